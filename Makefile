@@ -1,0 +1,291 @@
+# A course in CUDA for vision. `make` alone lists what can be made.
+#
+# Where things go (TOOLKIT_ID is cuda-13.0.88 or wheels-13.0.88, DEVICE is cuda or vgpu):
+#
+#   .toolkit/                        NVIDIA's compiler wheels, only where they are needed
+#   build/config-*.mk                what common/make/configure.sh found
+#   build/TOOLKIT_ID/host/           objects of g++: lab.cpp, reference/, and the doctest main()
+#   build/TOOLKIT_ID/vgpu/           libvgpu.so, vgpu-lib/libcudart.so.{12,13}, the launcher vgpu,
+#                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
+#   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, and the programs chapterN, test_chapterN, lab_tests
+#   build/vgpu, build/vgpu-lib       links to the newest of those above
+#   ./run                            link to the newest program
+#
+# Every choice that changes an object is in its path, so switching never meets a stale object.
+#
+# What a source file may rely on: include paths common/ and third party (<doctest/doctest.h>,
+# <stb/stb_image.h>, <CLI/CLI.hpp>, <nlohmann/json.hpp>). Test programs run in the repository root.
+# All *.cpp of a tests/ folder are linked into one program, each *.cu is one of its own. No test file
+# needs a main(): doctest's comes from an archive, and one that a file brings itself wins.
+# A test that compiles kernels at run time finds NVCC, NVCC_FLAGS, TEST_TMP in its environment.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+.DEFAULT_GOAL := help
+
+ifeq ($(findstring -j,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+MAKEFLAGS += --output-sync=target --no-builtin-rules
+
+TOOLKIT ?= auto
+THIRD_PARTY ?=
+CONFIG := build/config-$(TOOLKIT).mk
+
+# help and clean must work where nothing is installed yet.
+ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
+include $(CONFIG)
+endif
+$(CONFIG): FORCE
+	@TOOLKIT='$(TOOLKIT)' THIRD_PARTY='$(THIRD_PARTY)' common/make/configure.sh $@
+FORCE:
+
+ifdef DEVICE
+device_reason := as DEVICE says
+else ifdef GPU_ARCH
+DEVICE := cuda
+device_reason := $(GPU_NAME)
+else
+DEVICE := vgpu
+device_reason := no GPU found
+endif
+ifeq ($(filter $(DEVICE),cuda vgpu),)
+$(error DEVICE=$(DEVICE): say cuda or vgpu)
+endif
+ARCH ?= $(if $(filter vgpu,$(DEVICE)),sm_90,$(or $(GPU_ARCH),sm_90))
+ifeq ($(filter sm_%,$(ARCH)),)
+$(error ARCH=$(ARCH): say for example sm_86)
+endif
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+T := build/$(TOOLKIT_ID)
+D := $T/$(DEVICE)-$(ARCH)
+H := $T/host
+V := $T/vgpu
+
+CXX := g++
+third_party := $(if $(THIRD_PARTY),-isystem '$(THIRD_PARTY)')
+includes := -Icommon $(third_party)
+warnings := -Wall -Wextra
+# The same bits on every machine and no fused multiply-add behind the reference's back.
+host_flags := -std=c++20 -O3 -march=native -ffp-contract=off -fopenmp $(warnings) $(includes) \
+  -isystem '$(CUDA_INC)' -MMD -MP
+vgpu_flags := $(host_flags) -fno-math-errno -fPIC -fvisibility=hidden -I$V/generated
+
+# PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
+gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
+nvcc_common := -std=c++20 -O3 -lineinfo $(includes)
+nvcc_host := -Xcompiler -Wall,-Wextra,-fopenmp -MMD -MP
+libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
+libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'
+comma := ,
+libs := -fopenmp -ldl -lrt -lpthread
+
+# ---- what there is -------------------------------------------------------------------------------
+
+chapter_dirs := $(wildcard chapters/0[1-9]_*)
+number = $(patsubst 0%,%,$(firstword $(subst _, ,$(notdir $1))))
+chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call number,$d)))
+exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
+chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
+
+lab_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/lab.cpp common/reference/*.cpp))
+lab_tests_cpp := $(wildcard common/tests/*.cpp)
+lab_tests_cu := $(wildcard common/tests/*.cu)
+lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)
+
+vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,ptx core check profile runtime)))
+vgpu_objects := $(vgpu_sources:%.cpp=$V/%.o)
+vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
+vgpu_tests_cu := $(filter-out %/bench_vgpu.cu,$(wildcard common/vgpu/tests/*.cu))
+vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
+vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
+vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
+vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
+vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
+
+device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
+
+# ---- targets for people --------------------------------------------------------------------------
+
+.PHONY: help deps clean test bench bench-vgpu ptx-coverage compile-all validate ladder docs figures vgpu
+help:
+	@sed -n 's/^#> //p' Makefile
+
+#> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
+#> make exercise1       build the exercise of chapter 1 and leave it as ./run
+#> make test            build and run all tests
+#> make deps            install what is missing (everything below and above does it by itself)
+#> make bench           measure the chapters on a GPU, into data/results
+#> make bench-vgpu      measure the virtual GPU itself
+#> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
+#> make compile-all     compile every chapter for sm_75 to sm_120
+#> make clean           remove build/ and ./run (not .toolkit/)
+#>
+#> DEVICE=cuda|vgpu     a real GPU, or the virtual one on the CPU   (default: a real one if there is one)
+#> ARCH=sm_86           architecture of the kernels                 (default: the GPU's; sm_90 for vgpu)
+#> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
+#> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
+
+deps:
+	@echo "deps: complete: $(TOOLKIT_ID) ($(NVCC)), $$($(CXX) --version | head -n 1)"
+
+clean:
+	rm -rf build run
+
+define chapter_rules
+.PHONY: chapter$1
+chapter$1: $D/chapter$1 $(device_library)
+	@ln -sfn $$< run
+	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $$<'
+$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/main.cu))
+$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/test.cu)) $H/libdoctest_main.a
+endef
+$(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
+
+# Grading needs the counters, so exercises always run on the virtual GPU.
+define exercise_rules
+.PHONY: exercise$1
+exercise$1: $V/tests/exercise$1
+	@ln -sfn $$< run
+	@echo './run is $$<'
+$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard chapters/0$1_*/exercise.cu))
+endef
+$(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
+
+planned := 1 2 3 4 5 6 7 8
+$(addprefix chapter,$(filter-out $(chapters),$(planned))) \
+$(addprefix exercise,$(filter-out $(exercises),$(planned))) \
+validate ladder docs figures:
+	@echo '$@ is not there yet; there is: $(or $(chapters:%=chapter%) $(exercises:%=exercise%),no chapter)' >&2
+	@exit 3
+
+tests := $(lab_tests) $(vgpu_tests) $(chapter_tests)
+test: export NVCC := $(NVCC)
+test: export NVCC_FLAGS := $(nvcc_common)
+test: export TEST_TMP := $T/tmp
+test: $(tests) $(device_library) $(vgpu_launcher) $(vgpu_links)
+	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
+
+results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
+bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
+	@if [ -z '$(GPU_ARCH)' ] || [ $(DEVICE) != cuda ]; then \
+	  echo 'make bench needs a GPU, and nvidia-smi lists none (or DEVICE=vgpu was said)' >&2; exit 3; fi
+	@mkdir -p $(results)
+	@for n in $(chapters); do $D/chapter$$n --json $(results)/chapter$$n.json; done
+
+bench-vgpu: $(if $(wildcard common/vgpu/tests/bench_vgpu.cu),$V/tests/bench_vgpu)
+	@if [ -z '$<' ]; then echo 'make bench-vgpu is not there yet' >&2; exit 3; fi
+	@$<
+
+# PTX of everything for sm_90; chapters also in the oldest and in the newest dialect.
+cu_files := $(wildcard chapters/*/*.cu common/tests/*.cu common/vgpu/tests/*.cu)
+ptx_files := $(cu_files:%.cu=$V/ptx/sm_90/%.ptx) \
+  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$V/ptx/$a/%.ptx,$(wildcard chapters/*/main.cu)))
+ptx-coverage: $(if $(wildcard common/vgpu/tests/ptx_coverage.cc),$V/ptx-coverage $(ptx_files))
+	@if [ -z '$<' ]; then echo 'make ptx-coverage is not there yet' >&2; exit 3; fi
+	@$V/ptx-coverage $(ptx_files)
+
+# ptxas runs for every architecture the course promises; nothing is linked.
+all_archs := sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
+all_cubins := $(foreach a,$(all_archs),$(patsubst %.cu,$T/cubin/$a/%.cubin,$(wildcard chapters/*/main.cu)))
+compile-all: $(all_cubins)
+	@for f in $^; do echo "compiled $${f#$T/cubin/}"; done
+
+# ---- rules for files -----------------------------------------------------------------------------
+# Everything depends on the Makefile, for the flags that stand in it.
+
+$H/%.o: %.cpp Makefile
+	@mkdir -p $(@D)
+	$(CXX) $(host_flags) -c $< -o $@
+
+$H/liblab.a: $(lab_objects)
+	@mkdir -p $(@D); rm -f $@
+	ar rcs $@ $^
+
+# An archive member is taken only when main() is still missing, see the head of this file.
+$H/libdoctest_main.a: Makefile
+	@mkdir -p $(@D); rm -f $@
+	printf '%s\n' '#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN' '#include <doctest/doctest.h>' | \
+	  $(CXX) -std=c++20 -O1 $(third_party) -x c++ -c - -o $H/doctest_main.o
+	ar rcs $@ $H/doctest_main.o
+
+$D/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(ARCH)) -c $< -o $@ -MF $(@:.o=.d)
+
+# $(call link,libraries): of all objects and then all archives among the prerequisites
+link = @mkdir -p $(@D); set -x; $(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@
+
+$(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
+	$(call link,$(libs_$(DEVICE)))
+$D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
+$(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
+$(lab_tests) $(chapter_tests): $H/liblab.a $H/libdoctest_main.a | $(device_library)
+	$(call link,$(libs_$(DEVICE)))
+
+# The virtual GPU.
+vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
+
+$V/%.o: %.cpp Makefile
+	@mkdir -p $(@D)
+	$(CXX) $(vgpu_flags) -c $< -o $@
+$V/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	$(CXX) $(vgpu_flags) -c $< -o $@
+$(filter $V/common/vgpu/profile/%,$(vgpu_objects)): $V/generated/devices.inc
+
+# The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
+$V/generated/devices.inc: $(vgpu_devices) Makefile
+	@mkdir -p $(@D)
+	@for f in $(vgpu_devices); do \
+	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
+
+$V/libvgpu.so: $(vgpu_objects) $(vgpu_exports)
+	$(CXX) -shared $(vgpu_objects) -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
+	  -lzstd -llz4 $(libs) -o $@
+
+# What the launcher puts in the place of the real shared runtime.
+$(vgpu_links) &: $V/libvgpu.so
+	@mkdir -p $V/vgpu-lib
+	@for link in $(vgpu_links); do ln -sfn ../libvgpu.so $$link; done
+	@ln -sfn $(V:build/%=%)/vgpu-lib build/vgpu-lib
+
+$V/vgpu: $V/common/vgpu/runtime/launcher.o
+	$(call link)
+	@ln -sfn $(V:build/%=%)/vgpu build/vgpu
+
+# Linked from objects, since the library hides all but the runtime's functions.
+$V/vgpu_tests: $(vgpu_tests_cpp:%.cpp=$V/%.o) $(vgpu_objects) $H/libdoctest_main.a
+	$(call link,-lzstd -llz4)
+$V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
+	$(call link,-lzstd -llz4)
+
+# Programs on the virtual GPU, whatever DEVICE says.
+$V/cu/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d)
+$V/tests/bench_vgpu $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
+$V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
+  $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
+	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
+
+# $1 = sm_75, ...: PTX and machine code of any .cu
+define arch_rules
+$V/ptx/$1/%.ptx: %.cu Makefile
+	@mkdir -p $$(@D)
+	'$(NVCC)' $(nvcc_common) -arch=$(1:sm_%=compute_%) -ptx $$< -o $$@ -MMD -MP -MF $$@.d
+$T/cubin/$1/%.cubin: %.cu Makefile
+	@mkdir -p $$(@D)
+	'$(NVCC)' $(nvcc_common) -arch=$1 -cubin $$< -o $$@ -MMD -MP -MF $$@.d
+endef
+$(foreach a,$(all_archs),$(eval $(call arch_rules,$a)))
+
+# Header dependencies, as the compilers found them the last time.
+ifdef TOOLKIT_ID
+-include $(shell find $T -name '*.d' 2>/dev/null)
+endif
