@@ -23,7 +23,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.SECONDARY:
 .DEFAULT_GOAL := help
 
 ifeq ($(findstring -j,$(MAKEFLAGS)),)
