@@ -4,7 +4,7 @@
 #
 #   .toolkit/                        NVIDIA's compiler wheels, only where they are needed
 #   build/config-*.mk                what common/make/configure.sh found
-#   build/TOOLKIT_ID/host/           objects of g++: lab.cpp, reference/, and the doctest main()
+#   build/TOOLKIT_ID/host/           objects of g++: common/*.cpp, reference/, and the doctest main()
 #   build/TOOLKIT_ID/vgpu/           libvgpu.so, vgpu-lib/libcudart.so.{12,13}, the launcher vgpu,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
 #   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, and the programs chapterN, test_chapterN, lab_tests
@@ -92,7 +92,7 @@ chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call numbe
 exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
 chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
 
-lab_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/lab.cpp common/reference/*.cpp))
+lab_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp common/reference/*.cpp))
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)

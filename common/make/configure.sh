@@ -163,7 +163,7 @@ fi
 # ---- answers -------------------------------------------------------------------------------------
 
 cat >"$out.$$" <<END
-# Written by common/make/configure.sh.$(echo "$notes" | sed 's/^/# /')
+# Written by common/make/configure.sh.$(echo "$notes" | sed 's/^./# &/')
 TOOLKIT_ID := $kind-$version
 NVCC := $nvcc
 CUDA_INC := $cuda_inc
