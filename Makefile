@@ -192,7 +192,9 @@ ptx-coverage: $(if $(wildcard common/vgpu/tests/ptx_coverage.cc),$V/ptx-coverage
 
 # ptxas runs for every architecture the course promises; nothing is linked.
 all_archs := sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
-all_cubins := $(foreach a,$(all_archs),$(patsubst %.cu,$T/cubin/$a/%.cubin,$(wildcard chapters/*/main.cu)))
+ARCHS ?= $(all_archs)
+CHAPTERS ?= $(chapter_dirs)
+all_cubins := $(foreach a,$(ARCHS),$(CHAPTERS:%=$T/cubin/$a/%/main.cubin))
 compile-all: $(all_cubins)
 	@for f in $^; do echo "compiled $${f#$T/cubin/}"; done
 
