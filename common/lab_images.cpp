@@ -1,0 +1,163 @@
+// Pictures in and out, and the heat map.
+#include <algorithm>
+#include <cmath>
+
+#include "lab.cuh"
+#include "lab_files.h"
+
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#define STB_IMAGE_IMPLEMENTATION
+#include <stb/stb_image.h>
+#define STBI_WRITE_NO_STDIO
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#include <stb/stb_image_write.h>
+#define STB_IMAGE_RESIZE_IMPLEMENTATION
+#if __has_include(<stb/stb_image_resize2.h>)
+#include <stb/stb_image_resize2.h>
+#else
+#include <stb/stb_image_resize.h>
+#endif
+
+namespace lab {
+namespace {
+
+constexpr double kMaxImageFile = 512.0 * 1024 * 1024;  // bytes
+constexpr double kMaxPixels = 100e6;
+
+bool ends_with(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() &&
+         std::equal(ending.rbegin(), ending.rend(), text.rbegin(), [](char a, char b) {
+           return a == std::tolower(static_cast<unsigned char>(b));
+         });
+}
+
+// stb paints what is missing of a cut JPEG grey; an end marker after the last scan says it is
+// whole.
+bool jpeg_is_whole(const std::string& content) {
+  const size_t scan = content.rfind("\xff\xda"), end = content.rfind("\xff\xd9");
+  return scan != std::string::npos && end != std::string::npos && end > scan;
+}
+
+// "dark blue: none" to "yellow: most"; five colours, read between linearly.
+void heat_colour(double heat, double rgb[3]) {
+  static constexpr double kColours[5][3] = {
+      {13, 8, 90}, {106, 0, 168}, {203, 70, 121}, {248, 149, 64}, {240, 249, 33}};
+  const double position = std::clamp(heat, 0.0, 1.0) * 4;
+  const int below = std::min(3, int(position));
+  const double share = position - below;
+  for (int c = 0; c < 3; ++c)
+    rgb[c] = kColours[below][c] * (1 - share) + kColours[below + 1][c] * share;
+}
+
+void append_bytes(void* text, void* data, int size) {
+  static_cast<std::string*>(text)->append(static_cast<const char*>(data), size_t(size));
+}
+
+}  // namespace
+
+Image load_image(const std::string& path) {
+  const std::string content = read_file(path, kMaxImageFile);
+  const bool is_png = content.starts_with("\x89PNG\r\n\x1a\n");
+  const bool is_jpeg = content.starts_with("\xff\xd8\xff");
+  if (!is_png && !is_jpeg)
+    throw UsageError(path + ": is no PNG or JPEG image, whatever its name says");
+
+  const auto* bytes = reinterpret_cast<const stbi_uc*>(content.data());
+  Image image;
+  int channels = 0;
+  if (!stbi_info_from_memory(bytes, int(content.size()), &image.width, &image.height, &channels))
+    throw UsageError(path + ": is truncated or damaged: " + stbi_failure_reason());
+  if (double(image.width) * image.height > kMaxPixels)
+    throw UsageError(format("%s: has %d x %d pixels, at most %.0f million are read", path.c_str(),
+                            image.width, image.height, kMaxPixels / 1e6));
+  if (is_jpeg && !jpeg_is_whole(content))
+    throw UsageError(path + ": is truncated: the JPEG's end is missing");
+  stbi_uc* pixels =
+      stbi_load_from_memory(bytes, int(content.size()), &image.width, &image.height, &channels, 3);
+  if (!pixels) throw UsageError(path + ": is truncated or damaged: " + stbi_failure_reason());
+  image.rgb.assign(pixels, pixels + size_t(image.width) * image.height * 3);
+  stbi_image_free(pixels);
+  return image;
+}
+
+void save_image(const std::string& path, const Image& image) {
+  std::string content;
+  bool done = false;
+  if (ends_with(path, ".png"))
+    done = stbi_write_png_to_func(append_bytes, &content, image.width, image.height, 3,
+                                  image.rgb.data(), image.width * 3);
+  else if (ends_with(path, ".jpg") || ends_with(path, ".jpeg"))
+    done = stbi_write_jpg_to_func(append_bytes, &content, image.width, image.height, 3,
+                                  image.rgb.data(), 92);
+  else
+    throw UsageError(path + ": the name must end in .png, .jpg or .jpeg");
+  if (!done)
+    throw UsageError(
+        format("%s: %d x %d pixels cannot be encoded", path.c_str(), image.width, image.height));
+  write_file(path, content);
+}
+
+Image square(const Image& image, int size) {
+  if (size < 1 || image.width < 1 || image.height < 1)
+    throw std::invalid_argument(
+        format("square: %d x %d pixels to %d", image.width, image.height, size));
+  const int side = std::min(image.width, image.height);
+  const int left = (image.width - side) / 2, top = (image.height - side) / 2;
+  const unsigned char* corner = image.rgb.data() + (size_t(top) * image.width + left) * 3;
+  Image result{size, size, std::vector<unsigned char>(size_t(size) * size * 3)};
+#if __has_include(<stb/stb_image_resize2.h>)
+  stbir_resize_uint8_linear(corner, side, side, image.width * 3, result.rgb.data(), size, size, 0,
+                            STBIR_RGB);
+#else
+  stbir_resize_uint8(corner, side, side, image.width * 3, result.rgb.data(), size, size, 0, 3);
+#endif
+  return result;
+}
+
+Image draw_heat_map(const Image& photo, int grid, int chosen_token,
+                    const std::vector<double>& heat) {
+  if (grid < 1 || photo.width < grid || photo.height != photo.width ||
+      heat.size() != size_t(grid) * grid + 1)
+    throw std::invalid_argument("draw_heat_map: photo, grid and heat do not fit");
+  double most = 0;
+  for (int token = 1; token < int(heat.size()); ++token)
+    if (token != chosen_token) most = std::max(most, heat[token]);
+  if (most <= 0) most = 1;
+
+  const int zoom = std::max(1, (448 + photo.width - 1) / photo.width), gap = 8;
+  const int side = photo.width * zoom;
+  Image picture{2 * side + gap, side, {}};
+  picture.rgb.assign(size_t(picture.width) * picture.height * 3, 255);
+  const auto pixel = [&](int panel, int y, int x) {
+    return &picture.rgb[(size_t(y) * picture.width + panel * (side + gap) + x) * 3];
+  };
+  for (int y = 0; y < side; ++y)
+    for (int x = 0; x < side; ++x) {
+      const unsigned char* source = &photo.rgb[(size_t(y / zoom) * photo.width + x / zoom) * 3];
+      const int row = y * grid / side, column = x * grid / side;
+      double colour[3];
+      heat_colour(std::sqrt(heat[1 + row * grid + column] / most), colour);
+      const double grey = 0.299 * source[0] + 0.587 * source[1] + 0.114 * source[2];
+      for (int c = 0; c < 3; ++c) {
+        pixel(0, y, x)[c] = source[c];
+        pixel(1, y, x)[c] = static_cast<unsigned char>(0.35 * grey + 0.65 * colour[c]);
+      }
+    }
+
+  if (chosen_token < 1) return picture;  // the class token has no place in the photo
+  // A white frame with a black one around it stands out of any photo.
+  const int row = (chosen_token - 1) / grid, column = (chosen_token - 1) % grid;
+  const int top = row * side / grid, bottom = (row + 1) * side / grid - 1;
+  const int left = column * side / grid, right = (column + 1) * side / grid - 1;
+  for (int panel = 0; panel < 2; ++panel)
+    for (int y = std::max(0, top - 4); y <= std::min(side - 1, bottom + 4); ++y)
+      for (int x = std::max(0, left - 4); x <= std::min(side - 1, right + 4); ++x) {
+        const int outside = std::max({top - y, y - bottom, left - x, x - right});
+        if (outside < 1) continue;
+        std::fill_n(pixel(panel, y, x), 3, static_cast<unsigned char>(outside <= 2 ? 255 : 0));
+      }
+  return picture;
+}
+
+}  // namespace lab
