@@ -1,0 +1,106 @@
+// Chapter 1: attention of a photo's patches by three kernels. Each is run once and compared with
+// the CPU reference, then timed; the heat map is read off the kernels.
+#include <algorithm>
+
+#include "../../common/lab.cuh"
+#include "../../common/reference/attention.h"
+#include "kernel.cuh"
+
+namespace {
+
+// The score matrix of the timed launches; attention() takes a second one for itself.
+int64_t scratch_bytes(const AttentionShape& shape) { return 4 * shape.scores(); }
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+lab::ExitCode chapter(const lab::Run& run) {
+  const lab::AttentionProblem& problem = run.problem;
+  const AttentionShape& shape = problem.shape;
+  const int64_t B = shape.batch, H = shape.heads, N = shape.tokens, D = shape.head_dim;
+
+  // What the kernels work on, in as many copies as it takes to keep the timing out of the L2.
+  const double bytes = 8.0 * shape.elements() + 4.0 * shape.scores();
+  const int copies = lab::rotation_copies(run.device, bytes);
+  std::vector<lab::AttentionArrays> arrays = lab::upload(problem, copies);
+  std::vector<lab::DeviceArray<float>> scores;  // each [batch, heads, tokens, tokens]
+  for (int i = 0; i < copies; ++i) scores.emplace_back(shape.scores(), "scores");
+  scores[0].fill_nan();
+
+  const std::vector<lab::Launch> kernels = {
+      [&](int i) {
+        const lab::AttentionArrays& a = arrays[i % copies];
+        naive_attention::launch_scores(a.Q.data(), a.K.data(), scores[i % copies].data(), shape, 0);
+      },
+      [&](int i) { naive_attention::launch_softmax(scores[i % copies].data(), shape, 0); },
+      [&](int i) {
+        lab::AttentionArrays& a = arrays[i % copies];
+        naive_attention::launch_values(scores[i % copies].data(), a.V.data(), a.O.data(), shape, 0);
+      }};
+  const lab::Launch whole_step = [&](int i) {
+    lab::AttentionArrays& a = arrays[i % copies];
+    naive_attention::attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, 0);
+  };
+
+  // The oracle: the output everywhere, the two steps before it in the first (batch, head).
+  const std::vector<float> q = lab::to_float(problem.q), k = lab::to_float(problem.k),
+                           v = lab::to_float(problem.v);
+  std::vector<double> expected(shape.elements()), expected_scores(N * N), expected_weights(N * N);
+  reference::attention(q.data(), k.data(), v.data(), shape, expected.data());
+  reference::attention_head(q.data(), k.data(), v.data(), N, D, shape.scale, expected_scores.data(),
+                            expected_weights.data(), nullptr);
+  const double max_score = largest(expected_scores);
+  const lab::Tolerance tolerance = lab::Tolerance::attention(std::abs(*std::max_element(
+      v.begin(), v.end(), [](float a, float b) { return std::abs(a) < std::abs(b); })));
+
+  // Right or wrong, step by step.
+  kernels[0](0);
+  lab::check(cudaGetLastError());
+  const lab::Comparison scores_right = lab::compare(scores[0].download(0, N * N), expected_scores,
+                                                    lab::Tolerance::fp32_sum(D, max_score), {N, N});
+  kernels[1](0);
+  lab::check(cudaGetLastError());
+  const lab::Comparison softmax_right =
+      lab::compare(scores[0].download(0, N * N), expected_weights,
+                   lab::Tolerance::softmax(D, N, max_score), {N, N});
+  kernels[2](0);
+  lab::check(cudaGetLastError());
+  const lab::Comparison values_right =
+      lab::compare(arrays[0].O.download(), expected, tolerance, {B, H, N, D});
+
+  // How long: the kernels one after the other, then the step as its users call it. The output is
+  // compared again afterwards.
+  const lab::Options& options = run.options;
+  const std::vector<lab::Timing> timings =
+      lab::time_stages(run.device, kernels, options.warmup, options.iterations);
+  arrays[0].O.fill_nan();
+  const lab::Timing total =
+      lab::time_stages(run.device, {whole_step}, options.warmup, options.iterations)[0];
+  const std::vector<half> output = arrays[0].O.download();
+
+  // Least traffic of each kernel, and of attention itself, which needs no score matrix.
+  const double io = 2.0 * shape.elements(), matrix = 4.0 * shape.scores();
+  const double multiply_adds = double(shape.scores()) * D;
+  lab::Report report(run);
+  report.add("scores", timings[0], {2 * io + matrix, 2 * multiply_adds}, scores_right);
+  report.add("softmax", timings[1], {2 * matrix, 0}, softmax_right);
+  report.add("values", timings[2], {2 * io + matrix, 2 * multiply_adds}, values_right);
+  report.add_total("attention", total, {4 * io, 4 * multiply_adds},
+                   lab::compare(output, expected, tolerance, {B, H, N, D}));
+  report.note(
+      "scores and softmax are compared in the first head, values and attention everywhere.");
+  lab::write_outputs(run, naive_attention::attention, output, report);
+  return report.finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::attention_main(
+      argc, argv,
+      {"01_naive_attention", "Chapter 1: attention in three naive kernels, one thread per result.",
+       scratch_bytes, chapter});
+}
