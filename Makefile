@@ -74,7 +74,6 @@ warnings := -Wall -Wextra -Wno-restrict
 # The same bits on every machine and no fused multiply-add behind the reference's back.
 host_flags := -std=c++20 -O3 -march=native -ffp-contract=off -fopenmp $(warnings) $(includes) \
   -isystem '$(CUDA_INC)' -MMD -MP
-vgpu_flags := $(host_flags) -fno-math-errno -fPIC -fvisibility=hidden -I$V/generated
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
@@ -98,21 +97,12 @@ lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)
 
-vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,ptx core check profile runtime)))
-vgpu_objects := $(vgpu_sources:%.cpp=$V/%.o)
-vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
-vgpu_tests_cu := $(filter-out %/bench_vgpu.cu,$(wildcard common/vgpu/tests/*.cu))
-vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
-vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
-vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
-vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
-vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
-
+include common/make/vgpu.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
 
 # ---- targets for people --------------------------------------------------------------------------
 
-.PHONY: help deps clean test bench bench-vgpu ptx-coverage compile-all validate ladder docs figures vgpu
+.PHONY: help deps clean test bench bench-vgpu ptx-coverage compile-all validate ladder docs figures
 help:
 	@sed -n 's/^#> //p' Makefile
 
@@ -229,52 +219,6 @@ $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests): $H/liblab.a $H/libdoctest_main.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
-
-# The virtual GPU.
-vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
-
-$V/%.o: %.cpp Makefile
-	@mkdir -p $(@D)
-	$(CXX) $(vgpu_flags) -c $< -o $@
-$V/%.o: %.cc Makefile
-	@mkdir -p $(@D)
-	$(CXX) $(vgpu_flags) -c $< -o $@
-$(filter $V/common/vgpu/profile/%,$(vgpu_objects)): $V/generated/devices.inc
-
-# The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
-$V/generated/devices.inc: $(vgpu_devices) Makefile
-	@mkdir -p $(@D)
-	@for f in $(vgpu_devices); do \
-	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
-
-$V/libvgpu.so: $(vgpu_objects) $(vgpu_exports)
-	$(CXX) -shared $(vgpu_objects) -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
-	  -lzstd -llz4 $(libs) -o $@
-
-# What the launcher puts in the place of the real shared runtime.
-$(vgpu_links) &: $V/libvgpu.so
-	@mkdir -p $V/vgpu-lib
-	@for link in $(vgpu_links); do ln -sfn ../libvgpu.so $$link; done
-	@ln -sfn $(V:build/%=%)/vgpu-lib build/vgpu-lib
-
-$V/vgpu: $V/common/vgpu/runtime/launcher.o
-	$(call link)
-	@ln -sfn $(V:build/%=%)/vgpu build/vgpu
-
-# Linked from objects, since the library hides all but the runtime's functions.
-$V/vgpu_tests: $(vgpu_tests_cpp:%.cpp=$V/%.o) $(vgpu_objects) $H/libdoctest_main.a
-	$(call link,-lzstd -llz4)
-$V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
-	$(call link,-lzstd -llz4)
-
-# Programs on the virtual GPU, whatever DEVICE says.
-$V/cu/%.o: %.cu Makefile
-	@mkdir -p $(@D)
-	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d)
-$V/tests/bench_vgpu $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
-$V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
-  $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
-	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 # $1 = sm_75, ...: PTX and machine code of any .cu
 define arch_rules

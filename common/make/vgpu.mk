@@ -1,0 +1,60 @@
+# The virtual GPU: libvgpu.so, its launcher, its tests. Included by the Makefile, which says where
+# things go; $V is build/TOOLKIT_ID/vgpu, $H the host objects.
+
+vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,ptx core check profile runtime)))
+vgpu_objects := $(vgpu_sources:%.cpp=$V/%.o)
+vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
+vgpu_tests_cu := $(filter-out %/bench_vgpu.cu,$(wildcard common/vgpu/tests/*.cu))
+vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
+vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
+vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
+vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
+vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
+
+vgpu_flags := $(host_flags) -fno-math-errno -fPIC -fvisibility=hidden -I$V/generated
+
+.PHONY: vgpu
+vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
+
+$V/%.o: %.cpp Makefile common/make/vgpu.mk
+	@mkdir -p $(@D)
+	$(CXX) $(vgpu_flags) -c $< -o $@
+$V/%.o: %.cc Makefile common/make/vgpu.mk
+	@mkdir -p $(@D)
+	$(CXX) $(vgpu_flags) -c $< -o $@
+$(vgpu_objects) $(vgpu_tests_cpp:%.cpp=$V/%.o): | $V/generated/devices.inc
+
+# The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
+$V/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
+	@mkdir -p $(@D)
+	@for f in $(vgpu_devices); do \
+	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
+
+$V/libvgpu.so: $(vgpu_objects) $(vgpu_exports)
+	$(CXX) -shared $(vgpu_objects) -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
+	  -lzstd -llz4 $(libs) -o $@
+
+# What the launcher puts in the place of the real shared runtime.
+$(vgpu_links) &: $V/libvgpu.so
+	@mkdir -p $V/vgpu-lib
+	@for link in $(vgpu_links); do ln -sfn ../libvgpu.so $$link; done
+	@ln -sfn $(V:build/%=%)/vgpu-lib build/vgpu-lib
+
+$V/vgpu: $V/common/vgpu/runtime/launcher.o
+	$(call link)
+	@ln -sfn $(V:build/%=%)/vgpu build/vgpu
+
+# Linked from objects, since the library hides all but the runtime's functions.
+$V/vgpu_tests: $(vgpu_tests_cpp:%.cpp=$V/%.o) $(vgpu_objects) $H/libdoctest_main.a
+	$(call link,-lzstd -llz4)
+$V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
+	$(call link,-lzstd -llz4)
+
+# Programs on the virtual GPU, whatever DEVICE says.
+$V/cu/%.o: %.cu Makefile common/make/vgpu.mk
+	@mkdir -p $(@D)
+	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d)
+$V/tests/bench_vgpu $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
+$V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
+  $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
+	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
