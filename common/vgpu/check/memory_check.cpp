@@ -1,0 +1,116 @@
+// Words for memory errors: which access, how far from what, by whom.
+#include <sys/mman.h>
+
+#include "../core/access.h"
+
+namespace vgpu {
+namespace {
+
+std::string argument_text(const Launch& launch, const Allocation& allocation) {
+  const auto& params = launch.request.function->params;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    if (params[i].size != 8 || params[i].offset + 8 > launch.params.size()) continue;
+    std::uint64_t value;
+    std::memcpy(&value, launch.params.data() + params[i].offset, 8);
+    if (value >= allocation.base && value < allocation.base + std::max<std::uint64_t>(1, allocation.size))
+      return "argument " + std::to_string(i + 1);
+  }
+  return "";
+}
+
+std::string verb(Access access) {
+  return access == Access::load ? "read" : access == Access::store ? "write" : "atomic access";
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string count(std::uint64_t n, const char* unit) {
+  return std::to_string(n) + " " + unit + (n == 1 ? "" : "s");
+}
+
+// Is there anything of the host's own at this address?
+bool host_has(std::uint64_t address) {
+  unsigned char resident;
+  return mincore(reinterpret_cast<void*>(address & ~4095ull), 1, &resident) == 0;
+}
+
+}  // namespace
+
+std::string allocation_name(const Launch& launch, const Allocation& allocation) {
+  if (!allocation.name.empty()) return allocation.name;
+  const std::string argument = argument_text(launch, allocation);
+  if (!argument.empty()) return argument;
+  return "allocation " + std::to_string(allocation.id);
+}
+
+std::string allocation_text(const Launch& launch, const Allocation& allocation) {
+  const std::string argument = argument_text(launch, allocation);
+  std::string text = allocation.name.empty() ? "of " : "'" + allocation.name + "' (";
+  text += count(allocation.size, "byte");
+  if (!argument.empty()) text += allocation.name.empty() ? " (" + argument + ")" : ", " + argument;
+  if (!allocation.name.empty()) text += ")";
+  return text;
+}
+
+void report_misaligned(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                       std::uint32_t bytes, Access access, Space space) {
+  throw Fault{FaultKind::misaligned,
+              describe(warp, instr, lane,
+                       "misaligned " + verb(access) + " of " + count(bytes, "byte") + " at " + std::string(space_name(space)) +
+                           " address " + hexadecimal(address) + ", which is no multiple of " + std::to_string(bytes))};
+}
+
+void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                       std::uint32_t bytes, Access access, Space space) {
+  Launch& launch = warp.block->launch;
+  const std::string what = verb(access) + " of " + count(bytes, "byte");
+  auto fault = [&](FaultKind kind, const std::string& text) { throw Fault{kind, describe(warp, instr, lane, text)}; };
+  if (space != Space::global) {
+    if ((space == Space::constant || space == Space::param) && access != Access::load)
+      fault(FaultKind::address_space, what + " to read-only " + std::string(space_name(space)) + " memory");
+    const std::uint64_t size = space == Space::shared    ? launch.shared_bytes
+                               : space == Space::local    ? warp.local_capacity
+                               : space == Space::constant ? launch.constant_bytes
+                               : instr.frame_local        ? warp.frame->function->call_area_bytes
+                                                          : launch.params.size();
+    const std::string owner = space == Space::shared ? "the block's shared memory"
+                              : space == Space::local ? "the thread's local memory"
+                              : space == Space::constant ? "the module's constant memory" : "the kernel's arguments";
+    const std::uint64_t past = address >= size ? address - size : 0;
+    fault(FaultKind::illegal_address,
+          "out-of-bounds " + what + " at offset " + std::to_string(address) + ", " +
+              (address >= size ? count(past, "byte") + " past" : "across the end of") + " " + owner + " (" + count(size, "byte") + ")");
+  }
+  if (address < 65536)
+    fault(FaultKind::illegal_address, address == 0 ? "null pointer: " + what + " at address 0"
+                                                   : "null pointer: " + what + " at address " + hexadecimal(address));
+  const auto in_window = [&](std::uint64_t window, std::uint64_t size) { return address - window < size; };
+  for (auto [window, name] : {std::pair{kSharedWindow, "shared"}, {kLocalWindow, "local"}, {kConstantWindow, "constant"}, {kParamWindow, "param"}})
+    if (in_window(window, 1ull << 32))
+      fault(FaultKind::address_space, what + " of ." + name + " memory by an instruction for global memory");
+  if (const auto a = launch.memory.nearest(address)) {
+    const std::uint64_t end = a->base + a->size;
+    const std::string text = allocation_text(launch, *a);
+    const std::string named = a->name.empty() ? "an allocation " + text : "allocation " + text;
+    if (a->freed && address >= a->base && address < end)
+      fault(FaultKind::illegal_address, "use after free: " + what + ", " + count(address - a->base, "byte") + " into freed " +
+                                            (a->name.empty() ? "allocation " : "allocation ") + text);
+    if (!a->freed && address >= a->base && address < end)
+      fault(FaultKind::illegal_address, "out-of-bounds " + what + ", across the end of " + named);
+    if (!a->freed && address >= end)
+      fault(FaultKind::illegal_address, "out-of-bounds " + what + ", " + count(address - end, "byte") + " past " + named);
+    if (!a->freed && address < a->base)
+      fault(FaultKind::illegal_address, "out-of-bounds " + what + ", " + count(a->base - address, "byte") + " before " + named);
+  }
+  if (address - kDeviceRange >= kDeviceRangeSize && host_has(address))
+    fault(FaultKind::illegal_address, "host pointer: " + what + " at " + hexadecimal(address) +
+                                          ", which is ordinary host memory (cudaMalloc or cudaMallocManaged it, or copy it)");
+  fault(FaultKind::illegal_address, "out-of-bounds " + what + " at " + hexadecimal(address) + ", in no allocation");
+  __builtin_unreachable();
+}
+
+}  // namespace vgpu

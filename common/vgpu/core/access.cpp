@@ -1,0 +1,253 @@
+#include "access.h"
+
+namespace vgpu {
+namespace {
+
+GlobalCounters& counters_of(Warp& warp, const Instr& instr, std::uint32_t allocation) {
+  return warp.worker->by_allocation[{warp.frame->function, instr.memory_site, allocation}];
+}
+
+// Points the site at the allocation that holds `address`. False when there is none.
+bool move_window(Warp& warp, const Instr& instr, Site& site, std::uint64_t address) {
+  const auto allocation = warp.block->launch.memory.find(address);
+  if (!allocation) return false;
+  site.low = allocation->base;
+  site.high = allocation->base + allocation->size;
+  site.bias = reinterpret_cast<std::intptr_t>(allocation->host) - static_cast<std::intptr_t>(allocation->base);
+  if (warp.worker->counting) {
+    site.counters = &counters_of(warp, instr, allocation->id);
+    const TouchMap* map = warp.block->launch.touch_map(allocation);
+    site.read = map->read.get() - site.low / kSectorBytes;
+    site.written = map->written.get() - site.low / kSectorBytes;
+  }
+  return true;
+}
+
+void count_global(Warp& warp, const Site& site, const Addresses& a, std::uint32_t mask,
+                  std::uint32_t bytes, Access access) {
+  const RequestShape shape = global_request(a.v, mask, bytes);
+  GlobalCounters& c = *site.counters;
+  ++c.requests;
+  c.sectors += shape.sectors;
+  c.lines += shape.lines;
+  c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
+  c.bytes_distinct += shape.bytes_distinct;
+  c.ideal_sectors += (shape.bytes_distinct + kSectorBytes - 1) / kSectorBytes;
+  warp.worker->l1_clocks += l1_clocks(shape);
+  // Inactive lanes repeat an active one's address, so that all 32 may be marked.
+  auto mark = [&](std::uint8_t* map) {
+    if (shape.sectors == 1) {
+      map[a.v[0] / kSectorBytes] = 1;
+      return;
+    }
+    for (int lane = 0; lane < kWarpSize; ++lane) map[a.v[lane] / kSectorBytes] = 1;
+  };
+  if (access != Access::store) mark(site.read);
+  if (access != Access::load) mark(site.written);
+}
+
+void check_alignment(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                     std::uint32_t bytes, Access access, Space space) {
+  each_lane(mask, [&](int lane) {
+    if (a.v[lane] & (bytes - 1)) report_misaligned(warp, instr, lane, a.v[lane], bytes, access, space);
+  });
+}
+
+}  // namespace
+
+void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                    std::uint32_t bytes, Access access, Places& places) {
+  Site& site = warp.frame->sites[instr.memory_site];
+  const Extent extent = extent_of(a, bytes);
+  if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::global);
+  if (extent.low < site.low || extent.high + bytes > site.high || extent.high + bytes < extent.high) [[unlikely]] {
+    const bool found = move_window(warp, instr, site, extent.low);
+    if (!found || extent.high + bytes > site.high || extent.high + bytes < extent.high) {
+      // Several allocations, or a wrong address: lane by lane.
+      places.single = false;
+      std::uint32_t todo = mask;
+      while (todo) {
+        const int first = std::countr_zero(todo);
+        if (!move_window(warp, instr, site, a.v[first]) || a.v[first] + bytes > site.high || a.v[first] + bytes < a.v[first])
+          report_bad_access(warp, instr, first, a.v[first], bytes, access, Space::global);
+        std::uint32_t here = 0;
+        each_lane(todo, [&](int lane) {
+          if (a.v[lane] < site.low || a.v[lane] + bytes > site.high) return;
+          here |= 1u << lane;
+          places.pointer[lane] = reinterpret_cast<std::byte*>(a.v[lane]) + site.bias;
+        });
+        if (warp.worker->counting) {
+          Addresses part = a;
+          for (int lane = 0; lane < kWarpSize; ++lane)
+            if (!(here >> lane & 1)) part.v[lane] = a.v[first];
+          // A request is one, however many allocations it touches: only the first counts it.
+          const std::uint64_t requests = site.counters->requests;
+          count_global(warp, site, part, here, bytes, access);
+          if (todo != mask) site.counters->requests = requests;
+        }
+        todo &= ~here;
+      }
+      return;
+    }
+  }
+  places.single = true;
+  places.bias = site.bias;
+  if (warp.worker->counting) count_global(warp, site, a, mask, bytes, access);
+}
+
+void resolve_shared(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                    std::uint32_t bytes, Access access, Places& places) {
+  const Extent extent = extent_of(a, bytes);
+  const std::uint32_t size = warp.block->launch.shared_bytes;
+  if (extent.high >= size || extent.high + bytes > size) [[unlikely]]
+    each_lane(mask, [&](int lane) {
+      if (a.v[lane] >= size || a.v[lane] + bytes > size)
+        report_bad_access(warp, instr, lane, a.v[lane], bytes, access, Space::shared);
+    });
+  if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::shared);
+  places.single = true;
+  places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
+  if (!warp.worker->counting) return;
+  alignas(64) std::uint32_t offsets[kWarpSize];
+  for (int lane = 0; lane < kWarpSize; ++lane) offsets[lane] = static_cast<std::uint32_t>(a.v[lane]);
+  const SharedShape shape = shared_request(offsets, mask, bytes);
+  SharedCounters& c = warp.frame->sites[instr.memory_site].shared;
+  ++c.requests;
+  c.wavefronts += shape.wavefronts;
+  c.ideal += shape.ideal;
+  c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
+  warp.worker->shared_clocks += shape.wavefronts;
+}
+
+void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                   std::uint32_t bytes, Access access, Space space, Places& places) {
+  const Extent extent = extent_of(a, bytes);
+  if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, space);
+  Launch& launch = warp.block->launch;
+  auto inside = [&](std::uint64_t size) {
+    if (extent.high < size && extent.high + bytes <= size) return;
+    each_lane(mask, [&](int lane) {
+      if (a.v[lane] >= size || a.v[lane] + bytes > size)
+        report_bad_access(warp, instr, lane, a.v[lane], bytes, access, space);
+    });
+  };
+  switch (space) {
+    case Space::constant:
+      if (access != Access::load) report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes, access, space);
+      inside(launch.constant_bytes);
+      places.single = true;
+      places.bias = reinterpret_cast<std::intptr_t>(launch.constants);
+      return;
+    case Space::param:
+      if (instr.frame_local) {   // .param variables of a call: each lane has its own
+        const std::uint32_t area = warp.frame->function->call_area_bytes;
+        inside(area);
+        places.single = false;
+        each_lane(mask, [&](int lane) { places.pointer[lane] = warp.frame->call_area + lane * area + a.v[lane]; });
+        return;
+      }
+      if (access != Access::load) report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes, access, space);
+      inside(launch.params.size());
+      places.single = true;
+      places.bias = reinterpret_cast<std::intptr_t>(launch.params.data());
+      return;
+    case Space::local: {
+      inside(warp.local_capacity);
+      places.single = false;
+      each_lane(mask, [&](int lane) {
+        places.pointer[lane] = warp.local + std::size_t{warp.local_capacity} * lane + a.v[lane];
+      });
+      if (!warp.worker->counting) return;
+      // On a GPU the 32 threads' local words are interleaved, so equal offsets are consecutive.
+      Addresses physical;
+      const std::uint32_t word = std::max(4u, bytes);
+      for (int lane = 0; lane < kWarpSize; ++lane)
+        physical.v[lane] = a.v[lane] / word * word * kWarpSize + static_cast<std::uint64_t>(lane) * word + a.v[lane] % word;
+      const RequestShape shape = global_request(physical.v, mask, bytes);
+      GlobalCounters& c = warp.frame->sites[instr.memory_site].local;
+      ++c.requests;
+      c.sectors += shape.sectors;
+      c.lines += shape.lines;
+      c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
+      c.bytes_distinct += shape.bytes_distinct;
+      c.ideal_sectors += (shape.bytes_distinct + kSectorBytes - 1) / kSectorBytes;
+      warp.worker->l1_clocks += l1_clocks(shape);
+      return;
+    }
+    default: break;
+  }
+  throw Fault{FaultKind::address_space, describe(warp, instr, std::countr_zero(mask), "access to an unknown state space")};
+}
+
+void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                     std::uint32_t bytes, Access access, Places& places) {
+  auto space_of = [](std::uint64_t address) {
+    if (address - kSharedWindow < kSharedWindowSize) return Space::shared;
+    if (address - kLocalWindow < kLocalWindowSize) return Space::local;
+    if (address - kConstantWindow < kConstantWindowSize) return Space::constant;
+    if (address - kParamWindow < kParamWindowSize) return Space::param;
+    return Space::global;
+  };
+  auto window_of = [](Space space) {
+    switch (space) {
+      case Space::shared: return kSharedWindow;
+      case Space::local: return kLocalWindow;
+      case Space::constant: return kConstantWindow;
+      case Space::param: return kParamWindow;
+      default: return std::uint64_t{0};
+    }
+  };
+  auto resolve_in = [&](Space space, std::uint32_t lanes, const Addresses& at, Places& out) {
+    switch (space) {
+      case Space::global: resolve_global(warp, instr, lanes, at, bytes, access, out); break;
+      case Space::shared: resolve_shared(warp, instr, lanes, at, bytes, access, out); break;
+      default: resolve_other(warp, instr, lanes, at, bytes, access, space, out);
+    }
+  };
+  const int first = std::countr_zero(mask);
+  const Space space = space_of(a.v[first]);
+  std::uint32_t same = 0;
+  each_lane(mask, [&](int lane) { same |= std::uint32_t{space_of(a.v[lane]) == space} << lane; });
+  if (space == Space::global && same == mask) return resolve_global(warp, instr, mask, a, bytes, access, places);
+  // Other spaces, perhaps several: one after the other, as pointers.
+  places.single = false;
+  std::uint32_t todo = mask;
+  while (todo) {
+    const int lead = std::countr_zero(todo);
+    const Space here = space_of(a.v[lead]);
+    std::uint32_t lanes = 0;
+    Addresses part;
+    for (int lane = 0; lane < kWarpSize; ++lane) part.v[lane] = a.v[lead] - window_of(here);
+    each_lane(todo, [&](int lane) {
+      if (space_of(a.v[lane]) != here) return;
+      lanes |= 1u << lane;
+      part.v[lane] = a.v[lane] - window_of(here);
+    });
+    Places some;
+    resolve_in(here, lanes, part, some);
+    each_lane(lanes, [&](int lane) { places.pointer[lane] = some.at(part, lane); });
+    todo &= ~lanes;
+  }
+}
+
+std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                        std::uint32_t bytes, Access access) {
+  auto inside = [&](std::uint64_t offset, std::uint64_t size, std::byte* base, Space space) {
+    if (offset >= size || offset + bytes > size) report_bad_access(warp, instr, lane, offset, bytes, access, space);
+    return base + offset;
+  };
+  Launch& launch = warp.block->launch;
+  if (address - kSharedWindow < kSharedWindowSize)
+    return inside(address - kSharedWindow, launch.shared_bytes, warp.block->shared, Space::shared);
+  if (address - kLocalWindow < kLocalWindowSize)
+    return inside(address - kLocalWindow, warp.local_capacity, warp.local + std::size_t{warp.local_capacity} * lane, Space::local);
+  if (address - kConstantWindow < kConstantWindowSize)
+    return inside(address - kConstantWindow, launch.constant_bytes, launch.constants, Space::constant);
+  if (address - kParamWindow < kParamWindowSize)
+    return inside(address - kParamWindow, launch.params.size(), launch.params.data(), Space::param);
+  std::byte* p = launch.memory.translate(address, bytes);
+  if (!p) report_bad_access(warp, instr, lane, address, bytes, access, Space::global);
+  return p;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,102 @@
+// How memory instructions find the bytes their lanes mean: address, window, check, counters.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "../profile/coalescing.h"
+#include "block.h"
+#include "lanes.h"
+
+namespace vgpu {
+
+struct alignas(64) Addresses {
+  std::uint64_t v[kWarpSize];   // inactive lanes repeat an active one's
+};
+
+// Addresses in the instruction's state space.
+inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask, Addresses& out) {
+  const auto imm = static_cast<std::uint64_t>(instr.imm);
+  if (!instr.address.valid()) {
+    const std::uint64_t value = instr.frame_local && instr.space == Space::local ? imm + warp.frame->local_base : imm;
+    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = value;
+    return;
+  }
+  if (instr.address_bits == 64) {
+    const auto* base = warp.lanes<const std::uint64_t>(instr.address);
+    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = base[lane] + imm;
+  } else {
+    const auto* base = warp.lanes<const std::uint32_t>(instr.address);
+    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = static_cast<std::uint32_t>(base[lane] + imm);
+  }
+  if (mask != kFullMask) {
+    const std::uint64_t filler = out.v[std::countr_zero(mask)];
+    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = (mask >> lane & 1) ? out.v[lane] : filler;
+  }
+}
+
+struct Extent {
+  std::uint64_t low, high, misaligned;
+};
+inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
+  std::uint64_t low = a.v[0], high = a.v[0], bits = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    low = std::min(low, a.v[lane]);
+    high = std::max(high, a.v[lane]);
+    bits |= a.v[lane];
+  }
+  return {low, high, bits & (bytes - 1)};
+}
+
+// Whether lane l asks for a[0] + l * bytes; only said of full warps.
+inline bool consecutive(const Addresses& a, std::uint32_t bytes) {
+  std::uint64_t wrong = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) wrong |= a.v[lane] ^ (a.v[0] + static_cast<std::uint64_t>(lane) * bytes);
+  return wrong == 0;
+}
+
+// Where the bytes of each lane are on the host: one bias for all, or a pointer each.
+struct Places {
+  bool single = true;
+  std::ptrdiff_t bias = 0;                 // pointer = address + bias
+  std::byte* pointer[kWarpSize];           // of active lanes, when not single
+  std::byte* at(const Addresses& a, int lane) const {
+    return single ? reinterpret_cast<std::byte*>(a.v[lane]) + bias : pointer[lane];
+  }
+};
+
+// Resolve, check and count the accesses of the lanes in `mask`. Throw Fault.
+void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                    std::uint32_t bytes, Access access, Places& places);
+void resolve_shared(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                    std::uint32_t bytes, Access access, Places& places);
+void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                   std::uint32_t bytes, Access access, Space space, Places& places);
+void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                     std::uint32_t bytes, Access access, Places& places);
+
+inline void resolve(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                    std::uint32_t bytes, Access access, Places& places) {
+  switch (instr.space) {
+    case Space::global: return resolve_global(warp, instr, mask, a, bytes, access, places);
+    case Space::shared: return resolve_shared(warp, instr, mask, a, bytes, access, places);
+    case Space::generic: return resolve_generic(warp, instr, mask, a, bytes, access, places);
+    default: return resolve_other(warp, instr, mask, a, bytes, access, instr.space, places);
+  }
+}
+
+// One lane's bytes behind a generic address, for functions of the machine (printf reads strings).
+std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                        std::uint32_t bytes, Access access);
+
+// check/memory_check.cpp: says what is wrong with an access, in the words of a compiler error.
+[[noreturn]] void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                                    std::uint32_t bytes, Access access, Space space);
+[[noreturn]] void report_misaligned(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                                    std::uint32_t bytes, Access access, Space space);
+// "'K' (50432 bytes, argument 2)"
+std::string allocation_text(const Launch& launch, const Allocation& allocation);
+// Name for reports: the given name, else "argument 2", else "allocation 7".
+std::string allocation_name(const Launch& launch, const Allocation& allocation);
+
+}  // namespace vgpu

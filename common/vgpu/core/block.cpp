@@ -1,0 +1,214 @@
+// Blocks: barriers, the turn-taking of warps, and what happens when nobody can go on.
+#include "block.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace vgpu {
+namespace {
+
+// Instructions after which a warp lets others go on even if it does not wait for anything.
+constexpr std::uint64_t kShare = 1u << 22;
+// Rounds of all warps turning in waiting loops before lanes that wait for reconvergence are freed.
+constexpr std::uint64_t kIdleRounds = 2;
+
+constexpr std::uint32_t kSmallLocal = 1024;
+
+}  // namespace
+
+std::string where(const Instr& instr, const Function& function) {
+  const Location& location = function.module->locations[instr.location];
+  if (location.line == 0) return "PTX line " + std::to_string(instr.ptx_line);
+  return display_path(location.file) + ":" + std::to_string(location.line);
+}
+
+std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what) {
+  const Block& block = *warp.block;
+  const Dim3& size = block.launch.request.block;
+  const std::uint32_t t = warp.index * kWarpSize + static_cast<std::uint32_t>(lane);
+  auto triple = [](std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+    return "(" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
+  };
+  const Function& function = warp.frame ? *warp.frame->function : *block.launch.request.function;
+  return where(instr, function) + ": error: " + what + " by thread " +
+         triple(t % size.x, t / size.x % size.y, t / (size.x * size.y)) + " of block " +
+         triple(block.index.x, block.index.y, block.index.z) + " in " + block.launch.request.function->display;
+}
+
+Block::Block(Launch& l, Worker& w, std::uint64_t linear_index) : launch(l), worker(w), linear(linear_index) {
+  const LaunchRequest& request = launch.request;
+  const Function& function = *request.function;
+  index.x = static_cast<std::uint32_t>(linear % request.grid.x);
+  index.y = static_cast<std::uint32_t>(linear / request.grid.x % request.grid.y);
+  index.z = static_cast<std::uint32_t>(linear / (std::uint64_t{request.grid.x} * request.grid.y));
+  const auto threads = static_cast<std::uint32_t>(request.block.count());
+  live_threads = threads;
+  if (launch.seed) random_.seed(launch.seed * 0x9E3779B97F4A7C15ull + linear);
+
+  shared_storage_ = std::make_unique<std::byte[]>(launch.shared_bytes + 128);
+  const auto start = reinterpret_cast<std::uintptr_t>(shared_storage_.get());
+  shared = shared_storage_.get() + ((start + 127) / 128 * 128 - start);
+
+  // A kernel that calls functions needs a stack of a size that only running it tells.
+  std::uint32_t local_bytes = function.local_bytes;
+  if (!function.calls.empty()) local_bytes += std::max<std::uint32_t>(kSmallLocal, launch.stack_bytes);
+  const std::size_t frame_bytes =
+      (function.register_bytes + std::size_t{kWarpSize} * function.call_area_bytes + 63) / 64 * 64;
+  frame_storage_ = std::make_unique<std::byte[]>(frame_bytes * launch.warps_per_block + 64);
+  if (local_bytes)
+    local_storage_.reset(new std::byte[std::size_t{local_bytes} * kWarpSize * launch.warps_per_block]);
+  const auto frames = reinterpret_cast<std::uintptr_t>(frame_storage_.get());
+  std::byte* registers = frame_storage_.get() + ((frames + 63) / 64 * 64 - frames);
+
+  FunctionState& state = worker.state_of(function);
+  warps = std::vector<Warp>(launch.warps_per_block);
+  for (std::uint32_t i = 0; i < launch.warps_per_block; ++i) {
+    Warp& warp = warps[i];
+    warp.block = this;
+    warp.worker = &worker;
+    warp.index = i;
+    const std::uint32_t lanes = std::min<std::uint32_t>(kWarpSize, threads - i * kWarpSize);
+    warp.live = lanes == kWarpSize ? kFullMask : (1u << lanes) - 1;
+    warp.local_capacity = local_bytes;
+    warp.local = local_storage_ ? local_storage_.get() + std::size_t{local_bytes} * kWarpSize * i : nullptr;
+    Ref<Frame> frame(new Frame);
+    frame->function = &function;
+    frame->registers = registers + frame_bytes * i;
+    frame->call_area = frame->registers + function.register_bytes;
+    frame->counts = worker.counting ? state.counts.data() : nullptr;
+    frame->sites = state.sites.data();
+    Fragment fragment;
+    fragment.mask = warp.live;
+    fragment.frame = frame;
+    warp.frame = frame.get();
+    warp.fragments.push_back(std::move(fragment));
+  }
+}
+
+Block::~Block() = default;
+
+std::uint64_t Block::clock() const {
+  std::uint64_t sum = worker.time;
+  for (const Warp& warp : warps) sum += warp.instructions;
+  return sum;
+}
+
+Block::Status Block::run() {
+  std::vector<std::uint32_t> order(warps.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (;;) {
+    if (launch.stop.load(std::memory_order_relaxed)) return Status::done;
+    if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
+    bool ran = false, progress = false, alive = false;
+    for (std::uint32_t i : order) {
+      Warp& warp = warps[i];
+      if (warp.done()) continue;
+      alive = true;
+      if (!warp.has_ready()) continue;
+      ran = true;
+      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : kShare);
+      progress |= status != Warp::Status::yielded;
+      if (launch.stop.load(std::memory_order_relaxed)) return Status::done;
+    }
+    if (!alive) return Status::done;
+    if (progress) {
+      idle_rounds = 0;
+      continue;
+    }
+    bool released = false;
+    if (!ran || ++idle_rounds >= kIdleRounds)
+      for (Warp& warp : warps) released |= warp.release_joins();
+    if (released) continue;
+    if (!ran) deadlock();
+    if (idle_rounds >= kIdleRounds) return Status::waiting;
+  }
+}
+
+void Block::arrive(Warp& warp, Fragment& fragment, const Instr&, std::uint32_t mask, int barrier,
+                   std::uint32_t expected, bool wait) {
+  Barrier& b = barriers_[barrier];
+  auto threads = static_cast<std::uint32_t>(std::popcount(mask));
+  if (expected) {
+    // Counts come in whole warps: the missing lanes of a partial last warp count with it.
+    if (mask == warp.live) threads = kWarpSize;
+    b.expected = expected;
+  }
+  b.arrived += threads;
+  if (wait) {
+    fragment.state = Fragment::State::at_barrier;
+    fragment.barrier = static_cast<std::uint8_t>(barrier);
+  } else {
+    ++fragment.pc;
+  }
+  if (b.arrived >= (b.expected ? b.expected : live_threads)) complete_barrier(barrier);
+}
+
+void Block::complete_barrier(int barrier) {
+  const Barrier done = barriers_[barrier];
+  barriers_[barrier] = Barrier{};
+  for (Warp& warp : warps)
+    for (Fragment& f : warp.fragments) {
+      if (f.state != Fragment::State::at_barrier || f.barrier != barrier) continue;
+      const Instr& instr = f.frame->function->code[f.pc];
+      if (instr.d[0].valid()) {   // bar.red
+        std::byte* d = f.frame->registers + instr.d[0].offset();
+        if (instr.variant == 0) {
+          auto* counts = reinterpret_cast<std::uint32_t*>(d);
+          for (int lane = 0; lane < kWarpSize; ++lane)
+            if (f.mask >> lane & 1) counts[lane] = done.count;
+        } else {
+          const bool value = instr.variant == 1 ? done.all : done.any;
+          auto& p = *reinterpret_cast<std::uint32_t*>(d);
+          p = (p & ~f.mask) | (value ? f.mask : 0);
+        }
+      }
+      f.state = Fragment::State::ready;
+      ++f.pc;
+    }
+}
+
+void Block::check_barriers() {
+  for (int i = 0; i < 16; ++i) {
+    Barrier& b = barriers_[i];
+    if (b.arrived && b.arrived >= (b.expected ? b.expected : live_threads)) complete_barrier(i);
+  }
+}
+
+void Block::reduce(int barrier, bool any, bool all, std::uint32_t count) {
+  Barrier& b = barriers_[barrier];
+  b.any |= any;
+  b.all &= all;
+  b.count += count;
+}
+
+void Block::threads_exited(std::uint32_t count) {
+  live_threads -= count;
+  check_barriers();
+}
+
+// No lane of the block can go on: say who waits where.
+void Block::deadlock() {
+  for (Warp& warp : warps)
+    for (Fragment& f : warp.fragments) {
+      const Instr& instr = f.frame->function->code[f.pc];
+      warp.frame = f.frame.get();
+      const int lane = std::countr_zero(f.mask);
+      if (f.state == Fragment::State::at_barrier) {
+        const Barrier& b = barriers_[f.barrier];
+        throw Fault{FaultKind::deadlock,
+                    describe(warp, instr, lane,
+                             "deadlock: barrier " + std::to_string(f.barrier) + " was reached by " +
+                                 std::to_string(b.arrived) + " of " +
+                                 std::to_string(b.expected ? b.expected : live_threads) +
+                                 " threads, and no other thread can go on; waiting")};
+      }
+      if (f.state == Fragment::State::at_sync)
+        throw Fault{FaultKind::deadlock,
+                    describe(warp, instr, lane,
+                             "deadlock: an operation of several lanes waits for lanes of its mask that never come; waiting")};
+    }
+  throw Fault{FaultKind::deadlock, "deadlock in " + launch.request.function->display};
+}
+
+}  // namespace vgpu

@@ -1,0 +1,139 @@
+// A block in flight, the worker (host thread) that runs it, and the launch it belongs to.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <span>
+#include <unordered_map>
+
+#include "machine.h"
+#include "warp.h"
+
+namespace vgpu {
+
+struct Count {
+  std::uint64_t issued = 0, lanes = 0;
+};
+
+// Which 32-byte sectors of an allocation a launch touched; one byte each, set by any worker.
+struct TouchMap {
+  std::shared_ptr<Allocation> allocation;
+  std::unique_ptr<std::uint8_t[]> read, written;
+  std::size_t sectors = 0;
+};
+
+// What one worker knows of one memory instruction: the window it last hit, and its counters.
+struct Site {
+  std::uint64_t low = 1, high = 0;       // device addresses [low, high) of the allocation last hit
+  std::ptrdiff_t bias = 0;               // host address = device address + bias
+  GlobalCounters* counters = nullptr;    // for that allocation
+  std::uint8_t *read = nullptr, *written = nullptr;  // touch maps, offset so that address/32 indexes
+  SharedCounters shared;
+  GlobalCounters local;
+};
+
+struct FunctionState {
+  const Function* function = nullptr;
+  std::vector<Count> counts;
+  std::vector<Site> sites;
+};
+
+struct Launch;
+
+// One host thread.
+struct Worker {
+  explicit Worker(Launch& l) : launch(l) {}
+  Launch& launch;
+  std::unordered_map<const Function*, std::unique_ptr<FunctionState>> functions;
+  std::map<std::tuple<const Function*, std::uint32_t, std::uint32_t>, GlobalCounters> by_allocation;
+  bool counting = false;
+  double l1_clocks = 0, shared_clocks = 0;   // of the running block
+  std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
+  std::uint64_t time = 0;                    // virtual clock base, grows with each finished block
+  FunctionState& state_of(const Function& function);
+};
+
+struct Launch {
+  Launch(Machine& m, const LaunchRequest& r, std::atomic<std::uint64_t>& heap)
+      : machine(m), request(r), memory(m.memory()), params(r.params.begin(), r.params.end()), heap_used(heap) {}
+  Machine& machine;
+  const LaunchRequest& request;
+  Memory& memory;
+  std::vector<std::byte> params;
+  std::byte* constants = nullptr;            // of the module
+  std::uint64_t constant_bytes = 0;
+  std::uint32_t shared_bytes = 0;            // static + dynamic, of a block
+  std::uint32_t dynamic_shared_base = 0;
+  std::uint32_t warps_per_block = 0;
+  std::uint32_t stack_bytes = 0;             // local memory a thread for called functions
+  std::uint64_t grid_id = 0;
+  std::atomic<std::uint64_t>& heap_used;       // bytes of the device heap in use
+  std::uint64_t workspace = 0;               // device address, zeroed; grid-wide barriers live in it
+  std::uint64_t seed = 0;                    // of a shuffled schedule, 0: none
+  std::mutex mutex;                          // guards what follows
+  std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
+  std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
+  std::vector<std::uint64_t> issued_by_sm;
+  Fault fault;                               // the first
+  std::atomic<bool> stop{false};
+  std::uint64_t start_time = 0;              // virtual nanoseconds at the launch
+
+  // Decoded function, ready to run. Throws PtxError.
+  std::function<const Function*(const Function*)> prepare;
+  std::function<const Function*(std::uint64_t address)> function_at;
+  TouchMap* touch_map(const std::shared_ptr<Allocation>& allocation);
+  void print(std::string_view text);
+};
+
+struct Barrier {
+  std::uint32_t arrived = 0;      // threads
+  std::uint32_t expected = 0;     // threads; 0: all live ones
+  bool any = false, all = true;   // reductions of bar.red
+  std::uint32_t count = 0;
+};
+
+class Block {
+ public:
+  Block(Launch& launch, Worker& worker, std::uint64_t linear);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  enum class Status { done, waiting };
+  // Runs until all threads have exited, or until it only waits for what other blocks do.
+  // Throws Fault.
+  Status run();
+
+  // Called by warps.
+  void arrive(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t mask, int barrier,
+              std::uint32_t expected, bool wait);
+  void reduce(int barrier, bool any, bool all, std::uint32_t count);  // bar.red's operands
+  void threads_exited(std::uint32_t count);
+
+  Launch& launch;
+  Worker& worker;
+  std::uint64_t linear = 0;
+  Dim3 index;
+  std::uint32_t live_threads = 0;
+  std::vector<Warp> warps;
+  std::byte* shared = nullptr;
+  std::uint64_t idle_rounds = 0;    // rounds in which every warp only turned in waiting loops
+  std::uint64_t clock() const;
+
+ private:
+  void complete_barrier(int barrier);
+  void check_barriers();
+  [[noreturn]] void deadlock();
+
+  Barrier barriers_[16];
+  std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
+  std::mt19937_64 random_;
+};
+
+// "kernel.cuh:42: error: WHAT by thread (3,0,0) of block (1,0,0) in scores_kernel"
+std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what);
+std::string where(const Instr& instr, const Function& function);
+
+}  // namespace vgpu

@@ -1,0 +1,170 @@
+#include "builtins.h"
+
+#include <cstring>
+
+#include "access.h"
+#include "specials.h"
+
+namespace vgpu {
+namespace {
+
+constexpr std::string_view kNames[] = {"vprintf", "malloc", "free", "__assertfail"};
+constexpr std::size_t kMaxText = 1u << 20;
+
+template <class T>
+T argument(Warp& warp, const CallSite& site, int lane, std::size_t i) {
+  T value{};
+  const std::byte* area = warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
+  if (i < site.args.size()) std::memcpy(&value, area + site.args[i], std::min<std::size_t>(sizeof value, site.arg_sizes[i]));
+  return value;
+}
+template <class T>
+void result(Warp& warp, const CallSite& site, int lane, T value) {
+  if (site.results.empty()) return;
+  std::byte* area = warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
+  std::memcpy(area + site.results[0], &value, std::min<std::size_t>(sizeof value, site.result_sizes[0]));
+}
+
+std::string string_at(Warp& warp, const Instr& instr, int lane, std::uint64_t address) {
+  std::string text;
+  while (text.size() < kMaxText) {
+    const char c = static_cast<char>(*lane_pointer(warp, instr, lane, address + text.size(), 1, Access::load));
+    if (c == '\0') break;
+    text += c;
+  }
+  return text;
+}
+
+// printf as CUDA defines it: arguments packed with natural alignment, floats passed as double.
+std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format, std::uint64_t args) {
+  std::string out;
+  std::uint64_t at = args;
+  auto next = [&]<class T>(T) {
+    at = (at + sizeof(T) - 1) / sizeof(T) * sizeof(T);
+    T value;
+    std::memcpy(&value, lane_pointer(warp, instr, lane, at, sizeof(T), Access::load), sizeof(T));
+    at += sizeof(T);
+    return value;
+  };
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    if (format[i] != '%') {
+      out += format[i];
+      continue;
+    }
+    std::string spec = "%";
+    int longs = 0;
+    bool valid = false;
+    for (++i; i < format.size(); ++i) {
+      const char c = format[i];
+      if (std::strchr("-+ #0123456789.", c)) {
+        spec += c;
+      } else if (c == '*') {
+        spec += std::to_string(next(0));
+      } else if (c == 'l') {
+        ++longs;
+      } else if (c == 'z' || c == 'j' || c == 't') {
+        longs = 2;
+      } else if (c == 'h') {
+      } else {
+        valid = true;
+        break;
+      }
+      if (spec.size() > 32) break;
+    }
+    if (!valid) {
+      out += spec;
+      continue;
+    }
+    char text[512];
+    const char c = format[i];
+    switch (c) {
+      case '%': out += '%'; continue;
+      case 'd': case 'i':
+        if (longs) std::snprintf(text, sizeof text, (spec + "lld").c_str(), next(0ll));
+        else std::snprintf(text, sizeof text, (spec + "d").c_str(), next(0));
+        break;
+      case 'u': case 'x': case 'X': case 'o':
+        if (longs) std::snprintf(text, sizeof text, (spec + "ll" + c).c_str(), next(0ull));
+        else std::snprintf(text, sizeof text, (spec + c).c_str(), next(0u));
+        break;
+      case 'c': std::snprintf(text, sizeof text, (spec + c).c_str(), next(0)); break;
+      case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A':
+        std::snprintf(text, sizeof text, (spec + c).c_str(), next(0.0));
+        break;
+      case 'p': std::snprintf(text, sizeof text, "%s", ("0x" + [&] {
+                  char hex[32];
+                  std::snprintf(hex, sizeof hex, "%llx", next(0ull));
+                  return std::string(hex);
+                }()).c_str()); break;
+      case 's': {
+        const std::uint64_t address = next(0ull);
+        const std::string s = address ? string_at(warp, instr, lane, address) : "(null)";
+        if (spec == "%") {
+          out += s;
+          continue;
+        }
+        std::snprintf(text, sizeof text, (spec + "s").c_str(), s.c_str());
+        break;
+      }
+      default: out += spec + c; continue;
+    }
+    out += text;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_builtin(std::string_view name) {
+  for (std::string_view n : kNames)
+    if (n == name) return true;
+  return false;
+}
+
+void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uint32_t mask) {
+  Launch& launch = warp.block->launch;
+  if (site.builtin == "vprintf") {
+    each_lane(mask, [&](int lane) {
+      const auto format = argument<std::uint64_t>(warp, site, lane, 0);
+      const auto args = argument<std::uint64_t>(warp, site, lane, 1);
+      const std::string text = formatted(warp, instr, lane, string_at(warp, instr, lane, format), args);
+      launch.print(text);
+      result<std::int32_t>(warp, site, lane, static_cast<std::int32_t>(text.size()));
+    });
+  } else if (site.builtin == "__assertfail") {
+    const int lane = std::countr_zero(mask);
+    const std::string message = string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 0));
+    const std::string file = string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 1));
+    const auto line = argument<std::uint32_t>(warp, site, lane, 2);
+    const std::string what = describe(warp, instr, lane, "assertion '" + message + "' failed");
+    // The macro's own file and line are right even without -lineinfo.
+    throw Fault{FaultKind::assertion, display_path(file) + ":" + std::to_string(line) + what.substr(what.find(": error:"))};
+  } else if (site.builtin == "malloc") {
+    each_lane(mask, [&](int lane) {
+      const auto size = argument<std::uint64_t>(warp, site, lane, 0);
+      std::uint64_t address = 0;
+      if (size && size <= launch.machine.heap_limit && launch.heap_used.load() + size <= launch.machine.heap_limit)
+        if (const auto a = launch.memory.allocate(size, MemoryKind::heap)) {
+          address = a->base;
+          launch.heap_used += size;
+        }
+      result<std::uint64_t>(warp, site, lane, address);
+    });
+  } else if (site.builtin == "free") {
+    each_lane(mask, [&](int lane) {
+      const auto address = argument<std::uint64_t>(warp, site, lane, 0);
+      if (!address) return;
+      const auto a = launch.memory.find(address);
+      if (!a || a->base != address || a->kind != MemoryKind::heap)
+        throw Fault{FaultKind::illegal_address,
+                    describe(warp, instr, lane, "free() of an address that malloc() in device code did not give or that is freed already")};
+      launch.heap_used -= a->size;
+      launch.memory.release(address);
+    });
+    // Windows that instructions remember may lie in what is gone.
+    for (auto& [function, state] : warp.worker->functions)
+      for (Site& s : state->sites) s.low = 1, s.high = 0;
+  }
+}
+
+}  // namespace vgpu

@@ -1,0 +1,149 @@
+// How handlers reach the 32 lanes of a register, and the loops over them.
+#pragma once
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "warp.h"
+
+namespace vgpu {
+
+// Keeps the inactive lanes of `d` and takes the active ones from `fresh`. Registers are looked at
+// as plain words here, whatever their type: hence may_alias.
+template <int kBytes>
+[[gnu::noinline]] inline void store_active(void* d, const void* fresh, std::uint32_t mask) {
+  using Word = std::conditional_t<kBytes == 2, std::uint16_t,
+               std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>;
+  using Lane [[gnu::may_alias]] = Word;
+  Lane* to = static_cast<Lane*>(d);
+  const Lane* from = static_cast<const Lane*>(fresh);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    to[lane] = (mask >> lane & 1) ? from[lane] : to[lane];
+}
+
+// Where a handler writes its 32 results: straight into the register when all lanes are active,
+// else into a buffer whose active lanes are copied when the handler is done. So each operation is
+// one plain loop over all lanes, which the compiler turns into a few SIMD instructions; inactive
+// lanes compute something harmless. The operation must not trap on garbage input.
+template <class D>
+class Result {
+ public:
+  Result(Warp& warp, Slot slot, std::uint32_t mask)
+      : register_(warp.lanes<D>(slot)),
+        mask_(mask),
+        lanes_(mask == kFullMask ? register_ : fresh_) {}
+  ~Result() {
+    if (mask_ != kFullMask) store_active<sizeof(D)>(register_, fresh_, mask_);
+  }
+  Result(const Result&) = delete;
+  Result& operator=(const Result&) = delete;
+  D* lanes() { return lanes_; }
+
+ private:
+  D* register_;
+  std::uint32_t mask_;
+  D* lanes_;
+  alignas(64) D fresh_[kWarpSize];
+};
+
+template <class D, class A, class F>
+inline void map1(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane]));
+}
+
+template <class D, class A, class B, class F>
+inline void map2(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+  const B* b = warp.lanes<const B>(instr.b);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane], b[lane]));
+}
+
+template <class D, class A, class B, class C, class F>
+inline void map3(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+  const B* b = warp.lanes<const B>(instr.b);
+  const C* c = warp.lanes<const C>(instr.c);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    d[lane] = static_cast<D>(f(a[lane], b[lane], c[lane]));
+}
+
+// A handler from a stateless lambda: `return handler2<T, T, T>([](T a, T b) { return a + b; });`
+template <class D, class A, class F>
+Handler handler1(F) {
+  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
+    map1<D, A>(warp, instr, mask, F{});
+  };
+}
+template <class D, class A, class B, class F>
+Handler handler2(F) {
+  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
+    map2<D, A, B>(warp, instr, mask, F{});
+  };
+}
+template <class D, class A, class B, class C, class F>
+Handler handler3(F) {
+  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
+    map3<D, A, B, C>(warp, instr, mask, F{});
+  };
+}
+
+// Calls `f` with a value of the C++ type that holds one lane of `type`, to name it as
+// decltype(value); refuses (null) types that are not in the family.
+template <class F>
+Handler for_integer(Type type, F f) {
+  switch (type) {
+    case Type::u16: return f(std::uint16_t{});
+    case Type::u32: return f(std::uint32_t{});
+    case Type::u64: return f(std::uint64_t{});
+    case Type::s16: return f(std::int16_t{});
+    case Type::s32: return f(std::int32_t{});
+    case Type::s64: return f(std::int64_t{});
+    default: return nullptr;
+  }
+}
+template <class F>
+Handler for_bits(int bits, F f) {
+  switch (bits) {
+    case 16: return f(std::uint16_t{});
+    case 32: return f(std::uint32_t{});
+    case 64: return f(std::uint64_t{});
+    default: return nullptr;
+  }
+}
+
+// Only the active lanes, one after the other: for work that may trap or is not worth SIMD.
+template <class F>
+inline void each_lane(std::uint32_t mask, F f) {
+  for (; mask; mask &= mask - 1) f(std::countr_zero(mask));
+}
+
+// Predicates are one bit a lane. `f(lane)` gives the bit. The sum of distinct powers of two is what
+// the compiler knows how to do as a compare to a mask and a reduction.
+template <class F>
+inline std::uint32_t collect(F f) {
+  std::uint32_t bits = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) bits |= std::uint32_t{f(lane) ? 1u : 0u} << lane;
+  return bits;
+}
+inline void set_predicate(Warp& warp, Slot slot, std::uint32_t bits, std::uint32_t mask) {
+  if (!slot.valid()) return;
+  std::uint32_t& p = warp.predicate(slot);
+  p = (p & ~mask) | (bits & mask);
+}
+inline std::uint32_t get_predicate(Warp& warp, Slot slot, bool negated) {
+  const std::uint32_t bits = warp.predicate(slot);
+  return negated ? ~bits : bits;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,533 @@
+// Loading modules and running launches: blocks over host threads, counters put together.
+#include "machine.h"
+
+#include <cxxabi.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <unordered_map>
+
+#include "../ptx/decode.h"
+#include "access.h"
+#include "block.h"
+
+namespace vgpu {
+namespace {
+
+// Rounds in which no resident block got any further before the launch is given up as stuck.
+constexpr std::uint64_t kStuckRounds = 20000;
+
+struct Loaded : LoadedModule {
+  std::shared_ptr<ParsedModule> parsed;
+  SymbolTable symbols;
+  std::mutex mutex;
+};
+
+}  // namespace
+
+struct Machine::Impl {
+  DeviceSpec spec;
+  MachineOptions options;
+  Memory memory;
+  std::mutex mutex;   // guards the tables of functions
+  std::unordered_map<const Function*, std::weak_ptr<ParsedModule>> owner;
+  std::unordered_map<std::uint64_t, const Function*> functions;
+  std::uint64_t next_function = kFunctionRange;
+  std::unordered_map<const Function*, std::uint64_t> addresses;
+  std::atomic<std::uint64_t> heap_used{0};
+  std::uint64_t launches = 0;
+  std::uint64_t time = 1'000'000'000;   // virtual nanoseconds
+  std::recursive_mutex prepare_mutex;
+  std::unordered_map<const Function*, Loaded*> loaded_of;
+};
+
+Machine::Machine(DeviceSpec spec, MachineOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->spec = std::move(spec);
+  impl_->options = options;
+  if (impl_->spec.memory_bytes > 0) impl_->memory.set_limit(static_cast<std::uint64_t>(impl_->spec.memory_bytes));
+}
+Machine::~Machine() = default;
+const DeviceSpec& Machine::spec() const { return impl_->spec; }
+Memory& Machine::memory() { return impl_->memory; }
+MachineOptions& Machine::options() { return impl_->options; }
+
+std::uint64_t SymbolTable::function_address(const Function* function) const { return address(function); }
+
+std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
+  auto loaded = std::make_unique<Loaded>();
+  loaded->parsed = parse_ptx(std::move(ptx_text));
+  Module& module = loaded->parsed->module;
+  loaded->module = std::shared_ptr<const Module>(loaded->parsed, &module);
+  loaded->symbols.parsed = loaded->parsed.get();
+  loaded->symbols.module_shared_bytes = place_module_shared(*loaded->parsed);
+  loaded->symbols.address = [impl = impl_.get()](const Function* f) {
+    const std::lock_guard lock(impl->mutex);
+    auto& address = impl->addresses[f];
+    if (!address) {
+      address = impl->next_function += 16;
+      impl->functions[address] = f;
+    }
+    return address;
+  };
+  // Variables: constants in one bank, globals in allocations of their own, so that running past one
+  // is noticed.
+  loaded->constants = std::make_shared<std::vector<std::byte>>();
+  for (auto& [name, global] : module.globals) {
+    if (global->external) continue;
+    if (global->space == Space::constant) {
+      auto& bank = *loaded->constants;
+      const std::size_t at = (bank.size() + global->align - 1) / global->align * global->align;
+      if (at + global->size > (64u << 10)) throw PtxError("more than 64 KiB of constant memory");
+      bank.resize(at + global->size);
+      if (!global->init.empty()) std::memcpy(bank.data() + at, global->init.data(), global->size);
+      global->address = at;
+    } else if (global->space == Space::global) {
+      auto allocation = impl_->memory.allocate(global->size, MemoryKind::global_variable, global->align);
+      if (!allocation) throw PtxError("no memory for variable '" + name + "' of " + std::to_string(global->size) + " bytes");
+      allocation->name = display_name(name);
+      if (!global->init.empty()) std::memcpy(allocation->host, global->init.data(), global->size);
+      global->address = allocation->base;
+      loaded->variables.push_back(std::move(allocation));
+    }
+  }
+  for (auto& [name, global] : module.globals)
+    for (const Global::Relocation& r : global->relocations) {
+      std::uint64_t value = 0;
+      if (const Global* target = loaded->symbols.global(r.symbol)) {
+        value = target->address;
+        if (r.generic && target->space == Space::constant) value += kConstantWindow;
+        if (r.generic && target->space == Space::shared) value += kSharedWindow;
+      } else if (const Function* f = loaded->symbols.function(r.symbol)) {
+        value = loaded->symbols.function_address(f);
+      } else {
+        throw PtxError("initializer of '" + name + "' names unknown '" + r.symbol + "'");
+      }
+      value += static_cast<std::uint64_t>(r.addend);
+      std::uint64_t size = 0;
+      std::byte* bytes = loaded->variable_bytes(name, size);
+      if (bytes && r.offset + static_cast<std::uint64_t>(r.bytes) <= size)
+        std::memcpy(bytes + r.offset, &value, static_cast<std::size_t>(std::min(r.bytes, 8)));
+    }
+  const std::lock_guard lock(impl_->mutex);
+  for (auto& [name, function] : module.functions) {
+    function->display = display_name(name);
+    impl_->loaded_of[function.get()] = loaded.get();
+  }
+  return loaded;
+}
+
+bool LoadedModule::variable(std::string_view name, std::uint64_t& address, std::uint64_t& size) const {
+  const auto it = module->globals.find(name);
+  if (it == module->globals.end() || it->second->external || it->second->space == Space::shared) return false;
+  address = it->second->address + (it->second->space == Space::constant ? kConstantWindow : 0);
+  size = it->second->size;
+  return true;
+}
+
+std::byte* LoadedModule::variable_bytes(std::string_view name, std::uint64_t& size) const {
+  const auto it = module->globals.find(name);
+  if (it == module->globals.end() || it->second->external) return nullptr;
+  const Global& global = *it->second;
+  size = global.size;
+  if (global.space == Space::constant) return constants->data() + global.address;
+  for (const auto& allocation : variables)
+    if (allocation->base == global.address) return allocation->host;
+  return nullptr;
+}
+
+FunctionState& Worker::state_of(const Function& function) {
+  auto& state = functions[&function];
+  if (!state) {
+    state = std::make_unique<FunctionState>();
+    state->function = &function;
+    state->counts.resize(function.code.size());
+    state->sites.resize(function.memory_sites);
+  }
+  return *state;
+}
+
+TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
+  const std::lock_guard lock(mutex);
+  auto& map = touched[allocation->id];
+  if (!map) {
+    map = std::make_unique<TouchMap>();
+    map->allocation = allocation;
+    // Pinned memory may begin inside a sector.
+    map->sectors = (allocation->base + allocation->size + kSectorBytes - 1) / kSectorBytes - allocation->base / kSectorBytes;
+    map->read = std::make_unique<std::uint8_t[]>(map->sectors + 1);
+    map->written = std::make_unique<std::uint8_t[]>(map->sectors + 1);
+  }
+  return map.get();
+}
+
+void Launch::print(std::string_view text) {
+  const std::lock_guard lock(mutex);
+  if (machine.print) machine.print(text);
+  else std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+namespace {
+
+// Runs the worker's share of blocks. Blocks that wait for others stay resident, up to `resident`.
+void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t first, std::uint64_t step,
+          std::uint64_t resident, std::atomic<std::uint64_t>* shared_next, const std::vector<std::uint64_t>* order) {
+  const auto sms = static_cast<std::uint64_t>(launch.machine.spec().sm_count);
+  std::uint64_t own_next = first;
+  auto next_block = [&]() -> std::uint64_t {
+    if (shared_next) return shared_next->fetch_add(1, std::memory_order_relaxed);
+    const std::uint64_t block = own_next;
+    own_next += step;
+    return block;
+  };
+  std::vector<double> l1(worker.counting ? sms : 0), shared(worker.counting ? sms : 0);
+  std::vector<std::uint64_t> issued(worker.counting ? sms : 0);
+  auto run = [&](Block& block) {
+    worker.l1_clocks = worker.shared_clocks = 0;
+    std::uint64_t before = 0, after = 0;
+    for (const Warp& w : block.warps) before += w.instructions;
+    const Block::Status status = block.run();
+    for (const Warp& w : block.warps) after += w.instructions;
+    if (worker.counting) {
+      const std::uint64_t sm = block.linear % sms;
+      l1[sm] += worker.l1_clocks;
+      shared[sm] += worker.shared_clocks;
+      issued[sm] += after - before;
+    }
+    return status;
+  };
+  std::deque<std::unique_ptr<Block>> waiting;
+  bool more = true;
+  std::uint64_t stuck = 0, turn = 0;
+  while (!launch.stop.load(std::memory_order_relaxed)) {
+    std::unique_ptr<Block> block;
+    bool fresh = false;
+    if (more && waiting.size() < resident) {
+      const std::uint64_t n = next_block();
+      if (n >= blocks) {
+        more = false;
+      } else {
+        block = std::make_unique<Block>(launch, worker, order ? (*order)[n] : n);
+        fresh = true;
+      }
+    }
+    if (!block) {
+      if (waiting.empty()) break;
+      block = std::move(waiting.front());
+      waiting.pop_front();
+    }
+    std::uint64_t before = 0;
+    for (const Warp& w : block->warps) before += w.instructions;
+    if (run(*block) == Block::Status::done) {
+      for (const Warp& w : block->warps) worker.time += w.instructions;
+      stuck = 0;
+    } else {
+      // A block that only turns in its waiting loops executes the same few instructions each time.
+      if (fresh) stuck = 0;
+      else if (++stuck > kStuckRounds * std::max<std::uint64_t>(1, waiting.size()) && block->idle_rounds > kStuckRounds) {
+        const Warp& w = block->warps.front();
+        const Fragment& f = w.fragments.front();
+        const Instr& instr = f.frame->function->code[f.pc];
+        throw Fault{FaultKind::deadlock, where(instr, *f.frame->function) +
+                                             ": error: deadlock: every block that is resident only waits in a loop (" +
+                                             std::to_string(waiting.size() + 1) + " blocks) in " + launch.request.function->display};
+      }
+      waiting.push_back(std::move(block));
+    }
+    ++turn;
+  }
+  if (worker.counting) {
+    const std::lock_guard lock(launch.mutex);
+    for (std::uint64_t sm = 0; sm < sms; ++sm) {
+      launch.l1_clocks_by_sm[sm] += l1[sm];
+      launch.shared_clocks_by_sm[sm] += shared[sm];
+      launch.issued_by_sm[sm] += issued[sm];
+    }
+  }
+}
+
+void add(GlobalCounters& to, const GlobalCounters& from) {
+  to.requests += from.requests;
+  to.sectors += from.sectors;
+  to.lines += from.lines;
+  to.bytes_asked += from.bytes_asked;
+  to.bytes_distinct += from.bytes_distinct;
+  to.ideal_sectors += from.ideal_sectors;
+}
+
+Access access_of(const Instr& instr) {
+  if (instr.op_class == OpClass::atomic) return Access::atomic;
+  return instr.d[0].valid() ? Access::load : Access::store;
+}
+
+// Puts the workers' counters together, in an order that does not depend on who did what.
+LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& workers) {
+  const LaunchRequest& request = launch.request;
+  LaunchCounters out;
+  out.kernel = request.function->display;
+  out.mangled = request.function->name;
+  const Dim3 g = request.grid, b = request.block;
+  std::copy_n(std::array{g.x, g.y, g.z}.data(), 3, out.grid);
+  std::copy_n(std::array{b.x, b.y, b.z}.data(), 3, out.block);
+  out.static_shared = request.function->shared_bytes;
+  out.dynamic_shared = request.dynamic_shared;
+  out.registers = request.attributes.registers;
+  out.local_bytes = request.attributes.local_bytes;
+  out.warps = g.count() * launch.warps_per_block;
+  out.threads = g.count() * b.count();
+
+  std::map<std::string_view, const Function*> functions;   // by name: a stable order
+  for (auto& worker : workers)
+    for (auto& [function, state] : worker->functions) functions.emplace(function->name, function);
+  std::map<std::uint32_t, AllocationReport> allocations;
+  for (auto& [name, function] : functions) {
+    std::vector<InstrReport> reports(function->code.size());
+    for (auto& worker : workers) {
+      const auto it = worker->functions.find(function);
+      if (it == worker->functions.end()) continue;
+      for (std::size_t pc = 0; pc < reports.size(); ++pc) {
+        const Instr& instr = function->code[pc];
+        reports[pc].count.issued += it->second->counts[pc].issued;
+        reports[pc].count.lanes += it->second->counts[pc].lanes;
+        if (instr.flow != Flow::memory) continue;
+        const Site& site = it->second->sites[instr.memory_site];
+        SharedCounters& s = reports[pc].shared;
+        s.requests += site.shared.requests;
+        s.wavefronts += site.shared.wavefronts;
+        s.ideal += site.shared.ideal;
+        s.bytes_asked += site.shared.bytes_asked;
+        add(reports[pc].local, site.local);
+      }
+    }
+    std::vector<std::size_t> pc_of_site(function->memory_sites);
+    for (std::size_t pc = 0; pc < reports.size(); ++pc)
+      if (function->code[pc].flow == Flow::memory) pc_of_site[function->code[pc].memory_site] = pc;
+    for (auto& worker : workers)
+      for (auto& [key, counters] : worker->by_allocation) {
+        const auto& [owner, site, id] = key;
+        if (owner != function) continue;
+        const std::size_t pc = pc_of_site[site];
+        add(reports[pc].global, counters);
+        add(allocations[id].by_access[static_cast<std::size_t>(access_of(function->code[pc]))], counters);
+      }
+    for (std::size_t pc = 0; pc < reports.size(); ++pc) {
+      InstrReport& r = reports[pc];
+      const Instr& instr = function->code[pc];
+      if (!r.count.issued || instr.flow == Flow::join) continue;
+      const Location& location = function->module->locations[instr.location];
+      r.function = function->display;
+      r.file = location.file.empty() ? "" : display_path(location.file);
+      r.line = location.line;
+      r.ptx_line = instr.ptx_line;
+      if (instr.ptx_line && instr.ptx_line <= function->module->lines.size()) {
+        std::string_view text = function->module->lines[instr.ptx_line - 1];
+        const std::size_t start = text.find_first_not_of(" \t{");
+        r.ptx = std::string(start == text.npos ? text : text.substr(start));
+      }
+      r.op_class = instr.op_class;
+      r.space = instr.space;
+      if (r.space == Space::generic && r.shared.requests && !r.global.requests) r.space = Space::shared;
+      if (r.space == Space::generic && r.local.requests && !r.global.requests) r.space = Space::local;
+      if (r.space == Space::generic && r.global.requests) r.space = Space::global;
+      r.access = access_of(instr);
+      out.instructions.push_back(std::move(r));
+    }
+  }
+  for (auto& [id, map] : launch.touched) {
+    AllocationReport& report = allocations[id];
+    report.name = allocation_name(launch, *map->allocation);
+    report.bytes = map->allocation->size;
+    for (std::size_t s = 0; s < map->sectors; ++s) {
+      report.sectors_read += map->read[s];
+      report.sectors_written += map->written[s];
+    }
+    out.distinct_sectors_read += report.sectors_read;
+    out.distinct_sectors_written += report.sectors_written;
+  }
+  for (auto& [id, report] : allocations) out.allocations.push_back(std::move(report));
+  out.l1_clocks_by_sm = launch.l1_clocks_by_sm;
+  out.shared_clocks_by_sm = launch.shared_clocks_by_sm;
+  out.issued_by_sm = launch.issued_by_sm;
+  for (auto& worker : workers) {
+    out.tensor_multiply_adds_f16 += worker->tensor_f16;
+    out.tensor_multiply_adds_tf32 += worker->tensor_tf32;
+    out.tensor_multiply_adds_int8 += worker->tensor_int8;
+    out.async_copied_bytes += worker->async_bytes;
+  }
+  return out;
+}
+
+}  // namespace
+
+LaunchOutcome Machine::launch(const LaunchRequest& request) {
+  LaunchOutcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  Launch launch(*this, request, impl_->heap_used);
+  launch.constants = request.module->constants->data();
+  launch.constant_bytes = request.module->constants->size();
+  launch.grid_id = ++impl_->launches;
+  launch.seed = impl_->options.schedule_seed;
+  launch.prepare = [this](const Function* function) {
+    const std::lock_guard lock(impl_->prepare_mutex);
+    if (function->code.empty()) {
+      Loaded* loaded = nullptr;
+      {
+        const std::lock_guard tables(impl_->mutex);
+        loaded = impl_->loaded_of.at(function);
+      }
+      const auto body = loaded->parsed->bodies.find(function->name);
+      if (body == loaded->parsed->bodies.end() || !body->second.has_body)
+        throw PtxError("function '" + function->display + "' has no code in this module");
+      decode(const_cast<Function&>(*function), body->second, loaded->symbols);
+    }
+    return function;
+  };
+  launch.function_at = [this](std::uint64_t address) -> const Function* {
+    const std::lock_guard lock(impl_->mutex);
+    const auto it = impl_->functions.find(address);
+    return it == impl_->functions.end() ? nullptr : it->second;
+  };
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::shared_ptr<Allocation> workspace;
+  try {
+    launch.prepare(request.function);
+    const Function& function = *request.function;
+    launch.params.resize(std::max<std::size_t>(launch.params.size(), function.param_bytes));
+    launch.dynamic_shared_base = (function.shared_bytes + function.dynamic_shared_align - 1) /
+                                 function.dynamic_shared_align * function.dynamic_shared_align;
+    launch.shared_bytes = request.dynamic_shared ? launch.dynamic_shared_base + request.dynamic_shared : function.shared_bytes;
+    launch.warps_per_block = static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
+    launch.stack_bytes = stack_limit;
+    launch.start_time = impl_->time;
+    const std::uint64_t blocks = request.grid.count();
+    bool order_matters = function.order_matters;
+    {   // of everything it may call, too
+      std::vector<const Function*> todo = {&function}, seen;
+      while (!todo.empty()) {
+        const Function* f = todo.back();
+        todo.pop_back();
+        if (std::find(seen.begin(), seen.end(), f) != seen.end()) continue;
+        seen.push_back(f);
+        launch.prepare(f);
+        order_matters |= f->order_matters || f->calls_indirectly;
+        for (const CallSite& site : f->calls)
+          if (site.callee) todo.push_back(site.callee);
+      }
+    }
+    if (request.cooperative) {
+      workspace = impl_->memory.allocate(4096, MemoryKind::heap);
+      if (!workspace) throw Fault{FaultKind::out_of_memory, "no memory for the workspace of a cooperative launch"};
+      std::memset(workspace->host, 0, workspace->size);
+      launch.workspace = workspace->base;
+    }
+    int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
+    threads = static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, static_cast<std::uint64_t>(std::max(1, threads))));
+    if (order_matters || request.cooperative || launch.seed) threads = 1;
+    const auto sms = static_cast<std::size_t>(impl_->spec.sm_count);
+    if (request.count) {
+      launch.l1_clocks_by_sm.resize(sms);
+      launch.shared_clocks_by_sm.resize(sms);
+      launch.issued_by_sm.resize(sms);
+    }
+    const std::uint64_t resident = request.cooperative
+                                       ? blocks
+                                       : std::max<std::uint64_t>(1, sms * static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
+    for (int t = 0; t < threads; ++t) {
+      workers.push_back(std::make_unique<Worker>(launch));
+      workers.back()->counting = request.count;
+    }
+    std::vector<std::uint64_t> order;
+    if (launch.seed) {
+      order.resize(blocks);
+      for (std::uint64_t i = 0; i < blocks; ++i) order[i] = i;
+      std::mt19937_64 random(launch.seed);
+      std::shuffle(order.begin(), order.end(), random);
+    }
+    std::atomic<std::uint64_t> next{0};
+    std::exception_ptr trouble;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+      const int t = threads > 1 ? omp_get_thread_num() : 0;
+      try {
+        work(launch, *workers[t], blocks, 0, 1, std::max<std::uint64_t>(1, resident / static_cast<std::uint64_t>(threads)), &next,
+             order.empty() ? nullptr : &order);
+      } catch (const Fault& fault) {
+        const std::lock_guard lock(launch.mutex);
+        if (launch.fault.kind == FaultKind::none) launch.fault = fault;
+        launch.stop = true;
+      } catch (const PtxError& error) {
+        const std::lock_guard lock(launch.mutex);
+        if (launch.fault.kind == FaultKind::none) launch.fault = {FaultKind::illegal_instruction, error.what()};
+        launch.stop = true;
+      } catch (const std::bad_alloc&) {
+        const std::lock_guard lock(launch.mutex);
+        if (launch.fault.kind == FaultKind::none)
+          launch.fault = {FaultKind::out_of_memory, "out of host memory while running " + request.function->display};
+        launch.stop = true;
+      }
+    }
+  } catch (const Fault& fault) {
+    launch.fault = fault;
+  } catch (const PtxError& error) {
+    launch.fault = {FaultKind::illegal_instruction, error.what()};
+  } catch (const std::bad_alloc&) {
+    launch.fault = {FaultKind::out_of_memory, "out of host memory while preparing " + request.function->display};
+  }
+  std::uint64_t ticks = 0;
+  for (auto& worker : workers) ticks = std::max(ticks, worker->time);
+  impl_->time += ticks + 1000;
+  if (workspace) impl_->memory.release(workspace->base);
+  outcome.fault = launch.fault;
+  if (request.count && launch.fault.kind == FaultKind::none) {
+    outcome.counters = gather(launch, workers);
+    outcome.counters.host_threads = static_cast<int>(workers.size());
+    outcome.counters.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return outcome;
+}
+
+std::string display_path(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  const std::filesystem::path relative = std::filesystem::path(path).lexically_relative(here);
+  if (error || relative.empty() || *relative.begin() == "..") return path;
+  return relative.string();
+}
+
+std::string display_name(const std::string& mangled) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+  std::string name = status == 0 && text ? text : mangled;
+  std::free(text);
+  if (status != 0) return name;
+  // Without the parameter list: the last parenthesis at depth 0 opens it.
+  int depth = 0;
+  for (std::size_t i = name.size(); i-- > 0;) {
+    if (name[i] == ')' || name[i] == '>') ++depth;
+    if (name[i] == '(' || name[i] == '<') --depth;
+    if (name[i] == '(' && depth == 0) {
+      name.resize(i);
+      break;
+    }
+  }
+  // Template functions carry their return type: what stands before the last space at depth 0.
+  depth = 0;
+  for (std::size_t i = name.size(); i-- > 0;) {
+    if (name[i] == '>' || name[i] == ')') ++depth;
+    if (name[i] == '<' || name[i] == '(') --depth;
+    if (name[i] == ' ' && depth == 0) {
+      name.erase(0, i + 1);
+      break;
+    }
+  }
+  const std::string anonymous = "(anonymous namespace)::";
+  for (std::size_t at; (at = name.find(anonymous)) != name.npos;) name.erase(at, anonymous.size());
+  return name;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,97 @@
+// The door to the executor: modules are loaded, kernels are launched, counters come back.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../profile/counters.h"
+#include "../ptx/program.h"
+#include "device_spec.h"
+#include "fault.h"
+#include "memory.h"
+
+namespace vgpu {
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t count() const { return std::uint64_t{x} * y * z; }
+};
+
+// A loaded module: its program and its variables placed in device memory.
+class LoadedModule {
+ public:
+  virtual ~LoadedModule() = default;
+  std::shared_ptr<const Module> module;
+  std::vector<std::shared_ptr<Allocation>> variables;  // one for each .global variable
+  std::shared_ptr<std::vector<std::byte>> constants;   // the constant bank
+  // Device address and size of a variable (.global; for .const the address in kConstantWindow).
+  // False when there is none of that name.
+  bool variable(std::string_view name, std::uint64_t& address, std::uint64_t& size) const;
+  // Host bytes of a variable (global or constant), null when there is none.
+  std::byte* variable_bytes(std::string_view name, std::uint64_t& size) const;
+};
+
+struct KernelAttributes {       // what the cubin says, filled by the runtime
+  int registers = 0;            // per thread; 0 unknown
+  int local_bytes = -1;         // per thread; -1 unknown
+};
+
+struct LaunchRequest {
+  const LoadedModule* module = nullptr;
+  const Function* function = nullptr;   // an entry of it
+  Dim3 grid, block, cluster;
+  std::uint32_t dynamic_shared = 0;     // bytes
+  std::span<const std::byte> params;    // laid out as function->params says
+  bool cooperative = false;
+  KernelAttributes attributes;
+  int resident_blocks_per_sm = 1;       // as occupancy says (for cooperative and spinning kernels)
+  bool count = true;                    // fill `counters`
+};
+
+struct LaunchOutcome {
+  Fault fault;                          // kind none: it ran to its end
+  LaunchCounters counters;              // empty unless count
+  std::vector<std::string> findings;    // race, init and sync findings, one message each
+};
+
+struct MachineOptions {
+  int threads = 0;                      // host threads, 0: all cores (VGPU_THREADS)
+  std::uint64_t schedule_seed = 0;      // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
+  bool check_race = false, check_init = false, check_sync = false;  // VGPU_CHECK
+};
+
+class Machine {
+ public:
+  Machine(DeviceSpec spec, MachineOptions options);
+  ~Machine();
+
+  const DeviceSpec& spec() const;
+  Memory& memory();
+  MachineOptions& options();
+
+  // Parses and places a module. Throws PtxError naming line and reason.
+  std::unique_ptr<LoadedModule> load(std::string ptx_text);
+  // Runs a kernel to its end. Never throws for what a kernel does; see LaunchOutcome::fault.
+  LaunchOutcome launch(const LaunchRequest& request);
+
+  // Output of device printf, in order; default: stdout. 
+  std::function<void(std::string_view)> print;
+  std::uint64_t heap_limit = 8u << 20;  // bytes of the device malloc heap
+  std::uint32_t stack_limit = 16u << 10;  // bytes of local memory a thread has for called functions
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Shortens an absolute source path for messages: relative to the working directory when below it.
+std::string display_path(const std::string& path);
+// "ns::kernel" of a mangled name, without the parameter list and the return type.
+std::string display_name(const std::string& mangled);
+
+}  // namespace vgpu

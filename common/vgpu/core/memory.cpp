@@ -1,0 +1,196 @@
+#include "memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+namespace vgpu {
+
+namespace {
+constexpr std::uint64_t kGuard = 256;     // unmapped bytes behind each allocation, at least
+std::uint64_t round_up(std::uint64_t v, std::uint64_t to) { return (v + to - 1) / to * to; }
+}  // namespace
+
+struct Memory::Impl {
+  mutable std::shared_mutex mutex;
+  std::map<std::uint64_t, std::shared_ptr<Allocation>> live;  // by base
+  std::map<std::uint64_t, std::shared_ptr<Allocation>> freed; // by base, for messages
+  std::deque<std::uint64_t> freed_order;
+  std::uint64_t next = kDeviceRange + (2u << 20);
+  std::uint32_t next_id = 1;
+  std::uint64_t used = 0, limit = ~0ull;
+
+  std::shared_ptr<Allocation> find(std::uint64_t address) const {
+    auto it = live.upper_bound(address);
+    if (it == live.begin()) return nullptr;
+    --it;
+    const auto& a = it->second;
+    return address < a->base + std::max<std::uint64_t>(a->size, 1) ? a : nullptr;
+  }
+  void add(const std::shared_ptr<Allocation>& a) {
+    a->id = next_id++;
+    live[a->base] = a;
+    if (a->kind != MemoryKind::pinned) used += a->size;
+  }
+};
+
+namespace {
+// Pages straight from the kernel: large allocations cost nothing until they are touched.
+std::byte* map_pages(std::uint64_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+}
+std::uint64_t mapped_bytes(std::uint64_t size) { return round_up(std::max<std::uint64_t>(size, 1), 4096); }
+// Small allocations get a pattern, so that reading what nobody wrote does not look like zeros. Large
+// ones stay untouched pages: filling them would cost memory that the program may never use.
+constexpr std::uint64_t kFillLimit = 1u << 20;
+}  // namespace
+
+Memory::Memory() : impl_(std::make_unique<Impl>()) {
+  // The range is reserved, so that the host never gets these addresses and a host dereference of a
+  // device pointer faults. Where that fails, device pointers still work; only this trap is missing.
+  mmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+Memory::~Memory() {
+  for (auto& [base, a] : impl_->live)
+    if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap)
+      munmap(a->host, mapped_bytes(a->size));
+  munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
+}
+
+std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align) {
+  std::unique_lock lock(impl_->mutex);
+  const bool on_device = kind != MemoryKind::pinned;
+  if (size > (1ull << 46)) return nullptr;
+  if (on_device && (size > impl_->limit || impl_->used > impl_->limit - size)) return nullptr;
+  std::byte* host = map_pages(mapped_bytes(size));
+  if (!host) return nullptr;
+  if (size <= kFillLimit && (kind == MemoryKind::device || kind == MemoryKind::heap)) std::memset(host, 0xCC, size);
+  auto a = std::make_shared<Allocation>();
+  a->size = size;
+  a->host = host;
+  a->kind = kind;
+  if (kind == MemoryKind::managed || kind == MemoryKind::pinned) {
+    a->base = reinterpret_cast<std::uint64_t>(host);
+  } else {
+    align = std::max<std::uint64_t>(align, 256);
+    impl_->next = round_up(impl_->next, align);
+    const std::uint64_t reach = round_up(std::max<std::uint64_t>(size, 1), 256) + kGuard;
+    if (impl_->next + reach > kDeviceRange + kDeviceRangeSize) {
+      // The range is used up: start again below, skipping what is still alive.
+      impl_->next = round_up(kDeviceRange + (2u << 20), align);
+      for (auto& [base, other] : impl_->live) {
+        if (base < impl_->next) continue;
+        if (base >= kDeviceRange + kDeviceRangeSize || base >= impl_->next + reach) break;
+        impl_->next = round_up(base + other->size + kGuard, align);
+      }
+    }
+    a->base = impl_->next;
+    impl_->next += reach;
+  }
+  impl_->add(a);
+  return a;
+}
+
+std::shared_ptr<Allocation> Memory::adopt(void* host, std::uint64_t size, MemoryKind kind) {
+  std::unique_lock lock(impl_->mutex);
+  const auto base = reinterpret_cast<std::uint64_t>(host);
+  if (!host || size == 0 || base + size < base) return nullptr;
+  auto it = impl_->live.lower_bound(base);
+  if (it != impl_->live.end() && it->first < base + size) return nullptr;
+  if (impl_->find(base)) return nullptr;
+  auto a = std::make_shared<Allocation>();
+  a->base = base;
+  a->size = size;
+  a->host = static_cast<std::byte*>(host);
+  a->kind = kind;
+  a->name = "";
+  a->device = -1;  // adopted: not ours to unmap
+  impl_->add(a);
+  return a;
+}
+
+bool Memory::release(std::uint64_t address) {
+  std::unique_lock lock(impl_->mutex);
+  const auto it = impl_->live.find(address);
+  if (it == impl_->live.end()) return false;
+  auto a = it->second;
+  impl_->live.erase(it);
+  if (a->kind != MemoryKind::pinned) impl_->used -= a->size;
+  a->freed = true;
+  if (a->device != -1) munmap(a->host, mapped_bytes(a->size));
+  a->host = nullptr;
+  impl_->freed[a->base] = a;
+  impl_->freed_order.push_back(a->base);
+  if (impl_->freed_order.size() > 4096) {
+    impl_->freed.erase(impl_->freed_order.front());
+    impl_->freed_order.pop_front();
+  }
+  return true;
+}
+
+std::shared_ptr<Allocation> Memory::find(std::uint64_t address) const {
+  std::shared_lock lock(impl_->mutex);
+  return impl_->find(address);
+}
+
+std::shared_ptr<Allocation> Memory::nearest(std::uint64_t address) const {
+  std::shared_lock lock(impl_->mutex);
+  std::shared_ptr<Allocation> best;
+  std::uint64_t distance = 1ull << 30;  // farther than that an address has nothing to do with it
+  auto consider = [&](const std::shared_ptr<Allocation>& a) {
+    const std::uint64_t end = a->base + a->size;
+    const std::uint64_t d = address < a->base ? a->base - address : address >= end ? address - end : 0;
+    if (d < distance || (d == distance && best && best->freed && !a->freed)) {
+      best = a;
+      distance = d;
+    }
+  };
+  for (const auto* table : {&impl_->live, &impl_->freed}) {
+    auto it = table->upper_bound(address);
+    if (it != table->end()) consider(it->second);
+    if (it != table->begin()) consider(std::prev(it)->second);
+  }
+  return best;
+}
+
+std::vector<std::shared_ptr<Allocation>> Memory::live() const {
+  std::shared_lock lock(impl_->mutex);
+  std::vector<std::shared_ptr<Allocation>> result;
+  for (const auto& [base, a] : impl_->live) result.push_back(a);
+  return result;
+}
+
+std::byte* Memory::translate(std::uint64_t address, std::uint64_t size) const {
+  std::shared_lock lock(impl_->mutex);
+  const auto a = impl_->find(address);
+  if (!a || size > a->size || address - a->base > a->size - size) return nullptr;
+  return a->host + (address - a->base);
+}
+
+bool Memory::name(std::uint64_t address, std::string name) {
+  std::unique_lock lock(impl_->mutex);
+  const auto a = impl_->find(address);
+  if (!a) return false;
+  a->name = std::move(name);
+  return true;
+}
+
+std::uint64_t Memory::used() const {
+  std::shared_lock lock(impl_->mutex);
+  return impl_->used;
+}
+void Memory::set_limit(std::uint64_t bytes) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->limit = bytes;
+}
+std::uint64_t Memory::limit() const {
+  std::shared_lock lock(impl_->mutex);
+  return impl_->limit;
+}
+
+}  // namespace vgpu

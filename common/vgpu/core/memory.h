@@ -1,0 +1,76 @@
+// The address space of the virtual GPU: allocations with names, and where their bytes live.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+namespace vgpu {
+
+enum class MemoryKind : std::uint8_t { device, managed, pinned, global_variable, heap };
+
+struct Allocation {
+  std::uint64_t base = 0;       // device address
+  std::uint64_t size = 0;       // bytes asked for
+  std::byte* host = nullptr;    // where the bytes are
+  std::uint32_t id = 0;         // counts from 1, never used again
+  MemoryKind kind = MemoryKind::device;
+  bool freed = false;
+  std::string name;             // given by the program, or "" 
+  int device = 0;
+};
+
+// Device addresses are drawn from a range that the host never maps, so that a host dereference of a
+// device pointer faults as it does with a real GPU; they are not used again soon after a free, so
+// that a use after free is recognized. Managed and pinned memory has the same address on both sides.
+class Memory {
+ public:
+  Memory();
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // Zero bytes are allowed and give a unique address. Returns null when `limit` (bytes of live
+  // device memory) or the host's memory would be exceeded. Contents are unspecified: filled with
+  // a pattern (0xCC..) so that uninitialized reads do not look like zeros.
+  std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align = 256);
+  // Makes memory that the program owns (cudaHostRegister) visible to kernels at its own address.
+  std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);
+  // False when `address` is not the base of a live allocation.
+  bool release(std::uint64_t address);
+  // The live allocation that holds `address`, or null.
+  std::shared_ptr<Allocation> find(std::uint64_t address) const;
+  // For messages: the allocation (live or freed) whose end or start is nearest below/around address.
+  std::shared_ptr<Allocation> nearest(std::uint64_t address) const;
+  std::vector<std::shared_ptr<Allocation>> live() const;
+  // Host pointer to [address, address + size), or null when it is not inside one live allocation.
+  std::byte* translate(std::uint64_t address, std::uint64_t size) const;
+
+  bool name(std::uint64_t address, std::string name);
+  std::uint64_t used() const;           // bytes of live device and managed memory
+  void set_limit(std::uint64_t bytes);  // the named device's memory
+  std::uint64_t limit() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Windows of the generic address space (64-bit generic addresses).
+inline constexpr std::uint64_t kSharedWindow = 0x0000'7a00'0000'0000ull;  // 16 MiB per block of a cluster
+inline constexpr std::uint64_t kSharedWindowSize = 1ull << 32;
+inline constexpr std::uint64_t kLocalWindow = 0x0000'7b00'0000'0000ull;
+inline constexpr std::uint64_t kLocalWindowSize = 1ull << 32;
+inline constexpr std::uint64_t kConstantWindow = 0x0000'7c00'0000'0000ull;
+inline constexpr std::uint64_t kConstantWindowSize = 1ull << 32;
+inline constexpr std::uint64_t kParamWindow = 0x0000'7d00'0000'0000ull;
+inline constexpr std::uint64_t kParamWindowSize = 1ull << 32;
+inline constexpr std::uint64_t kDeviceRange = 0x0000'1000'0000'0000ull;   // device allocations
+inline constexpr std::uint64_t kDeviceRangeSize = 0x0000'1000'0000'0000ull;
+inline constexpr std::uint64_t kFunctionRange = 0x0000'0f00'0000'0000ull; // addresses of functions
+
+}  // namespace vgpu

@@ -1,0 +1,177 @@
+// atom and red: one lane after the other, each a real atomic operation of the host, since blocks
+// may run on several host threads.
+#include "access.h"
+#include "half.h"
+#include "../ptx/forms.h"
+
+namespace vgpu {
+namespace {
+
+using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t;
+
+enum Operation : std::uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor, kExchange, kCompare };
+
+// Replaces *p by f(*p) atomically; returns what was there.
+template <class T, class F>
+T replace(std::byte* at, F f) {
+  auto* p = reinterpret_cast<T*>(at);
+  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(p, &old, f(old), true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+
+// U: unsigned type as wide as the operand, T: the type it is treated as.
+template <class U, class T, Operation kOp>
+U apply(U old_bits, U b_bits, U c_bits) {
+  const T old = std::bit_cast<T>(old_bits), b = std::bit_cast<T>(b_bits);
+  (void)old, (void)b, (void)c_bits;
+  if constexpr (kOp == kAdd) {
+    if constexpr (std::is_floating_point_v<T>) return std::bit_cast<U>(old + b);
+    else return static_cast<U>(old_bits + b_bits);
+  } else if constexpr (kOp == kMin) return std::bit_cast<U>(b < old ? b : old);
+  else if constexpr (kOp == kMax) return std::bit_cast<U>(b > old ? b : old);
+  else if constexpr (kOp == kInc) return old_bits >= b_bits ? U{0} : static_cast<U>(old_bits + 1);
+  else if constexpr (kOp == kDec) return old_bits == 0 || old_bits > b_bits ? b_bits : static_cast<U>(old_bits - 1);
+  else if constexpr (kOp == kAnd) return old_bits & b_bits;
+  else if constexpr (kOp == kOr) return old_bits | b_bits;
+  else if constexpr (kOp == kXor) return old_bits ^ b_bits;
+  else if constexpr (kOp == kExchange) return b_bits;
+  else return old_bits == b_bits ? c_bits : old_bits;
+}
+
+struct Half {   // f16 addition: exact in float, rounded once
+  static uint16_t add(uint16_t x, uint16_t y) { return half_from_float(float_from_half(x) + float_from_half(y)); }
+};
+struct BFloat {
+  static uint16_t add(uint16_t x, uint16_t y) { return bf16_from_float(float_from_bf16(x) + float_from_bf16(y)); }
+};
+
+template <class U, class F>
+void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
+  Addresses a;
+  compute_addresses(warp, instr, mask, a);
+  Places places;
+  resolve(warp, instr, mask, a, sizeof(U), Access::atomic, places);
+  warp.watched = true;
+  const U* b = warp.lanes<const U>(instr.b);
+  const U* c = instr.c.valid() ? warp.lanes<const U>(instr.c) : b;
+  U* d = instr.d[0].valid() ? warp.lanes<U>(instr.d[0]) : nullptr;
+  each_lane(mask, [&](int lane) {
+    const U operand = b[lane], third = c[lane];
+    const U old = replace<U>(places.at(a, lane), [&](U was) { return f(was, operand, third); });
+    if (d) d[lane] = old;
+  });
+}
+
+template <class U, class T, Operation kOp>
+void run(Warp& warp, const Instr& instr, uint32_t mask) {
+  atomic<U>(warp, instr, mask, &apply<U, T, kOp>);
+}
+template <class F>
+void run_half(Warp& warp, const Instr& instr, uint32_t mask) {
+  atomic<uint16_t>(warp, instr, mask, [](uint16_t x, uint16_t y, uint16_t) { return F::add(x, y); });
+}
+template <class F>
+void run_half2(Warp& warp, const Instr& instr, uint32_t mask) {
+  atomic<uint32_t>(warp, instr, mask, [](uint32_t x, uint32_t y, uint32_t) {
+    const uint32_t low = F::add(static_cast<uint16_t>(x), static_cast<uint16_t>(y));
+    const uint32_t high = F::add(static_cast<uint16_t>(x >> 16), static_cast<uint16_t>(y >> 16));
+    return high << 16 | low;
+  });
+}
+
+// Vector forms (.v2.f32 ...) are one access and one atomic operation for each element.
+template <class U, class F>
+void atomic_vector(Warp& warp, const Instr& instr, uint32_t mask, F f) {
+  Addresses a;
+  compute_addresses(warp, instr, mask, a);
+  Places places;
+  resolve(warp, instr, mask, a, sizeof(U) * instr.elements, Access::atomic, places);
+  warp.watched = true;
+  each_lane(mask, [&](int lane) {
+    for (int k = 0; k < instr.elements; ++k) {
+      const U operand = warp.lanes<const U>(Slot{instr.list[k]})[lane];
+      replace<U>(places.at(a, lane) + k * sizeof(U), [&](U was) { return f(was, operand); });
+    }
+  });
+}
+void red_vector_f32(Warp& warp, const Instr& instr, uint32_t mask) {
+  atomic_vector<uint32_t>(warp, instr, mask, [](uint32_t x, uint32_t y) { return apply<uint32_t, float, kAdd>(x, y, 0); });
+}
+
+// 16-byte compare-and-swap and exchange: rare, so under one lock.
+std::mutex wide_mutex;
+template <bool kExchangeOnly>
+void run_wide(Warp& warp, const Instr& instr, uint32_t mask) {
+  struct Wide {
+    uint64_t low, high;
+    bool operator==(const Wide&) const = default;
+  };
+  Addresses a;
+  compute_addresses(warp, instr, mask, a);
+  Places places;
+  resolve(warp, instr, mask, a, 16, Access::atomic, places);
+  warp.watched = true;
+  const Wide* b = warp.lanes<const Wide>(instr.b);
+  const Wide* c = kExchangeOnly ? b : warp.lanes<const Wide>(instr.c);
+  Wide* d = instr.d[0].valid() ? warp.lanes<Wide>(instr.d[0]) : nullptr;
+  const std::lock_guard lock(wide_mutex);
+  each_lane(mask, [&](int lane) {
+    Wide old;
+    std::memcpy(&old, places.at(a, lane), 16);
+    const Wide fresh = kExchangeOnly ? b[lane] : old == b[lane] ? c[lane] : old;
+    std::memcpy(places.at(a, lane), &fresh, 16);
+    if (d) d[lane] = old;
+  });
+}
+
+template <class U, class T>
+Handler by_operation(int operation) {
+  switch (operation) {
+    case kAdd: return &run<U, T, kAdd>;
+    case kMin: return &run<U, T, kMin>;
+    case kMax: return &run<U, T, kMax>;
+    case kInc: return &run<U, T, kInc>;
+    case kDec: return &run<U, T, kDec>;
+    case kAnd: return &run<U, T, kAnd>;
+    case kOr: return &run<U, T, kOr>;
+    case kXor: return &run<U, T, kXor>;
+    case kExchange: return &run<U, T, kExchange>;
+    case kCompare: return &run<U, T, kCompare>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+Handler bind_atom(Instr& instr, const Mods& mods) {
+  const int operation = mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});
+  if (operation == kCompare) {
+    if (!instr.c.valid() || (instr.e.valid() && !mods.has("L2::cache_hint"))) return nullptr;
+  } else if (instr.c.valid()) {   // the cache policy
+    if (!mods.has("L2::cache_hint")) return nullptr;
+    instr.c = Slot{};
+  }
+  instr.e = Slot{};
+  switch (instr.type) {
+    case Type::b16: return operation == kCompare ? &run<uint16_t, uint16_t, kCompare> : nullptr;
+    case Type::b32: case Type::u32: return by_operation<uint32_t, uint32_t>(operation);
+    case Type::s32: return by_operation<uint32_t, int32_t>(operation);
+    case Type::b64: case Type::u64: return by_operation<uint64_t, uint64_t>(operation);
+    case Type::s64: return by_operation<uint64_t, int64_t>(operation);
+    case Type::b128: return operation == kCompare ? &run_wide<false> : operation == kExchange ? &run_wide<true> : nullptr;
+    case Type::f32: return operation == kAdd ? &run<uint32_t, float, kAdd> : nullptr;
+    case Type::f64: return operation == kAdd ? &run<uint64_t, double, kAdd> : nullptr;
+    case Type::f16: return operation == kAdd ? &run_half<Half> : nullptr;
+    case Type::bf16: return operation == kAdd ? &run_half<BFloat> : nullptr;
+    case Type::f16x2: return operation == kAdd ? &run_half2<Half> : nullptr;
+    case Type::bf16x2: return operation == kAdd ? &run_half2<BFloat> : nullptr;
+    default: return nullptr;
+  }
+}
+Handler bind_red_vector(Instr& instr, const Mods&) {
+  return instr.list_count == instr.elements ? &red_vector_f32 : nullptr;
+}
+
+}  // namespace vgpu

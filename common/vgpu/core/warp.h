@@ -1,0 +1,129 @@
+// A warp in flight: its registers, the groups of lanes that run apart, and where they meet again.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "../ptx/program.h"
+#include "fault.h"
+
+namespace vgpu {
+
+class Block;
+struct Worker;
+struct Count;
+struct Site;
+
+// A counted pointer for objects that one host thread owns: no atomics.
+template <class T>
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(T* p) : p_(p) { if (p_) ++p_->references; }
+  Ref(const Ref& o) : p_(o.p_) { if (p_) ++p_->references; }
+  Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Ref& operator=(Ref o) noexcept { std::swap(p_, o.p_); return *this; }
+  ~Ref() { if (p_ && --p_->references == 0) delete p_; }
+  T* get() const { return p_; }
+  T* operator->() const { return p_; }
+  T& operator*() const { return *p_; }
+  explicit operator bool() const { return p_ != nullptr; }
+ private:
+  T* p_ = nullptr;
+};
+
+// One activation of a function by (some lanes of) a warp.
+struct Frame {
+  std::uint32_t references = 0;
+  const Function* function = nullptr;
+  std::byte* registers = nullptr;       // function->register_bytes, aligned to 64
+  std::byte* call_area = nullptr;       // [32][function->call_area_bytes], .param variables
+  std::uint32_t local_base = 0;         // where its .local variables begin in each lane's stack
+  std::uint32_t depth = 0;              // of calls
+  Ref<Frame> caller;
+  const Instr* call = nullptr;          // the call instruction in the caller
+  Count* counts = nullptr;              // of its function, by pc; null when nothing is counted
+  Site* sites = nullptr;                // of its function, by memory_site
+  std::unique_ptr<std::byte[]> storage;
+};
+
+// Where lanes that took different ways wait for each other: the immediate post-dominator of a
+// branch, or the instruction after a call.
+struct Join {
+  std::uint32_t references = 0;
+  std::uint32_t pc = kNoJoin;
+  Ref<Frame> frame;
+  std::uint32_t pending = 0;            // lanes that may still come
+  std::uint32_t arrived = 0;            // lanes that wait here
+  Ref<Join> parent;
+};
+
+// Lanes that run together.
+struct Fragment {
+  enum class State : std::uint8_t { ready, at_barrier, at_sync };
+  std::uint32_t pc = 0;
+  std::uint32_t mask = 0;
+  std::uint32_t sync_mask = 0;          // lanes of `mask` that the instruction waits with (guard)
+  State state = State::ready;
+  std::uint8_t barrier = 0;
+  std::uint32_t spins = 0;              // turns of a loop that looks at memory others may write
+  Ref<Frame> frame;
+  Ref<Join> join;
+};
+
+class Warp {
+ public:
+  template <class T>
+  T* lanes(Slot slot) {
+    return reinterpret_cast<T*>(base[slot.bits & 1] + (slot.bits >> 1));
+  }
+  std::uint32_t& predicate(Slot slot) { return *lanes<std::uint32_t>(slot); }
+
+  // [0] registers of the running frame, [1] constants of its function.
+  std::byte* base[2] = {nullptr, nullptr};
+
+  Block* block = nullptr;
+  Worker* worker = nullptr;
+  std::uint32_t index = 0;              // in its block
+  std::uint32_t live = 0;               // lanes that exist and have not exited
+  std::uint32_t active = 0;             // lanes of the running fragment (activemask)
+  std::uint32_t carry = 0;              // condition code of add.cc and the like, one bit a lane
+  bool watched = false;                 // touched memory in a way that may mean waiting for others
+  Frame* frame = nullptr;               // of the running fragment
+  std::byte* local = nullptr;           // [32][local_capacity] bytes of local memory
+  std::uint32_t local_capacity = 0;     // per lane
+  std::uint64_t instructions = 0;       // executed so far: the virtual clock
+  std::vector<Fragment> fragments;
+
+  enum class Status : std::uint8_t {
+    blocked,   // no fragment is ready
+    yielded,   // every fragment that is ready turns in a waiting loop
+    share_used,
+  };
+  // Runs ready fragments. `share`: instructions after which it stops (for shuffled schedules).
+  Status run(std::uint64_t share);
+  bool has_ready() const;
+  bool done() const { return live == 0; }
+  // Lets lanes that wait at a join go on without the others. False when nobody waits.
+  bool release_joins();
+  // Called when lanes have ended: nobody waits for them any longer.
+  void drop_lanes(Fragment& fragment, std::uint32_t lanes);
+
+ private:
+  friend class Block;
+  std::size_t turn_ = 0;                // fragment to start with
+ public:
+  std::size_t arriving_ = 0;            // fragment that executes a barrier instruction
+ private:
+  bool diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr);
+  bool arrive_join(std::size_t current);
+  void complete_join(const Ref<Join>& join);
+  bool try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask);
+  void enter_call(Fragment& fragment, const Instr& instr, std::uint32_t mask);
+  void leave_call(std::size_t current, std::uint32_t mask);
+  std::size_t pick_ready(std::size_t after) const;
+};
+
+}  // namespace vgpu

@@ -1,0 +1,174 @@
+#include "cfg.h"
+
+#include <algorithm>
+
+namespace vgpu {
+namespace {
+
+struct BasicBlock {
+  std::uint32_t first = 0, last = 0;   // instructions, last included
+  std::vector<std::uint32_t> next, previous;
+};
+
+bool ends_block(const Instr& i) {
+  switch (i.flow) {
+    case Flow::branch: case Flow::branch_table: case Flow::ret: case Flow::exit: case Flow::trap: return true;
+    default: return false;
+  }
+}
+
+// Immediate post-dominators by Cooper, Harvey and Kennedy's iteration on the reversed graph.
+// Node blocks.size() is the exit; a block from which no way leads there gets kNoJoin.
+std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks, const std::vector<bool>& to_exit) {
+  const auto n = static_cast<std::uint32_t>(blocks.size());
+  const std::uint32_t exit = n;
+  std::vector<std::vector<std::uint32_t>> up(n + 1);  // reversed edges: from a node to those before it
+  for (std::uint32_t b = 0; b < n; ++b) {
+    for (std::uint32_t s : blocks[b].next) up[s].push_back(b);
+    if (to_exit[b]) up[exit].push_back(b);
+  }
+  // Post-order of a depth-first walk over the reversed graph.
+  std::vector<std::uint32_t> order, number(n + 1, kNoJoin);
+  std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{exit, 0}};
+  std::vector<bool> seen(n + 1, false);
+  seen[exit] = true;
+  while (!stack.empty()) {
+    auto& [node, edge] = stack.back();
+    if (edge < up[node].size()) {
+      const std::uint32_t to = up[node][edge++];
+      if (!seen[to]) {
+        seen[to] = true;
+        stack.emplace_back(to, 0);
+      }
+    } else {
+      number[node] = static_cast<std::uint32_t>(order.size());
+      order.push_back(node);
+      stack.pop_back();
+    }
+  }
+  std::vector<std::uint32_t> dom(n + 1, kNoJoin);
+  dom[exit] = exit;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t k = order.size(); k-- > 0;) {
+      const std::uint32_t b = order[k];
+      if (b == exit) continue;
+      std::uint32_t best = kNoJoin;
+      auto meet = [&](std::uint32_t s) {
+        if (number[s] == kNoJoin || dom[s] == kNoJoin) return;
+        if (best == kNoJoin) {
+          best = s;
+          return;
+        }
+        std::uint32_t x = best, y = s;
+        while (x != y) {
+          while (number[x] < number[y]) x = dom[x];
+          while (number[y] < number[x]) y = dom[y];
+        }
+        best = x;
+      };
+      for (std::uint32_t s : blocks[b].next) meet(s);
+      if (to_exit[b]) meet(exit);
+      if (best != dom[b]) {
+        dom[b] = best;
+        changed = true;
+      }
+    }
+  }
+  return dom;
+}
+
+}  // namespace
+
+std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector<std::uint32_t>>& tables) {
+  const auto n = static_cast<std::uint32_t>(code.size());
+  // Blocks.
+  std::vector<bool> starts(n + 1, false);
+  starts[0] = true;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (code[i].flow == Flow::branch) starts[std::min(code[i].target, n)] = true;
+    if (code[i].flow == Flow::branch_table)
+      for (std::uint32_t t : tables[code[i].target]) starts[std::min(t, n)] = true;
+    if (ends_block(code[i])) starts[i + 1] = true;
+  }
+  std::vector<std::uint32_t> block_of(n + 1);
+  std::vector<BasicBlock> blocks;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (starts[i]) {
+      if (!blocks.empty()) blocks.back().last = i - 1;
+      blocks.emplace_back();
+      blocks.back().first = i;
+    }
+    block_of[i] = static_cast<std::uint32_t>(blocks.size() - 1);
+  }
+  blocks.back().last = n - 1;
+  std::vector<bool> to_exit(blocks.size(), false);
+  for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+    const Instr& last = code[blocks[b].last];
+    auto edge = [&](std::uint32_t target) {
+      if (target >= n) to_exit[b] = true;
+      else blocks[b].next.push_back(block_of[target]);
+    };
+    const bool conditional = last.guard.valid();
+    switch (last.flow) {
+      case Flow::branch:
+        edge(last.target);
+        if (conditional) edge(blocks[b].last + 1);
+        break;
+      case Flow::branch_table:
+        for (std::uint32_t t : tables[last.target]) edge(t);
+        if (conditional) edge(blocks[b].last + 1);
+        break;
+      case Flow::ret: case Flow::exit: case Flow::trap:
+        to_exit[b] = true;
+        if (conditional) edge(blocks[b].last + 1);
+        break;
+      default: edge(blocks[b].last + 1);
+    }
+  }
+  const std::vector<std::uint32_t> dom = post_dominators(blocks, to_exit);
+
+  // Which blocks get a join, then the new places.
+  std::vector<bool> join_before(n + 1, false);
+  for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+    Instr& last = code[blocks[b].last];
+    if (last.flow != Flow::branch && last.flow != Flow::branch_table) continue;
+    if (last.flow == Flow::branch && !last.guard.valid()) continue;
+    if (dom[b] == kNoJoin || dom[b] == blocks.size()) continue;
+    join_before[blocks[dom[b]].first] = true;
+  }
+  for (std::uint32_t i = 0; i < n; ++i)
+    if (code[i].flow == Flow::call) join_before[i + 1] = true;
+  std::vector<std::uint32_t> place(n + 1);   // of the join when there is one, else of the instruction
+  std::uint32_t next = 0;
+  for (std::uint32_t i = 0; i <= n; ++i) {
+    place[i] = next;
+    next += join_before[i] ? 2 : 1;
+  }
+  std::vector<Instr> result;
+  result.reserve(next);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (join_before[i]) {
+      Instr join;
+      join.flow = Flow::join;
+      join.op_class = OpClass::control;
+      join.location = code[i].location;
+      join.ptx_line = code[i].ptx_line;
+      result.push_back(join);
+    }
+    Instr instr = code[i];
+    instr.reconverge = kNoJoin;
+    if (instr.flow == Flow::branch) instr.target = place[instr.target];
+    if (instr.flow == Flow::branch || instr.flow == Flow::branch_table) {
+      const std::uint32_t d = dom[block_of[i]];
+      if (d != kNoJoin && d != blocks.size() && join_before[blocks[d].first]) instr.reconverge = place[blocks[d].first];
+    }
+    result.push_back(instr);
+  }
+  for (auto& table : tables)
+    for (std::uint32_t& t : table) t = place[t];
+  for (std::uint32_t i = 0; i < result.size(); ++i) result[i].pc = i;
+  return result;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,866 @@
+// PTX text -> ast. One pass; a cursor over the text, no token list.
+#include <cctype>
+#include <cstring>
+#include <map>
+
+#include "ast.h"
+
+namespace vgpu {
+namespace {
+
+using ast::Body;
+using ast::Operand;
+using ast::Statement;
+
+// Guards against text that is made to hurt; real modules stay far below.
+constexpr std::uint64_t kMaxVariableBytes = 1ull << 40;
+constexpr std::uint32_t kMaxRegisters = 1u << 22;
+constexpr int kMaxNesting = 64;
+
+bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
+bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'; }
+
+// Headers that come with the toolkit: a line in them says less than the user's line that called.
+bool is_toolkit_file(std::string_view path) {
+  for (std::string_view part : {"/targets/", "/cuda/include/", "/crt/", "/cccl/", "/nvidia/", "/cub/",
+                                "/thrust/", "/libcudacxx/", "/cooperative_groups/", "cuda_fp16.h",
+                                "cuda_bf16.h", "cuda_fp8.h", "/mma.h", "device_functions",
+                                "sm_30_intrinsics", "sm_20_intrinsics", "sm_32_intrinsics",
+                                "cooperative_groups.h", "cuda_pipeline"})
+    if (path.find(part) != std::string_view::npos) return true;
+  return false;
+}
+
+class Parser {
+ public:
+  explicit Parser(ParsedModule& parsed) : out_(parsed), module_(parsed.module), text_(module_.text) {}
+
+  void run() {
+    module_.locations.emplace_back();
+    for (;;) {
+      skip_space();
+      if (at_end()) break;
+      top_level();
+    }
+    if (module_.sm == 0) fail("no .target directive: this is not PTX");
+    resolve_locations();
+  }
+
+ private:
+  // ---- characters ----------------------------------------------------------------------------
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek(std::size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw PtxError("PTX line " + std::to_string(line_) + ": " + what, static_cast<int>(line_));
+  }
+
+  void skip_space() {
+    for (;;) {
+      const char c = peek();
+      if (c == '\n') {
+        ++line_;
+        ++pos_;
+      } else if (c == ' ' || c == '\t' || c == '\r') {
+        ++pos_;
+      } else if (c == '/' && peek(1) == '/') {
+        while (!at_end() && peek() != '\n') ++pos_;
+      } else if (c == '/' && peek(1) == '*') {
+        pos_ += 2;
+        while (!at_end() && !(peek() == '*' && peek(1) == '/')) {
+          if (peek() == '\n') ++line_;
+          ++pos_;
+        }
+        if (at_end()) fail("comment without end");
+        pos_ += 2;
+      } else if (c == '\0' && pos_ + 1 >= text_.size() && !at_end()) {
+        ++pos_;  // a terminating zero of an embedded image
+      } else {
+        return;
+      }
+    }
+  }
+
+  bool accept(char c) {
+    skip_space();
+    if (peek() != c) return false;
+    ++pos_;
+    return true;
+  }
+  void expect(char c) {
+    if (!accept(c)) fail(std::string("expected '") + c + "', found '" + near() + "'");
+  }
+  std::string near() const {
+    std::size_t end = pos_;
+    while (end < text_.size() && end < pos_ + 24 && text_[end] != '\n') ++end;
+    return std::string(text_.substr(pos_, end - pos_));
+  }
+
+  std::string_view name() {
+    skip_space();
+    const std::size_t start = pos_;
+    if (!starts_name(peek())) fail("expected a name, found '" + near() + "'");
+    ++pos_;
+    while (in_name(peek())) ++pos_;
+    return text_.substr(start, pos_ - start);
+  }
+  // ".align", "ld.global.nc.L2::128B.v4.f32", "%tid.x"
+  std::string_view dotted() {
+    skip_space();
+    const std::size_t start = pos_;
+    while (in_name(peek()) || peek() == '.' || peek() == '%' || (peek() == ':' && peek(1) == ':') ||
+           (peek() == ':' && pos_ > start && text_[pos_ - 1] == ':'))
+      ++pos_;
+    if (pos_ == start) fail("expected a word, found '" + near() + "'");
+    return text_.substr(start, pos_ - start);
+  }
+  bool accept_word(std::string_view word) {
+    skip_space();
+    if (text_.substr(pos_, word.size()) != word) return false;
+    const char after = peek(word.size());
+    if (in_name(after)) return false;
+    pos_ += word.size();
+    return true;
+  }
+  std::string quoted() {
+    expect('"');
+    std::string result;
+    while (!at_end() && peek() != '"') {
+      if (peek() == '\\' && pos_ + 1 < text_.size()) ++pos_;
+      result += text_[pos_++];
+    }
+    if (at_end()) fail("string without end");
+    ++pos_;
+    return result;
+  }
+
+  // A number: integer, 0f/0d bits, or a decimal fraction. `bits` 0: integer.
+  bool number(std::int64_t& value, int& bits) {
+    skip_space();
+    std::size_t p = pos_;
+    bool negative = false;
+    if (p < text_.size() && (text_[p] == '-' || text_[p] == '+')) negative = text_[p++] == '-';
+    if (p >= text_.size() || !std::isdigit(static_cast<unsigned char>(text_[p]))) return false;
+    bits = 0;
+    std::uint64_t v = 0;
+    auto digits = [&](int base) {
+      const std::size_t start = p;
+      while (p < text_.size()) {
+        const char c = static_cast<char>(std::tolower(static_cast<unsigned char>(text_[p])));
+        const int d = std::isdigit(static_cast<unsigned char>(c)) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+        if (d >= base) break;
+        v = v * base + d;
+        ++p;
+      }
+      return p > start;
+    };
+    const char second = p + 1 < text_.size() ? text_[p + 1] : '\0';
+    if (text_[p] == '0' && (second == 'x' || second == 'X')) {
+      p += 2;
+      if (!digits(16)) fail("bad hexadecimal number");
+    } else if (text_[p] == '0' && (second == 'b' || second == 'B')) {
+      p += 2;
+      if (!digits(2)) fail("bad binary number");
+    } else if (text_[p] == '0' && (second == 'f' || second == 'F')) {
+      p += 2;
+      if (!digits(16)) fail("bad 0f number");
+      bits = 32;
+    } else if (text_[p] == '0' && (second == 'd' || second == 'D')) {
+      p += 2;
+      if (!digits(16)) fail("bad 0d number");
+      bits = 64;
+    } else {
+      std::size_t q = p;
+      while (q < text_.size() && std::isdigit(static_cast<unsigned char>(text_[q]))) ++q;
+      if (q < text_.size() && (text_[q] == '.' || text_[q] == 'e' || text_[q] == 'E')) {
+        const std::string copy(text_.substr(p, 64));
+        char* end = nullptr;
+        const double d = std::strtod(copy.c_str(), &end);
+        p += end - copy.c_str();
+        std::memcpy(&v, &d, 8);
+        bits = 64;
+      } else if (text_[p] == '0' && q > p + 1) {
+        digits(8);
+      } else {
+        digits(10);
+      }
+    }
+    if (bits == 0 && p < text_.size() && text_[p] == 'U') ++p;
+    if (negative) v = bits == 32 ? v ^ 0x80000000u : bits == 64 ? v ^ (1ull << 63) : 0 - v;
+    value = static_cast<std::int64_t>(v);
+    pos_ = p;
+    return true;
+  }
+  std::int64_t integer() {
+    std::int64_t value;
+    int bits;
+    if (!number(value, bits) || bits != 0) fail("expected an integer, found '" + near() + "'");
+    return value;
+  }
+
+  // ---- module --------------------------------------------------------------------------------
+  void top_level() {
+    if (peek() != '.') fail("expected a directive, found '" + near() + "'");
+    bool external = false;
+    for (;;) {
+      skip_space();
+      const std::size_t before = pos_;
+      const std::string_view word = dotted();
+      if (word == ".version") {
+        dotted_number();
+        return;
+      }
+      if (word == ".target") {
+        module_.target = std::string(name());
+        if (module_.target.rfind("sm_", 0) != 0) fail("unknown target '" + module_.target + "'");
+        module_.sm = std::atoi(module_.target.c_str() + 3);
+        while (accept(',')) name();
+        return;
+      }
+      if (word == ".address_size") {
+        if (integer() != 64) fail("only 64-bit PTX is supported (nvcc -m64)");
+        return;
+      }
+      if (word == ".file") return file_directive();
+      if (word == ".loc") return (void)loc_directive();
+      if (word == ".section") return skip_section();
+      if (word == ".pragma") {
+        quoted();
+        expect(';');
+        return;
+      }
+      if (word == ".alias") {
+        const std::string alias(name());
+        expect(',');
+        aliases_[alias] = std::string(name());
+        expect(';');
+        return;
+      }
+      if (word == ".visible" || word == ".weak" || word == ".common") continue;
+      if (word == ".extern") {
+        external = true;
+        continue;
+      }
+      if (word == ".entry" || word == ".func") return function(word == ".entry");
+      if (word == ".global" || word == ".const" || word == ".shared") {
+        pos_ = before;
+        return module_variable(external);
+      }
+      fail("unknown directive '" + std::string(word) + "'");
+    }
+  }
+  void dotted_number() {
+    skip_space();
+    while (std::isdigit(static_cast<unsigned char>(peek())) || peek() == '.') ++pos_;
+  }
+  void skip_section() {
+    skip_space();
+    while (!at_end() && peek() != '{') {
+      if (peek() == '\n') ++line_;
+      ++pos_;
+    }
+    int depth = 0;
+    while (!at_end()) {
+      const char c = text_[pos_++];
+      if (c == '\n') ++line_;
+      if (c == '{') ++depth;
+      if (c == '}' && --depth == 0) return;
+    }
+    fail(".section without end");
+  }
+
+  void file_directive() {
+    const int index = static_cast<int>(integer());
+    files_[index] = quoted();
+    while (accept(',')) integer();
+  }
+
+  // Locations are kept raw and resolved at the end, when the inlining chain is known.
+  struct RawLocation {
+    int file, line, column;
+    int inlined_file = -1, inlined_line = 0, inlined_column = 0;
+  };
+  std::uint32_t loc_directive() {
+    RawLocation raw{};
+    raw.file = static_cast<int>(integer());
+    raw.line = static_cast<int>(integer());
+    raw.column = static_cast<int>(integer());
+    while (accept(',')) {
+      if (accept_word("function_name")) {
+        name();
+        if (accept('+')) integer();
+      } else if (accept_word("inlined_at")) {
+        raw.inlined_file = static_cast<int>(integer());
+        raw.inlined_line = static_cast<int>(integer());
+        raw.inlined_column = static_cast<int>(integer());
+      } else {
+        fail("unknown attribute of .loc: '" + near() + "'");
+      }
+    }
+    raw_locations_.push_back(raw);
+    module_.locations.emplace_back();
+    return static_cast<std::uint32_t>(module_.locations.size() - 1);
+  }
+  void resolve_locations() {
+    std::map<std::tuple<int, int, int>, std::tuple<int, int, int>> inlined;
+    for (const RawLocation& raw : raw_locations_)
+      if (raw.inlined_file >= 0)
+        inlined.emplace(std::tuple(raw.file, raw.line, raw.column),
+                        std::tuple(raw.inlined_file, raw.inlined_line, raw.inlined_column));
+    for (std::size_t i = 0; i < raw_locations_.size(); ++i) {
+      const RawLocation& raw = raw_locations_[i];
+      int file = raw.file, line = raw.line, column = raw.column;
+      int next_file = raw.inlined_file, next_line = raw.inlined_line, next_column = raw.inlined_column;
+      for (int depth = 0; depth < 64 && next_file >= 0 && is_toolkit_file(files_[file]); ++depth) {
+        file = next_file, line = next_line, column = next_column;
+        const auto it = inlined.find({file, line, column});
+        if (it == inlined.end()) break;
+        std::tie(next_file, next_line, next_column) = it->second;
+      }
+      module_.locations[i + 1] = {files_[file], line};
+    }
+  }
+
+  // ---- variables -----------------------------------------------------------------------------
+  struct Declaration {
+    std::string_view name;
+    Type type = Type::none;
+    std::uint64_t elements = 1, element_bytes = 0;
+    std::uint32_t align = 1;
+    bool unsized = false;
+    std::uint64_t bytes() const { return elements * element_bytes; }
+  };
+  // After the state space: [.align N] [.v2|.v4] .type [.ptr ...] name [dims]
+  Declaration declaration(bool named = true) {
+    Declaration d;
+    std::uint32_t vector = 1, align = 0;
+    for (;;) {
+      skip_space();
+      if (peek() != '.') break;
+      const std::string_view word = dotted();
+      if (word == ".align") {
+        align = static_cast<std::uint32_t>(integer());
+        if (align == 0 || (align & (align - 1)) || align > 65536) fail("bad alignment");
+      } else if (word == ".v2" || word == ".v4" || word == ".v8") {
+        vector = word[2] - '0';
+      } else if (word == ".ptr") {
+        while (skip_space(), peek() == '.') {
+          const std::string_view attribute = dotted();
+          if (attribute == ".align") integer();
+        }
+        break;
+      } else if (word == ".attribute") {
+        expect('(');
+        while (!at_end() && peek() != ')') ++pos_;
+        expect(')');
+      } else {
+        d.type = type_from_name(word.substr(1));
+        if (d.type == Type::none) fail("unknown type '" + std::string(word) + "'");
+      }
+    }
+    if (d.type == Type::none) fail("a declaration without a type");
+    d.element_bytes = vector * std::max(1, type_bits(d.type) / 8);
+    d.align = align ? align : static_cast<std::uint32_t>(d.element_bytes);
+    skip_space();
+    if (named || starts_name(peek())) d.name = name();
+    while (accept('[')) {
+      if (accept(']')) {
+        d.unsized = true;
+        d.elements = 0;
+        continue;
+      }
+      const std::int64_t n = integer();
+      if (n < 0 || (n > 0 && d.elements > kMaxVariableBytes / n)) fail("array too large");
+      d.elements *= static_cast<std::uint64_t>(n);
+      expect(']');
+    }
+    if (d.bytes() > kMaxVariableBytes) fail("array too large");
+    return d;
+  }
+
+  void module_variable(bool external) {
+    const std::string_view word = dotted();
+    const Space space = word == ".global" ? Space::global : word == ".const" ? Space::constant : Space::shared;
+    do {
+      Declaration d = declaration();
+      auto global = std::make_unique<Global>();
+      global->name = std::string(d.name);
+      global->space = space;
+      global->align = d.align;
+      global->external = external;
+      if (accept('=')) initializer(*global, d);
+      global->size = d.bytes();
+      if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");
+      global->init.resize(global->init.empty() ? 0 : global->size);
+      module_.globals[global->name] = std::move(global);
+    } while (accept(','));
+    expect(';');
+  }
+  void initializer(Global& global, Declaration& d) {
+    std::uint64_t element = 0;
+    const std::uint64_t scalar = std::max(1, type_bits(d.type) / 8);
+    initializer_item(global, d, element, scalar, 0);
+    if (d.unsized) {
+      d.elements = element;
+      d.unsized = false;
+      d.element_bytes = scalar;
+    }
+  }
+  void initializer_item(Global& global, const Declaration& d, std::uint64_t& element,
+                        std::uint64_t scalar, int depth) {
+    if (depth > kMaxNesting) fail("initializer nested too deep");
+    if (accept('{')) {
+      if (accept('}')) return;
+      do initializer_item(global, d, element, scalar, depth + 1);
+      while (accept(','));
+      expect('}');
+      return;
+    }
+    const std::uint64_t at = element++ * scalar;
+    if (!d.unsized && at + scalar > d.bytes()) fail("more values than '" + global.name + "' holds");
+    if (global.init.size() < at + scalar) global.init.resize(at + scalar);
+    std::int64_t value = 0;
+    int bits = 0;
+    if (number(value, bits)) {
+      // 0xFF(symbol) takes one byte of an address: refused by name, no compiler output seen uses it.
+      if (accept('(')) fail("masked addresses in initializers are not supported");
+      if (bits == 64 && scalar == 4) {
+        double v;
+        std::memcpy(&v, &value, 8);
+        const float f = static_cast<float>(v);
+        std::memcpy(&value, &f, 4);
+      }
+      std::memcpy(global.init.data() + at, &value, std::min<std::uint64_t>(scalar, 8));
+      return;
+    }
+    Global::Relocation relocation{at, {}, 0, false, static_cast<int>(scalar)};
+    std::string_view symbol = name();
+    if (symbol == "generic" && accept('(')) {
+      relocation.generic = true;
+      symbol = name();
+      expect(')');
+    }
+    relocation.symbol = std::string(symbol);
+    if (accept('+')) relocation.addend = integer();
+    global.relocations.push_back(std::move(relocation));
+  }
+
+  // ---- functions -----------------------------------------------------------------------------
+  // "( .param .b32 a, .reg .b32 b )"; offsets as the ABI lays them out.
+  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<bool>* in_registers = nullptr) {
+    std::vector<Param> params;
+    bytes = 0;
+    expect('(');
+    if (accept(')')) return params;
+    do {
+      if (skip_space(), peek() == '.' && text_.substr(pos_, 4) == "....") fail("bad parameter");
+      const std::string_view space = dotted();
+      if (space != ".param" && space != ".reg") fail("unknown parameter space '" + std::string(space) + "'");
+      const Declaration d = declaration(false);
+      Param p;
+      p.name = std::string(d.name);
+      p.align = d.align;
+      p.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(d.bytes(), 1u << 20));
+      bytes = (bytes + p.align - 1) / p.align * p.align;
+      p.offset = bytes;
+      bytes += p.size;
+      if (bytes > (1u << 20)) fail("parameters larger than 1 MiB");
+      if (in_registers) in_registers->push_back(space == ".reg");
+      params.push_back(std::move(p));
+    } while (accept(','));
+    expect(')');
+    return params;
+  }
+
+  void function(bool entry) {
+    auto fn = std::make_unique<Function>();
+    fn->entry = entry;
+    std::uint32_t result_bytes = 0;
+    skip_space();
+    if (!entry) {
+      if (accept_attribute()) skip_space();
+      if (peek() == '(') fn->results = param_list(result_bytes);
+    }
+    fn->name = std::string(name());
+    skip_space();
+    if (peek() == '(') fn->params = param_list(fn->param_bytes);
+    // Directives between head and body.
+    while (skip_space(), peek() == '.') {
+      const std::string_view word = dotted();
+      if (word == ".maxntid" || word == ".reqntid") {
+        std::uint32_t n[3] = {1, 1, 1};
+        for (int i = 0; i < 3; ++i) {
+          n[i] = static_cast<std::uint32_t>(integer());
+          if (!accept(',')) break;
+        }
+        const std::uint64_t product = std::uint64_t{n[0]} * n[1] * n[2];
+        fn->max_threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(product, 1024));
+        if (word == ".reqntid") std::copy(n, n + 3, fn->required_block);
+      } else if (word == ".minnctapersm") {
+        fn->min_blocks = static_cast<std::uint32_t>(integer());
+      } else if (word == ".pragma") {
+        quoted();
+        accept(';');
+      } else if (word == ".noreturn" || word == ".explicitcluster" || word == ".blocksareclusters") {
+      } else {  // .maxnreg, .maxclusterrank, .reqnctapercluster, .abi_preserve ...: numbers
+        do integer();
+        while (accept(','));
+      }
+    }
+    fn->module = &module_;
+    fn->display = fn->name;
+    Body body;
+    if (accept('{')) {
+      function_body(*fn, body);
+      body.has_body = true;
+    } else {
+      expect(';');
+    }
+    auto& slot = module_.functions[fn->name];
+    if (!slot || body.has_body) {
+      const std::string key = fn->name;
+      // A definition after a declaration keeps the object, so that pointers to it stay right.
+      if (slot) *slot = std::move(*fn);
+      else slot = std::move(fn);
+      out_.bodies[key] = std::move(body);
+    }
+  }
+  bool accept_attribute() {
+    skip_space();
+    if (text_.substr(pos_, 11) != ".attribute(") return false;
+    while (!at_end() && peek() != ')') ++pos_;
+    expect(')');
+    return true;
+  }
+
+  struct Scope {
+    std::unordered_map<std::string_view, std::uint32_t> registers;
+    struct Range { std::uint32_t first, count; };
+    std::unordered_map<std::string_view, Range> ranges;   // "%r" -> %r0 .. %r<count-1>
+    std::unordered_map<std::string_view, std::uint32_t> variables;
+    std::uint32_t id = 0;
+  };
+
+  std::uint32_t add_register(Type type) {
+    if (body_->registers.size() >= kMaxRegisters) fail("too many registers");
+    body_->registers.push_back({type, {}});
+    return static_cast<std::uint32_t>(body_->registers.size() - 1);
+  }
+  bool find_register(std::string_view n, std::uint32_t& id) const {
+    std::size_t digits = n.size();
+    while (digits > 0 && std::isdigit(static_cast<unsigned char>(n[digits - 1]))) --digits;
+    for (std::size_t s = scopes_.size(); s-- > 0;) {
+      const Scope& scope = scopes_[s];
+      if (const auto it = scope.registers.find(n); it != scope.registers.end()) {
+        id = it->second;
+        return true;
+      }
+      if (digits < n.size() && n.size() - digits < 9) {
+        if (const auto it = scope.ranges.find(n.substr(0, digits)); it != scope.ranges.end()) {
+          std::uint32_t number = 0;
+          for (char c : n.substr(digits)) number = number * 10 + (c - '0');
+          if (number < it->second.count) {
+            id = it->second.first + number;
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  void function_body(Function& fn, Body& body) {
+    body_ = &body;
+    scopes_.clear();
+    scopes_.emplace_back();
+    body.scope_parent.push_back(0);
+    body.labels.emplace_back();
+    location_ = 0;
+    if (!fn.entry) {
+      for (const Param& p : fn.results) declare_variable(p.name, Space::param, p.size, p.align);
+      for (const Param& p : fn.params) declare_variable(p.name, Space::param, p.size, p.align);
+    }
+    for (;;) {
+      skip_space();
+      if (at_end()) fail("function '" + fn.name + "' without end");
+      const char c = peek();
+      if (c == '}') {
+        ++pos_;
+        scopes_.pop_back();
+        if (scopes_.empty()) break;
+      } else if (c == '{') {
+        ++pos_;
+        if (scopes_.size() > kMaxNesting) fail("blocks nested too deep");
+        body.scope_parent.push_back(scopes_.back().id);
+        body.labels.emplace_back();
+        scopes_.emplace_back();
+        scopes_.back().id = static_cast<std::uint32_t>(body.labels.size() - 1);
+      } else if (c == '.') {
+        body_directive(fn);
+      } else if (c == ';') {
+        ++pos_;
+      } else {
+        statement();
+      }
+    }
+    body_ = nullptr;
+  }
+
+  std::uint32_t declare_variable(std::string_view n, Space space, std::uint64_t size, std::uint32_t align) {
+    if (size > (1u << 30)) fail("variable '" + std::string(n) + "' is larger than 1 GiB");
+    body_->variables.push_back({std::string(n), space, static_cast<std::uint32_t>(size), align, 0});
+    const auto index = static_cast<std::uint32_t>(body_->variables.size() - 1);
+    scopes_.back().variables[n] = index;
+    return index;
+  }
+
+  void body_directive(Function&) {
+    const std::string_view word = dotted();
+    if (word == ".loc") {
+      location_ = loc_directive();
+    } else if (word == ".file") {
+      file_directive();
+    } else if (word == ".pragma") {
+      quoted();
+      while (accept(',')) quoted();
+      expect(';');
+    } else if (word == ".reg") {
+      Type type = Type::none;
+      do {
+        const std::string_view t = dotted();
+        if (t == ".v2" || t == ".v4") fail("vector registers are not supported");
+        type = type_from_name(t.substr(1));
+        if (type == Type::none) fail("unknown register type '" + std::string(t) + "'");
+      } while (skip_space(), peek() == '.');
+      do {
+        const std::string_view n = name();
+        if (accept('<')) {
+          const std::int64_t count = integer();
+          if (count < 0 || count > kMaxRegisters) fail("bad register count");
+          expect('>');
+          const auto first = static_cast<std::uint32_t>(body_->registers.size());
+          for (std::int64_t i = 0; i < count; ++i) add_register(type);
+          scopes_.back().ranges[n] = {first, static_cast<std::uint32_t>(count)};
+        } else {
+          scopes_.back().registers[n] = add_register(type);
+        }
+      } while (accept(','));
+      expect(';');
+    } else if (word == ".local" || word == ".shared" || word == ".param") {
+      const Space space = word == ".local" ? Space::local : word == ".shared" ? Space::shared : Space::param;
+      do {
+        const Declaration d = declaration();
+        declare_variable(d.name, space, d.bytes(), d.align);
+      } while (accept(','));
+      expect(';');
+    } else if (word == ".section") {
+      skip_section();
+    } else {
+      fail("unknown directive '" + std::string(word) + "' in a function");
+    }
+  }
+
+  void statement() {
+    const std::size_t start = pos_;
+    const std::uint32_t start_line = line_;
+    // A label?
+    if (starts_name(peek()) && peek() != '%') {
+      const std::string_view label = name();
+      skip_space();
+      if (peek() == ':' && peek(1) != ':') {
+        ++pos_;
+        return labelled(label);
+      }
+      pos_ = start;
+      line_ = start_line;
+    }
+    Statement s;
+    s.line = line_;
+    s.location = location_;
+    s.scope = scopes_.back().id;
+    if (accept('@')) {
+      s.guard_not = accept('!');
+      std::uint32_t id = 0;
+      const std::string_view n = name();
+      if (!find_register(n, id)) fail("unknown guard predicate '" + std::string(n) + "'");
+      if (body_->registers[id].type != Type::pred) fail("guard '" + std::string(n) + "' is not a predicate");
+      s.guard = static_cast<std::int32_t>(id);
+    }
+    s.name = dotted();
+    skip_space();
+    if (peek() != ';') {
+      do s.operands.push_back(operand(0));
+      while (accept(','));
+    }
+    expect(';');
+    body_->statements.push_back(std::move(s));
+  }
+
+  void labelled(std::string_view label) {
+    skip_space();
+    if (text_.substr(pos_, 14) == ".branchtargets") {
+      dotted();
+      auto& targets = body_->branch_targets[label];
+      do targets.push_back(name());
+      while (accept(','));
+      expect(';');
+      return;
+    }
+    if (text_.substr(pos_, 14) == ".callprototype") {
+      dotted();
+      ast::Prototype prototype;
+      std::uint32_t bytes = 0;
+      skip_space();
+      if (peek() == '(') prototype.results = param_list(bytes);
+      name();  // "_"
+      skip_space();
+      if (peek() == '(') prototype.params = param_list(bytes);
+      while (skip_space(), peek() == '.') {
+        dotted();
+        skip_space();
+        if (std::isdigit(static_cast<unsigned char>(peek()))) integer();
+      }
+      expect(';');
+      body_->prototypes[label] = std::move(prototype);
+      return;
+    }
+    if (text_.substr(pos_, 12) == ".calltargets") {
+      while (!at_end() && peek() != ';') ++pos_;
+      expect(';');
+      return;
+    }
+    auto& labels = body_->labels[scopes_.back().id];
+    if (!labels.emplace(label, static_cast<std::uint32_t>(body_->statements.size())).second)
+      fail("label '" + std::string(label) + "' stands twice");
+  }
+
+  Operand operand(int depth) {
+    if (depth > kMaxNesting) fail("operand nested too deep");
+    skip_space();
+    Operand o;
+    const char c = peek();
+    if (c == '{' || c == '(') {
+      ++pos_;
+      const char close = c == '{' ? '}' : ')';
+      o.kind = c == '{' ? Operand::Kind::vector : Operand::Kind::list;
+      if (accept(close)) return o;
+      do o.parts.push_back(operand(depth + 1));
+      while (accept(','));
+      expect(close);
+      return o;
+    }
+    if (c == '[') {
+      ++pos_;
+      o.kind = Operand::Kind::memory;
+      Operand base = operand(depth + 1);
+      if (base.kind == Operand::Kind::symbol || base.kind == Operand::Kind::variable) {
+        o.value = base.value;
+        base.value = 0;
+      }
+      o.parts.push_back(std::move(base));
+      skip_space();
+      while (peek() == '+' || peek() == '-') {
+        if (peek() == '+') ++pos_;
+        o.value += integer();
+        skip_space();
+      }
+      while (accept(',')) o.parts.push_back(operand(depth + 1));
+      expect(']');
+      return o;
+    }
+    if (c == '!') {
+      ++pos_;
+      o = operand(depth + 1);
+      o.negated = !o.negated;
+      return o;
+    }
+    std::int64_t value;
+    int bits;
+    if (number(value, bits)) {
+      o.kind = bits ? Operand::Kind::real : Operand::Kind::integer;
+      o.bits = static_cast<std::uint8_t>(bits);
+      o.value = value;
+      return o;
+    }
+    if (!starts_name(c)) fail("expected an operand, found '" + near() + "'");
+    const std::size_t start = pos_;
+    std::string_view n = name();
+    if (n == "_") return o;  // sink
+    if (n == "WARP_SZ") {
+      o.kind = Operand::Kind::integer;
+      o.value = kWarpSize;
+      return o;
+    }
+    if (find_register(n, o.reg)) {
+      o.kind = Operand::Kind::reg;
+    } else if (n[0] == '%') {
+      pos_ = start;
+      n = dotted();
+      o.kind = Operand::Kind::special;
+      o.name = n.substr(1);
+      return o;
+    } else {
+      o.kind = Operand::Kind::symbol;
+      o.name = n;
+      for (std::size_t s = scopes_.size(); s-- > 0;) {
+        const auto it = scopes_[s].variables.find(n);
+        if (it == scopes_[s].variables.end()) continue;
+        o.kind = Operand::Kind::variable;
+        o.reg = it->second;
+        break;
+      }
+      skip_space();
+      if (peek() == '+') {
+        ++pos_;
+        o.value = integer();
+      } else if (peek() == '-' && std::isdigit(static_cast<unsigned char>(peek(1)))) {
+        o.value = integer();
+      }
+    }
+    skip_space();
+    if (peek() == '|') {
+      ++pos_;
+      Operand pair;
+      pair.kind = Operand::Kind::pair;
+      pair.parts.push_back(std::move(o));
+      pair.parts.push_back(operand(depth + 1));
+      return pair;
+    }
+    return o;
+  }
+
+  ParsedModule& out_;
+  Module& module_;
+  std::string_view text_;
+  std::size_t pos_ = 0;
+  std::uint32_t line_ = 1;
+  std::map<int, std::string> files_;
+  std::vector<RawLocation> raw_locations_;
+  std::unordered_map<std::string, std::string> aliases_;
+  std::vector<Scope> scopes_;
+  Body* body_ = nullptr;
+  std::uint32_t location_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ParsedModule> parse_ptx(std::string text) {
+  auto parsed = std::make_unique<ParsedModule>();
+  Module& module = parsed->module;
+  module.text = std::move(text);
+  Parser(*parsed).run();
+  const std::string_view all = module.text;
+  for (std::size_t start = 0; start <= all.size();) {
+    const std::size_t end = std::min(all.find('\n', start), all.size());
+    module.lines.push_back(all.substr(start, end - start));
+    start = end + 1;
+  }
+  return parsed;
+}
+
+const Function* Module::find(std::string_view name) const {
+  const auto it = functions.find(name);
+  return it == functions.end() ? nullptr : it->second.get();
+}
+
+}  // namespace vgpu

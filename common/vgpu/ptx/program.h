@@ -1,0 +1,168 @@
+// A module as the executor sees it: resolved, typed, decoded once.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "types.h"
+
+namespace vgpu {
+
+class Warp;
+struct Instr;
+struct Form;
+struct Function;
+
+// Does the work of one instruction for the lanes in `mask` (never 0). Throws Fault (core/fault.h).
+using Handler = void (*)(Warp& warp, const Instr& instr, std::uint32_t mask);
+
+// Where the 32 lanes of a register or an immediate lie: a byte offset into the registers of the
+// current frame (bit 0 clear) or into the constants of the function (bit 0 set). Lanes of 8- and
+// 16-bit registers are 2 bytes apart, others by their width; a predicate is one 32-bit mask.
+struct Slot {
+  std::uint32_t bits = kNone;
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+  bool valid() const { return bits != kNone; }
+  bool constant() const { return bits & 1; }
+  std::uint32_t offset() const { return bits >> 1; }
+};
+
+// What the warp loop itself must do; everything else is `plain`.
+enum class Flow : std::uint8_t {
+  plain,      // run the handler, go on
+  memory,     // like plain, and a point where a shuffled schedule may switch warps
+  branch,     // bra
+  branch_table,  // brx.idx
+  join,       // pseudo instruction: lanes that took different ways meet here
+  call, ret, exit,
+  barrier,    // bar, barrier
+  warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync, mma ...
+  yield,      // nanosleep and the like: let others go first
+  trap,
+};
+
+// Rounding of the result; `none` is the instruction's default (nearest even for arithmetic).
+enum class Rounding : std::uint8_t { none, rn, rz, rm, rp, rna, rni, rzi, rmi, rpi, rs };
+
+enum class Compare : std::uint8_t {
+  none, eq, ne, lt, le, gt, ge, lo, ls, hi, hs, equ, neu, ltu, leu, gtu, geu, num, nan
+};
+enum class Bool : std::uint8_t { none, and_, or_, xor_ };
+
+struct Instr {
+  Handler run = nullptr;
+  Flow flow = Flow::plain;
+  OpClass op_class = OpClass::integer;
+  Type type = Type::none;    // the last type modifier that names the source or only type
+  Type dtype = Type::none;   // the first of two type modifiers (cvt, set, mma ...), else = type
+  Rounding rounding = Rounding::none;
+  Compare compare = Compare::none;
+  Bool combine = Bool::none;
+  Space space = Space::generic;
+  std::uint8_t elements = 1;    // of a vector load or store
+  std::uint8_t variant = 0;     // meaning is the handler's own (shfl mode, atom operation ...)
+  bool ftz = false, sat = false, relu = false, nan = false, approx = false, full = false;
+  bool carry_out = false;       // .cc
+  bool volatile_ = false;       // volatile, relaxed, acquire, release, mmio: others may be waiting
+  bool guard_not = false;
+  bool frame_local = false;     // the address is that of a .local variable of this frame
+  std::int16_t special = -1;    // mov from a special register: its index (specials.h)
+  std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
+  std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
+  Slot guard;                   // predicate, or not valid
+  Slot d[2];                    // destination and second destination (p|q); vectors: `list`
+  Slot a, b, c, e;              // sources in order
+  bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
+  Slot address;                 // base register of a memory operand; may be invalid (absolute)
+  std::uint8_t address_bits = 64;
+  std::int64_t imm = 0;         // offset of the memory operand; else the handler's own
+  const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
+  std::uint16_t list_count = 0;
+  std::uint32_t target = 0;     // branch: index into code; branch_table: index into tables
+  std::uint32_t reconverge = 0; // branch: index of the join instruction, or kNoJoin
+  const Function* callee = nullptr;
+  std::uint32_t site = 0;       // call: index into Function::calls
+  std::uint32_t pc = 0;         // own index
+  std::uint32_t memory_site = 0;  // counts the function's memory instructions
+  std::uint32_t location = 0;   // index into Module::locations
+  std::uint32_t ptx_line = 0;
+  std::uint16_t form = 0;       // row of the table of forms
+};
+inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
+
+// A place in the user's source: what `.loc` says, inlined_at followed to the user's own line.
+struct Location {
+  std::string file;  // as in `.file`, absolute
+  int line = 0;      // 0: unknown (compiled without -lineinfo)
+};
+
+struct Param {
+  std::string name;
+  std::uint32_t offset = 0, size = 0, align = 1;
+};
+
+struct CallSite {
+  const Function* callee = nullptr;  // null: indirect, through `pointer`
+  std::string builtin;               // "vprintf", "malloc" ...: executed by the machine
+  Slot pointer;
+  std::vector<std::uint32_t> args, results;  // offsets into the caller's call-parameter area
+  std::vector<std::uint32_t> arg_sizes, result_sizes;
+};
+
+struct Function {
+  std::string name;            // mangled
+  std::string display;         // demangled, without the parameter list
+  bool entry = false;
+  std::vector<Param> params;   // of an entry: the layout of the kernel's arguments
+  std::uint32_t param_bytes = 0;
+  std::vector<Param> results;  // of a .func
+  std::vector<Instr> code;
+  std::vector<std::byte> constants;          // immediates, already spread over 32 lanes
+  std::vector<std::vector<std::uint32_t>> tables;  // targets of brx.idx
+  std::vector<CallSite> calls;
+  std::vector<std::unique_ptr<std::uint32_t[]>> lists;
+  std::uint32_t memory_sites = 0;     // memory instructions in code
+  std::uint32_t register_bytes = 0;   // of one frame, all 32 lanes
+  std::uint32_t call_area_bytes = 0;  // .param variables of a frame, for one lane
+  std::uint32_t local_bytes = 0;      // .local variables, for one lane
+  std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
+  std::uint32_t dynamic_shared_align = 16;
+  bool uses_dynamic_shared = false;
+  std::uint32_t max_threads = 0;      // .maxntid product, 0 when unsaid
+  std::uint32_t required_block[3] = {0, 0, 0};  // .reqntid
+  std::uint32_t min_blocks = 0;       // .minnctapersm
+  bool calls_indirectly = false, recursive = false;
+  // Whether the results may depend on the order of blocks (an atomic whose result is used, a
+  // float atomic, volatile or acquiring loads): such kernels run their blocks in order.
+  bool order_matters = false;
+  const struct Module* module = nullptr;
+};
+
+struct Global {
+  std::string name;
+  Space space = Space::global;   // global, constant, or shared (module scope)
+  std::uint64_t size = 0;
+  std::uint32_t align = 1;
+  std::vector<std::byte> init;   // empty: zeros
+  struct Relocation { std::uint64_t offset; std::string symbol; std::int64_t addend; bool generic; int bytes; };
+  std::vector<Relocation> relocations;
+  bool external = false;
+  std::uint64_t address = 0;     // device address (global), offset in the bank (constant, shared)
+};
+
+struct Module {
+  std::string text;                    // the PTX, kept for messages
+  std::string target;                  // "sm_90a"
+  int sm = 0;                          // 90
+  std::vector<Location> locations;     // [0] is unknown
+  std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
+  std::map<std::string, std::unique_ptr<Global>, std::less<>> globals;
+  std::vector<std::string_view> lines; // of text, for messages
+  const Function* find(std::string_view name) const;
+};
+
+}  // namespace vgpu

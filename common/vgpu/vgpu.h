@@ -1,0 +1,28 @@
+/* Optional C functions of the virtual GPU, found at run time with dlsym(RTLD_DEFAULT, ...): a program
+   that uses them runs unchanged on a real GPU, where they do not exist. */
+#ifndef VGPU_H
+#define VGPU_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface, 1. */
+int vgpuPresent(void);
+/* Names the allocation that holds the device pointer, for counters and messages. 0: done, 1: no such allocation. */
+int vgpuNameAllocation(const void* device_pointer, const char* name);
+/* Turns counting of the following launches on (not 0) or off. On at start. */
+void vgpuSetCounters(int on);
+/* Counters and modelled limits of the last launch as JSON (see profile/README section in README.md);
+   "{}" before the first. The text lives until the next call in the same thread. */
+const char* vgpuLastLaunchJson(void);
+/* One number of it by JSON pointer, for example "/global/load/sectors". NaN when there is none. */
+double vgpuLastLaunchCounter(const char* json_pointer);
+/* The same as text: counters, limits with the largest marked, the five source lines that cost most on it. */
+const char* vgpuLastLaunchReport(void);
+/* Race, init and sync findings so far. */
+int vgpuFindings(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
