@@ -1,0 +1,128 @@
+// Reads kernel resources from a cubin: section .nv.info holds attributes by symbol, .nv.shared.NAME
+// has the size of static shared memory. Malformed input gives fewer facts, never a fault.
+#include "cubin.h"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace vgpu::runtime {
+namespace {
+
+// Attributes of .nv.info: u8 format, u8 attribute, then format 4: u16 size and that many bytes.
+constexpr std::uint8_t kFormatSized = 4;
+constexpr std::uint8_t kFrameSize = 0x11, kMinStackSize = 0x12, kRegisterCount = 0x2f;
+constexpr int kReservedShared = 1024;  // in .nv.shared.NAME from sm_90 on
+
+class Elf {
+ public:
+  explicit Elf(std::span<const std::byte> bytes) : bytes_(bytes) {
+    const auto header = at<Elf64_Ehdr>(0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_shentsize != sizeof(Elf64_Shdr))
+      return;
+    flags_ = header->e_flags;
+    abi_ = header->e_ident[EI_ABIVERSION];
+    for (unsigned i = 0; i < header->e_shnum; ++i) {
+      const auto section = at<Elf64_Shdr>(header->e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr));
+      if (!section) break;
+      sections_.push_back(*section);
+    }
+    if (header->e_shstrndx < sections_.size()) names_ = content(sections_[header->e_shstrndx]);
+  }
+
+  template <class T>
+  std::optional<T> at(std::uint64_t offset) const {
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) return std::nullopt;
+    T value;
+    std::memcpy(&value, bytes_.data() + offset, sizeof value);
+    return value;
+  }
+  std::span<const std::byte> content(const Elf64_Shdr& section) const {
+    if (section.sh_type == SHT_NOBITS || section.sh_offset > bytes_.size() ||
+        section.sh_size > bytes_.size() - section.sh_offset)
+      return {};
+    return bytes_.subspan(section.sh_offset, section.sh_size);
+  }
+  static std::string_view text(std::span<const std::byte> table, std::uint64_t offset) {
+    if (offset >= table.size()) return {};
+    const char* begin = reinterpret_cast<const char*>(table.data()) + offset;
+    return {begin, strnlen(begin, table.size() - offset)};
+  }
+  std::string_view name(const Elf64_Shdr& section) const { return text(names_, section.sh_name); }
+  const std::vector<Elf64_Shdr>& sections() const { return sections_; }
+  // The e_flags of CUDA 12 and older keep the architecture in the low byte, those of 13 in the second.
+  int arch() const { return static_cast<int>(abi_ >= 8 ? flags_ >> 8 & 0xff : flags_ & 0xff); }
+
+ private:
+  std::span<const std::byte> bytes_, names_;
+  std::vector<Elf64_Shdr> sections_;
+  std::uint32_t flags_ = 0;
+  int abi_ = 0;
+};
+
+}  // namespace
+
+std::map<std::string, CubinKernel, std::less<>> read_cubin(std::span<const std::byte> bytes) {
+  std::map<std::string, CubinKernel, std::less<>> kernels;
+  const Elf elf(bytes);
+
+  std::vector<std::string_view> symbols;
+  for (const Elf64_Shdr& section : elf.sections()) {
+    if (section.sh_type != SHT_SYMTAB || section.sh_link >= elf.sections().size()) continue;
+    const auto table = elf.content(section);
+    const auto names = elf.content(elf.sections()[section.sh_link]);
+    for (std::size_t i = 0; i + sizeof(Elf64_Sym) <= table.size(); i += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol;
+      std::memcpy(&symbol, table.data() + i, sizeof symbol);
+      symbols.push_back(Elf::text(names, symbol.st_name));
+    }
+    break;
+  }
+  // Kernels are the functions with parameters of their own: .nv.info.NAME exists for these alone.
+  constexpr std::string_view kInfo = ".nv.info.", kShared = ".nv.shared.";
+  for (const Elf64_Shdr& section : elf.sections())
+    if (elf.name(section).starts_with(kInfo))
+      kernels[std::string(elf.name(section).substr(kInfo.size()))];
+
+  for (const Elf64_Shdr& section : elf.sections()) {
+    const std::string_view name = elf.name(section);
+    if (name.starts_with(kShared)) {
+      const auto kernel = kernels.find(name.substr(kShared.size()));
+      if (kernel == kernels.end() || section.sh_size > 1u << 30) continue;
+      const int size = static_cast<int>(section.sh_size);
+      kernel->second.shared_bytes =
+          elf.arch() >= 90 ? std::max(0, size - kReservedShared) : size;
+    } else if (name == ".nv.info") {
+      const auto info = elf.content(section);
+      for (std::size_t at = 0; at + 4 <= info.size();) {
+        const auto format = static_cast<std::uint8_t>(info[at]);
+        const auto attribute = static_cast<std::uint8_t>(info[at + 1]);
+        std::uint16_t size;
+        std::memcpy(&size, info.data() + at + 2, sizeof size);
+        at += 4;
+        if (format != kFormatSized) continue;  // others carry their value where the size would be
+        if (size > info.size() - at) break;
+        if (size == 8) {
+          std::uint32_t pair[2];  // symbol index, value
+          std::memcpy(pair, info.data() + at, sizeof pair);
+          const auto kernel = pair[0] < symbols.size() ? kernels.find(symbols[pair[0]]) : kernels.end();
+          if (kernel != kernels.end() && pair[1] < 1u << 30) {
+            const int value = static_cast<int>(pair[1]);
+            if (attribute == kRegisterCount) kernel->second.registers = value;
+            if (attribute == kFrameSize || attribute == kMinStackSize)
+              kernel->second.local_bytes = std::max(kernel->second.local_bytes, value);
+          }
+        }
+        at += size;
+      }
+    }
+  }
+  return kernels;
+}
+
+}  // namespace vgpu::runtime

@@ -1,0 +1,159 @@
+// One launch: is the configuration possible on this device, where are the arguments, run it, and
+// what becomes of a fault.
+#include <cstdio>
+#include <cstring>
+
+#include "../profile/report.h"
+#include "runtime.h"
+
+namespace vgpu::runtime {
+namespace {
+
+Error error_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::none: return cudaSuccess;
+    case FaultKind::illegal_address: return cudaErrorIllegalAddress;
+    case FaultKind::misaligned: return cudaErrorMisalignedAddress;
+    case FaultKind::address_space: return cudaErrorInvalidAddressSpace;
+    case FaultKind::illegal_instruction: return cudaErrorIllegalInstruction;
+    case FaultKind::assertion: return cudaErrorAssert;
+    case FaultKind::trap: return cudaErrorLaunchFailure;
+    case FaultKind::deadlock: return cudaErrorLaunchTimeout;
+    case FaultKind::stack_overflow: return cudaErrorLaunchFailure;
+    case FaultKind::out_of_memory: return cudaErrorMemoryAllocation;
+  }
+  return cudaErrorUnknown;
+}
+
+std::string text(dim3 d) {
+  return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+}
+
+// The limits of every launch, in the order in which a GPU finds them. Says which one is broken.
+Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  const auto refuse = [&](Error error, const std::string& why) {
+    say("cannot launch " + display_name(kernel.name) + ": " + why);
+    return error;
+  };
+  const dim3 grid = config.grid, block = config.block, cluster = config.cluster;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+      grid.z > 65535)
+    return refuse(cudaErrorInvalidConfiguration,
+                  "grid " + text(grid) + ", the device allows (1..2147483647, 1..65535, 1..65535)");
+  if (threads == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
+      threads > static_cast<std::uint64_t>(spec.max_threads_per_block))
+    return refuse(cudaErrorInvalidConfiguration,
+                  "block " + text(block) + " has " + std::to_string(threads) +
+                      " threads, the device allows 1 to " +
+                      std::to_string(spec.max_threads_per_block) + ", in z at most 64");
+  const auto& required = kernel.function->required_block;
+  if (required[0] && (required[0] != block.x || required[1] != block.y || required[2] != block.z))
+    return refuse(cudaErrorInvalidConfiguration,
+                  "block " + text(block) + ", the kernel requires " +
+                      text({required[0], required[1], required[2]}));
+  if (kernel.function->max_threads > 0 && threads > kernel.function->max_threads)
+    return refuse(cudaErrorInvalidValue, std::to_string(threads) + " threads in a block, its " +
+                                             "__launch_bounds__ allow " +
+                                             std::to_string(kernel.function->max_threads));
+  if (threads > static_cast<std::uint64_t>(max_threads_per_block(kernel)))
+    return refuse(cudaErrorLaunchOutOfResources,
+                  std::to_string(threads) + " threads with " +
+                      std::to_string(kernel.cubin.registers) + " registers each, a block has " +
+                      std::to_string(spec.registers_per_block) + " registers");
+  if (config.dynamic_shared > static_cast<std::uint64_t>(max_dynamic_shared(kernel)))
+    return refuse(cudaErrorInvalidValue,
+                  std::to_string(config.dynamic_shared) + " bytes of dynamic shared memory, " +
+                      std::to_string(max_dynamic_shared(kernel)) + " are allowed beside " +
+                      std::to_string(static_shared(kernel)) + " static ones (the device has " +
+                      std::to_string(spec.shared_per_block_optin) +
+                      " for a block after cudaFuncSetAttribute(.., "
+                      "cudaFuncAttributeMaxDynamicSharedMemorySize, ..))");
+  const std::uint64_t cluster_blocks = std::uint64_t{cluster.x} * cluster.y * cluster.z;
+  if (cluster_blocks != 1) {
+    if (!spec.clusters || spec.major < 9)
+      return refuse(cudaErrorNotSupported, "clusters need compute capability 9.0");
+    if (cluster_blocks == 0 || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
+      return refuse(cudaErrorInvalidConfiguration,
+                    "grid " + text(grid) + " is not a multiple of cluster " + text(cluster));
+    if (cluster_blocks > (kernel.nonportable_cluster ? 16u : 8u))
+      return refuse(cudaErrorInvalidClusterSize,
+                    "cluster " + text(cluster) + " has " + std::to_string(cluster_blocks) +
+                        " blocks, 8 are allowed (16 with "
+                        "cudaFuncAttributeNonPortableClusterSizeAllowed)");
+  }
+  resident = blocks_per_sm(kernel, static_cast<int>(threads), config.dynamic_shared);
+  if (resident == 0)
+    return refuse(cudaErrorLaunchOutOfResources, "not one block fits on a multiprocessor");
+  if (config.cooperative) {
+    if (!spec.cooperative) return refuse(cudaErrorNotSupported, "no cooperative launches");
+    const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+    const std::uint64_t fit = static_cast<std::uint64_t>(resident) * spec.sm_count;
+    if (blocks > fit)
+      return refuse(cudaErrorCooperativeLaunchTooLarge,
+                    std::to_string(blocks) + " blocks in a cooperative grid, " +
+                        std::to_string(fit) + " fit on the device at once");
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+Error launch(Kernel& kernel, const LaunchConfig& config, void** args) {
+  Runtime& runtime = Runtime::get();
+  if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
+  int resident = 1;
+  if (const Error error = check(kernel, config, resident); error != cudaSuccess) return error;
+
+  const Function& function = *kernel.function;
+  std::vector<std::byte> params(function.param_bytes);
+  if (!function.params.empty() && !args) return cudaErrorInvalidValue;
+  for (std::size_t i = 0; i < function.params.size(); ++i) {
+    const Param& param = function.params[i];
+    if (!args[i] || param.offset > params.size() || param.size > params.size() - param.offset)
+      return cudaErrorInvalidValue;
+    std::memcpy(params.data() + param.offset, args[i], param.size);
+  }
+
+  LaunchRequest request;
+  request.module = kernel.library->module.get();
+  request.function = &function;
+  request.grid = {config.grid.x, config.grid.y, config.grid.z};
+  request.block = {config.block.x, config.block.y, config.block.z};
+  request.cluster = {config.cluster.x, config.cluster.y, config.cluster.z};
+  request.dynamic_shared = static_cast<std::uint32_t>(config.dynamic_shared);
+  request.params = params;
+  request.cooperative = config.cooperative;
+  request.attributes.registers = kernel.cubin.registers;
+  request.attributes.local_bytes = kernel.cubin.local_bytes;
+  request.resident_blocks_per_sm = resident;
+  const bool profile = runtime.settings.profile_text || !runtime.settings.profile_json.empty();
+  request.count = runtime.count || profile;
+
+  LaunchOutcome outcome = runtime.machine().launch(request);
+  ++runtime.launches;
+  for (std::string& finding : outcome.findings) runtime.findings.push_back(std::move(finding));
+  if (outcome.fault.kind != FaultKind::none) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", outcome.fault.message.c_str());
+    const Error error = error_of(outcome.fault.kind);
+    // The host lacks memory for this launch: the launch fails, the context is well.
+    if (error == cudaErrorMemoryAllocation) return error;
+    // As on a GPU the launch itself has succeeded: the next call finds the context broken.
+    runtime.sticky = error;
+    return cudaSuccess;
+  }
+  if (request.count) {
+    if (runtime.settings.profile_text) {
+      std::fflush(stdout);
+      std::fputs(report_text(outcome.counters, runtime.spec()).c_str(), stderr);
+    }
+    if (!runtime.settings.profile_json.empty())
+      runtime.launch_reports.push_back(report_json(outcome.counters, runtime.spec()));
+    runtime.last_launch = std::move(outcome.counters);
+  }
+  return cudaSuccess;
+}
+
+}  // namespace vgpu::runtime

@@ -1,0 +1,153 @@
+// Loading of device code: from the fat binaries of the program or cudaLibraryLoadData to a placed
+// module, and what the cubin beside the PTX says about each kernel.
+#include <algorithm>
+
+#include "../profile/occupancy.h"
+#include "runtime.h"
+
+namespace vgpu::runtime {
+namespace {
+
+std::span<const std::byte> container_bytes(const Library& library) {
+  if (!library.copy.empty()) return library.copy;
+  const auto* begin = static_cast<const std::byte*>(library.container);
+  // The program's own section: nothing but its header says how long it is.
+  return {begin, container_size({begin, 16})};
+}
+
+// The PTX that the device runs; `library.cubin` gets what the matching cubin knows.
+Error find_code(Library& library, std::string& ptx) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  if (library.is_text) {
+    ptx.assign(reinterpret_cast<const char*>(library.copy.data()), library.copy.size());
+    if (const auto end = ptx.find('\0'); end != std::string::npos) ptx.resize(end);
+    return cudaSuccess;
+  }
+  if (library.is_elf) {
+    say("cannot load a cubin: it has machine code only, and PTX is what the virtual GPU executes; "
+        "load the PTX (nvcc -ptx) or a fat binary (nvcc -fatbin) with PTX in it");
+    return cudaErrorNoKernelImageForDevice;
+  }
+  const std::vector<Image> images = read_container(container_bytes(library));
+  const Image* image = choose_ptx(images, spec.major, spec.minor);
+  if (!image) {
+    if (library.relocatable)
+      say("cannot load device code: relocatable device code is not supported yet; compile without "
+          "-rdc=true (--relocatable-device-code)");
+    else
+      say("cannot load device code: " + explain_no_ptx(images, spec.major, spec.minor));
+    return cudaErrorNoKernelImageForDevice;
+  }
+  ptx = image_text(*image);
+  if (const Image* cubin = choose_cubin(images, spec.major, spec.minor))
+    library.cubin = read_cubin(image_bytes(*cubin));
+  return cudaSuccess;
+}
+
+// ".target sm_90a": may the device run PTX that came without a container?
+Error check_target(const std::string& target) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  Image image;
+  image.kind = Image::Kind::ptx;
+  if (!target.starts_with("sm_")) return cudaSuccess;
+  image.arch = std::atoi(target.c_str() + 3);
+  if (target.ends_with('a')) image.scope = Image::Scope::specific;
+  if (target.ends_with('f')) image.scope = Image::Scope::family;
+  if (runs_ptx(image, spec.major, spec.minor)) return cudaSuccess;
+  say("cannot load PTX for " + target + " on " + spec.name + " (compute capability " +
+      std::to_string(spec.major) + "." + std::to_string(spec.minor) + ")");
+  return cudaErrorNoKernelImageForDevice;
+}
+
+Error load_now(Library& library) {
+  Runtime& runtime = Runtime::get();
+  std::string ptx;
+  try {
+    if (const Error error = find_code(library, ptx); error != cudaSuccess) return error;
+  } catch (const FatbinError& error) {
+    say(error.what());
+    return cudaErrorInvalidKernelImage;
+  }
+  try {
+    library.module = runtime.machine().load(std::move(ptx));
+  } catch (const PtxError& error) {
+    say(std::string("cannot load device code: ") + error.what());
+    return cudaErrorInvalidPtx;
+  }
+  if (const Error error = check_target(library.module->module->target); error != cudaSuccess) {
+    library.module.reset();
+    return error;
+  }
+  for (const auto& [host, variable] : runtime.variables) {
+    if (variable.library != &library || !variable.managed_pointer) continue;
+    std::uint64_t address = 0, size = 0;
+    if (!library.module->variable(variable.name, address, size)) continue;
+    const auto allocation = runtime.memory().find(address);
+    if (allocation && allocation->kind == MemoryKind::managed)
+      *variable.managed_pointer = reinterpret_cast<void*>(address);
+    else
+      say("__managed__ variable " + display_name(variable.name) + " is not in managed memory");
+  }
+  return cudaSuccess;
+}
+
+// Warps of a kernel with this many registers that the register file of one block's SM holds.
+int warps_by_registers(const DeviceSpec& spec, int registers) {
+  if (registers <= 0) return spec.max_threads_per_block / 32;
+  const int unit = std::max(1, spec.register_unit);
+  const int per_warp = (registers * 32 + unit - 1) / unit * unit;
+  const int schedulers = std::max(1, spec.schedulers_per_sm);
+  return spec.registers_per_block / per_warp / schedulers * schedulers;
+}
+
+}  // namespace
+
+Error load_library(Library& library) {
+  if (!library.tried) {
+    library.tried = true;
+    library.load_error = load_now(library);
+  }
+  return library.load_error;
+}
+
+Error load_kernel(Kernel& kernel) {
+  if (const Error error = load_library(*kernel.library); error != cudaSuccess) return error;
+  if (kernel.function) return cudaSuccess;
+  kernel.function = kernel.library->module->module->find(kernel.name);
+  const auto& cubin = kernel.library->cubin;
+  if (const auto facts = cubin.find(kernel.name); facts != cubin.end()) kernel.cubin = facts->second;
+  if (kernel.function && kernel.function->entry) return cudaSuccess;
+  kernel.function = nullptr;
+  say("the device code has no kernel " + display_name(kernel.name));
+  return cudaErrorInvalidDeviceFunction;
+}
+
+int static_shared(const Kernel& kernel) {
+  if (kernel.cubin.registers > 0) return kernel.cubin.shared_bytes;
+  return static_cast<int>(kernel.function->shared_bytes);
+}
+
+int max_threads_per_block(const Kernel& kernel) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  int threads = std::min(spec.max_threads_per_block,
+                         32 * warps_by_registers(spec, kernel.cubin.registers));
+  if (kernel.function->max_threads > 0)
+    threads = std::min<int>(threads, static_cast<int>(kernel.function->max_threads));
+  return threads;
+}
+
+int max_dynamic_shared(const Kernel& kernel) {
+  if (kernel.max_dynamic_shared >= 0) return kernel.max_dynamic_shared;
+  return std::max(0, Runtime::get().spec().shared_per_block - static_shared(kernel));
+}
+
+int blocks_per_sm(const Kernel& kernel, int threads, std::uint64_t dynamic_shared) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  const std::uint64_t shared = static_cast<std::uint64_t>(static_shared(kernel)) + dynamic_shared;
+  const int limit = std::max(spec.shared_per_block, spec.shared_per_block_optin);
+  if (threads < 1 || threads > max_threads_per_block(kernel)) return 0;
+  if (shared > static_cast<std::uint64_t>(limit)) return 0;
+  return occupancy(spec, kernel.cubin.registers, static_cast<std::int64_t>(shared), threads).blocks_per_sm;
+}
+
+}  // namespace vgpu::runtime

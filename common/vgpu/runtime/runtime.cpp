@@ -1,0 +1,216 @@
+// The one Runtime: settings, handles, what is reported when the program ends.
+#include "runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+
+namespace vgpu::runtime {
+
+Runtime& Runtime::get() {
+  static Runtime* const runtime = new Runtime;
+  return *runtime;
+}
+
+Runtime::Runtime() : settings(read_settings([](const char* name) { return std::getenv(name); })) {
+  if (settings.error.empty()) return;
+  off = settings.unknown_device ? cudaErrorNoDevice : cudaErrorInitializationError;
+  say(settings.error);
+}
+
+Machine& Runtime::machine() {
+  if (!machine_) {
+    machine_ = std::make_unique<Machine>(settings.spec, settings.options);
+    if (settings.spec.memory_bytes > 0)
+      machine_->memory().set_limit(static_cast<std::uint64_t>(settings.spec.memory_bytes));
+  }
+  return *machine_;
+}
+
+Library* Runtime::find_library(const void* handle) {
+  for (const auto& library : libraries)
+    if (library.get() == handle) return library.get();
+  return nullptr;
+}
+
+Kernel* Runtime::find_kernel(const void* function) {
+  if (const auto it = functions.find(function); it != functions.end()) return it->second;
+  if (const auto it = kernels.find(static_cast<const Kernel*>(function)); it != kernels.end())
+    return const_cast<Kernel*>(*it);
+  return nullptr;
+}
+
+Kernel* Runtime::add_kernel(Library& library, const std::string& name) {
+  auto& slot = library.kernels[name];
+  if (!slot) {
+    slot = std::make_unique<Kernel>();
+    slot->library = &library;
+    slot->name = name;
+    kernels.insert(slot.get());
+  }
+  return slot.get();
+}
+
+void Runtime::remove_library(Library& library) {
+  std::erase_if(functions, [&](const auto& entry) { return entry.second->library == &library; });
+  std::erase_if(variables, [&](const auto& entry) { return entry.second.library == &library; });
+  for (const auto& [name, kernel] : library.kernels) kernels.erase(kernel.get());
+  if (library.module)
+    for (const auto& variable : library.module->variables)
+      if (variable) memory().release(variable->base);
+  std::erase_if(libraries, [&](const auto& other) { return other.get() == &library; });
+}
+
+Stream* Runtime::find_stream(cudaStream_t stream, bool per_thread) {
+  static Stream legacy{.id = 1};
+  static Stream of_thread{.id = 2};
+  if (stream == cudaStreamPerThread || (stream == nullptr && per_thread)) return &of_thread;
+  if (stream == cudaStreamLegacy || stream == nullptr) return &legacy;
+  const auto it = streams.find(reinterpret_cast<Stream*>(stream));
+  return it == streams.end() ? nullptr : *it;
+}
+
+void Runtime::reset() {
+  for (Stream* stream : streams) delete stream;
+  for (Event* event : events) delete event;
+  for (Pool* pool : pools) delete pool;
+  streams.clear();
+  events.clear();
+  pools.clear();
+  pool_of.clear();
+  default_pool = {};
+  current_pool = &default_pool;
+  host_allocations.clear();
+  host_registrations.clear();
+  limits.clear();
+  device_flags = cudaDeviceScheduleAuto;
+  sticky = cudaSuccess;
+  if (!machine_) return;
+  // Modules are loaded anew at their next use, with the initial values of their variables.
+  for (const auto& library : libraries) {
+    library->module.reset();
+    library->tried = false;
+    for (const auto& [name, kernel] : library->kernels) {
+      kernel->function = nullptr;
+      kernel->max_dynamic_shared = kernel->carveout = -1;
+    }
+  }
+  for (const auto& allocation : memory().live()) memory().release(allocation->base);
+}
+
+namespace {
+
+void write_reports(const std::string& path, const std::vector<std::string>& reports) {
+  // Written beside its place and moved there, so that a reader never sees half a file.
+  const std::string part = path + ".part" + std::to_string(getpid());
+  {
+    std::ofstream file(part, std::ios::binary);
+    file << "[";
+    for (std::size_t i = 0; i < reports.size(); ++i) file << (i ? ",\n" : "\n") << reports[i];
+    file << "\n]\n";
+    file.flush();
+    if (!file) {
+      say("VGPU_PROFILE: cannot write " + path);
+      std::remove(part.c_str());
+      return;
+    }
+  }
+  if (std::rename(part.c_str(), path.c_str()) != 0) {
+    say("VGPU_PROFILE: cannot write " + path);
+    std::remove(part.c_str());
+  }
+}
+
+}  // namespace
+
+int Runtime::finish() {
+  if (off != cudaSuccess) return 0;
+  if (!settings.profile_json.empty()) write_reports(settings.profile_json, launch_reports);
+  if (settings.leaks && machine_) {
+    std::uint64_t bytes = 0, number = 0;
+    for (const auto& a : memory().live()) {
+      if (a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap) continue;
+      if (host_registrations.count(a->base)) continue;
+      bytes += a->size;
+      if (++number > 20) continue;
+      say("leak: " + std::to_string(a->size) + " bytes" +
+          (a->name.empty() ? " (allocation " + std::to_string(a->id) + ")" : " of '" + a->name + "'") +
+          " never freed");
+    }
+    if (number > 20) say("leak: and " + std::to_string(number - 20) + " more");
+    say("leaks: " + std::to_string(number) + " allocations, " + std::to_string(bytes) + " bytes");
+  }
+  if (findings.empty()) return 0;
+  std::cout.flush();
+  std::fflush(nullptr);
+  for (const std::string& finding : findings) std::fprintf(stderr, "%s\n", finding.c_str());
+  say(std::to_string(findings.size()) + (findings.size() == 1 ? " finding" : " findings"));
+  return 86;
+}
+
+void say(const std::string& text) {
+  std::fflush(stdout);  // keeps the order of what the program printed and what is wrong with it
+  std::fprintf(stderr, "vgpu: %s\n", text.c_str());
+}
+
+void say_once(const std::string& key, const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string>* const said = new std::set<std::string>;
+  {
+    std::lock_guard lock(mutex);
+    if (!said->insert(key).second) return;
+  }
+  say(text);
+}
+
+Error& last_error() {
+  thread_local Error error = cudaSuccess;
+  return error;
+}
+
+int not_supported() { return remember(cudaErrorNotSupported); }
+
+bool& in_callback() {
+  thread_local bool inside = false;
+  return inside;
+}
+
+const char* error_name(int code) {
+  switch (code) {
+#define ERROR_TEXT(number, name, text) case number: return name;
+#include "errors.inc"
+#undef ERROR_TEXT
+  }
+  return "unrecognized error code";
+}
+
+const char* error_text(int code) {
+  switch (code) {
+#define ERROR_TEXT(number, name, text) case number: return text;
+#include "errors.inc"
+#undef ERROR_TEXT
+  }
+  return "unrecognized error code";
+}
+
+namespace {
+
+// Runs after the destructors of the program, which may still have used the device.
+__attribute__((destructor)) void at_exit() {
+  const int code = guarded([] {
+    return static_cast<Error>(Runtime::get().finish());
+  });
+  if (code != 86) return;
+  // The only way to change the exit code this late; what is buffered must go out first.
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+}  // namespace vgpu::runtime

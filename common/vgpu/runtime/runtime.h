@@ -1,0 +1,219 @@
+// The state behind the CUDA runtime API: one virtual device with its modules, streams and errors.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda_api.h"
+#include "cubin.h"
+#include "fatbin.h"
+#include "settings.h"
+
+namespace vgpu::runtime {
+
+using Error = cudaError_t;
+struct Library;
+
+// A kernel as the host knows it: what cudaKernel_t and cudaFunction_t point to.
+struct Kernel {
+  Library* library = nullptr;
+  std::string name;                       // mangled
+  const Function* function = nullptr;     // set when the library is loaded
+  CubinKernel cubin;                      // registers 0 when no cubin fits the device
+  // Set by cudaFuncSetAttribute and its kin; -1: as the device has it.
+  int max_dynamic_shared = -1;
+  int carveout = -1;
+  int required_cluster[3] = {0, 0, 0};
+  int nonportable_cluster = 0;
+  int cluster_scheduling = 0;
+};
+
+// A fat binary of the program, or what cudaLibraryLoadData got. Loaded at first use.
+struct Library {
+  const void* container = nullptr;            // registered: in the program's own memory
+  std::vector<std::byte> copy;                // loaded by cudaLibrary*: its own bytes
+  bool is_text = false, is_elf = false;       // `copy` is PTX text or a bare cubin, not a container
+  bool relocatable = false;                   // of an -rdc=true program
+  bool registered = false;
+  bool tried = false;
+  Error load_error = cudaSuccess;
+  std::unique_ptr<LoadedModule> module;
+  std::map<std::string, CubinKernel, std::less<>> cubin;   // of the image that fits the device
+  std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
+};
+
+struct Variable {
+  Library* library = nullptr;
+  std::string name;
+  std::uint64_t size = 0;
+  void** managed_pointer = nullptr;  // where the program keeps the address of a __managed__ variable
+};
+
+struct Stream {
+  unsigned long long id = 0;
+  unsigned flags = cudaStreamDefault;
+  int priority = 0;
+  cudaStreamAttrValue sync_policy{}, window{};  // hints, only remembered
+};
+
+struct Event {
+  unsigned flags = cudaEventDefault;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point time;
+};
+
+struct Pool {
+  std::map<int, std::uint64_t> attributes;
+  std::uint64_t used = 0, high = 0;
+};
+
+class Runtime {
+ public:
+  static Runtime& get();             // never destroyed: programs call CUDA from static destructors
+
+  std::mutex mutex;                  // guards everything below and serializes launches
+  Settings settings;
+  Error off = cudaSuccess;           // not success: the settings are wrong, every call returns this
+  Error sticky = cudaSuccess;        // a kernel broke the context: all calls return this until a reset
+
+  Machine& machine();
+  const DeviceSpec& spec() const { return settings.spec; }
+  Memory& memory() { return machine().memory(); }
+
+  // Modules.
+  std::vector<std::unique_ptr<Library>> libraries;
+  std::unordered_map<const void*, Kernel*> functions;     // by host function
+  std::unordered_map<const void*, Variable> variables;    // by host variable
+  std::set<const Kernel*> kernels;                        // every live handle
+  Library* find_library(const void* handle);
+  // The kernel of a host function, cudaKernel_t or cudaFunction_t; null when there is none.
+  Kernel* find_kernel(const void* function);
+  Kernel* add_kernel(Library& library, const std::string& name);
+  void remove_library(Library& library);
+
+  // Streams and events.
+  std::set<Stream*> streams;
+  std::set<Event*> events;
+  std::set<Pool*> pools;
+  Pool default_pool;
+  Pool* current_pool = &default_pool;
+  std::map<std::uint64_t, Pool*> pool_of;                 // by address of the allocation
+  unsigned long long next_stream_id = 3;                  // 1 and 2 are the default streams
+  // Null when the handle is none. `per_thread` says what stream 0 means.
+  Stream* find_stream(cudaStream_t stream, bool per_thread);
+
+  // Host memory known to the device: flags by address.
+  std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
+  std::map<int, std::size_t> limits;                      // cudaDeviceSetLimit
+  unsigned device_flags = cudaDeviceScheduleAuto;
+
+  // Launches.
+  bool count = true;
+  std::optional<LaunchCounters> last_launch;
+  std::vector<std::string> findings;
+  std::vector<std::string> launch_reports;                // VGPU_PROFILE=json
+  std::uint64_t launches = 0;
+
+  void reset();                                           // cudaDeviceReset
+  int finish();                                           // reports at exit; the exit code to force, or 0
+
+ private:
+  Runtime();
+  std::unique_ptr<Machine> machine_;
+};
+
+// One line on stderr: "vgpu: ...".
+void say(const std::string& text);
+void say_once(const std::string& key, const std::string& text);
+const char* error_name(int code);
+const char* error_text(int code);
+
+// The last error of this thread, for cudaGetLastError.
+Error& last_error();
+int not_supported();  // unsupported.cpp, which must not see the CUDA headers, calls it
+// True while a host callback runs in this thread: it must not call CUDA.
+bool& in_callback();
+
+// Frame of every API function that touches the device: takes the lock, refuses when the device is
+// off or broken, turns exceptions into errors and remembers the last error.
+enum class Context { needed, not_needed };
+template <class F>
+Error api(F&& body, Context context = Context::needed);
+
+// modules.cpp
+Error load_library(Library& library);
+Error load_kernel(Kernel& kernel);
+// Static shared memory of a loaded kernel, as on the device when its cubin is there.
+int static_shared(const Kernel& kernel);
+int max_threads_per_block(const Kernel& kernel);
+int max_dynamic_shared(const Kernel& kernel);
+int blocks_per_sm(const Kernel& kernel, int threads, std::uint64_t dynamic_shared);
+
+// transfer.cpp: checked access to device and host memory. A null return (false) has said why.
+bool is_device_address(const void* pointer);
+std::byte* device_bytes(const char* what, const void* pointer, std::uint64_t size);
+std::byte* host_bytes(const char* what, const void* pointer, std::uint64_t size);
+// Device address and bytes of a __device__, __constant__ or __managed__ variable.
+struct Symbol {
+  std::uint64_t address = 0, size = 0;
+  std::byte* bytes = nullptr;
+};
+Error find_symbol(const void* symbol, Symbol& out);
+
+// launch.cpp
+struct LaunchConfig {
+  dim3 grid, block, cluster{1, 1, 1};
+  std::uint64_t dynamic_shared = 0;
+  bool cooperative = false;
+};
+Error launch(Kernel& kernel, const LaunchConfig& config, void** args);
+
+// Runs `operation` in stream order. Everything runs at once today; this is where recording for
+// graphs and ordering checks belong.
+template <class F>
+Error on_stream(cudaStream_t stream, bool per_thread, F&& operation) {
+  if (!Runtime::get().find_stream(stream, per_thread)) return cudaErrorInvalidResourceHandle;
+  return operation();
+}
+
+// The smallest frame: an exception must not cross into the program, which may be C.
+template <class F>
+Error guarded(F&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return cudaErrorMemoryAllocation;
+  } catch (const std::exception& error) {
+    say(error.what());
+    return cudaErrorUnknown;
+  } catch (...) {
+    return cudaErrorUnknown;
+  }
+}
+
+inline Error remember(Error error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error() = error;
+  return error;
+}
+
+template <class F>
+Error api(F&& body, Context context) {
+  return remember(guarded([&]() -> Error {
+    if (in_callback()) return cudaErrorNotPermitted;
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (runtime.off != cudaSuccess) return runtime.off;
+    if (context == Context::needed && runtime.sticky != cudaSuccess) return runtime.sticky;
+    return body(runtime);
+  }));
+}
+
+}  // namespace vgpu::runtime

@@ -1,0 +1,92 @@
+// Parses VGPU_DEVICE, VGPU_THREADS, VGPU_SCHEDULE, VGPU_CHECK and VGPU_PROFILE. A value that is not
+// understood switches the device off with a message: a check that silently does not run is worse.
+#include "settings.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "../profile/devices.h"
+
+namespace vgpu::runtime {
+namespace {
+
+template <class T>
+std::optional<T> number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string quoted(const char* variable, std::string_view value) {
+  return std::string(variable) + "='" + std::string(value) + "': ";
+}
+
+}  // namespace
+
+Settings read_settings(const std::function<const char*(const char*)>& variable) {
+  Settings settings;
+  const auto get = [&](const char* name) -> std::optional<std::string_view> {
+    const char* value = variable(name);
+    if (!value || !*value) return std::nullopt;  // set but empty means not set
+    return value;
+  };
+  const auto wrong = [&](std::string text) {
+    if (settings.error.empty()) settings.error = std::move(text);
+  };
+
+  const std::string_view device = get("VGPU_DEVICE").value_or("h200");
+  if (auto spec = find_device(device)) {
+    settings.spec = *spec;
+  } else {
+    std::string names;
+    for (const std::string& key : device_keys()) names += (names.empty() ? "" : ", ") + key;
+    wrong(quoted("VGPU_DEVICE", device) + "no such device; there are " + names);
+    settings.unknown_device = true;
+  }
+
+  if (const auto value = get("VGPU_THREADS")) {
+    const auto threads = number<int>(*value);
+    if (threads && *threads >= 1 && *threads <= 1024) settings.options.threads = *threads;
+    else wrong(quoted("VGPU_THREADS", *value) + "say a number of host threads from 1 to 1024");
+  }
+
+  if (const auto value = get("VGPU_SCHEDULE")) {
+    constexpr std::string_view kRandom = "random:";
+    std::optional<std::uint64_t> seed;
+    if (value->starts_with(kRandom)) seed = number<std::uint64_t>(value->substr(kRandom.size()));
+    if (seed && *seed > 0) settings.options.schedule_seed = *seed;
+    else wrong(quoted("VGPU_SCHEDULE", *value) + "say random:SEED with a whole number from 1");
+  }
+
+  if (const auto value = get("VGPU_CHECK")) {
+    std::string_view rest = *value;
+    while (true) {
+      const auto comma = rest.find(',');
+      const std::string_view check = rest.substr(0, comma);
+      if (check == "all")
+        settings.options.check_race = settings.options.check_init = settings.options.check_sync = true;
+      else if (check == "race") settings.options.check_race = true;
+      else if (check == "init") settings.options.check_init = true;
+      else if (check == "sync") settings.options.check_sync = true;
+      else if (check == "leaks") settings.leaks = true;
+      else if (check != "memory")
+        wrong(quoted("VGPU_CHECK", *value) + "no check '" + std::string(check) +
+              "'; say a list of memory (always on), leaks, race, init, sync, or all");
+      if (comma == std::string_view::npos) break;
+      rest = rest.substr(comma + 1);
+    }
+  }
+
+  if (const auto value = get("VGPU_PROFILE")) {
+    constexpr std::string_view kJson = "json:";
+    if (*value == "text") settings.profile_text = true;
+    else if (value->starts_with(kJson) && value->size() > kJson.size())
+      settings.profile_json = value->substr(kJson.size());
+    else wrong(quoted("VGPU_PROFILE", *value) + "say text or json:FILE");
+  }
+  return settings;
+}
+
+}  // namespace vgpu::runtime

@@ -1,0 +1,86 @@
+// The optional C functions of vgpu.h.
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../profile/report.h"
+#include "runtime.h"
+
+#define VGPU_C extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+#pragma GCC visibility push(default)
+#include "../vgpu.h"
+#pragma GCC visibility pop
+}
+
+using namespace vgpu::runtime;
+
+namespace {
+
+// The report of the last launch, made when somebody asks; `make(counters, spec)` does it.
+template <class F>
+std::string last_report(const char* none, F&& make) {
+  std::string text = none;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (runtime.last_launch) text = make(*runtime.last_launch, runtime.spec());
+    return cudaSuccess;
+  });
+  return text;
+}
+
+}  // namespace
+
+VGPU_C int vgpuPresent(void) { return 1; }
+
+VGPU_C int vgpuNameAllocation(const void* pointer, const char* name) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (name && runtime.off == cudaSuccess)
+      done = runtime.memory().name(reinterpret_cast<std::uint64_t>(pointer), name);
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
+VGPU_C void vgpuSetCounters(int on) {
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  runtime.count = on != 0;
+}
+
+VGPU_C const char* vgpuLastLaunchJson(void) {
+  thread_local std::string text;
+  text = last_report("{}", vgpu::report_json);
+  return text.c_str();
+}
+
+VGPU_C double vgpuLastLaunchCounter(const char* json_pointer) {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  if (!json_pointer) return value;
+  guarded([&] {
+    using nlohmann::json;
+    const json report = json::parse(last_report("{}", vgpu::report_json), nullptr, false);
+    const json::json_pointer pointer{std::string(json_pointer)};
+    if (report.contains(pointer) && report.at(pointer).is_number())
+      value = report.at(pointer).get<double>();
+    return cudaSuccess;
+  });
+  return value;
+}
+
+VGPU_C const char* vgpuLastLaunchReport(void) {
+  thread_local std::string text;
+  text = last_report("", vgpu::report_text);
+  return text.c_str();
+}
+
+VGPU_C int vgpuFindings(void) {
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  return static_cast<int>(runtime.findings.size());
+}
