@@ -25,10 +25,28 @@ struct GlobalCounters {
   std::uint64_t bytes_asked = 0;     // active lanes x bytes of the access
   std::uint64_t bytes_distinct = 0;  // distinct bytes per request
   std::uint64_t ideal_sectors = 0;   // bytes_distinct / 32 rounded up per request
+
+  GlobalCounters& operator+=(const GlobalCounters& other) {
+    requests += other.requests;
+    sectors += other.sectors;
+    lines += other.lines;
+    bytes_asked += other.bytes_asked;
+    bytes_distinct += other.bytes_distinct;
+    ideal_sectors += other.ideal_sectors;
+    return *this;
+  }
 };
 
 struct SharedCounters {
   std::uint64_t requests = 0, wavefronts = 0, ideal = 0, bytes_asked = 0;
+
+  SharedCounters& operator+=(const SharedCounters& other) {
+    requests += other.requests;
+    wavefronts += other.wavefronts;
+    ideal += other.ideal;
+    bytes_asked += other.bytes_asked;
+    return *this;
+  }
 };
 
 struct InstrReport {

@@ -1,0 +1,60 @@
+// Modelled limits: the time that each pipe of a device needs for a launch's work at its peak rate.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/device_spec.h"
+#include "counters.h"
+
+namespace vgpu {
+
+enum class Pipe : std::uint8_t { dram, l2, l1, fp32, fp16, fp64, special, tensor, issue };
+inline constexpr int kPipes = 9;
+
+// "DRAM", "L2", "L1/shared", "fp32", "fp16", "fp64", "special functions", "tensor", "issue".
+std::string_view pipe_name(Pipe pipe);
+
+struct Limit {
+  Pipe pipe = Pipe::dram;
+  double us = 0;         // microseconds; NaN: see `unknown`
+  std::string unknown;   // "" when us counts; "unknown": a figure of the device; "not modelled"
+  bool known() const { return unknown.empty(); }
+};
+
+struct Limits {
+  std::vector<Limit> all;              // one for each pipe, in the order of Pipe
+  const Limit* largest = nullptr;      // null when none is known and above 0
+  const Limit& of(Pipe pipe) const { return all[static_cast<int>(pipe)]; }
+
+  Limits() = default;
+  Limits(const Limits&) = delete;
+  Limits(Limits&&) = default;
+  Limits& operator=(Limits&&) = default;
+};
+
+// Lower bounds, each for itself: with clocks and bandwidths at the device's peak, everything else
+// free and nothing ever waiting, a launch still needs this long. In detail:
+//   DRAM       distinct 32-byte sectors of the launch, read and written, over the memory's
+//              bandwidth, as if the L2 started empty and ended written back. Data that an earlier
+//              launch left in the L2 costs less on a GPU.
+//   L2         not modelled: what the L1 catches is unknown without the cache model.
+//   L1/shared  clocks of the global and local requests and of the shared wavefronts, which use one
+//              pipe, on the SM that has most of them.
+//   fp32 fp16 fp64   additions, multiplications and fused ones of that type, 32 lanes a warp
+//              instruction (two results a lane for packed types), over the rate of one SM. What
+//              runs elsewhere or vanishes in ptxas (comparison, minimum, negation) is not counted.
+//   special functions, tensor   likewise: warp instructions of the class; multiply-adds by type.
+//   issue      warp instructions that ptxas cannot fold away (memory but not parameters and
+//              constants, floating point but not signs, special, tensor, shuffle, barrier, atomic),
+//              over the schedulers of the SM that has most of them.
+// Arithmetic is spread evenly over the SMs that the grid can reach, which is the best case; where
+// the executor has counted by SM, the placement of its blocks is taken.
+Limits limits(const LaunchCounters& counters, const DeviceSpec& device);
+
+// What one instruction contributes to a limit, in that limit's own unit (sectors, clocks, results,
+// warp instructions): only ratios between instructions mean something. 0: it has no part in it.
+double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& device);
+
+}  // namespace vgpu

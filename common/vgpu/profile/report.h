@@ -1,0 +1,43 @@
+// The counters of one launch, and the limits modelled from them, for people and for programs.
+#pragma once
+#include <string>
+
+#include "counters.h"
+#include "limits.h"
+#include "occupancy.h"
+#include "../core/device_spec.h"
+#include "devices.h"
+
+namespace vgpu {
+
+// Occupancy of the launch that the counters are of.
+Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device);
+
+// One JSON object, on one line. Times are in microseconds, sizes in bytes; a ratio without a
+// denominator is null; a limit that is not known is the text "unknown" or "not modelled".
+//   kernel mangled device device_key grid[3] block[3] blocks warps threads
+//   static_shared dynamic_shared registers (0: unknown) local_bytes_per_thread (-1: unknown)
+//   warp_instructions thread_instructions active_lanes_per_instruction
+//   classes.{fp32,fp16,fp64,special,tensor,memory,shuffle,barrier,atomic,integer,conversion,
+//     control,move}.{warp,thread}
+//   global.{load,store,atomic} and local.{..}: requests sectors sectors_per_request
+//     ideal_sectors_per_request bytes_asked bytes_distinct efficiency
+//   shared.{load,store,atomic}: requests wavefronts ideal conflicts bytes_asked
+//   allocations.NAME: bytes, load, store, atomic (as in global), sectors_read, sectors_written
+//     (distinct over the launch). A second allocation of the same name is "NAME (2)". In a JSON
+//     pointer "/" in a name is written "~1" and "~" is "~0".
+//   dram_bytes dram_read_bytes dram_write_bytes: distinct sectors of the launch x 32
+//   l2: "not modelled"
+//   tensor_macs, tensor_macs_by_type.{f16,tf32,int8} async_copied_bytes
+//   occupancy.{blocks_per_sm,warps_per_sm,fraction,limiter,waves}
+//   limits.{DRAM,L2,L1/shared,fp32,fp16,fp64,special functions,tensor,issue}: lower bounds, us
+//   limit.{name,us}: the largest; "none" and 0 when nothing was counted
+//   lines[]: file line function ptx_line warp_instructions thread_instructions requests sectors
+//     sectors_per_request local_sectors wavefronts conflicts limit_share; costliest first
+//   host_seconds host_threads: how long the host took, which says nothing about a GPU
+std::string report_json(const LaunchCounters& counters, const DeviceSpec& device);
+
+// The same for a terminal of 100 columns, with the five costliest source lines. Ends in a newline.
+std::string report_text(const LaunchCounters& counters, const DeviceSpec& device);
+
+}  // namespace vgpu

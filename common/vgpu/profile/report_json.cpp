@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "report.h"
+#include "source_lines.h"
+
+namespace vgpu {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 3> kAccess = {"load", "store", "atomic"};
+
+Json ratio(double a, double b) { return b > 0 ? Json(a / b) : Json(nullptr); }
+
+Json global_json(const GlobalCounters& c) {
+  const auto requests = static_cast<double>(c.requests), sectors = static_cast<double>(c.sectors);
+  return {{"requests", c.requests},
+          {"sectors", c.sectors},
+          {"sectors_per_request", ratio(sectors, requests)},
+          {"ideal_sectors_per_request", ratio(static_cast<double>(c.ideal_sectors), requests)},
+          {"bytes_asked", c.bytes_asked},
+          {"bytes_distinct", c.bytes_distinct},
+          {"efficiency", ratio(static_cast<double>(c.bytes_distinct), 32 * sectors)}};
+}
+
+Json shared_json(const SharedCounters& c) {
+  return {{"requests", c.requests},
+          {"wavefronts", c.wavefronts},
+          {"ideal", c.ideal},
+          {"conflicts", c.wavefronts - c.ideal},
+          {"bytes_asked", c.bytes_asked}};
+}
+
+Json by_access(const std::array<GlobalCounters, 3>& counters) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kAccess.size(); ++i) json[kAccess[i]] = global_json(counters[i]);
+  return json;
+}
+
+Json limit_json(const Limit& limit) { return limit.known() ? Json(limit.us) : Json(limit.unknown); }
+
+}  // namespace
+
+Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device) {
+  const std::uint64_t threads =
+      std::uint64_t{counters.block[0]} * counters.block[1] * counters.block[2];
+  return occupancy(device, counters.registers,
+                   std::int64_t{counters.static_shared} + counters.dynamic_shared,
+                   static_cast<int>(std::min<std::uint64_t>(threads, 1u << 30)));
+}
+
+std::string report_json(const LaunchCounters& counters, const DeviceSpec& device) {
+  const Limits limit = limits(counters, device);
+  const Occupancy resident = occupancy_of(counters, device);
+  const std::uint64_t blocks =
+      std::uint64_t{counters.grid[0]} * counters.grid[1] * counters.grid[2];
+
+  struct Class {
+    std::uint64_t warp = 0, thread = 0;
+  };
+  std::array<Class, static_cast<std::size_t>(OpClass::count_)> classes;
+  InstrCounters all;
+  std::array<GlobalCounters, 3> global, local;
+  std::array<SharedCounters, 3> shared;
+  for (const InstrReport& instruction : counters.instructions) {
+    Class& of_class = classes[static_cast<std::size_t>(instruction.op_class)];
+    of_class.warp += instruction.count.issued;
+    of_class.thread += instruction.count.lanes;
+    all.issued += instruction.count.issued;
+    all.lanes += instruction.count.lanes;
+    const auto access = static_cast<std::size_t>(instruction.access);
+    global[access] += instruction.global;
+    local[access] += instruction.local;
+    shared[access] += instruction.shared;
+  }
+
+  Json json = {{"kernel", counters.kernel},
+               {"mangled", counters.mangled},
+               {"device", device.name},
+               {"device_key", device.key},
+               {"grid", {counters.grid[0], counters.grid[1], counters.grid[2]}},
+               {"block", {counters.block[0], counters.block[1], counters.block[2]}},
+               {"blocks", blocks},
+               {"warps", counters.warps},
+               {"threads", counters.threads},
+               {"static_shared", counters.static_shared},
+               {"dynamic_shared", counters.dynamic_shared},
+               {"registers", counters.registers},
+               {"local_bytes_per_thread", counters.local_bytes},
+               {"warp_instructions", all.issued},
+               {"thread_instructions", all.lanes},
+               {"active_lanes_per_instruction",
+                ratio(static_cast<double>(all.lanes), static_cast<double>(all.issued))}};
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    json["classes"][std::string(class_name(static_cast<OpClass>(i)))] = {
+        {"warp", classes[i].warp}, {"thread", classes[i].thread}};
+  json["global"] = by_access(global);
+  json["local"] = by_access(local);
+  for (std::size_t i = 0; i < kAccess.size(); ++i)
+    json["shared"][kAccess[i]] = shared_json(shared[i]);
+
+  json["allocations"] = Json::object();
+  for (const AllocationReport& allocation : counters.allocations) {
+    std::string name = allocation.name;
+    for (int i = 2; json["allocations"].contains(name); ++i)
+      name = allocation.name + " (" + std::to_string(i) + ")";
+    Json entry = {{"bytes", allocation.bytes}};
+    entry.update(by_access(allocation.by_access));
+    entry["sectors_read"] = allocation.sectors_read;
+    entry["sectors_written"] = allocation.sectors_written;
+    json["allocations"][name] = std::move(entry);
+  }
+  json["dram_bytes"] = 32 * (counters.distinct_sectors_read + counters.distinct_sectors_written);
+  json["dram_read_bytes"] = 32 * counters.distinct_sectors_read;
+  json["dram_write_bytes"] = 32 * counters.distinct_sectors_written;
+  json["l2"] = "not modelled";
+  json["tensor_macs"] = counters.tensor_multiply_adds_f16 + counters.tensor_multiply_adds_tf32 +
+                        counters.tensor_multiply_adds_int8;
+  json["tensor_macs_by_type"] = {{"f16", counters.tensor_multiply_adds_f16},
+                                 {"tf32", counters.tensor_multiply_adds_tf32},
+                                 {"int8", counters.tensor_multiply_adds_int8}};
+  json["async_copied_bytes"] = counters.async_copied_bytes;
+  json["occupancy"] = {{"blocks_per_sm", resident.blocks_per_sm},
+                       {"warps_per_sm", resident.warps_per_sm},
+                       {"fraction", resident.fraction},
+                       {"limiter", resident.limiter},
+                       {"waves", waves(device, resident, blocks)}};
+  for (const Limit& one : limit.all)
+    json["limits"][std::string(pipe_name(one.pipe))] = limit_json(one);
+  json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
+                   {"us", limit.largest ? limit.largest->us : 0.0}};
+  json["lines"] = Json::array();
+  for (const LineReport& line : source_lines(counters, limit, device))
+    json["lines"].push_back(
+        {{"file", line.file},
+         {"line", line.line},
+         {"function", line.function},
+         {"ptx_line", line.ptx_line},
+         {"warp_instructions", line.count.issued},
+         {"thread_instructions", line.count.lanes},
+         {"requests", line.global.requests},
+         {"sectors", line.global.sectors},
+         {"sectors_per_request", ratio(static_cast<double>(line.global.sectors),
+                                       static_cast<double>(line.global.requests))},
+         {"local_sectors", line.local.sectors},
+         {"wavefronts", line.shared.wavefronts},
+         {"conflicts", line.shared.wavefronts - line.shared.ideal},
+         {"limit_share", line.share}});
+  json["host_seconds"] = counters.host_seconds;
+  json["host_threads"] = counters.host_threads;
+  // Names come from the program and need not be UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace vgpu

@@ -1,0 +1,25 @@
+// The counters of a launch by source line, costliest first.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "limits.h"
+
+namespace vgpu {
+
+struct LineReport {
+  std::string function;         // of the line's first instruction
+  std::string file;             // "" unknown (compiled without -lineinfo): a line of PTX then
+  int line = 0;
+  std::uint32_t ptx_line = 0;   // of its costliest instruction
+  InstrCounters count;
+  GlobalCounters global, local;
+  SharedCounters shared;
+  double share = 0;             // of the cost on the largest limit, 0 to 1
+};
+
+// Instructions without a source line are reported one by one. Sorted by share, then file and line.
+std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limits& limits,
+                                     const DeviceSpec& device);
+
+}  // namespace vgpu
