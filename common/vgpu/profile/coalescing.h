@@ -29,10 +29,11 @@ struct SharedShape {
   std::uint32_t ideal = 0;           // wavefronts of the same lanes without bank conflicts
 };
 
-// Clocks that a global or local request holds the L1 pipe for: 4 sectors a clock (128 bytes), at least one
-// clock. (The rule max(1, sectors/4, lines/4) of the model; a line has at least one sector.)
-inline double l1_clocks(const RequestShape& shape) {
-  return std::max(1.0, 0.25 * shape.sectors);
+// Clocks that a global or local request holds the L1 pipe for, at least one: the sectors over those
+// that a clock moves (DeviceSpec::l1_bytes_per_clock_sm / 32), and the lines over 4, which is never
+// more, since a line has at least one sector.
+inline double l1_clocks(const RequestShape& shape, double sectors_per_clock = 4) {
+  return std::max(1.0, shape.sectors / sectors_per_clock);
 }
 
 namespace coalescing_detail {
@@ -220,7 +221,8 @@ namespace coalescing_detail {
 // Wavefronts of lanes in any order. Key: a signed integer wide enough for offset / unit with the
 // group's number above its kUnitBits bits, and two bits more.
 template <class Key, int kUnitShift, int kUnitBits>
-[[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets, std::uint32_t mask) {
+[[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets,
+                                                         std::uint32_t mask) {
   constexpr int kBankBits = 7 - kUnitShift;      // 32 banks of words, 16 of pairs, 8 of fours,
   constexpr int kGroupLanes = 1 << kBankBits;    // for as many lanes that are served together
   const int first = std::countr_zero(mask);
@@ -264,14 +266,15 @@ template <class Key, int kUnitShift, int kUnitBits>
   return wavefronts;
 }
 
-// The same, with keys as narrow as the offsets allow: units of the lower 64 KiB and the group fit in
-// 14 bits, which takes half the work of 32-bit keys.
+// The same, with keys as narrow as the offsets allow: units of the lower 64 KiB and the group fit
+// in 14 bits, which takes half the work of 32-bit keys.
 template <int kUnitShift>
 inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets, std::uint32_t mask) {
   std::uint32_t any = 0;
   for (int lane = 0; lane < kLanes; ++lane) any |= mask >> lane & 1 ? offsets[lane] : 0;
-  return any < 1u << 16 ? shared_wavefronts<std::int16_t, kUnitShift, 16 - kUnitShift>(offsets, mask)
-                        : shared_wavefronts<std::int32_t, kUnitShift, 28 - kUnitShift>(offsets, mask);
+  if (any < 1u << 16)
+    return shared_wavefronts<std::int16_t, kUnitShift, 16 - kUnitShift>(offsets, mask);
+  return shared_wavefronts<std::int32_t, kUnitShift, 28 - kUnitShift>(offsets, mask);
 }
 
 }  // namespace coalescing_detail

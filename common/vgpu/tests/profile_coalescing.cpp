@@ -119,8 +119,8 @@ TEST_CASE("global request: misaligned, strided, uniform") {
   check_request(addresses([](int i) { return 48 * i; }), kAll, 4, {32, 12, 128});
   // All lanes one float.
   check_request(addresses([](int) { return 20; }), kAll, 4, {1, 1, 4});
-  // Falling, a sector apart, from the middle of a line: lanes at 64 - 32 i, i.e. bytes 64 down to -928:
-  // 32 sectors; 992 bytes + one sector span lines 0 down to -8 (-928 / 128 = -7.25): 9 lines.
+  // Falling, a sector apart, from the middle of a line: lanes at 64 - 32 i, from byte 64 down to
+  // -928: 32 sectors; from line 0 down to line -8 (-928 / 128 = -7.25, rounded down): 9 lines.
   check_request(addresses([](int i) { return 64 - 32 * i; }), kAll, 4, {32, 9, 128});
 }
 
@@ -160,8 +160,9 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
         case 2: a[lane] = base + lane % width * pitch + lane / width * bytes; break;
         case 3: a[lane] = base + random() % range * bytes; break;
         case 4: a[lane] = (lane ? a[lane - 1] : base) + random() % 3 * bytes; break;
-        case 5: a[lane] = base + (random() % 2 ? 0 : (std::uint64_t{5} << 30)) + random() % 9 * bytes;
-                break;
+        case 5:
+          a[lane] = base + random() % 2 * (std::uint64_t{5} << 30) + random() % 9 * bytes;
+          break;
         default: a[lane] = base + (lane * 7 + 3) % 32 * pitch; break;
       }
     }
@@ -173,7 +174,8 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
     const RequestShape want = request_by_sets(a, mask, bytes);
     REQUIRE_MESSAGE((got.sectors == want.sectors && got.lines == want.lines &&
                      got.bytes_distinct == want.bytes_distinct),
-                    "round " << round << " kind " << kind << " bytes " << bytes << " mask " << mask);
+                    "round " << round << " kind " << kind << " bytes " << bytes << " mask "
+                             << mask);
   }
 }
 
@@ -182,6 +184,7 @@ TEST_CASE("L1 clocks of a global request") {
   CHECK(l1_clocks({4, 1, 128}) == 1.0);  // 128 bytes
   CHECK(l1_clocks({5, 2, 128}) == 1.25);
   CHECK(l1_clocks({32, 32, 64}) == 8.0);
+  CHECK(l1_clocks({5, 2, 128}, 2) == 2.5);  // 64 bytes a clock
 }
 
 TEST_CASE("shared request: 32 banks of 32 bits") {
@@ -202,8 +205,8 @@ TEST_CASE("shared request: 32 banks of 32 bits") {
   // A column of halves, rows of 64 halves = 32 words: bank 0 of 32 rows.
   check_shared(offsets([](int i) { return 128 * i; }), kAll, 2, 32, 1);
   // Rows of 66 halves = 33 words: no conflict. Rows of 33 halves = 16.5 words: lane i is in word
-  // floor(16.5 i); even lanes 2k in word 33k, bank k; odd ones 2k + 1 in word 33k + 16, bank k + 16:
-  // k runs from 0 to 15, so all 32 banks once.
+  // floor(16.5 i); even lanes 2k in word 33k, bank k; odd ones 2k + 1 in word 33k + 16, bank
+  // k + 16: k runs from 0 to 15, so all 32 banks once.
   check_shared(offsets([](int i) { return 132 * i; }), kAll, 2, 1, 1);
   check_shared(offsets([](int i) { return 66 * i; }), kAll, 2, 1, 1);
   // The same words in two lanes each, twice 16 words of bank 0: 16 wavefronts, not 32.
