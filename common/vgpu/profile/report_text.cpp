@@ -40,11 +40,10 @@ std::string bytes(double n) {
   return format("%.4g TiB", n / 1024);
 }
 
-// Microseconds with three or four digits that mean something.
 std::string time(double us) {
-  if (us >= 1e6) return format("%.4g s", us / 1e6);
+  if (us >= 1e6) return format("%.4g s ", us / 1e6);
   if (us >= 1e3) return format("%.2f ms", us / 1e3);
-  return us >= 1 || us == 0 ? format("%.2f us", us) : format("%.3g us", us);
+  return us >= 1 ? format("%.2f us", us) : format("%.2f ns", 1e3 * us);
 }
 
 std::string quotient(double a, double b, const char* pattern) {
@@ -69,7 +68,10 @@ std::string keep_end(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : "..." + text.substr(text.size() - (width - 3));
 }
 std::string keep_begin(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+  if (text.size() <= width) return text;
+  std::size_t end = width - 3;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;  // not inside a character of UTF-8
+  return text.substr(0, end) + "...";
 }
 
 // A line of a source file, without its indentation; "" when the file is not there any more.
@@ -124,9 +126,9 @@ class Text {
   void head() {
     const std::string shape = "  grid " + dims(c_.grid) + "  block " + dims(c_.block);
     out_ += keep_begin(c_.kernel, kColumns - shape.size()) + shape + "\n";
-    out_ += wrapped(format("counted on the virtual GPU, limits modelled for %s at %.0f MHz, "
-                           "%s warps",
-                           device_.name.c_str(), device_.sm_clock_mhz, count(c_.warps).c_str()),
+    out_ += wrapped(format("%s warps, counted on the virtual GPU in PTX, before ptxas; limits "
+                           "modelled for %s at %.0f MHz",
+                           count(c_.warps).c_str(), device_.name.c_str(), device_.sm_clock_mhz),
                     2);
   }
 
@@ -250,7 +252,7 @@ class Text {
   }
 
   void limit_bars() {
-    out_ += "\nModelled limits: lower bounds at peak rates, not times; latency is not in them\n";
+    out_ += "\nModelled limits: lower bounds at peak rates, never times (no latency is in them)\n";
     constexpr int kBar = 40;
     std::string idle;
     std::vector<const Limit*> order;
@@ -272,8 +274,9 @@ class Text {
         continue;
       }
       const double part = limits_.largest->us > 0 ? limit->us / limits_.largest->us : 0;
-      const std::string bar(static_cast<std::size_t>(std::lround(kBar * part)), '#');
-      out_ += format("  %-18s >= %11s  %s%s\n", name.c_str(), time(limit->us).c_str(), bar.c_str(),
+      std::string bar(static_cast<std::size_t>(std::lround(kBar * part)), '#');
+      if (!bar.empty()) bar.insert(0, "  ");
+      out_ += format("  %-18s >= %12s%s%s\n", name.c_str(), time(limit->us).c_str(), bar.c_str(),
                      limit == limits_.largest ? "  the largest" : "");
     }
     if (!idle.empty()) out_ += wrapped("nothing to do for: " + idle, 2);
@@ -325,23 +328,22 @@ class Text {
       out_ += "\n" + wrapped("Occupancy: the launch does not fit: " + o.limiter, 0);
       return;
     }
-    out_ += "\n";
-    out_ += wrapped(format("Occupancy (theoretical) %.0f %%: %d of %d warps, %d blocks of %s "
-                           "threads per SM, limited by %s",
-                           100 * o.fraction, o.warps_per_sm, device_.max_warps_per_sm,
-                           o.blocks_per_sm, count(threads).c_str(), o.limiter.c_str()),
-                    0);
-    const double rounds = waves(device_, o, blocks);
-    out_ += wrapped(format("%s blocks are %.2f waves of %d", count(blocks).c_str(), rounds,
-                           o.blocks_per_sm * device_.sm_count),
+    out_ += format("\nOccupancy, theoretical: %.0f %%, %d of %d warps per SM\n", 100 * o.fraction,
+                   o.warps_per_sm, device_.max_warps_per_sm);
+    out_ += wrapped(format("%d blocks of %s threads per SM, limited by %s", o.blocks_per_sm,
+                           count(threads).c_str(), o.limiter.c_str()),
                     2);
     const std::uint64_t shared = std::uint64_t{c_.static_shared} + c_.dynamic_shared;
-    std::string resources = c_.registers > 0 ? format("%d registers a thread", c_.registers)
-                                             : std::string("registers unknown (no machine code)");
+    std::string resources = "each thread: ";
+    resources += c_.registers > 0 ? format("%d registers", c_.registers)
+                                  : std::string("registers unknown (no machine code)");
     if (c_.local_bytes > 0)
-      resources += format(", %d bytes of local memory a thread (spills, arrays)", c_.local_bytes);
-    resources += ", " + bytes(static_cast<double>(shared)) + " of shared memory a block";
+      resources += format(", %d bytes of local memory (spills, arrays)", c_.local_bytes);
+    resources += "; each block: " + bytes(static_cast<double>(shared)) + " of shared memory";
     out_ += wrapped(resources, 2);
+    out_ += wrapped(format("%s blocks: %.2f waves of %d", count(blocks).c_str(),
+                           waves(device_, o, blocks), o.blocks_per_sm * device_.sm_count),
+                    2);
   }
 
   const LaunchCounters& c_;
