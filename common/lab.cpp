@@ -105,10 +105,10 @@ Device open_device() {
   // Double data rate: two transfers a memory clock.
   device.dram_bytes_per_s =
       2e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
-  device.ceilings = "peaks from the device's clocks and widths";
+  device.ceilings = "peaks at its clocks";
   if (device.name.find("H200") != std::string::npos) {
     device.dram_bytes_per_s = 4.3e12;
-    device.ceilings = "DRAM: a device copy measured on an H200; fp32: peak from clock and width";
+    device.ceilings = "DRAM as a device copy measured it";
   }
 
   // Keep freed stream-ordered memory: giving it back to the driver at every synchronization would

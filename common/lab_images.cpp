@@ -32,11 +32,16 @@ bool ends_with(const std::string& text, const std::string& ending) {
          });
 }
 
-// stb paints what is missing of a cut JPEG grey; an end marker after the last scan says it is
-// whole.
+// stb paints what is missing of a cut JPEG grey; an end marker after the last scan says that it is
+// whole. A PNG ends with the chunk IEND and its 4 bytes of checksum.
 bool jpeg_is_whole(const std::string& content) {
   const size_t scan = content.rfind("\xff\xda"), end = content.rfind("\xff\xd9");
   return scan != std::string::npos && end != std::string::npos && end > scan;
+}
+
+bool png_is_whole(const std::string& content) {
+  const size_t end = content.rfind("IEND");
+  return end != std::string::npos && end + 8 <= content.size();
 }
 
 // "dark blue: none" to "yellow: most"; five colours, read between linearly.
@@ -71,8 +76,8 @@ Image load_image(const std::string& path) {
   if (double(image.width) * image.height > kMaxPixels)
     throw UsageError(format("%s: has %d x %d pixels, at most %.0f million are read", path.c_str(),
                             image.width, image.height, kMaxPixels / 1e6));
-  if (is_jpeg && !jpeg_is_whole(content))
-    throw UsageError(path + ": is truncated: the JPEG's end is missing");
+  if (is_png ? !png_is_whole(content) : !jpeg_is_whole(content))
+    throw UsageError(path + ": is truncated: the image's end is missing");
   stbi_uc* pixels =
       stbi_load_from_memory(bytes, int(content.size()), &image.width, &image.height, &channels, 3);
   if (!pixels) throw UsageError(path + ": is truncated or damaged: " + stbi_failure_reason());
@@ -106,6 +111,12 @@ Image square(const Image& image, int size) {
   const int left = (image.width - side) / 2, top = (image.height - side) / 2;
   const unsigned char* corner = image.rgb.data() + (size_t(top) * image.width + left) * 3;
   Image result{size, size, std::vector<unsigned char>(size_t(size) * size * 3)};
+  if (side == size) {  // the filters would soften it
+    for (int y = 0; y < size; ++y)
+      std::copy_n(corner + size_t(y) * image.width * 3, size_t(size) * 3,
+                  &result.rgb[size_t(y) * size * 3]);
+    return result;
+  }
 #if __has_include(<stb/stb_image_resize2.h>)
   stbir_resize_uint8_linear(corner, side, side, image.width * 3, result.rgb.data(), size, size, 0,
                             STBIR_RGB);

@@ -50,6 +50,20 @@ Json counters_of(const std::string& text) {
   return json.is_discarded() ? Json::object() : json;
 }
 
+// "32.0 on K": the array whose loads take most sectors a request; 2 would do for fp16, 4 for fp32.
+std::string most_sectors(const Json& counters) {
+  double most = 0;
+  std::string text = "-";
+  const Json arrays = counters.value("allocations", Json::object());
+  for (const auto& [name, array] : arrays.items()) {
+    const Json sectors = array.value("/load/sectors_per_request"_json_pointer, Json());
+    if (!sectors.is_number() || sectors.get<double>() <= most) continue;
+    most = sectors.get<double>();
+    text = format("%.1f on %s", most, name.c_str());
+  }
+  return text;
+}
+
 std::string version_text(int version) {
   return format("%d.%d", version / 1000, version % 1000 / 10);
 }
@@ -93,7 +107,7 @@ std::string Report::table() const {
           format(", scale %g\n\n", double(problem.shape.scale));
 
   if (device.is_virtual)
-    text += format("%-14s %9s %14s %10s %12s %9s %9s  %s\n", "kernel", "host time",
+    text += format("%-10s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
                    "modelled limit", "set by", "sectors/load", "max error", "rel. L2", "result");
   else
     text += format("%-14s %8s %8s %6s %7s %8s %6s %6s %9s %8s  %s\n", "kernel", "median", "min",
@@ -107,12 +121,10 @@ std::string Report::table() const {
     if (device.is_virtual) {
       const Json counters = counters_of(row.timing.counters);
       const auto limit = counters.value("/limit/name"_json_pointer, std::string("-"));
-      const Json sectors = counters.value("/global/load/sectors_per_request"_json_pointer, Json());
       text += format(
-          "%-14s %9s %14s %10s %12s %9s %9s  %s\n", row.name.c_str(), human_time(us).c_str(),
+          "%-10s %9s %14s %10s %14s %9s %8s  %s\n", row.name.c_str(), human_time(us).c_str(),
           human_time(modelled_limit_us(i)).c_str(), row.total ? "the sum" : limit.c_str(),
-          sectors.is_number() && !row.total ? format("%.2f", sectors.get<double>()).c_str() : "-",
-          max_error.c_str(), l2.c_str(), result);
+          row.total ? "-" : most_sectors(counters).c_str(), max_error.c_str(), l2.c_str(), result);
     } else {
       const Bound bound = bound_of(device, row.cost);
       text += format("%-14s %8s %8s %6s %7s %8s %6s %6s %9s %8s  %s\n", row.name.c_str(),
@@ -132,8 +144,8 @@ std::string Report::table() const {
         "modelled limit: a lower bound from counters, the time of the busiest pipe at its peak.\n";
   else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
-        "\nGB/s and TFLOP/s of what the step must move and compute at least; share: of "
-        "the bound,\n%.2f TB/s and %.1f TFLOP/s fp32 (%s).\n",
+        "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
+        "bound, %.2f TB/s from DRAM or %.1f TFLOP/s in fp32 (%s).\n",
         device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";
