@@ -1,0 +1,122 @@
+// What the tests of kernels share: cases with their expected output, planted bugs, and programs run
+// as their users run them. Plain declarations around lab.cuh; no test framework.
+#pragma once
+
+#include "lab.cuh"
+
+namespace lab::testing {
+
+// True where there is a GPU, real or virtual.
+bool has_device();
+
+// ---- Attention cases -----------------------------------------------------------------------------
+
+struct AttentionCase {
+  std::string name;
+  AttentionProblem problem;
+  std::vector<double> expected;  // [batch, heads, tokens, head_dim]
+};
+
+// A random problem (scale 1/sqrt(head_dim)) with the reference's output.
+AttentionCase random_case(int batch, int heads, int tokens, int head_dim, uint64_t seed = 1);
+// Scores beyond +-88, where exp of a score itself overflows in fp32 or adds up to zero: all scores
+// are moved by `offset`, which softmax must not see.
+AttentionCase offset_case(int batch, int heads, int tokens, int head_dim, double offset);
+// data/golden: the output that PyTorch computed in double precision.
+std::vector<AttentionCase> golden_cases();
+// Q, K, V of two blocks of a trained DeiT-Tiny on a photo, with the output computed from them in
+// double precision; empty where the file (environment DEIT_TINY_ATTENTION) is not there.
+std::vector<AttentionCase> deit_cases();
+
+// The cross product of the course's shapes: tokens {1, 2, 15, 16, 17, 31, 33, 63, 65, 127}, batch
+// {1, 3}, heads {1, 3, 12}, head_dim {32, 64, 128}, and a few of 197 and 577 tokens.
+std::vector<AttentionShape> attention_shapes();
+
+// ---- Running a kernel under suspicion ------------------------------------------------------------
+
+using AnyAttention = std::function<void(const half* Q, const half* K, const half* V, half* O,
+                                        const AttentionShape& shape, cudaStream_t stream)>;
+
+struct Outcome {
+  std::vector<half> output;
+  Comparison comparison;
+  // What first proves the kernel wrong, empty when nothing does:
+  //   "error"      CUDA reported one, or the launch function threw
+  //   "guard"      it wrote beyond the output, or into its inputs
+  //   "not finite" a NaN or infinity, for example an element that was never written
+  //   "element"    an element beyond its tolerance
+  //   "norm"       only the relative L2 error
+  std::string caught_by;
+  std::string details;
+};
+
+// Runs attention with O filled with NaN between two guard areas and compares.
+Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem);
+
+// ---- Planted bugs --------------------------------------------------------------------------------
+
+// One mistake in a kernel file: `find`, which must be there exactly once, becomes `replace`.
+struct Mutant {
+  std::string name, find, replace;
+  std::string caught_by;  // as in Outcome
+};
+
+// The kernels of a file as it is (number 0) and with each of the mutants in turn (number 1, ...),
+// compiled to PTX for device 0 by one call of nvcc (environment NVCC, NVCC_FLAGS; PATH otherwise)
+// and loaded. Throws std::runtime_error when a mutant does not apply or does not compile.
+class Mutants {
+ public:
+  // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills.
+  Mutants(const std::string& file, const std::string& name_space,
+          const std::vector<Mutant>& mutants);
+  ~Mutants();
+  Mutants(const Mutants&) = delete;
+  Mutants& operator=(const Mutants&) = delete;
+
+  // The kernel of that name, to be launched with launch().
+  const void* kernel(size_t number, const std::string& name) const;
+
+ private:
+  std::string ptx_;
+  cudaLibrary_t library_ = nullptr;
+};
+
+// Launches a kernel known only by its address; the arguments have exactly its parameters' types.
+template <class... Arguments>
+void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+            Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  check(cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, stream));
+}
+
+// ---- Programs ------------------------------------------------------------------------------------
+
+// An empty folder that is removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  const std::string& folder() const { return folder_; }
+  void write(const std::string& name, const std::string& content) const;
+  std::vector<std::string> names() const;  // of the files in it, sorted
+
+ private:
+  std::string folder_;
+};
+
+struct ProgramResult {
+  int exit_code = -1;  // -1: it did not end by itself
+  std::string output, errors;
+};
+
+// A whole file.
+std::string file_content(const std::string& path);
+
+// Runs a program beside the test ("chapter1") in that folder.
+ProgramResult run_program(const std::string& program, const std::vector<std::string>& arguments,
+                          const std::string& folder);
+
+}  // namespace lab::testing
