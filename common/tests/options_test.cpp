@@ -1,0 +1,139 @@
+// Flags: defaults, every flag's value, combinations that make no sense.
+#include <doctest/doctest.h>
+
+#include "lab.cuh"
+#include "lab_testing.h"
+
+namespace {
+
+lab::Options parse(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"program"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return lab::parse_options(int(argv.size()), argv.data(), "test");
+}
+
+// The message of the refusal; "" when the flags are taken.
+std::string refusal(const std::vector<std::string>& arguments) {
+  try {
+    parse(arguments);
+  } catch (const lab::UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("options: defaults are a photo") {
+  const lab::Options options = parse({});
+  CHECK_FALSE(options.random);
+  CHECK(contains(options.image, "data/images/chelsea.png"));
+  CHECK(options.size == 224);
+  CHECK(options.seed == 1);
+  CHECK(options.out == "attention.png");
+  CHECK(options.batch == 0);  // the device decides
+  CHECK(options.warmup == -1);
+  CHECK(options.iterations == 0);
+  CHECK_FALSE(options.profile);
+}
+
+TEST_CASE("options: every flag arrives") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Options options = parse({"--batch",      "3",
+                                "--size",       "384",
+                                "--image",      "x.png",
+                                "--patch",      "3,4",
+                                "--out",        folder.path("m.jpg"),
+                                "--warmup",     "0",
+                                "--iterations", "7",
+                                "--seed",       "18446744073709551615",
+                                "--json",       folder.path("j"),
+                                "--csv",        folder.path("c"),
+                                "--output",     folder.path("o"),
+                                "--profile"});
+  CHECK(options.batch == 3);
+  CHECK(options.size == 384);
+  CHECK(options.image == "x.png");
+  CHECK(options.patch == "3,4");
+  CHECK(options.out == folder.path("m.jpg"));
+  CHECK(options.warmup == 0);
+  CHECK(options.iterations == 7);
+  CHECK(options.seed == 18446744073709551615u);
+  CHECK(options.json == folder.path("j"));
+  CHECK(options.csv == folder.path("c"));
+  CHECK(options.output == folder.path("o"));
+  CHECK(options.profile);
+  CHECK(folder.names().empty());  // the probes left nothing
+
+  options = parse({"--tokens=33", "--heads", "3", "--head-dim", "128", "--seed", "0"});
+  CHECK(options.random);
+  CHECK(options.tokens == 33);
+  CHECK(options.heads == 3);
+  CHECK(options.head_dim == 128);
+  CHECK(options.out.empty());
+
+  options = parse({"--input", "t"});
+  CHECK(options.input == "t");
+  CHECK(options.out.empty());
+  options = parse({"--input", "t", "--image", "x.png", "--out", folder.path("m.png")});
+  CHECK(options.out == folder.path("m.png"));
+  CHECK(refusal({"--patch", "class"}) == "");
+  CHECK(refusal({"--patch", "13,13"}) == "");
+}
+
+TEST_CASE("options: values out of range are named with the range") {
+  CHECK(refusal({"--tokens", "0"}) == "--tokens '0': must be a whole number from 1 to 65536");
+  for (const std::string flag : {"--batch", "--heads", "--tokens", "--size", "--iterations"})
+    for (const std::string text :
+         {"0", "-1", "1e3", "0x10", "+5", " 5", "5 ", "", "99999999999", "nan"}) {
+      CAPTURE(flag);
+      CAPTURE(text);
+      CHECK(contains(refusal({flag, text}), flag));
+    }
+  CHECK(contains(refusal({"--warmup", "-1"}), "--warmup '-1'"));
+  CHECK(contains(refusal({"--seed", "18446744073709551616"}), "--seed"));
+  CHECK(contains(refusal({"--seed", "-1"}), "--seed"));
+  CHECK(contains(refusal({"--head-dim", "48"}), "must be 32, 64 or 128"));
+  CHECK(contains(refusal({"--size", "225"}), "multiple of 16"));
+  for (const char* patch : {"14,0", "0,14", "-1,0", "7", "7,", ",7", "7,7,7", "a,b", ""})
+    CHECK(contains(refusal({"--patch", patch}), "--patch"));
+}
+
+TEST_CASE("options: what does not go together is refused in words") {
+  for (const std::string flag : {"--image", "--size", "--patch", "--out"})
+    CHECK(contains(refusal({"--tokens", "33", flag, flag == "--size" ? "224" : "x.png"}),
+                   flag + " belongs to a photo"));
+  for (const std::string flag :
+       {"--batch", "--heads", "--tokens", "--head-dim", "--size", "--seed"})
+    CHECK(contains(refusal({"--input", "t", flag, flag == "--size" ? "224" : "32"}),
+                   flag + " does not go with --input"));
+  CHECK(contains(refusal({"--input", "t", "--out", "x.png"}), "--input needs --image"));
+  CHECK(contains(refusal({"--image", "attention.png"}), "name the same file"));
+  CHECK(contains(refusal({"--json", "a", "--csv", "a"}), "name the same file"));
+  CHECK(contains(refusal({"--input", "t", "--output", "./t"}), "name the same file"));
+  CHECK(contains(refusal({"--json", "a", "--json", "b"}), "--json"));
+}
+
+TEST_CASE("options: unknown flags and stray words") {
+  CHECK(contains(refusal({"--token", "3"}), "--token"));
+  CHECK(contains(refusal({"-x"}), "-x"));
+  CHECK(contains(refusal({"photo.png"}), "photo.png"));
+  CHECK(contains(refusal({"--profile=maybe"}), "profile"));
+}
+
+TEST_CASE("options: outputs are tried before any work") {
+  const lab::testing::TemporaryFolder folder;
+  CHECK(contains(refusal({"--json", folder.path("none/x")}), "cannot be written"));
+  CHECK(contains(refusal({"--json", folder.folder()}), "is a folder"));
+  CHECK(contains(refusal({"--csv", "/dev/null"}), "is not a regular file"));
+  CHECK(contains(refusal({"--out", folder.path("x.bmp")}), ".png, .jpg or .jpeg"));
+  CHECK(contains(refusal({"--json", ""}), "--json"));
+  folder.write("old", "old");
+  CHECK(refusal({"--json", folder.path("old")}) == "");
+  CHECK(lab::testing::file_content(folder.path("old")) == "old");
+  CHECK(folder.names() == std::vector<std::string>{"old"});
+}
