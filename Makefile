@@ -158,7 +158,7 @@ tests := data/check.sh $(lab_tests) $(vgpu_tests) $(chapter_tests)
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp
-test: $(tests) $(device_library) $(vgpu_launcher) $(vgpu_links)
+test: $(tests) $(chapters:%=$D/chapter%) $(device_library) $(vgpu_launcher) $(vgpu_links)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
 
 results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
