@@ -73,16 +73,21 @@ inline bool constant_stride(const T* values, S& stride) {
   return falls == 0;
 }
 
-// Vector arithmetic of GCC and Clang, as wide as the processor's registers.
-#ifdef __AVX2__
-inline constexpr int kSimdBytes = 32;
-#else
-inline constexpr int kSimdBytes = 16;
-#endif
+// Vector arithmetic of GCC and Clang, as wide as the processor's registers. Mixed widths would make
+// loads wait for the narrower stores before them.
 template <class Key>
 struct Simd {
-  typedef Key Vector __attribute__((vector_size(kSimdBytes)));
-  static constexpr int kKeys = kSimdBytes / sizeof(Key);
+#if defined(__AVX512BW__)
+  static constexpr int kWidest = 64;
+#elif defined(__AVX2__)
+  static constexpr int kWidest = 32;
+#else
+  static constexpr int kWidest = 16;
+#endif
+  static constexpr int kBytes = std::min<int>(kWidest, kLanes * sizeof(Key));
+  static constexpr int kKeys = kBytes / static_cast<int>(sizeof(Key));
+  static constexpr int kBlocks = kLanes / kKeys;
+  typedef Key Vector __attribute__((vector_size(kBytes)));
 };
 
 // Smallest (key ^ earlier key) over all earlier lanes, for each lane: 0 where an earlier lane has
@@ -91,8 +96,8 @@ struct Simd {
 template <class Key>
 inline void nearest_earlier(const Key* keys, Key* nearest) {
   using Vector = typename Simd<Key>::Vector;
-  constexpr int kKeys = Simd<Key>::kKeys;
-  constexpr int kBlocks = kLanes / kKeys;
+  constexpr int kKeys = Simd<Key>::kKeys, kBlocks = Simd<Key>::kBlocks;
+  constexpr int kBytes = Simd<Key>::kBytes;
   constexpr Key kFar = static_cast<Key>(Key{1} << (8 * sizeof(Key) - 2));
   // Lane `from` comes before those lanes of its own block whose entry is 0.
   struct Order { alignas(64) Key not_later[kKeys][kKeys]; };
@@ -105,7 +110,7 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
   Vector here[kBlocks], least[kBlocks];
 #pragma GCC unroll 8
   for (int block = 0; block < kBlocks; ++block) {
-    std::memcpy(&here[block], keys + block * kKeys, kSimdBytes);
+    std::memcpy(&here[block], keys + block * kKeys, kBytes);
     least[block] = here[block] | kFar;
   }
 #pragma GCC unroll 32
@@ -117,7 +122,7 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
       Vector distance = here[block] ^ earlier;
       if (block == from / kKeys) {
         Vector not_later;
-        std::memcpy(&not_later, kOrder.not_later[from % kKeys], kSimdBytes);
+        std::memcpy(&not_later, kOrder.not_later[from % kKeys], kBytes);
         distance |= not_later;
       }
       least[block] = distance < least[block] ? distance : least[block];
@@ -125,7 +130,7 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
   }
 #pragma GCC unroll 8
   for (int block = 0; block < kBlocks; ++block)
-    std::memcpy(nearest + block * kKeys, &least[block], kSimdBytes);
+    std::memcpy(nearest + block * kKeys, &least[block], kBytes);
 }
 
 // Shape of 32 addresses in any order.
@@ -218,63 +223,91 @@ inline RequestShape global_request(const std::uint64_t* addresses, std::uint32_t
 
 namespace coalescing_detail {
 
-// Wavefronts of lanes in any order. Key: a signed integer wide enough for offset / unit with the
-// group's number above its kUnitBits bits, and two bits more.
+// Sum over groups of the most lanes that are in one place. Places: bank and group, below 32; from 64
+// on, and all different, for lanes that do not count.
+template <int kGroupLanes>
+inline std::uint32_t fullest_banks(const std::uint8_t* places) {
+  alignas(64) std::uint8_t sharers[kLanes];      // lanes in the same place, itself included
+  using Bytes = Simd<std::uint8_t>::Vector;
+  for (int block = 0; block < kLanes; block += static_cast<int>(sizeof(Bytes))) {
+    Bytes here, found{};
+    std::memcpy(&here, places + block, sizeof here);
+#pragma GCC unroll 32
+    for (int lane = 0; lane < kLanes; ++lane)
+      found -= reinterpret_cast<Bytes>(here == Bytes{} + places[lane]);
+    found &= reinterpret_cast<Bytes>(here < 64);
+    std::memcpy(sharers + block, &found, sizeof found);
+  }
+  std::uint32_t sum = 0;
+  for (int group = 0; group < kLanes; group += kGroupLanes) {
+    std::uint8_t most = 0;
+    for (int lane = group; lane < group + kGroupLanes; ++lane)
+      most = std::max(most, sharers[lane]);
+    sum += most;
+  }
+  return sum;
+}
+
+// Clears `counts` of lanes that ask for what an earlier lane of their group asks for. Key: a signed
+// integer wide enough for offset / unit with the group's number above its kUnitBits bits, and two
+// bits more.
 template <class Key, int kUnitShift, int kUnitBits>
-[[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets,
-                                                         std::uint32_t mask) {
-  constexpr int kBankBits = 7 - kUnitShift;      // 32 banks of words, 16 of pairs, 8 of fours,
-  constexpr int kGroupLanes = 1 << kBankBits;    // for as many lanes that are served together
+inline void drop_repeated(const std::uint32_t* offsets, std::uint32_t mask, std::uint8_t* counts) {
+  constexpr int kBankBits = 7 - kUnitShift;
   const int first = std::countr_zero(mask);
   const std::uint32_t fill = offsets[first] >> kUnitShift |
                              static_cast<std::uint32_t>(first >> kBankBits) << kUnitBits;
   alignas(64) Key keys[kLanes];
+  alignas(64) Key nearest[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
     const std::uint32_t group = static_cast<std::uint32_t>(lane >> kBankBits) << kUnitBits;
     const std::uint32_t key = offsets[lane] >> kUnitShift | group;
     keys[lane] = static_cast<Key>(mask >> lane & 1 ? key : fill);
   }
-  // A lane counts when it is active and no earlier lane of its group has the same unit. Inactive
-  // lanes repeat the first active one, which itself always counts.
-  alignas(64) Key nearest[kLanes];
   nearest_earlier(keys, nearest);
+  // Inactive lanes repeat the first active one, which itself always counts.
   nearest[first] = 1;
-
-  // Bank and group together are a number below 32; lanes that do not count get one of their own.
-  alignas(64) std::uint8_t places[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int place = (keys[lane] & (kGroupLanes - 1)) | (lane & ~(kGroupLanes - 1));
-    const bool counts = (mask >> lane & 1) != 0 && nearest[lane] != 0;
-    places[lane] = static_cast<std::uint8_t>(counts ? place : 64 + lane);
-  }
-  alignas(64) std::uint8_t sharers[kLanes];      // lanes with the same place, itself included
-  using Bytes = Simd<std::uint8_t>::Vector;
-  for (int block = 0; block < kLanes; block += kSimdBytes) {
-    Bytes here, found{};
-    std::memcpy(&here, places + block, kSimdBytes);
-#pragma GCC unroll 32
-    for (int lane = 0; lane < kLanes; ++lane)
-      found -= reinterpret_cast<Bytes>(here == Bytes{} + places[lane]);
-    std::memcpy(sharers + block, &found, kSimdBytes);
-  }
-  std::uint32_t wavefronts = 0;
-  for (int group = 0; group < kLanes; group += kGroupLanes) {
-    std::uint8_t most = 0;
-    for (int lane = group; lane < group + kGroupLanes; ++lane) most = std::max(most, sharers[lane]);
-    if ((mask >> group & (0xffffffffu >> (32 - kGroupLanes))) != 0) wavefronts += most;
-  }
-  return wavefronts;
+  for (int lane = 0; lane < kLanes; ++lane) counts[lane] &= nearest[lane] != 0;
 }
 
-// The same, with keys as narrow as the offsets allow: units of the lower 64 KiB and the group fit
-// in 14 bits, which takes half the work of 32-bit keys.
+// Wavefronts of lanes in any order.
 template <int kUnitShift>
-inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets, std::uint32_t mask) {
+[[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets,
+                                                         std::uint32_t mask, std::uint32_t ideal) {
+  constexpr int kBankBits = 7 - kUnitShift;      // 32 banks of words, 16 of pairs, 8 of fours,
+  constexpr int kGroupLanes = 1 << kBankBits;    // for as many lanes that are served together
+  alignas(64) std::uint8_t counts[kLanes], places[kLanes];
+  auto wavefronts = [&] {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const auto bank = static_cast<std::uint8_t>(offsets[lane] >> kUnitShift & (kGroupLanes - 1));
+      const auto group = static_cast<std::uint8_t>(lane & ~(kGroupLanes - 1));
+      places[lane] = counts[lane] ? bank | group : static_cast<std::uint8_t>(64 + lane);
+    }
+    return fullest_banks<kGroupLanes>(places);
+  };
+  bool falls = false;
+  if (mask == 0xffffffffu) {                     // repetitions next to each other are easy to see
+    counts[0] = 1;
+    std::uint32_t fall = 0;
+    for (int lane = 1; lane < kLanes; ++lane) {
+      counts[lane] = lane % kGroupLanes == 0 || (offsets[lane] ^ offsets[lane - 1]) >> kUnitShift;
+      fall |= offsets[lane] < offsets[lane - 1];
+    }
+    falls = fall != 0;
+  } else {
+    for (int lane = 0; lane < kLanes; ++lane) counts[lane] = mask >> lane & 1;
+    falls = true;
+  }
+  const std::uint32_t most = wavefronts();
+  if (!falls || most == ideal) return most;      // no two lanes in a bank: nothing is repeated
+  // Offsets below 64 KiB and the group fit in 14 bits: half the work of 32-bit keys.
   std::uint32_t any = 0;
   for (int lane = 0; lane < kLanes; ++lane) any |= mask >> lane & 1 ? offsets[lane] : 0;
   if (any < 1u << 16)
-    return shared_wavefronts<std::int16_t, kUnitShift, 16 - kUnitShift>(offsets, mask);
-  return shared_wavefronts<std::int32_t, kUnitShift, 28 - kUnitShift>(offsets, mask);
+    drop_repeated<std::int16_t, kUnitShift, 16 - kUnitShift>(offsets, mask, counts);
+  else
+    drop_repeated<std::int32_t, kUnitShift, 28 - kUnitShift>(offsets, mask, counts);
+  return wavefronts();
 }
 
 }  // namespace coalescing_detail
@@ -316,9 +349,9 @@ inline SharedShape shared_request(const std::uint32_t* offsets, std::uint32_t ma
       }
     }
   }
-  shape.wavefronts = unit_shift == 2   ? shared_wavefronts<2>(offsets, mask)
-                     : unit_shift == 3 ? shared_wavefronts<3>(offsets, mask)
-                                       : shared_wavefronts<4>(offsets, mask);
+  shape.wavefronts = unit_shift == 2   ? shared_wavefronts<2>(offsets, mask, shape.ideal)
+                     : unit_shift == 3 ? shared_wavefronts<3>(offsets, mask, shape.ideal)
+                                       : shared_wavefronts<4>(offsets, mask, shape.ideal);
   return shape;
 }
 
