@@ -35,6 +35,8 @@ std::string lower_ending(const std::string& path) {
   return ending;
 }
 
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 // The token that --patch names on a photo of grid x grid patches.
 int parse_patch(const std::string& patch, int grid) {
   if (patch == "class") return 0;
@@ -63,7 +65,7 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
   app.get_formatter()->column_width(34);
   app.footer(
       "The problem is a photo (--image, --size), random tensors as soon as --heads, --tokens or\n"
-      "--head-dim is given, or a file (--input).\n"
+      "--head-dim is given, or a file (--input: tensors in F16 or F32, scale may be left out).\n"
       "Exit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or machine "
       "lacks\n"
       "what is asked, 86 a race, init or sync finding of the virtual GPU.");
@@ -92,14 +94,14 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
          "values of a head of random tensors: 32, 64 or 128 (64)")
       ->type_name("N");
   number("--size", options.size, 16, kMaxSize, "PIXELS",
-         "photo's side, a multiple of 16; 224, 384, 512 give 197, 577, 1025 tokens (224)");
+         "photo's side, a multiple of 16 (224, that is 197 tokens)");
   app.add_option("--image", options.image, "photo, PNG or JPEG (data/images/chelsea.png)")
       ->type_name("FILE");
   app.add_option("--patch", options.patch, "whose attention is drawn; or 'class' (the middle)")
       ->type_name("ROW,COLUMN");
   app.add_option("--out", options.out, "heat map, .png or .jpg (attention.png)")->type_name("FILE");
   app.add_option("--input", options.input,
-                 "safetensors: q k v [batch, heads, tokens, head_dim] F16 or F32, optional scale")
+                 "safetensors: q k v [batch, heads, tokens, head_dim], scale")
       ->type_name("FILE");
   app.add_option("--output", options.output, "safetensors: out, F16")->type_name("FILE");
   number("--warmup", options.warmup, 0, kMaxRuns, "N",
@@ -208,7 +210,7 @@ AttentionProblem input_attention(const Options& options) {
   problem.q = checked_halves(path + ": tensor 'q'", tensors[0]);
   problem.k = checked_halves(path + ": tensor 'k'", tensors[1]);
   problem.v = checked_halves(path + ": tensor 'v'", tensors[2]);
-  problem.source = path;
+  problem.source = file_name(path);
   if (options.image.empty()) return problem;
 
   problem.grid = int(std::lround(std::sqrt(double(problem.shape.tokens - 1))));
@@ -265,8 +267,7 @@ int attention_program(int argc, char** argv, const AttentionChapter& chapter) {
   else if (options.input.empty()) {
     run.problem = photo_attention(photo, options.size, options.batch, options.seed);
     run.problem.source =
-        format("%s, %d x %d pixels", options.image.substr(options.image.rfind('/') + 1).c_str(),
-               options.size, options.size);
+        format("%s, %d x %d pixels", file_name(options.image).c_str(), options.size, options.size);
   }
   if (run.problem.grid > 0 && !options.patch.empty())
     run.problem.chosen_token = parse_patch(options.patch, run.problem.grid);

@@ -145,7 +145,7 @@ std::string Report::table() const {
   else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
-        "bound, %.2f TB/s from DRAM or %.1f TFLOP/s in fp32 (%s).\n",
+        "bound, DRAM at %.2f TB/s or fp32 at %.1f TFLOP/s (%s).\n",
         device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";

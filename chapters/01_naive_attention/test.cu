@@ -265,6 +265,12 @@ using lab::testing::run_program;
 
 int lines(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
 
+size_t longest_line(const std::string& text) {
+  size_t longest = 0, length = 0;
+  for (const char c : text) longest = std::max(longest, length = c == '\n' ? 0 : length + 1);
+  return longest;
+}
+
 // Bad usage or input: exit 2, one line on stderr that contains `named`, nothing else, no new file.
 void check_refused(const lab::testing::TemporaryFolder& folder,
                    const std::vector<std::string>& arguments, const std::string& named) {
@@ -401,10 +407,7 @@ TEST_CASE("program: the whole way on a photo") {
   for (const char* name : {"scores", "softmax", "values", "attention"})
     CHECK(result.output.find(std::string("\n") + name) != std::string::npos);
   CHECK(result.output.find("FAIL") == std::string::npos);
-  size_t longest = 0, length = 0;
-  for (const char c : result.output)
-    longest = std::max(longest, length = c == '\n' ? 0 : length + 1);
-  CHECK(longest <= 100);
+  CHECK(longest_line(result.output) <= 100);
 
   // The heat map has two panels of the photo; the output is attention's, [2, 12, 17, 64].
   CHECK(lab::load_image(folder.path("map.png")).width > 2 * 64);
@@ -461,6 +464,7 @@ TEST_CASE("program: help") {
   const ProgramResult result = run_program("chapter1", {"--help"}, folder.folder());
   CHECK(result.exit_code == 0);
   CHECK(result.errors == "");
+  CHECK(longest_line(result.output) <= 100);
   for (const char* flag : {"--batch", "--heads", "--tokens", "--head-dim", "--size", "--image",
                            "--patch", "--out ", "--input", "--output", "--warmup", "--iterations",
                            "--seed", "--json", "--csv", "--profile"})
