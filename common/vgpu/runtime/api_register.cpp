@@ -108,6 +108,13 @@ VGPU_API char __cudaInitModule(void** handle) {
     Library* library = library_of(handle);
     return library ? load_library(*library) : cudaErrorInvalidResourceHandle;
   });
+  // Whatever became of that: the program now follows its pointers.
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (Library* library = library_of(handle); library && !library->module) place_managed(*library);
+    return cudaSuccess;
+  });
   return 1;
 }
 

@@ -78,16 +78,6 @@ Error load_now(Library& library) {
     library.module.reset();
     return error;
   }
-  for (const auto& [host, variable] : runtime.variables) {
-    if (variable.library != &library || !variable.managed_pointer) continue;
-    std::uint64_t address = 0, size = 0;
-    if (!library.module->variable(variable.name, address, size)) continue;
-    const auto allocation = runtime.memory().find(address);
-    if (allocation && allocation->kind == MemoryKind::managed)
-      *variable.managed_pointer = reinterpret_cast<void*>(address);
-    else
-      say("__managed__ variable " + display_name(variable.name) + " is not in managed memory");
-  }
   return cudaSuccess;
 }
 
@@ -102,10 +92,30 @@ int warps_by_registers(const DeviceSpec& spec, int registers) {
 
 }  // namespace
 
+// Points the program's own pointers at the __managed__ variables of the library. Where that cannot
+// be, they get host memory: the program reads and writes them without asking whether loading worked.
+void place_managed(Library& library) {
+  Runtime& runtime = Runtime::get();
+  for (const auto& [host, variable] : runtime.variables) {
+    if (variable.library != &library || !variable.managed_pointer) continue;
+    std::uint64_t address = 0, size = 0;
+    if (library.module && library.module->variable(variable.name, address, size)) {
+      const auto allocation = runtime.memory().find(address);
+      if (allocation && allocation->kind == MemoryKind::managed) {
+        *variable.managed_pointer = reinterpret_cast<void*>(address);
+        continue;
+      }
+      say("__managed__ variable " + display_name(variable.name) + " is not in managed memory");
+    }
+    if (!*variable.managed_pointer) *variable.managed_pointer = std::calloc(1, variable.size);
+  }
+}
+
 Error load_library(Library& library) {
   if (!library.tried) {
     library.tried = true;
     library.load_error = load_now(library);
+    place_managed(library);
   }
   return library.load_error;
 }

@@ -151,6 +151,7 @@ Error api(F&& body, Context context = Context::needed);
 // modules.cpp
 Error load_library(Library& library);
 Error load_kernel(Kernel& kernel);
+void place_managed(Library& library);
 // Static shared memory of a loaded kernel, as on the device when its cubin is there.
 int static_shared(const Kernel& kernel);
 int max_threads_per_block(const Kernel& kernel);

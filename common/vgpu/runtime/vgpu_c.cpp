@@ -53,6 +53,15 @@ VGPU_C void vgpuSetCounters(int on) {
   runtime.count = on != 0;
 }
 
+VGPU_C void vgpuSetThreads(int threads) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (runtime.off == cudaSuccess) runtime.machine().options().threads = threads;
+    return cudaSuccess;
+  });
+}
+
 VGPU_C const char* vgpuLastLaunchJson(void) {
   thread_local std::string text;
   text = last_report("{}", vgpu::report_json);

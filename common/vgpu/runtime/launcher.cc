@@ -1,0 +1,197 @@
+// build/vgpu: runs a program that was linked with the shared CUDA runtime on the virtual GPU. It puts
+// the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU, in front of the
+// library path, translates its flags to environment variables, and becomes the program.
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr char kUsage[] =
+    "usage: vgpu [flags] program [arguments]\n"
+    "Runs a CUDA program, compiled with nvcc --cudart shared, on the virtual GPU.\n"
+    "  --device NAME         h200 (default), t4 ...            as VGPU_DEVICE=NAME\n"
+    "  --profile[=json:FILE] counters of each launch           as VGPU_PROFILE=text or json:FILE\n"
+    "  --check[=LIST]        all, or of race,init,sync,leaks   as VGPU_CHECK=LIST\n"
+    "  --threads N           host threads                      as VGPU_THREADS=N\n"
+    "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n";
+
+[[noreturn]] void fail(const std::string& text) {
+  std::fprintf(stderr, "vgpu: %s\n", text.c_str());
+  std::exit(2);
+}
+
+// What the launcher wants to know of a program. All reads are bounds checked.
+class Elf {
+ public:
+  explicit Elf(std::string_view bytes) : bytes_(bytes) {
+    const auto header = at<Elf64_Ehdr>(0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_ident[EI_CLASS] != ELFCLASS64)
+      return;
+    is_elf = true;
+    std::vector<Elf64_Shdr> sections;
+    for (unsigned i = 0; i < header->e_shnum; ++i)
+      if (const auto s = at<Elf64_Shdr>(header->e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr)))
+        sections.push_back(*s);
+    const auto content = [&](const Elf64_Shdr& s) -> std::string_view {
+      if (s.sh_type == SHT_NOBITS || s.sh_offset > bytes_.size()) return {};
+      return bytes_.substr(s.sh_offset, s.sh_size);
+    };
+    const auto text = [](std::string_view table, std::uint64_t offset) -> std::string_view {
+      if (offset >= table.size()) return {};
+      return table.substr(offset, table.substr(offset).find('\0'));
+    };
+    const std::string_view names =
+        header->e_shstrndx < sections.size() ? content(sections[header->e_shstrndx]) : "";
+    for (const Elf64_Shdr& s : sections) {
+      const std::string_view name = text(names, s.sh_name);
+      if (name == ".nv_fatbin" || name == "__nv_relfatbin") has_device_code = true;
+      if (s.sh_type != SHT_DYNAMIC || s.sh_link >= sections.size()) continue;
+      const std::string_view table = content(s), strings = content(sections[s.sh_link]);
+      for (std::size_t i = 0; i + sizeof(Elf64_Dyn) <= table.size(); i += sizeof(Elf64_Dyn)) {
+        Elf64_Dyn entry;
+        std::memcpy(&entry, table.data() + i, sizeof entry);
+        if (entry.d_tag == DT_NEEDED) needed.emplace_back(text(strings, entry.d_un.d_val));
+        if (entry.d_tag == DT_RPATH) has_rpath = true;
+      }
+    }
+  }
+  bool is_elf = false, has_device_code = false, has_rpath = false;
+  std::vector<std::string> needed;
+
+ private:
+  template <class T>
+  std::optional<T> at(std::uint64_t offset) const {
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) return std::nullopt;
+    T value;
+    std::memcpy(&value, bytes_.data() + offset, sizeof value);
+    return value;
+  }
+  std::string_view bytes_;
+};
+
+std::string_view map_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("cannot read " + path + ": " + std::strerror(errno));
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) fail(path + " is not a file");
+  if (info.st_size == 0) fail(path + " is empty");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  close(fd);
+  if (bytes == MAP_FAILED) fail("cannot read " + path + ": " + std::strerror(errno));
+  return {static_cast<const char*>(bytes), size};
+}
+
+// As execvp finds it.
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path ? path : "";
+  while (!rest.empty()) {
+    const auto colon = rest.find(':');
+    const std::string candidate = std::string(rest.substr(0, colon)) + "/" + name;
+    struct stat info {};
+    if (stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        access(candidate.c_str(), X_OK) == 0)
+      return candidate;
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  fail(name + ": no such program in PATH" +
+       (access(name.c_str(), F_OK) == 0 ? "; did you mean ./" + name + "?" : ""));
+}
+
+std::string directory_of_launcher() {
+  char path[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (n <= 0) fail("cannot find my own place (/proc/self/exe)");
+  const std::string_view self(path, static_cast<std::size_t>(n));
+  return std::string(self.substr(0, self.rfind('/')));
+}
+
+void prepend(const char* variable, const std::string& value, char separator) {
+  const char* old = std::getenv(variable);
+  const std::string joined = old && *old ? value + separator + old : value;
+  setenv(variable, joined.c_str(), 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int i = 1;
+  for (; i < argc && argv[i][0] == '-'; ++i) {
+    const std::string_view flag = argv[i];
+    // --name VALUE or --name=VALUE
+    const auto value = [&](std::string_view name) -> const char* {
+      if (flag.starts_with(name) && flag.size() > name.size() && flag[name.size()] == '=')
+        return argv[i] + name.size() + 1;
+      if (flag != name) return nullptr;
+      if (i + 1 >= argc) fail(std::string(name) + " needs a value\n" + kUsage);
+      return argv[++i];
+    };
+    if (flag == "--help" || flag == "-h") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    if (flag == "--") {
+      ++i;
+      break;
+    }
+    if (flag == "--profile") setenv("VGPU_PROFILE", "text", 1);
+    else if (flag.starts_with("--profile=")) setenv("VGPU_PROFILE", argv[i] + 10, 1);
+    else if (flag == "--check") setenv("VGPU_CHECK", "all", 1);
+    else if (flag.starts_with("--check=")) setenv("VGPU_CHECK", argv[i] + 8, 1);
+    else if (const char* v = value("--device")) setenv("VGPU_DEVICE", v, 1);
+    else if (const char* v = value("--threads")) setenv("VGPU_THREADS", v, 1);
+    else if (const char* v = value("--schedule")) setenv("VGPU_SCHEDULE", v, 1);
+    else fail("unknown flag " + std::string(flag) + "\n" + kUsage);
+  }
+  if (i >= argc) fail(std::string("which program?\n") + kUsage);
+
+  const std::string program = find_program(argv[i]);
+  const Elf elf(map_file(program));
+  if (!elf.is_elf)
+    fail(program + " is not a 64-bit ELF program; name the compiled program itself, not a script");
+  std::string cudart;
+  bool needs_vgpu = false;
+  for (const std::string& library : elf.needed) {
+    if (library.starts_with("libcudart.so")) cudart = library;
+    if (library == "libvgpu.so") needs_vgpu = true;
+  }
+  if (cudart.empty() && !needs_vgpu) {
+    if (elf.has_device_code)
+      fail(program + " has the CUDA runtime linked in statically, which cannot be replaced; "
+                     "compile it with nvcc --cudart shared");
+    fail(program + " is not a CUDA program: it has no device code and does not use libcudart");
+  }
+  if (!cudart.empty()) {
+    const std::string libraries = directory_of_launcher() + "/vgpu-lib";
+    const std::string ours = libraries + "/" + cudart;
+    if (access(ours.c_str(), R_OK) != 0)
+      fail(program + " needs " + cudart + ", and there is no " + ours +
+           "; compile the program with the toolkit that the virtual GPU was built with");
+    // A symbol version is a name in the library's string table; without it nothing would be found.
+    if (map_file(ours).find(std::string(cudart).append(1, '\0')) == std::string_view::npos)
+      fail(program + " needs " + cudart + ", the virtual GPU was built for another version of CUDA; "
+                     "compile the program with that toolkit");
+    prepend("LD_LIBRARY_PATH", libraries, ':');
+    // The old RPATH comes before LD_LIBRARY_PATH, but not before what is preloaded.
+    if (elf.has_rpath) prepend("LD_PRELOAD", ours, ' ');
+  }
+  execv(program.c_str(), argv + i);
+  fail("cannot start " + program + ": " + std::strerror(errno));
+}

@@ -1,0 +1,92 @@
+// The environment variables VGPU_*.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+
+#include "vgpu/runtime/settings.h"
+
+using vgpu::runtime::read_settings;
+using vgpu::runtime::Settings;
+
+namespace {
+
+Settings with(const std::map<std::string, std::string>& variables) {
+  return read_settings([&](const char* name) -> const char* {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  });
+}
+
+std::string error_with(const std::string& name, const std::string& value) {
+  return with({{name, value}}).error;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("settings: nothing set") {
+  const Settings settings = with({});
+  CHECK(settings.error == "");
+  CHECK(settings.spec.key == "h200");
+  CHECK(settings.options.threads == 0);
+  CHECK(settings.options.schedule_seed == 0);
+  CHECK_FALSE(settings.options.check_race);
+  CHECK_FALSE(settings.options.check_init);
+  CHECK_FALSE(settings.options.check_sync);
+  CHECK_FALSE(settings.leaks);
+  CHECK_FALSE(settings.profile_text);
+  CHECK(settings.profile_json == "");
+}
+
+TEST_CASE("settings: everything set") {
+  const Settings settings = with({{"VGPU_DEVICE", "t4"}, {"VGPU_THREADS", "3"},
+                                  {"VGPU_SCHEDULE", "random:18446744073709551615"},
+                                  {"VGPU_CHECK", "race,leaks"}, {"VGPU_PROFILE", "json:a b.json"}});
+  CHECK(settings.error == "");
+  CHECK(settings.spec.key == "t4");
+  CHECK(settings.options.threads == 3);
+  CHECK(settings.options.schedule_seed == 18446744073709551615ull);
+  CHECK(settings.options.check_race);
+  CHECK_FALSE(settings.options.check_init);
+  CHECK_FALSE(settings.options.check_sync);
+  CHECK(settings.leaks);
+  CHECK(settings.profile_json == "a b.json");
+  CHECK_FALSE(settings.profile_text);
+}
+
+TEST_CASE("settings: all means the three checks with findings") {
+  const Settings settings = with({{"VGPU_CHECK", "all"}, {"VGPU_PROFILE", "text"}});
+  CHECK(settings.options.check_race);
+  CHECK(settings.options.check_init);
+  CHECK(settings.options.check_sync);
+  CHECK_FALSE(settings.leaks);
+  CHECK(settings.profile_text);
+  CHECK(with({{"VGPU_CHECK", "memory"}}).error == "");
+}
+
+TEST_CASE("settings: what is not understood is named, with what would be") {
+  const Settings device = with({{"VGPU_DEVICE", "h2000"}});
+  CHECK(device.unknown_device);
+  CHECK(has(device.error, "VGPU_DEVICE='h2000'"));
+  CHECK(has(device.error, "h200, "));
+  CHECK(has(device.error, "t4"));
+  for (const char* value : {"0", "-1", "2x", "x", "1.5", "99999999999", "1025", " 2"})
+    CHECK(has(error_with("VGPU_THREADS", value), "VGPU_THREADS='" + std::string(value) + "'"));
+  for (const char* value : {"random", "random:", "random:0", "random:x", "seed:1", "random:1:2",
+                            "random:-1", "random:18446744073709551616"})
+    CHECK(has(error_with("VGPU_SCHEDULE", value), "random:SEED"));
+  for (const char* value : {"rcae", "race,", ",race", "race;init", "ALL"})
+    CHECK(has(error_with("VGPU_CHECK", value), "no check '"));
+  for (const char* value : {"json", "json:", "xml:a", "Text", "text,json:a"})
+    CHECK(has(error_with("VGPU_PROFILE", value), "say text or json:FILE"));
+  CHECK_FALSE(with({{"VGPU_THREADS", "x"}}).unknown_device);
+}
+
+TEST_CASE("settings: an empty variable is as good as none") {
+  CHECK(with({{"VGPU_DEVICE", ""}, {"VGPU_CHECK", ""}, {"VGPU_THREADS", ""}, {"VGPU_PROFILE", ""},
+              {"VGPU_SCHEDULE", ""}}).error == "");
+}
