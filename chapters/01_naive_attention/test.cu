@@ -101,6 +101,27 @@ TEST_CASE("attention: each of the three kernels by itself") {
   }
 }
 
+TEST_CASE("attention: the weights of a query, read off by one-hot values") {
+  if (skipped("attention: the weights of a query")) return;
+  // 70 keys of head_dim 32 take three launches, the last for 6 keys.
+  const AttentionCase problem = lab::testing::random_case(2, 3, 70, 32);
+  const int query = 41;
+  std::vector<double> expected(70, 0.0), weights(70 * 70);
+  const std::vector<float> q = lab::to_float(problem.problem.q),
+                           k = lab::to_float(problem.problem.k),
+                           v = lab::to_float(problem.problem.v);
+  for (int head = 0; head < 3; ++head) {
+    const int base = head * 70 * 32;
+    reference::attention_head(&q[base], &k[base], &v[base], 70, 32, problem.problem.shape.scale,
+                              nullptr, weights.data(), nullptr);
+    for (int key = 0; key < 70; ++key) expected[key] += weights[query * 70 + key] / 3;
+  }
+  const lab::Comparison right =
+      lab::compare(lab::attention_weights(naive_attention::attention, problem.problem, query),
+                   expected, lab::Tolerance::attention(1), {70});
+  CHECK_MESSAGE(right.pass, right.describe());
+}
+
 TEST_CASE("attention: what it cannot do it refuses, naming shape and limit") {
   const auto message = [](const AttentionShape& shape) -> std::string {
     try {

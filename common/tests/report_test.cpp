@@ -1,0 +1,139 @@
+// The report: exit codes, and files that programs can read.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lab.cuh"
+#include "lab_testing.h"
+
+namespace {
+
+lab::Run gpu_run() {
+  lab::Run run;
+  run.chapter = "00_test";
+  run.options.warmup = 5;
+  run.options.iterations = 50;
+  run.device.name = "Test GPU";
+  run.device.major = 9;
+  run.device.sm_count = 10;
+  run.device.memory_bytes = 1e9;
+  run.device.dram_bytes_per_s = 1e12;
+  run.device.fp32_flop_per_s = 2e12;
+  run.problem.shape = {1, 2, 3, 32, 0.5f};
+  run.problem.source = "by hand";
+  return run;
+}
+
+lab::Timing timing(double us) {
+  lab::Timing timing;
+  timing.median_us = us;
+  timing.min_us = us / 2;
+  timing.spread = 0.1;
+  timing.samples = 50;
+  return timing;
+}
+
+lab::Comparison compared(bool pass) {
+  const std::vector<double> expected = {1, 2}, got = {1, pass ? 2.0 : std::nan("")};
+  return lab::compare(got, expected, {.atol = 0, .rtol = 0, .relative_l2 = 0}, {2});
+}
+
+}  // namespace
+
+TEST_CASE("report: the exit code says whether every line is right") {
+  const lab::Run run = gpu_run();
+  lab::Report right(run);
+  right.add("kernel", timing(10), {1e6, 1e6}, compared(true));
+  CHECK(right.finish() == lab::kCorrect);
+
+  lab::Report wrong(run);
+  wrong.add("kernel", timing(10), {1e6, 1e6}, compared(true));
+  wrong.add("other", timing(10), {1e6, 1e6}, compared(false));
+  wrong.add_total("total", timing(10), {1e6, 1e6}, compared(true));
+  CHECK(wrong.finish() == lab::kWrong);
+
+  lab::Report condition(run);
+  condition.add("kernel", timing(10), {1e6, 1e6}, compared(true));
+  condition.require(true, "fine");
+  CHECK(condition.finish() == lab::kCorrect);
+  condition.require(false, "not fine");
+  CHECK(condition.finish() == lab::kWrong);
+
+  CHECK(lab::Report(run).finish() == lab::kWrong);  // nothing was shown to be right
+}
+
+TEST_CASE("report: JSON of a GPU's run") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Run run = gpu_run();
+  run.options.json = folder.path("r.json");
+  run.options.csv = folder.path("r.csv");
+  lab::Report report(run);
+  // 4e6 bytes are 4 us at 1e12 a second, 1e6 operations 0.5 us at 2e12: DRAM decides, 40% of 10 us.
+  report.add("copy", timing(10), {4e6, 1e6}, compared(true));
+  // 1e6 bytes are 1 us, 1e7 operations 5 us: fp32 decides, 25% of 20 us.
+  report.add_total("compute", timing(20), {1e6, 1e7}, compared(false));
+  report.note("a note");
+  CHECK(report.finish() == lab::kWrong);
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  CHECK(json["chapter"] == "00_test");
+  CHECK(json["pass"] == false);
+  CHECK(json["device"]["name"] == "Test GPU");
+  CHECK(json["device"]["virtual"] == false);
+  CHECK(json["problem"]["tokens"] == 3);
+  CHECK(json["problem"]["scale"] == 0.5);
+  CHECK(json["iterations"] == 50);
+  CHECK(json["notes"][0] == "a note");
+  REQUIRE(json["kernels"].size() == 2);
+  const auto &copy = json["kernels"][0], &compute = json["kernels"][1];
+  CHECK(copy["name"] == "copy");
+  CHECK(copy["clock"] == "CUDA events");
+  CHECK(copy["median_us"] == 10);
+  CHECK(copy["min_us"] == 5);
+  CHECK(copy["gb_per_s"].get<double>() == doctest::Approx(400));
+  CHECK(copy["tflop_per_s"].get<double>() == doctest::Approx(0.1));
+  CHECK(copy["bound"]["name"] == "DRAM");
+  CHECK(copy["share_of_bound"].get<double>() == doctest::Approx(0.4));
+  CHECK(copy["pass"] == true);
+  CHECK(compute["bound"]["name"] == "fp32");
+  CHECK(compute["share_of_bound"].get<double>() == doctest::Approx(0.25));
+  CHECK(compute["pass"] == false);
+  CHECK(compute["wrong_elements"] == 1);
+  CHECK(compute["max_abs_error"].is_null());  // a NaN, which JSON does not have
+
+  const std::string csv = lab::testing::file_content(folder.path("r.csv"));
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
+  size_t begin = 0;
+  std::vector<int64_t> commas;
+  for (size_t end; (end = csv.find('\n', begin)) != std::string::npos; begin = end + 1)
+    commas.push_back(std::count(csv.begin() + int64_t(begin), csv.begin() + int64_t(end), ','));
+  CHECK(commas == std::vector<int64_t>(3, 17));
+}
+
+TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's time") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  run.options.json = folder.path("r.json");
+  lab::Report report(run);
+  lab::Timing host = timing(1000);
+  host.host_time = true;
+  host.counters =
+      R"({"limit": {"name": "L1", "us": 2.5}, "allocations": {"K": {"load": {"sectors": 64}}}})";
+  report.add("one", host, {1, 1}, compared(true));
+  report.add("two", host, {1, 1}, compared(true));
+  report.add_total("all", host, {1, 1}, compared(true));
+  CHECK(report.finish() == lab::kCorrect);
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  const auto& one = json["kernels"][0];
+  CHECK(one["clock"] == "wall time on the host");
+  CHECK(one["modelled_limit_us"] == 2.5);
+  CHECK(one["counters"]["allocations"]["K"]["load"]["sectors"] == 64);
+  CHECK_FALSE(one.contains("gb_per_s"));
+  CHECK_FALSE(one.contains("share_of_bound"));
+  CHECK(json["kernels"][2]["modelled_limit_us"] == 5.0);
+}
