@@ -63,7 +63,7 @@ bool has_device() {
   return found;
 }
 
-// ---- Attention cases -----------------------------------------------------------------------------
+// ---- Attention cases ----------------------------------------------------------------------------
 
 AttentionCase random_case(int batch, int heads, int tokens, int head_dim, uint64_t seed) {
   AttentionCase result;
@@ -159,7 +159,7 @@ std::vector<AttentionShape> attention_shapes() {
   return shapes;
 }
 
-// ---- Running a kernel under suspicion ------------------------------------------------------------
+// ---- Running a kernel under suspicion -----------------------------------------------------------
 
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem) {
   const AttentionProblem& inputs = problem.problem;
@@ -206,7 +206,7 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
   return outcome;
 }
 
-// ---- Planted bugs --------------------------------------------------------------------------------
+// ---- Planted bugs -------------------------------------------------------------------------------
 
 namespace {
 
@@ -282,7 +282,7 @@ const void* Mutants::kernel(size_t number, const std::string& name) const {
   return reinterpret_cast<const void*>(kernel);
 }
 
-// ---- Programs ------------------------------------------------------------------------------------
+// ---- Programs -----------------------------------------------------------------------------------
 
 TemporaryFolder::TemporaryFolder() {
   const std::string parent = environment("TEST_TMP", "/tmp");

@@ -9,7 +9,7 @@ namespace lab::testing {
 // True where there is a GPU, real or virtual.
 bool has_device();
 
-// ---- Attention cases -----------------------------------------------------------------------------
+// ---- Attention cases ----------------------------------------------------------------------------
 
 struct AttentionCase {
   std::string name;
@@ -32,7 +32,7 @@ std::vector<AttentionCase> deit_cases();
 // {1, 3}, heads {1, 3, 12}, head_dim {32, 64, 128}, and a few of 197 and 577 tokens.
 std::vector<AttentionShape> attention_shapes();
 
-// ---- Running a kernel under suspicion ------------------------------------------------------------
+// ---- Running a kernel under suspicion -----------------------------------------------------------
 
 using AnyAttention = std::function<void(const half* Q, const half* K, const half* V, half* O,
                                         const AttentionShape& shape, cudaStream_t stream)>;
@@ -53,7 +53,7 @@ struct Outcome {
 // Runs attention with O filled with NaN between two guard areas and compares.
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem);
 
-// ---- Planted bugs --------------------------------------------------------------------------------
+// ---- Planted bugs -------------------------------------------------------------------------------
 
 // One mistake in a kernel file: `find`, which must be there exactly once, becomes `replace`.
 struct Mutant {
@@ -89,7 +89,7 @@ void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cuda
   check(cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, stream));
 }
 
-// ---- Programs ------------------------------------------------------------------------------------
+// ---- Programs -----------------------------------------------------------------------------------
 
 // An empty folder that is removed at the end.
 class TemporaryFolder {

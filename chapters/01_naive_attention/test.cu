@@ -1,5 +1,5 @@
-// Chapter 1's tests: right on every shape, same bits twice, planted bugs found, what the counters say
-// worked out by hand, and a program that says what is wrong with its input.
+// Chapter 1's tests: right on every shape, same bits twice, planted bugs found, what the counters
+// say worked out by hand, and a program that says what is wrong with its input.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -141,7 +141,7 @@ TEST_CASE("attention: what it cannot do it refuses, naming shape and limit") {
   CHECK(message({16, 1, 1 << 18, 64}).find("a grid has at most 2147483647") != std::string::npos);
 }
 
-// ---- Planted bugs --------------------------------------------------------------------------------
+// ---- Planted bugs -------------------------------------------------------------------------------
 
 namespace {
 
@@ -215,7 +215,7 @@ TEST_CASE("planted bugs: each is caught, and by what") {
   }
 }
 
-// ---- Counters, by hand ---------------------------------------------------------------------------
+// ---- Counters, by hand --------------------------------------------------------------------------
 
 TEST_CASE("counters: what the lesson says about the loads") {
   if (skipped("counters")) return;
@@ -277,7 +277,7 @@ TEST_CASE("counters: 32 sectors a request on K on ragged tokens too") {
   CHECK(lab::vgpu::counter("/allocations/K/load/sectors") == 1089 * 32);
 }
 
-// ---- The program ---------------------------------------------------------------------------------
+// ---- The program --------------------------------------------------------------------------------
 
 namespace {
 
