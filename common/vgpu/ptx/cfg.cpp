@@ -1,13 +1,14 @@
 #include "cfg.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace vgpu {
 namespace {
 
 struct BasicBlock {
   std::uint32_t first = 0, last = 0;   // instructions, last included
-  std::vector<std::uint32_t> next, previous;
+  std::vector<std::uint32_t> next;
 };
 
 bool ends_block(const Instr& i) {
@@ -78,6 +79,55 @@ std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks
   return dom;
 }
 
+bool ends_thread(const Instr& i) { return i.flow == Flow::ret || i.flow == Flow::exit || i.flow == Flow::trap; }
+
+// Where the lanes of each block's branch meet again. A lane that ends on the way is not waited for,
+// so an early return must not move the meeting point to the end of the function, as plain
+// post-dominance would: edges that end the thread at once are left out. Blocks that then lead
+// nowhere (a loop whose only way out is a return) get theirs back, the last in the text first.
+std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code, std::vector<BasicBlock> blocks,
+                                          std::vector<bool> to_exit) {
+  const auto n = static_cast<std::uint32_t>(blocks.size());
+  std::vector<std::vector<std::uint32_t>> cut(n), before(n);
+  std::vector<bool> cut_exit(n, false), leads_out(n, false);
+  for (std::uint32_t b = 0; b < n; ++b) {
+    auto ends = [&](std::uint32_t next) {
+      const Instr& first = code[blocks[next].first];
+      return ends_thread(first) && !first.guard.valid();
+    };
+    auto& next = blocks[b].next;
+    if (!std::all_of(next.begin(), next.end(), ends)) {
+      std::copy_if(next.begin(), next.end(), std::back_inserter(cut[b]), ends);
+      std::erase_if(next, ends);
+      cut_exit[b] = to_exit[b];
+      to_exit[b] = false;
+    }
+    for (std::uint32_t s : next) before[s].push_back(b);
+  }
+  auto mark = [&](std::uint32_t start) {
+    std::vector<std::uint32_t> todo = {start};
+    leads_out[start] = true;
+    while (!todo.empty()) {
+      const std::uint32_t b = todo.back();
+      todo.pop_back();
+      for (std::uint32_t p : before[b])
+        if (!leads_out[p]) {
+          leads_out[p] = true;
+          todo.push_back(p);
+        }
+    }
+  };
+  for (std::uint32_t b = 0; b < n; ++b)
+    if (to_exit[b] && !leads_out[b]) mark(b);
+  for (std::uint32_t b = n; b-- > 0;) {
+    if (leads_out[b] || (cut[b].empty() && !cut_exit[b])) continue;
+    blocks[b].next.insert(blocks[b].next.end(), cut[b].begin(), cut[b].end());
+    to_exit[b] = cut_exit[b];
+    mark(b);
+  }
+  return post_dominators(blocks, to_exit);
+}
+
 }  // namespace
 
 std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector<std::uint32_t>>& tables) {
@@ -126,7 +176,7 @@ std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector
       default: edge(blocks[b].last + 1);
     }
   }
-  const std::vector<std::uint32_t> dom = post_dominators(blocks, to_exit);
+  const std::vector<std::uint32_t> dom = meeting_points(code, blocks, to_exit);
 
   // Which blocks get a join, then the new places.
   std::vector<bool> join_before(n + 1, false);
