@@ -71,6 +71,12 @@ class Decoder {
       : fn_(function), body_(body), symbols_(symbols) {}
 
   void run() {
+    // A first attempt may have ended in the middle.
+    fn_.constants.clear();
+    fn_.tables.clear();
+    fn_.calls.clear();
+    fn_.lists.clear();
+    fn_.memory_sites = 0;
     place_variables();
     place_registers();
     statement_pc_.resize(body_.statements.size() + 1);
@@ -124,7 +130,7 @@ class Decoder {
       next += v.size;
       if (next > (1u << 30)) fail("variables of " + fn_.display + " are larger than 1 GiB");
     }
-    fn_.local_bytes = align_up(local, 16);
+    fn_.local_bytes = align_up(local, 32);   // the widest access, so that frames may follow each other
     fn_.call_area_bytes = align_up(call_area, 16);
     fn_.shared_bytes = static_cast<std::uint32_t>(shared);
     fn_.dynamic_shared_align = 16;
@@ -157,8 +163,8 @@ class Decoder {
           for (const Operand& part : o.parts) operands.push_back(&part);
           if (o.kind != Kind::symbol) continue;
           if (const Global* g = symbols_.global(o.name); g && g->space == Space::shared && !g->external) return true;
-          if (symbols_.function(o.name) && seen.insert(o.name).second) {
-            const auto it = symbols_.parsed->bodies.find(std::string(o.name));
+          if (const Function* f = symbols_.function(o.name); f && seen.insert(f->name).second) {
+            const auto it = symbols_.parsed->bodies.find(f->name);
             if (it != symbols_.parsed->bodies.end()) todo.push_back(&it->second);
           }
         }
@@ -171,10 +177,20 @@ class Decoder {
     next_register_ = 0;
     sink_ = allocate(128);
     slots_.resize(body_.registers.size());
+    // Only what some statement names, however many are declared.
+    std::vector<bool> used(body_.registers.size(), false);
+    auto mark = [&](auto&& self, const Operand& o) -> void {
+      if (o.kind == Kind::reg) used[o.reg] = true;
+      for (const Operand& part : o.parts) self(self, part);
+    };
+    for (const Statement& s : body_.statements) {
+      if (s.guard >= 0) used[static_cast<std::size_t>(s.guard)] = true;
+      for (const Operand& o : s.operands) mark(mark, o);
+    }
     // Predicates first: they are small, and used by nearly every loop.
     for (int pass = 0; pass < 2; ++pass)
       for (std::size_t i = 0; i < body_.registers.size(); ++i)
-        if ((body_.registers[i].type == Type::pred) == (pass == 0))
+        if (used[i] && (body_.registers[i].type == Type::pred) == (pass == 0))
           slots_[i] = allocate(register_width(body_.registers[i].type));
   }
   Slot allocate(int bits) {
@@ -328,7 +344,7 @@ class Decoder {
     if (base.kind == Kind::reg) {
       instr.address = slots_[base.reg];
       instr.address_bits = static_cast<std::uint8_t>(width_of(base));
-      if (instr.address_bits < 32) fail("an address needs a register of 32 or 64 bits");
+      if (instr.address_bits != 32 && instr.address_bits != 64) fail("an address needs a register of 32 or 64 bits");
       return;
     }
     if (base.kind == Kind::integer) {
@@ -505,7 +521,7 @@ class Decoder {
             break;
           }
           instr.a = source(o, type);
-          instr.a_bits = static_cast<std::uint8_t>(width_of(o) ? width_of(o) : std::max(16, type_bits(type)));
+          instr.a_bits = static_cast<std::uint8_t>(width_of(o) ? width_of(o) : register_width(type));
           instr.a_not = o.negated;
           break;
         case 'b': instr.b = source(o, type); instr.b_not = o.negated; break;
@@ -527,8 +543,7 @@ class Decoder {
     const int have = width_of(o), need = register_width(type);
     if (have == need) return;
     const std::string_view name = statement_->name.substr(0, statement_->name.find('.'));
-    const bool may_be_wider = name == "ld" || name == "ldu" || name == "st" || name == "cvt" ||
-                              name == "atom" || name == "red" || name == "mov" || name == "shfl";
+    const bool may_be_wider = name == "ld" || name == "ldu" || name == "st" || name == "cvt";
     (void)instr;
     if (have > need && need > 1 && may_be_wider) return;
     fail("register '" + operand_text(o) + "' of " + std::to_string(have) + " bits where ." +
@@ -554,6 +569,7 @@ class Decoder {
         if (i == 0) instr.d_bits = static_cast<std::uint8_t>(part.kind == Kind::reg ? width_of(part) : register_width(type));
       }
     } else if (o.kind == Kind::vector && want.vector) {
+      if (o.parts.empty()) fail("a vector without elements");
       std::vector<Slot> slots;
       for (const Operand& part : o.parts) {
         if (part.kind == Kind::reg) {
@@ -579,6 +595,7 @@ class Decoder {
     else if (o.kind != Kind::sink) fail("expected a register");
   }
   void vector_sources(Instr& instr, const Operand& o, Type type) {
+    if (o.parts.empty()) fail("a vector without elements");
     std::vector<Slot> slots;
     for (const Operand& part : o.parts) {
       slots.push_back(source(part, type));
@@ -608,6 +625,7 @@ class Decoder {
       Expected want;
       want.vector = true;
       destination(instr, d, want, instr.type);
+      if (a.kind == Kind::reg && width_of(a) != register_width(instr.type)) fail("mov from a register of another width");
       instr.a = source(a, instr.type);
       instr.a_bits = static_cast<std::uint8_t>(bits);
       return;
@@ -616,6 +634,7 @@ class Decoder {
     if (instr.d_bits != register_width(instr.type)) fail("mov to a register of another width");
     if (a.kind == Kind::vector) {          // pack
       instr.variant = 1;
+      if (a.parts.empty()) fail("a vector without elements");
       const Type part = bits == 32 && a.parts.size() == 4 ? Type::b8
                         : bits / static_cast<int>(a.parts.size()) == 16 ? Type::b16
                         : bits / static_cast<int>(a.parts.size()) == 32 ? Type::b32
@@ -727,7 +746,7 @@ class Decoder {
     for (const Instr& i : fn_.code) {
       if (i.space != Space::global && i.space != Space::generic) continue;
       if (i.op_class == OpClass::atomic) {
-        if (is_float(i.type)) fn_.order_matters = true;
+        if (is_float(i.type) || i.variant) fn_.order_matters = true;   // variant: exchanges, the last one wins
         if (i.d[0].valid() && i.d[0].bits != sink_.bits && read.count(i.d[0].bits)) fn_.order_matters = true;
       } else if (i.op_class == OpClass::memory && i.volatile_ && i.d[0].valid()) {
         fn_.order_matters = true;
@@ -758,7 +777,10 @@ const Global* SymbolTable::global(std::string_view name) const {
   const auto it = parsed->module.globals.find(name);
   return it == parsed->module.globals.end() ? nullptr : it->second.get();
 }
-const Function* SymbolTable::function(std::string_view name) const { return parsed->module.find(name); }
+const Function* SymbolTable::function(std::string_view name) const {
+  const auto alias = parsed->module.aliases.find(name);
+  return parsed->module.find(alias == parsed->module.aliases.end() ? name : std::string_view(alias->second));
+}
 
 std::uint32_t place_module_shared(ParsedModule& parsed) {
   std::uint64_t next = 0;

@@ -232,7 +232,7 @@ class Parser {
       if (word == ".alias") {
         const std::string alias(name());
         expect(',');
-        aliases_[alias] = std::string(name());
+        module_.aliases[alias] = std::string(name());
         expect(';');
         return;
       }
@@ -391,7 +391,6 @@ class Parser {
       if (accept('=')) initializer(*global, d);
       global->size = d.bytes();
       if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");
-      global->init.resize(global->init.empty() ? 0 : global->size);
       module_.globals[global->name] = std::move(global);
     } while (accept(','));
     expect(';');
@@ -785,13 +784,13 @@ class Parser {
     if (!starts_name(c)) fail("expected an operand, found '" + near() + "'");
     const std::size_t start = pos_;
     std::string_view n = name();
-    if (n == "_") return o;  // sink
-    if (n == "WARP_SZ") {
+    if (n == "_") {
+      o.kind = Operand::Kind::sink;
+    } else if (n == "WARP_SZ") {
       o.kind = Operand::Kind::integer;
       o.value = kWarpSize;
       return o;
-    }
-    if (find_register(n, o.reg)) {
+    } else if (find_register(n, o.reg)) {
       o.kind = Operand::Kind::reg;
     } else if (n[0] == '%') {
       pos_ = start;
@@ -836,7 +835,6 @@ class Parser {
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
-  std::unordered_map<std::string, std::string> aliases_;
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
   std::uint32_t location_ = 0;

@@ -75,7 +75,8 @@ struct Instr {
   std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
   Slot guard;                   // predicate, or not valid
   Slot d[2];                    // destination and second destination (p|q); vectors: `list`
-  Slot a, b, c, e;              // sources in order
+  Slot a, b, c, e, f;           // sources in order
+  std::int64_t constant = 0;    // value of `e` where it is an immediate
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
   Slot address;                 // base register of a memory operand; may be invalid (absolute)
   std::uint8_t address_bits = 64;
@@ -147,7 +148,7 @@ struct Global {
   Space space = Space::global;   // global, constant, or shared (module scope)
   std::uint64_t size = 0;
   std::uint32_t align = 1;
-  std::vector<std::byte> init;   // empty: zeros
+  std::vector<std::byte> init;   // what is not covered is zero
   struct Relocation { std::uint64_t offset; std::string symbol; std::int64_t addend; bool generic; int bytes; };
   std::vector<Relocation> relocations;
   bool external = false;
@@ -161,6 +162,7 @@ struct Module {
   std::vector<Location> locations;     // [0] is unknown
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
   std::map<std::string, std::unique_ptr<Global>, std::less<>> globals;
+  std::map<std::string, std::string, std::less<>> aliases;  // .alias name, function
   std::vector<std::string_view> lines; // of text, for messages
   const Function* find(std::string_view name) const;
 };
