@@ -10,8 +10,12 @@ namespace {
 
 // Instructions after which a warp lets others go on even if it does not wait for anything.
 constexpr std::uint64_t kShare = 1u << 22;
-// Rounds of all warps turning in waiting loops before lanes that wait for reconvergence are freed.
+// Rounds of all warps turning in waiting loops before other blocks get their turn, and before lanes
+// that wait for reconvergence are let go.
 constexpr std::uint64_t kIdleRounds = 2;
+constexpr std::uint64_t kReleaseRounds = 8;
+// Instructions after which other blocks get their turn in any case.
+constexpr std::uint64_t kBlockShare = 1u << 28;
 
 constexpr std::uint32_t kSmallLocal = 1024;
 
@@ -90,15 +94,16 @@ Block::~Block() = default;
 
 std::uint64_t Block::clock() const {
   std::uint64_t sum = worker.time;
-  for (const Warp& warp : warps) sum += warp.instructions;
+  for (const Warp& warp : warps) sum += warp.instructions + warp.slept;
   return sum;
 }
 
 Block::Status Block::run() {
   std::vector<std::uint32_t> order(warps.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::uint64_t executed = 0;
   for (;;) {
-    if (launch.stop.load(std::memory_order_relaxed)) return Status::done;
+    if (linear > launch.fault_block) return Status::done;
     if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
     bool ran = false, progress = false, alive = false;
     for (std::uint32_t i : order) {
@@ -107,17 +112,21 @@ Block::Status Block::run() {
       alive = true;
       if (!warp.has_ready()) continue;
       ran = true;
+      const std::uint64_t before = warp.instructions;
       const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : kShare);
-      progress |= status != Warp::Status::yielded;
-      if (launch.stop.load(std::memory_order_relaxed)) return Status::done;
+      executed += warp.instructions - before;
+      progress |= status != Warp::Status::waiting;
+      if (linear > launch.fault_block) return Status::done;
     }
     if (!alive) return Status::done;
     if (progress) {
       idle_rounds = 0;
+      if (executed >= kBlockShare) return Status::waiting;
       continue;
     }
+    ++idle_rounds;
     bool released = false;
-    if (!ran || ++idle_rounds >= kIdleRounds)
+    if (!ran || idle_rounds >= kReleaseRounds)
       for (Warp& warp : warps) released |= warp.release_joins();
     if (released) continue;
     if (!ran) deadlock();
@@ -185,6 +194,20 @@ void Block::reduce(int barrier, bool any, bool all, std::uint32_t count) {
 void Block::threads_exited(std::uint32_t count) {
   live_threads -= count;
   check_barriers();
+}
+
+std::string Block::waits_for_ever(std::size_t resident) {
+  const std::uint64_t grid = launch.request.grid.count();
+  std::string who = resident == 1 ? "the only block that runs waits" : "all " + std::to_string(resident) + " blocks that run wait";
+  if (resident < grid && resident > 1) who += " (of " + std::to_string(grid) + ")";
+  for (Warp& warp : warps)
+    for (const Fragment& f : warp.fragments) {
+      if (!f.waiting) continue;
+      warp.frame = f.frame.get();
+      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
+                      "deadlock: " + who + " in a loop for what no other thread does; waiting");
+    }
+  return "deadlock: " + who + " for ever in " + launch.request.function->display;
 }
 
 // No lane of the block can go on: say who waits where.

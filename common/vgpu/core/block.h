@@ -30,6 +30,8 @@ struct Site {
   std::ptrdiff_t bias = 0;               // host address = device address + bias
   GlobalCounters* counters = nullptr;    // for that allocation
   std::uint8_t *read = nullptr, *written = nullptr;  // touch maps, offset so that address/32 indexes
+  std::uint64_t marked_first = ~std::uint64_t{0};  // sectors that were marked last, see count_global
+  std::int64_t marked_stride = 0;
   SharedCounters shared;
   GlobalCounters local;
 };
@@ -49,6 +51,7 @@ struct Worker {
   std::unordered_map<const Function*, std::unique_ptr<FunctionState>> functions;
   std::map<std::tuple<const Function*, std::uint32_t, std::uint32_t>, GlobalCounters> by_allocation;
   bool counting = false;
+  std::uint32_t sectors_per_clock = 4;       // of the named device's L1
   double l1_clocks = 0, shared_clocks = 0;   // of the running block
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
   std::uint64_t time = 0;                    // virtual clock base, grows with each finished block
@@ -76,8 +79,10 @@ struct Launch {
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
   std::vector<std::uint64_t> issued_by_sm;
-  Fault fault;                               // the first
-  std::atomic<bool> stop{false};
+  // Of the faulting block that comes first in the grid. Blocks behind it end, those before it run on,
+  // so that it does not depend on who was quicker.
+  Fault fault;
+  std::atomic<std::uint64_t> fault_block{~0ull};
   std::uint64_t start_time = 0;              // virtual nanoseconds at the launch
 
   // Decoded function, ready to run. Throws PtxError.
@@ -85,6 +90,7 @@ struct Launch {
   std::function<const Function*(std::uint64_t address)> function_at;
   TouchMap* touch_map(const std::shared_ptr<Allocation>& allocation);
   void print(std::string_view text);
+  void stop_at(std::uint64_t block, Fault why);
 };
 
 struct Barrier {
@@ -121,6 +127,8 @@ class Block {
   std::byte* shared = nullptr;
   std::uint64_t idle_rounds = 0;    // rounds in which every warp only turned in waiting loops
   std::uint64_t clock() const;
+  // Words for a deadlock of `resident` blocks that all wait in loops.
+  std::string waits_for_ever(std::size_t resident);
 
  private:
   void complete_barrier(int barrier);

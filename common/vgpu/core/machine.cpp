@@ -20,13 +20,52 @@
 namespace vgpu {
 namespace {
 
-// Rounds in which no resident block got any further before the launch is given up as stuck.
-constexpr std::uint64_t kStuckRounds = 20000;
+// Instructions that all resident blocks spend in waiting loops, none of them getting any further,
+// before the launch is given up as stuck: a second or two.
+constexpr std::uint64_t kStuckInstructions = 1u << 26;
+
+struct Loaded;
+
+// Which functions there are, and at which addresses. Shared with the modules, which take themselves
+// out when they go: an address that a kernel kept is then one of no function.
+struct FunctionTables {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, const Function*> at;
+  std::unordered_map<const Function*, std::uint64_t> addresses;
+  std::unordered_map<const Function*, Loaded*> owner;
+  std::uint64_t next = kFunctionRange;
+
+  std::uint64_t address_of(const Function* function) {
+    const std::lock_guard lock(mutex);
+    auto& address = addresses[function];
+    if (!address) {
+      address = next += 16;
+      at[address] = function;
+    }
+    return address;
+  }
+  const Function* find(std::uint64_t address) {
+    const std::lock_guard lock(mutex);
+    const auto it = at.find(address);
+    return it == at.end() ? nullptr : it->second;
+  }
+};
 
 struct Loaded : LoadedModule {
   std::shared_ptr<ParsedModule> parsed;
   SymbolTable symbols;
-  std::mutex mutex;
+  std::shared_ptr<FunctionTables> tables;
+  ~Loaded() override {
+    if (!tables) return;
+    const std::lock_guard lock(tables->mutex);
+    for (const auto& [name, function] : parsed->module.functions) {
+      tables->owner.erase(function.get());
+      const auto it = tables->addresses.find(function.get());
+      if (it == tables->addresses.end()) continue;
+      tables->at.erase(it->second);
+      tables->addresses.erase(it);
+    }
+  }
 };
 
 }  // namespace
@@ -35,16 +74,26 @@ struct Machine::Impl {
   DeviceSpec spec;
   MachineOptions options;
   Memory memory;
-  std::mutex mutex;   // guards the tables of functions
-  std::unordered_map<const Function*, std::weak_ptr<ParsedModule>> owner;
-  std::unordered_map<std::uint64_t, const Function*> functions;
-  std::uint64_t next_function = kFunctionRange;
-  std::unordered_map<const Function*, std::uint64_t> addresses;
+  std::shared_ptr<FunctionTables> tables = std::make_shared<FunctionTables>();
   std::atomic<std::uint64_t> heap_used{0};
   std::uint64_t launches = 0;
   std::uint64_t time = 1'000'000'000;   // virtual nanoseconds
   std::recursive_mutex prepare_mutex;
-  std::unordered_map<const Function*, Loaded*> loaded_of;
+
+  // Decodes a function at its first use: what a program never runs need not be known.
+  void prepare(const Function* function) {
+    const std::lock_guard lock(prepare_mutex);
+    if (!function->code.empty()) return;
+    Loaded* loaded = nullptr;
+    {
+      const std::lock_guard tables_lock(tables->mutex);
+      loaded = tables->owner.at(function);
+    }
+    const auto body = loaded->parsed->bodies.find(function->name);
+    if (body == loaded->parsed->bodies.end() || !body->second.has_body)
+      throw PtxError("function '" + function->display + "' has no code in this module");
+    decode(const_cast<Function&>(*function), body->second, loaded->symbols);
+  }
 };
 
 Machine::Machine(DeviceSpec spec, MachineOptions options) : impl_(std::make_unique<Impl>()) {
@@ -66,15 +115,8 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
   loaded->module = std::shared_ptr<const Module>(loaded->parsed, &module);
   loaded->symbols.parsed = loaded->parsed.get();
   loaded->symbols.module_shared_bytes = place_module_shared(*loaded->parsed);
-  loaded->symbols.address = [impl = impl_.get()](const Function* f) {
-    const std::lock_guard lock(impl->mutex);
-    auto& address = impl->addresses[f];
-    if (!address) {
-      address = impl->next_function += 16;
-      impl->functions[address] = f;
-    }
-    return address;
-  };
+  loaded->tables = impl_->tables;
+  loaded->symbols.address = [tables = impl_->tables.get()](const Function* f) { return tables->address_of(f); };
   // Variables: constants in one bank, globals in allocations of their own, so that running past one
   // is noticed.
   loaded->constants = std::make_shared<std::vector<std::byte>>();
@@ -85,13 +127,13 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
       const std::size_t at = (bank.size() + global->align - 1) / global->align * global->align;
       if (at + global->size > (64u << 10)) throw PtxError("more than 64 KiB of constant memory");
       bank.resize(at + global->size);
-      if (!global->init.empty()) std::memcpy(bank.data() + at, global->init.data(), global->size);
+      std::copy(global->init.begin(), global->init.end(), bank.begin() + static_cast<std::ptrdiff_t>(at));
       global->address = at;
     } else if (global->space == Space::global) {
       auto allocation = impl_->memory.allocate(global->size, MemoryKind::global_variable, global->align);
       if (!allocation) throw PtxError("no memory for variable '" + name + "' of " + std::to_string(global->size) + " bytes");
       allocation->name = display_name(name);
-      if (!global->init.empty()) std::memcpy(allocation->host, global->init.data(), global->size);
+      std::copy(global->init.begin(), global->init.end(), allocation->host);
       global->address = allocation->base;
       loaded->variables.push_back(std::move(allocation));
     }
@@ -114,10 +156,10 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
       if (bytes && r.offset + static_cast<std::uint64_t>(r.bytes) <= size)
         std::memcpy(bytes + r.offset, &value, static_cast<std::size_t>(std::min(r.bytes, 8)));
     }
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard lock(impl_->tables->mutex);
   for (auto& [name, function] : module.functions) {
     function->display = display_name(name);
-    impl_->loaded_of[function.get()] = loaded.get();
+    impl_->tables->owner[function.get()] = loaded.get();
   }
   return loaded;
 }
@@ -166,6 +208,13 @@ TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
   return map.get();
 }
 
+void Launch::stop_at(std::uint64_t block, Fault why) {
+  const std::lock_guard lock(mutex);
+  if (fault.kind != FaultKind::none && block > fault_block) return;
+  fault = std::move(why);
+  fault_block = block;
+}
+
 void Launch::print(std::string_view text) {
   const std::lock_guard lock(mutex);
   if (machine.print) machine.print(text);
@@ -203,17 +252,16 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
   };
   std::deque<std::unique_ptr<Block>> waiting;
   bool more = true;
-  std::uint64_t stuck = 0, turn = 0;
-  while (!launch.stop.load(std::memory_order_relaxed)) {
+  std::uint64_t idle = 0;   // instructions since a block last got further
+  for (;;) {
     std::unique_ptr<Block> block;
-    bool fresh = false;
     if (more && waiting.size() < resident) {
       const std::uint64_t n = next_block();
-      if (n >= blocks) {
+      if (n >= blocks || n > launch.fault_block) {   // (a shuffled launch ends at its first fault)
         more = false;
       } else {
         block = std::make_unique<Block>(launch, worker, order ? (*order)[n] : n);
-        fresh = true;
+        idle = 0;
       }
     }
     if (!block) {
@@ -221,25 +269,31 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
       block = std::move(waiting.front());
       waiting.pop_front();
     }
-    std::uint64_t before = 0;
-    for (const Warp& w : block->warps) before += w.instructions;
-    if (run(*block) == Block::Status::done) {
-      for (const Warp& w : block->warps) worker.time += w.instructions;
-      stuck = 0;
-    } else {
-      // A block that only turns in its waiting loops executes the same few instructions each time.
-      if (fresh) stuck = 0;
-      else if (++stuck > kStuckRounds * std::max<std::uint64_t>(1, waiting.size()) && block->idle_rounds > kStuckRounds) {
-        const Warp& w = block->warps.front();
-        const Fragment& f = w.fragments.front();
-        const Instr& instr = f.frame->function->code[f.pc];
-        throw Fault{FaultKind::deadlock, where(instr, *f.frame->function) +
-                                             ": error: deadlock: every block that is resident only waits in a loop (" +
-                                             std::to_string(waiting.size() + 1) + " blocks) in " + launch.request.function->display};
-      }
-      waiting.push_back(std::move(block));
+    if (block->linear > launch.fault_block) continue;
+    std::uint64_t executed = 0;
+    for (const Warp& w : block->warps) executed -= w.instructions;
+    Block::Status status;
+    try {
+      status = run(*block);
+    } catch (Fault& fault) {
+      launch.stop_at(block->linear, std::move(fault));
+      break;
+    } catch (const PtxError& error) {
+      launch.stop_at(block->linear, {FaultKind::illegal_instruction, error.what()});
+      break;
     }
-    ++turn;
+    for (const Warp& w : block->warps) executed += w.instructions;
+    if (status == Block::Status::done) {
+      for (const Warp& w : block->warps) worker.time += w.instructions + w.slept;
+      idle = 0;
+      continue;
+    }
+    idle = block->idle_rounds ? idle + executed : 0;
+    if (idle > kStuckInstructions) {
+      launch.stop_at(block->linear, {FaultKind::deadlock, block->waits_for_ever(waiting.size() + 1)});
+      break;
+    }
+    waiting.push_back(std::move(block));
   }
   if (worker.counting) {
     const std::lock_guard lock(launch.mutex);
@@ -249,15 +303,6 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
       launch.issued_by_sm[sm] += issued[sm];
     }
   }
-}
-
-void add(GlobalCounters& to, const GlobalCounters& from) {
-  to.requests += from.requests;
-  to.sectors += from.sectors;
-  to.lines += from.lines;
-  to.bytes_asked += from.bytes_asked;
-  to.bytes_distinct += from.bytes_distinct;
-  to.ideal_sectors += from.ideal_sectors;
 }
 
 Access access_of(const Instr& instr) {
@@ -296,12 +341,8 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         reports[pc].count.lanes += it->second->counts[pc].lanes;
         if (instr.flow != Flow::memory) continue;
         const Site& site = it->second->sites[instr.memory_site];
-        SharedCounters& s = reports[pc].shared;
-        s.requests += site.shared.requests;
-        s.wavefronts += site.shared.wavefronts;
-        s.ideal += site.shared.ideal;
-        s.bytes_asked += site.shared.bytes_asked;
-        add(reports[pc].local, site.local);
+        reports[pc].shared += site.shared;
+        reports[pc].local += site.local;
       }
     }
     std::vector<std::size_t> pc_of_site(function->memory_sites);
@@ -312,8 +353,8 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         const auto& [owner, site, id] = key;
         if (owner != function) continue;
         const std::size_t pc = pc_of_site[site];
-        add(reports[pc].global, counters);
-        add(allocations[id].by_access[static_cast<std::size_t>(access_of(function->code[pc]))], counters);
+        reports[pc].global += counters;
+        allocations[id].by_access[static_cast<std::size_t>(access_of(function->code[pc]))] += counters;
       }
     for (std::size_t pc = 0; pc < reports.size(); ++pc) {
       InstrReport& r = reports[pc];
@@ -364,6 +405,21 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
 
 }  // namespace
 
+std::vector<std::string> Machine::refusals(const LoadedModule& module) {
+  std::vector<std::string> messages;
+  const auto& loaded = static_cast<const Loaded&>(module);
+  for (const auto& [name, function] : module.module->functions) {
+    const auto body = loaded.parsed->bodies.find(name);
+    if (body == loaded.parsed->bodies.end() || !body->second.has_body) continue;
+    try {
+      impl_->prepare(function.get());
+    } catch (const PtxError& error) {
+      messages.push_back(error.what());
+    }
+  }
+  return messages;
+}
+
 LaunchOutcome Machine::launch(const LaunchRequest& request) {
   LaunchOutcome outcome;
   const auto start = std::chrono::steady_clock::now();
@@ -373,24 +429,11 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   launch.grid_id = ++impl_->launches;
   launch.seed = impl_->options.schedule_seed;
   launch.prepare = [this](const Function* function) {
-    const std::lock_guard lock(impl_->prepare_mutex);
-    if (function->code.empty()) {
-      Loaded* loaded = nullptr;
-      {
-        const std::lock_guard tables(impl_->mutex);
-        loaded = impl_->loaded_of.at(function);
-      }
-      const auto body = loaded->parsed->bodies.find(function->name);
-      if (body == loaded->parsed->bodies.end() || !body->second.has_body)
-        throw PtxError("function '" + function->display + "' has no code in this module");
-      decode(const_cast<Function&>(*function), body->second, loaded->symbols);
-    }
+    impl_->prepare(function);
     return function;
   };
   launch.function_at = [this](std::uint64_t address) -> const Function* {
-    const std::lock_guard lock(impl_->mutex);
-    const auto it = impl_->functions.find(address);
-    return it == impl_->functions.end() ? nullptr : it->second;
+    return impl_->tables->find(address);
   };
   std::vector<std::unique_ptr<Worker>> workers;
   std::shared_ptr<Allocation> workspace;
@@ -440,6 +483,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     for (int t = 0; t < threads; ++t) {
       workers.push_back(std::make_unique<Worker>(launch));
       workers.back()->counting = request.count;
+      workers.back()->sectors_per_clock = static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
     std::vector<std::uint64_t> order;
     if (launch.seed) {
@@ -456,27 +500,18 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       try {
         work(launch, *workers[t], blocks, 0, 1, std::max<std::uint64_t>(1, resident / static_cast<std::uint64_t>(threads)), &next,
              order.empty() ? nullptr : &order);
-      } catch (const Fault& fault) {
-        const std::lock_guard lock(launch.mutex);
-        if (launch.fault.kind == FaultKind::none) launch.fault = fault;
-        launch.stop = true;
-      } catch (const PtxError& error) {
-        const std::lock_guard lock(launch.mutex);
-        if (launch.fault.kind == FaultKind::none) launch.fault = {FaultKind::illegal_instruction, error.what()};
-        launch.stop = true;
-      } catch (const std::bad_alloc&) {
-        const std::lock_guard lock(launch.mutex);
-        if (launch.fault.kind == FaultKind::none)
-          launch.fault = {FaultKind::out_of_memory, "out of host memory while running " + request.function->display};
-        launch.stop = true;
+      } catch (const std::exception& error) {   // bad_alloc, and whatever else must not end the process
+        launch.stop_at(0, {FaultKind::out_of_memory,
+                           "out of host memory (" + std::string(error.what()) + ") while running " + request.function->display});
       }
     }
   } catch (const Fault& fault) {
     launch.fault = fault;
   } catch (const PtxError& error) {
     launch.fault = {FaultKind::illegal_instruction, error.what()};
-  } catch (const std::bad_alloc&) {
-    launch.fault = {FaultKind::out_of_memory, "out of host memory while preparing " + request.function->display};
+  } catch (const std::exception& error) {
+    launch.fault = {FaultKind::out_of_memory,
+                    "out of host memory (" + std::string(error.what()) + ") while preparing " + request.function->display};
   }
   std::uint64_t ticks = 0;
   for (auto& worker : workers) ticks = std::max(ticks, worker->time);

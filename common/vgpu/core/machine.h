@@ -76,6 +76,8 @@ class Machine {
 
   // Parses and places a module. Throws PtxError naming line and reason.
   std::unique_ptr<LoadedModule> load(std::string ptx_text);
+  // Decodes every function of a module; a message for each that holds something not supported.
+  std::vector<std::string> refusals(const LoadedModule& module);
   // Runs a kernel to its end. Never throws for what a kernel does; see LaunchOutcome::fault.
   LaunchOutcome launch(const LaunchRequest& request);
 

@@ -11,13 +11,16 @@ using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t;
 
 enum Operation : std::uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor, kExchange, kCompare };
 
-// Replaces *p by f(*p) atomically; returns what was there.
+// Replaces *p by f(*p) atomically; returns what was there. Tells the warp what was seen and done:
+// a loop that only looks may be waiting for others.
 template <class T, class F>
-T replace(std::byte* at, F f) {
+T replace(Warp& warp, std::byte* at, F f) {
   auto* p = reinterpret_cast<T*>(at);
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(p, &old, f(old), true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-  }
+  T fresh = f(old);
+  while (!__atomic_compare_exchange_n(p, &old, fresh, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) fresh = f(old);
+  if (fresh == old) warp.look(reinterpret_cast<std::uintptr_t>(at), old);
+  else warp.changed = true;
   return old;
 }
 
@@ -53,13 +56,34 @@ void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
   compute_addresses(warp, instr, mask, a);
   Places places;
   resolve(warp, instr, mask, a, sizeof(U), Access::atomic, places);
-  warp.watched = true;
   const U* b = warp.lanes<const U>(instr.b);
   const U* c = instr.c.valid() ? warp.lanes<const U>(instr.c) : b;
   U* d = instr.d[0].valid() ? warp.lanes<U>(instr.d[0]) : nullptr;
   each_lane(mask, [&](int lane) {
     const U operand = b[lane], third = c[lane];
-    const U old = replace<U>(places.at(a, lane), [&](U was) { return f(was, operand, third); });
+    const U old = replace<U>(warp, places.at(a, lane), [&](U was) { return f(was, operand, third); });
+    if (d) d[lane] = old;
+  });
+}
+
+// ISA manual, atom: atom.add.f32 flushes subnormal numbers in global memory and keeps them in shared.
+uint32_t add_f32(uint32_t x, uint32_t y, bool flush) {
+  auto flushed = [flush](uint32_t v) { return flush && !(v & 0x7f800000u) ? v & 0x80000000u : v; };
+  const float sum = std::bit_cast<float>(flushed(x)) + std::bit_cast<float>(flushed(y));
+  return sum != sum ? 0x7fffffffu : flushed(std::bit_cast<uint32_t>(sum));
+}
+void run_add_f32(Warp& warp, const Instr& instr, uint32_t mask) {
+  Addresses a;
+  compute_addresses(warp, instr, mask, a);
+  Places places;
+  resolve(warp, instr, mask, a, 4, Access::atomic, places);
+  const uint32_t* b = warp.lanes<const uint32_t>(instr.b);
+  uint32_t* d = instr.d[0].valid() ? warp.lanes<uint32_t>(instr.d[0]) : nullptr;
+  each_lane(mask, [&](int lane) {
+    const uint32_t operand = b[lane];
+    const bool flush = instr.space == Space::global ||
+                       (instr.space == Space::generic && a.v[lane] - kSharedWindow >= kSharedWindowSize);
+    const uint32_t old = replace<uint32_t>(warp, places.at(a, lane), [&](uint32_t was) { return add_f32(was, operand, flush); });
     if (d) d[lane] = old;
   });
 }
@@ -82,22 +106,17 @@ void run_half2(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 // Vector forms (.v2.f32 ...) are one access and one atomic operation for each element.
-template <class U, class F>
-void atomic_vector(Warp& warp, const Instr& instr, uint32_t mask, F f) {
+void red_vector_f32(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses a;
   compute_addresses(warp, instr, mask, a);
   Places places;
-  resolve(warp, instr, mask, a, sizeof(U) * instr.elements, Access::atomic, places);
-  warp.watched = true;
+  resolve(warp, instr, mask, a, 4u * instr.elements, Access::atomic, places);
   each_lane(mask, [&](int lane) {
     for (int k = 0; k < instr.elements; ++k) {
-      const U operand = warp.lanes<const U>(Slot{instr.list[k]})[lane];
-      replace<U>(places.at(a, lane) + k * sizeof(U), [&](U was) { return f(was, operand); });
+      const uint32_t operand = warp.lanes<const uint32_t>(Slot{instr.list[k]})[lane];
+      replace<uint32_t>(warp, places.at(a, lane) + k * 4, [&](uint32_t was) { return add_f32(was, operand, true); });
     }
   });
-}
-void red_vector_f32(Warp& warp, const Instr& instr, uint32_t mask) {
-  atomic_vector<uint32_t>(warp, instr, mask, [](uint32_t x, uint32_t y) { return apply<uint32_t, float, kAdd>(x, y, 0); });
 }
 
 // 16-byte compare-and-swap and exchange: rare, so under one lock.
@@ -112,7 +131,6 @@ void run_wide(Warp& warp, const Instr& instr, uint32_t mask) {
   compute_addresses(warp, instr, mask, a);
   Places places;
   resolve(warp, instr, mask, a, 16, Access::atomic, places);
-  warp.watched = true;
   const Wide* b = warp.lanes<const Wide>(instr.b);
   const Wide* c = kExchangeOnly ? b : warp.lanes<const Wide>(instr.c);
   Wide* d = instr.d[0].valid() ? warp.lanes<Wide>(instr.d[0]) : nullptr;
@@ -122,6 +140,8 @@ void run_wide(Warp& warp, const Instr& instr, uint32_t mask) {
     std::memcpy(&old, places.at(a, lane), 16);
     const Wide fresh = kExchangeOnly ? b[lane] : old == b[lane] ? c[lane] : old;
     std::memcpy(places.at(a, lane), &fresh, 16);
+    if (fresh == old) warp.look(a.v[lane], old.low ^ old.high);
+    else warp.changed = true;
     if (d) d[lane] = old;
   });
 }
@@ -154,6 +174,7 @@ Handler bind_atom(Instr& instr, const Mods& mods) {
     instr.c = Slot{};
   }
   instr.e = Slot{};
+  instr.variant = operation >= kExchange;   // what is left in memory depends on the order
   switch (instr.type) {
     case Type::b16: return operation == kCompare ? &run<uint16_t, uint16_t, kCompare> : nullptr;
     case Type::b32: case Type::u32: return by_operation<uint32_t, uint32_t>(operation);
@@ -161,7 +182,7 @@ Handler bind_atom(Instr& instr, const Mods& mods) {
     case Type::b64: case Type::u64: return by_operation<uint64_t, uint64_t>(operation);
     case Type::s64: return by_operation<uint64_t, int64_t>(operation);
     case Type::b128: return operation == kCompare ? &run_wide<false> : operation == kExchange ? &run_wide<true> : nullptr;
-    case Type::f32: return operation == kAdd ? &run<uint32_t, float, kAdd> : nullptr;
+    case Type::f32: return operation == kAdd ? &run_add_f32 : nullptr;
     case Type::f64: return operation == kAdd ? &run<uint64_t, double, kAdd> : nullptr;
     case Type::f16: return operation == kAdd ? &run_half<Half> : nullptr;
     case Type::bf16: return operation == kAdd ? &run_half<BFloat> : nullptr;

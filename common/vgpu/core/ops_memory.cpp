@@ -27,6 +27,15 @@ inline R widen(T value) {
   else return static_cast<R>(value);
 }
 
+// A volatile or ordered load in a loop may be waiting for others; see Warp::look.
+void look_at(Warp& warp, uint32_t mask, const Addresses& a, const Places& places, uint32_t bytes) {
+  each_lane(mask, [&](int lane) {
+    uint64_t words[4] = {};
+    std::memcpy(words, places.at(a, lane), bytes);
+    warp.look(a.v[lane], words[0] ^ words[1] * 3 ^ words[2] * 5 ^ words[3] * 7);
+  });
+}
+
 template <class T, class R>
 void load(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses a;
@@ -34,17 +43,19 @@ void load(Warp& warp, const Instr& instr, uint32_t mask) {
   Places places;
   const uint32_t bytes = sizeof(T) * instr.elements;
   resolve(warp, instr, mask, a, bytes, Access::load, places);
-  warp.watched |= instr.volatile_;
+  if (instr.volatile_) look_at(warp, mask, a, places, bytes);
   if (instr.elements == 1) {
     R* d = warp.lanes<R>(instr.d[0]);
-    if (places.single && mask == kFullMask) {
-      const std::byte* first = places.at(a, 0);
-      if (consecutive(a, sizeof(T))) {
-        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = widen<T, R>(read_at<T>(first + lane * sizeof(T)));
-        return;
+    if (places.single && a.strided) {
+      const std::byte* p = places.at(a, 0);
+      if (a.stride == sizeof(T)) {
+        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = widen<T, R>(read_at<T>(p + lane * sizeof(T)));
+      } else if (a.stride == 0) {
+        const R value = widen<T, R>(read_at<T>(p));
+        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = value;
+      } else {
+        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = widen<T, R>(read_at<T>(p + lane * a.stride));
       }
-      for (int lane = 0; lane < kWarpSize; ++lane)
-        d[lane] = widen<T, R>(read_at<T>(reinterpret_cast<std::byte*>(a.v[lane]) + places.bias));
       return;
     }
     each_lane(mask, [&](int lane) { d[lane] = widen<T, R>(read_at<T>(places.at(a, lane))); });
@@ -66,6 +77,7 @@ void store(Warp& warp, const Instr& instr, uint32_t mask) {
   Places places;
   const uint32_t bytes = sizeof(T) * instr.elements;
   resolve(warp, instr, mask, a, bytes, Access::store, places);
+  warp.changed |= instr.space != Space::local && instr.space != Space::param;
   auto put = [](std::byte* p, const R& value) {
     if constexpr (std::is_same_v<T, Bytes16>) {
       std::memcpy(p, &value, sizeof value);
@@ -76,7 +88,7 @@ void store(Warp& warp, const Instr& instr, uint32_t mask) {
   };
   if (instr.elements == 1) {
     const R* s = warp.lanes<const R>(instr.a);
-    if (places.single && mask == kFullMask && consecutive(a, sizeof(T))) {
+    if (places.single && a.strided && a.stride == sizeof(T)) {
       std::byte* first = places.at(a, 0);
       for (int lane = 0; lane < kWarpSize; ++lane) put(first + lane * sizeof(T), s[lane]);
       return;

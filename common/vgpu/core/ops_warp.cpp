@@ -10,9 +10,11 @@ namespace {
 
 using std::int32_t, std::uint32_t, std::uint64_t;
 
-// Members of each lane's operation: the mask operand, without those that have exited.
+// Members of each lane's operation: the mask operand, without those that have exited. A lane that
+// its own mask leaves out (undefined in the ISA) takes part all the same.
 uint32_t members_of(Warp& warp, const Instr& instr, int lane, uint32_t mask) {
-  return instr.e.valid() ? warp.lanes<const uint32_t>(instr.e)[lane] : mask;
+  if (!instr.e.valid()) return mask;
+  return (warp.lanes<const uint32_t>(instr.e)[lane] | 1u << lane) & mask;
 }
 
 enum Shuffle : std::uint8_t { kUp, kDown, kButterfly, kIndex };
@@ -52,7 +54,7 @@ void vote(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t bits = 0;
   uint32_t* d = instr.variant == kBallot ? warp.lanes<uint32_t>(instr.d[0]) : nullptr;
   each_lane(mask, [&](int lane) {
-    const uint32_t members = members_of(warp, instr, lane, mask) & mask;
+    const uint32_t members = members_of(warp, instr, lane, mask);
     const uint32_t yes = source & members;
     switch (instr.variant) {
       case kAll: bits |= uint32_t{yes == members} << lane; break;
@@ -70,7 +72,7 @@ void match(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
   uint32_t result[kWarpSize], all = 0;
   each_lane(mask, [&](int lane) {
-    const uint32_t members = members_of(warp, instr, lane, mask) & mask;
+    const uint32_t members = members_of(warp, instr, lane, mask);
     uint32_t equal = 0;
     each_lane(members, [&](int other) { equal |= uint32_t{a[other] == a[lane]} << other; });
     const bool everyone = equal == members;
@@ -89,7 +91,7 @@ void reduce(Warp& warp, const Instr& instr, uint32_t mask) {
   T* d = warp.lanes<T>(instr.d[0]);
   T result[kWarpSize];
   each_lane(mask, [&](int lane) {
-    const uint32_t members = members_of(warp, instr, lane, mask) & mask;
+    const uint32_t members = members_of(warp, instr, lane, mask);
     T value = a[std::countr_zero(members)];
     each_lane(members & (members - 1), [&](int other) {
       const T v = a[other];
@@ -111,7 +113,7 @@ void elect(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
   uint32_t leader_bits = 0;
   each_lane(mask, [&](int lane) {
-    const int leader = std::countr_zero(members_of(warp, instr, lane, mask) & mask);
+    const int leader = std::countr_zero(members_of(warp, instr, lane, mask));
     d[lane] = static_cast<uint32_t>(leader);
     leader_bits |= uint32_t{leader == lane} << lane;
   });
@@ -124,7 +126,15 @@ void nothing(Warp&, const Instr&, uint32_t) {}
 
 void barrier(Warp& warp, const Instr& instr, uint32_t mask) {
   const int lane = std::countr_zero(mask);
-  const uint32_t id = instr.a.valid() ? warp.lanes<const uint32_t>(instr.a)[lane] : 0;
+  const uint32_t* ids = warp.lanes<const uint32_t>(instr.a);
+  const uint32_t id = ids[lane];
+  if (!instr.a.constant())
+    each_lane(mask, [&](int other) {
+      if (ids[other] != id)
+        throw Fault{FaultKind::illegal_instruction,
+                    describe(warp, instr, other, "barrier " + std::to_string(ids[other]) + " where another thread of the warp has barrier " +
+                                                     std::to_string(id) + ", which the virtual GPU does not support")};
+    });
   if (id > 15)
     throw Fault{FaultKind::illegal_instruction, describe(warp, instr, lane, "barrier " + std::to_string(id) + " (there are 0 to 15)")};
   uint32_t expected = 0;
@@ -143,9 +153,8 @@ void barrier(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 void sleep(Warp& warp, const Instr& instr, uint32_t mask) {
-  // The virtual clock moves on by what was asked, at least one tick.
-  warp.instructions += warp.lanes<const uint32_t>(instr.a)[std::countr_zero(mask)];
-  warp.watched = true;
+  // Nobody sleeps: the virtual clock moves on by what was asked.
+  warp.slept += warp.lanes<const uint32_t>(instr.a)[std::countr_zero(mask)];
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 // Turns of a waiting loop (one that looks at memory others may write) before others get their share.
 constexpr std::uint32_t kSpinTurns = 16;
+constexpr std::uint32_t kQuietTurns = 1024;
 constexpr std::uint32_t kMaxCallDepth = 4096;
 
 Ref<Frame> make_frame(const Function& function) {
@@ -43,11 +44,53 @@ std::size_t Warp::pick_ready(std::size_t after) const {
   return fragments.size();
 }
 
+// Lanes that stand at the same place, without a meeting point before them that the others do not
+// share, go on together: those that left a barrier, or that were let go early.
+std::size_t Warp::merge_into(std::size_t current) {
+  for (std::size_t i = fragments.size(); i-- > 0;) {
+    Fragment& f = fragments[current];
+    const Fragment& other = fragments[i];
+    if (i == current || other.state != Fragment::State::ready || other.pc != f.pc || other.frame.get() != f.frame.get() ||
+        other.join.get() != f.join.get())
+      continue;
+    f.mask |= other.mask;
+    f.waiting &= other.waiting;
+    fragments.erase(fragments.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < current) --current;
+  }
+  return current;
+}
+
+// At a jump back: has the loop waited long enough for others to have their turn?
+bool Warp::turn_of_loop(Fragment& f) {
+  if (changed) {
+    f.waiting = false;
+    f.spins = 0;
+  } else if (watched) {
+    const std::uint64_t* end = f.seen + std::size(f.seen);
+    f.waiting = std::find(static_cast<const std::uint64_t*>(f.seen), end, sights) != end;
+    if (!f.waiting) {
+      std::rotate(f.seen, f.seen + 1, f.seen + std::size(f.seen));
+      f.seen[std::size(f.seen) - 1] = sights;
+      f.spins = 0;
+    }
+  } else {
+    if (f.waiting && ++f.quiet > kQuietTurns) f.waiting = false;   // this is work, not waiting
+    return false;
+  }
+  changed = watched = false;
+  sights = 0;
+  f.quiet = 0;
+  return f.waiting && ++f.spins >= kSpinTurns;
+}
+
 Warp::Status Warp::run(std::uint64_t share) {
   const std::uint64_t stop_at = instructions + share;
+  bool progress = false;
   std::size_t current = pick_ready(turn_);
   turn_ = 0;
   while (current < fragments.size()) {
+    if (fragments.size() > 1) current = merge_into(current);
     // The running fragment's state lives in locals; `fragments` may grow meanwhile, so it is
     // reached by index, and written back before anything that looks at it.
     std::uint32_t pc = fragments[current].pc;
@@ -58,7 +101,8 @@ Warp::Status Warp::run(std::uint64_t share) {
     base[0] = frame->registers;
     base[1] = const_cast<std::byte*>(frame->function->constants.data());
     active = mask;
-    watched = false;
+    watched = changed = false;
+    sights = 0;
     enum class Leave { no, switch_fragment, gone, yield } leave = Leave::no;
 
     while (leave == Leave::no) {
@@ -86,6 +130,7 @@ Warp::Status Warp::run(std::uint64_t share) {
             pc = instr.target;
           } else if (on == 0) {
             ++pc;
+            if (backward) fragments[current].waiting = false;
             break;
           } else {
             fragments[current].pc = pc;
@@ -93,17 +138,7 @@ Warp::Status Warp::run(std::uint64_t share) {
             pc = fragments[current].pc;
             mask = active = fragments[current].mask;
           }
-          if (backward) {
-            if (watched) {
-              watched = false;
-              if (++fragments[current].spins >= kSpinTurns) {
-                fragments[current].spins = 0;
-                leave = Leave::yield;
-              }
-            } else if (instructions >= stop_at) {
-              leave = Leave::yield;
-            }
-          }
+          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at)) leave = Leave::yield;
           break;
         }
         case Flow::branch_table: {
@@ -140,18 +175,18 @@ Warp::Status Warp::run(std::uint64_t share) {
         case Flow::join: {
           if (counts) --counts[pc].issued, counts[pc].lanes -= std::popcount(on);
           --instructions;
-          Fragment& f = fragments[current];
-          while (f.join && f.join->pc == pc && f.join->frame.get() == frame) {
-            Join& join = *f.join;
-            join.arrived |= mask;
-            join.pending &= ~mask;
-            if (join.pending) {
+          while (Join* join = enclosing_join(current, pc)) {
+            Fragment& f = fragments[current];
+            join->arrived |= mask;
+            join->pending &= ~mask;
+            if (join->pending) {
               leave = Leave::gone;
               break;
             }
-            mask = active = join.arrived;
+            mask = active = join->arrived;
+            join->arrived = 0;
             f.mask = mask;
-            f.join = Ref<Join>(join.parent);
+            f.join = Ref<Join>(join->parent);
           }
           if (leave == Leave::no) ++pc;
           break;
@@ -181,6 +216,7 @@ Warp::Status Warp::run(std::uint64_t share) {
             leave_call(current, on);
           } else {
             fragments[current].mask &= ~on;
+            progress = true;
             drop_lanes(fragments[current], on);
           }
           mask = active = fragments[current].mask;
@@ -213,8 +249,15 @@ Warp::Status Warp::run(std::uint64_t share) {
             break;
           }
           fragments[current].pc = pc;
-          if (try_warp_sync(current, instr, on)) ++pc;
-          else leave = Leave::switch_fragment;
+          if (try_warp_sync(current, instr, on)) {
+            ++pc;
+            if (fragments.size() > 1) {   // those that came to the same place go on together
+              fragments[current].pc = pc;
+              leave = Leave::switch_fragment;
+            }
+          } else {
+            leave = Leave::switch_fragment;
+          }
           break;
         case Flow::yield:
           if (on) instr.run(*this, instr, on);
@@ -230,6 +273,7 @@ Warp::Status Warp::run(std::uint64_t share) {
       }
     }
 
+    progress |= leave == Leave::gone || !fragments[current].waiting;
     switch (leave) {
       case Leave::gone:
         fragments.erase(fragments.begin() + static_cast<std::ptrdiff_t>(current));
@@ -241,29 +285,45 @@ Warp::Status Warp::run(std::uint64_t share) {
         break;
       case Leave::yield: {
         fragments[current].pc = pc;
+        fragments[current].spins = 0;
         // Others of this warp first; when all have had their turn, other warps.
         const std::size_t other = pick_ready(current + 1);
-        if (instructions >= stop_at) {
+        if (instructions >= stop_at || other <= current) {
           turn_ = current + 1;
-          return Status::share_used;
+          return progress ? Status::share_used : Status::waiting;
         }
-        if (other <= current) return Status::yielded;
         current = other;
         break;
       }
       default: break;
     }
   }
-  return Status::blocked;
+  return progress ? Status::blocked : Status::waiting;
+}
+
+// The meeting point at `pc` that the fragment is under, or null. When it lies outside of others, the
+// lanes have left those, and nobody there waits for them any longer.
+Join* Warp::enclosing_join(std::size_t current, std::uint32_t pc) {
+  const Frame* of = fragments[current].frame.get();
+  Join* found = fragments[current].join.get();
+  while (found && found->frame.get() == of && found->pc != pc) found = found->parent.get();
+  if (!found || found->frame.get() != of) return nullptr;
+  while (fragments[current].join.get() != found) {
+    const Ref<Join> inner = fragments[current].join;
+    inner->pending &= ~fragments[current].mask;
+    complete_join(inner, Fragment(fragments[current]));
+    fragments[current].join = inner->parent;
+  }
+  return found;
 }
 
 // Lanes `taken` of the fragment go to `target`, the others behind the branch.
-bool Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr) {
+void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr) {
+  const bool again = instr.reconverge != kNoJoin && enclosing_join(current, instr.reconverge);
   Fragment& f = fragments[current];
   const std::uint32_t rest = f.mask & ~taken;
   const std::uint32_t next = f.pc + 1;
-  if (instr.reconverge != kNoJoin &&
-      !(f.join && f.join->pc == instr.reconverge && f.join->frame.get() == f.frame.get())) {
+  if (instr.reconverge != kNoJoin && !again) {   // a loop's exits share one
     Ref<Join> join(new Join);
     join->pc = instr.reconverge;
     join->frame = f.frame;
@@ -277,14 +337,14 @@ bool Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
     f.join->pending &= ~taken;
     f.mask = rest;
     f.pc = next;
-    return true;
+    return;
   }
   if (instr.reconverge != kNoJoin && next == instr.reconverge && instr.flow == Flow::branch) {
     f.join->arrived |= rest;
     f.join->pending &= ~rest;
     f.mask = taken;
     f.pc = target;
-    return true;
+    return;
   }
   Fragment other = f;
   other.spins = 0;
@@ -300,12 +360,13 @@ bool Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
     f.pc = next;
   }
   fragments.push_back(std::move(other));
-  return true;
 }
 
-void Warp::complete_join(const Ref<Join>& join) {
+// When nobody is missing any longer, those that wait go on. `last` is who they waited for.
+void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
   if (join->pending || !join->arrived) return;
-  Fragment f;
+  Fragment f = last;   // what it has seen in its loop; a loop may call functions
+  f.state = Fragment::State::ready;
   f.pc = join->pc;
   f.mask = join->arrived;
   f.frame = join->frame;
@@ -316,10 +377,10 @@ void Warp::complete_join(const Ref<Join>& join) {
 
 void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
   live &= ~lanes;
-  Ref<Join> join = fragment.join;   // the fragment may move when others are added
-  for (; join; join = Ref<Join>(join->parent)) {
+  const Fragment ended = fragment;   // it may move when others are added
+  for (Ref<Join> join = ended.join; join; join = Ref<Join>(join->parent)) {
     join->pending &= ~lanes;
-    complete_join(join);
+    complete_join(join, ended);
   }
   block->threads_exited(static_cast<std::uint32_t>(std::popcount(lanes)));
   // Somebody may have waited for these lanes only.
@@ -385,6 +446,7 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
       join->frame = f.frame;
       join->pending = f.mask;
       join->parent = f.join;
+      if (f.frame->counts) f.frame->counts[f.pc].lanes -= static_cast<std::uint32_t>(std::popcount(mask & ~same));
       const std::uint32_t skipped = f.mask & ~mask;
       join->arrived = skipped;
       join->pending &= ~skipped;
@@ -398,7 +460,7 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
       return enter_call(fragments[index], instr, mask);
     }
   }
-  const Function& function = *launch.prepare(callee);
+  const Function& function = callee->code.empty() ? *launch.prepare(callee) : *callee;
   if (f.frame->depth + 1 > kMaxCallDepth)
     throw Fault{FaultKind::stack_overflow,
                 describe(*this, instr, std::countr_zero(mask), "calls nested deeper than " + std::to_string(kMaxCallDepth))};
@@ -463,9 +525,10 @@ void Warp::leave_call(std::size_t current, std::uint32_t mask) {
   }
   fragments[current].mask &= ~mask;
   Ref<Join> join = fragments[current].join;
+  const Fragment left = fragments[current];
   while (join && !(join->frame.get() == outer.get() && join->pc == inner->call->pc + 1)) {
     join->pending &= ~mask;
-    complete_join(join);
+    complete_join(join, left);
     join = Ref<Join>(join->parent);
   }
   if (!join) {   // released early: these lanes go on by themselves
@@ -478,7 +541,7 @@ void Warp::leave_call(std::size_t current, std::uint32_t mask) {
   }
   join->arrived |= mask;
   join->pending &= ~mask;
-  complete_join(join);
+  complete_join(join, left);
 }
 
 // ---- operations of several lanes ------------------------------------------------------------
@@ -541,7 +604,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
     };
     auto is_predicate = [&](int s) {
       return s == 1 || (s == 0 && common.op_class != OpClass::memory && common.dtype == Type::pred) ||
-             (s == 2 && common.type == Type::pred);
+             (s == 2 && common.a_bits == 1);
     };
     auto bytes = [&](int s) {
       return s == 0 && common.d_bits == 64 ? 8 : s == 2 && common.a_bits == 64 ? 8 : 4;

@@ -68,7 +68,10 @@ struct Fragment {
   std::uint32_t sync_mask = 0;          // lanes of `mask` that the instruction waits with (guard)
   State state = State::ready;
   std::uint8_t barrier = 0;
-  std::uint32_t spins = 0;              // turns of a loop that looks at memory others may write
+  std::uint32_t spins = 0;              // turns of a waiting loop; see Warp::look
+  std::uint32_t quiet = 0;              // turns in a row that neither looked nor wrote
+  bool waiting = false;                 // the last turn of its loop saw what one before it saw
+  std::uint64_t seen[4] = {};           // fingerprints of the last turns
   Ref<Frame> frame;
   Ref<Join> join;
 };
@@ -90,16 +93,26 @@ class Warp {
   std::uint32_t live = 0;               // lanes that exist and have not exited
   std::uint32_t active = 0;             // lanes of the running fragment (activemask)
   std::uint32_t carry = 0;              // condition code of add.cc and the like, one bit a lane
-  bool watched = false;                 // touched memory in a way that may mean waiting for others
+  // A loop waits when a turn writes nothing and sees, at the same places, what one of the turns
+  // before it saw in memory that others may write.
+  bool watched = false;                 // this turn looked at such memory
+  bool changed = false;                 // this turn wrote to memory that others see
+  std::uint64_t sights = 0;             // fingerprint of what this turn saw
+  void look(std::uint64_t address, std::uint64_t value) {
+    watched = true;
+    sights = (sights ^ address) * 0x9E3779B97F4A7C15ull;
+    sights = (sights ^ sights >> 29 ^ value) * 0xBF58476D1CE4E5B9ull;
+  }
   Frame* frame = nullptr;               // of the running fragment
   std::byte* local = nullptr;           // [32][local_capacity] bytes of local memory
   std::uint32_t local_capacity = 0;     // per lane
-  std::uint64_t instructions = 0;       // executed so far: the virtual clock
+  std::uint64_t instructions = 0;       // executed so far
+  std::uint64_t slept = 0;              // clocks asked for by nanosleep
   std::vector<Fragment> fragments;
 
   enum class Status : std::uint8_t {
-    blocked,   // no fragment is ready
-    yielded,   // every fragment that is ready turns in a waiting loop
+    blocked,     // no fragment is ready
+    waiting,     // every fragment that is ready turns in a waiting loop
     share_used,
   };
   // Runs ready fragments. `share`: instructions after which it stops (for shuffled schedules).
@@ -117,9 +130,11 @@ class Warp {
  public:
   std::size_t arriving_ = 0;            // fragment that executes a barrier instruction
  private:
-  bool diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr);
-  bool arrive_join(std::size_t current);
-  void complete_join(const Ref<Join>& join);
+  void diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr);
+  Join* enclosing_join(std::size_t current, std::uint32_t pc);
+  void complete_join(const Ref<Join>& join, const Fragment& last);
+  std::size_t merge_into(std::size_t current);
+  bool turn_of_loop(Fragment& fragment);
   bool try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask);
   void enter_call(Fragment& fragment, const Instr& instr, std::uint32_t mask);
   void leave_call(std::size_t current, std::uint32_t mask);
