@@ -98,7 +98,7 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
     const std::string named = a->name.empty() ? "an allocation " + text : "allocation " + text;
     if (a->freed && address >= a->base && address < end)
       fault(FaultKind::illegal_address, "use after free: " + what + ", " + count(address - a->base, "byte") + " into freed " +
-                                            (a->name.empty() ? "allocation " : "allocation ") + text);
+                                            "allocation " + text);
     if (!a->freed && address >= a->base && address < end)
       fault(FaultKind::illegal_address, "out-of-bounds " + what + ", across the end of " + named);
     if (!a->freed && address >= end)

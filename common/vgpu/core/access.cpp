@@ -13,7 +13,7 @@ bool move_window(Warp& warp, const Instr& instr, Site& site, std::uint64_t addre
   if (!allocation) return false;
   site.low = allocation->base;
   site.high = allocation->base + allocation->size;
-  site.bias = reinterpret_cast<std::intptr_t>(allocation->host) - static_cast<std::intptr_t>(allocation->base);
+  site.bias = static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(allocation->host) - allocation->base);
   if (warp.worker->counting) {
     site.counters = &counters_of(warp, instr, allocation->id);
     const TouchMap* map = warp.block->launch.touch_map(allocation);
@@ -23,9 +23,10 @@ bool move_window(Warp& warp, const Instr& instr, Site& site, std::uint64_t addre
   return true;
 }
 
-void count_global(Warp& warp, const Site& site, const Addresses& a, std::uint32_t mask,
+void count_global(Warp& warp, Site& site, const Addresses& a, std::uint32_t mask,
                   std::uint32_t bytes, Access access) {
-  const RequestShape shape = global_request(a.v, mask, bytes);
+  const RequestShape shape =
+      a.strided ? strided_request(a.v[0], a.stride, bytes) : global_request(a.v, mask, bytes);
   GlobalCounters& c = *site.counters;
   ++c.requests;
   c.sectors += shape.sectors;
@@ -33,14 +34,23 @@ void count_global(Warp& warp, const Site& site, const Addresses& a, std::uint32_
   c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
   c.bytes_distinct += shape.bytes_distinct;
   c.ideal_sectors += (shape.bytes_distinct + kSectorBytes - 1) / kSectorBytes;
-  warp.worker->l1_clocks += l1_clocks(shape);
-  // Inactive lanes repeat an active one's address, so that all 32 may be marked.
+  warp.worker->l1_clocks += l1_clocks(shape, warp.worker->sectors_per_clock);
+  // Sectors that the launch touches. A loop often walks through the same sectors for several turns:
+  // with a stride of whole sectors the first lane's sector tells all.
+  const std::uint64_t first = a.v[0] / kSectorBytes;
+  if (a.strided && a.stride % kSectorBytes == 0) {
+    if (site.marked_first == first && site.marked_stride == a.stride) return;
+    site.marked_first = first;
+    site.marked_stride = a.stride;
+  }
   auto mark = [&](std::uint8_t* map) {
     if (shape.sectors == 1) {
-      map[a.v[0] / kSectorBytes] = 1;
-      return;
+      map[first] = 1;
+    } else if (a.strided && a.stride > 0 && a.stride <= static_cast<std::int64_t>(kSectorBytes)) {
+      for (std::uint32_t s = 0; s < shape.sectors; ++s) map[first + s] = 1;
+    } else {   // inactive lanes repeat an active one's address
+      for (int lane = 0; lane < kWarpSize; ++lane) map[a.v[lane] / kSectorBytes] = 1;
     }
-    for (int lane = 0; lane < kWarpSize; ++lane) map[a.v[lane] / kSectorBytes] = 1;
   };
   if (access != Access::store) mark(site.read);
   if (access != Access::load) mark(site.written);
@@ -68,16 +78,22 @@ void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
       std::uint32_t todo = mask;
       while (todo) {
         const int first = std::countr_zero(todo);
-        if (!move_window(warp, instr, site, a.v[first]) || a.v[first] + bytes > site.high || a.v[first] + bytes < a.v[first])
+        // Sums of addresses may wrap around; offsets into an allocation that starts below do not.
+        const auto inside = [&](std::uint64_t address) {
+          const std::uint64_t size = site.high - site.low;
+          return address >= site.low && size >= bytes && address - site.low <= size - bytes;
+        };
+        if (!move_window(warp, instr, site, a.v[first]) || !inside(a.v[first]))
           report_bad_access(warp, instr, first, a.v[first], bytes, access, Space::global);
         std::uint32_t here = 0;
         each_lane(todo, [&](int lane) {
-          if (a.v[lane] < site.low || a.v[lane] + bytes > site.high) return;
+          if (!inside(a.v[lane])) return;
           here |= 1u << lane;
-          places.pointer[lane] = reinterpret_cast<std::byte*>(a.v[lane]) + site.bias;
+          places.pointer[lane] = reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(site.bias));
         });
         if (warp.worker->counting) {
           Addresses part = a;
+          part.strided = false;
           for (int lane = 0; lane < kWarpSize; ++lane)
             if (!(here >> lane & 1)) part.v[lane] = a.v[first];
           // A request is one, however many allocations it touches: only the first counts it.
@@ -233,7 +249,7 @@ void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const A
 std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                         std::uint32_t bytes, Access access) {
   auto inside = [&](std::uint64_t offset, std::uint64_t size, std::byte* base, Space space) {
-    if (offset >= size || offset + bytes > size) report_bad_access(warp, instr, lane, offset, bytes, access, space);
+    if (offset >= size || bytes > size - offset) report_bad_access(warp, instr, lane, offset, bytes, access, space);
     return base + offset;
   };
   Launch& launch = warp.block->launch;

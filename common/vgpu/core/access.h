@@ -12,6 +12,10 @@ namespace vgpu {
 
 struct alignas(64) Addresses {
   std::uint64_t v[kWarpSize];   // inactive lanes repeat an active one's
+  // Most accesses of a full warp step evenly from lane to lane, and then a formula replaces loops
+  // over lanes. `stride` bytes; only meaningful when `strided`.
+  bool strided = false;
+  std::int64_t stride = 0;
 };
 
 // Addresses in the instruction's state space.
@@ -20,6 +24,8 @@ inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask
   if (!instr.address.valid()) {
     const std::uint64_t value = instr.frame_local && instr.space == Space::local ? imm + warp.frame->local_base : imm;
     for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = value;
+    out.strided = mask == kFullMask;
+    out.stride = 0;
     return;
   }
   if (instr.address_bits == 64) {
@@ -32,13 +38,19 @@ inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask
   if (mask != kFullMask) {
     const std::uint64_t filler = out.v[std::countr_zero(mask)];
     for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = (mask >> lane & 1) ? out.v[lane] : filler;
+    out.strided = false;
+    return;
   }
+  out.strided = coalescing_detail::constant_stride(out.v, out.stride);
 }
 
 struct Extent {
   std::uint64_t low, high, misaligned;
 };
 inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
+  if (a.strided)
+    return {std::min(a.v[0], a.v[kWarpSize - 1]), std::max(a.v[0], a.v[kWarpSize - 1]),
+            (a.v[0] | static_cast<std::uint64_t>(a.stride)) & (bytes - 1)};
   std::uint64_t low = a.v[0], high = a.v[0], bits = 0;
   for (int lane = 0; lane < kWarpSize; ++lane) {
     low = std::min(low, a.v[lane]);
@@ -48,20 +60,13 @@ inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
   return {low, high, bits & (bytes - 1)};
 }
 
-// Whether lane l asks for a[0] + l * bytes; only said of full warps.
-inline bool consecutive(const Addresses& a, std::uint32_t bytes) {
-  std::uint64_t wrong = 0;
-  for (int lane = 0; lane < kWarpSize; ++lane) wrong |= a.v[lane] ^ (a.v[0] + static_cast<std::uint64_t>(lane) * bytes);
-  return wrong == 0;
-}
-
 // Where the bytes of each lane are on the host: one bias for all, or a pointer each.
 struct Places {
   bool single = true;
   std::ptrdiff_t bias = 0;                 // pointer = address + bias
   std::byte* pointer[kWarpSize];           // of active lanes, when not single
   std::byte* at(const Addresses& a, int lane) const {
-    return single ? reinterpret_cast<std::byte*>(a.v[lane]) + bias : pointer[lane];
+    return single ? reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(bias)) : pointer[lane];
   }
 };
 

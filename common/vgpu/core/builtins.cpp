@@ -36,14 +36,17 @@ std::string string_at(Warp& warp, const Instr& instr, int lane, std::uint64_t ad
 }
 
 // printf as CUDA defines it: arguments packed with natural alignment, floats passed as double.
-std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format, std::uint64_t args) {
+std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format, std::uint64_t args,
+                      int& used) {
   std::string out;
   std::uint64_t at = args;
+  used = 0;
   auto next = [&]<class T>(T) {
     at = (at + sizeof(T) - 1) / sizeof(T) * sizeof(T);
     T value;
     std::memcpy(&value, lane_pointer(warp, instr, lane, at, sizeof(T), Access::load), sizeof(T));
     at += sizeof(T);
+    ++used;
     return value;
   };
   for (std::size_t i = 0; i < format.size(); ++i) {
@@ -125,11 +128,12 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
   Launch& launch = warp.block->launch;
   if (site.builtin == "vprintf") {
     each_lane(mask, [&](int lane) {
+      // CUDA's printf returns how many arguments it used, or -1 without a format.
       const auto format = argument<std::uint64_t>(warp, site, lane, 0);
       const auto args = argument<std::uint64_t>(warp, site, lane, 1);
-      const std::string text = formatted(warp, instr, lane, string_at(warp, instr, lane, format), args);
-      launch.print(text);
-      result<std::int32_t>(warp, site, lane, static_cast<std::int32_t>(text.size()));
+      int used = -1;
+      if (format) launch.print(formatted(warp, instr, lane, string_at(warp, instr, lane, format), args, used));
+      result<std::int32_t>(warp, site, lane, used);
     });
   } else if (site.builtin == "__assertfail") {
     const int lane = std::countr_zero(mask);

@@ -21,6 +21,7 @@ struct Memory::Impl {
   std::uint64_t next = kDeviceRange + (2u << 20);
   std::uint32_t next_id = 1;
   std::uint64_t used = 0, limit = ~0ull;
+  bool reserved = false;   // the device range is ours
 
   std::shared_ptr<Allocation> find(std::uint64_t address) const {
     auto it = live.upper_bound(address);
@@ -51,15 +52,18 @@ constexpr std::uint64_t kFillLimit = 1u << 20;
 Memory::Memory() : impl_(std::make_unique<Impl>()) {
   // The range is reserved, so that the host never gets these addresses and a host dereference of a
   // device pointer faults. Where that fails, device pointers still work; only this trap is missing.
-  mmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  // (Another machine of this process may have it, or a sanitizer.)
+  void* range = mmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  impl_->reserved = range == reinterpret_cast<void*>(kDeviceRange);
+  if (range != MAP_FAILED && !impl_->reserved) munmap(range, kDeviceRangeSize);   // an old kernel took it as a hint
 }
 
 Memory::~Memory() {
   for (auto& [base, a] : impl_->live)
     if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap)
       munmap(a->host, mapped_bytes(a->size));
-  munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
+  if (impl_->reserved) munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
 }
 
 std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align) {
