@@ -86,8 +86,9 @@ Error in_stream(cudaStream_t stream, bool per_thread, F&& operation) {
 
 Error copy_1d(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
               cudaStream_t stream, bool per_thread) {
-  return in_stream(stream, per_thread,
-                   [&] { return copy({dst, count}, {src, count}, {count}, kind); });
+  return in_stream(stream, per_thread, [&] {
+    return copy({dst, count}, {src, count}, {count}, kind);
+  });
 }
 
 Error copy_2d(void* dst, std::size_t dst_pitch, const void* src, std::size_t src_pitch,
@@ -146,7 +147,8 @@ Error copy_peer(void* dst, int dst_device, const void* src, int src_device, std:
 Error fill_3d(cudaPitchedPtr dst, int value, cudaExtent extent, cudaStream_t stream,
               bool per_thread) {
   return in_stream(stream, per_thread, [&] {
-    return fill({dst.ptr, dst.pitch, dst.ysize}, value, {extent.width, extent.height, extent.depth});
+    return fill({dst.ptr, dst.pitch, dst.ysize}, value,
+                {extent.width, extent.height, extent.depth});
   });
 }
 Error fill_2d(void* dst, std::size_t pitch, int value, std::size_t width, std::size_t height,
@@ -172,12 +174,16 @@ Error copy_symbol(const void* symbol, std::size_t offset, std::size_t count, con
     if (kind != host_kind && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
       return cudaErrorInvalidMemcpyDirection;
     if (count == 0) return cudaSuccess;
-    const Place place = place_of(other, kind != cudaMemcpyDefault, kind == cudaMemcpyDeviceToDevice);
-    const char* what = to_symbol ? "cudaMemcpyToSymbol: source" : "cudaMemcpyFromSymbol: destination";
+    const Place place =
+        place_of(other, kind != cudaMemcpyDefault, kind == cudaMemcpyDeviceToDevice);
+    const char* what =
+        to_symbol ? "cudaMemcpyToSymbol: source" : "cudaMemcpyFromSymbol: destination";
     std::byte* bytes = bytes_of(what, {other, count}, {count}, place);
     if (!bytes) return cudaErrorInvalidValue;
-    if (to_symbol) std::memmove(found.bytes + offset, bytes, count);
-    else std::memmove(bytes, found.bytes + offset, count);
+    if (to_symbol)
+      std::memmove(found.bytes + offset, bytes, count);
+    else
+      std::memmove(bytes, found.bytes + offset, count);
     return cudaSuccess;
   });
 }
@@ -331,8 +337,8 @@ cudaError_t cudaMemcpyFromSymbolAsync(void* dst, const void* symbol, std::size_t
   return copy_symbol(symbol, offset, count, dst, false, kind, stream, false);
 }
 VGPU_API cudaError_t cudaMemcpyFromSymbolAsync_ptsz(void* dst, const void* symbol,
-                                                    std::size_t count, std::size_t offset, Kind kind,
-                                                    cudaStream_t stream) {
+                                                    std::size_t count, std::size_t offset,
+                                                    Kind kind, cudaStream_t stream) {
   return copy_symbol(symbol, offset, count, dst, false, kind, stream, true);
 }
 

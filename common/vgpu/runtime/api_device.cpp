@@ -19,6 +19,7 @@ Error check_device(int device) { return device == 0 ? cudaSuccess : cudaErrorInv
 std::optional<int> attribute(const DeviceSpec& spec, cudaDeviceAttr attr) {
   const bool hopper = spec.major >= 9;
   const auto khz = [](double mhz) { return std::isfinite(mhz) ? static_cast<int>(mhz * 1000) : 0; };
+  // clang-format off
   switch (static_cast<int>(attr)) {
     case cudaDevAttrMaxThreadsPerBlock: return spec.max_threads_per_block;
     case cudaDevAttrMaxBlockDimX: return 1024;
@@ -140,8 +141,10 @@ std::optional<int> attribute(const DeviceSpec& spec, cudaDeviceAttr attr) {
     case cudaDevAttrMpsEnabled: return 0;
     case cudaDevAttrHostNumaId: return -1;
     // The others, up to the last that the header knows, are abilities that this device lacks.
-    default: return attr > 0 && attr < cudaDevAttrMax ? std::optional<int>(0) : std::nullopt;
+    default:
+      return attr > 0 && attr < cudaDevAttrMax ? std::optional<int>(0) : std::nullopt;
   }
+  // clang-format on
 }
 
 cudaDeviceProp properties(const DeviceSpec& spec) {
@@ -242,13 +245,20 @@ cudaDeviceProp properties(const DeviceSpec& spec) {
 
 std::optional<std::size_t> default_limit(Runtime& runtime, cudaLimit limit) {
   switch (limit) {
-    case cudaLimitStackSize: return 1024;
-    case cudaLimitPrintfFifoSize: return 1u << 20;
-    case cudaLimitMallocHeapSize: return runtime.machine().heap_limit;
-    case cudaLimitDevRuntimePendingLaunchCount: return 2048;
-    case cudaLimitMaxL2FetchGranularity: return 64;
-    case cudaLimitPersistingL2CacheSize: return 0;
-    default: return std::nullopt;
+    case cudaLimitStackSize:
+      return 1024;
+    case cudaLimitPrintfFifoSize:
+      return 1u << 20;
+    case cudaLimitMallocHeapSize:
+      return runtime.machine().heap_limit;
+    case cudaLimitDevRuntimePendingLaunchCount:
+      return 2048;
+    case cudaLimitMaxL2FetchGranularity:
+      return 64;
+    case cudaLimitPersistingL2CacheSize:
+      return 0;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -263,13 +273,14 @@ Error get_properties(cudaDeviceProp* prop, int device) {
       Context::not_needed);
 }
 
-// There is no driver API behind this runtime. The pointer is cleared, so that a program that does not
-// look at the result cannot call into nowhere.
+// There is no driver API behind this runtime. The pointer is cleared, so that a program that does
+// not look at the result cannot call into nowhere.
 Error no_driver(void** function, cudaDriverEntryPointQueryResult* status) {
   if (!function) return remember(cudaErrorInvalidValue);
   *function = nullptr;
   if (status) *status = cudaDriverEntryPointSymbolNotFound;
-  say_once("driver", "cudaGetDriverEntryPoint: the virtual GPU has no driver API (cu... functions)");
+  say_once("driver",
+           "cudaGetDriverEntryPoint: the virtual GPU has no driver API (cu... functions)");
   return remember(cudaErrorNotSupported);
 }
 
@@ -279,19 +290,14 @@ Error no_driver(void** function, cudaDriverEntryPointQueryResult* status) {
 using namespace vgpu::runtime;
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return api(
-      [&](Runtime&) -> Error {
-        if (!count) return cudaErrorInvalidValue;
-        *count = 1;
-        return cudaSuccess;
-      },
-      Context::not_needed) == cudaSuccess
-             ? cudaSuccess
-             : (count ? *count = 0 : 0, last_error());
+  if (!count) return remember(cudaErrorInvalidValue);
+  const Error error = api([](Runtime&) { return cudaSuccess; }, Context::not_needed);
+  *count = error == cudaSuccess ? 1 : 0;
+  return error;
 }
 
-// Programs of toolkits 12 ask for ..._v2, those of 13 for the plain name; both have the layout of the
-// header that this library is compiled with.
+// Programs of toolkits 12 ask for ..._v2, those of 13 for the plain name; both have the layout of
+// the header that this library is compiled with.
 #undef cudaGetDeviceProperties
 VGPU_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   return get_properties(prop, device);
@@ -384,8 +390,10 @@ cudaError_t cudaDeviceReset() {
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
   return api([&](Runtime& runtime) -> Error {
     if (!default_limit(runtime, limit)) return cudaErrorUnsupportedLimit;
-    if (limit == cudaLimitMallocHeapSize) runtime.machine().heap_limit = value;
-    else runtime.limits[limit] = value;
+    if (limit == cudaLimitMallocHeapSize)
+      runtime.machine().heap_limit = value;
+    else
+      runtime.limits[limit] = value;
     return cudaSuccess;
   });
 }
@@ -494,16 +502,15 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 cudaError_t cudaGetLastError() {
   const Error error = last_error();
   // An error that broke the context stays until the reset, as on a GPU.
-  Runtime& runtime = Runtime::get();
-  std::lock_guard lock(runtime.mutex);
-  if (error != runtime.sticky || error == cudaSuccess) last_error() = cudaSuccess;
+  if (error != Runtime::get().sticky) last_error() = cudaSuccess;
   return error;
 }
 cudaError_t cudaPeekAtLastError() { return last_error(); }
 const char* cudaGetErrorName(cudaError_t error) { return error_name(error); }
 const char* cudaGetErrorString(cudaError_t error) { return error_text(error); }
 
-cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, cudaChannelFormatKind kind) {
+cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
+                                            cudaChannelFormatKind kind) {
   return {x, y, z, w, kind};
 }
 
@@ -520,8 +527,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsig
                                              cudaDriverEntryPointQueryResult* status) {
   return no_driver(function, status);
 }
-VGPU_API cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char*, void** function,
-                                                           unsigned int, unsigned long long,
-                                                           cudaDriverEntryPointQueryResult* status) {
+VGPU_API cudaError_t
+cudaGetDriverEntryPointByVersion_ptsz(const char*, void** function, unsigned int,
+                                      unsigned long long, cudaDriverEntryPointQueryResult* status) {
   return no_driver(function, status);
 }

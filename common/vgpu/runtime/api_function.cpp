@@ -52,7 +52,8 @@ Error set_attribute(Kernel& kernel, cudaFuncAttribute attr, int value) {
         return cudaErrorInvalidValue;
       kernel.cluster_scheduling = value;
       return cudaSuccess;
-    default: return cudaErrorInvalidValue;
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 
@@ -98,9 +99,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     const vgpu::LoadedModule& module = *kernel.library->module;
     attributes->sharedSizeBytes = static_cast<std::size_t>(static_shared(kernel));
     attributes->constSizeBytes = module.constants ? module.constants->size() : 0;
-    attributes->localSizeBytes =
-        kernel.cubin.local_bytes >= 0 ? static_cast<std::size_t>(kernel.cubin.local_bytes)
-                                      : kernel.function->local_bytes;
+    attributes->localSizeBytes = kernel.cubin.local_bytes >= 0
+                                     ? static_cast<std::size_t>(kernel.cubin.local_bytes)
+                                     : kernel.function->local_bytes;
     attributes->maxThreadsPerBlock = max_threads_per_block(kernel);
     attributes->numRegs = kernel.cubin.registers;
     attributes->ptxVersion = code_version(kernel);
@@ -158,14 +159,18 @@ cudaError_t cudaFuncGetParamInfo(const void* function, std::size_t index, std::s
   });
 }
 
+// Generated code asks once for each <<<...>>> in the program and keeps the handle, so a context
+// that is broken at that moment must not matter.
 cudaError_t cudaGetKernel(cudaKernel_t* handle, const void* function) {
-  return api([&](Runtime& runtime) -> Error {
-    if (!handle) return cudaErrorInvalidValue;
-    Kernel* kernel = runtime.find_kernel(function);
-    if (!kernel) return cudaErrorInvalidDeviceFunction;
-    *handle = reinterpret_cast<cudaKernel_t>(kernel);
-    return cudaSuccess;
-  });
+  return api(
+      [&](Runtime& runtime) -> Error {
+        if (!handle) return cudaErrorInvalidValue;
+        Kernel* kernel = runtime.find_kernel(function);
+        if (!kernel) return cudaErrorInvalidDeviceFunction;
+        *handle = reinterpret_cast<cudaKernel_t>(kernel);
+        return cudaSuccess;
+      },
+      Context::not_needed);
 }
 
 cudaError_t cudaGetFuncBySymbol(cudaFunction_t* handle, const void* function) {
@@ -201,8 +206,10 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, const 
     int high = std::max(spec.shared_per_block, spec.shared_per_block_optin) - static_shared(kernel);
     while (low < high) {
       const int middle = low + (high - low + 1) / 2;
-      if (blocks_per_sm(kernel, threads, static_cast<std::uint64_t>(middle)) >= blocks) low = middle;
-      else high = middle - 1;
+      if (blocks_per_sm(kernel, threads, static_cast<std::uint64_t>(middle)) >= blocks)
+        low = middle;
+      else
+        high = middle - 1;
     }
     *bytes = static_cast<std::size_t>(low);
     return cudaSuccess;
@@ -231,7 +238,8 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
     if (!spec.clusters || spec.major < 9) return cudaErrorNotSupported;
     const dim3 cluster = cluster_of(kernel, *config);
     const std::uint64_t size = std::uint64_t{cluster.x} * cluster.y * cluster.z;
-    if (size == 0 || size > (kernel.nonportable_cluster ? 16u : 8u)) return cudaErrorInvalidClusterSize;
+    if (size == 0 || size > (kernel.nonportable_cluster ? 16u : 8u))
+      return cudaErrorInvalidClusterSize;
     const int threads =
         static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z);
     // How SMs are grouped is not published: this counts all of them, a GPU may fit fewer clusters.

@@ -16,7 +16,8 @@ Error launch_kernel(const void* function, const LaunchConfig& config, void** arg
 Error launch_extended(const cudaLaunchConfig_t* config, const void* function, void** args,
                       bool per_thread) {
   if (!config || (config->numAttrs > 0 && !config->attrs)) return remember(cudaErrorInvalidValue);
-  LaunchConfig launch{config->gridDim, config->blockDim, {1, 1, 1}, config->dynamicSmemBytes, false};
+  LaunchConfig launch{
+      config->gridDim, config->blockDim, {1, 1, 1}, config->dynamicSmemBytes, false};
   cudaEvent_t completion = nullptr;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -60,11 +61,14 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
 // Host functions run in this thread at once, outside the lock; CUDA calls in them are refused.
 template <class F>
 Error run_callback(cudaStream_t stream, bool per_thread, F&& callback) {
-  const Error error = api([&](Runtime&) { return on_stream(stream, per_thread, [] { return cudaSuccess; }); });
+  const Error error =
+      api([&](Runtime&) { return on_stream(stream, per_thread, [] { return cudaSuccess; }); });
   if (error != cudaSuccess) return error;
-  in_callback() = true;
+  struct Mark {
+    Mark() { in_callback() = true; }
+    ~Mark() { in_callback() = false; }
+  } mark;
   callback();
-  in_callback() = false;
   return cudaSuccess;
 }
 
@@ -96,8 +100,8 @@ VGPU_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 blo
                                         std::size_t shared, cudaStream_t stream) {
   return launch_kernel(kernel, simple(grid, block, shared), args, stream, false);
 }
-VGPU_API cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
-                                             std::size_t shared, cudaStream_t stream) {
+VGPU_API cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block,
+                                             void** args, std::size_t shared, cudaStream_t stream) {
   return launch_kernel(kernel, simple(grid, block, shared), args, stream, true);
 }
 
@@ -120,18 +124,20 @@ VGPU_API cudaError_t cudaLaunchCooperativeKernel_ptsz(const void* function, dim3
   return launch_kernel(function, simple(grid, block, shared, true), args, stream, true);
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** args) {
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
+                                void** args) {
   return launch_extended(config, function, args, false);
 }
-VGPU_API cudaError_t cudaLaunchKernelExC_ptsz(const cudaLaunchConfig_t* config, const void* function,
-                                              void** args) {
+VGPU_API cudaError_t cudaLaunchKernelExC_ptsz(const cudaLaunchConfig_t* config,
+                                              const void* function, void** args) {
   return launch_extended(config, function, args, true);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return launch_host(stream, function, data, false);
 }
-VGPU_API cudaError_t cudaLaunchHostFunc_ptsz(cudaStream_t stream, cudaHostFn_t function, void* data) {
+VGPU_API cudaError_t cudaLaunchHostFunc_ptsz(cudaStream_t stream, cudaHostFn_t function,
+                                             void* data) {
   return launch_host(stream, function, data, true);
 }
 

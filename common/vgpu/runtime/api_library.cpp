@@ -21,8 +21,8 @@ std::uint64_t elf_size(const std::byte* code) {
   return std::max({sections, segments, std::uint64_t{sizeof header}});
 }
 
-// Looks at what `code` begins with. `size` is known for files and 0 for bare pointers, where only the
-// data itself says how long it is.
+// Looks at what `code` begins with. `size` is known for files and 0 for bare pointers, where only
+// the data itself says how long it is.
 Error recognize(Library& library, const std::byte* code, std::size_t size) {
   const auto begins = [&](const void* magic, std::size_t length) {
     return (size == 0 || size >= length) && std::memcmp(code, magic, length) == 0;
@@ -117,8 +117,9 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
   return load(library, static_cast<const std::byte*>(code), 0);
 }
 
-cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t* library, const char* file, cudaJitOption*, void**,
-                                    unsigned int, cudaLibraryOption*, void**, unsigned int) {
+cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t* library, const char* file, cudaJitOption*,
+                                    void**, unsigned int, cudaLibraryOption*, void**,
+                                    unsigned int) {
   if (!library || !file) return remember(cudaErrorInvalidValue);
   std::vector<std::byte> bytes;
   const Error error = guarded([&]() -> Error {

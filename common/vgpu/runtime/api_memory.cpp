@@ -34,7 +34,8 @@ Error release(Runtime& runtime, void* pointer) {
                     " was freed before");
     return refuse("not a device pointer");
   }
-  if (allocation->base != address) return refuse("the pointer is inside an allocation, not its begin");
+  if (allocation->base != address)
+    return refuse("the pointer is inside an allocation, not its begin");
   if (allocation->kind != MemoryKind::device && allocation->kind != MemoryKind::managed)
     return refuse("the memory is not of cudaMalloc");
   if (const auto pool = runtime.pool_of.find(address); pool != runtime.pool_of.end()) {
@@ -62,7 +63,8 @@ Error host_allocate(Runtime& runtime, void** pointer, std::size_t size, unsigned
   const Error error = allocate(runtime, pointer, size, MemoryKind::pinned);
   // All pinned memory is mapped, as unified addressing has it.
   if (error == cudaSuccess && *pointer)
-    runtime.host_allocations[reinterpret_cast<std::uint64_t>(*pointer)] = flags | cudaHostAllocMapped;
+    runtime.host_allocations[reinterpret_cast<std::uint64_t>(*pointer)] =
+        flags | cudaHostAllocMapped;
   return error;
 }
 
@@ -107,7 +109,8 @@ using namespace vgpu::runtime;
 using vgpu::MemoryKind;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size) {
-  return api([&](Runtime& runtime) { return allocate(runtime, pointer, size, MemoryKind::device); });
+  return api(
+      [&](Runtime& runtime) { return allocate(runtime, pointer, size, MemoryKind::device); });
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -144,7 +147,8 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched_pointer, cudaExtent extent) {
   return api([&](Runtime& runtime) -> Error {
     std::size_t rows = 0;
     if (!pitched_pointer) return cudaErrorInvalidValue;
-    if (__builtin_mul_overflow(extent.height, extent.depth, &rows)) return cudaErrorMemoryAllocation;
+    if (__builtin_mul_overflow(extent.height, extent.depth, &rows))
+      return cudaErrorMemoryAllocation;
     cudaPitchedPtr result{nullptr, 0, extent.width, extent.height};
     const Error error = pitched(runtime, &result.ptr, &result.pitch, extent.width, rows);
     if (error == cudaSuccess) *pitched_pointer = result;
@@ -196,7 +200,8 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t size, unsigned int flags
     };
     if (is_device_address(pointer)) return cudaErrorInvalidValue;
     const auto live = runtime.memory().live();
-    if (std::any_of(live.begin(), live.end(), overlaps)) return cudaErrorHostMemoryAlreadyRegistered;
+    if (std::any_of(live.begin(), live.end(), overlaps))
+      return cudaErrorHostMemoryAlreadyRegistered;
     if (!host_bytes("cudaHostRegister", pointer, size)) return cudaErrorInvalidValue;
     if (!runtime.memory().adopt(pointer, size, MemoryKind::pinned)) return cudaErrorInvalidValue;
     runtime.host_registrations[address] = flags | cudaHostRegisterMapped;
@@ -219,8 +224,8 @@ cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int fla
     if (!device || flags != 0) return cudaErrorInvalidValue;
     *device = nullptr;
     const auto allocation = runtime.memory().find(reinterpret_cast<std::uint64_t>(host));
-    if (!allocation || (allocation->kind != MemoryKind::pinned &&
-                        allocation->kind != MemoryKind::managed))
+    if (!allocation ||
+        (allocation->kind != MemoryKind::pinned && allocation->kind != MemoryKind::managed))
       return cudaErrorInvalidValue;
     *device = host;
     return cudaSuccess;
@@ -267,8 +272,12 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = 0;
     attributes->devicePointer = const_cast<void*>(pointer);
     switch (allocation->kind) {
-      case MemoryKind::managed: attributes->type = cudaMemoryTypeManaged; break;
-      case MemoryKind::pinned: attributes->type = cudaMemoryTypeHost; break;
+      case MemoryKind::managed:
+        attributes->type = cudaMemoryTypeManaged;
+        break;
+      case MemoryKind::pinned:
+        attributes->type = cudaMemoryTypeHost;
+        break;
       default:
         attributes->type = cudaMemoryTypeDevice;
         attributes->hostPointer = nullptr;

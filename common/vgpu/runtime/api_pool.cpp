@@ -141,7 +141,8 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attr, 
         if (bytes != 0) return cudaErrorInvalidValue;  // a high-water mark can only be set back
         pool.high = pool.used;
         return cudaSuccess;
-      default: return cudaErrorInvalidValue;
+      default:
+        return cudaErrorInvalidValue;
     }
   });
 }
@@ -152,9 +153,13 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attr, 
     std::uint64_t bytes = 0;
     switch (attr) {
       case cudaMemPoolAttrUsedMemCurrent:
-      case cudaMemPoolAttrReservedMemCurrent: bytes = pool.used; break;
+      case cudaMemPoolAttrReservedMemCurrent:
+        bytes = pool.used;
+        break;
       case cudaMemPoolAttrUsedMemHigh:
-      case cudaMemPoolAttrReservedMemHigh: bytes = pool.high; break;
+      case cudaMemPoolAttrReservedMemHigh:
+        bytes = pool.high;
+        break;
       case cudaMemPoolAttrReleaseThreshold:
       case cudaMemPoolReuseFollowEventDependencies:
       case cudaMemPoolReuseAllowOpportunistic:
@@ -163,7 +168,8 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attr, 
         bytes = it != pool.attributes.end() ? it->second : is_int(attr) ? 1 : 0;
         break;
       }
-      default: return cudaErrorInvalidValue;
+      default:
+        return cudaErrorInvalidValue;
     }
     if (is_int(attr)) {
       const int flag = static_cast<int>(bytes);

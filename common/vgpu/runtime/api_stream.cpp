@@ -42,7 +42,8 @@ Error with_event(cudaEvent_t handle, F&& body) {
 
 Error wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags, bool per_thread) {
   return with_event(event, [&](Event&) -> Error {
-    if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal) return cudaErrorInvalidValue;
+    if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal)
+      return cudaErrorInvalidValue;
     return on_stream(stream, per_thread, [] { return cudaSuccess; });
   });
 }
@@ -78,7 +79,9 @@ Error get_attribute(cudaStream_t handle, cudaStreamAttrID attr, cudaStreamAttrVa
   return with_stream(handle, per_thread, [&](Stream& stream) -> Error {
     if (!value) return cudaErrorInvalidValue;
     switch (attr) {
-      case cudaLaunchAttributePriority: value->priority = stream.priority; return cudaSuccess;
+      case cudaLaunchAttributePriority:
+        value->priority = stream.priority;
+        return cudaSuccess;
       case cudaLaunchAttributeSynchronizationPolicy:
         value->syncPolicy = stream.sync_policy.syncPolicy;
         return cudaSuccess;
@@ -88,7 +91,8 @@ Error get_attribute(cudaStream_t handle, cudaStreamAttrID attr, cudaStreamAttrVa
       case cudaLaunchAttributeMemSyncDomain:
         value->memSyncDomain = cudaLaunchMemSyncDomainDefault;
         return cudaSuccess;
-      default: return cudaErrorInvalidValue;
+      default:
+        return cudaErrorInvalidValue;
     }
   });
 }
@@ -101,11 +105,17 @@ Error set_attribute(cudaStream_t handle, cudaStreamAttrID attr, const cudaStream
       case cudaLaunchAttributePriority:
         stream.priority = std::clamp(value->priority, kGreatestPriority, 0);
         return cudaSuccess;
-      case cudaLaunchAttributeSynchronizationPolicy: stream.sync_policy = *value; return cudaSuccess;
-      case cudaLaunchAttributeAccessPolicyWindow: stream.window = *value; return cudaSuccess;
+      case cudaLaunchAttributeSynchronizationPolicy:
+        stream.sync_policy = *value;
+        return cudaSuccess;
+      case cudaLaunchAttributeAccessPolicyWindow:
+        stream.window = *value;
+        return cudaSuccess;
       case cudaLaunchAttributeMemSyncDomainMap:
-      case cudaLaunchAttributeMemSyncDomain: return cudaSuccess;  // about speed only
-      default: return cudaErrorInvalidValue;
+      case cudaLaunchAttributeMemSyncDomain:
+        return cudaSuccess;  // about speed only
+      default:
+        return cudaErrorInvalidValue;
     }
   });
 }
@@ -160,7 +170,6 @@ Error is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, bool pe
     return cudaSuccess;
   });
 }
-#if CUDART_VERSION >= 13000
 // No stream captures, so there is no more to tell about it.
 Error capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
                    cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
@@ -174,13 +183,12 @@ Error capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigne
   if (number) *number = 0;
   return cudaSuccess;
 }
-#endif
 Error attach(cudaStream_t handle, void* pointer, std::size_t, unsigned flags, bool per_thread) {
   return with_stream(handle, per_thread, [&](Stream&) -> Error {
     const auto allocation = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(pointer));
     if (!allocation || allocation->kind != MemoryKind::managed) return cudaErrorInvalidValue;
-    const bool known = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost ||
-                       flags == cudaMemAttachSingle;
+    const bool known =
+        flags == cudaMemAttachGlobal || flags == cudaMemAttachHost || flags == cudaMemAttachSingle;
     return known ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -295,6 +303,32 @@ VGPU_API cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t stream,
                                                    std::size_t* number) {
   return capture_info(stream, status, id, graph, dependencies, edges, number, true);
 }
+#else  // toolkits 12 have three of them
+#undef cudaStreamGetCaptureInfo
+VGPU_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                              unsigned long long* id) {
+  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr, false);
+}
+VGPU_API cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t stream,
+                                                   cudaStreamCaptureStatus* status,
+                                                   unsigned long long* id) {
+  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr, true);
+}
+VGPU_API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
+                                                 cudaStreamCaptureStatus* status,
+                                                 unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** dependencies,
+                                                 std::size_t* number) {
+  return capture_info(stream, status, id, graph, dependencies, nullptr, number, false);
+}
+VGPU_API cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream,
+                                                 cudaStreamCaptureStatus* status,
+                                                 unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** dependencies,
+                                                 const cudaGraphEdgeData** edges,
+                                                 std::size_t* number) {
+  return capture_info(stream, status, id, graph, dependencies, edges, number, false);
+}
 #endif
 
 cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void* pointer, std::size_t length,
@@ -308,7 +342,8 @@ VGPU_API cudaError_t cudaStreamAttachMemAsync_ptsz(cudaStream_t stream, void* po
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned int flags) {
   return api([&](Runtime& runtime) -> Error {
-    constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    constexpr unsigned kKnown =
+        cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
     if (!handle || (flags & ~kKnown)) return cudaErrorInvalidValue;
     if (flags & cudaEventInterprocess) return cudaErrorNotSupported;
     auto event = std::make_unique<Event>();

@@ -55,7 +55,7 @@ class Elf {
   }
   std::string_view name(const Elf64_Shdr& section) const { return text(names_, section.sh_name); }
   const std::vector<Elf64_Shdr>& sections() const { return sections_; }
-  // The e_flags of CUDA 12 and older keep the architecture in the low byte, those of 13 in the second.
+  // The e_flags of CUDA 12 and older keep the architecture in the low byte, 13 in the next.
   int arch() const { return static_cast<int>(abi_ >= 8 ? flags_ >> 8 & 0xff : flags_ & 0xff); }
 
  private:
@@ -95,8 +95,7 @@ std::map<std::string, CubinKernel, std::less<>> read_cubin(std::span<const std::
       const auto kernel = kernels.find(name.substr(kShared.size()));
       if (kernel == kernels.end() || section.sh_size > 1u << 30) continue;
       const int size = static_cast<int>(section.sh_size);
-      kernel->second.shared_bytes =
-          elf.arch() >= 90 ? std::max(0, size - kReservedShared) : size;
+      kernel->second.shared_bytes = elf.arch() >= 90 ? std::max(0, size - kReservedShared) : size;
     } else if (name == ".nv.info") {
       const auto info = elf.content(section);
       for (std::size_t at = 0; at + 4 <= info.size();) {
@@ -110,7 +109,8 @@ std::map<std::string, CubinKernel, std::less<>> read_cubin(std::span<const std::
         if (size == 8) {
           std::uint32_t pair[2];  // symbol index, value
           std::memcpy(pair, info.data() + at, sizeof pair);
-          const auto kernel = pair[0] < symbols.size() ? kernels.find(symbols[pair[0]]) : kernels.end();
+          const auto kernel =
+              pair[0] < symbols.size() ? kernels.find(symbols[pair[0]]) : kernels.end();
           if (kernel != kernels.end() && pair[1] < 1u << 30) {
             const int value = static_cast<int>(pair[1]);
             if (attribute == kRegisterCount) kernel->second.registers = value;

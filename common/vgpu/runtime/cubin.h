@@ -9,9 +9,9 @@
 namespace vgpu::runtime {
 
 struct CubinKernel {
-  int registers = 0;      // per thread; 0 unknown
-  int local_bytes = -1;   // stack of a thread, with that of the functions it calls; -1 unknown
-  int shared_bytes = 0;   // static, without the bytes the system reserves
+  int registers = 0;     // per thread; 0 unknown
+  int local_bytes = -1;  // stack of a thread, with that of the functions it calls; -1 unknown
+  int shared_bytes = 0;  // static, without the bytes the system reserves
 };
 
 // By mangled kernel name. Empty when the bytes are not a cubin that can be read.

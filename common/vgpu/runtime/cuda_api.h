@@ -1,4 +1,4 @@
-// The CUDA runtime's own declarations, made visible outside the library (everything else is hidden).
+// The CUDA runtime's own declarations, made visible outside the library: all else is hidden.
 #pragma once
 #include <cstdlib>
 

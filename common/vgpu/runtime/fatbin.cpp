@@ -24,7 +24,8 @@ template <class T>
 T read(std::span<const std::byte> bytes, std::size_t offset) {
   T value;
   if (offset > bytes.size() || bytes.size() - offset < sizeof value)
-    throw FatbinError("fat binary: ends at byte " + std::to_string(bytes.size()) + " inside a header");
+    throw FatbinError("fat binary: ends at byte " + std::to_string(bytes.size()) +
+                      " inside a header");
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
@@ -33,7 +34,9 @@ T read(std::span<const std::byte> bytes, std::size_t offset) {
 
 std::string Image::target() const {
   return "sm_" + std::to_string(arch) +
-         (scope == Scope::specific ? "a" : scope == Scope::family ? "f" : "");
+         (scope == Scope::specific ? "a"
+          : scope == Scope::family ? "f"
+                                   : "");
 }
 
 std::uint64_t container_size(std::span<const std::byte> header) {
@@ -105,7 +108,8 @@ std::vector<std::byte> image_bytes(const Image& image) {
     if (ZSTD_isError(n))
       throw FatbinError("fat binary: damaged zstd image for " + image.target() + ": " +
                         ZSTD_getErrorName(n));
-    if (n != out.size()) throw FatbinError("fat binary: zstd image for " + image.target() + " is short");
+    if (n != out.size())
+      throw FatbinError("fat binary: zstd image for " + image.target() + " is short");
   } else {
     const int n = LZ4_decompress_safe(
         reinterpret_cast<const char*>(image.stored.data()), reinterpret_cast<char*>(out.data()),
@@ -126,9 +130,12 @@ std::string image_text(const Image& image) {
 bool runs_ptx(const Image& image, int major, int minor) {
   const int device = 10 * major + minor;
   switch (image.scope) {
-    case Image::Scope::plain: return image.arch <= device;
-    case Image::Scope::family: return image.arch / 10 == major && image.arch <= device;
-    case Image::Scope::specific: return image.arch == device;
+    case Image::Scope::plain:
+      return image.arch <= device;
+    case Image::Scope::family:
+      return image.arch / 10 == major && image.arch <= device;
+    case Image::Scope::specific:
+      return image.arch == device;
   }
   return false;
 }
@@ -160,8 +167,8 @@ const Image* choose_cubin(std::span<const Image> images, int major, int minor) {
 
 std::string explain_no_ptx(std::span<const Image> images, int major, int minor) {
   const std::string cc = std::to_string(major) + std::to_string(minor);
-  const std::string mend = "compile with -gencode arch=compute_" + cc + ",code=[compute_" + cc +
-                           ",sm_" + cc + "]";
+  const std::string mend =
+      "compile with -gencode arch=compute_" + cc + ",code=[compute_" + cc + ",sm_" + cc + "]";
   std::set<std::pair<int, std::string>> ptx, machine;
   for (const Image& image : images) {
     if (image.kind == Image::Kind::ptx) ptx.insert({image.arch, image.target()});

@@ -17,15 +17,15 @@ struct FatbinError : std::runtime_error {
 
 struct Image {
   enum class Kind { ptx, elf, other };
-  // Which devices run it: plain sm_90 on 9.0 and newer, sm_90a on 9.0 only, sm_100f on 10.x from 10.0.
+  // Which devices run it: plain sm_90 from 9.0 on, sm_90a 9.0 only, sm_100f 10.x from 10.0 on.
   enum class Scope { plain, family, specific };
   Kind kind = Kind::other;
   Scope scope = Scope::plain;
-  int arch = 0;                          // 90
+  int arch = 0;  // 90
   std::uint64_t flags = 0;
-  std::span<const std::byte> stored;     // in the container, padding cut off where it is known
-  std::uint64_t uncompressed = 0;        // bytes; 0: not compressed
-  std::string target() const;            // "sm_90a"
+  std::span<const std::byte> stored;  // in the container, padding cut off where it is known
+  std::uint64_t uncompressed = 0;     // bytes; 0: not compressed
+  std::string target() const;         // "sm_90a"
 };
 
 // What __cudaRegisterFatBinary gets.
@@ -33,7 +33,7 @@ struct FatbinWrapper {
   std::uint32_t magic;
   std::uint32_t version;
   const void* container;
-  const void* const* prelinked;          // version 2 (-rdc=true): containers before linking, ends with null
+  const void* const* prelinked;  // version 2 (-rdc=true): containers before linking, ends with null
 };
 inline constexpr std::uint32_t kWrapperMagic = 0x466243b1;
 inline constexpr std::uint32_t kContainerMagic = 0xba55ed50;

@@ -11,16 +11,26 @@ namespace {
 
 Error error_of(FaultKind kind) {
   switch (kind) {
-    case FaultKind::none: return cudaSuccess;
-    case FaultKind::illegal_address: return cudaErrorIllegalAddress;
-    case FaultKind::misaligned: return cudaErrorMisalignedAddress;
-    case FaultKind::address_space: return cudaErrorInvalidAddressSpace;
-    case FaultKind::illegal_instruction: return cudaErrorIllegalInstruction;
-    case FaultKind::assertion: return cudaErrorAssert;
-    case FaultKind::trap: return cudaErrorLaunchFailure;
-    case FaultKind::deadlock: return cudaErrorLaunchTimeout;
-    case FaultKind::stack_overflow: return cudaErrorLaunchFailure;
-    case FaultKind::out_of_memory: return cudaErrorMemoryAllocation;
+    case FaultKind::none:
+      return cudaSuccess;
+    case FaultKind::illegal_address:
+      return cudaErrorIllegalAddress;
+    case FaultKind::misaligned:
+      return cudaErrorMisalignedAddress;
+    case FaultKind::address_space:
+      return cudaErrorInvalidAddressSpace;
+    case FaultKind::illegal_instruction:
+      return cudaErrorIllegalInstruction;
+    case FaultKind::assertion:
+      return cudaErrorAssert;
+    case FaultKind::trap:
+      return cudaErrorLaunchFailure;
+    case FaultKind::deadlock:
+      return cudaErrorLaunchTimeout;
+    case FaultKind::stack_overflow:
+      return cudaErrorLaunchFailure;
+    case FaultKind::out_of_memory:
+      return cudaErrorMemoryAllocation;
   }
   return cudaErrorUnknown;
 }
@@ -50,9 +60,8 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
                       std::to_string(spec.max_threads_per_block) + ", in z at most 64");
   const auto& required = kernel.function->required_block;
   if (required[0] && (required[0] != block.x || required[1] != block.y || required[2] != block.z))
-    return refuse(cudaErrorInvalidConfiguration,
-                  "block " + text(block) + ", the kernel requires " +
-                      text({required[0], required[1], required[2]}));
+    return refuse(cudaErrorInvalidConfiguration, "block " + text(block) + ", the kernel requires " +
+                                                     text({required[0], required[1], required[2]}));
   if (kernel.function->max_threads > 0 && threads > kernel.function->max_threads)
     return refuse(cudaErrorInvalidValue, std::to_string(threads) + " threads in a block, its " +
                                              "__launch_bounds__ allow " +

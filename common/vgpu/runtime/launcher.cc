@@ -1,6 +1,6 @@
-// build/vgpu: runs a program that was linked with the shared CUDA runtime on the virtual GPU. It puts
-// the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU, in front of the
-// library path, translates its flags to environment variables, and becomes the program.
+// build/vgpu: runs a program that was linked with the shared CUDA runtime on the virtual GPU. It
+// puts the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU, in front of
+// the library path, translates its flags to environment variables, and becomes the program.
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -151,14 +151,22 @@ int main(int argc, char** argv) {
       ++i;
       break;
     }
-    if (flag == "--profile") setenv("VGPU_PROFILE", "text", 1);
-    else if (flag.starts_with("--profile=")) setenv("VGPU_PROFILE", argv[i] + 10, 1);
-    else if (flag == "--check") setenv("VGPU_CHECK", "all", 1);
-    else if (flag.starts_with("--check=")) setenv("VGPU_CHECK", argv[i] + 8, 1);
-    else if (const char* v = value("--device")) setenv("VGPU_DEVICE", v, 1);
-    else if (const char* v = value("--threads")) setenv("VGPU_THREADS", v, 1);
-    else if (const char* v = value("--schedule")) setenv("VGPU_SCHEDULE", v, 1);
-    else fail("unknown flag " + std::string(flag) + "\n" + kUsage);
+    if (flag == "--profile")
+      setenv("VGPU_PROFILE", "text", 1);
+    else if (flag.starts_with("--profile="))
+      setenv("VGPU_PROFILE", argv[i] + 10, 1);
+    else if (flag == "--check")
+      setenv("VGPU_CHECK", "all", 1);
+    else if (flag.starts_with("--check="))
+      setenv("VGPU_CHECK", argv[i] + 8, 1);
+    else if (const char* v = value("--device"))
+      setenv("VGPU_DEVICE", v, 1);
+    else if (const char* v = value("--threads"))
+      setenv("VGPU_THREADS", v, 1);
+    else if (const char* v = value("--schedule"))
+      setenv("VGPU_SCHEDULE", v, 1);
+    else
+      fail("unknown flag " + std::string(flag) + "\n" + kUsage);
   }
   if (i >= argc) fail(std::string("which program?\n") + kUsage);
 
@@ -174,8 +182,9 @@ int main(int argc, char** argv) {
   }
   if (cudart.empty() && !needs_vgpu) {
     if (elf.has_device_code)
-      fail(program + " has the CUDA runtime linked in statically, which cannot be replaced; "
-                     "compile it with nvcc --cudart shared");
+      fail(program +
+           " has the CUDA runtime linked in statically, which cannot be replaced; "
+           "compile it with nvcc --cudart shared");
     fail(program + " is not a CUDA program: it has no device code and does not use libcudart");
   }
   if (!cudart.empty()) {
@@ -186,8 +195,9 @@ int main(int argc, char** argv) {
            "; compile the program with the toolkit that the virtual GPU was built with");
     // A symbol version is a name in the library's string table; without it nothing would be found.
     if (map_file(ours).find(std::string(cudart).append(1, '\0')) == std::string_view::npos)
-      fail(program + " needs " + cudart + ", the virtual GPU was built for another version of CUDA; "
-                     "compile the program with that toolkit");
+      fail(program + " needs " + cudart +
+           ", the virtual GPU was built for another version of CUDA; "
+           "compile the program with that toolkit");
     prepend("LD_LIBRARY_PATH", libraries, ':');
     // The old RPATH comes before LD_LIBRARY_PATH, but not before what is preloaded.
     if (elf.has_rpath) prepend("LD_PRELOAD", ours, ' ');

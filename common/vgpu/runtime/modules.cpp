@@ -93,7 +93,7 @@ int warps_by_registers(const DeviceSpec& spec, int registers) {
 }  // namespace
 
 // Points the program's own pointers at the __managed__ variables of the library. Where that cannot
-// be, they get host memory: the program reads and writes them without asking whether loading worked.
+// be, they get host memory: the program uses them without asking whether loading worked.
 void place_managed(Library& library) {
   Runtime& runtime = Runtime::get();
   for (const auto& [host, variable] : runtime.variables) {
@@ -125,7 +125,8 @@ Error load_kernel(Kernel& kernel) {
   if (kernel.function) return cudaSuccess;
   kernel.function = kernel.library->module->module->find(kernel.name);
   const auto& cubin = kernel.library->cubin;
-  if (const auto facts = cubin.find(kernel.name); facts != cubin.end()) kernel.cubin = facts->second;
+  if (const auto facts = cubin.find(kernel.name); facts != cubin.end())
+    kernel.cubin = facts->second;
   if (kernel.function && kernel.function->entry) return cudaSuccess;
   kernel.function = nullptr;
   say("the device code has no kernel " + display_name(kernel.name));
@@ -139,8 +140,8 @@ int static_shared(const Kernel& kernel) {
 
 int max_threads_per_block(const Kernel& kernel) {
   const DeviceSpec& spec = Runtime::get().spec();
-  int threads = std::min(spec.max_threads_per_block,
-                         32 * warps_by_registers(spec, kernel.cubin.registers));
+  int threads =
+      std::min(spec.max_threads_per_block, 32 * warps_by_registers(spec, kernel.cubin.registers));
   if (kernel.function->max_threads > 0)
     threads = std::min<int>(threads, static_cast<int>(kernel.function->max_threads));
   return threads;
@@ -157,7 +158,8 @@ int blocks_per_sm(const Kernel& kernel, int threads, std::uint64_t dynamic_share
   const int limit = std::max(spec.shared_per_block, spec.shared_per_block_optin);
   if (threads < 1 || threads > max_threads_per_block(kernel)) return 0;
   if (shared > static_cast<std::uint64_t>(limit)) return 0;
-  return occupancy(spec, kernel.cubin.registers, static_cast<std::int64_t>(shared), threads).blocks_per_sm;
+  return occupancy(spec, kernel.cubin.registers, static_cast<std::int64_t>(shared), threads)
+      .blocks_per_sm;
 }
 
 }  // namespace vgpu::runtime

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iostream>
 
-
 namespace vgpu::runtime {
 
 namespace {
@@ -20,7 +19,10 @@ Runtime& Runtime::get() {
   return *runtime;
 }
 
-Runtime::Runtime() : settings(read_settings([](const char* name) { return std::getenv(name); })) {
+void Runtime::configure() {
+  if (configured_) return;
+  configured_ = true;
+  settings = read_settings([](const char* name) { return std::getenv(name); });
   if (settings.error.empty()) return;
   off = settings.unknown_device ? cudaErrorNoDevice : cudaErrorInitializationError;
   say(settings.error);
@@ -71,7 +73,7 @@ void Runtime::remove_library(Library& library) {
 
 Stream* Runtime::find_stream(cudaStream_t stream, bool per_thread) {
   static Stream legacy{.id = 1};
-  static Stream of_thread{.id = 2};
+  thread_local Stream of_thread{.id = 2};
   if (stream == cudaStreamPerThread || (stream == nullptr && per_thread)) return &of_thread;
   if (stream == cudaStreamLegacy || stream == nullptr) return &legacy;
   const auto it = streams.find(reinterpret_cast<Stream*>(stream));
@@ -132,6 +134,11 @@ void write_reports(const std::string& path, const std::vector<std::string>& repo
 }  // namespace
 
 int Runtime::finish() {
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock) {  // waiting could be for ever
+    say("the program ended during a launch: no reports");
+    return 0;
+  }
   if (off != cudaSuccess) return 0;
   if (!settings.profile_json.empty()) write_reports(settings.profile_json, launch_reports);
   if (settings.leaks && machine_) {
@@ -142,7 +149,8 @@ int Runtime::finish() {
       bytes += a->size;
       if (++number > 20) continue;
       say("leak: " + std::to_string(a->size) + " bytes" +
-          (a->name.empty() ? " (allocation " + std::to_string(a->id) + ")" : " of '" + a->name + "'") +
+          (a->name.empty() ? " (allocation " + std::to_string(a->id) + ")"
+                           : " of '" + a->name + "'") +
           " never freed");
     }
     if (number > 20) say("leak: and " + std::to_string(number - 20) + " more");
@@ -185,7 +193,9 @@ bool& in_callback() {
 
 const char* error_name(int code) {
   switch (code) {
-#define ERROR_TEXT(number, name, text) case number: return name;
+#define ERROR_TEXT(number, name, text) \
+  case number:                         \
+    return name;
 #include "errors.inc"
 #undef ERROR_TEXT
   }
@@ -194,7 +204,9 @@ const char* error_name(int code) {
 
 const char* error_text(int code) {
   switch (code) {
-#define ERROR_TEXT(number, name, text) case number: return text;
+#define ERROR_TEXT(number, name, text) \
+  case number:                         \
+    return text;
 #include "errors.inc"
 #undef ERROR_TEXT
   }

@@ -1,5 +1,6 @@
 // The state behind the CUDA runtime API: one virtual device with its modules, streams and errors.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -12,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cuda_api.h"
 #include "cubin.h"
+#include "cuda_api.h"
 #include "fatbin.h"
 #include "settings.h"
 
@@ -25,9 +26,9 @@ struct Library;
 // A kernel as the host knows it: what cudaKernel_t and cudaFunction_t point to.
 struct Kernel {
   Library* library = nullptr;
-  std::string name;                       // mangled
-  const Function* function = nullptr;     // set when the library is loaded
-  CubinKernel cubin;                      // registers 0 when no cubin fits the device
+  std::string name;                    // mangled
+  const Function* function = nullptr;  // set when the library is loaded
+  CubinKernel cubin;                   // registers 0 when no cubin fits the device
   // Set by cudaFuncSetAttribute and its kin; -1: as the device has it.
   int max_dynamic_shared = -1;
   int carveout = -1;
@@ -38,15 +39,15 @@ struct Kernel {
 
 // A fat binary of the program, or what cudaLibraryLoadData got. Loaded at first use.
 struct Library {
-  const void* container = nullptr;            // registered: in the program's own memory
-  std::vector<std::byte> copy;                // loaded by cudaLibrary*: its own bytes
-  bool is_text = false, is_elf = false;       // `copy` is PTX text or a bare cubin, not a container
-  bool relocatable = false;                   // of an -rdc=true program
+  const void* container = nullptr;       // registered: in the program's own memory
+  std::vector<std::byte> copy;           // loaded by cudaLibrary*: its own bytes
+  bool is_text = false, is_elf = false;  // `copy` is PTX text or a bare cubin, not a container
+  bool relocatable = false;              // of an -rdc=true program
   bool registered = false;
   bool tried = false;
   Error load_error = cudaSuccess;
   std::unique_ptr<LoadedModule> module;
-  std::map<std::string, CubinKernel, std::less<>> cubin;   // of the image that fits the device
+  std::map<std::string, CubinKernel, std::less<>> cubin;  // of the image that fits the device
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
 };
 
@@ -54,7 +55,8 @@ struct Variable {
   Library* library = nullptr;
   std::string name;
   std::uint64_t size = 0;
-  void** managed_pointer = nullptr;  // where the program keeps the address of a __managed__ variable
+  void** managed_pointer =
+      nullptr;  // where the program keeps the address of a __managed__ variable
 };
 
 struct Stream {
@@ -77,12 +79,13 @@ struct Pool {
 
 class Runtime {
  public:
-  static Runtime& get();             // never destroyed: programs call CUDA from static destructors
+  static Runtime& get();  // never destroyed: programs call CUDA from static destructors
 
-  std::mutex mutex;                  // guards everything below and serializes launches
-  Settings settings;
-  Error off = cudaSuccess;           // not success: the settings are wrong, every call returns this
-  Error sticky = cudaSuccess;        // a kernel broke the context: all calls return this until a reset
+  std::mutex mutex;         // guards everything below and serializes launches
+  Settings settings;        // read at the first call, so that a program may set them itself
+  Error off = cudaSuccess;  // not success: the settings are wrong, every call returns this
+  std::atomic<Error> sticky = cudaSuccess;  // a kernel broke the context: returned until a reset
+  void configure();                         // reads the settings, once
 
   Machine& machine();
   const DeviceSpec& spec() const { return settings.spec; }
@@ -90,9 +93,9 @@ class Runtime {
 
   // Modules.
   std::vector<std::unique_ptr<Library>> libraries;
-  std::unordered_map<const void*, Kernel*> functions;     // by host function
-  std::unordered_map<const void*, Variable> variables;    // by host variable
-  std::set<const Kernel*> kernels;                        // every live handle
+  std::unordered_map<const void*, Kernel*> functions;   // by host function
+  std::unordered_map<const void*, Variable> variables;  // by host variable
+  std::set<const Kernel*> kernels;                      // every live handle
   Library* find_library(const void* handle);
   // The kernel of a host function, cudaKernel_t or cudaFunction_t; null when there is none.
   Kernel* find_kernel(const void* function);
@@ -105,28 +108,28 @@ class Runtime {
   std::set<Pool*> pools;
   Pool default_pool;
   Pool* current_pool = &default_pool;
-  std::map<std::uint64_t, Pool*> pool_of;                 // by address of the allocation
-  unsigned long long next_stream_id = 3;                  // 1 and 2 are the default streams
+  std::map<std::uint64_t, Pool*> pool_of;  // by address of the allocation
+  unsigned long long next_stream_id = 3;   // 1 and 2 are the default streams
   // Null when the handle is none. `per_thread` says what stream 0 means.
   Stream* find_stream(cudaStream_t stream, bool per_thread);
 
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
-  std::map<int, std::size_t> limits;                      // cudaDeviceSetLimit
+  std::map<int, std::size_t> limits;  // cudaDeviceSetLimit
   unsigned device_flags = cudaDeviceScheduleAuto;
 
   // Launches.
   bool count = true;
   std::optional<LaunchCounters> last_launch;
   std::vector<std::string> findings;
-  std::vector<std::string> launch_reports;                // VGPU_PROFILE=json
+  std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   std::uint64_t launches = 0;
 
-  void reset();                                           // cudaDeviceReset
-  int finish();                                           // reports at exit; the exit code to force, or 0
+  void reset();  // cudaDeviceReset
+  int finish();  // reports at exit; the exit code to force, or 0
 
  private:
-  Runtime();
+  bool configured_ = false;
   std::unique_ptr<Machine> machine_;
 };
 
@@ -211,6 +214,7 @@ Error api(F&& body, Context context) {
     if (in_callback()) return cudaErrorNotPermitted;
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
+    runtime.configure();
     if (runtime.off != cudaSuccess) return runtime.off;
     if (context == Context::needed && runtime.sticky != cudaSuccess) return runtime.sticky;
     return body(runtime);

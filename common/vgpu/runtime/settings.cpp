@@ -48,16 +48,20 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 
   if (const auto value = get("VGPU_THREADS")) {
     const auto threads = number<int>(*value);
-    if (threads && *threads >= 1 && *threads <= 1024) settings.options.threads = *threads;
-    else wrong(quoted("VGPU_THREADS", *value) + "say a number of host threads from 1 to 1024");
+    if (threads && *threads >= 1 && *threads <= 1024)
+      settings.options.threads = *threads;
+    else
+      wrong(quoted("VGPU_THREADS", *value) + "say a number of host threads from 1 to 1024");
   }
 
   if (const auto value = get("VGPU_SCHEDULE")) {
     constexpr std::string_view kRandom = "random:";
     std::optional<std::uint64_t> seed;
     if (value->starts_with(kRandom)) seed = number<std::uint64_t>(value->substr(kRandom.size()));
-    if (seed && *seed > 0) settings.options.schedule_seed = *seed;
-    else wrong(quoted("VGPU_SCHEDULE", *value) + "say random:SEED with a whole number from 1");
+    if (seed && *seed > 0)
+      settings.options.schedule_seed = *seed;
+    else
+      wrong(quoted("VGPU_SCHEDULE", *value) + "say random:SEED with a whole number from 1");
   }
 
   if (const auto value = get("VGPU_CHECK")) {
@@ -66,11 +70,16 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
       const auto comma = rest.find(',');
       const std::string_view check = rest.substr(0, comma);
       if (check == "all")
-        settings.options.check_race = settings.options.check_init = settings.options.check_sync = true;
-      else if (check == "race") settings.options.check_race = true;
-      else if (check == "init") settings.options.check_init = true;
-      else if (check == "sync") settings.options.check_sync = true;
-      else if (check == "leaks") settings.leaks = true;
+        settings.options.check_race = settings.options.check_init = settings.options.check_sync =
+            true;
+      else if (check == "race")
+        settings.options.check_race = true;
+      else if (check == "init")
+        settings.options.check_init = true;
+      else if (check == "sync")
+        settings.options.check_sync = true;
+      else if (check == "leaks")
+        settings.leaks = true;
       else if (check != "memory")
         wrong(quoted("VGPU_CHECK", *value) + "no check '" + std::string(check) +
               "'; say a list of memory (always on), leaks, race, init, sync, or all");
@@ -81,10 +90,12 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 
   if (const auto value = get("VGPU_PROFILE")) {
     constexpr std::string_view kJson = "json:";
-    if (*value == "text") settings.profile_text = true;
+    if (*value == "text")
+      settings.profile_text = true;
     else if (value->starts_with(kJson) && value->size() > kJson.size())
       settings.profile_json = value->substr(kJson.size());
-    else wrong(quoted("VGPU_PROFILE", *value) + "say text or json:FILE");
+    else
+      wrong(quoted("VGPU_PROFILE", *value) + "say text or json:FILE");
   }
   return settings;
 }

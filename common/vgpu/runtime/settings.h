@@ -11,11 +11,11 @@ namespace vgpu::runtime {
 struct Settings {
   DeviceSpec spec;
   MachineOptions options;
-  bool profile_text = false;      // VGPU_PROFILE=text
-  std::string profile_json;       // VGPU_PROFILE=json:FILE
-  bool leaks = false;             // VGPU_CHECK=leaks
-  std::string error;              // what is wrong with a value, in words; the device stays off
-  bool unknown_device = false;    // the error is VGPU_DEVICE's
+  bool profile_text = false;    // VGPU_PROFILE=text
+  std::string profile_json;     // VGPU_PROFILE=json:FILE
+  bool leaks = false;           // VGPU_CHECK=leaks
+  std::string error;            // what is wrong with a value, in words; the device stays off
+  bool unknown_device = false;  // the error is VGPU_DEVICE's
 };
 
 // `variable` gives a variable's value or null, as getenv does.

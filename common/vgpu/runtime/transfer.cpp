@@ -36,7 +36,8 @@ void say_out_of_range(const char* what, const void* pointer, std::uint64_t size)
       text += " run " + std::to_string(address + size - end) + " bytes past the end of " +
               describe(*near);
     } else if (address >= end) {
-      text += " begin " + std::to_string(address - end) + " bytes past the end of " + describe(*near);
+      text +=
+          " begin " + std::to_string(address - end) + " bytes past the end of " + describe(*near);
     } else {
       text += " begin " + std::to_string(near->base - address) + " bytes before " + describe(*near);
     }
@@ -69,8 +70,7 @@ bool is_device_address(const void* pointer) {
   return in(address, kDeviceRange, kDeviceRangeSize) ||
          in(address, kConstantWindow, kConstantWindowSize) ||
          in(address, kSharedWindow, kSharedWindowSize) ||
-         in(address, kLocalWindow, kLocalWindowSize) ||
-         in(address, kParamWindow, kParamWindowSize);
+         in(address, kLocalWindow, kLocalWindowSize) || in(address, kParamWindow, kParamWindowSize);
 }
 
 std::byte* device_bytes(const char* what, const void* pointer, std::uint64_t size) {
@@ -86,7 +86,8 @@ std::byte* host_bytes(const char* what, const void* pointer, std::uint64_t size)
   Memory& memory = Runtime::get().memory();
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
   if (is_device_address(pointer)) {
-    say(std::string(what) + ": " + hex(pointer) + " is a device pointer where a host pointer is meant");
+    say(std::string(what) + ": " + hex(pointer) +
+        " is a device pointer where a host pointer is meant");
     return nullptr;
   }
   if (memory.find(address)) {  // pinned, managed or registered
@@ -102,8 +103,7 @@ std::byte* host_bytes(const char* what, const void* pointer, std::uint64_t size)
   const std::uint64_t begin = address / kPage * kPage;
   std::uint64_t end = 0;
   const bool wraps = __builtin_add_overflow(address, size, &end);
-  if (address == 0 || wraps ||
-      msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) != 0) {
+  if (address == 0 || wraps || msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) != 0) {
     say(std::string(what) + ": " + std::to_string(size) + " bytes at " + hex(pointer) +
         " are not memory of the host");
     return nullptr;

@@ -1,6 +1,6 @@
-// The functions of the CUDA runtime that do not exist here yet. A program may link with them; calling
-// one says its name once and returns cudaErrorNotSupported. Whatever their parameters are, the
-// caller cleans up after them, so one signature without parameters serves all.
+// The functions of the CUDA runtime that do not exist here yet. A program may link with them;
+// calling one says its name once and returns cudaErrorNotSupported. Whatever their parameters are,
+// the caller cleans up after them, so one signature without parameters serves all.
 #include <string>
 
 namespace vgpu::runtime {
@@ -17,8 +17,8 @@ int refuse(const char* name) {
 
 }  // namespace vgpu::runtime
 
-#define VGPU_UNSUPPORTED(name)                                           \
-  extern "C" __attribute__((visibility("default"))) int name() {         \
-    return vgpu::runtime::refuse(#name);                                 \
+#define VGPU_UNSUPPORTED(name)                                   \
+  extern "C" __attribute__((visibility("default"))) int name() { \
+    return vgpu::runtime::refuse(#name);                         \
   }
 #include "unsupported.inc"

@@ -1,4 +1,5 @@
 // The optional C functions of vgpu.h.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,7 @@ VGPU_C int vgpuNameAllocation(const void* pointer, const char* name) {
   guarded([&] {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
+    runtime.configure();
     if (name && runtime.off == cudaSuccess)
       done = runtime.memory().name(reinterpret_cast<std::uint64_t>(pointer), name);
     return cudaSuccess;
@@ -58,6 +60,16 @@ VGPU_C void vgpuSetThreads(int threads) {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     if (runtime.off == cudaSuccess) runtime.machine().options().threads = threads;
+    return cudaSuccess;
+  });
+}
+
+VGPU_C void vgpuSetThreads(int threads) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off == cudaSuccess) runtime.machine().options().threads = std::max(0, threads);
     return cudaSuccess;
   });
 }

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <random>
-#include <regex>
 #include <sstream>
 
 #include "vgpu/runtime/cubin.h"
@@ -73,7 +72,8 @@ constexpr std::uint64_t kPlain = 0, kSpecific = 0x100000, kFamily = 0x200000;
 
 std::vector<std::byte> with_ptx(std::initializer_list<std::pair<int, std::uint64_t>> targets) {
   std::vector<std::vector<std::byte>> entries;
-  for (const auto& [arch, scope] : targets) entries.push_back(entry(1, arch, scope, "x", Packing::none));
+  for (const auto& [arch, scope] : targets)
+    entries.push_back(entry(1, arch, scope, "x", Packing::none));
   return container(entries);
 }
 
@@ -85,7 +85,8 @@ std::string chosen(const std::vector<std::byte>& bytes, int major, int minor) {
 
 std::string sample_text() {
   std::string text = ".version 9.0\n.target sm_90\n";
-  for (int i = 0; i < 400; ++i) text += "add.s32 %r" + std::to_string(i * 7919 % 613) + ", %r1, 1;\n";
+  for (int i = 0; i < 400; ++i)
+    text += "add.s32 %r" + std::to_string(i * 7919 % 613) + ", %r1, 1;\n";
   return text;
 }
 
@@ -150,8 +151,9 @@ struct Nvcc {
 TEST_CASE("fatbin: stored, LZ4 and zstd images come out as they went in") {
   const std::string text = sample_text();
   for (const Packing packing : {Packing::none, Packing::lz4, Packing::zstd}) {
-    const auto bytes = container({entry(2, 90, 0, "machine code", Packing::none),
-                                  entry(1, 90, 0, text, packing), entry(1, 75, 0, "other", packing)});
+    const auto bytes =
+        container({entry(2, 90, 0, "machine code", Packing::none), entry(1, 90, 0, text, packing),
+                   entry(1, 75, 0, "other", packing)});
     const auto images = read_container(bytes);
     REQUIRE(images.size() == 3);
     CHECK(images[0].kind == Image::Kind::elf);
@@ -179,8 +181,9 @@ TEST_CASE("fatbin: the PTX that is chosen") {
 
 TEST_CASE("fatbin: the cubin that is chosen") {
   const auto images_of = [](const std::vector<std::byte>& bytes) { return read_container(bytes); };
-  const auto bytes = container({entry(2, 80, 0, "a", Packing::none), entry(2, 86, 0, "b", Packing::none),
-                                entry(2, 90, kSpecific, "c", Packing::none)});
+  const auto bytes =
+      container({entry(2, 80, 0, "a", Packing::none), entry(2, 86, 0, "b", Packing::none),
+                 entry(2, 90, kSpecific, "c", Packing::none)});
   const auto images = images_of(bytes);
   CHECK(choose_cubin(images, 8, 0)->arch == 80);
   CHECK(choose_cubin(images, 8, 6)->arch == 86);
@@ -262,8 +265,9 @@ TEST_CASE("fatbin: what nvcc writes with each compression") {
   // -fatbin leaves the PTX that it embeds beside it.
   std::string first;
   for (const std::string mode : {"none", "speed", "balance", "size"}) {
-    nvcc.run("-std=c++20 -fatbin -gencode arch=compute_90,code=[compute_90,sm_90] --compress-mode=" +
-             mode + " k.cu -o " + mode + ".fatbin");
+    nvcc.run(
+        "-std=c++20 -fatbin -gencode arch=compute_90,code=[compute_90,sm_90] --compress-mode=" +
+        mode + " k.cu -o " + mode + ".fatbin");
     const auto bytes = file_bytes(nvcc.directory + "/" + mode + ".fatbin");
     const auto images = read_container(bytes);
     const Image* ptx = choose_ptx(images, 9, 0);
@@ -283,27 +287,30 @@ TEST_CASE("cubin: registers, stack and shared memory as ptxas says") {
   const Nvcc nvcc;
   for (const std::string arch : {"75", "80", "86", "89", "90", "100", "120"}) {
     CAPTURE(arch);
-    const std::string said = nvcc.run("-std=c++20 -cubin -Xptxas -v -arch=sm_" + arch + " k.cu -o k" +
-                                      arch + ".cubin");
+    const std::string said =
+        nvcc.run("-std=c++20 -cubin -Xptxas -v -arch=sm_" + arch + " k.cu -o k" + arch + ".cubin");
     const auto kernels = read_cubin(file_bytes(nvcc.directory + "/k" + arch + ".cubin"));
     REQUIRE(kernels.size() == 2);
     std::istringstream lines(said);
     std::string line, kernel;
     int seen = 0;
-    const auto number = [&](const char* pattern) {
-      std::smatch match;
-      return std::regex_search(line, match, std::regex(pattern)) ? std::stoi(match[1]) : 0;
+    // The number before these words, 0 where the line does not have them.
+    const auto number = [&](const std::string& words) {
+      const auto at = line.find(" " + words);
+      if (at == std::string::npos) return 0;
+      return std::stoi(line.substr(line.find_last_of(" ,", at - 1) + 1));
     };
     while (std::getline(lines, line)) {
-      std::smatch match;
-      if (std::regex_search(line, match, std::regex("Compiling entry function '([^']*)'")))
-        kernel = match[1];
+      const std::string opening = "Compiling entry function '";
+      if (const auto at = line.find(opening); at != std::string::npos)
+        kernel = line.substr(at + opening.size(),
+                             line.find('\'', at + opening.size()) - at - opening.size());
       if (line.find("Used ") == std::string::npos) continue;
       REQUIRE(kernels.count(kernel) == 1);
       const CubinKernel& facts = kernels.at(kernel);
-      CHECK(facts.registers == number("Used ([0-9]+) registers"));
-      CHECK(facts.shared_bytes == number("([0-9]+) bytes smem"));
-      CHECK(facts.local_bytes == number("([0-9]+) bytes cumulative stack size"));
+      CHECK(facts.registers == number("registers"));
+      CHECK(facts.shared_bytes == number("bytes smem"));
+      CHECK(facts.local_bytes == number("bytes cumulative stack size"));
       ++seen;
     }
     CHECK(seen == 2);

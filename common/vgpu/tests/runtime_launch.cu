@@ -82,7 +82,8 @@ TEST_CASE("launch: arguments of every size arrive, padded as the compiler has it
   long long n = -5;
   dim3 d(4, 5, 6);
   void* args[] = {&out, &c, &m, &n, &d};
-  CHECK_OK(cudaLaunchKernel(reinterpret_cast<const void*>(&arguments), dim3(1), dim3(1), args, 0, nullptr));
+  CHECK_OK(cudaLaunchKernel(reinterpret_cast<const void*>(&arguments), dim3(1), dim3(1), args, 0,
+                            nullptr));
   CHECK_OK(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
   CHECK(host[0] == 'b');
   CHECK(host[3] == -5);
@@ -93,8 +94,8 @@ TEST_CASE("launch: arguments of every size arrive, padded as the compiler has it
   CHECK(size == sizeof(Mixed));
   CHECK(cudaFuncGetParamInfo(reinterpret_cast<const void*>(&arguments), 5, &offset, &size) ==
         cudaErrorInvalidValue);
-  CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&arguments), dim3(1), dim3(1), nullptr, 0, nullptr) ==
-        cudaErrorInvalidValue);
+  CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&arguments), dim3(1), dim3(1), nullptr, 0,
+                         nullptr) == cudaErrorInvalidValue);
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);
   CHECK_OK(cudaFree(out));
 }
@@ -169,7 +170,8 @@ TEST_CASE("launch: dynamic shared memory up to 48 KiB, more after asking, no mor
   CHECK(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, optin) ==
         cudaErrorInvalidValue);  // 1 KiB is taken
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);
-  CHECK_OK(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, optin - 1024));
+  CHECK_OK(
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, optin - 1024));
   CHECK(run(optin - 1024) == cudaSuccess);
   CHECK(run(optin - 1020) == cudaErrorInvalidValue);
   CHECK_OK(cudaFuncGetAttributes(&attributes, function));
@@ -182,9 +184,10 @@ TEST_CASE("launch: a cooperative grid must fit on the device") {
   CHECK_OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 1024, 0));
   CHECK_OK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
   CHECK(blocks == 2);  // 2048 threads a multiprocessor
-  CHECK_OK(cudaLaunchCooperativeKernel(function, dim3(blocks * sms), dim3(1024), nullptr, 0, nullptr));
-  CHECK(cudaLaunchCooperativeKernel(function, dim3(blocks * sms + 1), dim3(1024), nullptr, 0, nullptr) ==
-        cudaErrorCooperativeLaunchTooLarge);
+  CHECK_OK(
+      cudaLaunchCooperativeKernel(function, dim3(blocks * sms), dim3(1024), nullptr, 0, nullptr));
+  CHECK(cudaLaunchCooperativeKernel(function, dim3(blocks * sms + 1), dim3(1024), nullptr, 0,
+                                    nullptr) == cudaErrorCooperativeLaunchTooLarge);
   CHECK(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
   CHECK_OK(cudaDeviceSynchronize());
 }
@@ -230,8 +233,7 @@ TEST_CASE("launch: a kernel's fault is found by the next synchronizing call and 
       {"out of bounds", [](int* p) { write_at<<<1, 1>>>(p, 16); }, cudaErrorIllegalAddress},
       {"below", [](int* p) { write_at<<<1, 1>>>(p, -1); }, cudaErrorIllegalAddress},
       {"null", [](int*) { write_at<<<1, 1>>>(nullptr, 0); }, cudaErrorIllegalAddress},
-      {"misaligned",
-       [](int* p) { write_bytes<<<1, 1>>>(reinterpret_cast<char*>(p) + 2); },
+      {"misaligned", [](int* p) { write_bytes<<<1, 1>>>(reinterpret_cast<char*>(p) + 2); },
        cudaErrorMisalignedAddress},
       {"trap", [](int*) { stop<<<1, 1>>>(); }, cudaErrorLaunchFailure},
   };
@@ -244,14 +246,14 @@ TEST_CASE("launch: a kernel's fault is found by the next synchronizing call and 
     CHECK(cudaDeviceSynchronize() == c.expected);
     CHECK(cudaPeekAtLastError() == c.expected);
     CHECK(cudaGetLastError() == c.expected);
-    CHECK(cudaGetLastError() == c.expected);   // it does not go away
+    CHECK(cudaGetLastError() == c.expected);  // it does not go away
     void* q = nullptr;
     CHECK(cudaMalloc(&q, 4) == c.expected);
     CHECK(cudaMemset(p, 0, 4) == c.expected);
     nothing<<<1, 1>>>();
     CHECK(cudaGetLastError() == c.expected);
     int count = 0;
-    CHECK_OK(cudaGetDeviceCount(&count));      // asks nothing of the broken context
+    CHECK_OK(cudaGetDeviceCount(&count));  // asks nothing of the broken context
     CHECK_OK(cudaDeviceReset());
     CHECK(cudaGetLastError() == cudaSuccess);
     nothing<<<1, 1>>>();

@@ -70,7 +70,8 @@ int third_sum(cudaKernel_t kernel) {
   CHECK_OK(cudaMemcpy(device + 4, host, sizeof host, cudaMemcpyHostToDevice));
   int* in = device + 4;
   void* args[] = {&device, &in};
-  CHECK_OK(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(1), dim3(4), args, 0, nullptr));
+  CHECK_OK(
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(1), dim3(4), args, 0, nullptr));
   CHECK_OK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost));
   CHECK_OK(cudaFree(device));
   return host[2];
@@ -108,9 +109,10 @@ TEST_CASE("library: PTX text is loaded, listed and run") {
   CHECK(third_sum(add2) == 33);
   CHECK_OK(cudaLibraryUnload(second));
   CHECK(third_sum(add) == 130);
-  CHECK_OK(cudaKernelSetAttributeForDevice(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536, 0));
-  CHECK(cudaKernelSetAttributeForDevice(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20, 0) ==
-        cudaErrorInvalidValue);
+  CHECK_OK(
+      cudaKernelSetAttributeForDevice(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536, 0));
+  CHECK(cudaKernelSetAttributeForDevice(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20,
+                                        0) == cudaErrorInvalidValue);
   cudaKernel_t none = nullptr;
   CHECK(cudaLibraryGetKernel(&none, library, "sub") == cudaErrorSymbolNotFound);
   CHECK(cudaLibraryGetGlobal(reinterpret_cast<void**>(&addend), nullptr, library, "x") ==
@@ -133,15 +135,17 @@ TEST_CASE("library: files of PTX and fat binaries of every compression") {
   std::vector<std::string> files{temporary("library.ptx")};
   for (const std::string mode : {"none", "speed", "size"}) {
     files.push_back(temporary(("library_" + mode + ".fatbin").c_str()));
-    run_nvcc("-fatbin -gencode arch=compute_90,code=[compute_90,sm_90] -gencode "
-             "arch=compute_120,code=compute_120 --compress-mode=" + mode + " -o " + files.back() + " " +
-             source);
+    run_nvcc(
+        "-fatbin -gencode arch=compute_90,code=[compute_90,sm_90] -gencode "
+        "arch=compute_120,code=compute_120 --compress-mode=" +
+        mode + " -o " + files.back() + " " + source);
   }
   for (const std::string& file : files) {
     CAPTURE(file);
     cudaLibrary_t library = nullptr;
     cudaKernel_t add = nullptr;
-    CHECK_OK(cudaLibraryLoadFromFile(&library, file.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CHECK_OK(
+        cudaLibraryLoadFromFile(&library, file.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     CHECK_OK(cudaLibraryGetKernel(&add, library, "add"));
     CHECK(third_sum(add) == 34);
     // Registers are known where a cubin came along.
@@ -170,7 +174,8 @@ TEST_CASE("library: what cannot be loaded is refused by name") {
   newer.replace(newer.find("sm_80"), 5, "sm_100");
   CHECK(load(&library, newer.c_str()) == cudaErrorNoKernelImageForDevice);
   const auto from_file = [&](const std::string& path) {
-    return cudaLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    return cudaLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr,
+                                   0);
   };
   CHECK(from_file(temporary("there_is_no_such_file")) == cudaErrorFileNotFound);
   CHECK(from_file("/") != cudaSuccess);
@@ -179,8 +184,9 @@ TEST_CASE("library: what cannot be loaded is refused by name") {
   std::ofstream(source) << "extern \"C\" __global__ void k(int* p) { *p = 1; }\n";
   run_nvcc("-cubin -arch=sm_90 -o " + temporary("refused.cubin") + " " + source);
   CHECK(from_file(temporary("refused.cubin")) == cudaErrorNoKernelImageForDevice);
-  run_nvcc("-fatbin -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=compute_100 -o " +
-           temporary("refused.fatbin") + " " + source);
+  run_nvcc(
+      "-fatbin -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=compute_100 -o " +
+      temporary("refused.fatbin") + " " + source);
   CHECK(from_file(temporary("refused.fatbin")) == cudaErrorNoKernelImageForDevice);
   // Cut short at every length: always an error, never a crash.
   const std::vector<char> bytes = contents(temporary("refused.fatbin"));

@@ -1,5 +1,5 @@
-// Memory through the runtime API: allocation, copies and fills in all forms, symbols, pools, and what
-// each refuses.
+// Memory through the runtime API: allocation, copies and fills in all forms, symbols, pools, and
+// what each refuses.
 #include <doctest/doctest.h>
 
 #include <cuda_runtime.h>
@@ -20,9 +20,9 @@ __global__ void read_symbols(float* out) {
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 // An expected error; also leaves no last error behind.
-#define CHECK_ERROR(expected, call) \
-  do {                              \
-    CHECK((call) == (expected));    \
+#define CHECK_ERROR(expected, call)          \
+  do {                                       \
+    CHECK((call) == (expected));             \
     CHECK(cudaGetLastError() == (expected)); \
   } while (0)
 
@@ -151,8 +151,7 @@ TEST_CASE("memory: 2D copies move rows and leave what is between them") {
   CHECK_OK(cudaMemcpy2D(a, pitch, in.data(), 20, 12, 5, cudaMemcpyHostToDevice));
   CHECK_OK(cudaMemcpy2DAsync(out.data(), 16, a, pitch, 12, 5, cudaMemcpyDeviceToHost));
   for (int y = 0; y < 5; ++y)
-    for (int x = 0; x < 16; ++x)
-      CHECK(out[y * 16 + x] == (x < 12 ? in[y * 20 + x] : 0xee));
+    for (int x = 0; x < 16; ++x) CHECK(out[y * 16 + x] == (x < 12 ? in[y * 20 + x] : 0xee));
   unsigned char between = 0;
   CHECK_OK(cudaMemcpy(&between, past(a, 12), 1, cudaMemcpyDeviceToHost));
   CHECK(between == 0x55);
@@ -272,8 +271,8 @@ TEST_CASE("memory: symbols are read and written by host and kernel") {
   value = 3;
   CHECK_OK(cudaMemcpyToSymbol(counter, &value, sizeof value));
   const double two[2] = {30, 40};
-  CHECK_OK(cudaMemcpyToSymbolAsync(table, two, sizeof two, 2 * sizeof(double),
-                                   cudaMemcpyHostToDevice));
+  CHECK_OK(
+      cudaMemcpyToSymbolAsync(table, two, sizeof two, 2 * sizeof(double), cudaMemcpyHostToDevice));
   const float quarter = 0.25f;
   CHECK_OK(cudaMemcpyToSymbol(coefficient, &quarter, sizeof quarter, 3 * sizeof(float)));
   float* out = device_array<float>(4);

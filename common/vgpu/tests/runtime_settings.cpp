@@ -43,9 +43,11 @@ TEST_CASE("settings: nothing set") {
 }
 
 TEST_CASE("settings: everything set") {
-  const Settings settings = with({{"VGPU_DEVICE", "t4"}, {"VGPU_THREADS", "3"},
+  const Settings settings = with({{"VGPU_DEVICE", "t4"},
+                                  {"VGPU_THREADS", "3"},
                                   {"VGPU_SCHEDULE", "random:18446744073709551615"},
-                                  {"VGPU_CHECK", "race,leaks"}, {"VGPU_PROFILE", "json:a b.json"}});
+                                  {"VGPU_CHECK", "race,leaks"},
+                                  {"VGPU_PROFILE", "json:a b.json"}});
   CHECK(settings.error == "");
   CHECK(settings.spec.key == "t4");
   CHECK(settings.options.threads == 3);
@@ -87,6 +89,10 @@ TEST_CASE("settings: what is not understood is named, with what would be") {
 }
 
 TEST_CASE("settings: an empty variable is as good as none") {
-  CHECK(with({{"VGPU_DEVICE", ""}, {"VGPU_CHECK", ""}, {"VGPU_THREADS", ""}, {"VGPU_PROFILE", ""},
-              {"VGPU_SCHEDULE", ""}}).error == "");
+  CHECK(with({{"VGPU_DEVICE", ""},
+              {"VGPU_CHECK", ""},
+              {"VGPU_THREADS", ""},
+              {"VGPU_PROFILE", ""},
+              {"VGPU_SCHEDULE", ""}})
+            .error == "");
 }

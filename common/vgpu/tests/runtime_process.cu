@@ -1,0 +1,263 @@
+// What happens around a program: environment variables, reports at exit, the launcher. Each case
+// runs this program again (its "child:" cases) or one compiled here, and reads what it prints.
+#include <doctest/doctest.h>
+
+#include <cuda_runtime.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "vgpu/vgpu.h"
+
+namespace {
+
+__managed__ int shared_count = 40;
+
+__global__ void store(int* p, int value) { p[threadIdx.x] = value; }
+__global__ void count_up() { shared_count += 2; }
+
+#define CHECK_OK(call) CHECK((call) == cudaSuccess)
+
+struct Result {
+  int code = -1;     // exit status, 128 + signal when a signal ended it
+  std::string text;  // stdout and stderr
+};
+
+Result run(const std::string& command) {
+  Result result;
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char part[4096];
+  std::size_t n = 0;
+  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+// This program again, with `environment` and one of its child cases.
+Result child(const std::string& environment, const std::string& name) {
+  const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
+  return run("env " + environment + " " + self + " --no-skip -tc='child: " + name + "'");
+}
+
+bool has(const Result& result, const std::string& part) {
+  return result.text.find(part) != std::string::npos;
+}
+
+std::string temporary(const std::string& name) {
+  const char* directory = std::getenv("TEST_TMP");
+  return std::string(directory ? directory : "/tmp") + "/" + name;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+std::string compile(const std::string& name, const std::string& source, const std::string& flags) {
+  const char* nvcc = std::getenv("NVCC");
+  std::ofstream(temporary(name + ".cu")) << source;
+  const Result result = run(std::string("'") + (nvcc ? nvcc : "nvcc") + "' " + flags + " -o " +
+                            temporary(name) + " " + temporary(name + ".cu"));
+  REQUIRE_MESSAGE(result.code == 0, result.text);
+  return temporary(name);
+}
+
+}  // namespace
+
+TEST_CASE("child: two launches" * doctest::skip()) {
+  int* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, 64 * sizeof(int)));
+  CHECK(vgpuNameAllocation(p, "results") == 0);
+  store<<<1, 64>>>(p, 1);
+  store<<<1, 32>>>(p, 2);
+  CHECK_OK(cudaDeviceSynchronize());
+  CHECK_OK(cudaFree(p));
+}
+
+TEST_CASE("child: leak" * doctest::skip()) {
+  void *p = nullptr, *q = nullptr, *freed = nullptr;
+  CHECK_OK(cudaMalloc(&p, 1234));
+  CHECK(vgpuNameAllocation(p, "forgotten") == 0);
+  CHECK_OK(cudaMalloc(&q, 66));
+  CHECK_OK(cudaMalloc(&freed, 5555));
+  CHECK_OK(cudaFree(freed));
+}
+
+TEST_CASE("child: no device" * doctest::skip()) {
+  int count = 7;
+  CHECK(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
+  CHECK(count == 0);
+  void* p = nullptr;
+  CHECK(cudaMalloc(&p, 4) == cudaErrorNoDevice);
+  store<<<1, 1>>>(nullptr, 1);
+  CHECK(cudaGetLastError() == cudaErrorNoDevice);
+  CHECK(cudaDeviceSynchronize() == cudaErrorNoDevice);
+  shared_count = 3;  // whose module was never loaded: memory all the same
+  CHECK(shared_count == 3);
+  CHECK(vgpuNameAllocation(p, "x") == 1);
+  CHECK(std::string(vgpuLastLaunchJson()) == "{}");
+}
+
+TEST_CASE("child: bad settings" * doctest::skip()) {
+  void* p = nullptr;
+  CHECK(cudaMalloc(&p, 4) == cudaErrorInitializationError);
+  CHECK(cudaDeviceSynchronize() == cudaErrorInitializationError);
+}
+
+TEST_CASE("child: older device" * doctest::skip()) {
+  cudaDeviceProp properties{};
+  CHECK_OK(cudaGetDeviceProperties(&properties, 0));
+  CHECK(std::string(properties.name).find("T4") != std::string::npos);
+  CHECK(properties.major == 7);
+  CHECK(properties.multiProcessorCount == 40);
+  void* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, 4));
+  store<<<1, 1>>>(static_cast<int*>(p), 1);  // compiled for sm_90
+  CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
+  CHECK_OK(cudaDeviceSynchronize());  // nothing is broken
+}
+
+TEST_CASE("child: fault" * doctest::skip()) {
+  int* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, 32 * sizeof(int)));
+  CHECK(vgpuNameAllocation(p, "results") == 0);
+  store<<<1, 33>>>(p, 1);
+  CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+  CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+}
+
+TEST_CASE("process: __managed__ variables are shared by host and device") {
+  shared_count += 1;
+  count_up<<<1, 1>>>();
+  CHECK_OK(cudaDeviceSynchronize());
+  CHECK(shared_count == 43);
+}
+
+TEST_CASE("process: VGPU_PROFILE writes each launch") {
+  const std::string file = temporary("profile.json");
+  std::remove(file.c_str());
+  const Result json = child("VGPU_PROFILE=json:" + file, "two launches");
+  CHECK_MESSAGE(json.code == 0, json.text);
+  const std::string text = contents(file);
+  CHECK(text.substr(0, 2) == "[\n");
+  CHECK(text.substr(text.size() - 3) == "\n]\n");
+  CHECK(count(text, "\"mangled\"") == 2);
+  CHECK(count(text, "\"results\"") == 2);
+  CHECK(text.find("\"block\":[64,1,1]") < text.find("\"block\":[32,1,1]"));
+  const Result plain = child("VGPU_PROFILE=text", "two launches");
+  CHECK(plain.code == 0);
+  CHECK(count(plain.text, "store") >= 2);
+  const Result nowhere = child("VGPU_PROFILE=json:/no/such/directory/x.json", "two launches");
+  CHECK(has(nowhere, "cannot write /no/such/directory/x.json"));
+  // No launch: still a file that a reader understands.
+  child("VGPU_PROFILE=json:" + file, "leak");
+  CHECK(contents(file) == "[\n]\n");
+}
+
+TEST_CASE("process: VGPU_CHECK=leaks names what was not freed") {
+  const Result leaks = child("VGPU_CHECK=leaks", "leak");
+  CHECK(leaks.code == 0);
+  CHECK(has(leaks, "leak: 1234 bytes of 'forgotten' never freed"));
+  CHECK(has(leaks, "leak: 66 bytes"));
+  CHECK(has(leaks, "leaks: 2 allocations, 1300 bytes"));
+  CHECK_FALSE(has(leaks, "5555"));
+  CHECK(has(child("VGPU_CHECK=leaks", "two launches"), "leaks: 0 allocations, 0 bytes"));
+  CHECK_FALSE(has(child("VGPU_CHECK=race", "leak"), "leak:"));
+}
+
+TEST_CASE("process: settings that are not understood switch the device off") {
+  const Result device = child("VGPU_DEVICE=h2000", "no device");
+  CHECK_MESSAGE(device.code == 0, device.text);
+  CHECK(count(device.text, "VGPU_DEVICE='h2000': no such device; there are h200,") == 1);
+  for (const char* setting :
+       {"VGPU_THREADS=many", "VGPU_CHECK=rcae", "VGPU_PROFILE=xml", "VGPU_SCHEDULE=fair"}) {
+    const Result result = child(setting, "bad settings");
+    CHECK_MESSAGE(result.code == 0, result.text);
+    const std::string name = std::string(setting).substr(0, std::string(setting).find('='));
+    CHECK(count(result.text, "vgpu: " + name + "='") == 1);
+  }
+}
+
+TEST_CASE("process: code for a newer device than the chosen one") {
+  const Result result = child("VGPU_DEVICE=t4", "older device");
+  CHECK_MESSAGE(result.code == 0, result.text);
+  CHECK(has(result, "PTX for sm_90 only"));
+  CHECK(has(result, "-gencode arch=compute_75,code=[compute_75,sm_75]"));
+}
+
+TEST_CASE("process: a fault is told once, with its place and the allocation's name") {
+  const Result result = child("A=1", "fault");
+  CHECK_MESSAGE(result.code == 0, result.text);
+  CHECK(count(result.text, "error: ") == 1);
+  CHECK(has(result, "runtime_process.cu:"));
+  CHECK(has(result, "'results'"));
+  CHECK(has(result, "thread (32,0,0)"));
+  CHECK(has(result, "store"));
+}
+
+TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the rest in words") {
+  const std::string source =
+      "#include <cstdio>\n"
+      "#include <cstdlib>\n"
+      "__global__ void k(int* p) { *p = 42; }\n"
+      "int main(int argc, char** argv) {\n"
+      "  int* p = nullptr; int value = 0; cudaDeviceProp properties;\n"
+      "  cudaGetDeviceProperties(&properties, 0);\n"
+      "  cudaMalloc(&p, 4); k<<<1, 1>>>(p);\n"
+      "  const cudaError_t error = cudaMemcpy(&value, p, 4, cudaMemcpyDefault);\n"
+      "  printf(\"%s: %s %d\\n\", properties.name, cudaGetErrorName(error), value);\n"
+      "  return argc > 1 ? atoi(argv[1]) : 0;\n"
+      "}\n";
+  const std::string ptx = "-gencode arch=compute_75,code=[compute_75,sm_75] ";
+  const std::string shared = compile("shared_runtime", source, ptx + "--cudart shared");
+  const Result good = run("build/vgpu " + shared + " 7");
+  CHECK_MESSAGE(good.code == 7, good.text);
+  CHECK(good.text == "NVIDIA H200: cudaSuccess 42\n");
+  const Result t4 = run("build/vgpu --device t4 --check --profile " + shared);
+  CHECK_MESSAGE(t4.code == 0, t4.text);
+  CHECK(has(t4, "T4: cudaSuccess 42"));
+  CHECK(has(t4, "sectors"));  // of the profile
+  // An old RPATH to the real runtime does not win.
+  const char* nvcc = std::getenv("NVCC");
+  const std::string root = std::string(nvcc ? nvcc : "/usr/local/cuda/bin/nvcc");
+  const std::string toolkit = root.substr(0, root.rfind("/bin/")) + "/lib64";
+  const std::string with_rpath =
+      compile("with_rpath", source,
+              ptx + "--cudart shared -Xlinker --disable-new-dtags -Xlinker -rpath," + toolkit);
+  CHECK(has(run("build/vgpu " + with_rpath), "NVIDIA H200: cudaSuccess 42"));
+
+  const Result statically = run("build/vgpu " + compile("static_runtime", source, ptx));
+  CHECK(statically.code == 2);
+  CHECK(has(statically, "--cudart shared"));
+  const std::string no_ptx =
+      compile("no_ptx", source, "-gencode arch=compute_90,code=sm_90 --cudart shared");
+  const Result without = run("build/vgpu " + no_ptx);
+  CHECK(has(without, "machine code for sm_90 but no PTX"));
+  CHECK(has(without, "cudaErrorNoKernelImageForDevice") != has(without, "cudaSuccess 42"));
+
+  const Result none = run("build/vgpu /bin/true");
+  CHECK(none.code == 2);
+  CHECK(has(none, "is not a CUDA program"));
+  const Result script = run("build/vgpu " + temporary("shared_runtime.cu"));
+  CHECK(script.code == 2);
+  CHECK(has(script, "not a 64-bit ELF program"));
+  CHECK(run("build/vgpu /no/such/program").code == 2);
+  CHECK(run("build/vgpu /tmp").code == 2);
+  CHECK(run("build/vgpu no-such-program-in-path").code == 2);
+  CHECK(run("build/vgpu").code == 2);
+  CHECK(run("build/vgpu --wrong " + shared).code == 2);
+  CHECK(run("build/vgpu --device").code == 2);
+  CHECK(run("build/vgpu --help").code == 0);
+}
