@@ -59,15 +59,6 @@ VGPU_C void vgpuSetThreads(int threads) {
   guarded([&] {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
-    if (runtime.off == cudaSuccess) runtime.machine().options().threads = threads;
-    return cudaSuccess;
-  });
-}
-
-VGPU_C void vgpuSetThreads(int threads) {
-  guarded([&] {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
     runtime.configure();
     if (runtime.off == cudaSuccess) runtime.machine().options().threads = std::max(0, threads);
     return cudaSuccess;
