@@ -5,9 +5,12 @@
 #include <cuda_occupancy.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -325,6 +328,33 @@ TEST_CASE("exports: a function that does not exist yet says so and returns an er
   CHECK(format.f == cudaChannelFormatKindFloat);
   CHECK(cudaMallocArray(&array, &format, 16, 16, 0) == cudaErrorNotSupported);
   CHECK(cudaGetLastError() == cudaErrorNotSupported);
+}
+
+TEST_CASE("exports: no function crashes when all its arguments are null") {
+  std::ifstream list("common/vgpu/runtime/exports.txt");
+  REQUIRE_MESSAGE(list.good(), "run in the repository's root");
+  std::string name;
+  int called = 0;
+  while (std::getline(list, name)) {
+    if (name == "cudaCreateChannelDesc") continue;  // returns a structure to where the caller says
+    using Function =
+        int (*)(long, long, long, long, long, long, long, long, long, long, long, long);
+    const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name.c_str()));
+    REQUIRE((function != nullptr));
+    const pid_t child = fork();
+    if (child == 0) {
+      for (const int stream : {1, 2})
+        if (!freopen("/dev/null", "w", stream == 1 ? stdout : stderr)) _exit(1);
+      function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+      _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CAPTURE(name);
+    CHECK(WIFEXITED(status));
+    ++called;
+  }
+  CHECK(called == 421);
 }
 
 TEST_CASE("errors: names and texts are those of the real runtime, where that is installed") {
