@@ -4,7 +4,7 @@
 vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,ptx core check profile runtime)))
 vgpu_objects := $(vgpu_sources:%.cpp=$V/%.o)
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
-vgpu_tests_cu := $(filter-out %/bench_vgpu.cu,$(wildcard common/vgpu/tests/*.cu))
+vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
 vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
 vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
@@ -54,7 +54,8 @@ $V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
 $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d)
-$V/tests/bench_vgpu $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
+$V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
+$(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
   $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')

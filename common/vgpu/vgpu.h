@@ -19,6 +19,8 @@ const char* vgpuLastLaunchJson(void);
 double vgpuLastLaunchCounter(const char* json_pointer);
 /* The same as text: counters, limits with the largest marked, the five source lines that cost most on it. */
 const char* vgpuLastLaunchReport(void);
+/* Host threads for the following launches; 0: all cores (as VGPU_THREADS says at start). */
+void vgpuSetThreads(int threads);
 /* Race, init and sync findings so far. */
 int vgpuFindings(void);
 

@@ -32,7 +32,7 @@ struct DeviceSpec {
   double fp16_fma_per_clock_sm = 256; // non-tensor, half2 counted as two
   double fp64_fma_per_clock_sm = 64;
   double special_per_clock_sm = 16;
-  double tensor_fp16_fma_per_clock_sm = 4096;  // dense, per SM
+  double tensor_fp16_fma_per_clock_sm = 2048;  // dense, per SM
   double tensor_tf32_fma_per_clock_sm = 0, tensor_int8_fma_per_clock_sm = 0;
   int schedulers_per_sm = 4;          // warp instructions per clock and SM
   bool cooperative = true, clusters = true;

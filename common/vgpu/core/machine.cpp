@@ -20,10 +20,6 @@
 namespace vgpu {
 namespace {
 
-// Instructions that all resident blocks spend in waiting loops, none of them getting any further,
-// before the launch is given up as stuck: a second or two.
-constexpr std::uint64_t kStuckInstructions = 1u << 26;
-
 struct Loaded;
 
 // Which functions there are, and at which addresses. Shared with the modules, which take themselves
@@ -289,7 +285,7 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
       continue;
     }
     idle = block->idle_rounds ? idle + executed : 0;
-    if (idle > kStuckInstructions) {
+    if (idle > launch.machine.patience) {
       launch.stop_at(block->linear, {FaultKind::deadlock, block->waits_for_ever(waiting.size() + 1)});
       break;
     }

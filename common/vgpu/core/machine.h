@@ -85,6 +85,9 @@ class Machine {
   std::function<void(std::string_view)> print;
   std::uint64_t heap_limit = 8u << 20;  // bytes of the device malloc heap
   std::uint32_t stack_limit = 16u << 10;  // bytes of local memory a thread has for called functions
+  // Instructions that all resident blocks spend in waiting loops, none of them getting any further,
+  // before the launch is given up as a deadlock: a second or two.
+  std::uint64_t patience = 1u << 26;
 
  private:
   struct Impl;

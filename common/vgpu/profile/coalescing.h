@@ -190,6 +190,23 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
 
 }  // namespace coalescing_detail
 
+// Shape of 32 lanes whose addresses lie `stride` bytes apart, the first at `first`.
+inline RequestShape strided_request(std::uint64_t first, std::int64_t stride, std::uint32_t bytes) {
+  if (stride == 0) return {1, 1, bytes};
+  const std::uint64_t last = first + 31 * static_cast<std::uint64_t>(stride);
+  const std::uint64_t low = std::min(first, last), high = std::max(first, last);
+  const std::uint64_t step =
+      stride < 0 ? -static_cast<std::uint64_t>(stride) : static_cast<std::uint64_t>(stride);
+  // Steps of at most a piece touch every piece between; longer ones a new piece each.
+  RequestShape shape;
+  shape.sectors = step <= kSectorBytes
+      ? static_cast<std::uint32_t>(high / kSectorBytes - low / kSectorBytes + 1) : 32;
+  shape.lines = step <= kLineBytes
+      ? static_cast<std::uint32_t>(high / kLineBytes - low / kLineBytes + 1) : 32;
+  shape.bytes_distinct = 32 * bytes;
+  return shape;
+}
+
 // Shape of one global, local or generic access of a warp.
 // addresses: 32 byte addresses, only those of lanes in `mask` are looked at, each below 2^63 and a
 // multiple of `bytes`; bytes: of one lane's access, 1, 2, 4, 8, 16 or 32. No lanes: all zero.
@@ -200,20 +217,7 @@ inline RequestShape global_request(const std::uint64_t* addresses, std::uint32_t
   if (mask == 0) return shape;
   if (mask == 0xffffffffu) {
     std::int64_t stride;
-    if (constant_stride(addresses, stride)) {
-      if (stride == 0) return {1, 1, bytes};
-      const std::uint64_t low = std::min(addresses[0], addresses[31]);
-      const std::uint64_t high = std::max(addresses[0], addresses[31]);
-      const std::uint64_t step = stride < 0 ? -static_cast<std::uint64_t>(stride)
-                                            : static_cast<std::uint64_t>(stride);
-      // Steps of at most a piece touch every piece between; longer ones a new piece each.
-      shape.sectors = step <= kSectorBytes
-          ? static_cast<std::uint32_t>(high / kSectorBytes - low / kSectorBytes + 1) : 32;
-      shape.lines = step <= kLineBytes
-          ? static_cast<std::uint32_t>(high / kLineBytes - low / kLineBytes + 1) : 32;
-      shape.bytes_distinct = 32 * bytes;
-      return shape;
-    }
+    if (constant_stride(addresses, stride)) return strided_request(addresses[0], stride, bytes);
     if (monotone_shape(addresses, kLanes, bytes, shape)) return shape;
     return unordered_shape(addresses, bytes);
   }

@@ -83,7 +83,7 @@ struct LaunchCounters {
   std::vector<AllocationReport> allocations; // only those touched
   std::vector<double> l1_clocks_by_sm;       // global and local requests, clocks of the L1 pipe
   std::vector<double> shared_clocks_by_sm;   // shared wavefronts
-  std::vector<std::uint64_t> issued_by_sm;   // warp instructions that count as issue slots
+  std::vector<std::uint64_t> issued_by_sm;   // warp instructions of the blocks placed there, all classes
   std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0, tensor_multiply_adds_int8 = 0;
   std::uint64_t async_copied_bytes = 0;

@@ -30,6 +30,7 @@ constexpr Group kGroups[] = {
     {"$fcmp", ".eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan"},
     {"$bool", ".and|.or|.xor"},
     {"$scope", ".cta|.cluster|.gpu|.sys"},
+    {"$cvtint", ".u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64"},
     {"$memory", ".b8|.b16|.b32|.b64|.b128|.u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64|.f16|.f32|.f64"},
     {"$evict", ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|"
                ".L1::no_allocate|.evict_normal|.evict_first|.evict_last|.evict_unchanged|"

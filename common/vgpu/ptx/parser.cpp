@@ -361,6 +361,13 @@ class Parser {
     if (d.type == Type::none) fail("a declaration without a type");
     d.element_bytes = vector * std::max(1, type_bits(d.type) / 8);
     d.align = align ? align : static_cast<std::uint32_t>(d.element_bytes);
+    declarator(d, named);
+    return d;
+  }
+  // name [dims]; a list of them shares what stands before
+  void declarator(Declaration& d, bool named = true) {
+    d.elements = 1;
+    d.unsized = false;
     skip_space();
     if (named || starts_name(peek())) d.name = name();
     while (accept('[')) {
@@ -375,14 +382,13 @@ class Parser {
       expect(']');
     }
     if (d.bytes() > kMaxVariableBytes) fail("array too large");
-    return d;
   }
 
   void module_variable(bool external) {
     const std::string_view word = dotted();
     const Space space = word == ".global" ? Space::global : word == ".const" ? Space::constant : Space::shared;
-    do {
-      Declaration d = declaration();
+    const Declaration shared_part = declaration();
+    for (Declaration d = shared_part;; d = shared_part, declarator(d)) {
       auto global = std::make_unique<Global>();
       global->name = std::string(d.name);
       global->space = space;
@@ -392,7 +398,8 @@ class Parser {
       global->size = d.bytes();
       if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");
       module_.globals[global->name] = std::move(global);
-    } while (accept(','));
+      if (!accept(',')) break;
+    }
     expect(';');
   }
   void initializer(Global& global, Declaration& d) {
@@ -647,10 +654,10 @@ class Parser {
       expect(';');
     } else if (word == ".local" || word == ".shared" || word == ".param") {
       const Space space = word == ".local" ? Space::local : word == ".shared" ? Space::shared : Space::param;
-      do {
-        const Declaration d = declaration();
+      for (Declaration d = declaration();; declarator(d)) {
         declare_variable(d.name, space, d.bytes(), d.align);
-      } while (accept(','));
+        if (!accept(',')) break;
+      }
       expect(';');
     } else if (word == ".section") {
       skip_section();

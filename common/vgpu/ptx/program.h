@@ -75,8 +75,7 @@ struct Instr {
   std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
   Slot guard;                   // predicate, or not valid
   Slot d[2];                    // destination and second destination (p|q); vectors: `list`
-  Slot a, b, c, e, f;           // sources in order
-  std::int64_t constant = 0;    // value of `e` where it is an immediate
+  Slot a, b, c, e;              // sources in order
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
   Slot address;                 // base register of a memory operand; may be invalid (absolute)
   std::uint8_t address_bits = 64;

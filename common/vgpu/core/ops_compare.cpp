@@ -1,0 +1,244 @@
+// Comparison and selection (PTX ISA, sections of those names): setp, set, selp, slct, testp.
+#include <cmath>
+#include <limits>
+
+#include "../ptx/forms.h"
+#include "half.h"
+#include "lanes.h"
+
+namespace vgpu {
+namespace {
+
+using std::int16_t, std::int32_t, std::int64_t;
+using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+
+// Operands as they are compared: halves as float, subnormals flushed with .ftz.
+template <class T>
+struct Plain {
+  using Lane = T;
+  using Value = T;
+  static Value read(Lane v) { return v; }
+};
+struct Flushed {
+  using Lane = float;
+  using Value = float;
+  static Value read(Lane v) { return std::fabs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
+};
+struct F16 {
+  using Lane = uint16_t;
+  using Value = float;
+  static Value read(Lane v) { return float_from_half(v); }
+};
+struct F16Flushed {
+  using Lane = uint16_t;
+  using Value = float;
+  static Value read(Lane v) { return float_from_half((v & 0x7c00) ? v : v & 0x8000); }
+};
+struct Bf16 {
+  using Lane = uint16_t;
+  using Value = float;
+  static Value read(Lane v) { return float_from_bf16(v); }
+};
+
+// For floats the ordered comparisons are false with a NaN, those that end in u are true.
+template <Compare kCompare, class T>
+bool holds(T a, T b) {
+  switch (kCompare) {
+    case Compare::eq: return a == b;
+    case Compare::ne:
+      if constexpr (std::is_floating_point_v<T>) return a < b || a > b;
+      else return a != b;
+    case Compare::lt: case Compare::lo: return a < b;
+    case Compare::le: case Compare::ls: return a <= b;
+    case Compare::gt: case Compare::hi: return a > b;
+    case Compare::ge: case Compare::hs: return a >= b;
+    case Compare::equ: return !(a < b || a > b);
+    case Compare::neu: return !(a == b);
+    case Compare::ltu: return !(a >= b);
+    case Compare::leu: return !(a > b);
+    case Compare::gtu: return !(a <= b);
+    case Compare::geu: return !(a < b);
+    case Compare::num: return a == a && b == b;
+    case Compare::nan: return !(a == a && b == b);
+    default: return false;
+  }
+}
+
+uint32_t combined(Warp& warp, const Instr& instr, uint32_t bits) {
+  if (instr.combine == Bool::none) return bits;
+  const uint32_t c = get_predicate(warp, instr.c, instr.c_not);
+  return instr.combine == Bool::and_ ? bits & c : instr.combine == Bool::or_ ? bits | c : bits ^ c;
+}
+
+template <class In, Compare kCompare>
+uint32_t compare_lanes(Warp& warp, const Instr& instr) {
+  const auto* a = warp.lanes<const typename In::Lane>(instr.a);
+  const auto* b = warp.lanes<const typename In::Lane>(instr.b);
+  return collect([&](int lane) { return holds<kCompare>(In::read(a[lane]), In::read(b[lane])); });
+}
+
+template <class In, Compare kCompare>
+void setp(Warp& warp, const Instr& instr, uint32_t mask) {
+  const uint32_t bits = compare_lanes<In, kCompare>(warp, instr);
+  // Both before either is written: a destination may be the source predicate.
+  const uint32_t p = combined(warp, instr, bits);
+  const uint32_t q = instr.d[1].valid() ? combined(warp, instr, ~bits) : 0;
+  set_predicate(warp, instr.d[0], p, mask);
+  set_predicate(warp, instr.d[1], q, mask);
+}
+
+// set: all ones or 1.0 in the destination's type.
+template <class In, Compare kCompare>
+void set(Warp& warp, const Instr& instr, uint32_t mask) {
+  const uint32_t bits = combined(warp, instr, compare_lanes<In, kCompare>(warp, instr));
+  if (type_bits(instr.dtype) == 16) {
+    const uint16_t one = instr.dtype == Type::f16 ? 0x3c00 : instr.dtype == Type::bf16 ? 0x3f80 : 0xffff;
+    uint16_t* d = warp.lanes<uint16_t>(instr.d[0]);
+    each_lane(mask, [&](int lane) { d[lane] = bits >> lane & 1 ? one : uint16_t{0}; });
+  } else {
+    const uint32_t one = instr.dtype == Type::f32 ? 0x3f800000u : 0xffffffffu;
+    uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
+    each_lane(mask, [&](int lane) { d[lane] = bits >> lane & 1 ? one : 0u; });
+  }
+}
+
+// Packed comparisons: the low half gives p, the high half q; set gives a half each.
+template <class In, Compare kCompare, bool kPredicates>
+void packed(Warp& warp, const Instr& instr, uint32_t mask) {
+  const auto* a = warp.lanes<const uint32_t>(instr.a);
+  const auto* b = warp.lanes<const uint32_t>(instr.b);
+  uint32_t result[2];
+  for (int half = 0; half < 2; ++half)
+    result[half] = combined(warp, instr, collect([&](int lane) {
+      return holds<kCompare>(In::read(static_cast<uint16_t>(a[lane] >> (16 * half))),
+                             In::read(static_cast<uint16_t>(b[lane] >> (16 * half))));
+    }));
+  if (kPredicates) {
+    set_predicate(warp, instr.d[0], result[0], mask);
+    set_predicate(warp, instr.d[1], result[1], mask);
+    return;
+  }
+  const uint32_t one = instr.dtype == Type::f16x2 ? 0x3c00 : instr.dtype == Type::bf16x2 ? 0x3f80 : 0xffff;
+  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
+  each_lane(mask, [&](int lane) {
+    d[lane] = (result[0] >> lane & 1 ? one : 0u) | (result[1] >> lane & 1 ? one << 16 : 0u);
+  });
+}
+
+// f(std::integral_constant<Compare, ...>) for the instruction's comparison.
+template <class F>
+Handler for_compare(Compare compare, F f) {
+#define CASE(name) \
+  case Compare::name: return f(std::integral_constant<Compare, Compare::name>{})
+  switch (compare) {
+    CASE(eq); CASE(ne); CASE(lt); CASE(le); CASE(gt); CASE(ge);
+    CASE(lo); CASE(ls); CASE(hi); CASE(hs);
+    CASE(equ); CASE(neu); CASE(ltu); CASE(leu); CASE(gtu); CASE(geu); CASE(num); CASE(nan);
+    default: return nullptr;
+  }
+#undef CASE
+}
+
+template <bool kPredicate>
+Handler bind_compare(const Instr& instr) {
+  // lo, ls, hi, hs are for unsigned and bit types; equ and the like for floats.
+  const bool unsigned_only = instr.compare == Compare::lo || instr.compare == Compare::ls ||
+                             instr.compare == Compare::hi || instr.compare == Compare::hs;
+  const bool float_only = instr.compare >= Compare::equ;
+  if (unsigned_only && (is_float(instr.type) || is_signed(instr.type))) return nullptr;
+  if (float_only && !is_float(instr.type)) return nullptr;
+  if ((instr.combine != Bool::none) != instr.c.valid()) return nullptr;
+  const auto with = [&]<class In>(In) {
+    return for_compare(instr.compare, [](auto compare) -> Handler {
+      if constexpr (kPredicate) return &setp<In, compare()>;
+      else return &set<In, compare()>;
+    });
+  };
+  const auto pairs = [&]<class In>(In) {
+    return for_compare(instr.compare, [](auto compare) -> Handler { return &packed<In, compare(), kPredicate>; });
+  };
+  switch (instr.type) {
+    case Type::b16: case Type::u16: return with(Plain<uint16_t>{});
+    case Type::b32: case Type::u32: return with(Plain<uint32_t>{});
+    case Type::b64: case Type::u64: return with(Plain<uint64_t>{});
+    case Type::s16: return with(Plain<int16_t>{});
+    case Type::s32: return with(Plain<int32_t>{});
+    case Type::s64: return with(Plain<int64_t>{});
+    case Type::f32: return instr.ftz ? with(Flushed{}) : with(Plain<float>{});
+    case Type::f64: return with(Plain<double>{});
+    case Type::f16: return instr.ftz ? with(F16Flushed{}) : with(F16{});
+    case Type::bf16: return with(Bf16{});
+    case Type::f16x2: return instr.ftz ? pairs(F16Flushed{}) : pairs(F16{});
+    case Type::bf16x2: return pairs(Bf16{});
+    default: return nullptr;
+  }
+}
+
+template <class T>
+void select(Warp& warp, const Instr& instr, uint32_t mask) {
+  const uint32_t p = get_predicate(warp, instr.c, instr.c_not);
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  const T* a = warp.lanes<const T>(instr.a);
+  const T* b = warp.lanes<const T>(instr.b);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = (p >> lane & 1) ? a[lane] : b[lane];
+}
+
+// slct: a where c >= 0, else b (and where c is NaN).
+template <class T, bool kFloat, bool kFtz>
+void select_by_sign(Warp& warp, const Instr& instr, uint32_t mask) {
+  const T* a = warp.lanes<const T>(instr.a);
+  const T* b = warp.lanes<const T>(instr.b);
+  T* d = warp.lanes<T>(instr.d[0]);
+  each_lane(mask, [&](int lane) {
+    bool first;
+    if constexpr (kFloat) {
+      const float c = warp.lanes<const float>(instr.c)[lane];
+      first = kFtz ? Flushed::read(c) >= 0 : c >= 0;
+    } else {
+      first = warp.lanes<const int32_t>(instr.c)[lane] >= 0;
+    }
+    d[lane] = first ? a[lane] : b[lane];
+  });
+}
+
+enum Test : uint8_t { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };
+
+template <class T>
+void testp(Warp& warp, const Instr& instr, uint32_t mask) {
+  const T* a = warp.lanes<const T>(instr.a);
+  set_predicate(warp, instr.d[0], collect([&](int lane) {
+    const int kind = std::fpclassify(a[lane]);
+    switch (instr.variant) {
+      case kFinite: return kind != FP_NAN && kind != FP_INFINITE;
+      case kInfinite: return kind == FP_INFINITE;
+      case kNumber: return kind != FP_NAN;
+      case kNotANumber: return kind == FP_NAN;
+      case kNormal: return kind == FP_NORMAL;
+      default: return kind == FP_SUBNORMAL;
+    }
+  }), mask);
+}
+
+}  // namespace
+
+Handler bind_setp(Instr& instr, const Mods&) { return bind_compare<true>(instr); }
+Handler bind_set(Instr& instr, const Mods&) { return bind_compare<false>(instr); }
+Handler bind_selp(Instr& instr, const Mods&) {
+  return for_bits(type_bits(instr.type), [](auto zero) -> Handler { return &select<decltype(zero)>; });
+}
+Handler bind_slct(Instr& instr, const Mods&) {
+  const bool by_float = instr.type == Type::f32;
+  return for_bits(type_bits(instr.dtype), [&](auto zero) -> Handler {
+    using T = decltype(zero);
+    if (!by_float) return &select_by_sign<T, false, false>;
+    return instr.ftz ? &select_by_sign<T, true, true> : &select_by_sign<T, true, false>;
+  });
+}
+Handler bind_testp(Instr& instr, const Mods& mods) {
+  instr.variant = static_cast<uint8_t>(mods.pick({"finite", "infinite", "number", "notanumber", "normal", "subnormal"}));
+  return instr.type == Type::f32 ? &testp<float> : &testp<double>;
+}
+
+}  // namespace vgpu

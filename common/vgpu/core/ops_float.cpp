@@ -1,0 +1,289 @@
+// Floating-point instructions of f32 and f64 (PTX ISA, "Floating Point Instructions").
+//
+// Results that are not a number are 0x7fffffff in f32, as on the GPU. The .approx instructions give
+// the same bits on every host and stay within the ISA's error bounds: most are computed in double
+// and rounded once; ex2, which softmaxes live on, is a polynomial (error below 1.2 ulp).
+#include <cfenv>
+#include <cmath>
+#include <limits>
+
+#include "../ptx/forms.h"
+#include "half.h"
+#include "lanes.h"
+
+namespace vgpu {
+namespace {
+
+using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+
+template <class T>
+inline T flush(T x) {
+  // Subnormals to zero, the sign stays.
+  return std::fabs(x) < std::numeric_limits<T>::min() ? std::copysign(T{0}, x) : x;
+}
+template <class T>
+inline T clean(T x) {
+  if constexpr (sizeof(T) == 4) return canonical(x);
+  else return x;
+}
+template <class T>
+inline T saturate(T x) {   // [0, 1], NaN to +0
+  return x > T{0} ? (x < T{1} ? x : T{1}) : T{0};
+}
+
+struct Add { template <class T> static T of(T a, T b, T) { return a + b; } };
+struct Sub { template <class T> static T of(T a, T b, T) { return a - b; } };
+struct Mul { template <class T> static T of(T a, T b, T) { return a * b; } };
+struct Div { template <class T> static T of(T a, T b, T) { return a / b; } };
+struct Rcp { template <class T> static T of(T a, T, T) { return T{1} / a; } };
+struct Sqrt { template <class T> static T of(T a, T, T) { return std::sqrt(a); } };
+struct Fma {
+  static float of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+  static double of(double a, double b, double c) { return __builtin_fma(a, b, c); }
+};
+
+// Nearest even: a plain SIMD loop.
+template <class T, class Op, int kOperands, bool kFtz, bool kSat>
+void nearest(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  const T* a = warp.lanes<const T>(instr.a);
+  const T* b = kOperands > 1 ? warp.lanes<const T>(instr.b) : a;
+  const T* c = kOperands > 2 ? warp.lanes<const T>(instr.c) : a;
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    T x = a[lane], y = b[lane], z = c[lane];
+    if (kFtz) x = flush(x), y = flush(y), z = flush(z);
+    T r = Op::of(x, y, z);
+    if (kFtz) r = flush(r);
+    if (kSat) r = saturate(r);
+    else r = clean(r);
+    d[lane] = r;
+  }
+}
+
+// Other roundings: the host's rounding mode, and operations that the compiler cannot move past it.
+template <class T, class Op, int kOperands>
+[[gnu::noinline]] void directed(Warp& warp, const Instr& instr, uint32_t mask) {
+  T* d = warp.lanes<T>(instr.d[0]);
+  const T* a = warp.lanes<const T>(instr.a);
+  const T* b = kOperands > 1 ? warp.lanes<const T>(instr.b) : a;
+  const T* c = kOperands > 2 ? warp.lanes<const T>(instr.c) : a;
+  const int mode = instr.rounding == Rounding::rz ? FE_TOWARDZERO
+                   : instr.rounding == Rounding::rm ? FE_DOWNWARD
+                   : instr.rounding == Rounding::rp ? FE_UPWARD : FE_TONEAREST;
+  each_lane(mask, [&](int lane) {
+    volatile T x = instr.ftz ? flush(a[lane]) : a[lane];
+    volatile T y = instr.ftz ? flush(b[lane]) : b[lane];
+    volatile T z = instr.ftz ? flush(c[lane]) : c[lane];
+    std::fesetround(mode);
+    volatile T r = Op::of(static_cast<T>(x), static_cast<T>(y), static_cast<T>(z));
+    std::fesetround(FE_TONEAREST);
+    T value = r;
+    if (instr.ftz) value = flush(value);
+    d[lane] = instr.sat ? saturate(value) : clean(value);
+  });
+}
+
+template <class Op, int kOperands>
+Handler arithmetic(const Instr& instr) {
+  const bool rn = instr.rounding == Rounding::none || instr.rounding == Rounding::rn;
+  if (instr.type == Type::f64) return rn ? &nearest<double, Op, kOperands, false, false> : &directed<double, Op, kOperands>;
+  if (instr.type != Type::f32) return nullptr;
+  if (!rn) return &directed<float, Op, kOperands>;
+  if (instr.ftz) return instr.sat ? &nearest<float, Op, kOperands, true, true> : &nearest<float, Op, kOperands, true, false>;
+  return instr.sat ? &nearest<float, Op, kOperands, false, true> : &nearest<float, Op, kOperands, false, false>;
+}
+
+// f32x2: two floats in 64 bits.
+template <class Op, int kOperands>
+void pairs(Warp& warp, const Instr& instr, uint32_t mask) {
+  struct Pair { float v[2]; };
+  Result<Pair> result(warp, instr.d[0], mask);
+  Pair* d = result.lanes();
+  const Pair* a = warp.lanes<const Pair>(instr.a);
+  const Pair* b = warp.lanes<const Pair>(instr.b);
+  const Pair* c = kOperands > 2 ? warp.lanes<const Pair>(instr.c) : a;
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    for (int i = 0; i < 2; ++i) {
+      float x = a[lane].v[i], y = b[lane].v[i], z = c[lane].v[i];
+      if (instr.ftz) x = flush(x), y = flush(y), z = flush(z);
+      const float r = Op::of(x, y, z);
+      d[lane].v[i] = canonical(instr.ftz ? flush(r) : r);
+    }
+}
+
+// ---- min, max -------------------------------------------------------------------------------
+
+// A NaN operand loses, except with .NaN, where it wins; -0 is less than +0.
+template <class T, bool kMax, bool kNan>
+inline T extreme(T a, T b) {
+  const bool a_first = kMax ? a > b || (a == b && !std::signbit(a)) : a < b || (a == b && std::signbit(a));
+  T r = a_first ? a : b;
+  if (kNan) {
+    if (a != a || b != b) r = std::numeric_limits<T>::quiet_NaN();
+  } else {
+    if (b != b) r = a;
+    if (a != a) r = b;
+  }
+  return clean(r);
+}
+
+template <class T, bool kMax, bool kNan, bool kFtz, bool kXorsign>
+void min_max(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  const T* a = warp.lanes<const T>(instr.a);
+  const T* b = warp.lanes<const T>(instr.b);
+  const T* c = instr.c.valid() ? warp.lanes<const T>(instr.c) : nullptr;
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    T x = a[lane], y = b[lane];
+    if (kFtz) x = flush(x), y = flush(y);
+    const bool negative = std::signbit(x) != std::signbit(y);
+    if (kXorsign) x = std::fabs(x), y = std::fabs(y);
+    T r = extreme<T, kMax, kNan>(x, y);
+    if (kXorsign && r == r) r = negative ? -r : r;
+    d[lane] = r;
+  }
+  if (!c) return;
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = extreme<T, kMax, kNan>(d[lane], kFtz ? flush(c[lane]) : c[lane]);
+}
+
+template <bool kMax>
+Handler bind_extreme(const Instr& instr, const Mods& mods) {
+  if (instr.type == Type::f64) return &min_max<double, kMax, false, false, false>;
+  if (instr.type != Type::f32) return nullptr;
+  if (mods.has("xorsign")) {
+    if (instr.nan) return instr.ftz ? &min_max<float, kMax, true, true, true> : &min_max<float, kMax, true, false, true>;
+    return instr.ftz ? &min_max<float, kMax, false, true, true> : &min_max<float, kMax, false, false, true>;
+  }
+  if (instr.nan) return instr.ftz ? &min_max<float, kMax, true, true, false> : &min_max<float, kMax, true, false, false>;
+  return instr.ftz ? &min_max<float, kMax, false, true, false> : &min_max<float, kMax, false, false, false>;
+}
+
+// ---- approximations -------------------------------------------------------------------------
+
+// 2^x. x = n + f with |f| <= 1/2; 2^f by its Taylor polynomial of degree 7 (remainder below 2^-27);
+// 2^n in two factors, so that subnormal results come out rounded once more and no worse.
+inline float exp2_poly(float x) {
+  const float limited = x > 200.0f ? 200.0f : x < -200.0f ? -200.0f : x;
+  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+  const float shifted = limited + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float f = limited - n;
+  float p = 1.5252733804059840e-5f;
+  p = __builtin_fmaf(p, f, 1.5403530393381609e-4f);
+  p = __builtin_fmaf(p, f, 1.3333558146428443e-3f);
+  p = __builtin_fmaf(p, f, 9.6181291076284772e-3f);
+  p = __builtin_fmaf(p, f, 5.5504108664821580e-2f);
+  p = __builtin_fmaf(p, f, 2.4022650695910071e-1f);
+  p = __builtin_fmaf(p, f, 6.9314718055994531e-1f);
+  p = __builtin_fmaf(p, f, 1.0f);
+  const int32_t whole = static_cast<int32_t>(n);
+  const int32_t half = whole >> 1;
+  const float low = std::bit_cast<float>((half + 127) << 23);
+  const float high = std::bit_cast<float>((whole - half + 127) << 23);
+  const float r = p * low * high;
+  return x == x ? r : std::bit_cast<float>(0x7fffffffu);
+}
+
+template <bool kFtz>
+void ex2(Warp& warp, const Instr& instr, uint32_t mask) {
+  map1<float, float>(warp, instr, mask, [](float x) {
+    const float r = exp2_poly(kFtz ? flush(x) : x);
+    return kFtz ? flush(r) : r;
+  });
+}
+
+// f in double, rounded once; .ftz flushes before and after.
+template <class F>
+Handler approximate(const Instr& instr, F) {
+  if (instr.ftz)
+    return handler1<float, float>([](float x) {
+      return flush(canonical(static_cast<float>(F{}(static_cast<double>(flush(x))))));
+    });
+  return handler1<float, float>([](float x) { return canonical(static_cast<float>(F{}(static_cast<double>(x)))); });
+}
+
+// The f64 approximations look at the high 32 bits of the operand and give a result whose low 32 bits
+// are zero.
+template <class F>
+Handler approximate_high(F) {
+  return handler1<double, double>([](double x) {
+    const auto high = [](double v) { return std::bit_cast<double>(std::bit_cast<uint64_t>(v) & 0xffffffff00000000ull); };
+    const double in = flush(high(x));
+    const double r = high(F{}(in));
+    return r == r ? flush(r) : std::bit_cast<double>(uint64_t{0x7fffffff00000000ull});
+  });
+}
+
+// a / b with the range that the ISA gives up: 2^126 < |b| < 2^128 gives 0, or NaN for infinite a.
+inline float divide_approx(float a, float b) {
+  const float size = std::fabs(b);
+  if (size > 0x1p126f && size < HUGE_VALF) return std::isinf(a) ? NAN : std::copysign(0.0f, std::signbit(a) != std::signbit(b) ? -1.0f : 1.0f) * (a == a ? 1.0f : a);
+  return a / b;
+}
+
+template <class T>
+void absolute(Warp& warp, const Instr& instr, uint32_t mask) {
+  const bool ftz = instr.ftz;
+  map1<T, T>(warp, instr, mask, [ftz](T x) { return std::fabs(ftz ? flush(x) : x); });
+}
+template <class T>
+void negate(Warp& warp, const Instr& instr, uint32_t mask) {
+  const bool ftz = instr.ftz;
+  map1<T, T>(warp, instr, mask, [ftz](T x) { return -(ftz ? flush(x) : x); });
+}
+
+}  // namespace
+
+Handler bind_add_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f32x2 ? &pairs<Add, 2> : arithmetic<Add, 2>(instr);
+}
+Handler bind_sub_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f32x2 ? &pairs<Sub, 2> : arithmetic<Sub, 2>(instr);
+}
+Handler bind_mul_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f32x2 ? &pairs<Mul, 2> : arithmetic<Mul, 2>(instr);
+}
+Handler bind_fma_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f32x2 ? &pairs<Fma, 3> : arithmetic<Fma, 3>(instr);
+}
+
+Handler bind_div_float(Instr& instr, const Mods&) {
+  if (instr.type == Type::f64) return arithmetic<Div, 2>(instr);
+  if (instr.approx) {
+    if (instr.ftz)
+      return handler2<float, float, float>([](float a, float b) { return canonical(flush(divide_approx(flush(a), flush(b)))); });
+    return handler2<float, float, float>([](float a, float b) { return canonical(divide_approx(a, b)); });
+  }
+  return arithmetic<Div, 2>(instr);   // .full is within 2 ulp; the right quotient is
+}
+Handler bind_rcp(Instr& instr, const Mods&) {
+  if (instr.approx && instr.type == Type::f64) return approximate_high([](double x) { return 1.0 / x; });
+  return arithmetic<Rcp, 1>(instr);
+}
+Handler bind_sqrt(Instr& instr, const Mods&) { return arithmetic<Sqrt, 1>(instr); }
+Handler bind_rsqrt(Instr& instr, const Mods&) {
+  if (instr.type == Type::f64 && instr.ftz) return approximate_high([](double x) { return 1.0 / std::sqrt(x); });
+  if (instr.type == Type::f64) return handler1<double, double>([](double x) { return 1.0 / std::sqrt(x); });
+  return approximate(instr, [](double x) { return 1.0 / std::sqrt(x); });
+}
+Handler bind_sin(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::sin(x); }); }
+Handler bind_cos(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::cos(x); }); }
+Handler bind_lg2(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::log2(x); }); }
+Handler bind_tanh(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::tanh(x); }); }
+Handler bind_ex2(Instr& instr, const Mods&) { return instr.ftz ? &ex2<true> : &ex2<false>; }
+
+Handler bind_min_float(Instr& instr, const Mods& mods) { return bind_extreme<false>(instr, mods); }
+Handler bind_max_float(Instr& instr, const Mods& mods) { return bind_extreme<true>(instr, mods); }
+Handler bind_abs_float(Instr& instr, const Mods&) { return instr.type == Type::f64 ? &absolute<double> : &absolute<float>; }
+Handler bind_neg_float(Instr& instr, const Mods&) { return instr.type == Type::f64 ? &negate<double> : &negate<float>; }
+Handler bind_copysign(Instr& instr, const Mods&) {
+  // The sign of a on the size of b.
+  if (instr.type == Type::f64) return handler2<double, double, double>([](double a, double b) { return std::copysign(b, a); });
+  return handler2<float, float, float>([](float a, float b) { return std::copysign(b, a); });
+}
+
+}  // namespace vgpu
