@@ -143,7 +143,12 @@ int Runtime::finish() {
   if (!settings.profile_json.empty()) write_reports(settings.profile_json, launch_reports);
   if (settings.leaks && machine_) {
     std::uint64_t bytes = 0, number = 0;
+    std::set<std::uint64_t> variables;  // __managed__ ones are in managed memory, and never freed
+    for (const auto& library : libraries)
+      if (library->module)
+        for (const auto& variable : library->module->variables) variables.insert(variable->base);
     for (const auto& a : memory().live()) {
+      if (variables.count(a->base)) continue;
       if (a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap) continue;
       if (host_registrations.count(a->base)) continue;
       bytes += a->size;
