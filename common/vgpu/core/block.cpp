@@ -88,9 +88,12 @@ Block::Block(Launch& l, Worker& w, std::uint64_t linear_index) : launch(l), work
     warp.frame = frame.get();
     warp.fragments.push_back(std::move(fragment));
   }
+  worker.notify([&](Observer& o) { o.block_begin(*this); });
 }
 
-Block::~Block() = default;
+Block::~Block() {
+  worker.notify([&](Observer& o) { o.block_end(*this); });
+}
 
 std::uint64_t Block::clock() const {
   std::uint64_t sum = worker.time;
@@ -134,8 +137,9 @@ Block::Status Block::run() {
   }
 }
 
-void Block::arrive(Warp& warp, Fragment& fragment, const Instr&, std::uint32_t mask, int barrier,
+void Block::arrive(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t mask, int barrier,
                    std::uint32_t expected, bool wait) {
+  worker.notify([&](Observer& o) { o.barrier_arrive(warp, instr, mask, barrier, wait); });
   Barrier& b = barriers_[barrier];
   auto threads = static_cast<std::uint32_t>(std::popcount(mask));
   if (expected) {
@@ -154,6 +158,7 @@ void Block::arrive(Warp& warp, Fragment& fragment, const Instr&, std::uint32_t m
 }
 
 void Block::complete_barrier(int barrier) {
+  worker.notify([&](Observer& o) { o.barrier_complete(*this, barrier); });
   const Barrier done = barriers_[barrier];
   barriers_[barrier] = Barrier{};
   for (Warp& warp : warps)

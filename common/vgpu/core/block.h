@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "machine.h"
+#include "observer.h"
 #include "warp.h"
 
 namespace vgpu {
@@ -51,6 +52,12 @@ struct Worker {
   std::unordered_map<const Function*, std::unique_ptr<FunctionState>> functions;
   std::map<std::tuple<const Function*, std::uint32_t, std::uint32_t>, GlobalCounters> by_allocation;
   bool counting = false;
+  const std::vector<std::unique_ptr<Observer>>* observers = nullptr;   // null: nobody looks
+  template <class F>
+  void notify(F f) {
+    if (observers)
+      for (const auto& observer : *observers) f(*observer);
+  }
   std::uint32_t sectors_per_clock = 4;       // of the named device's L1
   double l1_clocks = 0, shared_clocks = 0;   // of the running block
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <unordered_map>
 
+#include "../check/checks.h"
 #include "../ptx/decode.h"
 #include "access.h"
 #include "block.h"
@@ -126,7 +127,8 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
       std::copy(global->init.begin(), global->init.end(), bank.begin() + static_cast<std::ptrdiff_t>(at));
       global->address = at;
     } else if (global->space == Space::global) {
-      auto allocation = impl_->memory.allocate(global->size, MemoryKind::global_variable, global->align);
+      const auto kind = global->managed ? MemoryKind::managed : MemoryKind::global_variable;
+      auto allocation = impl_->memory.allocate(global->size, kind, global->align);
       if (!allocation) throw PtxError("no memory for variable '" + name + "' of " + std::to_string(global->size) + " bytes");
       allocation->name = display_name(name);
       std::copy(global->init.begin(), global->init.end(), allocation->host);
@@ -431,6 +433,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   launch.function_at = [this](std::uint64_t address) -> const Function* {
     return impl_->tables->find(address);
   };
+  std::vector<std::unique_ptr<Observer>> observers;
   std::vector<std::unique_ptr<Worker>> workers;
   std::shared_ptr<Allocation> workspace;
   try {
@@ -466,7 +469,8 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     }
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
     threads = static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, static_cast<std::uint64_t>(std::max(1, threads))));
-    if (order_matters || request.cooperative || launch.seed) threads = 1;
+    observers = make_checks(impl_->options);
+    if (order_matters || request.cooperative || launch.seed || !observers.empty()) threads = 1;
     const auto sms = static_cast<std::size_t>(impl_->spec.sm_count);
     if (request.count) {
       launch.l1_clocks_by_sm.resize(sms);
@@ -479,6 +483,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     for (int t = 0; t < threads; ++t) {
       workers.push_back(std::make_unique<Worker>(launch));
       workers.back()->counting = request.count;
+      if (!observers.empty()) workers.back()->observers = &observers;
       workers.back()->sectors_per_clock = static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
     std::vector<std::uint64_t> order;
@@ -490,6 +495,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     }
     std::atomic<std::uint64_t> next{0};
     std::exception_ptr trouble;
+    for (const auto& observer : observers) observer->launch_begin(launch);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
       const int t = threads > 1 ? omp_get_thread_num() : 0;
@@ -513,6 +519,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   for (auto& worker : workers) ticks = std::max(ticks, worker->time);
   impl_->time += ticks + 1000;
   if (workspace) impl_->memory.release(workspace->base);
+  for (const auto& observer : observers) observer->launch_end(launch, outcome.findings);
   outcome.fault = launch.fault;
   if (request.count && launch.fault.kind == FaultKind::none) {
     outcome.counters = gather(launch, workers);

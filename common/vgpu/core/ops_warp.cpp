@@ -121,6 +121,10 @@ void elect(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 void nothing(Warp&, const Instr&, uint32_t) {}
+// Memory is consistent here at all times; a fence only tells those who check the program.
+void fence(Warp& warp, const Instr& instr, uint32_t mask) {
+  warp.worker->notify([&](Observer& o) { o.fence(warp, instr, mask); });
+}
 
 // ---- barriers of the block ------------------------------------------------------------------
 
@@ -179,7 +183,7 @@ Handler bind_redux(Instr& instr, const Mods& mods) {
 }
 Handler bind_elect(Instr&, const Mods&) { return &elect; }
 Handler bind_warp_barrier(Instr&, const Mods&) { return &nothing; }
-Handler bind_fence(Instr&, const Mods&) { return &nothing; }
+Handler bind_fence(Instr&, const Mods&) { return &fence; }
 Handler bind_nothing(Instr&, const Mods&) { return &nothing; }
 Handler bind_barrier(Instr& instr, const Mods& mods) {
   instr.imm = mods.has("arrive");

@@ -377,6 +377,7 @@ void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
 
 void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
   live &= ~lanes;
+  worker->notify([&](Observer& o) { o.lanes_exit(*this, frame->function->code[fragment.pc], lanes); });
   const Fragment ended = fragment;   // it may move when others are added
   for (Ref<Join> join = ended.join; join; join = Ref<Join>(join->parent)) {
     join->pending &= ~lanes;
@@ -558,6 +559,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   };
   std::uint32_t need = members(fragments[current], instr, mask) & live;
   if ((need & ~mask) == 0) {
+    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, mask, members(fragments[current], instr, mask)); });
     instr.run(*this, instr, mask);
     return true;
   }
@@ -586,6 +588,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   bool same_place = true;
   for (std::size_t i : party) same_place &= fragments[i].pc == self.pc && fragments[i].frame.get() == self.frame.get();
   if (same_place) {
+    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, need); });
     instr.run(*this, instr, have);
   } else {
     // Each stands at its own instruction with its own registers: gather, run once, hand out.
@@ -629,6 +632,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
                s == 2 && fragments[i].frame->function->code[fragments[i].pc].a_not);
     std::byte* saved[2] = {base[0], base[1]};
     base[0] = base[1] = scratch;
+    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, need); });
     common.run(*this, common, have);
     base[0] = saved[0];
     base[1] = saved[1];

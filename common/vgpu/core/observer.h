@@ -1,0 +1,62 @@
+// What checks and profiles see of an execution. Without observers the executor pays one test of a
+// pointer per memory instruction and barrier; with any, a launch runs on one host thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../profile/counters.h"
+#include "../ptx/program.h"
+
+namespace vgpu {
+
+class Block;
+class Warp;
+struct Addresses;
+struct Launch;
+struct Places;
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  virtual void launch_begin(Launch&) {}
+  // Adds findings, one message each, worded as describe() (core/block.h) does.
+  virtual void launch_end(Launch&, std::vector<std::string>& findings) { (void)findings; }
+  // Blocks of a grid; several may be in flight at once (cooperative launches, waiting blocks).
+  virtual void block_begin(Block&) {}
+  virtual void block_end(Block&) {}
+
+  // Lanes in `mask` access `bytes` each. `addresses`: in the state space named (global addresses;
+  // offsets in shared memory); `places`: where the bytes are on the host. Called after the memory
+  // check and before the bytes move.
+  virtual void access(Warp&, const Instr&, std::uint32_t mask, const Addresses& addresses,
+                      std::uint32_t bytes, Access, Space, const Places& places) {
+    (void)mask, (void)addresses, (void)bytes, (void)places;
+  }
+
+  // Lanes in `mask` arrive at barrier `barrier` (and wait there, or only arrive).
+  virtual void barrier_arrive(Warp&, const Instr&, std::uint32_t mask, int barrier, bool wait) {
+    (void)mask, (void)barrier, (void)wait;
+  }
+  // All that were expected have arrived; those that wait go on.
+  virtual void barrier_complete(Block&, int barrier) { (void)barrier; }
+  // The lanes in `mask` have met in an operation of several lanes; `members`: the union of their
+  // member masks, lanes that have exited included.
+  virtual void warp_sync(Warp&, const Instr&, std::uint32_t mask, std::uint32_t members) {
+    (void)mask, (void)members;
+  }
+  virtual void fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
+  virtual void lanes_exit(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
+
+  // An asynchronous copy of `bytes` from global to shared memory by one lane: asked for, and landed.
+  virtual void copy_issue(Warp&, const Instr&, int lane, std::uint32_t shared_offset,
+                          std::uint64_t global_address, std::uint32_t bytes) {
+    (void)lane, (void)shared_offset, (void)global_address, (void)bytes;
+  }
+  virtual void copy_land(Warp&, int lane, std::uint32_t shared_offset, std::uint32_t bytes) {
+    (void)lane, (void)shared_offset, (void)bytes;
+  }
+};
+
+}  // namespace vgpu
