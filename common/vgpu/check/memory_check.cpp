@@ -70,7 +70,7 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
   const std::string what = verb(access) + " of " + count(bytes, "byte");
   auto fault = [&](FaultKind kind, const std::string& text) { throw Fault{kind, describe(warp, instr, lane, text)}; };
   if (space != Space::global) {
-    if ((space == Space::constant || space == Space::param) && access != Access::load)
+    if ((space == Space::constant || (space == Space::param && !instr.frame_local)) && access != Access::load)
       fault(FaultKind::address_space, what + " to read-only " + std::string(space_name(space)) + " memory");
     const std::uint64_t size = space == Space::shared    ? launch.shared_bytes
                                : space == Space::local    ? warp.local_capacity
@@ -79,7 +79,8 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
                                                           : launch.params.size();
     const std::string owner = space == Space::shared ? "the block's shared memory"
                               : space == Space::local ? "the thread's local memory"
-                              : space == Space::constant ? "the module's constant memory" : "the kernel's arguments";
+                              : space == Space::constant ? "the module's constant memory"
+                              : instr.frame_local ? "the parameters of a call" : "the kernel's arguments";
     const std::uint64_t past = address >= size ? address - size : 0;
     fault(FaultKind::illegal_address,
           "out-of-bounds " + what + " at offset " + std::to_string(address) + ", " +
