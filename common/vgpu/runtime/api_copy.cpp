@@ -7,6 +7,8 @@
 namespace vgpu::runtime {
 namespace {
 
+// Kinds of copies are numbers here, since a program may ask for one that does not exist.
+
 // A box of bytes: `width` bytes a row, rows `pitch` apart, slices `pitch * slice_rows` apart.
 struct Side {
   const void* pointer;
@@ -46,7 +48,7 @@ std::byte* bytes_of(const char* what, const Side& side, const Box& box, Place pl
                                 : host_bytes(what, side.pointer, size);
 }
 
-Error copy(Side dst, Side src, Box box, cudaMemcpyKind kind) {
+Error copy(Side dst, Side src, Box box, int kind) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
     return cudaErrorInvalidMemcpyDirection;
   if (box.empty()) return cudaSuccess;
@@ -57,9 +59,9 @@ Error copy(Side dst, Side src, Box box, cudaMemcpyKind kind) {
                             kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice);
   const Place from = place_of(src.pointer, by_kind,
                               kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice);
-  const std::byte* source = bytes_of("copy: source", src, box, from);
+  const std::byte* source = bytes_of("cudaMemcpy: source", src, box, from);
   if (!source) return cudaErrorInvalidValue;
-  std::byte* target = bytes_of("copy: destination", dst, box, to);
+  std::byte* target = bytes_of("cudaMemcpy: destination", dst, box, to);
   if (!target) return cudaErrorInvalidValue;
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y)
@@ -84,15 +86,15 @@ Error in_stream(cudaStream_t stream, bool per_thread, F&& operation) {
   return api([&](Runtime&) { return on_stream(stream, per_thread, operation); });
 }
 
-Error copy_1d(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
-              cudaStream_t stream, bool per_thread) {
+Error copy_1d(void* dst, const void* src, std::size_t count, int kind, cudaStream_t stream,
+              bool per_thread) {
   return in_stream(stream, per_thread, [&] {
     return copy({dst, count}, {src, count}, {count}, kind);
   });
 }
 
 Error copy_2d(void* dst, std::size_t dst_pitch, const void* src, std::size_t src_pitch,
-              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream,
+              std::size_t width, std::size_t height, int kind, cudaStream_t stream,
               bool per_thread) {
   return in_stream(stream, per_thread, [&]() -> Error {
     if (width > dst_pitch || width > src_pitch) return cudaErrorInvalidPitchValue;
@@ -119,7 +121,7 @@ Error copy_3d(const cudaMemcpy3DParms* p, cudaStream_t stream, bool per_thread) 
     Side dst, src;
     if (!side_of(p->dstPtr, p->dstPos, dst) || !side_of(p->srcPtr, p->srcPos, src))
       return cudaErrorInvalidValue;
-    return copy(dst, src, {p->extent.width, p->extent.height, p->extent.depth}, p->kind);
+    return copy(dst, src, {p->extent.width, p->extent.height, p->extent.depth}, number_of(p->kind));
   });
 }
 
@@ -164,13 +166,13 @@ Error fill_1d(void* dst, int value, std::size_t count, cudaStream_t stream, bool
 
 // The bytes of a symbol from `offset` on; `other` is where they go to or come from.
 Error copy_symbol(const void* symbol, std::size_t offset, std::size_t count, const void* other,
-                  bool to_symbol, cudaMemcpyKind kind, cudaStream_t stream, bool per_thread) {
+                  bool to_symbol, int kind, cudaStream_t stream, bool per_thread) {
   return in_stream(stream, per_thread, [&]() -> Error {
     Symbol found;
     if (const Error error = find_symbol(symbol, found); error != cudaSuccess) return error;
     if (offset > found.size || count > found.size - offset || !found.bytes)
       return cudaErrorInvalidValue;
-    const cudaMemcpyKind host_kind = to_symbol ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+    const int host_kind = to_symbol ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
     if (kind != host_kind && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
       return cudaErrorInvalidMemcpyDirection;
     if (count == 0) return cudaSuccess;
@@ -195,18 +197,18 @@ using namespace vgpu::runtime;
 using Kind = enum cudaMemcpyKind;
 
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t count, Kind kind) {
-  return copy_1d(dst, src, count, kind, nullptr, false);
+  return copy_1d(dst, src, count, number_of(kind), nullptr, false);
 }
 VGPU_API cudaError_t cudaMemcpy_ptds(void* dst, const void* src, std::size_t count, Kind kind) {
-  return copy_1d(dst, src, count, kind, nullptr, true);
+  return copy_1d(dst, src, count, number_of(kind), nullptr, true);
 }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, Kind kind,
                             cudaStream_t stream) {
-  return copy_1d(dst, src, count, kind, stream, false);
+  return copy_1d(dst, src, count, number_of(kind), stream, false);
 }
 VGPU_API cudaError_t cudaMemcpyAsync_ptsz(void* dst, const void* src, std::size_t count, Kind kind,
                                           cudaStream_t stream) {
-  return copy_1d(dst, src, count, kind, stream, true);
+  return copy_1d(dst, src, count, number_of(kind), stream, true);
 }
 
 cudaError_t cudaMemcpyPeer(void* dst, int dst_device, const void* src, int src_device,
@@ -220,22 +222,22 @@ cudaError_t cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int 
 
 cudaError_t cudaMemcpy2D(void* dst, std::size_t dpitch, const void* src, std::size_t spitch,
                          std::size_t width, std::size_t height, Kind kind) {
-  return copy_2d(dst, dpitch, src, spitch, width, height, kind, nullptr, false);
+  return copy_2d(dst, dpitch, src, spitch, width, height, number_of(kind), nullptr, false);
 }
 VGPU_API cudaError_t cudaMemcpy2D_ptds(void* dst, std::size_t dpitch, const void* src,
                                        std::size_t spitch, std::size_t width, std::size_t height,
                                        Kind kind) {
-  return copy_2d(dst, dpitch, src, spitch, width, height, kind, nullptr, true);
+  return copy_2d(dst, dpitch, src, spitch, width, height, number_of(kind), nullptr, true);
 }
 cudaError_t cudaMemcpy2DAsync(void* dst, std::size_t dpitch, const void* src, std::size_t spitch,
                               std::size_t width, std::size_t height, Kind kind,
                               cudaStream_t stream) {
-  return copy_2d(dst, dpitch, src, spitch, width, height, kind, stream, false);
+  return copy_2d(dst, dpitch, src, spitch, width, height, number_of(kind), stream, false);
 }
 VGPU_API cudaError_t cudaMemcpy2DAsync_ptsz(void* dst, std::size_t dpitch, const void* src,
                                             std::size_t spitch, std::size_t width,
                                             std::size_t height, Kind kind, cudaStream_t stream) {
-  return copy_2d(dst, dpitch, src, spitch, width, height, kind, stream, true);
+  return copy_2d(dst, dpitch, src, spitch, width, height, number_of(kind), stream, true);
 }
 
 cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* p) { return copy_3d(p, nullptr, false); }
@@ -309,37 +311,37 @@ VGPU_API cudaError_t cudaMemset3DAsync_ptsz(cudaPitchedPtr dst, int value, cudaE
 
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* src, std::size_t count,
                                std::size_t offset, Kind kind) {
-  return copy_symbol(symbol, offset, count, src, true, kind, nullptr, false);
+  return copy_symbol(symbol, offset, count, src, true, number_of(kind), nullptr, false);
 }
 VGPU_API cudaError_t cudaMemcpyToSymbol_ptds(const void* symbol, const void* src, std::size_t count,
                                              std::size_t offset, Kind kind) {
-  return copy_symbol(symbol, offset, count, src, true, kind, nullptr, true);
+  return copy_symbol(symbol, offset, count, src, true, number_of(kind), nullptr, true);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* src, std::size_t count,
                                     std::size_t offset, Kind kind, cudaStream_t stream) {
-  return copy_symbol(symbol, offset, count, src, true, kind, stream, false);
+  return copy_symbol(symbol, offset, count, src, true, number_of(kind), stream, false);
 }
 VGPU_API cudaError_t cudaMemcpyToSymbolAsync_ptsz(const void* symbol, const void* src,
                                                   std::size_t count, std::size_t offset, Kind kind,
                                                   cudaStream_t stream) {
-  return copy_symbol(symbol, offset, count, src, true, kind, stream, true);
+  return copy_symbol(symbol, offset, count, src, true, number_of(kind), stream, true);
 }
 cudaError_t cudaMemcpyFromSymbol(void* dst, const void* symbol, std::size_t count,
                                  std::size_t offset, Kind kind) {
-  return copy_symbol(symbol, offset, count, dst, false, kind, nullptr, false);
+  return copy_symbol(symbol, offset, count, dst, false, number_of(kind), nullptr, false);
 }
 VGPU_API cudaError_t cudaMemcpyFromSymbol_ptds(void* dst, const void* symbol, std::size_t count,
                                                std::size_t offset, Kind kind) {
-  return copy_symbol(symbol, offset, count, dst, false, kind, nullptr, true);
+  return copy_symbol(symbol, offset, count, dst, false, number_of(kind), nullptr, true);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* dst, const void* symbol, std::size_t count,
                                       std::size_t offset, Kind kind, cudaStream_t stream) {
-  return copy_symbol(symbol, offset, count, dst, false, kind, stream, false);
+  return copy_symbol(symbol, offset, count, dst, false, number_of(kind), stream, false);
 }
 VGPU_API cudaError_t cudaMemcpyFromSymbolAsync_ptsz(void* dst, const void* symbol,
                                                     std::size_t count, std::size_t offset,
                                                     Kind kind, cudaStream_t stream) {
-  return copy_symbol(symbol, offset, count, dst, false, kind, stream, true);
+  return copy_symbol(symbol, offset, count, dst, false, number_of(kind), stream, true);
 }
 
 cudaError_t cudaGetSymbolAddress(void** pointer, const void* symbol) {

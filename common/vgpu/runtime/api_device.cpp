@@ -16,11 +16,11 @@ Error check_device(int device) { return device == 0 ? cudaSuccess : cudaErrorInv
 
 // The texture and surface limits are those of compute capability 7.5 to 12.0, which share them.
 // A figure that the device file does not know is 0.
-std::optional<int> attribute(const DeviceSpec& spec, cudaDeviceAttr attr) {
+std::optional<int> attribute(const DeviceSpec& spec, int attr) {
   const bool hopper = spec.major >= 9;
   const auto khz = [](double mhz) { return std::isfinite(mhz) ? static_cast<int>(mhz * 1000) : 0; };
   // clang-format off
-  switch (static_cast<int>(attr)) {
+  switch (attr) {
     case cudaDevAttrMaxThreadsPerBlock: return spec.max_threads_per_block;
     case cudaDevAttrMaxBlockDimX: return 1024;
     case cudaDevAttrMaxBlockDimY: return 1024;
@@ -243,7 +243,7 @@ cudaDeviceProp properties(const DeviceSpec& spec) {
   return p;
 }
 
-std::optional<std::size_t> default_limit(Runtime& runtime, cudaLimit limit) {
+std::optional<std::size_t> default_limit(Runtime& runtime, int limit) {
   switch (limit) {
     case cudaLimitStackSize:
       return 1024;
@@ -311,7 +311,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
       [&](Runtime& runtime) -> Error {
         if (!value) return cudaErrorInvalidValue;
         if (const Error error = check_device(device); error != cudaSuccess) return error;
-        const auto result = attribute(runtime.spec(), attr);
+        const auto result = attribute(runtime.spec(), number_of(attr));
         if (!result) return cudaErrorInvalidValue;
         *value = *result;
         return cudaSuccess;
@@ -389,11 +389,11 @@ cudaError_t cudaDeviceReset() {
 
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
   return api([&](Runtime& runtime) -> Error {
-    if (!default_limit(runtime, limit)) return cudaErrorUnsupportedLimit;
-    if (limit == cudaLimitMallocHeapSize)
+    if (!default_limit(runtime, number_of(limit))) return cudaErrorUnsupportedLimit;
+    if (number_of(limit) == cudaLimitMallocHeapSize)
       runtime.machine().heap_limit = value;
     else
-      runtime.limits[limit] = value;
+      runtime.limits[number_of(limit)] = value;
     return cudaSuccess;
   });
 }
@@ -401,9 +401,9 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
 cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit limit) {
   return api([&](Runtime& runtime) -> Error {
     if (!value) return cudaErrorInvalidValue;
-    const auto by_default = default_limit(runtime, limit);
+    const auto by_default = default_limit(runtime, number_of(limit));
     if (!by_default) return cudaErrorUnsupportedLimit;
-    const auto set = runtime.limits.find(limit);
+    const auto set = runtime.limits.find(number_of(limit));
     *value = set == runtime.limits.end() ? *by_default : set->second;
     return cudaSuccess;
   });
@@ -419,7 +419,8 @@ cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache* config) {
 
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
   return api([&](Runtime&) -> Error {
-    const bool known = config >= cudaFuncCachePreferNone && config <= cudaFuncCachePreferEqual;
+    const bool known = number_of(config) >= cudaFuncCachePreferNone &&
+                       number_of(config) <= cudaFuncCachePreferEqual;
     return known ? cudaSuccess : cudaErrorInvalidValue;
   });
 }

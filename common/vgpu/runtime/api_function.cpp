@@ -20,7 +20,7 @@ Error with_kernel(const void* function, F&& body) {
 // The architecture of the running code as 10 * major + minor.
 int code_version(const Kernel& kernel) { return kernel.library->module->module->sm; }
 
-Error set_attribute(Kernel& kernel, cudaFuncAttribute attr, int value) {
+Error set_attribute(Kernel& kernel, int attr, int value) {
   const DeviceSpec& spec = Runtime::get().spec();
   switch (attr) {
     case cudaFuncAttributeMaxDynamicSharedMemorySize:
@@ -119,7 +119,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 }
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attr, int value) {
-  return with_kernel(function, [&](Kernel& kernel) { return set_attribute(kernel, attr, value); });
+  return with_kernel(function,
+                     [&](Kernel& kernel) { return set_attribute(kernel, number_of(attr), value); });
 }
 
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute attr, int value,
@@ -130,7 +131,8 @@ cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribu
 
 cudaError_t cudaFuncSetCacheConfig(const void* function, cudaFuncCache config) {
   return with_kernel(function, [&](Kernel&) -> Error {
-    const bool known = config >= cudaFuncCachePreferNone && config <= cudaFuncCachePreferEqual;
+    const bool known = number_of(config) >= cudaFuncCachePreferNone &&
+                       number_of(config) <= cudaFuncCachePreferEqual;
     return known ? cudaSuccess : cudaErrorInvalidValue;
   });
 }

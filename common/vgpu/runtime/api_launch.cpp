@@ -21,7 +21,7 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
   cudaEvent_t completion = nullptr;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
-    switch (attribute.id) {
+    switch (number_of(attribute.id)) {
       case cudaLaunchAttributeClusterDimension:
         launch.cluster = {attribute.val.clusterDim.x, attribute.val.clusterDim.y,
                           attribute.val.clusterDim.z};

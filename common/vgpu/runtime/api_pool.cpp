@@ -64,7 +64,7 @@ Error prefetch(const void* pointer, std::size_t count, int device, cudaStream_t 
 }
 
 int device_of(cudaMemLocation location) {
-  return location.type == cudaMemLocationTypeDevice ? location.id : cudaCpuDeviceId;
+  return number_of(location.type) == cudaMemLocationTypeDevice ? location.id : cudaCpuDeviceId;
 }
 
 }  // namespace
@@ -90,10 +90,10 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
   return api([&](Runtime& runtime) -> Error {
-    if (!handle || !properties || properties->allocType != cudaMemAllocationTypePinned)
+    if (!handle || !properties || number_of(properties->allocType) != cudaMemAllocationTypePinned)
       return cudaErrorInvalidValue;
-    if (properties->location.type != cudaMemLocationTypeDevice ||
-        properties->handleTypes != cudaMemHandleTypeNone)
+    if (number_of(properties->location.type) != cudaMemLocationTypeDevice ||
+        number_of(properties->handleTypes) != cudaMemHandleTypeNone)
       return cudaErrorNotSupported;
     if (properties->location.id != 0) return cudaErrorInvalidDevice;
     auto pool = std::make_unique<Pool>();
@@ -122,7 +122,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attr, 
   return with_pool(handle, [&](Pool& pool) -> Error {
     if (!value) return cudaErrorInvalidValue;
     std::uint64_t bytes = 0;
-    switch (attr) {
+    switch (number_of(attr)) {
       case cudaMemPoolReuseFollowEventDependencies:
       case cudaMemPoolReuseAllowOpportunistic:
       case cudaMemPoolReuseAllowInternalDependencies: {
@@ -151,7 +151,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attr, 
   return with_pool(handle, [&](Pool& pool) -> Error {
     if (!value) return cudaErrorInvalidValue;
     std::uint64_t bytes = 0;
-    switch (attr) {
+    switch (number_of(attr)) {
       case cudaMemPoolAttrUsedMemCurrent:
       case cudaMemPoolAttrReservedMemCurrent:
         bytes = pool.used;
@@ -186,7 +186,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* 
   return with_pool(handle, [&](Pool&) -> Error {
     if (count > 0 && !list) return cudaErrorInvalidValue;
     for (std::size_t i = 0; i < count; ++i)
-      if (list[i].location.type != cudaMemLocationTypeDevice || list[i].location.id != 0)
+      if (number_of(list[i].location.type) != cudaMemLocationTypeDevice || list[i].location.id != 0)
         return cudaErrorInvalidDevice;
     return cudaSuccess;
   });
@@ -196,7 +196,7 @@ cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle
                                  cudaMemLocation* location) {
   return with_pool(handle, [&](Pool&) -> Error {
     if (!flags || !location) return cudaErrorInvalidValue;
-    if (location->type != cudaMemLocationTypeDevice || location->id != 0)
+    if (number_of(location->type) != cudaMemLocationTypeDevice || location->id != 0)
       return cudaErrorInvalidDevice;
     *flags = cudaMemAccessFlagsProtReadWrite;
     return cudaSuccess;

@@ -78,7 +78,7 @@ Error get_attribute(cudaStream_t handle, cudaStreamAttrID attr, cudaStreamAttrVa
                     bool per_thread) {
   return with_stream(handle, per_thread, [&](Stream& stream) -> Error {
     if (!value) return cudaErrorInvalidValue;
-    switch (attr) {
+    switch (number_of(attr)) {
       case cudaLaunchAttributePriority:
         value->priority = stream.priority;
         return cudaSuccess;
@@ -101,7 +101,7 @@ Error set_attribute(cudaStream_t handle, cudaStreamAttrID attr, const cudaStream
                     bool per_thread) {
   return with_stream(handle, per_thread, [&](Stream& stream) -> Error {
     if (!value) return cudaErrorInvalidValue;
-    switch (attr) {
+    switch (number_of(attr)) {
       case cudaLaunchAttributePriority:
         stream.priority = std::clamp(value->priority, kGreatestPriority, 0);
         return cudaSuccess;
@@ -395,7 +395,8 @@ VGPU_API cudaError_t cudaEventElapsedTime_v2(float* milliseconds, cudaEvent_t st
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  if (!mode || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed)
+  if (!mode || number_of(*mode) < cudaStreamCaptureModeGlobal ||
+      number_of(*mode) > cudaStreamCaptureModeRelaxed)
     return remember(cudaErrorInvalidValue);
   thread_local cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
   std::swap(of_thread, *mode);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -201,6 +202,16 @@ Error guarded(F&& body) noexcept {
   } catch (...) {
     return cudaErrorUnknown;
   }
+}
+
+// The number of an enumerator that the program gave: it may be none of the enumeration's, and then
+// reading it as one is undefined.
+template <class E>
+int number_of(const E& enumerator) {
+  static_assert(sizeof(E) == sizeof(int));
+  int number;
+  std::memcpy(&number, &enumerator, sizeof number);
+  return number;
 }
 
 inline Error remember(Error error) {
