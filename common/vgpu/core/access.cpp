@@ -125,7 +125,8 @@ void resolve_shared(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
   if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::shared);
   places.single = true;
   places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
-  warp.worker->notify([&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::shared, places); });
+  if (!instr.async)   // a copy writes when it lands
+    warp.worker->notify([&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::shared, places); });
   if (!warp.worker->counting) return;
   alignas(64) std::uint32_t offsets[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane) offsets[lane] = static_cast<std::uint32_t>(a.v[lane]);

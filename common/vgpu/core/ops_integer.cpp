@@ -179,6 +179,12 @@ constexpr int32_t half_of(uint32_t word, int i) {
                              : int32_t{static_cast<uint16_t>(word >> (16 * i))};
 }
 
+template <class A, class B>
+constexpr uint32_t dot2(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>(half_of<A>(a, 0) * byte_of<B>(b, 0)) +
+         static_cast<uint32_t>(half_of<A>(a, 1) * byte_of<B>(b, 1));
+}
+
 // `f(A{}, B{})` for the signedness of dp4a's and dp2a's operands.
 template <class F>
 Handler for_dot_types(Type a, Type b, F f) {
@@ -483,17 +489,11 @@ Handler bind_dp2a(Instr& instr, const Mods& mods) {
   return for_dot_types(instr.dtype, instr.type, [&](auto a_type, auto b_type) {
     using A = decltype(a_type);
     using B = decltype(b_type);
-    const auto dot = [](uint32_t a, uint32_t b, uint32_t c, int first) {
-      for (int i = 0; i < 2; ++i)
-        c += static_cast<uint32_t>(half_of<A>(a, i) * byte_of<B>(b, first + i));
-      return c;
-    };
-    (void)dot;
     if (high)
       return handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-          [](uint32_t a, uint32_t b, uint32_t c) { return decltype(dot){}(a, b, c, 2); });
+          [](uint32_t a, uint32_t b, uint32_t c) { return c + dot2<A, B>(a, b >> 16); });
     return handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-        [](uint32_t a, uint32_t b, uint32_t c) { return decltype(dot){}(a, b, c, 0); });
+        [](uint32_t a, uint32_t b, uint32_t c) { return c + dot2<A, B>(a, b); });
   });
 }
 

@@ -1,7 +1,9 @@
 // A warp in flight: its registers, the groups of lanes that run apart, and where they meet again.
 #pragma once
 #include <cstddef>
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -76,6 +78,16 @@ struct Fragment {
   Ref<Join> join;
 };
 
+// cp.async: what a lane has asked for, open and in groups, oldest first.
+struct PendingCopy {
+  const std::byte* source = nullptr;
+  std::uint32_t shared_offset = 0, bytes = 0, source_bytes = 0;
+};
+struct LaneCopies {
+  std::vector<PendingCopy> open;
+  std::deque<std::vector<PendingCopy>> groups;
+};
+
 class Warp {
  public:
   template <class T>
@@ -109,6 +121,11 @@ class Warp {
   std::uint64_t instructions = 0;       // executed so far
   std::uint64_t slept = 0;              // clocks asked for by nanosleep
   std::vector<Fragment> fragments;
+  std::unique_ptr<std::array<LaneCopies, kWarpSize>> copies;   // made at the first cp.async
+  LaneCopies& copies_of(int lane) {
+    if (!copies) copies = std::make_unique<std::array<LaneCopies, kWarpSize>>();
+    return (*copies)[static_cast<std::size_t>(lane)];
+  }
 
   enum class Status : std::uint8_t {
     blocked,     // no fragment is ready

@@ -375,6 +375,33 @@ class Decoder {
       instr.frame_local = true;
   }
 
+  // The source of an asynchronous copy; always global or generic.
+  void second_memory_operand(Instr& instr, const Operand& o) {
+    Instr other;
+    other.space = Space::global;
+    memory_operand(other, o);
+    instr.address2 = other.address;
+    instr.address2_bits = other.address_bits;
+    instr.imm2 = other.imm;
+  }
+
+  // All registers of all vector operands in one list, in order (mma: D, A, B, C).
+  void all_vectors(Instr& instr) {
+    std::vector<Slot> slots;
+    for (const Operand& o : statement_->operands) {
+      const auto one = [&](const Operand& part) {
+        if (part.kind == Kind::reg) slots.push_back(slots_[part.reg]);
+        else if (part.kind == Kind::sink) slots.push_back(sink_);
+        else if (part.kind == Kind::real || part.kind == Kind::integer) slots.push_back(source(part, Type::f32));
+        else fail("expected a register in a fragment");
+      };
+      if (o.kind == Kind::vector)
+        for (const Operand& part : o.parts) one(part);
+      else one(o);
+    }
+    add_list(instr, slots);
+  }
+
   // ---- statements ----------------------------------------------------------------------------
   void stamp(Instr& instr) const {
     instr.location = statement_->location;
@@ -478,6 +505,7 @@ class Decoder {
       return;
     }
     if (opcode == "mov") move(instr);
+    else if (std::string_view(form->operands) == "fragments") all_vectors(instr);
     else operands(instr, parse_signature(form->operands));
     instr.run = form->bind(instr, mods);
     if (!instr.run) fail("the virtual GPU does not support '" + std::string(s.name) + "' with these operands");
@@ -501,11 +529,14 @@ class Decoder {
 
   void operands(Instr& instr, const std::vector<Expected>& expected) {
     const auto& given = statement_->operands;
-    std::size_t g = 0, missing = expected.size() > given.size() ? expected.size() - given.size() : 0;
+    // Operands that stand after the mandatory ones' number are the first optional ones.
+    std::size_t g = 0, mandatory = 0;
+    for (const Expected& want : expected) mandatory += !want.optional;
+    std::size_t extra = given.size() > mandatory ? given.size() - mandatory : 0;
     for (const Expected& want : expected) {
-      if (want.optional && missing) {   // the first optional ones are those left out
-        --missing;
-        continue;
+      if (want.optional) {
+        if (!extra) continue;
+        --extra;
       }
       if (g == given.size()) fail("an operand is missing");
       const Operand& o = given[g++];
@@ -524,9 +555,18 @@ class Decoder {
           instr.a_bits = static_cast<std::uint8_t>(width_of(o) ? width_of(o) : register_width(type));
           instr.a_not = o.negated;
           break;
-        case 'b': instr.b = source(o, type); instr.b_not = o.negated; break;
+        case 'b':
+          instr.b = source(o, type);
+          instr.b_bits = static_cast<std::uint8_t>(width_of(o));
+          instr.b_not = o.negated;
+          break;
         case 'c': instr.c = source(o, type); instr.c_not = o.negated; break;
         case 'e': instr.e = source(o, type); break;
+        case 'n': second_memory_operand(instr, o); break;
+        case 'k':
+          if (o.kind != Kind::integer) fail("expected an integer constant");
+          instr.constant = o.value;
+          break;
         case 'i':
           if (o.kind != Kind::integer) fail("expected an integer constant");
           instr.imm = o.value;

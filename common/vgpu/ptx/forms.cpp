@@ -30,6 +30,8 @@ constexpr Group kGroups[] = {
     {"$fcmp", ".eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan"},
     {"$bool", ".and|.or|.xor"},
     {"$scope", ".cta|.cluster|.gpu|.sys"},
+    {"$wshape", ".m16n16k16|.m32n8k16|.m8n32k16|.m16n16k8|.m8n8k32|.m8n8k4"},
+    {"$matspace", ".global|.shared|.shared::cta"},
     {"$cvtint", ".u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64"},
     {"$memory", ".b8|.b16|.b32|.b64|.b128|.u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64|.f16|.f32|.f64"},
     {"$evict", ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|"

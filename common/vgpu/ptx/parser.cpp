@@ -327,7 +327,7 @@ class Parser {
     Type type = Type::none;
     std::uint64_t elements = 1, element_bytes = 0;
     std::uint32_t align = 1;
-    bool unsized = false;
+    bool unsized = false, managed = false;
     std::uint64_t bytes() const { return elements * element_bytes; }
   };
   // After the state space: [.align N] [.v2|.v4] .type [.ptr ...] name [dims]
@@ -351,7 +351,9 @@ class Parser {
         break;
       } else if (word == ".attribute") {
         expect('(');
+        const std::size_t begin = pos_;
         while (!at_end() && peek() != ')') ++pos_;
+        d.managed |= text_.substr(begin, pos_ - begin).find(".managed") != std::string_view::npos;
         expect(')');
       } else {
         d.type = type_from_name(word.substr(1));
@@ -394,6 +396,7 @@ class Parser {
       global->space = space;
       global->align = d.align;
       global->external = external;
+      global->managed = d.managed;
       if (accept('=')) initializer(*global, d);
       global->size = d.bytes();
       if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");

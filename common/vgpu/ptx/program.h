@@ -72,6 +72,7 @@ struct Instr {
   bool frame_local = false;     // the address is that of a .local variable of this frame
   std::int16_t special = -1;    // mov from a special register: its index (specials.h)
   std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
+  std::uint8_t b_bits = 0;      // width of the second (asynchronous copies: size or predicate)
   std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
   Slot guard;                   // predicate, or not valid
   Slot d[2];                    // destination and second destination (p|q); vectors: `list`
@@ -80,6 +81,12 @@ struct Instr {
   Slot address;                 // base register of a memory operand; may be invalid (absolute)
   std::uint8_t address_bits = 64;
   std::int64_t imm = 0;         // offset of the memory operand; else the handler's own
+  Slot address2;                // of a second memory operand (asynchronous copies)
+  std::uint8_t address2_bits = 64;
+  std::int64_t imm2 = 0;        // its offset
+  std::int64_t constant = 0;    // an integer operand that must be an immediate
+  const void* data = nullptr;   // the handler's own tables, kept as long as the process
+  bool async = false;           // the access happens later: see ops_async.cpp
   const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
   std::uint16_t list_count = 0;
   std::uint32_t target = 0;     // branch: index into code; branch_table: index into tables
@@ -151,6 +158,7 @@ struct Global {
   struct Relocation { std::uint64_t offset; std::string symbol; std::int64_t addend; bool generic; int bytes; };
   std::vector<Relocation> relocations;
   bool external = false;
+  bool managed = false;          // .attribute(.managed): the host has it at the same address
   std::uint64_t address = 0;     // device address (global), offset in the bank (constant, shared)
 };
 
