@@ -250,19 +250,33 @@ void fragment_access(Warp& warp, const Instr& instr, uint32_t mask) {
     for (int lane = 0; lane < kWarpSize; ++lane) {
       const int tile = lane / 8, line = lane % 8;
       const std::size_t corner = static_cast<std::size_t>(tile) * op.each * kWarpSize;
-      a.v[lane] = base.v[lane] +
+      a.v[lane] = base.v[0] +
                   static_cast<uint64_t>(((op.outer[corner] + line) * stride + op.inner[corner]) * 2);
     }
     a.strided = false;
     resolve(warp, instr, kFullMask, a, 16, access, places);
     const std::byte* origin = warp.block->shared + base.v[0];
-    for (int r = 0; r < op.registers; ++r) {
+    const auto step = static_cast<int32_t>(stride);
+    for (int r = 0; r < op.distinct; ++r) {
       uint32_t* lanes = warp.lanes<uint32_t>(Slot{instr.list[r]});
-      for (int j = 0; j < 2; ++j)
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          std::memcpy(reinterpret_cast<std::byte*>(&lanes[lane]) + 2 * j,
-                      origin + offset_of(op, (r % op.distinct) * 2 + j, lane, stride), 2);
+      const uint8_t* outer = op.outer.data() + 2 * r * kWarpSize;
+      const uint8_t* inner = op.inner.data() + 2 * r * kWarpSize;
+      alignas(64) int32_t at[2 * kWarpSize];
+      for (int i = 0; i < 2 * kWarpSize; ++i) at[i] = (outer[i] * step + inner[i]) * 2;
+      if (op.side_by_side) {
+        for (int lane = 0; lane < kWarpSize; ++lane) std::memcpy(&lanes[lane], origin + at[lane], 4);
+        continue;
+      }
+      for (int lane = 0; lane < kWarpSize; ++lane) {
+        uint16_t low, high;
+        std::memcpy(&low, origin + at[lane], 2);
+        std::memcpy(&high, origin + at[kWarpSize + lane], 2);
+        lanes[lane] = static_cast<uint32_t>(high) << 16 | low;
+      }
     }
+    for (int r = op.distinct; r < op.registers; ++r)
+      std::memcpy(warp.lanes<uint32_t>(Slot{instr.list[r]}),
+                  warp.lanes<uint32_t>(Slot{instr.list[r % op.distinct]}), 4 * kWarpSize);
     return;
   }
   for (int r = 0; r < op.distinct; ++r) {
