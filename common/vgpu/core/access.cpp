@@ -183,6 +183,7 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
       const std::uint32_t word = std::max(4u, bytes);
       for (int lane = 0; lane < kWarpSize; ++lane)
         physical.v[lane] = a.v[lane] / word * word * kWarpSize + static_cast<std::uint64_t>(lane) * word + a.v[lane] % word;
+      warp.worker->notify([&](Observer& o) { o.local_access(warp, instr, mask, physical, bytes, access); });
       const RequestShape shape = global_request(physical.v, mask, bytes);
       GlobalCounters& c = warp.frame->sites[instr.memory_site].local;
       ++c.requests;

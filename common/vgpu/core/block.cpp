@@ -116,7 +116,7 @@ Block::Status Block::run() {
       if (!warp.has_ready()) continue;
       ran = true;
       const std::uint64_t before = warp.instructions;
-      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : kShare);
+      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : kShare);
       executed += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
       if (linear > launch.fault_block) return Status::done;
@@ -124,7 +124,7 @@ Block::Status Block::run() {
     if (!alive) return Status::done;
     if (progress) {
       idle_rounds = 0;
-      if (executed >= kBlockShare) return Status::waiting;
+      if (executed >= kBlockShare || launch.small_turns) return Status::waiting;
       continue;
     }
     ++idle_rounds;

@@ -82,6 +82,9 @@ struct Launch {
   std::atomic<std::uint64_t>& heap_used;       // bytes of the device heap in use
   std::uint64_t workspace = 0;               // device address, zeroed; grid-wide barriers live in it
   std::uint64_t seed = 0;                    // of a shuffled schedule, 0: none
+  // Every warp of every resident block lets the others go on at each memory instruction, so that
+  // accesses come interleaved, as from a GPU (for the cache model).
+  bool small_turns = false;
   std::mutex mutex;                          // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "../check/checks.h"
+#include "../profile/cache_model.h"
 #include "../ptx/decode.h"
 #include "access.h"
 #include "block.h"
@@ -76,6 +77,7 @@ struct Machine::Impl {
   std::uint64_t launches = 0;
   std::uint64_t time = 1'000'000'000;   // virtual nanoseconds
   std::recursive_mutex prepare_mutex;
+  std::shared_ptr<SectoredCache> l2;    // what launches leave to the next (CacheMode::warm)
 
   // Decodes a function at its first use: what a program never runs need not be known.
   void prepare(const Function* function) {
@@ -309,7 +311,8 @@ Access access_of(const Instr& instr) {
 }
 
 // Puts the workers' counters together, in an order that does not depend on who did what.
-LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& workers) {
+LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& workers,
+                      const CacheModel* cache) {
   const LaunchRequest& request = launch.request;
   LaunchCounters out;
   out.kernel = request.function->display;
@@ -374,6 +377,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
       if (r.space == Space::generic && r.local.requests && !r.global.requests) r.space = Space::local;
       if (r.space == Space::generic && r.global.requests) r.space = Space::global;
       r.access = access_of(instr);
+      if (cache) r.cache = cache->of_instruction(instr);
       out.instructions.push_back(std::move(r));
     }
   }
@@ -387,6 +391,10 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
     }
     out.distinct_sectors_read += report.sectors_read;
     out.distinct_sectors_written += report.sectors_written;
+  }
+  if (cache) {
+    out.cache = cache->report();
+    for (auto& [id, report] : allocations) report.cache = cache->of_allocation(id);
   }
   for (auto& [id, report] : allocations) out.allocations.push_back(std::move(report));
   out.l1_clocks_by_sm = launch.l1_clocks_by_sm;
@@ -434,6 +442,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     return impl_->tables->find(address);
   };
   std::vector<std::unique_ptr<Observer>> observers;
+  const CacheModel* cache = nullptr;    // one of the observers
   std::vector<std::unique_ptr<Worker>> workers;
   std::shared_ptr<Allocation> workspace;
   try {
@@ -470,6 +479,12 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
     threads = static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, static_cast<std::uint64_t>(std::max(1, threads))));
     observers = make_checks(impl_->options);
+    if (request.count && impl_->options.cache != CacheMode::off) {
+      auto model = std::make_unique<CacheModel>(impl_->options.cache == CacheMode::warm ? &impl_->l2 : nullptr);
+      cache = model.get();
+      observers.push_back(std::move(model));
+      launch.small_turns = !launch.seed;
+    }
     if (order_matters || request.cooperative || launch.seed || !observers.empty()) threads = 1;
     const auto sms = static_cast<std::size_t>(impl_->spec.sm_count);
     if (request.count) {
@@ -477,8 +492,9 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       launch.shared_clocks_by_sm.resize(sms);
       launch.issued_by_sm.resize(sms);
     }
-    const std::uint64_t resident = request.cooperative
-                                       ? blocks
+    const std::uint64_t resident = request.cooperative ? blocks
+                                   : launch.small_turns
+                                       ? CacheModel::resident_blocks(launch)
                                        : std::max<std::uint64_t>(1, sms * static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
     for (int t = 0; t < threads; ++t) {
       workers.push_back(std::make_unique<Worker>(launch));
@@ -522,7 +538,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   for (const auto& observer : observers) observer->launch_end(launch, outcome.findings);
   outcome.fault = launch.fault;
   if (request.count && launch.fault.kind == FaultKind::none) {
-    outcome.counters = gather(launch, workers);
+    outcome.counters = gather(launch, workers, cache);
     outcome.counters.host_threads = static_cast<int>(workers.size());
     outcome.counters.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

@@ -59,10 +59,15 @@ struct LaunchOutcome {
   std::vector<std::string> findings;    // race, init and sync findings, one message each
 };
 
+// The cache model: off, with an L2 that is empty when a launch begins, or as the launch before
+// left it.
+enum class CacheMode : std::uint8_t { off, cold, warm };
+
 struct MachineOptions {
   int threads = 0;                      // host threads, 0: all cores (VGPU_THREADS)
   std::uint64_t schedule_seed = 0;      // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
   bool check_race = false, check_init = false, check_sync = false;  // VGPU_CHECK
+  CacheMode cache = CacheMode::off;     // VGPU_CACHE; only for launches that are counted
 };
 
 class Machine {

@@ -35,6 +35,13 @@ class Observer {
     (void)mask, (void)addresses, (void)bytes, (void)places;
   }
 
+  // Thread-private memory: spills, stacks, arrays. `physical`: byte offsets into the warp's local
+  // memory as a GPU lays it out, the words of 32 lanes side by side. Only while counting.
+  virtual void local_access(Warp&, const Instr&, std::uint32_t mask, const Addresses& physical,
+                            std::uint32_t bytes, Access) {
+    (void)mask, (void)physical, (void)bytes;
+  }
+
   // Lanes in `mask` arrive at barrier `barrier` (and wait there, or only arrive).
   virtual void barrier_arrive(Warp&, const Instr&, std::uint32_t mask, int barrier, bool wait) {
     (void)mask, (void)barrier, (void)wait;

@@ -49,6 +49,25 @@ struct SharedCounters {
   }
 };
 
+// What the cache model makes of global and local accesses, in sectors of 32 bytes. All zero without
+// the model. A hit in the L2 is a sector that needs no read from DRAM: stores never do.
+struct CacheCounters {
+  std::uint64_t l1_sectors = 0, l1_hits = 0;   // asked of the L1, those that bypass it included
+  std::uint64_t l2_sectors = 0, l2_hits = 0;   // loads that missed the L1, stores, atomics
+  std::uint64_t dram_read = 0;                 // = l2_sectors - l2_hits
+  std::uint64_t dram_written = 0;              // sectors made dirty, which DRAM gets sooner or later
+
+  CacheCounters& operator+=(const CacheCounters& other) {
+    l1_sectors += other.l1_sectors;
+    l1_hits += other.l1_hits;
+    l2_sectors += other.l2_sectors;
+    l2_hits += other.l2_hits;
+    dram_read += other.dram_read;
+    dram_written += other.dram_written;
+    return *this;
+  }
+};
+
 struct InstrReport {
   std::string function;        // display name
   std::string file;            // "" unknown
@@ -62,6 +81,7 @@ struct InstrReport {
   GlobalCounters global;             // summed over allocations
   GlobalCounters local;              // thread-private memory: spills, stacks, local arrays
   SharedCounters shared;
+  CacheCounters cache;
 };
 
 struct AllocationReport {
@@ -69,6 +89,18 @@ struct AllocationReport {
   std::uint64_t bytes = 0;     // its size
   std::array<GlobalCounters, 3> by_access;   // indexed by Access
   std::uint64_t sectors_read = 0, sectors_written = 0;  // distinct over the whole launch
+  CacheCounters cache;
+};
+
+// The cache model's totals of a launch.
+struct CacheReport {
+  bool modelled = false;       // without it, nothing of what follows counts
+  bool warm = false;           // the L2 began with what the launches before left in it
+  std::array<CacheCounters, 3> by_access;      // indexed by Access
+  std::uint64_t dram_read = 0;                 // sectors
+  std::uint64_t dram_written = 0;              // sectors, those still dirty at the end when not warm
+  std::uint64_t l1_bytes = 0, l2_bytes = 0;    // capacity; of one SM's L1 beside shared memory
+  std::uint64_t resident_blocks = 0;           // of the device, that took turns
 };
 
 struct LaunchCounters {
@@ -87,6 +119,7 @@ struct LaunchCounters {
   std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0, tensor_multiply_adds_int8 = 0;
   std::uint64_t async_copied_bytes = 0;
+  CacheReport cache;
   double host_seconds = 0;
   int host_threads = 1;
 };
