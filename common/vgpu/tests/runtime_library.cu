@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -47,8 +48,10 @@ cudaError_t load(cudaLibrary_t* library, const void* code) {
 }
 
 std::string temporary(const char* name) {
-  const char* directory = std::getenv("TEST_TMP");
-  return std::string(directory ? directory : "/tmp") + "/" + name;
+  const char* variable = std::getenv("TEST_TMP");
+  const std::string directory = variable ? variable : "/tmp";
+  std::filesystem::create_directories(directory);
+  return directory + "/" + name;
 }
 
 void run_nvcc(const std::string& arguments) {

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -50,8 +51,10 @@ bool has(const Result& result, const std::string& part) {
 }
 
 std::string temporary(const std::string& name) {
-  const char* directory = std::getenv("TEST_TMP");
-  return std::string(directory ? directory : "/tmp") + "/" + name;
+  const char* variable = std::getenv("TEST_TMP");
+  const std::string directory = variable ? variable : "/tmp";
+  std::filesystem::create_directories(directory);
+  return directory + "/" + name;
 }
 
 std::string contents(const std::string& path) {
