@@ -205,20 +205,34 @@ void select_by_sign(Warp& warp, const Instr& instr, uint32_t mask) {
 
 enum Test : uint8_t { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };
 
-template <class T>
+// Zeros count as normal (PTX ISA, testp).
+template <class T, Test kTest>
 void testp(Warp& warp, const Instr& instr, uint32_t mask) {
   const T* a = warp.lanes<const T>(instr.a);
   set_predicate(warp, instr.d[0], collect([&](int lane) {
-    const int kind = std::fpclassify(a[lane]);
-    switch (instr.variant) {
-      case kFinite: return kind != FP_NAN && kind != FP_INFINITE;
-      case kInfinite: return kind == FP_INFINITE;
-      case kNumber: return kind != FP_NAN;
-      case kNotANumber: return kind == FP_NAN;
-      case kNormal: return kind == FP_NORMAL;
-      default: return kind == FP_SUBNORMAL;
+    constexpr T infinity = std::numeric_limits<T>::infinity(), normal = std::numeric_limits<T>::min();
+    const T size = std::fabs(a[lane]);
+    switch (kTest) {
+      case kFinite: return size < infinity;
+      case kInfinite: return size == infinity;
+      case kNumber: return size <= infinity;
+      case kNotANumber: return !(size <= infinity);
+      case kNormal: return size == 0 || (size >= normal && size < infinity);
+      default: return size > 0 && size < normal;
     }
   }), mask);
+}
+template <class T>
+Handler bind_test(int test) {
+  switch (test) {
+    case kFinite: return &testp<T, kFinite>;
+    case kInfinite: return &testp<T, kInfinite>;
+    case kNumber: return &testp<T, kNumber>;
+    case kNotANumber: return &testp<T, kNotANumber>;
+    case kNormal: return &testp<T, kNormal>;
+    case kSubnormal: return &testp<T, kSubnormal>;
+    default: return nullptr;
+  }
 }
 
 }  // namespace
@@ -237,8 +251,8 @@ Handler bind_slct(Instr& instr, const Mods&) {
   });
 }
 Handler bind_testp(Instr& instr, const Mods& mods) {
-  instr.variant = static_cast<uint8_t>(mods.pick({"finite", "infinite", "number", "notanumber", "normal", "subnormal"}));
-  return instr.type == Type::f32 ? &testp<float> : &testp<double>;
+  const int test = mods.pick({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
+  return instr.type == Type::f32 ? bind_test<float>(test) : bind_test<double>(test);
 }
 
 }  // namespace vgpu
