@@ -21,6 +21,13 @@ double vgpuLastLaunchCounter(const char* json_pointer);
 const char* vgpuLastLaunchReport(void);
 /* Host threads for the following launches; 0: all cores (as VGPU_THREADS says at start). */
 void vgpuSetThreads(int threads);
+/* The cache model for the following launches: 0 off, 1 on with an L2 that is empty when a launch begins,
+   2 on with the L2 that the launch before left (as VGPU_CACHE says at start). Costs time; for launches
+   that are counted. */
+void vgpuSetCacheModel(int on);
+/* Writes who touches what in one block of a launch to come, as JSON: "KERNEL:BLOCK[@LAUNCH][:FILE]", see
+   Traces in README.md; null: none any longer. 0: done, 1: not understood (and said on stderr). */
+int vgpuTrace(const char* spec);
 /* Race, init and sync findings so far. */
 int vgpuFindings(void);
 

@@ -15,6 +15,7 @@
 
 #include "../check/checks.h"
 #include "../profile/cache_model.h"
+#include "../profile/trace.h"
 #include "../ptx/decode.h"
 #include "access.h"
 #include "block.h"
@@ -77,6 +78,7 @@ struct Machine::Impl {
   std::uint64_t launches = 0;
   std::uint64_t time = 1'000'000'000;   // virtual nanoseconds
   std::recursive_mutex prepare_mutex;
+  Tracer tracer;
   std::shared_ptr<SectoredCache> l2;    // what launches leave to the next (CacheMode::warm)
 
   // Decodes a function at its first use: what a program never runs need not be known.
@@ -104,6 +106,7 @@ Machine::~Machine() = default;
 const DeviceSpec& Machine::spec() const { return impl_->spec; }
 Memory& Machine::memory() { return impl_->memory; }
 MachineOptions& Machine::options() { return impl_->options; }
+Tracer& Machine::tracer() { return impl_->tracer; }
 
 std::uint64_t SymbolTable::function_address(const Function* function) const { return address(function); }
 
@@ -485,6 +488,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       observers.push_back(std::move(model));
       launch.small_turns = !launch.seed;
     }
+    if (auto trace = impl_->tracer.watch(launch)) observers.push_back(std::move(trace));
     if (order_matters || request.cooperative || launch.seed || !observers.empty()) threads = 1;
     const auto sms = static_cast<std::size_t>(impl_->spec.sm_count);
     if (request.count) {

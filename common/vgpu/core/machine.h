@@ -17,6 +17,8 @@
 
 namespace vgpu {
 
+class Tracer;
+
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint64_t count() const { return std::uint64_t{x} * y * z; }
@@ -78,6 +80,7 @@ class Machine {
   const DeviceSpec& spec() const;
   Memory& memory();
   MachineOptions& options();
+  Tracer& tracer();   // profile/trace.h
 
   // Parses and places a module. Throws PtxError naming line and reason.
   std::unique_ptr<LoadedModule> load(std::string ptx_text);

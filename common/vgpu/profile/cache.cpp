@@ -7,8 +7,8 @@
 namespace vgpu {
 namespace {
 
-// NVIDIA says neither. An L1 of few sets with many lines each, whatever its size, is how the model of
-// a GV100 in Accel-Sim has it (4 sets, line number modulo 4, sectored, write-through), which was
+// NVIDIA says neither. An L1 of few sets with many lines each, whatever its size, is how the model
+// of a GV100 in Accel-Sim has it (4 sets, line number modulo 4, sectored, write-through), which was
 // fitted to microbenchmarks. 16 lines a set for the L2, with folded addresses in place of the
 // unpublished spread over its slices, is a choice that keeps conflicts rare.
 constexpr std::uint32_t kL1Sets = 4;
@@ -18,8 +18,7 @@ constexpr std::uint64_t kKiB = 1024;
 
 std::uint32_t full_sectors(const LineBytes& bytes) {
   std::uint32_t mask = 0;
-  for (std::uint32_t s = 0; s < kSectorsPerLine; ++s)
-    mask |= std::uint32_t{bytes[s] == ~0u} << s;
+  for (std::uint32_t s = 0; s < kSectorsPerLine; ++s) mask |= std::uint32_t{bytes[s] == ~0u} << s;
   return mask;
 }
 
@@ -44,6 +43,8 @@ std::uint32_t& SectoredCache::bucket_of(std::uint64_t line) {
   return buckets_[(line * 0x9E3779B97F4A7C15ull >> 32) & (buckets_.size() - 1)];
 }
 
+void SectoredCache::expect(std::uint64_t line) { __builtin_prefetch(&bucket_of(line)); }
+
 std::uint32_t SectoredCache::find(std::uint64_t line) {
   std::uint32_t slot = bucket_of(line);
   while (slot != kNobody && slots_[slot].line != line) slot = slots_[slot].next;
@@ -51,10 +52,11 @@ std::uint32_t SectoredCache::find(std::uint64_t line) {
 }
 
 // Makes a slot the newest of its set.
-void SectoredCache::touch(Set& set, std::uint32_t slot) {
+void SectoredCache::touch(std::uint32_t slot) {
+  Set& set = by_set_[slot / ways_];
   if (set.newest == slot) return;
   Slot& s = slots_[slot];
-  if (s.newer != kNobody) {   // out of the list, in which somebody is newer
+  if (s.newer != kNobody) {  // out of the list, in which somebody is newer
     slots_[s.newer].older = s.older;
     (s.older == kNobody ? set.oldest : slots_[s.older].newer) = s.newer;
   }
@@ -66,10 +68,10 @@ void SectoredCache::touch(Set& set, std::uint32_t slot) {
 
 std::uint32_t SectoredCache::find_or_place(std::uint64_t line) {
   std::uint32_t slot = find(line);
-  const std::uint32_t number = set_of(line);
-  Set& set = by_set_[number];
   if (slot == kNobody) {
     empty_ = false;
+    const std::uint32_t number = set_of(line);
+    Set& set = by_set_[number];
     if (set.used < ways_) {
       slot = number * ways_ + set.used++;
     } else {
@@ -88,7 +90,7 @@ std::uint32_t SectoredCache::find_or_place(std::uint64_t line) {
     s.next = head;
     head = slot;
   }
-  touch(set, slot);
+  touch(slot);
   return slot;
 }
 
@@ -99,7 +101,7 @@ std::uint32_t SectoredCache::read(std::uint64_t line, std::uint32_t sectors, boo
   } else {
     slot = find(line);
     if (slot == kNobody) return 0;
-    touch(by_set_[set_of(line)], slot);
+    touch(slot);
   }
   Slot& s = slots_[slot];
   const std::uint32_t there = full_sectors(s.present) & sectors;
@@ -109,7 +111,8 @@ std::uint32_t SectoredCache::read(std::uint64_t line, std::uint32_t sectors, boo
   return there;
 }
 
-SectoredCache::Written SectoredCache::write(std::uint64_t line, const LineBytes& bytes, bool dirty) {
+SectoredCache::Written SectoredCache::write(std::uint64_t line, const LineBytes& bytes,
+                                            bool dirty) {
   Slot& s = slots_[find_or_place(line)];
   std::uint32_t sectors = 0;
   for (std::uint32_t i = 0; i < kSectorsPerLine; ++i) sectors |= std::uint32_t{bytes[i] != 0} << i;
@@ -150,7 +153,9 @@ std::uint64_t SectoredCache::clean() {
 
 CacheHierarchy::CacheHierarchy(int sm_count, std::uint64_t l1_bytes, std::uint64_t l2_bytes,
                                std::shared_ptr<SectoredCache> l2)
-    : l1_bytes_(l1_bytes), l1_(static_cast<std::size_t>(std::max(1, sm_count))), l2_(std::move(l2)) {
+    : l1_bytes_(l1_bytes),
+      l1_(static_cast<std::size_t>(std::max(1, sm_count))),
+      l2_(std::move(l2)) {
   if (!l2_) {
     const auto sets = static_cast<std::uint32_t>(l2_bytes / kLineBytes / kL2Ways);
     l2_ = std::make_shared<SectoredCache>(l2_bytes, sets, SectoredCache::Index::folded);
@@ -181,7 +186,7 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
     const std::uint64_t line = address / kLineBytes;
     std::size_t i = count;
     if (count && line <= highest) {
-      i = count - 1;                  // mostly the line of the lane before
+      i = count - 1;  // mostly the line of the lane before
       if (pieces_[i].line != line)
         for (i = 0; i < count && pieces_[i].line != line;) ++i;
     }
@@ -197,9 +202,10 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
     piece.bytes[sector] |= (bytes >= 32 ? ~0u : (1u << bytes) - 1) << first;
   }
   auto& own = l1_[static_cast<std::size_t>(sm) % l1_.size()];
-  if (!own)
-    own = std::make_unique<SectoredCache>(l1_bytes_, kL1Sets, SectoredCache::Index::linear);
+  if (!own) own = std::make_unique<SectoredCache>(l1_bytes_, kL1Sets, SectoredCache::Index::linear);
   SectoredCache& l1 = *own;
+  // The caches of many SMs are more than a host cache holds: ask for all lines before any is used
+  for (std::size_t i = 0; i < count; ++i) l1.expect(pieces_[i].line);
   traffic_.clear();
   for (std::size_t i = 0; i < count; ++i) {
     const Piece& piece = pieces_[i];
@@ -215,8 +221,8 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
       c.l1_hits = ones(l1.write(piece.line, piece.bytes, false).there);
     else
       l1.drop(piece.line, piece.sectors);
-    c.l2_sectors = c.l2_hits = c.l1_sectors;   // a store never waits for DRAM
-    if (access == Access::atomic) {            // works on what is there, so it must be
+    c.l2_sectors = c.l2_hits = c.l1_sectors;  // a store never waits for DRAM
+    if (access == Access::atomic) {           // works on what is there, so it must be
       c.l2_hits = ones(l2_->read(piece.line, piece.sectors));
       c.dram_read = c.l2_sectors - c.l2_hits;
     }
@@ -239,10 +245,10 @@ std::uint64_t l1_beside_shared(const DeviceSpec& device, std::uint64_t shared_by
   constexpr std::array<std::uint64_t, 10> k90 = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
   const int capability = 10 * device.major + device.minor;
   const std::span<const std::uint64_t> sizes =
-      capability < 80                       ? std::span<const std::uint64_t>(k75)
+      capability < 80                        ? std::span<const std::uint64_t>(k75)
       : capability == 80 || capability == 87 ? std::span<const std::uint64_t>(k80)
-      : capability < 90                     ? std::span<const std::uint64_t>(k86)
-                                            : std::span<const std::uint64_t>(k90);
+      : capability < 90                      ? std::span<const std::uint64_t>(k86)
+                                             : std::span<const std::uint64_t>(k90);
   const auto unit = static_cast<std::uint64_t>(std::max(1, device.shared_unit));
   const std::uint64_t of_block =
       (shared_bytes_per_block + static_cast<std::uint64_t>(device.shared_reserved) + unit - 1) /

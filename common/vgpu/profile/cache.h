@@ -33,12 +33,15 @@ class SectoredCache {
   std::uint32_t read(std::uint64_t line, std::uint32_t sectors, bool allocate = true);
 
   struct Written {
-    std::uint32_t there = 0;     // sectors that were there before
-    std::uint32_t dirtied = 0;   // sectors that were clean or absent and are dirty now
+    std::uint32_t there = 0;    // sectors that were there before
+    std::uint32_t dirtied = 0;  // sectors that were clean or absent and are dirty now
   };
-  // Takes the bytes in, without reading the rest of their sectors: a sector is there when all of its
+  // Takes the bytes in, without reading the rest of their sectors: a sector is there when all its
   // bytes have been written or read. With `dirty` they are written back when the line makes way.
   Written write(std::uint64_t line, const LineBytes& bytes, bool dirty);
+
+  // Only for speed: this line will be asked for soon.
+  void expect(std::uint64_t line);
 
   // Forgets sectors, dirty or not.
   void drop(std::uint64_t line, std::uint32_t sectors);
@@ -57,9 +60,9 @@ class SectoredCache {
   struct Slot {
     std::uint64_t line = 0;
     LineBytes present{};
-    std::uint32_t dirty = 0;                          // mask of sectors
-    std::uint32_t older = kNobody, newer = kNobody;   // in its set, by last use
-    std::uint32_t next = kNobody;                     // of the same bucket
+    std::uint32_t dirty = 0;                         // mask of sectors
+    std::uint32_t older = kNobody, newer = kNobody;  // in its set, by last use
+    std::uint32_t next = kNobody;                    // of the same bucket
   };
   struct Set {
     std::uint32_t oldest = kNobody, newest = kNobody, used = 0;
@@ -68,34 +71,35 @@ class SectoredCache {
   std::uint32_t& bucket_of(std::uint64_t line);
   std::uint32_t find(std::uint64_t line);
   std::uint32_t find_or_place(std::uint64_t line);
-  void touch(Set& set, std::uint32_t slot);
+  void touch(std::uint32_t slot);
 
   std::uint32_t sets_, ways_;
   Index index_;
   bool empty_ = true;
   std::uint64_t written_back_ = 0;
-  std::vector<Slot> slots_;               // [sets][ways]
+  std::vector<Slot> slots_;  // [sets][ways]
   std::vector<Set> by_set_;
-  std::vector<std::uint32_t> buckets_;    // heads of chains: finding a line costs the same in any set
+  std::vector<std::uint32_t> buckets_;  // heads of chains: finding a line costs the same in any set
 };
 
 // How an instruction uses the L1. Atomics never do.
 enum class L1Use : std::uint8_t {
-  cached,        // ld, ld.ca, ld.nc, st, and the streaming hints (.cs, .lu, L1::evict_*)
-  no_allocate,   // L1::no_allocate: takes what is there, leaves nothing
-  bypass,        // .cg, .cv, .wt, volatile, and ordered accesses beyond the block
+  cached,       // ld, ld.ca, ld.nc, st, and the streaming hints (.cs, .lu, L1::evict_*)
+  no_allocate,  // L1::no_allocate: takes what is there, leaves nothing
+  bypass,       // .cg, .cv, .wt, volatile, and ordered accesses beyond the block
 };
 
 // What happened to one line of a request.
 struct LineTraffic {
-  std::uint64_t address = 0;   // of the line's first byte that was asked for
+  std::uint64_t address = 0;  // of the line's first byte that was asked for
   CacheCounters counters;
 };
 
 // The caches of one device during a launch.
-//   L1   one for each SM. Loads allocate and read the sectors that are missing. Stores go through to
-//        the L2 and stay in the L1 as well, as NVIDIA has it since Volta. Atomics, and accesses that
-//        bypass, drop what the L1 has of a sector they write.
+//   L1   one for each SM. Loads allocate and read the sectors that are missing. Stores go through
+//        to the L2 and stay in the L1 as well: NVIDIA's whitepaper on the V100 says that it caches
+//        stores, the Turing Tuning Guide that it writes through. Atomics, and stores that bypass,
+//        drop what the L1 has of their sectors.
 //   L2   one for all. Reads the sectors that are missing from DRAM; takes stores without reading,
 //        by bytes; writes a dirty sector back, whole, when its line makes way.
 class CacheHierarchy {
@@ -125,9 +129,9 @@ class CacheHierarchy {
             CacheCounters& counters);
 
   std::uint64_t l1_bytes_;
-  std::vector<std::unique_ptr<SectoredCache>> l1_;   // by SM, made at its first request
+  std::vector<std::unique_ptr<SectoredCache>> l1_;  // by SM, made at its first request
   std::shared_ptr<SectoredCache> l2_;
-  std::uint64_t before_ = 0, flushed_ = 0;           // sectors
+  std::uint64_t before_ = 0, flushed_ = 0;  // sectors
   std::vector<LineTraffic> traffic_;
   struct Piece {
     std::uint64_t line = 0, address = 0;

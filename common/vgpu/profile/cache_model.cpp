@@ -54,8 +54,8 @@ std::uint64_t CacheModel::resident_blocks(const Launch& launch) {
   const std::uint64_t of_block = launch.shared_bytes +
                                  lanes * (f.call_area_bytes + f.local_bytes + stack) +
                                  std::uint64_t{launch.warps_per_block} * (f.register_bytes + 1024);
-  return std::max<std::uint64_t>(
-      1, std::min({places, request.grid.count(), kHostBytes / std::max<std::uint64_t>(1, of_block)}));
+  return std::max<std::uint64_t>(1, std::min({places, request.grid.count(),
+                                              kHostBytes / std::max<std::uint64_t>(1, of_block)}));
 }
 
 void CacheModel::launch_begin(Launch& launch) {
@@ -63,9 +63,9 @@ void CacheModel::launch_begin(Launch& launch) {
   sms_ = std::max(1, device.sm_count);
   const std::uint64_t blocks = launch.request.grid.count();
   const auto sms = static_cast<std::uint64_t>(sms_);
-  const int per_sm = static_cast<int>(
-      std::min<std::uint64_t>((blocks + sms - 1) / sms,
-                              static_cast<std::uint64_t>(std::max(1, launch.request.resident_blocks_per_sm))));
+  const int per_sm = static_cast<int>(std::min<std::uint64_t>(
+      (blocks + sms - 1) / sms,
+      static_cast<std::uint64_t>(std::max(1, launch.request.resident_blocks_per_sm))));
   caches_ = std::make_unique<CacheHierarchy>(
       sms_, l1_beside_shared(device, launch.shared_bytes, per_sm),
       static_cast<std::uint64_t>(std::max<std::int64_t>(0, device.l2_bytes)),
@@ -80,7 +80,7 @@ void CacheModel::launch_begin(Launch& launch) {
 }
 
 void CacheModel::launch_end(Launch&, std::vector<std::string>&) {
-  if (!caches_) return;   // the launch failed before it began
+  if (!caches_) return;  // the launch failed before it began
   if (!warm_l2_) caches_->flush();
   report_.dram_written = caches_->dram_written();
   report_.dram_read = 0;
@@ -159,7 +159,7 @@ void CacheModel::local_access(Warp& warp, const Instr& instr, std::uint32_t mask
 }
 
 void CacheModel::fence(Warp& warp, const Instr& instr, std::uint32_t) {
-  // membar.gl and .sys, fences with a scope beyond the block: later loads must see what others wrote.
+  // membar.gl and .sys, fences with a scope beyond the block: loads must see what others wrote.
   if (!has_modifier(dotted_name(*warp.frame->function, instr), "cta"))
     caches_->invalidate_l1(sm_of(*warp.block));
 }

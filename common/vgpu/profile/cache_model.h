@@ -30,17 +30,17 @@ class CacheModel : public Observer {
 
   // After launch_end.
   CacheReport report() const { return report_; }
-  CacheCounters of_instruction(const Instr& instr) const;      // an element of Function::code
+  CacheCounters of_instruction(const Instr& instr) const;  // an element of Function::code
   CacheCounters of_allocation(std::uint32_t id) const;
 
  private:
   struct Site {
     bool known = false;
     L1Use use = L1Use::cached;
-    bool acquires = false;                 // beyond the block: what the L1 has is old
+    bool acquires = false;  // beyond the block: what the L1 has is old
     CacheCounters counters;
-    std::uint64_t low = 1, high = 0;       // addresses of the allocation hit last
-    CacheCounters* allocation = nullptr;   // its counters
+    std::uint64_t low = 1, high = 0;      // addresses of the allocation hit last
+    CacheCounters* allocation = nullptr;  // its counters
   };
   Site& site_of(Warp& warp, const Instr& instr);
   void send(Warp& warp, Site& site, std::uint32_t mask, const std::uint64_t* addresses,

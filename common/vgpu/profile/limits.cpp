@@ -96,7 +96,11 @@ double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& devi
   }
   switch (pipe) {
     case Pipe::dram:
-    case Pipe::l2: return static_cast<double>(instruction.global.sectors);
+    case Pipe::l2: {
+      const CacheCounters& c = instruction.cache;   // all zero without the cache model
+      if (c.l1_sectors == 0) return static_cast<double>(instruction.global.sectors);
+      return static_cast<double>(pipe == Pipe::l2 ? c.l2_sectors : c.dram_read + c.dram_written);
+    }
     case Pipe::l1: {
       // A lower bound of the sum over requests of max(1 clock, bytes of their sectors / rate).
       const double rate = device.l1_bytes_per_clock_sm > 0 ? device.l1_bytes_per_clock_sm : 128;
@@ -136,13 +140,21 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
       std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(std::max(0, device.sm_count))));
   const double clocks = device.sm_clock_mhz;  // per microsecond
 
-  const auto sectors = static_cast<double>(counters.distinct_sectors_read) +
-                       static_cast<double>(counters.distinct_sectors_written);
-  set(Pipe::dram, 32 * sectors, 1e3 * device.dram_gb_s);
+  const CacheReport& cache = counters.cache;
+  const std::uint64_t sectors =
+      cache.modelled ? cache.dram_read + cache.dram_written
+                     : counters.distinct_sectors_read + counters.distinct_sectors_written;
+  set(Pipe::dram, 32 * static_cast<double>(sectors), 1e3 * device.dram_gb_s);
 
-  Limit& l2 = result.all[static_cast<int>(Pipe::l2)];
-  l2.us = kNaN;
-  l2.unknown = "not modelled";
+  if (cache.modelled) {
+    std::uint64_t l2_sectors = 0;
+    for (const CacheCounters& c : cache.by_access) l2_sectors += c.l2_sectors;
+    set(Pipe::l2, 32 * static_cast<double>(l2_sectors), 1e3 * device.l2_gb_s);
+  } else {
+    Limit& l2 = result.all[static_cast<int>(Pipe::l2)];
+    l2.us = kNaN;
+    l2.unknown = "not modelled";
+  }
 
   double busiest_l1 = 0;
   for (std::size_t sm = 0;

@@ -26,8 +26,13 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //   allocations.NAME: bytes, load, store, atomic (as in global), sectors_read, sectors_written
 //     (distinct over the launch). A second allocation of the same name is "NAME (2)". In a JSON
 //     pointer "/" in a name is written "~1" and "~" is "~0".
-//   dram_bytes dram_read_bytes dram_write_bytes: distinct sectors of the launch x 32
-//   l2: "not modelled"
+//   dram_bytes dram_read_bytes dram_write_bytes: what the cache model moved; without it, distinct
+//     sectors of the launch x 32
+//   l2: "modelled", or "not modelled" without the cache model. With it also
+//   cache.l1.{sectors,hits,hit_rate,bytes} cache.l2.{sectors,hits,hit_rate,bytes,start}
+//     cache.dram_read_bytes cache.dram_write_bytes cache.resident_blocks, and the same without the
+//     capacities for cache.{load,store,atomic}, allocations.NAME.cache and lines[].cache; there
+//     dram_write_bytes are those of sectors that they made dirty
 //   tensor_macs, tensor_macs_by_type.{f16,tf32,int8} async_copied_bytes
 //   occupancy.{blocks_per_sm,warps_per_sm,fraction,limiter,waves}
 //   limits.{DRAM,L2,L1/shared,fp32,fp16,fp64,special functions,tensor,issue}: lower bounds, us

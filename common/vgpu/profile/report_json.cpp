@@ -39,6 +39,33 @@ Json by_access(const std::array<GlobalCounters, 3>& counters) {
   return json;
 }
 
+Json level(std::uint64_t sectors, std::uint64_t hits) {
+  return {{"sectors", sectors},
+          {"hits", hits},
+          {"hit_rate", ratio(static_cast<double>(hits), static_cast<double>(sectors))}};
+}
+
+Json cache_json(const CacheCounters& c) {
+  return {{"l1", level(c.l1_sectors, c.l1_hits)},
+          {"l2", level(c.l2_sectors, c.l2_hits)},
+          {"dram_read_bytes", 32 * c.dram_read},
+          {"dram_write_bytes", 32 * c.dram_written}};
+}
+
+Json cache_json(const CacheReport& report) {
+  CacheCounters all;
+  for (const CacheCounters& c : report.by_access) all += c;
+  all.dram_written = report.dram_written;
+  Json json = cache_json(all);
+  for (std::size_t i = 0; i < kAccess.size(); ++i)
+    json[kAccess[i]] = cache_json(report.by_access[i]);
+  json["l1"]["bytes"] = report.l1_bytes;
+  json["l2"]["bytes"] = report.l2_bytes;
+  json["l2"]["start"] = report.warm ? "warm" : "cold";
+  json["resident_blocks"] = report.resident_blocks;
+  return json;
+}
+
 Json limit_json(const Limit& limit) { return limit.known() ? Json(limit.us) : Json(limit.unknown); }
 
 }  // namespace
@@ -110,12 +137,18 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
     entry.update(by_access(allocation.by_access));
     entry["sectors_read"] = allocation.sectors_read;
     entry["sectors_written"] = allocation.sectors_written;
+    if (counters.cache.modelled) entry["cache"] = cache_json(allocation.cache);
     json["allocations"][name] = std::move(entry);
   }
-  json["dram_bytes"] = 32 * (counters.distinct_sectors_read + counters.distinct_sectors_written);
-  json["dram_read_bytes"] = 32 * counters.distinct_sectors_read;
-  json["dram_write_bytes"] = 32 * counters.distinct_sectors_written;
-  json["l2"] = "not modelled";
+  const CacheReport& cache = counters.cache;
+  const std::uint64_t read = cache.modelled ? cache.dram_read : counters.distinct_sectors_read;
+  const std::uint64_t written =
+      cache.modelled ? cache.dram_written : counters.distinct_sectors_written;
+  json["dram_bytes"] = 32 * (read + written);
+  json["dram_read_bytes"] = 32 * read;
+  json["dram_write_bytes"] = 32 * written;
+  json["l2"] = cache.modelled ? "modelled" : "not modelled";
+  if (cache.modelled) json["cache"] = cache_json(cache);
   json["tensor_macs"] = counters.tensor_multiply_adds_f16 + counters.tensor_multiply_adds_tf32 +
                         counters.tensor_multiply_adds_int8;
   json["tensor_macs_by_type"] = {{"f16", counters.tensor_multiply_adds_f16},
@@ -132,7 +165,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
                    {"us", limit.largest ? limit.largest->us : 0.0}};
   json["lines"] = Json::array();
-  for (const LineReport& line : source_lines(counters, limit, device))
+  for (const LineReport& line : source_lines(counters, limit, device)) {
     json["lines"].push_back(
         {{"file", line.file},
          {"line", line.line},
@@ -148,6 +181,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
          {"wavefronts", line.shared.wavefronts},
          {"conflicts", line.shared.wavefronts - line.shared.ideal},
          {"limit_share", line.share}});
+    if (counters.cache.modelled) json["lines"].back()["cache"] = cache_json(line.cache);
+  }
   json["host_seconds"] = counters.host_seconds;
   json["host_threads"] = counters.host_threads;
   // Names come from the program and need not be UTF-8.

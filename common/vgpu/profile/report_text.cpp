@@ -116,6 +116,7 @@ class Text {
     instructions();
     memory();
     allocations();
+    caches();
     limit_bars();
     costly_lines();
     residency();
@@ -251,6 +252,43 @@ class Text {
     out_ += "  read, written: distinct sectors of the launch; loads ask: over all threads\n";
   }
 
+  void caches() {
+    const CacheReport& cache = c_.cache;
+    if (!cache.modelled) return;
+    out_ += format("\n%-26s %16s %10s %16s %10s %15s\n", "Cache model", "L1 sectors", "hits",
+                   "L2 sectors", "hits", "read from DRAM");
+    auto rate = [](std::uint64_t hits, std::uint64_t sectors) {
+      return quotient(100 * static_cast<double>(hits), static_cast<double>(sectors), "%.1f %%");
+    };
+    auto print = [&](const std::string& name, const CacheCounters& c) {
+      if (c.l1_sectors == 0) return;
+      out_ += format("  %-24s %16s %10s %16s %10s %15s\n", keep_begin(name, 24).c_str(),
+                     count(c.l1_sectors).c_str(), rate(c.l1_hits, c.l1_sectors).c_str(),
+                     count(c.l2_sectors).c_str(), rate(c.l2_hits, c.l2_sectors).c_str(),
+                     bytes(32 * static_cast<double>(c.dram_read)).c_str());
+    };
+    constexpr std::array<const char*, 3> kAccess = {"loads", "stores", "atomics"};
+    for (std::size_t i = 0; i < 3; ++i) print(kAccess[i], cache.by_access[i]);
+    std::vector<const AllocationReport*> order;
+    for (const AllocationReport& allocation : c_.allocations) order.push_back(&allocation);
+    std::stable_sort(order.begin(), order.end(),
+                     [](auto* a, auto* b) { return a->cache.l2_sectors > b->cache.l2_sectors; });
+    constexpr std::size_t kMost = 10;
+    for (std::size_t i = 0; i < std::min(kMost, order.size()); ++i)
+      print("in " + order[i]->name, order[i]->cache);
+    out_ += wrapped("DRAM: " + bytes(32 * static_cast<double>(cache.dram_read)) + " read, " +
+                        bytes(32 * static_cast<double>(cache.dram_written)) + " written, " +
+                        (cache.warm ? "L2 as the launch before left it"
+                                    : "from an empty L2 to one that is written back"),
+                    2);
+    out_ += wrapped("L1 of " + bytes(static_cast<double>(cache.l1_bytes)) +
+                        " beside shared memory, L2 of " +
+                        bytes(static_cast<double>(cache.l2_bytes)) + "; " +
+                        count(cache.resident_blocks) +
+                        " blocks take turns at each memory instruction",
+                    2);
+  }
+
   void limit_bars() {
     out_ += "\nModelled limits: lower bounds at peak rates, never times (no latency is in them)\n";
     constexpr int kBar = 40;
@@ -288,7 +326,7 @@ class Text {
     const auto lines = source_lines(c_, limits_, device_);
     if (lines.empty() || lines.front().share == 0) return;
     out_ += "\nSource lines that cost most on " + std::string(pipe_name(pipe)) +
-            (pipe == Pipe::dram ? " (by sectors asked)" : "") + "\n";
+            (pipe == Pipe::dram && !c_.cache.modelled ? " (by sectors asked)" : "") + "\n";
     bool no_lines = false;
     for (std::size_t i = 0; i < std::min<std::size_t>(kCostlyLines, lines.size()); ++i) {
       const LineReport& line = lines[i];
@@ -312,6 +350,11 @@ class Text {
       if (pipe == Pipe::l1 && line.shared.wavefronts > line.global.sectors / 4)
         return quotient(static_cast<double>(line.shared.wavefronts),
                         static_cast<double>(line.shared.requests), "%.2f wavefronts/request");
+      if (pipe != Pipe::l1 && line.cache.l1_sectors != 0)
+        return quotient(100 * static_cast<double>(line.cache.l1_hits),
+                        static_cast<double>(line.cache.l1_sectors), "hits: L1 %.1f %%, ") +
+               quotient(100 * static_cast<double>(line.cache.l2_hits),
+                        static_cast<double>(line.cache.l2_sectors), "L2 %.1f %%");
       if (line.global.requests != 0)
         return quotient(static_cast<double>(line.global.sectors),
                         static_cast<double>(line.global.requests), "%.2f sectors/request");

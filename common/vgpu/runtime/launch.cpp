@@ -142,6 +142,7 @@ Error launch(Kernel& kernel, const LaunchConfig& config, void** args) {
 
   LaunchOutcome outcome = runtime.machine().launch(request);
   ++runtime.launches;
+  for (const std::string& note : runtime.machine().tracer().take_notes()) say(note);
   for (std::string& finding : outcome.findings) runtime.findings.push_back(std::move(finding));
   if (outcome.fault.kind != FaultKind::none) {
     std::fflush(stdout);

@@ -25,6 +25,8 @@ constexpr char kUsage[] =
     "  --device NAME         h200 (default), t4 ...            as VGPU_DEVICE=NAME\n"
     "  --profile[=json:FILE] counters of each launch           as VGPU_PROFILE=text or json:FILE\n"
     "  --check[=LIST]        all, or of race,init,sync,leaks   as VGPU_CHECK=LIST\n"
+    "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"
+    "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
     "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n";
 
@@ -155,10 +157,16 @@ int main(int argc, char** argv) {
       setenv("VGPU_PROFILE", "text", 1);
     else if (flag.starts_with("--profile="))
       setenv("VGPU_PROFILE", argv[i] + 10, 1);
+    else if (flag == "--cache")
+      setenv("VGPU_CACHE", "1", 1);
+    else if (flag.starts_with("--cache="))
+      setenv("VGPU_CACHE", argv[i] + 8, 1);
     else if (flag == "--check")
       setenv("VGPU_CHECK", "all", 1);
     else if (flag.starts_with("--check="))
       setenv("VGPU_CHECK", argv[i] + 8, 1);
+    else if (const char* v = value("--trace"))
+      setenv("VGPU_TRACE", v, 1);
     else if (const char* v = value("--device"))
       setenv("VGPU_DEVICE", v, 1);
     else if (const char* v = value("--threads"))

@@ -31,6 +31,7 @@ void Runtime::configure() {
 Machine& Runtime::machine() {
   if (!machine_) {
     machine_ = std::make_unique<Machine>(settings.spec, settings.options);
+    machine_->tracer().set(settings.trace);
     if (settings.spec.memory_bytes > 0)
       machine_->memory().set_limit(static_cast<std::uint64_t>(settings.spec.memory_bytes));
   }
@@ -141,6 +142,11 @@ int Runtime::finish() {
   }
   if (off != cudaSuccess) return 0;
   if (!settings.profile_json.empty()) write_reports(settings.profile_json, launch_reports);
+  if (machine_) {
+    if (const std::string text = machine_->tracer().missing(); !text.empty()) say(text);
+  } else if (settings.trace) {
+    say("trace: nothing is written, no kernel was launched");
+  }
   if (settings.leaks && machine_) {
     std::uint64_t bytes = 0, number = 0;
     std::set<std::uint64_t> variables;  // __managed__ ones are in managed memory, and never freed

@@ -1,5 +1,6 @@
-// Parses VGPU_DEVICE, VGPU_THREADS, VGPU_SCHEDULE, VGPU_CHECK and VGPU_PROFILE. A value that is not
-// understood switches the device off with a message: a check that silently does not run is worse.
+// Parses VGPU_DEVICE, VGPU_THREADS, VGPU_SCHEDULE, VGPU_CHECK, VGPU_CACHE, VGPU_TRACE and
+// VGPU_PROFILE. A value that is not understood switches the device off with a message: a check that
+// silently does not run is worse.
 #include "settings.h"
 
 #include <charconv>
@@ -86,6 +87,22 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
       if (comma == std::string_view::npos) break;
       rest = rest.substr(comma + 1);
     }
+  }
+
+  if (const auto value = get("VGPU_CACHE")) {
+    if (*value == "1" || *value == "cold")
+      settings.options.cache = CacheMode::cold;
+    else if (*value == "warm")
+      settings.options.cache = CacheMode::warm;
+    else if (*value != "0")
+      wrong(quoted("VGPU_CACHE", *value) +
+            "say 1 (or cold: each launch begins with an empty L2), warm, or 0");
+  }
+
+  if (const auto value = get("VGPU_TRACE")) {
+    std::string error;
+    settings.trace = parse_trace(*value, error);
+    if (!settings.trace) wrong(quoted("VGPU_TRACE", *value) + error);
   }
 
   if (const auto value = get("VGPU_PROFILE")) {

@@ -1,10 +1,12 @@
 // What the environment variables VGPU_* ask for.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "../core/device_spec.h"
 #include "../core/machine.h"
+#include "../profile/trace.h"
 
 namespace vgpu::runtime {
 
@@ -13,6 +15,7 @@ struct Settings {
   MachineOptions options;
   bool profile_text = false;    // VGPU_PROFILE=text
   std::string profile_json;     // VGPU_PROFILE=json:FILE
+  std::optional<TraceSpec> trace;  // VGPU_TRACE
   bool leaks = false;           // VGPU_CHECK=leaks
   std::string error;            // what is wrong with a value, in words; the device stays off
   bool unknown_device = false;  // the error is VGPU_DEVICE's

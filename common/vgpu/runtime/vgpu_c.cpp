@@ -65,6 +65,39 @@ VGPU_C void vgpuSetThreads(int threads) {
   });
 }
 
+VGPU_C void vgpuSetCacheModel(int on) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    using vgpu::CacheMode;
+    if (runtime.off == cudaSuccess)
+      runtime.machine().options().cache =
+          on == 0 ? CacheMode::off : on == 2 ? CacheMode::warm : CacheMode::cold;
+    return cudaSuccess;
+  });
+}
+
+VGPU_C int vgpuTrace(const char* spec) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != cudaSuccess) return cudaSuccess;
+    std::string error;
+    std::optional<vgpu::TraceSpec> trace;
+    if (spec) trace = vgpu::parse_trace(spec, error);
+    done = !spec || trace;
+    if (done)
+      runtime.machine().tracer().set(std::move(trace));
+    else
+      say("vgpuTrace(\"" + std::string(spec) + "\"): " + error);
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
 VGPU_C const char* vgpuLastLaunchJson(void) {
   thread_local std::string text;
   text = last_report("{}", vgpu::report_json);
