@@ -49,7 +49,8 @@ class Observer {
   // All that were expected have arrived; those that wait go on.
   virtual void barrier_complete(Block&, int barrier) { (void)barrier; }
   // The lanes in `mask` have met in an operation of several lanes; `members`: the union of their
-  // member masks, lanes that have exited included.
+  // member masks, lanes that have exited included. `instr` may be a copy whose operands are gathered
+  // from several places: its registers can be read, its address means nothing.
   virtual void warp_sync(Warp&, const Instr&, std::uint32_t mask, std::uint32_t members) {
     (void)mask, (void)members;
   }

@@ -106,7 +106,27 @@ Warp::Status Warp::run(std::uint64_t share) {
     enum class Leave { no, switch_fragment, gone, yield } leave = Leave::no;
 
     while (leave == Leave::no) {
-      const Instr& instr = code[pc];
+      // Straight-line code first, in a loop of its own.
+      const Instr* next = code + pc;
+      for (; next->flow <= Flow::memory; ++next) {
+        std::uint32_t on = mask;
+        if (next->guard.valid()) on &= next->guard_not ? ~predicate(next->guard) : predicate(next->guard);
+        if (counts) {
+          Count& count = counts[next->pc];
+          ++count.issued;
+          count.lanes += static_cast<std::uint32_t>(std::popcount(on));
+        }
+        ++instructions;
+        if (on) next->run(*this, *next, on);
+        if (next->flow == Flow::memory && instructions >= stop_at) [[unlikely]] {
+          leave = Leave::yield;
+          ++next;
+          break;
+        }
+      }
+      pc = next->pc;
+      if (leave != Leave::no) break;
+      const Instr& instr = *next;
       std::uint32_t on = mask;
       if (instr.guard.valid()) on &= instr.guard_not ? ~predicate(instr.guard) : predicate(instr.guard);
       if (counts) {
@@ -115,15 +135,7 @@ Warp::Status Warp::run(std::uint64_t share) {
       }
       ++instructions;
       switch (instr.flow) {
-        case Flow::plain:
-          if (on) instr.run(*this, instr, on);
-          ++pc;
-          break;
-        case Flow::memory:
-          if (on) instr.run(*this, instr, on);
-          ++pc;
-          if (instructions >= stop_at) leave = Leave::yield;
-          break;
+        case Flow::plain: case Flow::memory: break;   // done above
         case Flow::branch: {
           const bool backward = instr.target <= pc;
           if (on == mask) {
@@ -568,7 +580,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   self.state = Fragment::State::at_sync;
   self.sync_mask = mask;
   std::vector<std::size_t> party = {current};
-  std::uint32_t have = mask;
+  std::uint32_t have = mask, named = members(self, instr, mask);
   for (bool grown = true; grown && (need & ~have);) {
     grown = false;
     for (std::size_t i = 0; i < fragments.size(); ++i) {
@@ -579,7 +591,8 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
       if (other.run != instr.run || other.variant != instr.variant || other.type != instr.type) continue;
       party.push_back(i);
       have |= f.sync_mask;
-      need |= members(f, other, f.sync_mask) & live;
+      named |= members(f, other, f.sync_mask);
+      need |= named & live;
       grown = true;
     }
   }
@@ -588,7 +601,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   bool same_place = true;
   for (std::size_t i : party) same_place &= fragments[i].pc == self.pc && fragments[i].frame.get() == self.frame.get();
   if (same_place) {
-    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, need); });
+    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, named); });
     instr.run(*this, instr, have);
   } else {
     // Each stands at its own instruction with its own registers: gather, run once, hand out.
@@ -632,7 +645,7 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
                s == 2 && fragments[i].frame->function->code[fragments[i].pc].a_not);
     std::byte* saved[2] = {base[0], base[1]};
     base[0] = base[1] = scratch;
-    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, need); });
+    worker->notify([&](Observer& o) { o.warp_sync(*this, common, have, named); });
     common.run(*this, common, have);
     base[0] = saved[0];
     base[1] = saved[1];

@@ -465,6 +465,10 @@ class Decoder {
       } else if (w == "volatile" || w == "relaxed" || w == "acquire" || w == "release" || w == "mmio" ||
                  w == "acq_rel") {
         instr.volatile_ = true;
+        instr.order |= w == "volatile" ? kOrderVolatile : w == "acquire" ? kOrderAcquire : w == "release" ? kOrderRelease
+                       : w == "acq_rel" ? kOrderAcquire | kOrderRelease : kOrderRelaxed;
+      } else if (w == "cta") {
+        instr.order |= kOrderBlock;
       } else if (w == "v2" || w == "v4" || w == "v8") {
         instr.elements = static_cast<std::uint8_t>(w[1] - '0');
       } else if (w == "global") {

@@ -53,48 +53,57 @@ enum class Compare : std::uint8_t {
 };
 enum class Bool : std::uint8_t { none, and_, or_, xor_ };
 
-struct Instr {
+// Memory model of an access or a fence, as far as its modifiers say it.
+enum Order : std::uint8_t {
+  kOrderVolatile = 1, kOrderRelaxed = 2, kOrderAcquire = 4, kOrderRelease = 8, kOrderBlock = 16  // scope .cta
+};
+
+struct alignas(64) Instr {
+  // What the warp loop and most handlers read, in one cache line.
   Handler run = nullptr;
+  std::int64_t imm = 0;         // offset of the memory operand; else the handler's own
+  Slot guard;                   // predicate, or not valid
+  Slot d[2];                    // destination and second destination (p|q); vectors: `list`
+  Slot a, b, c;                 // sources in order, then e
+  Slot address;                 // base register of a memory operand; may be invalid (absolute)
+  std::uint32_t target = 0;     // branch: index into code; branch_table: index into tables
+  std::uint32_t pc = 0;         // own index
+  std::uint32_t memory_site = 0;  // counts the function's memory instructions
   Flow flow = Flow::plain;
+  bool guard_not = false;
+  std::uint8_t address_bits = 64;
+  std::uint8_t elements = 1;    // of a vector load or store
+  Space space = Space::generic;
+  Type type = Type::none;       // the last type modifier that names the source or only type
+  bool frame_local = false;     // the address is that of a .local variable of this frame
+  bool volatile_ = false;       // volatile, relaxed, acquire, release, mmio: others may be waiting
+
+  Slot e;                       // fourth source
   OpClass op_class = OpClass::integer;
-  Type type = Type::none;    // the last type modifier that names the source or only type
-  Type dtype = Type::none;   // the first of two type modifiers (cvt, set, mma ...), else = type
+  Type dtype = Type::none;      // the first of two type modifiers (cvt, set, mma ...), else = type
   Rounding rounding = Rounding::none;
   Compare compare = Compare::none;
   Bool combine = Bool::none;
-  Space space = Space::generic;
-  std::uint8_t elements = 1;    // of a vector load or store
   std::uint8_t variant = 0;     // meaning is the handler's own (shfl mode, atom operation ...)
   bool ftz = false, sat = false, relu = false, nan = false, approx = false, full = false;
   bool carry_out = false;       // .cc
-  bool volatile_ = false;       // volatile, relaxed, acquire, release, mmio: others may be waiting
-  bool guard_not = false;
-  bool frame_local = false;     // the address is that of a .local variable of this frame
-  std::int16_t special = -1;    // mov from a special register: its index (specials.h)
-  std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
-  std::uint8_t b_bits = 0;      // width of the second (asynchronous copies: size or predicate)
-  std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
-  Slot guard;                   // predicate, or not valid
-  Slot d[2];                    // destination and second destination (p|q); vectors: `list`
-  Slot a, b, c, e;              // sources in order
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
-  Slot address;                 // base register of a memory operand; may be invalid (absolute)
-  std::uint8_t address_bits = 64;
-  std::int64_t imm = 0;         // offset of the memory operand; else the handler's own
-  Slot address2;                // of a second memory operand (asynchronous copies)
+  bool async = false;           // the access happens later: see ops_async.cpp
+  std::uint8_t order = 0;       // bits of Order: what the memory model is told, for those who check it
+  std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
+  std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
+  std::uint8_t b_bits = 0;      // width of the second (asynchronous copies: size or predicate)
   std::uint8_t address2_bits = 64;
+  std::int16_t special = -1;    // mov from a special register: its index (specials.h)
+  std::uint16_t list_count = 0;
+  const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
+  Slot address2;                // of a second memory operand (asynchronous copies)
   std::int64_t imm2 = 0;        // its offset
   std::int64_t constant = 0;    // an integer operand that must be an immediate
   const void* data = nullptr;   // the handler's own tables, kept as long as the process
-  bool async = false;           // the access happens later: see ops_async.cpp
-  const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
-  std::uint16_t list_count = 0;
-  std::uint32_t target = 0;     // branch: index into code; branch_table: index into tables
   std::uint32_t reconverge = 0; // branch: index of the join instruction, or kNoJoin
   const Function* callee = nullptr;
   std::uint32_t site = 0;       // call: index into Function::calls
-  std::uint32_t pc = 0;         // own index
-  std::uint32_t memory_site = 0;  // counts the function's memory instructions
   std::uint32_t location = 0;   // index into Module::locations
   std::uint32_t ptx_line = 0;
   std::uint16_t form = 0;       // row of the table of forms
