@@ -62,27 +62,32 @@ void nearest(Warp& warp, const Instr& instr, uint32_t mask) {
   }
 }
 
-// Other roundings: the host's rounding mode, and operations that the compiler cannot move past it.
+// Other roundings: the host's rounding mode, set for the whole loop. The operands are read from memory
+// behind an opaque call and the results are in memory before the next, so no operation leaves the two.
 template <class T, class Op, int kOperands>
 [[gnu::noinline]] void directed(Warp& warp, const Instr& instr, uint32_t mask) {
-  T* d = warp.lanes<T>(instr.d[0]);
-  const T* a = warp.lanes<const T>(instr.a);
-  const T* b = kOperands > 1 ? warp.lanes<const T>(instr.b) : a;
-  const T* c = kOperands > 2 ? warp.lanes<const T>(instr.c) : a;
-  const int mode = instr.rounding == Rounding::rz ? FE_TOWARDZERO
-                   : instr.rounding == Rounding::rm ? FE_DOWNWARD
-                   : instr.rounding == Rounding::rp ? FE_UPWARD : FE_TONEAREST;
-  each_lane(mask, [&](int lane) {
-    volatile T x = instr.ftz ? flush(a[lane]) : a[lane];
-    volatile T y = instr.ftz ? flush(b[lane]) : b[lane];
-    volatile T z = instr.ftz ? flush(c[lane]) : c[lane];
-    std::fesetround(mode);
-    volatile T r = Op::of(static_cast<T>(x), static_cast<T>(y), static_cast<T>(z));
-    std::fesetround(FE_TONEAREST);
-    T value = r;
-    if (instr.ftz) value = flush(value);
+  alignas(64) T operands[3][kWarpSize], results[kWarpSize];
+  const Slot slots[3] = {instr.a, kOperands > 1 ? instr.b : instr.a, kOperands > 2 ? instr.c : instr.a};
+  for (int i = 0; i < kOperands; ++i) {
+    const T* from = warp.lanes<const T>(slots[i]);
+    for (int lane = 0; lane < kWarpSize; ++lane) operands[i][lane] = instr.ftz ? flush(from[lane]) : from[lane];
+  }
+  const T* x = operands[0];
+  const T* y = operands[kOperands > 1 ? 1 : 0];
+  const T* z = operands[kOperands > 2 ? 2 : 0];
+  asm volatile("" : : "r"(operands), "r"(results) : "memory");
+  std::fesetround(instr.rounding == Rounding::rz ? FE_TOWARDZERO : instr.rounding == Rounding::rm ? FE_DOWNWARD : FE_UPWARD);
+  asm volatile("" : : "r"(operands), "r"(results) : "memory");
+  for (int lane = 0; lane < kWarpSize; ++lane) results[lane] = Op::of(x[lane], y[lane], z[lane]);
+  asm volatile("" : : "r"(operands), "r"(results) : "memory");
+  std::fesetround(FE_TONEAREST);
+  asm volatile("" : : "r"(operands), "r"(results) : "memory");
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    T value = instr.ftz ? flush(results[lane]) : results[lane];
     d[lane] = instr.sat ? saturate(value) : clean(value);
-  });
+  }
 }
 
 template <class Op, int kOperands>
@@ -115,51 +120,64 @@ void pairs(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- min, max -------------------------------------------------------------------------------
 
-// A NaN operand loses, except with .NaN, where it wins; -0 is less than +0.
-template <class T, bool kMax, bool kNan>
-inline T extreme(T a, T b) {
-  const bool a_first = kMax ? a > b || (a == b && !std::signbit(a)) : a < b || (a == b && std::signbit(a));
-  T r = a_first ? a : b;
-  if (kNan) {
-    if (a != a || b != b) r = std::numeric_limits<T>::quiet_NaN();
-  } else {
-    if (b != b) r = a;
-    if (a != a) r = b;
-  }
-  return clean(r);
+enum Signs : uint8_t { kKeep, kAbs, kXorsign };
+
+// Compared as integers, so that the loop needs no branch: with the bits of negative numbers turned
+// over, the order of floats is that of integers, and -0 is less than +0. A NaN operand loses, except
+// with .NaN, where it wins.
+template <class Bits, bool kMax, bool kNan>
+inline Bits extreme(Bits a, Bits b) {
+  using Signed = std::make_signed_t<Bits>;
+  constexpr bool single = sizeof(Bits) == 4;
+  constexpr Bits size = static_cast<Bits>(~Bits{0}) >> 1;
+  constexpr Bits infinity = single ? Bits{0x7f800000u} : static_cast<Bits>(0x7ff0000000000000ull);
+  constexpr Bits nan = single ? Bits{0x7fffffffu} : static_cast<Bits>(0x7ff8000000000000ull);
+  const auto key = [](Bits v) {
+    return static_cast<Signed>(v ^ (static_cast<Bits>(static_cast<Signed>(v) >> (8 * sizeof(Bits) - 1)) & size));
+  };
+  const bool nan_a = (a & size) > infinity, nan_b = (b & size) > infinity;
+  Bits r = (key(a) < key(b)) != kMax ? a : b;
+  if (kNan) return (nan_a | nan_b) ? nan : r;
+  r = nan_b ? a : r;
+  r = nan_a ? b : r;
+  return (nan_a & nan_b) ? nan : r;
 }
 
-template <class T, bool kMax, bool kNan, bool kFtz, bool kXorsign>
+template <class T, bool kMax, bool kNan, bool kFtz, Signs kSigns, bool kThree>
 void min_max(Warp& warp, const Instr& instr, uint32_t mask) {
-  Result<T> result(warp, instr.d[0], mask);
-  T* d = result.lanes();
-  const T* a = warp.lanes<const T>(instr.a);
-  const T* b = warp.lanes<const T>(instr.b);
-  const T* c = instr.c.valid() ? warp.lanes<const T>(instr.c) : nullptr;
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  using Lane [[gnu::may_alias]] = Bits;
+  constexpr Bits sign = Bits{1} << (8 * sizeof(T) - 1);
+  Result<Bits> result(warp, instr.d[0], mask);
+  Bits* d = result.lanes();
+  const Lane* a = warp.lanes<const Lane>(instr.a);
+  const Lane* b = warp.lanes<const Lane>(instr.b);
+  const Lane* c = kThree ? warp.lanes<const Lane>(instr.c) : a;
+  const auto read = [](Bits v) {
+    if (kFtz) v = (v & 0x7f800000u) ? v : v & sign;
+    return kSigns == kKeep ? v : v & ~sign;
+  };
 #pragma GCC ivdep
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    T x = a[lane], y = b[lane];
-    if (kFtz) x = flush(x), y = flush(y);
-    const bool negative = std::signbit(x) != std::signbit(y);
-    if (kXorsign) x = std::fabs(x), y = std::fabs(y);
-    T r = extreme<T, kMax, kNan>(x, y);
-    if (kXorsign && r == r) r = negative ? -r : r;
+    Bits r = extreme<Bits, kMax, kNan>(read(a[lane]), read(b[lane]));
+    if (kThree) r = extreme<Bits, kMax, kNan>(r, read(c[lane]));
+    if (kSigns == kXorsign) r = r > 0x7f800000u ? r : r | ((a[lane] ^ b[lane]) & sign);
     d[lane] = r;
   }
-  if (!c) return;
-  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = extreme<T, kMax, kNan>(d[lane], kFtz ? flush(c[lane]) : c[lane]);
 }
 
+template <bool kMax, bool kNan, bool kFtz>
+Handler bind_extreme_of(const Instr& instr, const Mods& mods) {
+  const bool three = instr.c.valid();
+  if (mods.has("xorsign")) return &min_max<float, kMax, kNan, kFtz, kXorsign, false>;
+  if (mods.has("abs")) return three ? &min_max<float, kMax, kNan, kFtz, kAbs, true> : nullptr;
+  return three ? &min_max<float, kMax, kNan, kFtz, kKeep, true> : &min_max<float, kMax, kNan, kFtz, kKeep, false>;
+}
 template <bool kMax>
 Handler bind_extreme(const Instr& instr, const Mods& mods) {
-  if (instr.type == Type::f64) return &min_max<double, kMax, false, false, false>;
-  if (instr.type != Type::f32) return nullptr;
-  if (mods.has("xorsign")) {
-    if (instr.nan) return instr.ftz ? &min_max<float, kMax, true, true, true> : &min_max<float, kMax, true, false, true>;
-    return instr.ftz ? &min_max<float, kMax, false, true, true> : &min_max<float, kMax, false, false, true>;
-  }
-  if (instr.nan) return instr.ftz ? &min_max<float, kMax, true, true, false> : &min_max<float, kMax, true, false, false>;
-  return instr.ftz ? &min_max<float, kMax, false, true, false> : &min_max<float, kMax, false, false, false>;
+  if (instr.type == Type::f64) return &min_max<double, kMax, false, false, kKeep, false>;
+  if (instr.nan) return instr.ftz ? bind_extreme_of<kMax, true, true>(instr, mods) : bind_extreme_of<kMax, true, false>(instr, mods);
+  return instr.ftz ? bind_extreme_of<kMax, false, true>(instr, mods) : bind_extreme_of<kMax, false, false>(instr, mods);
 }
 
 // ---- approximations -------------------------------------------------------------------------
