@@ -101,8 +101,9 @@ Warp::Status Warp::run(std::uint64_t share) {
     base[0] = frame->registers;
     base[1] = const_cast<std::byte*>(frame->function->constants.data());
     active = mask;
-    watched = changed = false;
-    sights = 0;
+    watched = fragments[current].watched;
+    changed = fragments[current].changed;
+    sights = fragments[current].sights;
     enum class Leave { no, switch_fragment, gone, yield } leave = Leave::no;
 
     while (leave == Leave::no) {
@@ -225,6 +226,7 @@ Warp::Status Warp::run(std::uint64_t share) {
           }
           fragments[current].pc = pc;
           if (instr.flow == Flow::ret && frame->caller) {
+            keep_turn(fragments[current]);
             leave_call(current, on);
           } else {
             fragments[current].mask &= ~on;
@@ -286,6 +288,7 @@ Warp::Status Warp::run(std::uint64_t share) {
     }
 
     progress |= leave == Leave::gone || !fragments[current].waiting;
+    keep_turn(fragments[current]);
     switch (leave) {
       case Leave::gone:
         fragments.erase(fragments.begin() + static_cast<std::ptrdiff_t>(current));

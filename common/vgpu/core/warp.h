@@ -74,6 +74,8 @@ struct Fragment {
   std::uint32_t quiet = 0;              // turns in a row that neither looked nor wrote
   bool waiting = false;                 // the last turn of its loop saw what one before it saw
   std::uint64_t seen[4] = {};           // fingerprints of the last turns
+  bool watched = false, changed = false;  // of the turn that is not done yet, while others run
+  std::uint64_t sights = 0;
   Ref<Frame> frame;
   Ref<Join> join;
 };
@@ -82,10 +84,12 @@ struct Fragment {
 struct PendingCopy {
   const std::byte* source = nullptr;
   std::uint32_t shared_offset = 0, bytes = 0, source_bytes = 0;
+  std::uint64_t number = 0;             // of the lane's copies, from 1
 };
 struct LaneCopies {
   std::vector<PendingCopy> open;
   std::deque<std::vector<PendingCopy>> groups;
+  std::uint64_t issued = 0;
 };
 
 class Warp {
@@ -152,6 +156,11 @@ class Warp {
   void complete_join(const Ref<Join>& join, const Fragment& last);
   std::size_t merge_into(std::size_t current);
   bool turn_of_loop(Fragment& fragment);
+  void keep_turn(Fragment& fragment) const {
+    fragment.watched = watched;
+    fragment.changed = changed;
+    fragment.sights = sights;
+  }
   bool try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask);
   void enter_call(Fragment& fragment, const Instr& instr, std::uint32_t mask);
   void leave_call(std::size_t current, std::uint32_t mask);

@@ -181,6 +181,13 @@ END: st.global.u32 [%mine], %r2;)";
   CHECK(bad.fault.message.find("branch index 4 in a table of 4") != std::string::npos);
 }
 
+TEST_CASE("control: .uni on what all lanes do") {
+  Gpu gpu;
+  const std::string before = ".func f() { ret.uni; }\n";
+  CHECK_SAME(gpu.run("mov.u32 %r1, 1; brx.idx.uni %r1, TABLE; TABLE: .branchtargets A, B; A: st.global.u32 [%mine], 1; bra.uni END; B: call.uni f; st.global.u32 [%mine], 2; END: ret.uni;", 32, {0}, {32, 1, 1}, {1, 1, 1}, before),
+             std::vector<std::uint32_t>(32, 2));
+}
+
 TEST_CASE("control: guarded exit, and warps of which only some lanes are left") {
   Gpu gpu;
   const auto out = gpu.run(R"(
@@ -483,6 +490,16 @@ END:  add.u32 %r2, %r1, %lane;
     CHECK_SAME(out, expected(32, [](auto l) { return l ? l : 400000; }));
     CHECK(issued_of(gpu.outcome, "add.u32 %r2") == 1);
   }
+}
+
+TEST_CASE("control: a loop that writes, with calls and lanes apart, is work") {
+  Gpu gpu;
+  gpu.machine.patience = 100000;
+  const std::string before = ".func f() { ret; }\n";
+  // Two halves of the warp go round in loops of their own; each turn writes before it meets the other.
+  const std::string turn = "st.volatile.global.u32 [%in], %r1; call f; bar.warp.sync 0xffffffff; ld.volatile.global.u32 %r5, [%in+4]; call f; add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 20000;";
+  CHECK_SAME(gpu.run("mov.u32 %r1, 0; setp.lt.u32 %p1, %lane, 16; @%p1 bra B;\nA: " + turn + " @%p2 bra A; bra END;\nB: " + turn + " @%p2 bra B;\nEND: st.global.u32 [%mine], %r1;",
+                     32, {0, 5}, {32, 1, 1}, {1, 1, 1}, before), std::vector<std::uint32_t>(32, 20000));
 }
 
 TEST_CASE("control: a loop that polls a limited number of times ends") {
