@@ -1,6 +1,8 @@
 // The checks beyond memory errors: race, init and sync (VGPU_CHECK).
 #pragma once
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "../core/machine.h"
@@ -10,5 +12,41 @@ namespace vgpu {
 
 // One observer for each check that is asked for.
 std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options);
+
+std::unique_ptr<Observer> make_race_check();
+std::unique_ptr<Observer> make_init_check();
+std::unique_ptr<Observer> make_sync_check();
+
+// The findings of one check in one launch: the first of each kind in words, the others counted.
+class Findings {
+ public:
+  // `key`: what makes two findings the same, usually their source lines.
+  template <class F>
+  void add(const std::string& key, F words) {
+    auto [it, fresh] = index_.try_emplace(key, found_.size());
+    if (fresh) found_.push_back({words(), 0});
+    else ++found_[it->second].more;
+  }
+  void take(std::vector<std::string>& out) const {
+    for (const Found& f : found_)
+      out.push_back(f.text + (f.more ? " (and " + std::to_string(f.more) + " more)" : ""));
+  }
+
+ private:
+  struct Found {
+    std::string text;
+    std::uint64_t more;
+  };
+  std::map<std::string, std::size_t> index_;
+  std::vector<Found> found_;
+};
+
+// "(3,0,0)"
+std::string thread_text(const Launch& launch, std::uint32_t thread);
+std::string block_text(const Launch& launch, std::uint64_t linear);
+// "'K' (50432 bytes, argument 2)" with "an allocation" in front when it has no name, and the offset:
+// "at byte 12 of 'K' (...)".
+std::string global_text(const Launch& launch, std::uint64_t address);
+std::string bytes_text(std::uint64_t bytes);
 
 }  // namespace vgpu

@@ -100,6 +100,7 @@ struct Machine::Impl {
 Machine::Machine(DeviceSpec spec, MachineOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->spec = std::move(spec);
   impl_->options = options;
+  if (options.check_init) impl_->memory.track_writes();
   if (impl_->spec.memory_bytes > 0) impl_->memory.set_limit(static_cast<std::uint64_t>(impl_->spec.memory_bytes));
 }
 Machine::~Machine() = default;
@@ -477,6 +478,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       workspace = impl_->memory.allocate(4096, MemoryKind::heap);
       if (!workspace) throw Fault{FaultKind::out_of_memory, "no memory for the workspace of a cooperative launch"};
       std::memset(workspace->host, 0, workspace->size);
+      impl_->memory.mark_written(workspace->base, workspace->size);
       launch.workspace = workspace->base;
     }
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <new>
 
 namespace vgpu {
 
@@ -22,6 +23,7 @@ struct Memory::Impl {
   std::uint32_t next_id = 1;
   std::uint64_t used = 0, limit = ~0ull;
   bool reserved = false;   // the device range is ours
+  bool tracking = false;   // which bytes were written
 
   std::shared_ptr<Allocation> find(std::uint64_t address) const {
     auto it = live.upper_bound(address);
@@ -95,6 +97,12 @@ std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind
     }
     a->base = impl_->next;
     impl_->next += reach;
+  }
+  if (impl_->tracking && (kind == MemoryKind::device || kind == MemoryKind::heap)) {
+    const std::uint64_t bytes = mapped_bytes(size);
+    std::byte* flags = map_pages(bytes);
+    if (!flags) throw std::bad_alloc();
+    a->written = {reinterpret_cast<std::uint8_t*>(flags), [bytes](std::uint8_t* p) { munmap(p, bytes); }};
   }
   impl_->add(a);
   return a;
@@ -174,6 +182,19 @@ std::byte* Memory::translate(std::uint64_t address, std::uint64_t size) const {
   const auto a = impl_->find(address);
   if (!a || size > a->size || address - a->base > a->size - size) return nullptr;
   return a->host + (address - a->base);
+}
+
+void Memory::track_writes() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->tracking = true;
+}
+
+void Memory::mark_written(std::uint64_t address, std::uint64_t size) {
+  std::shared_lock lock(impl_->mutex);
+  if (!impl_->tracking) return;
+  const auto a = impl_->find(address);
+  if (!a || !a->written || address - a->base > a->size) return;
+  std::memset(a->written.get() + (address - a->base), 1, std::min(size, a->size - (address - a->base)));
 }
 
 bool Memory::name(std::uint64_t address, std::string name) {

@@ -22,6 +22,8 @@ struct Allocation {
   bool freed = false;
   std::string name;             // given by the program, or "" 
   int device = 0;
+  // One byte for each: was it ever written? Null when nobody asks or all counts as written.
+  std::shared_ptr<std::uint8_t[]> written;
 };
 
 // Device addresses are drawn from a range that the host never maps, so that a host dereference of a
@@ -49,6 +51,11 @@ class Memory {
   std::vector<std::shared_ptr<Allocation>> live() const;
   // Host pointer to [address, address + size), or null when it is not inside one live allocation.
   std::byte* translate(std::uint64_t address, std::uint64_t size) const;
+
+  // Allocations made from now on remember which of their bytes were written. Kernels' writes are seen
+  // by the check itself (check/init.cpp), the host's are told by mark_written.
+  void track_writes();
+  void mark_written(std::uint64_t address, std::uint64_t size);
 
   bool name(std::uint64_t address, std::string name);
   std::uint64_t used() const;           // bytes of live device and managed memory

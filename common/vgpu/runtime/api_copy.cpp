@@ -48,6 +48,11 @@ std::byte* bytes_of(const char* what, const Side& side, const Box& box, Place pl
                                 : host_bytes(what, side.pointer, size);
 }
 
+// For the check of reads that nobody wrote before.
+void mark_written(const Side& side, std::size_t offset, std::size_t size) {
+  Runtime::get().memory().mark_written(reinterpret_cast<std::uint64_t>(side.pointer) + offset, size);
+}
+
 Error copy(Side dst, Side src, Box box, int kind) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
     return cudaErrorInvalidMemcpyDirection;
@@ -64,9 +69,11 @@ Error copy(Side dst, Side src, Box box, int kind) {
   std::byte* target = bytes_of("cudaMemcpy: destination", dst, box, to);
   if (!target) return cudaErrorInvalidValue;
   for (std::size_t z = 0; z < box.depth; ++z)
-    for (std::size_t y = 0; y < box.height; ++y)
-      std::memmove(target + (z * dst.slice_rows + y) * dst.pitch,
-                   source + (z * src.slice_rows + y) * src.pitch, box.width);
+    for (std::size_t y = 0; y < box.height; ++y) {
+      const std::size_t at = (z * dst.slice_rows + y) * dst.pitch;
+      std::memmove(target + at, source + (z * src.slice_rows + y) * src.pitch, box.width);
+      mark_written(dst, at, box.width);
+    }
   return cudaSuccess;
 }
 
@@ -76,8 +83,11 @@ Error fill(Side dst, int value, Box box) {
   std::byte* target = bytes_of("cudaMemset", dst, box, Place::device);
   if (!target) return cudaErrorInvalidValue;
   for (std::size_t z = 0; z < box.depth; ++z)
-    for (std::size_t y = 0; y < box.height; ++y)
-      std::memset(target + (z * dst.slice_rows + y) * dst.pitch, value, box.width);
+    for (std::size_t y = 0; y < box.height; ++y) {
+      const std::size_t at = (z * dst.slice_rows + y) * dst.pitch;
+      std::memset(target + at, value, box.width);
+      mark_written(dst, at, box.width);
+    }
   return cudaSuccess;
 }
 
@@ -186,6 +196,7 @@ Error copy_symbol(const void* symbol, std::size_t offset, std::size_t count, con
       std::memmove(found.bytes + offset, bytes, count);
     else
       std::memmove(bytes, found.bytes + offset, count);
+    if (!to_symbol) mark_written({other}, 0, count);
     return cudaSuccess;
   });
 }

@@ -1,0 +1,83 @@
+// What the race check remembers of memory: who last wrote and who last read each piece.
+//
+// A piece is as wide as the narrowest access that its page has seen (4, 2 or 1 bytes), so that
+// neighbours in an fp16 array are told apart and nothing is ever blamed for its neighbour's accesses.
+// For each piece: the last write and the last two reads by different threads. What is forgotten
+// (a third reader) can hide a race, never invent one.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+
+namespace vgpu {
+
+// One access of one thread: which record (32 bits), its lane, flags and the low bits of its warp's
+// number, so that most accesses by the same thread need no look at the record.
+using Trace = std::uint64_t;
+inline constexpr Trace kTraceLane = 31ull << 32, kTraceMany = 1ull << 37,   // other lanes of the warp, too
+    kTraceAtomic = 1ull << 38, kTraceRelaxed = 1ull << 39, kTraceVolatile = 1ull << 40,
+    kTracePending = 1ull << 41,                                              // a copy not waited for
+    kTraceStrong = kTraceAtomic | kTraceRelaxed | kTraceVolatile;
+inline constexpr int kTraceWarpShift = 42;
+inline constexpr Trace kTraceWarp = ~0ull << kTraceWarpShift;
+inline constexpr Trace kTraceThread = kTraceWarp | kTraceLane | kTraceMany;  // the same and no other
+inline std::uint32_t record_of(Trace t) { return static_cast<std::uint32_t>(t); }
+inline int lane_of(Trace t) { return static_cast<int>(t >> 32 & 31); }
+
+inline constexpr std::uint32_t kPageBits = 10, kPageBytes = 1u << kPageBits;
+
+class ShadowPage {
+ public:
+  explicit ShadowPage(int shift) { resize(shift); }
+  int shift() const { return shift_; }           // log2 of the bytes of a piece
+  Trace* written() { return traces_.get(); }
+  Trace* read() { return traces_.get() + pieces(); }
+  Trace* read_before() { return traces_.get() + 2 * pieces(); }
+  void refine(int shift) {
+    if (shift >= shift_) return;
+    const auto old = std::move(traces_);
+    const std::size_t was = pieces(), each = std::size_t{1} << (shift_ - shift);
+    resize(shift);
+    for (int table = 0; table < 3; ++table)
+      for (std::size_t i = 0; i < was; ++i)
+        for (std::size_t k = 0; k < each; ++k)
+          traces_[table * pieces() + i * each + k] = old[table * was + i];
+  }
+
+ private:
+  std::size_t pieces() const { return std::size_t{kPageBytes} >> shift_; }
+  void resize(int shift) {
+    shift_ = shift;
+    traces_ = std::make_unique<Trace[]>(3 * pieces());
+  }
+  int shift_ = 2;
+  std::unique_ptr<Trace[]> traces_;
+};
+
+// Pages by address, only where something was touched.
+class Shadow {
+ public:
+  ShadowPage& page(std::uint64_t address, int shift) {
+    const std::uint64_t number = address >> kPageBits;
+    Entry& entry = cache_[number % kCached];
+    if (entry.number != number || !entry.page) {
+      auto& page = pages_[number];
+      if (!page) page = std::make_unique<ShadowPage>(shift);
+      entry = {number, page.get()};
+    }
+    if (shift < entry.page->shift()) entry.page->refine(shift);
+    return *entry.page;
+  }
+
+ private:
+  static constexpr std::size_t kCached = 1024;
+  struct Entry {
+    std::uint64_t number = 0;
+    ShadowPage* page = nullptr;
+  };
+  std::unique_ptr<Entry[]> cache_{new Entry[kCached]};
+  std::unordered_map<std::uint64_t, std::unique_ptr<ShadowPage>> pages_;
+};
+
+}  // namespace vgpu

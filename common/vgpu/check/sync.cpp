@@ -1,0 +1,138 @@
+// Barriers and operations of several lanes that do not have the threads they are meant for.
+//
+// The rules are those of compute-sanitizer's synccheck: a barrier of the block is for all its threads,
+// in the same place, and a warp arrives as a whole; threads that have ended do not count as having
+// come, though GPUs since Volta let the others go on. A mask names lanes that take part with the same
+// mask, the executing lane among them.
+#include <unordered_map>
+
+#include "../core/access.h"
+#include "../ptx/forms.h"
+#include "checks.h"
+
+namespace vgpu {
+namespace {
+
+std::string hex(std::uint32_t mask) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", mask);
+  return text;
+}
+
+class SyncCheck final : public Observer {
+ public:
+  void launch_end(Launch&, std::vector<std::string>& findings) override { findings_.take(findings); }
+  void block_begin(Block& block) override {
+    State& state = blocks_[&block];
+    for (const Warp& warp : block.warps) state.born.push_back(warp.live);
+  }
+  void block_end(Block& block) override { blocks_.erase(&block); }
+
+  void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier, bool) override {
+    State& state = blocks_.at(warp.block);
+    Turn& turn = state.turns[static_cast<std::size_t>(barrier)];
+    const Function& function = *warp.frame->function;
+    const int lane = std::countr_zero(mask);
+    const std::uint32_t count = instr.b.valid() ? warp.lanes<const std::uint32_t>(instr.b)[lane] : 0;
+    const std::string name = "barrier " + std::to_string(barrier);
+    if (mask != warp.live && aligned(instr, function))
+      add(warp, instr, lane, "divergent", [&] {
+        return "sync: " + name + " reached by " + std::to_string(std::popcount(mask)) + " of the " +
+               std::to_string(std::popcount(warp.live)) + " threads of the warp, which all must come together,";
+      });
+    if (!turn.instr) {
+      turn = {&function.code[instr.pc], &function, count};
+      return;
+    }
+    if (count != turn.count)
+      add(warp, instr, lane, "count", [&] {
+        return "sync: " + name + " for " + threads(count) + " where others wait at " + where(*turn.instr, *turn.function) +
+               " for " + threads(turn.count) + ",";
+      });
+    else if (count == 0 && where(instr, function) != where(*turn.instr, *turn.function))
+      add(warp, instr, lane, "place", [&] {
+        return "sync: " + name + " reached here by some threads of the block and at " +
+               where(*turn.instr, *turn.function) + " by others,";
+      });
+  }
+  void barrier_complete(Block& block, int barrier) override {
+    State& state = blocks_.at(&block);
+    Turn turn = std::exchange(state.turns[static_cast<std::size_t>(barrier)], {});
+    const auto all = static_cast<std::uint32_t>(block.launch.request.block.count());
+    if (!turn.instr || turn.count || block.live_threads == all) return;
+    const std::string place = where(*turn.instr, *turn.function);
+    findings_.add(place + "exited", [&] {
+      return place + ": error: sync: barrier " + std::to_string(barrier) + " reached by " +
+             std::to_string(block.live_threads) + " of " + std::to_string(all) +
+             " threads of the block, the others have ended, in block " + block_text(block.launch, block.linear) +
+             " of " + block.launch.request.function->display;
+    });
+  }
+
+  void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t members) override {
+    if (!instr.e.valid()) return;
+    const std::uint32_t born = blocks_.at(warp.block).born[warp.index];
+    const std::uint32_t ended = members & born & ~warp.live;
+    const std::uint32_t* masks = warp.lanes<const std::uint32_t>(instr.e);
+    if (ended) {
+      const int lane = std::countr_zero(mask);
+      add(warp, instr, lane, "ended", [&] {
+        return "sync: mask " + hex(masks[lane]) + " names " + (std::popcount(ended) == 1 ? "lane " : "lanes ") +
+               hex(ended) + " of the warp, which ended before,";
+      });
+    }
+    if (mask == kFullMask) {
+      bool full = true;
+      for (int lane = 0; lane < kWarpSize; ++lane) full &= masks[lane] == kFullMask;
+      if (full) return;
+    }
+    each_lane(mask, [&](int lane) {
+      if (!(masks[lane] >> lane & 1))
+        add(warp, instr, lane, "own", [&] {
+          return "sync: mask " + hex(masks[lane]) + " does not name lane " + std::to_string(lane) + " itself, executed";
+        });
+      int other = -1;
+      each_lane(masks[lane] & mask, [&](int named) { if (masks[named] != masks[lane]) other = named; });
+      if (other >= 0)
+        add(warp, instr, lane, "masks", [&] {
+          return "sync: mask " + hex(masks[lane]) + " where lane " + std::to_string(other) + ", which it names, has " +
+                 hex(masks[other]) + ",";
+        });
+    });
+  }
+
+ private:
+  struct Turn {
+    const Instr* instr = nullptr;
+    const Function* function = nullptr;
+    std::uint32_t count = 0;
+  };
+  struct State {
+    std::vector<std::uint32_t> born;   // lanes of each warp
+    std::array<Turn, 16> turns;
+  };
+
+  static std::string threads(std::uint32_t count) {
+    return count ? std::to_string(count) + " threads" : "all threads";
+  }
+  // Is this form of the barrier for whole warps only?
+  static bool aligned(const Instr& instr, const Function& function) {
+    if (std::string_view(forms()[instr.form].opcode) == "bar") return true;
+    const auto& lines = function.module->lines;
+    return instr.ptx_line == 0 || instr.ptx_line > lines.size() ||
+           lines[instr.ptx_line - 1].find(".aligned") != std::string_view::npos;
+  }
+  template <class F>
+  void add(Warp& warp, const Instr& instr, int lane, const char* kind, F words) {
+    findings_.add(where(instr, *warp.frame->function) + kind, [&] { return describe(warp, instr, lane, words()); });
+  }
+
+  std::unordered_map<Block*, State> blocks_;
+  Findings findings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_sync_check() { return std::make_unique<SyncCheck>(); }
+
+}  // namespace vgpu
