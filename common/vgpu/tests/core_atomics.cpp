@@ -215,6 +215,21 @@ TEST_CASE("atomics: fp32 addition rounds to nearest even, flushes subnormals in 
              {0x4b800000, 0x4b800002, 0, 0, 8, 13, 0x7fffffff, 0x80000000});
 }
 
+TEST_CASE("atomics: additions of floats with every order and scope") {
+  Gpu gpu;
+  const std::string sems[] = {".relaxed", ".acquire", ".release", ".acq_rel"}, scopes[] = {".cta", ".cluster", ".gpu", ".sys"};
+  std::string body = "mov.b64 %rd8, 0; st.global.b64 [%out], %rd8; st.global.v2.b64 [%out+16], {%rd8, %rd8}; mov.u32 %r9, 0x3c003c00; mov.b32 {%h1, _}, %r9; mov.f32 %f1, 1.0; mov.f64 %fd1, 1.0;\n";
+  for (int i = 0; i < 4; ++i) {
+    const std::string order = sems[i] + scopes[3 - i];
+    body += "atom" + order + ".global.add.f32 %f2, [%out], %f1;\nred" + order + ".global.add.f32 [%out], %f1;\n";
+    body += "atom" + order + ".add.noftz.f16x2 %r5, [%out+4], %r9;\nred" + order + ".global.add.noftz.f16x2 [%out+4], %r9;\n";
+    body += "red" + order + ".global.add.v2.f32 [%out+16], {%f1, %f1};\nred" + order + ".add.v2.f32 [%out+24], {%f1, %f1};\n";
+  }
+  body += "atom.global.add.noftz.L2::cache_hint.f16 %h2, [%out+4], %h1, %rd8;\nred.global.add.noftz.L2::cache_hint.f16 [%out+6], %h1, %rd8;\n";
+  // 8.0 in fp32; 9.0 in each fp16; 4.0 in each of the vector.
+  CHECK_SAME(gpu.run(body, 8, {0}, {1, 1, 1}), {0x41000000, 0x48804880, 0, 0, 0x40800000, 0x40800000, 0x40800000, 0x40800000});
+}
+
 TEST_CASE("atomics: fp16 and bf16 addition, single and in pairs; vectors of fp32") {
   Gpu gpu;
   // 1.0 + lane in fp16/bf16 pairs: sums of small integers are exact. 0..31: 496, + 1.

@@ -82,14 +82,19 @@ TEST_CASE("memory: loads of every type, register width and vector from every spa
   Blob blob;
   std::copy(bytes.begin(), bytes.end(), blob.bytes);
   const auto in = gpu.array(bytes);
-  for (const std::string space : {"global", "", "const", "shared", "shared::cta", "local", "param", "param::entry"}) {
+  for (const auto& [head, space] : std::vector<std::pair<std::string, std::string>>{
+           {"ld", "global"}, {"ld", ""}, {"ld", "const"}, {"ld", "shared"}, {"ld", "shared::cta"}, {"ld", "local"}, {"ld", "param"}, {"ld", "param::entry"},
+           {"ldu", "global"}, {"ldu", ""}, {"ld.mmio.relaxed.sys", "global"}, {"ld.mmio.relaxed.sys", ""},
+           {"ld.volatile", "global"}, {"ld.volatile", ""}, {"ld.volatile", "const"}, {"ld.volatile", "shared"}, {"ld.volatile", "shared::cta"}, {"ld.volatile", "local"}, {"ld.volatile", "param"}, {"ld.volatile", "param::entry"},
+           {"ld.relaxed.gpu", "global"}, {"ld.acquire.sys", ""}, {"ld.relaxed.cta", "const"}, {"ld.acquire.cta", "shared"}, {"ld.relaxed.cluster", "shared::cta"}, {"ld.acquire.gpu", "local"}, {"ld.relaxed.sys", "param"}, {"ld.acquire.gpu", "param::entry"}}) {
     const SpaceText where = space_text(space, bytes);
     for (const MemoryType& type : kTypes)
       for (int width : {16, 32, 64, 128}) {
         if (width < 8 * type.bytes || (width == 128 && type.bytes != 16)) continue;
         for (int elements : {1, 2, 4, 8}) {
           if (elements * type.bytes > 32 || (elements == 8 && type.bytes != 4)) continue;
-          const std::string dotted = "ld" + (space.empty() ? "" : "." + space) + (elements > 1 ? ".v" + std::to_string(elements) : "") + "." + type.name;
+          if ((elements > 4 && (head == "ldu" || head == "ld.volatile")) || (elements > 1 && head == "ld.mmio.relaxed.sys")) continue;
+          const std::string dotted = head + (space.empty() ? "" : "." + space) + (elements > 1 ? ".v" + std::to_string(elements) : "") + "." + type.name;
           const int bytes_each = width / 8, offset = elements * type.bytes <= 16 ? 32 - 16 : 0;
           std::string body = where.declare + where.address;
           if (where.writable && space != "global" && space != "")
@@ -121,14 +126,18 @@ TEST_CASE("memory: stores of every type, register width and vector to every spac
   Gpu gpu;
   const auto bytes = pattern(32 * 64, 2), background = pattern(1024, 3);
   const auto in = gpu.array(bytes);
-  for (const std::string space : {"global", "", "shared", "shared::cta", "local"}) {
+  for (const auto& [head, space] : std::vector<std::pair<std::string, std::string>>{
+           {"st", "global"}, {"st", ""}, {"st", "shared"}, {"st", "shared::cta"}, {"st", "local"}, {"st.mmio.relaxed.sys", "global"}, {"st.mmio.relaxed.sys", ""},
+           {"st.volatile", "global"}, {"st.volatile", ""}, {"st.volatile", "shared"}, {"st.volatile", "shared::cta"}, {"st.volatile", "local"},
+           {"st.relaxed.gpu", "global"}, {"st.release.sys", ""}, {"st.relaxed.cta", "shared"}, {"st.release.cluster", "shared::cta"}, {"st.release.gpu", "local"}}) {
     const SpaceText where = space_text(space, {});
     for (const MemoryType& type : kTypes)
       for (int width : {16, 32, 64, 128}) {
         if (width < 8 * type.bytes || (width == 128 && type.bytes != 16)) continue;
         for (int elements : {1, 2, 4, 8}) {
           if (elements * type.bytes > 32 || (elements == 8 && type.bytes != 4)) continue;
-          const std::string dotted = "st" + (space.empty() ? "" : "." + space) + (elements > 1 ? ".v" + std::to_string(elements) : "") + "." + type.name;
+          if ((elements > 4 && head == "st.volatile") || (elements > 1 && head == "st.mmio.relaxed.sys")) continue;
+          const std::string dotted = head + (space.empty() ? "" : "." + space) + (elements > 1 ? ".v" + std::to_string(elements) : "") + "." + type.name;
           const int bytes_each = width / 8, offset = elements * type.bytes <= 16 ? 32 - 16 : 0;
           // %rd14: the lane's 32 bytes of `out`, which hold the background.
           std::string body = where.declare + "mul.wide.u32 %rd14, %lane, 32; add.u64 %rd14, %rd14, %out;";
@@ -521,6 +530,17 @@ TEST_CASE("memory: parameters of a kernel: each size, arrays, and offsets as the
   REQUIRE(outcome.fault.message == "");
   const auto v = out.values();
   CHECK_SAME(std::vector(v.begin(), v.begin() + 8), {200, 0x3fc00000, 2, 4, 5, 6, 0xfffffffe, 99});
+}
+
+TEST_CASE("memory: the parameters of a call, in every spelling") {
+  Gpu gpu;
+  for (const char* how : {"", ".volatile", ".relaxed.cta"})
+    for (const char* space : {".param", ".param::func"}) {
+      const std::string ld = std::string("ld") + how + space, st = std::string("st") + how + space;
+      const std::string before = ".func (.param .b32 y) f(.param .b32 x) { .reg .b32 %r1; " + ld + ".b32 %r1, [x]; add.u32 %r1, %r1, 9; " + st + ".b32 [y], %r1; ret; }\n";
+      CHECK_SAME(gpu.run("{ .param .b32 x; .param .b32 y; " + st + ".b32 [x], %lane; call (y), f, (x); " + ld + ".b32 %r1, [y]; } st.global.u32 [%mine], %r1;", 32, {0}, {32, 1, 1}, {1, 1, 1}, before),
+                 expected(32, [](auto i) { return i + 9; }));
+    }
 }
 
 TEST_CASE("memory: .alias names a function") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../core/machine.h"
+#include "forms_account.h"
 
 namespace vgpu::test {
 
@@ -92,7 +93,9 @@ class Gpu {
     request.params = params;
     request.cooperative = cooperative;
     request.resident_blocks_per_sm = resident;
-    return machine.launch(request);
+    LaunchOutcome result = machine.launch(request);
+    if (result.fault.kind == FaultKind::none) touch_all(text);
+    return result;
   }
 
   // Runs the body of kernel() and gives out[0 .. count).
