@@ -1,0 +1,297 @@
+// The checks on whole programs, as nvcc compiles them: tiles, reductions, cooperative groups, CUB and
+// single-pass scans are silent; a program with a race says where and exits with 86. Each case runs this
+// program again (its "child:" cases) with the checks on.
+#include <doctest/doctest.h>
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cub/cub.cuh>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace cg = cooperative_groups;
+
+namespace {
+
+constexpr int kTile = 16;
+
+// c = a b for square matrices; without the second barrier a fast warp overwrites what others still read.
+template <bool kBarriers>
+__global__ void multiply(const float* a, const float* b, float* c, int n) {
+  __shared__ float a_tile[kTile][kTile], b_tile[kTile][kTile];
+  const int row = blockIdx.y * kTile + threadIdx.y, column = blockIdx.x * kTile + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < n; k += kTile) {
+    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
+    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
+    if (kBarriers) __syncthreads();
+  }
+  c[row * n + column] = sum;
+}
+
+__global__ void warp_sums(const float* x, float* sums) {
+  __shared__ float partial[32];
+  float v = x[blockIdx.x * blockDim.x + threadIdx.x];
+  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = v;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  v = threadIdx.x < blockDim.x / 32 ? partial[threadIdx.x] : 0;
+  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  if (threadIdx.x == 0) atomicAdd(sums, v);
+}
+
+// The last steps of a tree reduction within one warp, in shared memory.
+template <bool kSync>
+__global__ void tree_sum(const float* x, float* out) {
+  __shared__ float s[256];
+  const int t = threadIdx.x;
+  s[t] = x[t];
+  __syncthreads();
+  for (int d = 128; d >= 32; d /= 2) {
+    if (t < d) s[t] += s[t + d];
+    __syncthreads();
+  }
+  if (t < 32) {
+    for (int d = 16; d; d /= 2) {
+      const float other = s[t + d];
+      if (kSync) __syncwarp();
+      s[t] += other;
+      if (kSync) __syncwarp();
+    }
+    if (t == 0) *out = s[0];
+  }
+}
+
+__global__ void histogram(const int* x, int n, int* bins) {
+  __shared__ int local[64];
+  if (threadIdx.x < 64) local[threadIdx.x] = 0;
+  __syncthreads();
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[x[i] & 63], 1);
+  __syncthreads();
+  if (threadIdx.x < 64) atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
+}
+
+__global__ void grid_sum(const float* x, float* partial, float* out) {
+  const cg::grid_group grid = cg::this_grid();
+  const cg::thread_block block = cg::this_thread_block();
+  const auto warp = cg::tiled_partition<32>(block);
+  __shared__ float s[8];
+  const float v = cg::reduce(warp, x[grid.thread_rank()], cg::plus<float>());
+  if (warp.thread_rank() == 0) s[warp.meta_group_rank()] = v;
+  block.sync();
+  if (block.thread_rank() == 0) {
+    float sum = 0;
+    for (unsigned i = 0; i < warp.meta_group_size(); ++i) sum += s[i];
+    partial[blockIdx.x] = sum;
+  }
+  grid.sync();
+  if (grid.thread_rank() == 0) {
+    float sum = 0;
+    for (unsigned i = 0; i < gridDim.x; ++i) sum += partial[i];
+    *out = sum;
+  }
+  grid.sync();
+  if (block.thread_rank() == 0) partial[blockIdx.x] = *out;
+}
+
+// The programming guide's sum: the last block to finish adds up what the others left.
+__device__ unsigned finished;
+template <bool kFence>
+__global__ void last_block_sum(const float* x, volatile float* partial, float* out) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    float sum = 0;
+    for (unsigned i = 0; i < blockDim.x; ++i) sum += x[blockIdx.x * blockDim.x + i];
+    const_cast<float*>(partial)[blockIdx.x] = sum;
+    if (kFence) __threadfence();
+    last = atomicInc(&finished, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last || threadIdx.x) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += partial[i];
+  *out = sum;
+}
+
+__global__ void halves(__half* x) {
+  __shared__ __half s[256];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  s[threadIdx.x] = x[i];
+  __syncthreads();
+  x[i] = s[threadIdx.x ^ 1];
+}
+
+__global__ void block_algorithms(const int* x, int* out) {
+  using Reduce = cub::BlockReduce<int, 128>;
+  using Scan = cub::BlockScan<int, 128>;
+  __shared__ union {
+    typename Reduce::TempStorage reduce;
+    typename Scan::TempStorage scan;
+  } storage;
+  const int v = x[blockIdx.x * 128 + threadIdx.x];
+  const int sum = Reduce(storage.reduce).Sum(v);
+  __syncthreads();
+  int before;
+  Scan(storage.scan).ExclusiveSum(v, before);
+  out[blockIdx.x * 128 + threadIdx.x] = before;
+  if (threadIdx.x == 0) out[gridDim.x * 128 + blockIdx.x] = sum;
+}
+
+#define CHECK_OK(call) CHECK((call) == cudaSuccess)
+
+template <class T>
+T* device(const std::vector<T>& values) {
+  T* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, values.size() * sizeof(T)));
+  CHECK_OK(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return p;
+}
+template <class T>
+T* empty(std::size_t count) {
+  T* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, count * sizeof(T)));
+  return p;
+}
+template <class T>
+std::vector<T> host(const T* p, std::size_t count) {
+  std::vector<T> values(count);
+  CHECK_OK(cudaMemcpy(values.data(), p, count * sizeof(T), cudaMemcpyDeviceToHost));
+  return values;
+}
+
+struct Result {
+  int code = -1;
+  std::string text;
+};
+Result child(const std::string& environment, const std::string& name) {
+  Result result;
+  const std::string command = "env " + environment + " /proc/" + std::to_string(getpid()) + "/exe --no-skip -tc='child: " + name + "' 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char part[4096];
+  std::size_t n = 0;
+  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+void check_silent(const std::string& name) {
+  for (const char* order : {"", "VGPU_SCHEDULE=random:1", "VGPU_SCHEDULE=random:2"}) {
+    const Result result = child(std::string("VGPU_CHECK=all ") + order, name);
+    CHECK_MESSAGE(result.code == 0, name << " " << order << ":\n" << result.text);
+  }
+}
+void check_found(const std::string& name, const std::string& text) {
+  const Result result = child("VGPU_CHECK=all", name);
+  CHECK_MESSAGE(result.code == 86, name << ":\n" << result.text);
+  CHECK_MESSAGE(result.text.find(text) != std::string::npos, name << ":\n" << result.text);
+  CHECK(child("VGPU_CHECK=memory", name).code == 0);
+}
+
+template <bool kBarriers>
+void run_multiply() {
+  const std::vector<float> ones(32 * 32, 1.0f);
+  float *a = device(ones), *b = device(ones), *c = empty<float>(32 * 32);
+  multiply<kBarriers><<<dim3(2, 2), dim3(kTile, kTile)>>>(a, b, c, 32);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+template <bool kSync>
+void run_tree() {
+  float *x = device(std::vector<float>(256, 1.0f)), *out = empty<float>(1);
+  tree_sum<kSync><<<1, 256>>>(x, out);
+  if (kSync) CHECK(host(out, 1)[0] == 256.0f);
+}
+template <bool kFence>
+void run_last_block() {
+  float *x = device(std::vector<float>(256, 1.0f)), *partial = empty<float>(8), *out = empty<float>(1);
+  last_block_sum<kFence><<<8, 32>>>(x, partial, out);
+  CHECK(host(out, 1)[0] == 256.0f);
+}
+
+}  // namespace
+
+TEST_CASE("child: tiles" * doctest::skip()) { run_multiply<true>(); }
+TEST_CASE("child: tiles without the second barrier" * doctest::skip()) { run_multiply<false>(); }
+TEST_CASE("child: tree" * doctest::skip()) { run_tree<true>(); }
+TEST_CASE("child: tree without __syncwarp" * doctest::skip()) { run_tree<false>(); }
+TEST_CASE("child: last block" * doctest::skip()) { run_last_block<true>(); }
+TEST_CASE("child: last block without fence" * doctest::skip()) { run_last_block<false>(); }
+TEST_CASE("child: warp sums" * doctest::skip()) {
+  float *x = device(std::vector<float>(1024, 1.0f)), *out = device(std::vector<float>{0});
+  warp_sums<<<8, 128>>>(x, out);
+  CHECK(host(out, 1)[0] == 1024.0f);
+}
+TEST_CASE("child: histogram" * doctest::skip()) {
+  std::vector<int> values(1000);
+  std::iota(values.begin(), values.end(), 0);
+  int *x = device(values), *bins = device(std::vector<int>(64, 0));
+  histogram<<<4, 96>>>(x, 1000, bins);
+  CHECK(host(bins, 64)[0] == 16);
+}
+TEST_CASE("child: grid" * doctest::skip()) {
+  float *x = device(std::vector<float>(1024, 1.0f)), *partial = empty<float>(8), *out = empty<float>(1);
+  void* args[] = {&x, &partial, &out};
+  CHECK_OK(cudaLaunchCooperativeKernel(grid_sum, dim3(8), dim3(128), args, 0, nullptr));
+  CHECK(host(partial, 8) == std::vector<float>(8, 1024.0f));
+}
+TEST_CASE("child: halves" * doctest::skip()) {
+  __half* x = device(std::vector<__half>(512, __half(1.0f)));
+  halves<<<2, 256>>>(x);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: CUB in a block" * doctest::skip()) {
+  int *x = device(std::vector<int>(512, 1)), *out = empty<int>(516);
+  block_algorithms<<<4, 128>>>(x, out);
+  const auto got = host(out, 516);
+  CHECK(got[127] == 127);
+  CHECK(got[515] == 128);
+}
+TEST_CASE("child: CUB on the device" * doctest::skip()) {
+  const int n = 20000;
+  int *x = device(std::vector<int>(n, 1)), *out = empty<int>(n), *sum = empty<int>(1);
+  std::size_t bytes = 0, more = 0;
+  CHECK_OK(cub::DeviceReduce::Sum(nullptr, bytes, x, sum, n));
+  CHECK_OK(cub::DeviceScan::InclusiveSum(nullptr, more, x, out, n));
+  char* storage = empty<char>(std::max(bytes, more));
+  CHECK_OK(cub::DeviceReduce::Sum(storage, bytes, x, sum, n));
+  CHECK(host(sum, 1)[0] == n);
+  CHECK_OK(cub::DeviceScan::InclusiveSum(storage, more, x, out, n));
+  CHECK(host(out, n)[n - 1] == n);
+}
+TEST_CASE("child: copies to parts" * doctest::skip()) {
+  char *x = empty<char>(1024), *y = empty<char>(1024);
+  CHECK_OK(cudaMemset(x, 0, 512));
+  CHECK_OK(cudaMemcpy2D(x + 512, 64, std::vector<char>(512).data(), 64, 64, 8, cudaMemcpyHostToDevice));
+  CHECK_OK(cudaMemcpy(y, x, 1024, cudaMemcpyDeviceToDevice));
+  histogram<<<1, 64>>>(reinterpret_cast<int*>(y), 256, device(std::vector<int>(64, 0)));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: half a copy" * doctest::skip()) {
+  int* x = empty<int>(256);
+  CHECK_OK(cudaMemset(x, 0, 1020));
+  histogram<<<1, 64>>>(x, 256, device(std::vector<int>(64, 0)));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+
+TEST_CASE("checks: correct programs are silent") {
+  for (const char* name : {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts"}) check_silent(name);
+}
+TEST_CASE("checks: cooperative groups and CUB are silent") {
+  for (const char* name : {"grid", "CUB in a block", "CUB on the device"}) check_silent(name);
+}
+TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
+  check_found("tiles without the second barrier", ": error: race: read of 4 bytes from shared memory");
+  check_found("tree without __syncwarp", " without a __syncwarp between, in block (0,0,0) of tree_sum<false>");
+  check_found("last block without fence", "without a barrier of the grid or a release and an acquire between, in last_block_sum<false>");
+  check_found("half a copy", "init: read of 4 bytes that nobody wrote, at byte 1020 of an allocation of 1024 bytes (argument 1), by thread");
+}
