@@ -36,8 +36,8 @@ struct Limits {
 
 // Lower bounds, each for itself: with clocks and bandwidths at the device's peak, everything else
 // free and nothing ever waiting, a launch still needs this long. In detail:
-//   DRAM       without the cache model: distinct 32-byte sectors of the launch, read and written, over the memory's
-//              bandwidth, as if the L2 started empty and ended written back. Data that an earlier
+//   DRAM       without the cache model: distinct 32-byte sectors of the launch, read and written,
+//              over the memory's bandwidth, as if the L2 started empty and ended written back. Data that an earlier
 //              launch left in the L2 costs less on a GPU. With the model: the bytes it has moved.
 //   L2         sectors that the cache model's L1s let through, over the L2's bandwidth; not modelled
 //              without it, since what the L1 catches is unknown then.
