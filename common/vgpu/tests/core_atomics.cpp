@@ -122,6 +122,7 @@ TEST_CASE("atomics: order and scope in both spellings, and cache policies") {
     for (int i = 0; i < 4; ++i) {
       check(gpu, what, "atom" + sems[i] + scopes[i] + ".global" + tail, false, "global", ++seed);
       check(gpu, what, "atom" + sems[i] + tail, false, "", ++seed);
+      check(gpu, what, "atom.global" + scopes[i] + tail, false, "global", ++seed);   // as nvcc orders them
       check(gpu, what, "atom" + scopes[3 - i] + ".shared" + tail, false, "shared", ++seed);
       if (what.op != "exch" && what.op != "cas") {
         check(gpu, what, "red" + sems[i] + scopes[i] + ".global" + tail, true, "global", ++seed);
