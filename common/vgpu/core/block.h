@@ -110,6 +110,18 @@ struct Barrier {
   std::uint32_t count = 0;
 };
 
+// What an mbarrier object will be told once copies have landed: a thread's arrival after its copies
+// (ops_mbarrier.cpp), or, with a source, the bytes of one bulk copy.
+struct AsyncArrival {
+  std::byte* object = nullptr;
+  Warp* warp = nullptr;
+  const Instr* instr = nullptr;
+  int lane = 0;
+  std::uint64_t up_to = 0;               // the last copy that the arrival waits for
+  const std::byte* source = nullptr;
+  std::uint32_t shared_offset = 0, bytes = 0;
+};
+
 class Block {
  public:
   Block(Launch& launch, Worker& worker, std::uint64_t linear);
@@ -135,6 +147,7 @@ class Block {
   std::uint32_t live_threads = 0;
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
+  std::vector<AsyncArrival> async_arrivals;
   std::uint64_t idle_rounds = 0;    // rounds in which every warp only turned in waiting loops
   std::uint64_t clock() const;
   // Words for a deadlock of `resident` blocks that all wait in loops.
@@ -149,6 +162,9 @@ class Block {
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::mt19937_64 random_;
 };
+
+// Lands the copies of one lane up to this number, whatever their groups.
+void land_copies(Warp& warp, int lane, std::uint64_t up_to);
 
 // "kernel.cuh:42: error: WHAT by thread (3,0,0) of block (1,0,0) in scores_kernel"
 std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what);

@@ -55,7 +55,9 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
     pending.bytes = bytes;
     pending.source_bytes = reading >> lane & 1 ? (size ? size[lane] : bytes) : 0;
     pending.source = pending.source_bytes ? origin.at(from, lane) : nullptr;
-    warp.copies_of(lane).open.push_back(pending);
+    LaneCopies& copies = warp.copies_of(lane);
+    pending.number = ++copies.issued;
+    copies.open.push_back(pending);
     warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, pending.shared_offset, from.v[lane], bytes); });
   });
   warp.worker->async_bytes += uint64_t{static_cast<uint32_t>(std::popcount(mask))} * bytes;
@@ -89,13 +91,25 @@ void wait_all(Warp& warp, const Instr& instr, uint32_t mask) {
 
 }  // namespace
 
+void land_copies(Warp& warp, int lane, uint64_t up_to) {
+  LaneCopies& copies = warp.copies_of(lane);
+  const auto land_from = [&](std::vector<PendingCopy>& list) {
+    std::erase_if(list, [&](const PendingCopy& c) {
+      if (c.number > up_to) return false;
+      land(warp, lane, c);
+      return true;
+    });
+  };
+  for (auto& group : copies.groups) land_from(group);
+  land_from(copies.open);
+}
+
 Handler bind_cp_async(Instr& instr, const Mods& mods) {
   const bool bypass_l1 = mods.has("cg");
   if (instr.constant != 16 && (bypass_l1 || (instr.constant != 4 && instr.constant != 8))) return nullptr;
   // [dst], [src], bytes{, src-size | ignore-src}{, cache-policy}
   if (mods.has("L2::cache_hint") && !instr.c.valid()) instr.b = Slot{};
   if (instr.b.valid() && instr.b_bits == 1) instr.variant = 1;   // ignore-src
-  instr.space = Space::shared;
   instr.async = true;
   return &copy;
 }

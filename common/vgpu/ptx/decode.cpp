@@ -384,6 +384,15 @@ class Decoder {
     instr.address2_bits = other.address_bits;
     instr.imm2 = other.imm;
   }
+  // The object that a bulk copy reports to; always in shared memory.
+  void third_memory_operand(Instr& instr, const Operand& o) {
+    Instr other;
+    other.space = Space::shared;
+    memory_operand(other, o);
+    instr.b = other.address;
+    instr.b_bits = other.address_bits;
+    instr.constant = other.imm;
+  }
 
   // All registers of all vector operands in one list, in order (mma: D, A, B, C).
   void all_vectors(Instr& instr) {
@@ -498,6 +507,7 @@ class Decoder {
     instr.form = static_cast<std::uint16_t>(form - forms().data());
     const std::string_view opcode = form->opcode;
     apply_mods(instr, opcode, mods);
+    if (opcode == "cp") instr.space = Space::shared;   // of the first operand; the others have their own
 
     if (instr.flow == Flow::branch) return branch(instr);
     if (instr.flow == Flow::branch_table) return branch_table(instr);
@@ -567,6 +577,7 @@ class Decoder {
         case 'c': instr.c = source(o, type); instr.c_not = o.negated; break;
         case 'e': instr.e = source(o, type); break;
         case 'n': second_memory_operand(instr, o); break;
+        case 'o': third_memory_operand(instr, o); break;
         case 'k':
           if (o.kind != Kind::integer) fail("expected an integer constant");
           instr.constant = o.value;

@@ -7,7 +7,8 @@
 //   operands  in order, separated by spaces; "?" makes it optional. Names: d (destination),
 //             p (second destination of "d|p" or "p|q"), a b c e (sources), m (memory operand),
 //             i (integer constant, into Instr::imm), t (label),
-//             n (second memory operand), k (integer constant, into Instr::constant), x (handled by
+//             n (second memory operand), o (third one: into b and constant), k (integer constant,
+//             into Instr::constant), x (handled by
 //             the opcode's own code); or just "fragments": all registers of all vectors, in order.
 //             A ":type" says the operand's type where it is not the instruction's: ":u32", ":pred",
 //             ":dtype" (first type modifier), ":wide" (twice the width). "*" after the name: a
