@@ -177,6 +177,7 @@ class RaceCheck final : public Observer {
   bool harmless(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t address);
   void suspect(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t address);
   void touch(Now& now, int lane, std::uint64_t address, bool many);
+  void touch_loads(Now& now, std::uint32_t mask, const Addresses& a);
   bool touch_row(Now& now, const Addresses& a);
   bool row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane, int first_lane);
   ShadowPage& page(Now& now, std::uint64_t address, int shift);
@@ -386,6 +387,33 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   }
 }
 
+// touch() for scattered loads of one piece each, as when every lane walks along a row of its own.
+void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
+  const int shift = shift_for(now.bytes);
+  std::uint64_t number = ~0ull;
+  Trace *written = nullptr, *read = nullptr, *before = nullptr;
+  bool whole = false;
+  each_lane(mask, [&](int lane) {
+    const std::uint64_t address = a.v[lane];
+    if (address >> kPageBits != number) {
+      number = address >> kPageBits;
+      ShadowPage& p = page(now, address, shift);
+      written = p.written();
+      read = p.read();
+      before = p.read_before();
+      whole = p.shift() == shift;
+    }
+    const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> shift;
+    const Trace mine = now.trace | static_cast<Trace>(lane) << 32;
+    const Trace w = whole ? written[at] : 0;
+    const bool fine = w == 0 || (!(w & kTracePending) && (record_of(w) == now.fine[0] || ((w ^ mine) & kTraceThread) == 0));
+    const Trace old = whole ? read[at] : 0;
+    if (!whole || !fine || record_of(old) == record_of(mine)) return touch(now, lane, address, false);
+    if ((old ^ mine) & kTraceThread) before[at] = old;
+    read[at] = mine;
+  });
+}
+
 // The bytes that a lane of `st` is about to write. False for other instructions.
 bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes, std::byte* out) {
   if (instr.async || std::string_view(forms()[instr.form].opcode) != "st" || bytes > 32) return false;
@@ -478,6 +506,8 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
     touch_row(now, a);
   } else if (a.strided && a.stride == 0 && access == Access::load) {
     touch(now, 0, a.v[0], true);
+  } else if (access == Access::load && bytes <= 4) {
+    touch_loads(now, mask, a);
   } else {
     each_lane(mask, [&](int lane) { touch(now, lane, a.v[lane], false); });
   }

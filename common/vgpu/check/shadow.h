@@ -32,24 +32,26 @@ class ShadowPage {
   explicit ShadowPage(int shift) { resize(shift); }
   int shift() const { return shift_; }           // log2 of the bytes of a piece
   Trace* written() { return traces_.get(); }
-  Trace* read() { return traces_.get() + pieces(); }
-  Trace* read_before() { return traces_.get() + 2 * pieces(); }
+  Trace* read() { return traces_.get() + table(); }
+  Trace* read_before() { return traces_.get() + 2 * table(); }
   void refine(int shift) {
     if (shift >= shift_) return;
     const auto old = std::move(traces_);
-    const std::size_t was = pieces(), each = std::size_t{1} << (shift_ - shift);
+    const std::size_t was = pieces(), old_table = table(), each = std::size_t{1} << (shift_ - shift);
     resize(shift);
-    for (int table = 0; table < 3; ++table)
+    for (std::size_t t = 0; t < 3; ++t)
       for (std::size_t i = 0; i < was; ++i)
         for (std::size_t k = 0; k < each; ++k)
-          traces_[table * pieces() + i * each + k] = old[table * was + i];
+          traces_[t * table() + i * each + k] = old[t * old_table + i];
   }
 
  private:
   std::size_t pieces() const { return std::size_t{kPageBytes} >> shift_; }
+  // Tables a multiple of 4096 bytes apart would compete for the same lines of the host's cache.
+  std::size_t table() const { return pieces() + 8 * 5; }
   void resize(int shift) {
     shift_ = shift;
-    traces_ = std::make_unique<Trace[]>(3 * pieces());
+    traces_ = std::make_unique<Trace[]>(3 * table());
   }
   int shift_ = 2;
   std::unique_ptr<Trace[]> traces_;
