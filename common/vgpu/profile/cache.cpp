@@ -191,14 +191,19 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
         for (i = 0; i < count && pieces_[i].line != line;) ++i;
     }
     if (i == count) {
-      pieces_[count++] = {line, address, 0, {}};
+      pieces_[count].line = line;
+      pieces_[count].address = address;
+      pieces_[count].sectors = 0;
+      if (access != Access::load) pieces_[count].bytes = {};
+      ++count;
       highest = std::max(highest, line);
     }
     Piece& piece = pieces_[i];
     piece.address = std::min(piece.address, address);
     const auto sector = static_cast<std::uint32_t>(address / kSectorBytes % kSectorsPerLine);
-    const auto first = static_cast<std::uint32_t>(address % kSectorBytes);
     piece.sectors |= 1u << sector;
+    if (access == Access::load) continue;
+    const auto first = static_cast<std::uint32_t>(address % kSectorBytes);
     piece.bytes[sector] |= (bytes >= 32 ? ~0u : (1u << bytes) - 1) << first;
   }
   auto& own = l1_[static_cast<std::size_t>(sm) % l1_.size()];

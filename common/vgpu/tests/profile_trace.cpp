@@ -66,7 +66,8 @@ TEST_CASE("trace: what can be asked for") {
   CHECK(full.launch == 4);
   CHECK(full.file == "a:b 5:6.json");
   for (const char* wrong : {"", "scores", "scores:", ":3", "scores:x", "scores:1,2",
-                            "scores:1,2,3,4", "scores:1@", "scores:1@0", "scores:1:", "scores:-1", "scores:1 :f"}) {
+                            "scores:1,2,3,4", "scores:1@", "scores:1@0", "scores:1:", "scores:-1",
+                            "scores:1 :f"}) {
     std::string error;
     CHECK_FALSE(parse_trace(wrong, error).has_value());
     CHECK(error.find("KERNEL:BLOCK") != error.npos);
