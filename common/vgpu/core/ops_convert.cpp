@@ -1,8 +1,11 @@
-// cvt (PTX ISA, "Data Movement and Conversion Instructions: cvt").
+// cvt (PTX ISA, "Data Movement and Conversion Instructions: cvt" and "cvt.pack").
 //
-// Registers may be wider than the types: the source's low bits count, the destination is extended
-// by its type's sign. Everything that is not on a hot path goes through int64 or double, which hold
-// every source value exactly.
+// Registers may be wider than the types: the source's low bits count, the destination is extended by
+// its type's sign. Conversions go in stages over 32 lanes: registers to int64 or double, which hold
+// every source value exactly; rounding; the destination's bits; the register. Each stage is a plain
+// loop that becomes SIMD. The conversions of inner loops (f16 and bf16 from and to f32, index
+// arithmetic, f32 from and to 32-bit integers) have handlers of their own.
+#include <array>
 #include <cfenv>
 #include <cmath>
 #include <limits>
@@ -17,7 +20,7 @@ namespace {
 using std::int16_t, std::int32_t, std::int64_t, std::int8_t;
 using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 
-// ---- integers -------------------------------------------------------------------------------
+// ---- stages: registers ----------------------------------------------------------------------
 
 inline int64_t extended(uint64_t value, int bits, bool is_signed_type) {
   const int unused = 64 - bits;
@@ -25,15 +28,158 @@ inline int64_t extended(uint64_t value, int bits, bool is_signed_type) {
                         : static_cast<int64_t>(value << unused >> unused);
 }
 
-template <class In, class Out>
-void integer_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
-  const int from = type_bits(instr.type), to = type_bits(instr.dtype);
-  const bool from_signed = is_signed(instr.type), to_signed = is_signed(instr.dtype);
-  map1<Out, In>(warp, instr, mask, [=](In value) {
-    return static_cast<Out>(extended(static_cast<uint64_t>(extended(value, from, from_signed)), to, to_signed));
-  });
+template <class T>
+inline void widen_lanes(Warp& warp, Slot slot, uint64_t* to) {
+  const T* from = warp.lanes<const T>(slot);
+  for (int lane = 0; lane < kWarpSize; ++lane) to[lane] = from[lane];
 }
-// The two that index arithmetic is made of.
+void read_raw(Warp& warp, Slot slot, int bits, uint64_t* to) {
+  switch (bits) {
+    case 16: return widen_lanes<uint16_t>(warp, slot, to);
+    case 32: return widen_lanes<uint32_t>(warp, slot, to);
+    default: return widen_lanes<uint64_t>(warp, slot, to);
+  }
+}
+// Integers as int64; those of u64 as the same bits.
+void read_integers(Warp& warp, const Instr& instr, int64_t* to) {
+  alignas(64) uint64_t raw[kWarpSize];
+  read_raw(warp, instr.a, instr.a_bits, raw);
+  const int bits = type_bits(instr.type);
+  const bool is_signed_type = is_signed(instr.type);
+  for (int lane = 0; lane < kWarpSize; ++lane) to[lane] = extended(raw[lane], bits, is_signed_type);
+}
+void read_doubles(Warp& warp, const Instr& instr, double* to) {
+  alignas(64) uint64_t raw[kWarpSize];
+  read_raw(warp, instr.a, instr.a_bits, raw);
+  switch (instr.type) {
+    case Type::f16: {
+      alignas(64) uint16_t half[kWarpSize];
+      alignas(64) float wide[kWarpSize];
+      for (int i = 0; i < kWarpSize; ++i) half[i] = static_cast<uint16_t>(raw[i]);
+      halves_to_floats(half, wide);
+      for (int i = 0; i < kWarpSize; ++i) to[i] = wide[i];
+      break;
+    }
+    case Type::bf16:
+      for (int i = 0; i < kWarpSize; ++i) to[i] = float_from_bf16(static_cast<uint16_t>(raw[i]));
+      break;
+    case Type::f32: {
+      const bool ftz = instr.ftz;
+      for (int i = 0; i < kWarpSize; ++i) {
+        const float x = std::bit_cast<float>(static_cast<uint32_t>(raw[i]));
+        to[i] = ftz && std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+      }
+      break;
+    }
+    default:
+      for (int i = 0; i < kWarpSize; ++i) to[i] = std::bit_cast<double>(raw[i]);
+  }
+}
+
+template <class T>
+inline void write_lanes(Warp& warp, const Instr& instr, uint32_t mask, const uint64_t* from) {
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<T>(from[lane]);
+}
+void write_raw(Warp& warp, const Instr& instr, uint32_t mask, const uint64_t* from) {
+  switch (instr.d_bits) {
+    case 16: return write_lanes<uint16_t>(warp, instr, mask, from);
+    case 32: return write_lanes<uint32_t>(warp, instr, mask, from);
+    default: return write_lanes<uint64_t>(warp, instr, mask, from);
+  }
+}
+// Integers of the destination's type, extended to its register.
+void write_integers(Warp& warp, const Instr& instr, uint32_t mask, uint64_t* values) {
+  const int bits = type_bits(instr.dtype);
+  const bool is_signed_type = is_signed(instr.dtype);
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    values[lane] = static_cast<uint64_t>(extended(values[lane], bits, is_signed_type));
+  write_raw(warp, instr, mask, values);
+}
+
+// ---- stages: rounding -----------------------------------------------------------------------
+
+void to_integral(double* x, Rounding rounding) {
+  switch (rounding) {
+    case Rounding::rzi:
+      for (int i = 0; i < kWarpSize; ++i) x[i] = __builtin_trunc(x[i]);
+      break;
+    case Rounding::rmi:
+      for (int i = 0; i < kWarpSize; ++i) x[i] = __builtin_floor(x[i]);
+      break;
+    case Rounding::rpi:
+      for (int i = 0; i < kWarpSize; ++i) x[i] = __builtin_ceil(x[i]);
+      break;
+    case Rounding::rni:
+      for (int i = 0; i < kWarpSize; ++i) x[i] = __builtin_nearbyint(x[i]);
+      break;
+    default: break;
+  }
+}
+
+// The host rounds: its mode is set for the whole loop. Values go through memory that the calls might
+// change, so that no conversion leaves the two.
+template <class To, class From>
+[[gnu::noinline]] void convert_rounded(const From* from, To* to, Rounding rounding) {
+  if (rounding == Rounding::none || rounding == Rounding::rn) {
+    for (int i = 0; i < kWarpSize; ++i) to[i] = static_cast<To>(from[i]);
+    return;
+  }
+  asm volatile("" : : "r"(from), "r"(to) : "memory");
+  std::fesetround(rounding == Rounding::rz   ? FE_TOWARDZERO
+                  : rounding == Rounding::rm ? FE_DOWNWARD
+                                             : FE_UPWARD);
+  asm volatile("" : : "r"(from), "r"(to) : "memory");
+  for (int i = 0; i < kWarpSize; ++i) to[i] = static_cast<To>(from[i]);
+  asm volatile("" : : "r"(from), "r"(to) : "memory");
+  std::fesetround(FE_TONEAREST);
+  asm volatile("" : : "r"(from), "r"(to) : "memory");
+}
+
+// Doubles, each exact or rounded to odd, as bits of the destination's format.
+void to_format(const Instr& instr, const double* from, uint64_t* to) {
+  alignas(64) double x[kWarpSize];
+  for (int i = 0; i < kWarpSize; ++i) x[i] = from[i];
+  if (instr.relu)   // a NaN stays
+    for (int i = 0; i < kWarpSize; ++i) x[i] = x[i] <= 0 ? 0.0 : x[i];
+  if (instr.sat)    // a NaN becomes +0
+    for (int i = 0; i < kWarpSize; ++i) x[i] = x[i] > 0 ? (x[i] < 1 ? x[i] : 1.0) : 0.0;
+  const bool saturate = instr.variant;
+  switch (instr.dtype) {
+    case Type::f16:
+      for (int i = 0; i < kWarpSize; ++i) to[i] = narrow<Fp16>(x[i], instr.rounding, saturate);
+      break;
+    case Type::bf16:
+      for (int i = 0; i < kWarpSize; ++i) to[i] = narrow<Bfloat16>(x[i], instr.rounding, saturate);
+      break;
+    case Type::tf32:
+      for (int i = 0; i < kWarpSize; ++i)
+        to[i] = x[i] == x[i] ? narrow<Tf32>(x[i], instr.rounding, saturate) << 13 : 0x7fffffffu;
+      break;
+    case Type::f32: {
+      alignas(64) float f[kWarpSize];
+      convert_rounded(x, f, instr.rounding);
+      const bool ftz = instr.ftz;
+      for (int i = 0; i < kWarpSize; ++i) {
+        const float r = canonical(f[i]);
+        to[i] = std::bit_cast<uint32_t>(
+            ftz && std::fabs(r) < std::numeric_limits<float>::min() ? std::copysign(0.0f, r) : r);
+      }
+      break;
+    }
+    default:
+      for (int i = 0; i < kWarpSize; ++i) to[i] = std::bit_cast<uint64_t>(x[i]);
+  }
+}
+
+// ---- integers -------------------------------------------------------------------------------
+
+void integer_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) int64_t v[kWarpSize];
+  read_integers(warp, instr, v);
+  write_integers(warp, instr, mask, reinterpret_cast<uint64_t*>(v));
+}
 template <class In, class Out>
 void plain_integer(Warp& warp, const Instr& instr, uint32_t mask) {
   map1<Out, In>(warp, instr, mask, [](In value) { return static_cast<Out>(value); });
@@ -46,150 +192,110 @@ uint64_t highest(Type type) {
   return bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
 }
 
-uint64_t read_lane(Warp& warp, Slot slot, int bits, int lane) {
-  switch (bits) {
-    case 16: return warp.lanes<const uint16_t>(slot)[lane];
-    case 32: return warp.lanes<const uint32_t>(slot)[lane];
-    default: return warp.lanes<const uint64_t>(slot)[lane];
-  }
-}
-void write_lane(Warp& warp, Slot slot, int bits, int lane, uint64_t value) {
-  switch (bits) {
-    case 16: warp.lanes<uint16_t>(slot)[lane] = static_cast<uint16_t>(value); break;
-    case 32: warp.lanes<uint32_t>(slot)[lane] = static_cast<uint32_t>(value); break;
-    default: warp.lanes<uint64_t>(slot)[lane] = value;
-  }
-}
-// Extends an integer result to the destination register.
-void write_integer(Warp& warp, const Instr& instr, int lane, uint64_t value) {
-  write_lane(warp, instr.d[0], instr.d_bits, lane,
-             static_cast<uint64_t>(extended(value, type_bits(instr.dtype), is_signed(instr.dtype))));
-}
-
 void integer_saturated(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) int64_t v[kWarpSize];
+  alignas(64) uint64_t r[kWarpSize];
+  read_integers(warp, instr, v);
   const int64_t low = lowest(instr.dtype);
   const uint64_t high = highest(instr.dtype);
-  each_lane(mask, [&](int lane) {
-    const uint64_t raw = read_lane(warp, instr.a, instr.a_bits, lane);
-    const int64_t value = extended(raw, type_bits(instr.type), is_signed(instr.type));
-    const bool negative = is_signed(instr.type) && value < 0;
-    uint64_t result = static_cast<uint64_t>(value);
-    if (negative) result = value < low ? static_cast<uint64_t>(low) : result;
-    else if (static_cast<uint64_t>(value) > high) result = high;
-    write_integer(warp, instr, lane, result);
-  });
+  const bool from_signed = is_signed(instr.type);
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    const auto u = static_cast<uint64_t>(v[lane]);
+    const uint64_t clamped = u > high ? high : u;
+    const uint64_t negative = v[lane] < low ? static_cast<uint64_t>(low) : u;
+    r[lane] = from_signed && v[lane] < 0 ? negative : clamped;
+  }
+  write_integers(warp, instr, mask, r);
 }
 
 // ---- floating point -------------------------------------------------------------------------
 
-double read_float(Warp& warp, const Instr& instr, int lane) {
-  const uint64_t raw = read_lane(warp, instr.a, instr.a_bits, lane);
-  switch (instr.type) {
-    case Type::f16: return float_from_half(static_cast<uint16_t>(raw));
-    case Type::bf16: return float_from_bf16(static_cast<uint16_t>(raw));
-    case Type::f32: {
-      const float x = std::bit_cast<float>(static_cast<uint32_t>(raw));
-      return instr.ftz && std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
-    }
-    default: return std::bit_cast<double>(raw);
-  }
-}
-
-double to_integral(double x, Rounding rounding) {
-  switch (rounding) {
-    case Rounding::rzi: return std::trunc(x);
-    case Rounding::rmi: return std::floor(x);
-    case Rounding::rpi: return std::ceil(x);
-    case Rounding::rni: return std::nearbyint(x);
-    default: return x;
-  }
-}
-
-int host_rounding(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::rz: return FE_TOWARDZERO;
-    case Rounding::rm: return FE_DOWNWARD;
-    case Rounding::rp: return FE_UPWARD;
-    default: return FE_TONEAREST;
-  }
-}
-template <class To, class From>
-[[gnu::noinline]] To rounded(From value, Rounding rounding) {
-  volatile From in = value;
-  std::fesetround(host_rounding(rounding));
-  volatile To out = static_cast<To>(in);
-  std::fesetround(FE_TONEAREST);
-  return out;
-}
-
-// A value that is exact in double, as the destination's bits.
-uint64_t float_bits(const Instr& instr, double x) {
-  if (instr.relu) x = x > 0 || x != x ? x : 0.0;
-  if (instr.sat) x = x > 0 ? (x < 1 ? x : 1.0) : 0.0;
-  switch (instr.dtype) {
-    case Type::f16: return narrow<Fp16>(x, instr.rounding, instr.variant);
-    case Type::bf16: return narrow<Bfloat16>(x, instr.rounding, instr.variant);
-    case Type::f32: {
-      float f = canonical(rounded<float>(x, instr.rounding));
-      if (instr.ftz && std::fabs(f) < std::numeric_limits<float>::min()) f = std::copysign(0.0f, f);
-      return std::bit_cast<uint32_t>(f);
-    }
-    case Type::tf32: return x == x ? narrow<Tf32>(x, instr.rounding, instr.variant) << 13 : 0x7fffffffu;
-    default: return std::bit_cast<uint64_t>(x);
-  }
-}
-
 void float_to_float(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_lane(mask, [&](int lane) {
-    const double x = to_integral(read_float(warp, instr, lane), instr.rounding);
-    write_lane(warp, instr.d[0], instr.d_bits, lane, float_bits(instr, x));
-  });
+  alignas(64) double x[kWarpSize];
+  alignas(64) uint64_t r[kWarpSize];
+  read_doubles(warp, instr, x);
+  to_integral(x, instr.rounding);
+  to_format(instr, x, r);
+  write_raw(warp, instr, mask, r);
 }
 
 void float_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) double x[kWarpSize];
+  alignas(64) uint64_t r[kWarpSize];
+  read_doubles(warp, instr, x);
+  to_integral(x, instr.rounding);
   const int bits = type_bits(instr.dtype);
+  const bool to_signed = is_signed(instr.dtype);
   const double low = static_cast<double>(lowest(instr.dtype));
-  const double beyond = std::ldexp(1.0, is_signed(instr.dtype) ? bits - 1 : bits);   // highest + 1
-  // What a NaN becomes depends on the types (PTX ISA, cvt).
-  const uint64_t not_a_number = instr.type == Type::f64 || bits == 64 ? uint64_t{1} << (bits - 1) : 0;
-  each_lane(mask, [&](int lane) {
-    const double x = to_integral(read_float(warp, instr, lane), instr.rounding);
-    uint64_t result;
-    if (x != x) result = not_a_number;
-    else if (x <= low) result = static_cast<uint64_t>(lowest(instr.dtype));
-    else if (x >= beyond) result = highest(instr.dtype);
-    else result = x < 0 ? static_cast<uint64_t>(static_cast<int64_t>(x)) : static_cast<uint64_t>(x);
-    write_integer(warp, instr, lane, result);
+  const double beyond = std::ldexp(1.0, to_signed ? bits - 1 : bits);   // highest + 1
+  const auto below = static_cast<uint64_t>(lowest(instr.dtype)), above = highest(instr.dtype);
+  // What a NaN becomes depends on the types.
+  const uint64_t not_a_number =
+      instr.type == Type::f64 || bits == 64 ? uint64_t{1} << (bits - 1) : 0;
+  // Numbers that do not fit are converted as 0 and replaced; those from 2^63 on are unsigned.
+  constexpr double kHalf = 0x1p63;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    const double in = x[lane] > low && x[lane] < beyond ? x[lane] : 0.0;
+    const bool large = in >= kHalf;
+    const auto whole = static_cast<uint64_t>(static_cast<int64_t>(large ? in - kHalf : in));
+    uint64_t v = whole + (large ? uint64_t{1} << 63 : 0);
+    v = x[lane] <= low ? below : v;
+    v = x[lane] >= beyond ? above : v;
+    r[lane] = x[lane] == x[lane] ? v : not_a_number;
+  }
+  write_integers(warp, instr, mask, r);
+}
+// The same for f32 to s32, u32.
+template <class Out, Rounding kRounding, bool kFtz>
+void float_to_word(Warp& warp, const Instr& instr, uint32_t mask) {
+  constexpr double low = std::numeric_limits<Out>::min(), high = std::numeric_limits<Out>::max();
+  map1<Out, float>(warp, instr, mask, [](float v) {
+    // .ftz matters where small numbers are rounded away from zero.
+    double x = kFtz && std::fabs(v) < std::numeric_limits<float>::min() ? 0.0f : v;
+    x = kRounding == Rounding::rzi   ? __builtin_trunc(x)
+        : kRounding == Rounding::rmi ? __builtin_floor(x)
+        : kRounding == Rounding::rpi ? __builtin_ceil(x)
+                                     : __builtin_nearbyint(x);
+    x = x > low ? x : low;   // in this order, NaN becomes low
+    x = x < high ? x : high;
+    const auto whole = static_cast<Out>(static_cast<int64_t>(x));
+    return v == v ? whole : Out{0};
   });
 }
 
 void integer_to_float(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_lane(mask, [&](int lane) {
-    const uint64_t raw = read_lane(warp, instr.a, instr.a_bits, lane);
-    const int64_t value = extended(raw, type_bits(instr.type), is_signed(instr.type));
-    const bool wide_unsigned = instr.type == Type::u64;
-    uint64_t bits;
+  alignas(64) int64_t v[kWarpSize];
+  alignas(64) double x[kWarpSize];
+  alignas(64) uint64_t r[kWarpSize];
+  read_integers(warp, instr, v);
+  const auto* u = reinterpret_cast<const uint64_t*>(v);
+  const bool wide_unsigned = instr.type == Type::u64;
+  if (instr.dtype == Type::f64 || instr.dtype == Type::f32) {
+    // Rounded once, to the type itself; what follows is exact.
     if (instr.dtype == Type::f64) {
-      double x = wide_unsigned ? rounded<double>(raw, instr.rounding) : rounded<double>(value, instr.rounding);
-      if (instr.sat) x = x > 0 ? (x < 1 ? x : 1.0) : 0.0;
-      bits = std::bit_cast<uint64_t>(x);
-    } else if (instr.dtype == Type::f32) {
-      float x = wide_unsigned ? rounded<float>(raw, instr.rounding) : rounded<float>(value, instr.rounding);
-      if (instr.sat) x = x > 0 ? (x < 1 ? x : 1.0f) : 0.0f;
-      bits = std::bit_cast<uint32_t>(x);
+      if (wide_unsigned) convert_rounded(u, x, instr.rounding);
+      else convert_rounded(v, x, instr.rounding);
     } else {
-      // Odd rounding to double first, so that the second rounding is right for 64-bit integers too.
-      const double toward_zero = wide_unsigned ? rounded<double>(raw, Rounding::rz) : rounded<double>(value, Rounding::rz);
-      auto odd = std::bit_cast<uint64_t>(toward_zero);
-      const bool exact = wide_unsigned ? static_cast<uint64_t>(toward_zero) == raw : static_cast<int64_t>(toward_zero) == value;
-      if (!exact) odd |= 1;
-      bits = float_bits(instr, std::bit_cast<double>(odd));
+      alignas(64) float f[kWarpSize];
+      if (wide_unsigned) convert_rounded(u, f, instr.rounding);
+      else convert_rounded(v, f, instr.rounding);
+      for (int i = 0; i < kWarpSize; ++i) x[i] = f[i];
     }
-    write_lane(warp, instr.d[0], instr.d_bits, lane, bits);
-  });
+  } else {
+    // Rounded to odd, so that the second rounding is right for 64-bit integers too.
+    if (wide_unsigned) convert_rounded(u, x, Rounding::rz);
+    else convert_rounded(v, x, Rounding::rz);
+    for (int i = 0; i < kWarpSize; ++i) {
+      const bool exact = wide_unsigned ? static_cast<uint64_t>(x[i]) == u[i]
+                                       : static_cast<int64_t>(x[i]) == v[i];
+      x[i] = std::bit_cast<double>(std::bit_cast<uint64_t>(x[i]) | (exact ? 0 : 1));
+    }
+  }
+  to_format(instr, x, r);
+  write_raw(warp, instr, mask, r);
 }
 
-// ---- hot paths ------------------------------------------------------------------------------
+// ---- the usual ones -------------------------------------------------------------------------
 
 void half_to_float(Warp& warp, const Instr& instr, uint32_t mask) {
   Result<float> result(warp, instr.d[0], mask);
@@ -200,80 +306,163 @@ void float_to_half(Warp& warp, const Instr& instr, uint32_t mask) {
   floats_to_halves(warp.lanes<const float>(instr.a), result.lanes());
 }
 void saturate_float(Warp& warp, const Instr& instr, uint32_t mask) {
-  map1<float, float>(warp, instr, mask, [](float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; });
+  map1<float, float>(warp, instr, mask,
+                     [](float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; });
 }
 
 // ---- two values to one register -------------------------------------------------------------
 
-// d = {a, b}: a becomes the high part.
-template <class F, int kBits>
+// A float as fp8, to the nearest, what is too large as the largest. A number becomes a multiple of the
+// destination's last bit: of subnormal ones by adding a float whose last bit that is, of normal ones
+// by adding half of it (just less where what is kept is even) to the bits.
+template <class F>
+inline uint32_t fp8_from_float(float x) {
+  constexpr int drop = 23 - F::mantissa;
+  constexpr uint32_t smallest_normal = static_cast<uint32_t>(128 - F::bias) << 23;
+  constexpr float grid = std::bit_cast<float>(static_cast<uint32_t>(128 - F::bias + drop) << 23);
+  const uint32_t bits = std::bit_cast<uint32_t>(x), size = bits & 0x7fffffff;
+  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + grid) -
+                         std::bit_cast<uint32_t>(grid);
+  const uint32_t rounded = size + ((1u << (drop - 1)) - 1) + (size >> drop & 1);
+  const uint32_t large = (rounded - (static_cast<uint32_t>(127 - F::bias) << 23)) >> drop;
+  uint32_t r = size < smallest_normal ? small : large;
+  r = r > F::largest ? F::largest : r;
+  return size > 0x7f800000u ? F::nan : r | bits >> 31 << (F::exponent + F::mantissa);
+}
+
+template <class F>
+struct Narrow;
+template <>
+struct Narrow<Fp16> {
+  static constexpr int bits = 16;
+  static void all(const float* from, uint16_t* to) { floats_to_halves(from, to); }
+};
+template <>
+struct Narrow<Bfloat16> {
+  static constexpr int bits = 16;
+  static void all(const float* from, uint16_t* to) {
+    for (int i = 0; i < kWarpSize; ++i) to[i] = bf16_from_float(from[i]);
+  }
+};
+template <class F>
+struct Narrow {
+  static constexpr int bits = 8;
+  static void all(const float* from, uint16_t* to) {
+    for (int i = 0; i < kWarpSize; ++i) to[i] = static_cast<uint16_t>(fp8_from_float<F>(from[i]));
+  }
+};
+
+// Two arrays of floats to one register, the first above the second; to the nearest. fp8 saturates.
+template <class F>
+void pack_lanes(Warp& warp, const Instr& instr, uint32_t mask, float* high, float* low) {
+  if (instr.relu)
+    for (float* x : {high, low})
+      for (int i = 0; i < kWarpSize; ++i) x[i] = x[i] <= 0 ? 0.0f : x[i];
+  alignas(64) uint16_t parts[2][kWarpSize];
+  Narrow<F>::all(high, parts[0]);
+  Narrow<F>::all(low, parts[1]);
+  using Lane = std::conditional_t<Narrow<F>::bits == 16, uint32_t, uint16_t>;
+  Result<Lane> result(warp, instr.d[0], mask);
+  Lane* d = result.lanes();
+  for (int i = 0; i < kWarpSize; ++i)
+    d[i] = static_cast<Lane>(Lane{parts[0][i]} << Narrow<F>::bits | parts[1][i]);
+}
+// d = {a, b}: a becomes the upper part.
+template <class F>
 void pack_floats(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) float high[kWarpSize], low[kWarpSize];
+  std::memcpy(high, warp.lanes<const float>(instr.a), sizeof high);
+  std::memcpy(low, warp.lanes<const float>(instr.b), sizeof low);
+  pack_lanes<F>(warp, instr, mask, high, low);
+}
+// Toward zero, and with .satfinite.
+template <class F>
+void pack_floats_exactly(Warp& warp, const Instr& instr, uint32_t mask) {
   const float* a = warp.lanes<const float>(instr.a);
   const float* b = warp.lanes<const float>(instr.b);
-  auto one = [&](double x) -> uint32_t {
-    if (instr.relu) x = x > 0 || x != x ? x : 0.0;
-    return narrow<F>(x, instr.rounding, instr.variant);
+  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
+  const auto one = [&](double x) {
+    return narrow<F>(instr.relu && x <= 0 ? 0.0 : x, instr.rounding, instr.variant);
   };
-  each_lane(mask, [&](int lane) {
-    write_lane(warp, instr.d[0], instr.d_bits, lane, one(a[lane]) << kBits | one(b[lane]));
-  });
+  each_lane(mask, [&](int lane) { d[lane] = one(a[lane]) << 16 | one(b[lane]); });
 }
-void pack_halves_fast(Warp& warp, const Instr& instr, uint32_t mask) {
-  alignas(64) uint16_t high[kWarpSize], low[kWarpSize];
-  floats_to_halves(warp.lanes<const float>(instr.a), high);
-  floats_to_halves(warp.lanes<const float>(instr.b), low);
-  Result<uint32_t> result(warp, instr.d[0], mask);
-  uint32_t* d = result.lanes();
-  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<uint32_t>(high[lane]) << 16 | low[lane];
-}
-// f16x2 <-> two fp8 in 16 bits.
+
+// f16x2 to two fp8 in 16 bits, and back.
 template <class F>
 void halves_to_fp8(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* a = warp.lanes<const uint32_t>(instr.a);
-  auto one = [&](uint32_t half) -> uint32_t {
-    double x = float_from_half(static_cast<uint16_t>(half));
-    if (instr.relu) x = x > 0 || x != x ? x : 0.0;
-    return narrow<F>(x, Rounding::rn, true);
-  };
-  each_lane(mask, [&](int lane) {
-    write_lane(warp, instr.d[0], instr.d_bits, lane, one(a[lane] >> 16) << 8 | one(a[lane] & 0xffff));
-  });
+  alignas(64) uint16_t half[2][kWarpSize];
+  alignas(64) float wide[2][kWarpSize];
+  for (int i = 0; i < kWarpSize; ++i) {
+    half[0][i] = static_cast<uint16_t>(a[i] >> 16);
+    half[1][i] = static_cast<uint16_t>(a[i]);
+  }
+  for (int part = 0; part < 2; ++part) halves_to_floats(half[part], wide[part]);
+  pack_lanes<F>(warp, instr, mask, wide[0], wide[1]);
 }
 template <class F>
 void fp8_to_halves(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_lane(mask, [&](int lane) {
-    const auto pair = static_cast<uint32_t>(read_lane(warp, instr.a, instr.a_bits, lane));
-    auto one = [&](uint32_t bits) -> uint32_t {
-      const float x = widen_format<F>(bits & 0xff);
-      return half_from_float(instr.relu && !(x > 0) && x == x ? 0.0f : x);
-    };
-    write_lane(warp, instr.d[0], instr.d_bits, lane, one(pair >> 8) << 16 | one(pair));
-  });
+  static const auto table = [] {
+    std::array<uint16_t, 256> halves;
+    for (uint32_t i = 0; i < 256; ++i) halves[i] = half_from_float(widen_format<F>(i));
+    return halves;
+  }();
+  alignas(64) uint64_t pair[kWarpSize];
+  read_raw(warp, instr.a, instr.a_bits, pair);
+  const auto one = [&](uint64_t byte) -> uint32_t {
+    const uint16_t half = table[byte & 0xff];
+    return instr.relu && (half & 0x8000) ? 0 : half;   // the NaN has no sign
+  };
+  for (int i = 0; i < kWarpSize; ++i) pair[i] = one(pair[i] >> 8) << 16 | one(pair[i]);
+  write_raw(warp, instr, mask, pair);
 }
 
-// cvt.pack.sat: two integers clamped into one register, above what c holds.
+// cvt.pack.sat: two integers clamped into one register, above them what c holds.
 void pack_integers(Warp& warp, const Instr& instr, uint32_t mask) {
-  const int32_t* a = warp.lanes<const int32_t>(instr.a);
-  const int32_t* b = warp.lanes<const int32_t>(instr.b);
-  const uint32_t* c = instr.c.valid() ? warp.lanes<const uint32_t>(instr.c) : nullptr;
   const int bits = type_bits(instr.dtype);
   const auto part = (uint64_t{1} << bits) - 1;
   const int64_t low = lowest(instr.dtype), high = static_cast<int64_t>(highest(instr.dtype));
-  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
-  each_lane(mask, [&](int lane) {
-    const auto clamp = [&](int64_t v) { return static_cast<uint64_t>(v < low ? low : v > high ? high : v) & part; };
-    const uint64_t above = c ? c[lane] : 0;
-    d[lane] = static_cast<uint32_t>(above << (2 * bits) | clamp(a[lane]) << bits | clamp(b[lane]));
-  });
+  Result<uint32_t> result(warp, instr.d[0], mask);
+  const int32_t* a = warp.lanes<const int32_t>(instr.a);
+  const int32_t* b = warp.lanes<const int32_t>(instr.b);
+  const uint32_t* c = instr.c.valid() ? warp.lanes<const uint32_t>(instr.c) : nullptr;
+  uint32_t* d = result.lanes();
+  const auto clamp = [&](int64_t v) {
+    return static_cast<uint64_t>(v < low ? low : v > high ? high : v) & part;
+  };
+  for (int i = 0; i < kWarpSize; ++i) {
+    const uint64_t above = c ? c[i] : 0;
+    d[i] = static_cast<uint32_t>(above << (2 * bits) | clamp(a[i]) << bits | clamp(b[i]));
+  }
 }
 
-template <class In>
-Handler integers_from(int d_bits) {
-  switch (d_bits) {
-    case 16: return &integer_to_integer<In, uint16_t>;
-    case 32: return &integer_to_integer<In, uint32_t>;
-    case 64: return &integer_to_integer<In, uint64_t>;
-    default: return nullptr;
+// ---- which roundings a conversion needs -----------------------------------------------------
+
+bool integral(Rounding r) {
+  return r == Rounding::rni || r == Rounding::rzi || r == Rounding::rmi || r == Rounding::rpi;
+}
+// PTX ISA, cvt: a floating-point rounding where precision may be lost and nowhere else, rounding to
+// an integer only within a type; .ftz only with .f32; .sat not for .bf16.
+bool legal(const Instr& instr) {
+  if (instr.ftz && instr.type != Type::f32 && instr.dtype != Type::f32) return false;
+  if (instr.sat && instr.dtype == Type::bf16) return false;
+  if (instr.type == instr.dtype) return instr.rounding == Rounding::none || integral(instr.rounding);
+  if (integral(instr.rounding)) return false;
+  const auto size = [](Type t) { return type_bits(t) + (t == Type::bf16 ? 1 : 0); };
+  // f16 has the longer mantissa, bf16 the larger range: each loses something of the other.
+  const bool halves = type_bits(instr.type) == 16 && type_bits(instr.dtype) == 16;
+  const bool loses = halves || size(instr.dtype) < size(instr.type) || instr.dtype == Type::tf32;
+  return loses == (instr.rounding != Rounding::none);
+}
+
+template <class Out>
+Handler words_from_floats(const Instr& instr) {
+  if (instr.ftz) return instr.rounding == Rounding::rzi ? &float_to_word<Out, Rounding::rzi, true> : nullptr;
+  switch (instr.rounding) {
+    case Rounding::rzi: return &float_to_word<Out, Rounding::rzi, false>;
+    case Rounding::rmi: return &float_to_word<Out, Rounding::rmi, false>;
+    case Rounding::rpi: return &float_to_word<Out, Rounding::rpi, false>;
+    default: return &float_to_word<Out, Rounding::rni, false>;
   }
 }
 
@@ -281,54 +470,71 @@ Handler integers_from(int d_bits) {
 
 Handler bind_cvt_integer(Instr& instr, const Mods&) {
   if (instr.sat) return &integer_saturated;
-  const bool exact = instr.a_bits == type_bits(instr.type) && instr.d_bits == type_bits(instr.dtype);
-  if (exact && instr.a_bits == 32 && instr.d_bits == 64)
-    return is_signed(instr.type) ? &plain_integer<int32_t, int64_t> : &plain_integer<uint32_t, uint64_t>;
-  if (exact && instr.a_bits == 64 && instr.d_bits == 32) return &plain_integer<uint64_t, uint32_t>;
-  switch (instr.a_bits) {
-    case 16: return integers_from<uint16_t>(instr.d_bits);
-    case 32: return integers_from<uint32_t>(instr.d_bits);
-    case 64: return integers_from<uint64_t>(instr.d_bits);
-    default: return nullptr;
-  }
+  const int from = instr.a_bits, to = instr.d_bits;
+  const bool exact = from == type_bits(instr.type) && to == type_bits(instr.dtype);
+  if (exact && from == 32 && to == 64)
+    return is_signed(instr.type) ? &plain_integer<int32_t, int64_t>
+                                 : &plain_integer<uint32_t, uint64_t>;
+  if (exact && from == 64 && to == 32) return &plain_integer<uint64_t, uint32_t>;
+  if (exact && from == 32 && to == 16) return &plain_integer<uint32_t, uint16_t>;
+  if (exact && from == 16 && to == 32)
+    return is_signed(instr.type) ? &plain_integer<int16_t, int32_t>
+                                 : &plain_integer<uint16_t, uint32_t>;
+  return &integer_to_integer;
 }
-Handler bind_cvt_float_to_integer(Instr&, const Mods&) { return &float_to_integer; }
+Handler bind_cvt_float_to_integer(Instr& instr, const Mods&) {
+  if (instr.ftz && instr.type != Type::f32) return nullptr;
+  const bool plain = instr.type == Type::f32 && instr.a_bits == 32 && instr.d_bits == 32;
+  Handler handler = nullptr;
+  if (plain && instr.dtype == Type::s32) handler = words_from_floats<int32_t>(instr);
+  if (plain && instr.dtype == Type::u32) handler = words_from_floats<uint32_t>(instr);
+  return handler ? handler : &float_to_integer;
+}
 Handler bind_cvt_integer_to_float(Instr& instr, const Mods&) {
-  const bool plain = instr.rounding == Rounding::rn && !instr.sat && instr.dtype == Type::f32 && instr.a_bits == 32 && instr.d_bits == 32;
-  if (plain && instr.type == Type::s32) return handler1<float, int32_t>([](int32_t x) { return static_cast<float>(x); });
-  if (plain && instr.type == Type::u32) return handler1<float, uint32_t>([](uint32_t x) { return static_cast<float>(x); });
+  if (instr.sat && instr.dtype == Type::bf16) return nullptr;
+  const bool plain = instr.rounding == Rounding::rn && !instr.sat && instr.dtype == Type::f32 &&
+                     instr.a_bits == 32 && instr.d_bits == 32;
+  if (plain && instr.type == Type::s32)
+    return handler1<float, int32_t>([](int32_t x) { return static_cast<float>(x); });
+  if (plain && instr.type == Type::u32)
+    return handler1<float, uint32_t>([](uint32_t x) { return static_cast<float>(x); });
   return &integer_to_float;
 }
 Handler bind_cvt_float(Instr& instr, const Mods& mods) {
+  if (!legal(instr)) return nullptr;
   instr.variant = mods.has("satfinite");
-  const bool plain = !instr.sat && !instr.relu && !instr.ftz && !instr.variant;
-  const bool narrow_in = instr.a_bits == type_bits(instr.type), narrow_out = instr.d_bits == type_bits(instr.dtype);
-  if (!narrow_in || !narrow_out) return &float_to_float;
-  if (plain && instr.dtype == Type::f32 && instr.type == Type::f16 && instr.rounding == Rounding::none) return &half_to_float;
-  if (plain && instr.dtype == Type::f16 && instr.type == Type::f32 && instr.rounding == Rounding::rn) return &float_to_half;
-  if (instr.dtype == Type::f32 && instr.type == Type::f32 && instr.sat && !instr.ftz && instr.rounding == Rounding::none)
-    return &saturate_float;
-  if (plain && instr.dtype == Type::f32 && instr.type == Type::bf16 && instr.rounding == Rounding::none)
+  const Type to = instr.dtype, from = instr.type;
+  const bool nearest = instr.rounding == Rounding::none || instr.rounding == Rounding::rn;
+  const bool plain = nearest && !instr.sat && !instr.relu && !instr.ftz && !instr.variant &&
+                     instr.a_bits == type_bits(from) && instr.d_bits == type_bits(to);
+  if (plain && to == Type::f32 && from == Type::f16) return &half_to_float;
+  if (plain && to == Type::f16 && from == Type::f32) return &float_to_half;
+  if (plain && to == Type::f32 && from == Type::bf16)
     return handler1<float, uint16_t>([](uint16_t x) { return float_from_bf16(x); });
-  if (plain && instr.dtype == Type::f64 && instr.type == Type::f32 && instr.rounding == Rounding::none)
+  if (plain && to == Type::bf16 && from == Type::f32)
+    return handler1<uint16_t, float>([](float x) { return bf16_from_float(x); });
+  if (plain && to == Type::f64 && from == Type::f32)
     return handler1<double, float>([](float x) { return static_cast<double>(x); });
-  if (plain && instr.dtype == Type::f32 && instr.type == Type::f64 && instr.rounding == Rounding::rn)
+  if (plain && to == Type::f32 && from == Type::f64)
     return handler1<float, double>([](double x) { return canonical(static_cast<float>(x)); });
+  if (to == Type::f32 && from == Type::f32 && instr.sat && !instr.ftz && nearest)
+    return &saturate_float;
   return &float_to_float;
 }
 Handler bind_cvt_pair(Instr& instr, const Mods& mods) {
   instr.variant = mods.has("satfinite");
+  const bool plain = instr.rounding == Rounding::rn && !instr.variant;
   switch (instr.dtype) {
-    case Type::f16x2:
-      return instr.rounding == Rounding::rn && !instr.relu && !instr.variant ? &pack_halves_fast : &pack_floats<Fp16, 16>;
-    case Type::bf16x2: return &pack_floats<Bfloat16, 16>;
-    case Type::e4m3x2: return &pack_floats<E4M3, 8>;
-    case Type::e5m2x2: return &pack_floats<E5M2, 8>;
+    case Type::f16x2: return plain ? &pack_floats<Fp16> : &pack_floats_exactly<Fp16>;
+    case Type::bf16x2: return plain ? &pack_floats<Bfloat16> : &pack_floats_exactly<Bfloat16>;
+    case Type::e4m3x2: return &pack_floats<E4M3>;
+    case Type::e5m2x2: return &pack_floats<E5M2>;
     default: return nullptr;
   }
 }
 Handler bind_cvt_fp8(Instr& instr, const Mods&) {
-  if (instr.dtype == Type::f16x2) return instr.type == Type::e4m3x2 ? &fp8_to_halves<E4M3> : &fp8_to_halves<E5M2>;
+  if (instr.dtype == Type::f16x2)
+    return instr.type == Type::e4m3x2 ? &fp8_to_halves<E4M3> : &fp8_to_halves<E5M2>;
   return instr.dtype == Type::e4m3x2 ? &halves_to_fp8<E4M3> : &halves_to_fp8<E5M2>;
 }
 Handler bind_cvt_pack(Instr&, const Mods&) { return &pack_integers; }

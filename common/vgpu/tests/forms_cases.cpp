@@ -356,7 +356,7 @@ void Batch::judge(const Case& c, const u64* input, const u64* output, std::strin
               problem = difference(type, wants[static_cast<std::size_t>(part)], low_bits(got >> part * width, width),
                                    low_bits(wants[static_cast<std::size_t>(part)].bits, width));
           } else {
-            problem = difference(c.results[d], wants[0], got, d ? wants[0].second : wants[0].bits);
+            problem = difference(c.results[d], wants[0], got, low_bits(d ? wants[0].second : wants[0].bits, bits));
           }
           if (problem.empty()) continue;
           ++wrong;

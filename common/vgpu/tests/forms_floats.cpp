@@ -221,8 +221,10 @@ TEST_CASE("forms: half-precision add, sub, mul, fma, neg, abs") {
         };
         const int top = f.bits() == 16 && f.exponent_bits == 5 ? 14 : 100;
         const int e = static_cast<int>(random() % 12) + top - 12, x = static_cast<int>(random() % 8);
-        const u64 unit = f.smallest_normal();
-        const u64 numbers[3] = {number(x, random() % 4 * (random() & 1)), number(e - f.mantissa_bits - 1 - x, random() % 4 * (random() & 1)),
+        const u64 unit = f.smallest_normal(), r = 1 + random() % 3;
+        // The product is 2^(half of c's last bit) times 1 - r^2 4^-mantissa_bits, or near 1.
+        const bool under = random() & 1;
+        const u64 numbers[3] = {number(x, under ? r : r & random()), number(e - f.mantissa_bits - 1 - x - under, under ? unit - 2 * r : random() & r),
                                 number(e, random() % unit)};
         for (int k = 0; k < 3; ++k) *v[k] = (*v[k] & ~(((u64{1} << f.bits()) - 1) << part)) | numbers[k];
       }
