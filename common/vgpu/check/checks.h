@@ -24,8 +24,10 @@ class Findings {
   template <class F>
   void add(const std::string& key, F words) {
     auto [it, fresh] = index_.try_emplace(key, found_.size());
-    if (fresh) found_.push_back({words(), 0});
-    else ++found_[it->second].more;
+    if (fresh)
+      found_.push_back({words(), 0});
+    else
+      ++found_[it->second].more;
   }
   void take(std::vector<std::string>& out) const {
     for (const Found& f : found_)
@@ -44,8 +46,8 @@ class Findings {
 // "(3,0,0)"
 std::string thread_text(const Launch& launch, std::uint32_t thread);
 std::string block_text(const Launch& launch, std::uint64_t linear);
-// "'K' (50432 bytes, argument 2)" with "an allocation" in front when it has no name, and the offset:
-// "at byte 12 of 'K' (...)".
+// "'K' (50432 bytes, argument 2)" with "an allocation" in front when it has no name, and the
+// offset: "at byte 12 of 'K' (...)".
 std::string global_text(const Launch& launch, std::uint64_t address);
 std::string bytes_text(std::uint64_t bytes);
 

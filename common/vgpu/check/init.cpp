@@ -1,9 +1,9 @@
 // Reads of device or shared memory that nobody wrote.
 //
-// One byte beside each byte of memory says whether it was written: by the host's copies and fills, by
-// kernels, by a module's initializers. That of device memory lives as long as its allocation
-// (Memory::track_writes), that of shared memory as long as its block. Managed and pinned memory is the
-// host's to write, unseen, and counts as written.
+// One byte beside each byte of memory says whether it was written: by the host's copies and fills,
+// by kernels, by a module's initializers. That of device memory lives as long as its allocation
+// (Memory::track_writes), that of shared memory as long as its block. Managed and pinned memory is
+// the host's to write, unseen, and counts as written.
 #include <unordered_map>
 
 #include "../core/access.h"
@@ -14,17 +14,17 @@ namespace {
 
 class InitCheck final : public Observer {
  public:
-  void launch_end(Launch&, std::vector<std::string>& findings) override { findings_.take(findings); }
-  void block_begin(Block& block) override {
-    shared_[&block].assign(block.launch.shared_bytes, 0);
+  void launch_end(Launch&, std::vector<std::string>& findings) override {
+    findings_.take(findings);
   }
+  void block_begin(Block& block) override { shared_[&block].assign(block.launch.shared_bytes, 0); }
   void block_end(Block& block) override {
     shared_.erase(&block);
     block_ = nullptr;
   }
 
-  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a, std::uint32_t bytes,
-              Access access, Space space, const Places&) override {
+  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+              std::uint32_t bytes, Access access, Space space, const Places&) override {
     if (space == Space::shared) {
       if (block_ != warp.block) {
         block_ = warp.block;
@@ -36,10 +36,11 @@ class InitCheck final : public Observer {
     const Extent extent = extent_of(a, bytes);
     Window& window = windows_[instr.memory_site % std::size(windows_)];
     if (extent.low >= window.low && extent.high + bytes <= window.high) {
-      if (window.written) look(warp, instr, mask, a, bytes, access, space, window.written, window.low);
+      if (window.written)
+        look(warp, instr, mask, a, bytes, access, space, window.written, window.low);
       return;
     }
-    std::uint32_t todo = mask;   // lane by lane, since they may touch several allocations
+    std::uint32_t todo = mask;  // lane by lane, since they may touch several allocations
     while (todo) {
       const std::uint64_t first = a.v[std::countr_zero(todo)];
       window.allocation = warp.block->launch.memory.find(first);
@@ -54,7 +55,8 @@ class InitCheck final : public Observer {
       if (!here) return;
       Addresses part = a;
       part.strided = a.strided && here == mask;
-      if (window.written) look(warp, instr, here, part, bytes, access, space, window.written, window.low);
+      if (window.written)
+        look(warp, instr, here, part, bytes, access, space, window.written, window.low);
       todo &= ~here;
     }
   }
@@ -65,7 +67,7 @@ class InitCheck final : public Observer {
  private:
   struct Window {
     std::uint64_t low = 1, high = 0;
-    std::uint8_t* written = nullptr;   // null: all of it was
+    std::uint8_t* written = nullptr;  // null: all of it was
     std::shared_ptr<Allocation> allocation;
   };
 
@@ -76,16 +78,31 @@ class InitCheck final : public Observer {
   }
   static bool set_at(const std::uint8_t* flags, std::uint32_t bytes) {
     switch (bytes) {
-      case 1: return *flags;
-      case 2: { std::uint16_t v; std::memcpy(&v, flags, 2); return v == 0x0101; }
-      case 4: { std::uint32_t v; std::memcpy(&v, flags, 4); return v == 0x01010101u; }
-      case 8: { std::uint64_t v; std::memcpy(&v, flags, 8); return v == 0x0101010101010101ull; }
-      default: return all_set(flags, bytes);
+      case 1:
+        return *flags;
+      case 2: {
+        std::uint16_t v;
+        std::memcpy(&v, flags, 2);
+        return v == 0x0101;
+      }
+      case 4: {
+        std::uint32_t v;
+        std::memcpy(&v, flags, 4);
+        return v == 0x01010101u;
+      }
+      case 8: {
+        std::uint64_t v;
+        std::memcpy(&v, flags, 8);
+        return v == 0x0101010101010101ull;
+      }
+      default:
+        return all_set(flags, bytes);
     }
   }
 
-  void look(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a, std::uint32_t bytes,
-            Access access, Space space, std::uint8_t* written, std::uint64_t base) {
+  void look(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+            std::uint32_t bytes, Access access, Space space, std::uint8_t* written,
+            std::uint64_t base) {
     const bool row = a.strided && a.stride == static_cast<std::int64_t>(bytes);
     if (access != Access::store) {
       if (row && all_set(written + (a.v[0] - base), std::size_t{bytes} * kWarpSize)) return;
@@ -94,21 +111,25 @@ class InitCheck final : public Observer {
         if (set_at(written + (a.v[lane] - base), bytes)) return;
         const Launch& launch = warp.block->launch;
         const Instr& own = warp.frame->function->code[instr.pc];
-        findings_.add(where(own, *warp.frame->function) + (space == Space::shared ? "s" : "g"), [&] {
-          std::uint64_t first = a.v[lane];
-          while (written[first - base]) ++first;
-          std::string what = "init: ";
-          what += access == Access::load ? "read" : "atomic access";
-          what += " of " + bytes_text(bytes) + " that nobody wrote, ";
-          what += space == Space::shared ? "at offset " + std::to_string(first) + " of the block's shared memory,"
-                                         : global_text(launch, first) + ",";
-          return describe(warp, own, lane, what);
-        });
+        findings_.add(
+            where(own, *warp.frame->function) + (space == Space::shared ? "s" : "g"), [&] {
+              std::uint64_t first = a.v[lane];
+              while (written[first - base]) ++first;
+              std::string what = "init: ";
+              what += access == Access::load ? "read" : "atomic access";
+              what += " of " + bytes_text(bytes) + " that nobody wrote, ";
+              what += space == Space::shared
+                          ? "at offset " + std::to_string(first) + " of the block's shared memory,"
+                          : global_text(launch, first) + ",";
+              return describe(warp, own, lane, what);
+            });
       });
     }
     if (access == Access::load) return;
-    if (row) std::memset(written + (a.v[0] - base), 1, std::size_t{bytes} * kWarpSize);
-    else each_lane(mask, [&](int lane) { std::memset(written + (a.v[lane] - base), 1, bytes); });
+    if (row)
+      std::memset(written + (a.v[0] - base), 1, std::size_t{bytes} * kWarpSize);
+    else
+      each_lane(mask, [&](int lane) { std::memset(written + (a.v[lane] - base), 1, bytes); });
   }
 
   Window windows_[64];

@@ -1,10 +1,11 @@
 // What a thread knows of the others: for each thread of the grid the time up to which everything it
 // did happens before what the knower does next (a vector clock).
 //
-// A grid has far too many threads for a plain array each. Knowledge comes in bulk, though: a barrier
-// tells of a whole block, __syncwarp of a whole warp. So it is a tree (lanes, warps, blocks, groups of
-// 32 blocks ...), each node with a floor that holds for all threads below. Trees are never changed
-// once made, and share what they have in common: passing knowledge on is copying a pointer.
+// A grid has far too many threads for a plain array each. Knowledge comes in bulk, though: a
+// barrier tells of a whole block, __syncwarp of a whole warp. So it is a tree (lanes, warps,
+// blocks, groups of 32 blocks ...), each node with a floor that holds for all threads below. Trees
+// are never changed once made, and share what they have in common: passing knowledge on is copying
+// a pointer.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,10 +19,10 @@ using Time = std::uint64_t;
 
 struct Known {
   std::uint32_t references = 0;
-  int level = 0;                // 0: a warp, 1: a block, 2 and up: 32 of the level below
-  Time floor = 0, max = 0;      // of all threads below; of the thread that is known best
-  std::unique_ptr<Time[]> lanes;             // level 0
-  std::unique_ptr<Ref<Known>[]> children;    // other levels
+  int level = 0;                           // 0: a warp, 1: a block, 2 and up: 32 of the level below
+  Time floor = 0, max = 0;                 // of all threads below; of the thread that is known best
+  std::unique_ptr<Time[]> lanes;           // level 0
+  std::unique_ptr<Ref<Known>[]> children;  // other levels
 };
 using Knowledge = Ref<Known>;
 
@@ -55,7 +56,7 @@ inline Knowledge learn(const Knowledge& old, int level, std::uint64_t key, int t
   if (old) fresh->floor = old->floor, fresh->max = old->max;
   fresh->max = std::max(fresh->max, time);
   if (level == target) fresh->floor = time;
-  if (fresh->floor == fresh->max) return fresh;   // nobody is known better
+  if (fresh->floor == fresh->max) return fresh;  // nobody is known better
   if (level == 0) {
     fresh->lanes = std::make_unique<Time[]>(32);
     if (old && old->lanes) std::copy_n(old->lanes.get(), 32, fresh->lanes.get());
@@ -65,7 +66,8 @@ inline Knowledge learn(const Knowledge& old, int level, std::uint64_t key, int t
   fresh->children = std::make_unique<Ref<Known>[]>(32);
   if (old && old->children)
     for (int i = 0; i < 32; ++i)
-      if (old->children[i] && old->children[i]->max > fresh->floor) fresh->children[i] = old->children[i];
+      if (old->children[i] && old->children[i]->max > fresh->floor)
+        fresh->children[i] = old->children[i];
   if (level != target) {
     Knowledge& child = fresh->children[key >> (5 * level) & 31];
     child = learn(child, level - 1, key, target, time);
@@ -93,14 +95,15 @@ inline Knowledge join(const Knowledge& a, const Knowledge& b) {
   } else {
     fresh->children = std::make_unique<Ref<Known>[]>(32);
     for (int i = 0; i < 32; ++i) {
-      const Knowledge x = a->children ? a->children[i] : Knowledge(), y = b->children ? b->children[i] : Knowledge();
+      const Knowledge x = a->children ? a->children[i] : Knowledge(),
+                      y = b->children ? b->children[i] : Knowledge();
       Knowledge child = join(x, y);
       as_a &= child.get() == x.get();
       as_b &= child.get() == y.get();
       if (child && child->max > fresh->floor) fresh->children[i] = std::move(child);
     }
   }
-  return as_a ? a : as_b ? b : fresh;   // one that is there keeps later joins short
+  return as_a ? a : as_b ? b : fresh;  // one that is there keeps later joins short
 }
 
 }  // namespace vgpu

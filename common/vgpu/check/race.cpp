@@ -1,16 +1,16 @@
 // Races: two threads access the same bytes, at least one writes, and nothing orders them.
 //
-// What orders (happens before): a thread's own program, barriers of the block (threads that take part,
-// by what they did before they arrived), operations of several lanes of a warp (those in the mask),
-// and release -> acquire chains: a fence and then an atomic or a volatile or relaxed store (or a
-// store.release), seen by an atomic or a volatile or relaxed load that a fence, a barrier or an
-// operation of several lanes follows (or a load.acquire). An atomic operation that sees a release
-// acquires by itself: the common last-block and lock idioms have no fence behind it.
+// What orders (happens before): a thread's own program, barriers of the block (threads that take
+// part, by what they did before they arrived), operations of several lanes of a warp (those in the
+// mask), and release -> acquire chains: a fence and then an atomic or a volatile or relaxed store
+// (or a store.release), seen by an atomic or a volatile or relaxed load that a fence, a barrier or
+// an operation of several lanes follows (or a load.acquire). An atomic operation that sees a
+// release acquires by itself: the common last-block and lock idioms have no fence behind it.
 //
-// Accesses are compared by time: a counter that grows at each such event. Each warp's accesses carry
-// the time of its last event, and a thread knows of each other one up to which time what it did is
-// over (check/known.h). Most questions are answered by two numbers: when the block's last barrier
-// was, and when the warp last met.
+// Accesses are compared by time: a counter that grows at each such event. Each warp's accesses
+// carry the time of its last event, and a thread knows of each other one up to which time what it
+// did is over (check/known.h). Most questions are answered by two numbers: when the block's last
+// barrier was, and when the warp last met.
 #include <array>
 #include <bit>
 #include <deque>
@@ -43,18 +43,18 @@ struct Fence {
 };
 
 struct Lane {
-  Knowledge known;      // beyond what its block and its warp know
-  Knowledge seen;       // of flags that it read; known after the next fence
-  Ref<Fence> fence, block_fence;   // the last one, and the last one of any scope
+  Knowledge known;                // beyond what its block and its warp know
+  Knowledge seen;                 // of flags that it read; known after the next fence
+  Ref<Fence> fence, block_fence;  // the last one, and the last one of any scope
 };
 
 struct WarpState {
   std::uint32_t index = 0, born = 0;
-  Trace key = 0;                       // the warp's bits of a trace
-  Time now = 0;                        // of its accesses
-  Time met = 0;                        // all lanes know each other up to here
-  Knowledge known, fenced;             // of all its lanes
-  std::unique_ptr<std::array<std::array<Time, kWarpSize>, kWarpSize>> pairs;   // [knows][of]
+  Trace key = 0;            // the warp's bits of a trace
+  Time now = 0;             // of its accesses
+  Time met = 0;             // all lanes know each other up to here
+  Knowledge known, fenced;  // of all its lanes
+  std::unique_ptr<std::array<std::array<Time, kWarpSize>, kWarpSize>> pairs;  // [knows][of]
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {
     const Instr* instr = nullptr;
@@ -84,13 +84,13 @@ struct Arrival {
 
 struct BlockState {
   Block* block = nullptr;
-  Time barrier = 0;                    // all threads know each other up to here
-  std::uint32_t first_record = 0;      // older ones in reused shadow are of other blocks
+  Time barrier = 0;                // all threads know each other up to here
+  std::uint32_t first_record = 0;  // older ones in reused shadow are of other blocks
   Knowledge known, fenced;
   std::vector<WarpState> warps;
   std::array<std::vector<Arrival>, 16> arrivals;
   std::vector<std::unique_ptr<ShadowPage>> shared;
-  std::unordered_map<std::uint64_t, Flag> flags;   // in shared memory
+  std::unordered_map<std::uint64_t, Flag> flags;  // in shared memory
 };
 
 class RaceCheck final : public Observer {
@@ -101,7 +101,9 @@ class RaceCheck final : public Observer {
     root_ = 2;
     for (std::uint64_t reach = 32; reach < blocks; reach *= 32) ++root_;
   }
-  void launch_end(Launch&, std::vector<std::string>& findings) override { findings_.take(findings); }
+  void launch_end(Launch&, std::vector<std::string>& findings) override {
+    findings_.take(findings);
+  }
 
   void block_begin(Block& block) override {
     auto state = std::make_unique<BlockState>();
@@ -134,14 +136,15 @@ class RaceCheck final : public Observer {
     blocks_.erase(it);
   }
 
-  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a, std::uint32_t bytes,
-              Access access, Space space, const Places& places) override;
-  void barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int barrier, bool wait) override;
+  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+              std::uint32_t bytes, Access access, Space space, const Places& places) override;
+  void barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int barrier,
+                      bool wait) override;
   void barrier_complete(Block& block, int barrier) override;
   void warp_sync(Warp& warp, const Instr&, std::uint32_t mask, std::uint32_t members) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
-  void copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset, std::uint64_t address,
-                  std::uint32_t bytes) override;
+  void copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
+                  std::uint64_t address, std::uint32_t bytes) override;
   void copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes) override;
 
  private:
@@ -156,9 +159,9 @@ class RaceCheck final : public Observer {
     std::uint32_t bytes;
     Access access;
     Space space;
-    Trace trace;                 // without the lane
-    std::uint32_t oldest;        // records before this one are of nobody here
-    std::uint32_t fine[2] = {0, 0};   // records that were found to come before, for all lanes
+    Trace trace;                     // without the lane
+    std::uint32_t oldest;            // records before this one are of nobody here
+    std::uint32_t fine[2] = {0, 0};  // records that were found to come before, for all lanes
   };
   BlockState& state_of(Block& block) {
     if (!current_ || current_->block != &block) current_ = blocks_.at(&block).get();
@@ -166,7 +169,8 @@ class RaceCheck final : public Observer {
   }
   Record& record(std::uint32_t i) { return records_[i % records_.size()]; }
   bool forgotten(std::uint32_t i) const { return next_record_ - i > kRecords; }
-  std::uint32_t record_for(WarpState& warp, Warp& w, const Instr& instr, std::uint32_t bytes, Access access);
+  std::uint32_t record_for(WarpState& warp, Warp& w, const Instr& instr, std::uint32_t bytes,
+                           Access access);
   std::uint32_t record_for(WarpState& warp, const Record& what);
   Knowledge known_of(BlockState& block, WarpState& warp, int lane);
   Knowledge known_of_warp(BlockState& block, WarpState& warp);
@@ -190,7 +194,7 @@ class RaceCheck final : public Observer {
   Time clock_ = 1;
   std::unordered_map<Block*, std::unique_ptr<BlockState>> blocks_;
   BlockState* current_ = nullptr;
-  std::vector<Record> records_ = std::vector<Record>(1024);   // a ring once it has kRecords
+  std::vector<Record> records_ = std::vector<Record>(1024);  // a ring once it has kRecords
   std::uint32_t next_record_ = 1;
   Shadow global_;
   std::vector<std::unique_ptr<ShadowPage>> spare_;
@@ -198,19 +202,22 @@ class RaceCheck final : public Observer {
   Findings findings_;
 };
 
-std::uint32_t RaceCheck::record_for(WarpState& state, Warp& warp, const Instr& instr, std::uint32_t bytes,
-                                    Access access) {
+std::uint32_t RaceCheck::record_for(WarpState& state, Warp& warp, const Instr& instr,
+                                    std::uint32_t bytes, Access access) {
   // (handlers may pass a copy of the instruction)
   const Function* function = warp.frame->function;
-  return record_for(state, {state.now, warp.block->linear, warp.index, bytes, &function->code[instr.pc], function, access});
+  return record_for(state, {state.now, warp.block->linear, warp.index, bytes,
+                            &function->code[instr.pc], function, access});
 }
 
 std::uint32_t RaceCheck::record_for(WarpState& state, const Record& what) {
-  WarpState::Recent& recent = state.recent[(what.instr->pc * 2 + (what.access == Access::load)) % state.recent.size()];
+  WarpState::Recent& recent =
+      state.recent[(what.instr->pc * 2 + (what.access == Access::load)) % state.recent.size()];
   if (recent.instr == what.instr && recent.access == what.access && recent.time == state.now &&
       next_record_ - recent.record < kRecords / 2)
     return recent.record;
-  if (next_record_ >= records_.size() && records_.size() < kRecords) records_.resize(records_.size() * 2);
+  if (next_record_ >= records_.size() && records_.size() < kRecords)
+    records_.resize(records_.size() * 2);
   if (next_record_ == 0) next_record_ = 1;
   recent = {what.instr, what.access, state.now, next_record_++};
   record(recent.record) = what;
@@ -227,7 +234,8 @@ Knowledge RaceCheck::known_of_warp(BlockState& block, WarpState& warp) {
 }
 Knowledge RaceCheck::known_of(BlockState& block, WarpState& warp, int lane) {
   Knowledge k = known_of_warp(block, warp);
-  const std::uint64_t key = thread_key(block.block->linear, warp.index, static_cast<std::uint32_t>(lane));
+  const std::uint64_t key =
+      thread_key(block.block->linear, warp.index, static_cast<std::uint32_t>(lane));
   if (warp.pairs)
     for (std::uint32_t other = 0; other < kWarpSize; ++other)
       if (const Time t = (*warp.pairs)[static_cast<std::size_t>(lane)][other])
@@ -269,7 +277,8 @@ bool RaceCheck::ordered(Now& now, int lane, Trace before) {
     if (same_warp && now.state.pairs &&
         r.time <= (*now.state.pairs)[static_cast<std::size_t>(lane)][of])
       return true;
-    return r.time <= known_until(now.block.known, key) || r.time <= known_until(now.state.known, key) ||
+    return r.time <= known_until(now.block.known, key) ||
+           r.time <= known_until(now.state.known, key) ||
            (now.state.lanes && r.time <= known_until(now.state.lane(lane).known, key));
   };
   // Of several lanes only one is remembered.
@@ -288,9 +297,10 @@ ShadowPage& RaceCheck::page(Now& now, std::uint64_t address, int shift) {
 
 int shift_for(std::uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 
-// Whether all of a row of pieces, touched by lanes one after the other, was last touched by the same
-// lanes or by something that came before.
-bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane, int first_lane) {
+// Whether all of a row of pieces, touched by lanes one after the other, was last touched by the
+// same lanes or by something that came before.
+bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane,
+                         int first_lane) {
   const Trace first = traces[0];
   Trace others = 0, flags = 0, thread = 0;
   if (per_lane == 0) {
@@ -302,7 +312,8 @@ bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per
     }
   } else {
     for (std::uint32_t i = 0; i < n; ++i) {
-      const Trace mine = (now.trace & kTraceWarp) | static_cast<Trace>(first_lane + static_cast<int>(i >> per_lane)) << 32;
+      const Trace mine = (now.trace & kTraceWarp) |
+                         static_cast<Trace>(first_lane + static_cast<int>(i >> per_lane)) << 32;
       others |= (traces[i] ^ first) & 0xffffffffu;
       flags |= traces[i];
       thread |= (traces[i] ^ mine) & kTraceThread;
@@ -318,9 +329,9 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t address = a.v[0];
   int lane = 0;
-  while (lane < kWarpSize) {   // page by page
+  while (lane < kWarpSize) {  // page by page
     ShadowPage& p = page(now, address, shift);
-    const int per_lane = std::countr_zero(now.bytes) - p.shift();   // log2 of pieces a lane
+    const int per_lane = std::countr_zero(now.bytes) - p.shift();  // log2 of pieces a lane
     const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> p.shift();
     const std::uint32_t pieces = (kPageBytes >> p.shift()) - at;
     const int lanes = std::min<int>(kWarpSize - lane, static_cast<int>(pieces >> per_lane));
@@ -330,9 +341,11 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
     Trace* before = p.read_before() + at;
     bool fine = row_fine(now, written, n, per_lane, lane);
     if (now.access != Access::load)
-      fine = fine && row_fine(now, read, n, per_lane, lane) && row_fine(now, before, n, per_lane, lane);
+      fine = fine && row_fine(now, read, n, per_lane, lane) &&
+             row_fine(now, before, n, per_lane, lane);
     if (!fine) {
-      for (int i = 0; i < lanes; ++i) touch(now, lane + i, address + static_cast<std::uint32_t>(i) * now.bytes, false);
+      for (int i = 0; i < lanes; ++i)
+        touch(now, lane + i, address + static_cast<std::uint32_t>(i) * now.bytes, false);
     } else {
       const Trace base = now.trace + (static_cast<Trace>(lane) << 32);
       if (now.access == Access::load) {
@@ -343,7 +356,8 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
           read[i] = mine;
         }
       } else {
-        for (std::uint32_t i = 0; i < n; ++i) written[i] = base + (static_cast<Trace>(i >> per_lane) << 32);
+        for (std::uint32_t i = 0; i < n; ++i)
+          written[i] = base + (static_cast<Trace>(i >> per_lane) << 32);
       }
     }
     lane += lanes;
@@ -360,7 +374,8 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   const Trace mine = now.trace | static_cast<Trace>(lane) << 32 | (many ? kTraceMany : 0);
   auto look = [&](Trace before, bool wrote) {
     if (before == 0) return;
-    if ((before & kTraceStrong) && (mine & kTraceStrong) && !(before & mine & kTraceVolatile)) return;
+    if ((before & kTraceStrong) && (mine & kTraceStrong) && !(before & mine & kTraceVolatile))
+      return;
     if (((before ^ mine) & kTraceThread) == 0 && !(before & kTracePending)) return;
     const std::uint32_t i = record_of(before);
     if (!(before & kTracePending) && (i == now.fine[0] || i == now.fine[1])) return;
@@ -382,7 +397,9 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
     } else {
       look(read[i], false);
       look(read_before[i], false);
-      written[i] = record_of(written[i]) == record_of(mine) && ((written[i] ^ mine) & kTraceLane) ? mine | kTraceMany : mine;
+      written[i] = record_of(written[i]) == record_of(mine) && ((written[i] ^ mine) & kTraceLane)
+                       ? mine | kTraceMany
+                       : mine;
     }
   }
 }
@@ -406,9 +423,11 @@ void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
     const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> shift;
     const Trace mine = now.trace | static_cast<Trace>(lane) << 32;
     const Trace w = whole ? written[at] : 0;
-    const bool fine = w == 0 || (!(w & kTracePending) && (record_of(w) == now.fine[0] || ((w ^ mine) & kTraceThread) == 0));
+    const bool fine = w == 0 || (!(w & kTracePending) &&
+                                 (record_of(w) == now.fine[0] || ((w ^ mine) & kTraceThread) == 0));
     const Trace old = whole ? read[at] : 0;
-    if (!whole || !fine || record_of(old) == record_of(mine)) return touch(now, lane, address, false);
+    if (!whole || !fine || record_of(old) == record_of(mine))
+      return touch(now, lane, address, false);
     if ((old ^ mine) & kTraceThread) before[at] = old;
     read[at] = mine;
   });
@@ -416,13 +435,16 @@ void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
 
 // The bytes that a lane of `st` is about to write. False for other instructions.
 bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes, std::byte* out) {
-  if (instr.async || std::string_view(forms()[instr.form].opcode) != "st" || bytes > 32) return false;
+  if (instr.async || std::string_view(forms()[instr.form].opcode) != "st" || bytes > 32)
+    return false;
   const std::uint32_t each = bytes / instr.elements;
   const std::uint32_t stride = std::max<std::uint32_t>(2, instr.a_bits / 8u);
   if (each > stride) return false;
   for (std::uint32_t k = 0; k < instr.elements; ++k) {
     const Slot slot = instr.elements == 1 ? instr.a : Slot{instr.list[k]};
-    std::memcpy(out + k * each, warp.lanes<const std::byte>(slot) + static_cast<std::uint32_t>(lane) * stride, each);
+    std::memcpy(out + k * each,
+                warp.lanes<const std::byte>(slot) + static_cast<std::uint32_t>(lane) * stride,
+                each);
   }
   return true;
 }
@@ -434,7 +456,8 @@ bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote, st
     // Volatile does not make lanes of a warp wait for each other: the old warp-synchronous idiom.
     const Record& r = record(record_of(before));
     const bool same_warp = r.block == now.block.block->linear && r.warp == now.state.index;
-    const bool idiom = same_warp && now.space == Space::shared && (before & kTraceVolatile) && (mine & kTraceVolatile);
+    const bool idiom = same_warp && now.space == Space::shared && (before & kTraceVolatile) &&
+                       (mine & kTraceVolatile);
     if (!idiom) return true;
   }
   // Writing what is there already (or what the other lane writes) does no harm.
@@ -442,33 +465,44 @@ bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote, st
     std::byte value[32], other[32];
     if (!value_to_store(now.warp, now.instr, lane, now.bytes, value)) return false;
     if (record_of(before) == record_of(mine))
-      return value_to_store(now.warp, now.instr, lane_of(before), now.bytes, other) && std::memcmp(value, other, now.bytes) == 0;
+      return value_to_store(now.warp, now.instr, lane_of(before), now.bytes, other) &&
+             std::memcmp(value, other, now.bytes) == 0;
     return std::memcmp(value, now.places->at(*now.addresses, lane), now.bytes) == 0;
   }
   return false;
 }
 
-void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t address) {
+void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
+                        std::uint64_t address) {
   const bool pending = before & kTracePending;
   if (record_of(before) < now.oldest || forgotten(record_of(before))) return;
-  if (!pending && (ordered(now, lane, before) || harmless(now, lane, before, before_wrote, address))) return;
+  if (!pending &&
+      (ordered(now, lane, before) || harmless(now, lane, before, before_wrote, address)))
+    return;
   const Record r = record(record_of(before));
   const Launch& launch = *launch_;
   const Function& function = *now.warp.frame->function;
   const std::string here = where(now.instr, function), there = where(*r.instr, *r.function);
   auto verb = [](Access access) {
-    return std::string(access == Access::load ? "read" : access == Access::store ? "write" : "atomic access");
+    return std::string(access == Access::load    ? "read"
+                       : access == Access::store ? "write"
+                                                 : "atomic access");
   };
   const bool same_block = r.block == now.block.block->linear;
   const bool same_warp = same_block && r.warp == now.state.index;
-  const std::string key = there + "|" + here + "|" + verb(r.access) + verb(now.access) + (pending ? "p" : "") +
-                          (now.space == Space::shared ? "s" : "g") + (same_warp ? "w" : same_block ? "b" : "");
+  const std::string key = there + "|" + here + "|" + verb(r.access) + verb(now.access) +
+                          (pending ? "p" : "") + (now.space == Space::shared ? "s" : "g") +
+                          (same_warp    ? "w"
+                           : same_block ? "b"
+                                        : "");
   findings_.add(key, [&] {
     auto thread = [&](std::uint64_t warp, int l) {
-      return "thread " + thread_text(launch, static_cast<std::uint32_t>(warp * kWarpSize + static_cast<std::uint32_t>(l)));
+      return "thread " + thread_text(launch, static_cast<std::uint32_t>(
+                                                 warp * kWarpSize + static_cast<std::uint32_t>(l)));
     };
-    const std::string place = now.space == Space::shared ? "shared memory at offset " + std::to_string(address)
-                                                         : "global memory " + global_text(launch, address);
+    const std::string place = now.space == Space::shared
+                                  ? "shared memory at offset " + std::to_string(address)
+                                  : "global memory " + global_text(launch, address);
     const std::string in = block_text(launch, r.block);
     std::string text = there + ": error: race: ";
     text += pending ? "asynchronous copy" : verb(r.access);
@@ -481,27 +515,43 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote, std
     if (!same_block) text += " of block " + block_text(launch, now.block.block->linear);
     text += here == there ? " at the same line" : " at " + here;
     text += pending      ? " before the copy was waited for"
-            : same_warp  ? record_of(before) == record_of(now.trace) ? " in the same instruction" : " without a __syncwarp between"
+            : same_warp  ? record_of(before) == record_of(now.trace)
+                               ? " in the same instruction"
+                               : " without a __syncwarp between"
             : same_block ? " without a barrier between"
                          : " without a barrier of the grid or a release and an acquire between";
-    if (same_block) text += ", in block " + in + " of ";
-    else text += ", in ";
+    if (same_block)
+      text += ", in block " + in + " of ";
+    else
+      text += ", in ";
     return text + launch.request.function->display;
   });
 }
 
-void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a, std::uint32_t bytes,
-                       Access access, Space space, const Places& places) {
-  if (instr.async && space == Space::shared) return;   // copy_issue tells
+void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                       std::uint32_t bytes, Access access, Space space, const Places& places) {
+  if (instr.async && space == Space::shared) return;  // copy_issue tells
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
   const bool atomic = access == Access::atomic;
-  Now now{warp, instr, &places, &a, block, state, bytes, access, space, 0,
+  Now now{warp,
+          instr,
+          &places,
+          &a,
+          block,
+          state,
+          bytes,
+          access,
+          space,
+          0,
           space == Space::shared ? block.first_record : 1};
   now.trace = state.key | record_for(state, warp, instr, bytes, access);
-  if (atomic) now.trace |= kTraceAtomic;
-  else if (instr.order & (kOrderRelaxed | kOrderAcquire | kOrderRelease)) now.trace |= kTraceRelaxed;
-  else if (instr.order & kOrderVolatile) now.trace |= kTraceVolatile;
+  if (atomic)
+    now.trace |= kTraceAtomic;
+  else if (instr.order & (kOrderRelaxed | kOrderAcquire | kOrderRelease))
+    now.trace |= kTraceRelaxed;
+  else if (instr.order & kOrderVolatile)
+    now.trace |= kTraceVolatile;
   if (a.strided && a.stride == static_cast<std::int64_t>(bytes)) {
     touch_row(now, a);
   } else if (a.strided && a.stride == 0 && access == Access::load) {
@@ -523,11 +573,13 @@ Flag* RaceCheck::find_flag(Now& now, std::uint64_t address) {
   return it == flags.end() ? nullptr : &it->second;
 }
 
-// Atomics, volatile and relaxed accesses: what the place tells the thread, and the thread the place.
+// Atomics, volatile and relaxed accesses: what the place tells the thread, and the thread the
+// place.
 void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
   BlockState& block = now.block;
   WarpState& warp = now.state;
-  const bool reads = now.access != Access::store && !(now.access == Access::atomic && !now.instr.d[0].valid());
+  const bool reads =
+      now.access != Access::store && !(now.access == Access::atomic && !now.instr.d[0].valid());
   const bool writes = now.access != Access::load;
   bool released = false;
   each_lane(mask, [&](int i) {
@@ -555,7 +607,7 @@ void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
     if (!flag && !told && !told_in_block) return;
     auto& flags = now.space == Space::shared ? block.flags : flags_;
     Flag& to = flags[a.v[i]];
-    if (now.access == Access::store) to = {};   // an atomic passes on what was there
+    if (now.access == Access::store) to = {};  // an atomic passes on what was there
     if (to.block != block.block->linear) to.known_in_block = {};
     to.block = block.block->linear;
     to.known = join(to.known, told);
@@ -585,8 +637,8 @@ void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
       if (lane.known || state.pairs || mask != state.born) {
         fence->known = known_of(block, state, i);
       } else {
-        fence->known = learn(known_of_warp(block, state), root_, thread_key(warp.block->linear, warp.index, 0),
-                             kWarpLevel, state.now);
+        fence->known = learn(known_of_warp(block, state), root_,
+                             thread_key(warp.block->linear, warp.index, 0), kWarpLevel, state.now);
         common = fence;
       }
     }
@@ -605,7 +657,9 @@ void RaceCheck::warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, st
     std::uint32_t group = mask;
     if (masks) {
       const std::uint32_t named = masks[std::countr_zero(mask)];
-      each_lane(mask, [&](int lane) { if (masks[lane] != named) group &= ~(1u << lane); });
+      each_lane(mask, [&](int lane) {
+        if (masks[lane] != named) group &= ~(1u << lane);
+      });
     }
     meet(warp, group);
     mask &= ~group;
@@ -648,7 +702,8 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
     }
     std::array<Time, kWarpSize> sum{};
     each_lane(mask, [&](int i) {
-      for (std::size_t k = 0; k < kWarpSize; ++k) sum[k] = std::max(sum[k], (*state.pairs)[static_cast<std::size_t>(i)][k]);
+      for (std::size_t k = 0; k < kWarpSize; ++k)
+        sum[k] = std::max(sum[k], (*state.pairs)[static_cast<std::size_t>(i)][k]);
     });
     each_lane(mask, [&](int i) { sum[static_cast<std::size_t>(i)] = state.now; });
     each_lane(mask, [&](int i) { (*state.pairs)[static_cast<std::size_t>(i)] = sum; });
@@ -656,11 +711,12 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
   tick(state);
 }
 
-void RaceCheck::barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int barrier, bool wait) {
+void RaceCheck::barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int barrier,
+                               bool wait) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
   Arrival arrival{warp.index, mask, wait, state.now, {}};
-  if (!wait) {   // it goes on and learns more, which those who wait must not profit from
+  if (!wait) {  // it goes on and learns more, which those who wait must not profit from
     each_lane(mask, [&](int i) { arrival.known = join(arrival.known, known_of(block, state, i)); });
     tick(state);
   }
@@ -688,7 +744,7 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
         if (lane.fence) fenced = join(fenced, lane.fence->known);
       });
   }
-  if (waiting >= of.live_threads) {   // everybody: one number says it all
+  if (waiting >= of.live_threads) {  // everybody: one number says it all
     block.known = join(block.known, known);
     block.fenced = join(block.fenced, fenced);
     block.barrier = clock_;
@@ -712,9 +768,12 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
     if (a.mask == of.warps[a.warp].live) {
       known = learn(known, root_, key, kWarpLevel, a.time);
     } else {
-      each_lane(a.mask, [&](int i) { known = learn(known, root_, key | static_cast<std::uint32_t>(i), kThreadLevel, a.time); });
+      each_lane(a.mask, [&](int i) {
+        known = learn(known, root_, key | static_cast<std::uint32_t>(i), kThreadLevel, a.time);
+      });
     }
-    if (warp.pairs) each_lane(a.mask, [&](int i) { known = join(known, known_of(block, warp, i)); });
+    if (warp.pairs)
+      each_lane(a.mask, [&](int i) { known = join(known, known_of(block, warp, i)); });
   }
   for (const Arrival& a : arrivals) {
     if (!a.wait) continue;
@@ -732,11 +791,12 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
 
 // ---- asynchronous copies ----------------------------------------------------------------------
 
-void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset, std::uint64_t,
-                           std::uint32_t bytes) {
+void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
+                           std::uint64_t, std::uint32_t bytes) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
-  Now now{warp, instr, nullptr, nullptr, block, state, bytes, Access::store, Space::shared, 0, block.first_record};
+  Now now{warp,          instr,         nullptr, nullptr,           block, state, bytes,
+          Access::store, Space::shared, 0,       block.first_record};
   now.trace = state.key | record_for(state, warp, instr, bytes, Access::store);
   touch(now, lane, offset, false);
   ShadowPage& p = page(now, offset, 2);
@@ -752,7 +812,8 @@ void RaceCheck::copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint3
   Trace* written = page->written() + (offset % kPageBytes >> page->shift());
   for (std::uint32_t i = 0; i < bytes >> page->shift(); ++i) {
     Trace& t = written[i];
-    if (!(t & kTracePending) || (t & kTraceWarp) != (state.key & kTraceWarp) || lane_of(t) != lane) continue;
+    if (!(t & kTracePending) || (t & kTraceWarp) != (state.key & kTraceWarp) || lane_of(t) != lane)
+      continue;
     const std::uint32_t n = record_of(t);
     if (n < block.first_record || forgotten(n)) {
       t = 0;

@@ -1,9 +1,9 @@
 // What the race check remembers of memory: who last wrote and who last read each piece.
 //
 // A piece is as wide as the narrowest access that its page has seen (4, 2 or 1 bytes), so that
-// neighbours in an fp16 array are told apart and nothing is ever blamed for its neighbour's accesses.
-// For each piece: the last write and the last two reads by different threads. What is forgotten
-// (a third reader) can hide a race, never invent one.
+// neighbours in an fp16 array are told apart and nothing is ever blamed for its neighbour's
+// accesses. For each piece: the last write and the last two reads by different threads. What is
+// forgotten (a third reader) can hide a race, never invent one.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,13 +15,15 @@ namespace vgpu {
 // One access of one thread: which record (32 bits), its lane, flags and the low bits of its warp's
 // number, so that most accesses by the same thread need no look at the record.
 using Trace = std::uint64_t;
-inline constexpr Trace kTraceLane = 31ull << 32, kTraceMany = 1ull << 37,   // other lanes of the warp, too
+inline constexpr Trace kTraceLane = 31ull << 32,
+                       kTraceMany = 1ull << 37,  // other lanes of the warp, too
     kTraceAtomic = 1ull << 38, kTraceRelaxed = 1ull << 39, kTraceVolatile = 1ull << 40,
-    kTracePending = 1ull << 41,                                              // a copy not waited for
+                       kTracePending = 1ull << 41,  // a copy not waited for
     kTraceStrong = kTraceAtomic | kTraceRelaxed | kTraceVolatile;
 inline constexpr int kTraceWarpShift = 42;
 inline constexpr Trace kTraceWarp = ~0ull << kTraceWarpShift;
-inline constexpr Trace kTraceThread = kTraceWarp | kTraceLane | kTraceMany;  // the same and no other
+inline constexpr Trace kTraceThread =
+    kTraceWarp | kTraceLane | kTraceMany;  // the same and no other
 inline std::uint32_t record_of(Trace t) { return static_cast<std::uint32_t>(t); }
 inline int lane_of(Trace t) { return static_cast<int>(t >> 32 & 31); }
 
@@ -30,14 +32,15 @@ inline constexpr std::uint32_t kPageBits = 10, kPageBytes = 1u << kPageBits;
 class ShadowPage {
  public:
   explicit ShadowPage(int shift) { resize(shift); }
-  int shift() const { return shift_; }           // log2 of the bytes of a piece
+  int shift() const { return shift_; }  // log2 of the bytes of a piece
   Trace* written() { return traces_.get(); }
   Trace* read() { return traces_.get() + table(); }
   Trace* read_before() { return traces_.get() + 2 * table(); }
   void refine(int shift) {
     if (shift >= shift_) return;
     const auto old = std::move(traces_);
-    const std::size_t was = pieces(), old_table = table(), each = std::size_t{1} << (shift_ - shift);
+    const std::size_t was = pieces(), old_table = table(),
+                      each = std::size_t{1} << (shift_ - shift);
     resize(shift);
     for (std::size_t t = 0; t < 3; ++t)
       for (std::size_t i = 0; i < was; ++i)

@@ -1,9 +1,9 @@
 // Barriers and operations of several lanes that do not have the threads they are meant for.
 //
-// The rules are those of compute-sanitizer's synccheck: a barrier of the block is for all its threads,
-// in the same place, and a warp arrives as a whole; threads that have ended do not count as having
-// come, though GPUs since Volta let the others go on. A mask names lanes that take part with the same
-// mask, the executing lane among them.
+// The rules are those of compute-sanitizer's synccheck: a barrier of the block is for all its
+// threads, in the same place, and a warp arrives as a whole; threads that have ended do not count
+// as having come, though GPUs since Volta let the others go on. A mask names lanes that take part
+// with the same mask, the executing lane among them.
 #include <unordered_map>
 
 #include "../core/access.h"
@@ -21,24 +21,29 @@ std::string hex(std::uint32_t mask) {
 
 class SyncCheck final : public Observer {
  public:
-  void launch_end(Launch&, std::vector<std::string>& findings) override { findings_.take(findings); }
+  void launch_end(Launch&, std::vector<std::string>& findings) override {
+    findings_.take(findings);
+  }
   void block_begin(Block& block) override {
     State& state = blocks_[&block];
     for (const Warp& warp : block.warps) state.born.push_back(warp.live);
   }
   void block_end(Block& block) override { blocks_.erase(&block); }
 
-  void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier, bool) override {
+  void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
+                      bool) override {
     State& state = blocks_.at(warp.block);
     Turn& turn = state.turns[static_cast<std::size_t>(barrier)];
     const Function& function = *warp.frame->function;
     const int lane = std::countr_zero(mask);
-    const std::uint32_t count = instr.b.valid() ? warp.lanes<const std::uint32_t>(instr.b)[lane] : 0;
+    const std::uint32_t count =
+        instr.b.valid() ? warp.lanes<const std::uint32_t>(instr.b)[lane] : 0;
     const std::string name = "barrier " + std::to_string(barrier);
     if (mask != warp.live && aligned(instr, function))
       add(warp, instr, lane, "divergent", [&] {
         return "sync: " + name + " reached by " + std::to_string(std::popcount(mask)) + " of the " +
-               std::to_string(std::popcount(warp.live)) + " threads of the warp, which all must come together,";
+               std::to_string(std::popcount(warp.live)) +
+               " threads of the warp, which all must come together,";
       });
     if (!turn.instr) {
       turn = {&function.code[instr.pc], &function, count};
@@ -46,8 +51,8 @@ class SyncCheck final : public Observer {
     }
     if (count != turn.count)
       add(warp, instr, lane, "count", [&] {
-        return "sync: " + name + " for " + threads(count) + " where others wait at " + where(*turn.instr, *turn.function) +
-               " for " + threads(turn.count) + ",";
+        return "sync: " + name + " for " + threads(count) + " where others wait at " +
+               where(*turn.instr, *turn.function) + " for " + threads(turn.count) + ",";
       });
     else if (count == 0 && where(instr, function) != where(*turn.instr, *turn.function))
       add(warp, instr, lane, "place", [&] {
@@ -64,12 +69,14 @@ class SyncCheck final : public Observer {
     findings_.add(place + "exited", [&] {
       return place + ": error: sync: barrier " + std::to_string(barrier) + " reached by " +
              std::to_string(block.live_threads) + " of " + std::to_string(all) +
-             " threads of the block, the others have ended, in block " + block_text(block.launch, block.linear) +
-             " of " + block.launch.request.function->display;
+             " threads of the block, the others have ended, in block " +
+             block_text(block.launch, block.linear) + " of " +
+             block.launch.request.function->display;
     });
   }
 
-  void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t members) override {
+  void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask,
+                 std::uint32_t members) override {
     if (!instr.e.valid()) return;
     const std::uint32_t born = blocks_.at(warp.block).born[warp.index];
     const std::uint32_t ended = members & born & ~warp.live;
@@ -77,8 +84,9 @@ class SyncCheck final : public Observer {
     if (ended) {
       const int lane = std::countr_zero(mask);
       add(warp, instr, lane, "ended", [&] {
-        return "sync: mask " + hex(masks[lane]) + " names " + (std::popcount(ended) == 1 ? "lane " : "lanes ") +
-               hex(ended) + " of the warp, which ended before,";
+        return "sync: mask " + hex(masks[lane]) + " names " +
+               (std::popcount(ended) == 1 ? "lane " : "lanes ") + hex(ended) +
+               " of the warp, which ended before,";
       });
     }
     if (mask == kFullMask) {
@@ -89,14 +97,17 @@ class SyncCheck final : public Observer {
     each_lane(mask, [&](int lane) {
       if (!(masks[lane] >> lane & 1))
         add(warp, instr, lane, "own", [&] {
-          return "sync: mask " + hex(masks[lane]) + " does not name lane " + std::to_string(lane) + " itself, executed";
+          return "sync: mask " + hex(masks[lane]) + " does not name lane " + std::to_string(lane) +
+                 " itself, executed";
         });
       int other = -1;
-      each_lane(masks[lane] & mask, [&](int named) { if (masks[named] != masks[lane]) other = named; });
+      each_lane(masks[lane] & mask, [&](int named) {
+        if (masks[named] != masks[lane]) other = named;
+      });
       if (other >= 0)
         add(warp, instr, lane, "masks", [&] {
-          return "sync: mask " + hex(masks[lane]) + " where lane " + std::to_string(other) + ", which it names, has " +
-                 hex(masks[other]) + ",";
+          return "sync: mask " + hex(masks[lane]) + " where lane " + std::to_string(other) +
+                 ", which it names, has " + hex(masks[other]) + ",";
         });
     });
   }
@@ -108,7 +119,7 @@ class SyncCheck final : public Observer {
     std::uint32_t count = 0;
   };
   struct State {
-    std::vector<std::uint32_t> born;   // lanes of each warp
+    std::vector<std::uint32_t> born;  // lanes of each warp
     std::array<Turn, 16> turns;
   };
 
@@ -124,7 +135,8 @@ class SyncCheck final : public Observer {
   }
   template <class F>
   void add(Warp& warp, const Instr& instr, int lane, const char* kind, F words) {
-    findings_.add(where(instr, *warp.frame->function) + kind, [&] { return describe(warp, instr, lane, words()); });
+    findings_.add(where(instr, *warp.frame->function) + kind,
+                  [&] { return describe(warp, instr, lane, words()); });
   }
 
   std::unordered_map<Block*, State> blocks_;

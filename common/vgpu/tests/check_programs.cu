@@ -1,15 +1,15 @@
-// The checks on whole programs, as nvcc compiles them: tiles, reductions, cooperative groups, CUB and
-// single-pass scans are silent; a program with a race says where and exits with 86. Each case runs this
-// program again (its "child:" cases) with the checks on.
+// The checks on whole programs, as nvcc compiles them: tiles, reductions, cooperative groups, CUB
+// and single-pass scans are silent; a program with a race says where and exits with 86. Each case
+// runs this program again (its "child:" cases) with the checks on.
 #include <doctest/doctest.h>
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
-#include <cub/cub.cuh>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cub/cub.cuh>
 
 #include <cstdio>
 #include <numeric>
@@ -22,7 +22,8 @@ namespace {
 
 constexpr int kTile = 16;
 
-// c = a b for square matrices; without the second barrier a fast warp overwrites what others still read.
+// c = a b for square matrices; without the second barrier a fast warp overwrites what others still
+// read.
 template <bool kBarriers>
 __global__ void multiply(const float* a, const float* b, float* c, int n) {
   __shared__ float a_tile[kTile][kTile], b_tile[kTile][kTile];
@@ -76,7 +77,8 @@ __global__ void histogram(const int* x, int n, int* bins) {
   __shared__ int local[64];
   if (threadIdx.x < 64) local[threadIdx.x] = 0;
   __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[x[i] & 63], 1);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    atomicAdd(&local[x[i] & 63], 1);
   __syncthreads();
   if (threadIdx.x < 64) atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
 }
@@ -175,7 +177,8 @@ struct Result {
 };
 Result child(const std::string& environment, const std::string& name) {
   Result result;
-  const std::string command = "env " + environment + " /proc/" + std::to_string(getpid()) + "/exe --no-skip -tc='child: " + name + "' 2>&1";
+  const std::string command = "env " + environment + " /proc/" + std::to_string(getpid()) +
+                              "/exe --no-skip -tc='child: " + name + "' 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   char part[4096];
@@ -213,7 +216,8 @@ void run_tree() {
 }
 template <bool kFence>
 void run_last_block() {
-  float *x = device(std::vector<float>(256, 1.0f)), *partial = empty<float>(8), *out = empty<float>(1);
+  float *x = device(std::vector<float>(256, 1.0f)), *partial = empty<float>(8),
+        *out = empty<float>(1);
   last_block_sum<kFence><<<8, 32>>>(x, partial, out);
   CHECK(host(out, 1)[0] == 256.0f);
 }
@@ -239,7 +243,8 @@ TEST_CASE("child: histogram" * doctest::skip()) {
   CHECK(host(bins, 64)[0] == 16);
 }
 TEST_CASE("child: grid" * doctest::skip()) {
-  float *x = device(std::vector<float>(1024, 1.0f)), *partial = empty<float>(8), *out = empty<float>(1);
+  float *x = device(std::vector<float>(1024, 1.0f)), *partial = empty<float>(8),
+        *out = empty<float>(1);
   void* args[] = {&x, &partial, &out};
   CHECK_OK(cudaLaunchCooperativeKernel(grid_sum, dim3(8), dim3(128), args, 0, nullptr));
   CHECK(host(partial, 8) == std::vector<float>(8, 1024.0f));
@@ -271,7 +276,8 @@ TEST_CASE("child: CUB on the device" * doctest::skip()) {
 TEST_CASE("child: copies to parts" * doctest::skip()) {
   char *x = empty<char>(1024), *y = empty<char>(1024);
   CHECK_OK(cudaMemset(x, 0, 512));
-  CHECK_OK(cudaMemcpy2D(x + 512, 64, std::vector<char>(512).data(), 64, 64, 8, cudaMemcpyHostToDevice));
+  CHECK_OK(
+      cudaMemcpy2D(x + 512, 64, std::vector<char>(512).data(), 64, 64, 8, cudaMemcpyHostToDevice));
   CHECK_OK(cudaMemcpy(y, x, 1024, cudaMemcpyDeviceToDevice));
   histogram<<<1, 64>>>(reinterpret_cast<int*>(y), 256, device(std::vector<int>(64, 0)));
   CHECK_OK(cudaDeviceSynchronize());
@@ -284,14 +290,22 @@ TEST_CASE("child: half a copy" * doctest::skip()) {
 }
 
 TEST_CASE("checks: correct programs are silent") {
-  for (const char* name : {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts"}) check_silent(name);
+  for (const char* name :
+       {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts"})
+    check_silent(name);
 }
 TEST_CASE("checks: cooperative groups and CUB are silent") {
   for (const char* name : {"grid", "CUB in a block", "CUB on the device"}) check_silent(name);
 }
 TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
-  check_found("tiles without the second barrier", ": error: race: read of 4 bytes from shared memory");
-  check_found("tree without __syncwarp", " without a __syncwarp between, in block (0,0,0) of tree_sum<false>");
-  check_found("last block without fence", "without a barrier of the grid or a release and an acquire between, in last_block_sum<false>");
-  check_found("half a copy", "init: read of 4 bytes that nobody wrote, at byte 1020 of an allocation of 1024 bytes (argument 1), by thread");
+  check_found("tiles without the second barrier",
+              ": error: race: read of 4 bytes from shared memory");
+  check_found("tree without __syncwarp",
+              " without a __syncwarp between, in block (0,0,0) of tree_sum<false>");
+  check_found("last block without fence",
+              "without a barrier of the grid or a release and an acquire between, in "
+              "last_block_sum<false>");
+  check_found("half a copy",
+              "init: read of 4 bytes that nobody wrote, at byte 1020 of an allocation of 1024 "
+              "bytes (argument 1), by thread");
 }

@@ -13,8 +13,8 @@ struct doctest::StringMaker<std::vector<std::string>> {
 
 namespace vgpu::test {
 
-// A kernel's body with `.loc` lines of a file s.cu, so that findings have lines to name: a statement
-// "@7: ..." stands on line 7.
+// A kernel's body with `.loc` lines of a file s.cu, so that findings have lines to name: a
+// statement "@7: ..." stands on line 7.
 inline std::string with_lines(const std::string& body) {
   std::string out;
   for (std::size_t at = 0; at < body.size();) {
@@ -34,14 +34,17 @@ struct Checked {
   Gpu gpu;
 
   // Findings of a kernel k(out, in) with `words` zeros behind out and 1024 behind in.
-  std::vector<std::string> run(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 grid = {1, 1, 1},
-                               const std::string& before = ".shared .align 16 .b8 s[4096];\n", std::size_t words = 1024) {
+  std::vector<std::string> run(const std::string& body, Dim3 block = {64, 1, 1},
+                               Dim3 grid = {1, 1, 1},
+                               const std::string& before = ".shared .align 16 .b8 s[4096];\n",
+                               std::size_t words = 1024) {
     out = gpu.array<std::uint32_t>(words, 0);
     const auto in = gpu.array<std::uint32_t>(1024, 0);
     gpu.machine.memory().mark_written(out.address(), words * 4);
     gpu.machine.memory().mark_written(in.address(), 4096);
     const LaunchOutcome outcome =
-        gpu.launch(kernel(with_lines(body), ".file 1 \"s.cu\"\n" + before), {out.address(), in.address()}, block, grid);
+        gpu.launch(kernel(with_lines(body), ".file 1 \"s.cu\"\n" + before),
+                   {out.address(), in.address()}, block, grid);
     REQUIRE(outcome.fault.message == "");
     return outcome.findings;
   }
@@ -57,10 +60,15 @@ inline MachineOptions sync_only() { return {.threads = 1, .check_sync = true}; }
 using Texts = std::vector<std::string>;
 
 // Silent in the usual order and in shuffled ones.
-inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 grid = {1, 1, 1}, bool cooperative = false) {
+inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 grid = {1, 1, 1},
+                         bool cooperative = false) {
   for (std::uint64_t seed : {0, 1, 2, 3, 4, 5}) {
     CAPTURE(seed);
-    Checked c({.threads = 1, .schedule_seed = seed, .check_race = true, .check_init = true, .check_sync = true});
+    Checked c({.threads = 1,
+               .schedule_seed = seed,
+               .check_race = true,
+               .check_init = true,
+               .check_sync = true});
     c.gpu.cooperative = cooperative;
     CHECK(c.run(body, block, grid) == Texts{});
   }
