@@ -85,6 +85,7 @@ struct Arrival {
 struct BlockState {
   Block* block = nullptr;
   Time barrier = 0;                // all threads know each other up to here
+  bool mbarriers = false;          // it uses mbarrier objects
   std::uint32_t first_record = 0;  // older ones in reused shadow are of other blocks
   Knowledge known, fenced;
   std::vector<WarpState> warps;
@@ -546,6 +547,7 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
           0,
           space == Space::shared ? block.first_record : 1};
   now.trace = state.key | record_for(state, warp, instr, bytes, access);
+  block.mbarriers |= instr.op_class == OpClass::barrier;
   if (atomic)
     now.trace |= kTraceAtomic;
   else if (instr.order & (kOrderRelaxed | kOrderAcquire | kOrderRelease))
@@ -593,7 +595,9 @@ void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
     }
     if (!writes) return;
     Knowledge told, told_in_block;
-    if (now.instr.order & kOrderRelease) {
+    // An arrival at an mbarrier releases unless it says .relaxed.
+    const bool arrival = now.instr.op_class == OpClass::barrier && now.instr.d_bits != 1;
+    if ((now.instr.order & kOrderRelease) || (arrival && !(now.instr.order & kOrderRelaxed))) {
       told = known_of(block, warp, i);
       released = true;
     } else {
@@ -795,35 +799,41 @@ void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32
                            std::uint64_t, std::uint32_t bytes) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
-  Now now{warp,          instr,         nullptr, nullptr,           block, state, bytes,
+  const std::uint32_t each = std::min(bytes, 16u);  // bulk copies come in one piece
+  Now now{warp,          instr,         nullptr, nullptr,           block, state, each,
           Access::store, Space::shared, 0,       block.first_record};
   now.trace = state.key | record_for(state, warp, instr, bytes, Access::store);
-  touch(now, lane, offset, false);
-  ShadowPage& p = page(now, offset, 2);
-  for (std::uint32_t i = 0; i < bytes >> p.shift(); ++i)
-    p.written()[(offset % kPageBytes >> p.shift()) + i] |= kTracePending;
+  for (std::uint32_t at = offset; at < offset + bytes; at += each) {
+    touch(now, lane, at, false);
+    ShadowPage& p = page(now, at, 2);
+    for (std::uint32_t i = 0; i < each >> p.shift(); ++i)
+      p.written()[(at % kPageBytes >> p.shift()) + i] |= kTracePending;
+  }
 }
 
 void RaceCheck::copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
-  auto& page = block.shared[offset >> kPageBits];
-  if (!page) return;
-  Trace* written = page->written() + (offset % kPageBytes >> page->shift());
-  for (std::uint32_t i = 0; i < bytes >> page->shift(); ++i) {
-    Trace& t = written[i];
-    if (!(t & kTracePending) || (t & kTraceWarp) != (state.key & kTraceWarp) || lane_of(t) != lane)
-      continue;
-    const std::uint32_t n = record_of(t);
-    if (n < block.first_record || forgotten(n)) {
-      t = 0;
-      continue;
+  const std::uint32_t each = std::min(bytes, 16u);
+  for (std::uint32_t at = offset; at < offset + bytes; at += each) {
+    auto& page = block.shared[at >> kPageBits];
+    if (!page) continue;
+    Trace* written = page->written() + (at % kPageBytes >> page->shift());
+    for (std::uint32_t i = 0; i < each >> page->shift(); ++i) {
+      Trace& t = written[i];
+      if (!(t & kTracePending) || (t & kTraceWarp) != (state.key & kTraceWarp) ||
+          lane_of(t) != lane)
+        continue;
+      const std::uint32_t n = record_of(t);
+      if (n < block.first_record || forgotten(n) || block.mbarriers) {
+        t = 0;  // an mbarrier tells those who wait for it, whoever they are
+        continue;
+      }
+      // Written now, so far as others are concerned: what came between does not order it.
+      Record landed = record(n);
+      landed.time = state.now;
+      t = (t & ~(kTracePending | 0xffffffffull)) | record_for(state, landed);
     }
-    // Written now, so far as others are concerned: what came between does not order it.
-    const Record r = record(n);
-    Record landed = r;
-    landed.time = state.now;
-    t = (t & ~(kTracePending | 0xffffffffull)) | record_for(state, landed);
   }
 }
 

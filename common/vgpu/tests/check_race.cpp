@@ -335,3 +335,19 @@ END:
   CHECK(contains(races("setp.gt.u32 %p1, %lane, 40;\n" + idiom, {32, 1, 1}),
                  "without a __syncwarp between"));
 }
+
+TEST_CASE("race: an mbarrier orders those that arrive before those that wait") {
+  auto body = [](const std::string& wait) {
+    return R"(mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; mad.lo.u32 %r4, %thread, 4, %r1;
+@%p1 mbarrier.init.shared.b64 [%r1+512], 64;
+bar.sync 0;
+#10: st.shared.u32 [%r4], %thread;
+mbarrier.arrive.shared.b64 %rd9, [%r1+512];
+)" + wait + R"(
+xor.b32 %r2, %thread, 32; mad.lo.u32 %r5, %r2, 4, %r1;
+#14: ld.shared.u32 %r7, [%r5];
+)";
+  };
+  check_silent(body("WAIT: mbarrier.test_wait.shared.b64 %p2, [%r1+512], %rd9; @!%p2 bra WAIT;"));
+  CHECK(contains(races(body("")), "without a barrier between"));
+}
