@@ -115,6 +115,7 @@ struct Barrier {
 struct AsyncArrival {
   std::byte* object = nullptr;
   Warp* warp = nullptr;
+  Ref<Frame> frame;                      // where the warp stood
   const Instr* instr = nullptr;
   int lane = 0;
   std::uint64_t up_to = 0;               // the last copy that the arrival waits for

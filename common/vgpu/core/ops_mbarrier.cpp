@@ -125,9 +125,23 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- copies that report to an object -----------------------------------------------------------
 
-void land_bulk(AsyncArrival& copy) {
+// For those who check: what has landed is told to the object, by the thread that asked for it.
+void tell(const AsyncArrival& arrival) {
+  Warp& warp = *arrival.warp;
+  Addresses a;
+  std::fill_n(a.v, kWarpSize, static_cast<uint64_t>(arrival.object - warp.block->shared));
+  Places places;
+  places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
+  warp.worker->notify([&](Observer& o) {
+    o.access(warp, *arrival.instr, 1u << arrival.lane, a, 8, Access::atomic, Space::shared, places);
+  });
+}
+
+void land_bulk(const AsyncArrival& copy) {
   std::memcpy(copy.warp->block->shared + copy.shared_offset, copy.source, copy.bytes);
-  copy.warp->worker->notify([&](Observer& o) { o.copy_land(*copy.warp, copy.lane, copy.shared_offset, copy.bytes); });
+  copy.warp->worker->notify([&](Observer& o) {
+    for (uint32_t k = 0; k < copy.bytes; k += 16) o.copy_land(*copy.warp, copy.lane, copy.shared_offset + k, 16);
+  });
   Object object = object_at(copy.object);
   object.bytes -= copy.bytes;
   object.complete_phase();
@@ -143,31 +157,41 @@ void land_for(Block& block, const std::byte* at) {
     }
     AsyncArrival arrival = block.async_arrivals[i];
     block.async_arrivals.erase(block.async_arrivals.begin() + static_cast<std::ptrdiff_t>(i));
+    Warp& warp = *arrival.warp;
+    Frame* const running = std::exchange(warp.frame, arrival.frame.get());
     if (arrival.source) {
       land_bulk(arrival);
     } else {
-      land_copies(*arrival.warp, arrival.lane, arrival.up_to);
-      arrive_at(*arrival.warp, *arrival.instr, arrival.lane, arrival.object, 1);
+      land_copies(warp, arrival.lane, arrival.up_to);
+      arrive_at(warp, *arrival.instr, arrival.lane, arrival.object, 1);
     }
+    tell(arrival);
+    warp.frame = running;
   }
 }
 
 void wait(Warp& warp, const Instr& instr, uint32_t mask) {
   const bool parity = instr.variant != 0;
-  uint32_t over = 0;
-  each_object(warp, instr, mask, Access::atomic, [&](int lane, std::byte* at) {
-    const uint32_t phase = parity ? warp.lanes<const uint32_t>(instr.a)[lane] & 1
-                                  : Object::read(warp.lanes<const uint64_t>(instr.a)[lane]).phase;
-    const auto done = [&] {
-      const uint32_t now = object_at(at).phase;
-      return parity ? (now & 1) != phase : now != phase;
-    };
-    if (!done() && !warp.block->async_arrivals.empty()) {
+  const auto done = [&](int lane, const std::byte* at) {
+    const uint32_t now = object_at(at).phase;
+    if (parity) return (now & 1) != (warp.lanes<const uint32_t>(instr.a)[lane] & 1);
+    return now != Object::read(warp.lanes<const uint64_t>(instr.a)[lane]).phase;
+  };
+  if (!warp.block->async_arrivals.empty()) {
+    Addresses a;
+    compute_addresses(warp, instr, mask, a);
+    each_lane(mask, [&](int lane) {
+      const uint64_t generic = a.v[lane] + (instr.space == Space::shared ? kSharedWindow : 0);
+      const std::byte* at = lane_pointer(warp, instr, lane, generic, 8, Access::atomic);
+      if (done(lane, at)) return;
       const uint64_t before = object_at(at).word();
       land_for(*warp.block, at);
       warp.changed |= object_at(at).word() != before;
-    }
-    over |= uint32_t{done()} << lane;
+    });
+  }
+  uint32_t over = 0;
+  each_object(warp, instr, mask, Access::atomic, [&](int lane, std::byte* at) {
+    over |= uint32_t{done(lane, at)} << lane;
     warp.look(reinterpret_cast<std::uintptr_t>(at), object_at(at).word());
   });
   set_predicate(warp, instr.d[0], over, mask);
@@ -188,7 +212,7 @@ void arrive_after_copies(Warp& warp, const Instr& instr, uint32_t mask) {
       ++object.pending;
       put(at, object);
     }
-    warp.block->async_arrivals.push_back({at, &warp, &instr, lane, warp.copies_of(lane).issued, nullptr, 0, 0});
+    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, warp.copies_of(lane).issued, nullptr, 0, 0});
   });
   warp.changed = true;
 }
@@ -230,7 +254,7 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
     warp.worker->notify([&](Observer& o) {
       for (uint32_t k = 0; k < bytes[lane]; k += 16) o.copy_issue(warp, instr, lane, offset + k, from.v[lane] + k, 16);
     });
-    warp.block->async_arrivals.push_back({at, &warp, &instr, lane, 0, origin, offset, bytes[lane]});
+    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, 0, origin, offset, bytes[lane]});
     warp.worker->async_bytes += bytes[lane];
   });
   warp.changed = true;
@@ -263,6 +287,7 @@ Handler bind_cp_mbarrier(Instr& instr, const Mods& mods) {
 }
 Handler bind_cp_bulk(Instr& instr, const Mods&) {
   instr.async = true;
+  instr.order |= kOrderRelease;
   return &bulk_copy;
 }
 
