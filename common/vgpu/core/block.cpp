@@ -105,6 +105,7 @@ Block::Status Block::run() {
   std::vector<std::uint32_t> order(warps.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t executed = 0;
+  const std::uint64_t share = std::min(kBlockShare, launch.machine.instruction_limit);
   for (;;) {
     if (linear > launch.fault_block) return Status::done;
     if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
@@ -116,7 +117,7 @@ Block::Status Block::run() {
       if (!warp.has_ready()) continue;
       ran = true;
       const std::uint64_t before = warp.instructions;
-      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : kShare);
+      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : std::min(kShare, share));
       executed += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
       if (linear > launch.fault_block) return Status::done;
@@ -124,7 +125,7 @@ Block::Status Block::run() {
     if (!alive) return Status::done;
     if (progress) {
       idle_rounds = 0;
-      if (executed >= kBlockShare || launch.small_turns) return Status::waiting;
+      if (executed >= share || launch.small_turns) return Status::waiting;
       continue;
     }
     ++idle_rounds;
@@ -199,6 +200,17 @@ void Block::reduce(int barrier, bool any, bool all, std::uint32_t count) {
 void Block::threads_exited(std::uint32_t count) {
   live_threads -= count;
   check_barriers();
+}
+
+std::string Block::runs_for_ever() {
+  for (Warp& warp : warps)
+    if (!warp.fragments.empty()) {
+      const Fragment& f = warp.fragments.front();
+      warp.frame = f.frame.get();
+      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
+                      "no end after " + std::to_string(launch.machine.instruction_limit) + " instructions; running");
+    }
+  return "no end in " + launch.request.function->display;
 }
 
 std::string Block::waits_for_ever(std::size_t resident) {

@@ -153,6 +153,7 @@ class Block {
   std::uint64_t clock() const;
   // Words for a deadlock of `resident` blocks that all wait in loops.
   std::string waits_for_ever(std::size_t resident);
+  std::string runs_for_ever();   // the same for Machine::instruction_limit
 
  private:
   void complete_barrier(int barrier);

@@ -257,6 +257,7 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
   std::deque<std::unique_ptr<Block>> waiting;
   bool more = true;
   std::uint64_t idle = 0;   // instructions since a block last got further
+  std::uint64_t total = 0;
   for (;;) {
     std::unique_ptr<Block> block;
     if (more && waiting.size() < resident) {
@@ -293,6 +294,10 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
       continue;
     }
     idle = block->idle_rounds ? idle + executed : 0;
+    if ((total += executed) >= launch.machine.instruction_limit) {
+      launch.stop_at(block->linear, {FaultKind::deadlock, block->runs_for_ever()});
+      break;
+    }
     if (idle > launch.machine.patience) {
       launch.stop_at(block->linear, {FaultKind::deadlock, block->waits_for_ever(waiting.size() + 1)});
       break;

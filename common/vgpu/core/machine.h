@@ -96,6 +96,8 @@ class Machine {
   // Instructions that all resident blocks spend in waiting loops, none of them getting any further,
   // before the launch is given up as a deadlock: a second or two.
   std::uint64_t patience = 1u << 26;
+  // Warp instructions of one host thread after which a launch is ended as one without an end.
+  std::uint64_t instruction_limit = ~0ull;
 
  private:
   struct Impl;

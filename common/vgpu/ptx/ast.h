@@ -12,7 +12,7 @@ namespace vgpu::ast {
 
 struct Operand {
   enum class Kind : std::uint8_t {
-    reg,       // reg, negated
+    reg,       // reg, negated, name
     integer,   // value
     real,      // value: the bits; bits: 32 or 64
     special,   // name: "tid.x"

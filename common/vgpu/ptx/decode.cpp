@@ -601,11 +601,8 @@ class Decoder {
     const bool may_be_wider = name == "ld" || name == "ldu" || name == "st" || name == "cvt";
     (void)instr;
     if (have > need && need > 1 && may_be_wider) return;
-    fail("register '" + operand_text(o) + "' of " + std::to_string(have) + " bits where ." +
+    fail("register '" + std::string(o.name) + "' of " + std::to_string(have) + " bits where ." +
          std::string(type_name(type)) + " needs " + std::to_string(need) + " (operand " + want.name + ")");
-  }
-  std::string operand_text(const Operand& o) const {
-    return "#" + std::to_string(o.reg);
   }
 
   void destination(Instr& instr, const Operand& o, const Expected& want, Type type) {

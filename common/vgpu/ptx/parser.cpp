@@ -802,6 +802,7 @@ class Parser {
       return o;
     } else if (find_register(n, o.reg)) {
       o.kind = Operand::Kind::reg;
+      o.name = n;
     } else if (n[0] == '%') {
       pos_ = start;
       n = dotted();

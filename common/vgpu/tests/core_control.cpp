@@ -502,6 +502,15 @@ TEST_CASE("control: a loop that writes, with calls and lanes apart, is work") {
                      32, {0, 5}, {32, 1, 1}, {1, 1, 1}, before), std::vector<std::uint32_t>(32, 20000));
 }
 
+TEST_CASE("control: a limit on instructions ends what has no end") {
+  Gpu gpu;
+  gpu.machine.instruction_limit = 50000;
+  const auto out = gpu.array<std::uint32_t>(64, 0);
+  const LaunchOutcome outcome = gpu.launch(kernel(".loc 1 9 1\nLOOP: bra LOOP;", ".file 1 \"/nowhere/lesson.cu\"\n"), {out.address(), 0ull}, {64, 1, 1});
+  CHECK(outcome.fault.message == "/nowhere/lesson.cu:9: error: no end after 50000 instructions; running by thread (0,0,0) of block (0,0,0) in k");
+  CHECK_SAME(gpu.run("st.global.u32 [%mine], 1;"), std::vector<std::uint32_t>(32, 1));
+}
+
 TEST_CASE("control: a loop that polls a limited number of times ends") {
   Gpu gpu;
   const auto out = gpu.run(R"(

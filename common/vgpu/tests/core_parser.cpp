@@ -1,0 +1,288 @@
+// PTX text that is wrong, cut off, nested, huge or scrambled gives a PtxError, never a crash.
+#include <chrono>
+#include <random>
+
+#include "../ptx/ast.h"
+#include "core_support.h"
+
+using namespace vgpu;
+using namespace vgpu::test;
+
+namespace {
+
+// A module with something of everything.
+const std::string kEverything = kHead + R"(
+.file 1 "/nowhere/a.cu"
+.file 2 "/nowhere/b.h", 1700000000, 123
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.visible .global .align 4 .u32 table[3] = {1, 0x2, -3};
+.global .align 8 .u64 pointer = generic(table)+4;
+.const .align 4 .f32 weights[2] = {0f3F800000, 2.5};
+.extern .shared .align 16 .b8 dynamic[];
+.shared .align 4 .b32 module_shared[4];
+.weak .func (.param .align 8 .b8 r[16]) pair(.param .b32 x, .param .b64 y)
+{
+	.reg .b32 %r<3>; .reg .b64 %rd<2>;
+	ld.param.b32 %r1, [x]; ld.param.b64 %rd1, [y];
+	st.param.b32 [r], %r1; st.param.b64 [r+8], %rd1;
+	ret;
+}
+.alias same, pair;
+.visible .entry k(
+	.param .u64 .ptr .global .align 4 p_out,
+	.param .u64 p_in
+)
+.maxntid 256, 1, 1
+.minnctapersm 2
+{
+	.reg .pred 	%p<4>;
+	.reg .b16 	%h<3>;
+	.reg .b32 	%r<20>;
+	.reg .f32 	%f<4>;
+	.reg .b64 	%rd<9>;
+	.local .align 16 .b8 	depot[32];
+	.shared .align 4 .b32 tile[32];
+	.loc	1 7 3, function_name $L__info, inlined_at 2 3 4
+	ld.param.u64 	%rd1, [p_out];
+	mov.u32 	%r1, %tid.x;
+	setp.lt.u32 	%p1, %r1, 20;
+	@!%p1 bra 	$L__BB0_2;
+	mul.wide.u32 	%rd2, %r1, 4;
+	add.s64 	%rd3, %rd1, %rd2;
+	mov.b64 	%rd4, {%r1, %r1};
+	{
+	.reg .b32 temp;
+	mov.b32 	{%h1, %h2}, %r1;
+	mov.b32 	temp, {%h2, %h1};
+	}
+	st.global.v2.u32 	[%rd1], {%r1, _};
+	{ // callseq 0, 0
+	.param .b32 a0; .param .b64 a1; .param .align 8 .b8 r0[16];
+	st.param.b32 	[a0], %r1; st.param.b64 [a1+0], %rd3;
+	call.uni (r0), pair, (a0, a1);
+	ld.param.b32 	%r2, [r0];
+	mov.u64 %rd7, pair;
+	call (r0), %rd7, (a0, a1), proto;
+	proto: .callprototype (.param .align 8 .b8 _[16]) _ (.param .b32 _, .param .b64 _);
+	}
+	shfl.sync.bfly.b32 	%r3|%p2, %r2, 1, 31, -1;
+	rem.u32 %r4, %r3, 2;
+	brx.idx 	%r4, $targets;
+	$targets: .branchtargets $L__BB0_2, $L__BB0_3;
+$L__BB0_2:
+	bar.sync 	0;
+	fma.rn.f32 	%f1, %f2, 0f3F800000, %f3;
+	ld.const.f32 %f1, [weights+4];
+$L__BB0_3: /* the end */
+	ret;
+}
+.section .debug_str { $L__info: .b8 97, 0 }
+)";
+
+// Parses, loads and decodes all of it; "" or the error. Anything but a PtxError fails the test.
+std::string trouble(const std::string& text) {
+  static Machine machine({}, {.threads = 1});
+  try {
+    const auto module = machine.load(text);
+    machine.refusals(*module);
+    for (const auto& variable : module->variables) machine.memory().release(variable->base);
+    return "";
+  } catch (const PtxError& error) {
+    return error.what();
+  }
+}
+std::string in_kernel(const std::string& body) { return trouble(kernel(body)); }
+
+// What launching the text says.
+std::string refusal(const std::string& body, const std::string& before = "") {
+  Gpu gpu;
+  const auto out = gpu.array<std::uint32_t>(32, 0);
+  const LaunchOutcome outcome = gpu.launch(kernel(body, before), {out.address(), out.address()});
+  if (outcome.fault.kind != FaultKind::none) CHECK(outcome.fault.kind == FaultKind::illegal_instruction);
+  return outcome.fault.message;
+}
+
+}  // namespace
+
+TEST_CASE("parser: a module with something of everything is understood") {
+  CHECK(trouble(kEverything) == "");
+  const auto parsed = parse_ptx(kEverything);
+  const Module& m = parsed->module;
+  CHECK(m.target == "sm_90");
+  CHECK(m.sm == 90);
+  const Function* k = m.find("k");
+  REQUIRE(k != nullptr);
+  CHECK(k->entry);
+  CHECK(k->max_threads == 256);
+  CHECK(k->min_blocks == 2);
+  CHECK(k->params.size() == 2);
+  CHECK(k->param_bytes == 16);
+  CHECK(m.globals.at("table")->size == 12);
+  CHECK(m.globals.at("dynamic")->external);
+}
+
+TEST_CASE("parser: what is wrong is said with the line") {
+  auto says = [](const std::string& text, const std::string& words) {
+    const std::string message = trouble(text);
+    INFO(message);
+    CHECK(message.find(words) != std::string::npos);
+  };
+  says("", "no .target directive");
+  says("hello", "PTX line 1: expected a directive, found 'hello'");
+  says("\n\n.version 8.0\n.garbage", "PTX line 4: unknown directive '.garbage'");
+  says(".target sm_90\n.address_size 32", "PTX line 2: only 64-bit PTX");
+  says(".target gpu", "unknown target 'gpu'");
+  says(kHead + "/* never", "comment without end");
+  says(kHead + ".entry k() {", "function 'k' without end");
+  says(kHead + ".entry k() { ret", "expected an operand, found ''");
+  says(kHead + ".entry k() { ret %r1", "expected ';'");
+  says(kHead + ".global .u32 x[99999999999999];", "array too large");
+  says(kHead + ".global .u32 x[4000000][4000000];", "array too large");
+  says(kHead + ".global .u32 x[2] = {1, 2, 3};", "more values than 'x' holds");
+  says(kHead + ".global .u32 x[];", "without a size");
+  says(kHead + ".global .align 3 .u32 x;", "bad alignment");
+  says(kHead + ".global .u64 x = nothing;", "names unknown 'nothing'");
+  says(kHead + ".const .b8 x[65537];", "more than 64 KiB of constant memory");
+  says(kHead + ".entry k(.param .u128 x) { ret; }", "unknown type");
+  says(kHead + ".file 1 \"never", "string without end");
+  says(kernel("A: A: ret;"), "label 'A' stands twice");
+  says(kernel("@%r1 bra A; A:"), "guard '%r1' is not a predicate");
+  says(kernel("@%nothing ret;"), "unknown guard predicate");
+  says(kernel(".reg .b32 %x<99999999>;"), "bad register count");
+}
+
+TEST_CASE("parser: what an instruction lacks is said when its kernel is run, with its text") {
+  auto says = [](const std::string& body, const std::string& words) {
+    const std::string message = refusal(body);
+    INFO(message);
+    CHECK(message.find(words) != std::string::npos);
+  };
+  says("frobnicate.u32 %r1, %r2;", "the virtual GPU does not know the instruction 'frobnicate'");
+  says("ld.global.u33 %r1, [%in];", "the virtual GPU does not know '.u33' in 'ld.global.u33'");
+  says("ld.global %r1, [%in];", "a modifier is missing");
+  says("bra NOWHERE;", "unknown label 'NOWHERE'");
+  says("{ INNER: } bra INNER;", "unknown label 'INNER'");
+  says("mov.u32 %r1, nothing;", "unknown name 'nothing'");
+  says("mov.u32 %r1, %nothing;", "special register '%nothing' is not known");
+  says("add.u32 %r1, %r2;", "an operand is missing");
+  says("add.u32 %r1, %r2, %r3, %r4;", "too many operands");
+  says("add.u32 %r1, %rd2, %r3;", "64 bits where .u32 needs 32");
+  says("add.u32 5, %r2, %r3;", "expected a register as destination");
+  says("ld.global.u32 %r1, %in;", "expected a memory operand in brackets");
+  says("ld.global.u64 %r1, [%in];", "register '%r1' of 32 bits where .u64 needs 64");
+  says("ld.global.v2.u32 {%r1}, [%in];", "does not support");
+  says("ld.global.v2.u32 {%r1, %rd1}, [%in];", "registers of different width");
+  says("ld.global.v2.u32 {}, [%in];", "a vector without elements");
+  says("st.global.v2.u32 [%in], {};", "a vector without elements");
+  says("mov.b64 {}, %rd1;", "a vector without elements");
+  says("mov.b64 %rd1, {};", "a vector without elements");
+  says("mov.b64 %rd1, {%r1, %r2, %r3};", "does not support");
+  says("mov.b64 {%r1, %r2}, %r3;", "mov from a register of another width");
+  says("mov.u32 %rd1, %r1;", "mov to a register of another width");
+  says("atom.global.add.u32 %rd1, [%in], 1;", "64 bits where .u32 needs 32");
+  says("ld.global.u32 %r1, [%h1];", "an address needs a register of 32 or 64 bits");
+  says("ld.global.u32 %r1, [%q1];", "an address needs a register of 32 or 64 bits");
+  says("brx.idx %r1, NOTHING;", "unknown list of branch targets");
+  says("call nothing;", "unknown function 'nothing'");
+  says("call %r1;", "");
+  says(".shared .b32 s; ld.global.u32 %r1, [s];", "'s' lies in .shared, not in .global");
+  says("call f, (%r1);", "");
+  says(".loc 1 77 1\nfrobnicate;", "(PTX line 14: 'frobnicate;') in k");
+}
+
+TEST_CASE("parser: nested, long and huge input ends with an error or a module, quickly") {
+  const auto start = std::chrono::steady_clock::now();
+  auto repeat = [](const std::string& s, int n) {
+    std::string r;
+    r.reserve(s.size() * n);
+    for (int i = 0; i < n; ++i) r += s;
+    return r;
+  };
+  CHECK(in_kernel(repeat("{", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("{", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("[", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("!", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("%r1|", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(trouble(kHead + ".global .u32 x = " + repeat("{", 100000)).find("nested too deep") != std::string::npos);
+  CHECK(trouble(kHead + ".global .u32 x" + repeat("[2]", 100000)).find("array too large") != std::string::npos);
+  CHECK(trouble(kHead + ".global .b8 x[1000000000000] = {1};") != "bad_alloc");
+  CHECK(trouble(kHead + ".entry k(" + repeat(".param .b8 x[1000000],", 10) + ") { ret; }").find("larger than 1 MiB") != std::string::npos);
+  CHECK(in_kernel(repeat(".local .b8 l[1000000000];", 3)) == "");   // its kernel is refused, the module is not
+  CHECK(in_kernel(".reg .b128 %big<4000000>; mov.b128 %big7, %big3999999;") == "");
+  CHECK(in_kernel(repeat("mov.u32 %r1, %r2;\n", 100000)) == "");
+  CHECK(in_kernel("mov.u32 %r1, 1" + repeat("0", 100000) + ";") == "");
+  CHECK(in_kernel("mov" + repeat(".u32", 100000) + " %r1, %r2;") == "");
+  CHECK(in_kernel(repeat("@%p1 bra END;\n", 20000) + "END:") == "");
+  std::string labels;
+  for (int i = 0; i < 20000; ++i) labels += "L" + std::to_string(i) + ": @%p1 bra L" + std::to_string((i * 7919) % 20000) + ";\n";
+  CHECK(in_kernel(labels) == "");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  CHECK(seconds < 20);
+}
+
+TEST_CASE("parser: a kernel with thousands of unused registers runs") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run(".reg .b64 %wide<1000000>; mov.u64 %wide999999, 7; cvt.u32.u64 %r1, %wide999999; st.global.u32 [%mine], %r1;"), std::vector<std::uint32_t>(32, 7));
+}
+
+TEST_CASE("parser: cut off at every byte") {
+  for (std::size_t length = 0; length < kEverything.size(); ++length) trouble(kEverything.substr(0, length));
+  CHECK(trouble(kEverything) == "");
+}
+
+TEST_CASE("parser: scrambled text, loaded, decoded and run") {
+  // Bytes changed, pieces removed, doubled and moved. What still loads is run: it may do anything but
+  // hurt the host or wait for ever.
+  std::mt19937_64 random(2024);
+  Gpu gpu;
+  gpu.machine.patience = 10000;
+  gpu.machine.instruction_limit = 100000;
+  gpu.machine.print = [](std::string_view) {};
+  const auto out = gpu.array<std::uint32_t>(256, 0);
+  const std::string tokens[] = {"%r1", "%rd1", "%p1", ".global", ".shared", "{", "}", "[", "]", ";", ",", "-1", "0x7fffffff", "99999999999", "bra", "@%p1", "$L__BB0_2", "$L__BB0_3", ".v4", ".u64", ".b128", "_", "call", "ret;", "(", ")", "|", "!", "\"", "//", "/*", ":", ".reg", ".align", "<", ">", "=", "+", "bar.sync 0;", "%tid.x", "pair"};
+  int loaded = 0, ran = 0;
+  const auto start = std::chrono::steady_clock::now();
+  int rounds = 0;
+  for (; rounds < 20000; ++rounds) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > 4) break;
+    std::string text = kEverything;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits-- > 0;) {
+      const std::size_t at = random() % text.size(), length = random() % 12;
+      switch (random() % 6) {
+        case 0: text[at] = static_cast<char>(random()); break;
+        case 1: text.erase(at, length); break;
+        case 2: text.insert(at, text.substr(random() % text.size(), length)); break;
+        case 3: text.insert(at, tokens[random() % std::size(tokens)] + " "); break;
+        case 4: {
+          const std::string& token = tokens[random() % std::size(tokens)];
+          text.replace(at, std::min(token.size(), text.size() - at), token);
+          break;
+        }
+        default: {   // a digit becomes another
+          const std::size_t digit = text.find_first_of("0123456789", at);
+          if (digit != text.npos) text[digit] = static_cast<char>('0' + random() % 10);
+        }
+      }
+      if (text.empty()) text = " ";
+    }
+    CAPTURE(rounds);
+    try {
+      const auto module = gpu.machine.load(text);
+      ++loaded;
+      if (const Function* k = module->module->find("k"); k && k->entry) {
+        LaunchRequest request;
+        request.module = module.get();
+        request.function = k;
+        request.block = {40, 1, 1};
+        std::uint64_t params[2] = {out.address(), out.address()};
+        request.params = std::as_bytes(std::span(params));
+        ran += gpu.machine.launch(request).fault.kind == FaultKind::none;
+      }
+      for (const auto& variable : module->variables) gpu.machine.memory().release(variable->base);
+    } catch (const PtxError&) {
+    }
+  }
+  CHECK(loaded > rounds / 20);
+  CHECK(ran > 0);
+  CHECK(rounds > 100);
+}
