@@ -46,9 +46,6 @@ std::byte* map_pages(std::uint64_t bytes) {
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
 std::uint64_t mapped_bytes(std::uint64_t size) { return round_up(std::max<std::uint64_t>(size, 1), 4096); }
-// Small allocations get a pattern, so that reading what nobody wrote does not look like zeros. Large
-// ones stay untouched pages: filling them would cost memory that the program may never use.
-constexpr std::uint64_t kFillLimit = 1u << 20;
 }  // namespace
 
 Memory::Memory() : impl_(std::make_unique<Impl>()) {
@@ -75,7 +72,6 @@ std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind
   if (on_device && (size > impl_->limit || impl_->used > impl_->limit - size)) return nullptr;
   std::byte* host = map_pages(mapped_bytes(size));
   if (!host) return nullptr;
-  if (size <= kFillLimit && (kind == MemoryKind::device || kind == MemoryKind::heap)) std::memset(host, 0xCC, size);
   auto a = std::make_shared<Allocation>();
   a->size = size;
   a->host = host;

@@ -37,8 +37,8 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   // Zero bytes are allowed and give a unique address. Returns null when `limit` (bytes of live
-  // device memory) or the host's memory would be exceeded. Contents are unspecified: filled with
-  // a pattern (0xCC..) so that uninitialized reads do not look like zeros.
+  // device memory) or the host's memory would be exceeded. Fresh memory reads as zeros, as it mostly
+  // does on a GPU; the init check (track_writes) is what finds programs that count on it.
   std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align = 256);
   // Makes memory that the program owns (cudaHostRegister) visible to kernels at its own address.
   std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);

@@ -38,6 +38,7 @@ constexpr Group kGroups[] = {
                ".L1::no_allocate|.evict_normal|.evict_first|.evict_last|.evict_unchanged|"
                ".no_allocate"},
     {"$space", ".const|.global|.local|.param|.param::entry|.param::func|.shared|.shared::cta"},
+    {"$stspace", ".global|.local|.param|.param::func|.shared|.shared::cta"},
     {"$atomspace", ".global|.shared|.shared::cta"},
     {"$sem", ".relaxed|.acquire|.release|.acq_rel"},
     {"$cop", ".ca|.cg|.cs|.lu|.cv|.wb|.wt"},
