@@ -457,6 +457,10 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   try {
     launch.prepare(request.function);
     const Function& function = *request.function;
+    constexpr std::uint32_t kMaxLocalBytes = 512u << 10;   // CUDA's limit for a thread
+    if (function.local_bytes > kMaxLocalBytes)
+      throw Fault{FaultKind::out_of_memory, function.display + " needs " + std::to_string(function.local_bytes) +
+                                                " bytes of local memory a thread; the most is " + std::to_string(kMaxLocalBytes)};
     launch.params.resize(std::max<std::size_t>(launch.params.size(), function.param_bytes));
     launch.dynamic_shared_base = (function.shared_bytes + function.dynamic_shared_align - 1) /
                                  function.dynamic_shared_align * function.dynamic_shared_align;

@@ -200,8 +200,8 @@ TEST_CASE("faults: memory that host and device share") {
 TEST_CASE("faults: no memory for a launch is an error of the launch") {
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(32, 0);
-  // 900 MiB of local memory a thread, 1024 threads.
   const LaunchOutcome outcome = gpu.launch(kernel(".local .align 4 .b8 l[943718400]; st.local.u32 [l], 1;"), {out.address(), 0ull}, {1024, 1, 1});
-  CHECK((outcome.fault.kind == FaultKind::out_of_memory || outcome.fault.kind == FaultKind::none));
+  CHECK(outcome.fault.kind == FaultKind::out_of_memory);
+  CHECK(outcome.fault.message == "k needs 943718400 bytes of local memory a thread; the most is 524288");
   CHECK_SAME(gpu.run("st.global.u32 [%mine], %lane;"), expected(32, [](auto i) { return i; }));
 }
