@@ -11,7 +11,7 @@ vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
 vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
 vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
 
-vgpu_flags := $(host_flags) -fno-math-errno -fPIC -fvisibility=hidden -I$V/generated
+vgpu_flags := $(host_flags) -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -I$V/generated
 
 .PHONY: vgpu
 vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)

@@ -51,10 +51,11 @@ std::uint32_t narrow(double x, Rounding rounding = Rounding::rn, bool saturate =
   double whole = std::floor(scaled);
   const double rest = scaled - whole;
   const bool odd = std::fmod(whole, 2.0) != 0;
-  if (rest != 0 && (away || (!to_zero && (rounding == Rounding::rna ? rest >= 0.5 : rest > 0.5 || (rest == 0.5 && odd)))))
-    whole += 1;
+  const bool nearer = rounding == Rounding::rna ? rest >= 0.5 : rest > 0.5 || (rest == 0.5 && odd);
+  if (rest != 0 && (away || (!to_zero && nearer))) whole += 1;
   // A normal number's hidden bit adds one to the exponent field below it; so does a carry.
-  const auto bits = static_cast<std::uint64_t>(whole) + (static_cast<std::uint64_t>(exponent + F::bias - 1) << F::mantissa);
+  const auto bits = static_cast<std::uint64_t>(whole) +
+                    (static_cast<std::uint64_t>(exponent + F::bias - 1) << F::mantissa);
   if (bits > F::largest) return sign | (to_zero ? F::largest : overflow);
   return sign | static_cast<std::uint32_t>(bits);
 }
@@ -63,12 +64,15 @@ template <class F>
 float widen_format(std::uint32_t bits) {
   const std::uint32_t magnitude = bits & (F::sign - 1);
   const bool negative = bits & F::sign;
-  if (F::infinity ? magnitude > F::exponent_mask : magnitude == F::nan) return std::bit_cast<float>(0x7fffffffu);
+  if (F::infinity ? magnitude > F::exponent_mask : magnitude == F::nan)
+    return std::bit_cast<float>(0x7fffffffu);
+  const std::uint32_t fraction = magnitude & ((1u << F::mantissa) - 1);
+  const int field = static_cast<int>(magnitude >> F::mantissa);
+  constexpr int last = 1 - F::bias - F::mantissa;   // exponent of the last bit of subnormals
   float value;
   if (F::infinity && magnitude == F::exponent_mask) value = HUGE_VALF;
-  else if (magnitude < (1u << F::mantissa)) value = std::ldexp(static_cast<float>(magnitude), 1 - F::bias - F::mantissa);
-  else value = std::ldexp(static_cast<float>((magnitude & ((1u << F::mantissa) - 1)) | 1u << F::mantissa),
-                          static_cast<int>(magnitude >> F::mantissa) - F::bias - F::mantissa);
+  else if (field == 0) value = std::ldexp(static_cast<float>(fraction), last);
+  else value = std::ldexp(static_cast<float>(fraction | 1u << F::mantissa), field - 1 + last);
   return negative ? -value : value;
 }
 
@@ -83,7 +87,8 @@ inline float float_from_half(std::uint16_t bits) {
 }
 inline std::uint16_t half_from_float(float x) {
 #if defined(__F16C__)
-  return x == x ? static_cast<std::uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)) : std::uint16_t{0x7fff};
+  if (x != x) return 0x7fff;
+  return static_cast<std::uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
 #else
   return static_cast<std::uint16_t>(narrow<Fp16>(x));
 #endif
@@ -94,52 +99,61 @@ inline float float_from_bf16(std::uint16_t bits) {
 inline std::uint16_t bf16_from_float(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   // Nearest even by adding half a unit, or just less where the kept part is even.
-  return x == x ? static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16) : std::uint16_t{0x7fff};
+  const auto rounded = static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  return x == x ? rounded : std::uint16_t{0x7fff};
 }
 inline float float_from_e4m3(std::uint8_t bits) { return widen_format<E4M3>(bits); }
 inline float float_from_e5m2(std::uint8_t bits) { return widen_format<E5M2>(bits); }
 
-// 32 lanes at once.
-inline void halves_to_floats(const std::uint16_t* from, float* to) {
+// Eight at once. GCC's vectors: SSE, AVX or whatever the host has. Nobody outside calls functions of
+// them, so how they are passed does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+using Float8 = float __attribute__((vector_size(32)));
+using Word8 = std::int32_t __attribute__((vector_size(32)));
+using Half8 = std::uint16_t __attribute__((vector_size(16)));
+
+inline Half8 load8(const std::uint16_t* from) {
+  Half8 v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+inline void store8(std::uint16_t* to, Half8 v) { std::memcpy(to, &v, sizeof v); }
+
+inline Float8 floats_from_halves(Half8 v) {   // a NaN stays some NaN
 #if defined(__F16C__)
-  for (int i = 0; i < kWarpSize; i += 8) {
-    __m256 v = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    v = _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    _mm256_storeu_ps(to + i, v);
-  }
+  return reinterpret_cast<Float8>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(v)));
 #else
-  for (int i = 0; i < kWarpSize; ++i) to[i] = float_from_half(from[i]);
+  Float8 r;
+  for (int i = 0; i < 8; ++i) r[i] = float_from_half(v[i]);
+  return r;
 #endif
 }
-inline void floats_to_halves(const float* from, std::uint16_t* to) {
+inline Half8 halves_from_floats(Float8 v) {
 #if defined(__F16C__)
-  for (int i = 0; i < kWarpSize; i += 8) {
-    const __m256 v = _mm256_loadu_ps(from + i);
-    const __m128i h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
-    const __m256i unordered = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    const __m128i mask = _mm_packs_epi32(_mm256_castsi256_si128(unordered), _mm256_extractf128_si256(unordered, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm_blendv_epi8(h, _mm_set1_epi16(0x7fff), mask));
-  }
+  const __m128i h = _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT);
+  const Half8 unordered = reinterpret_cast<Half8>(__builtin_convertvector(v != v, Half8));
+  return unordered ? Half8{} + 0x7fff : reinterpret_cast<Half8>(h);
 #else
-  for (int i = 0; i < kWarpSize; ++i) to[i] = half_from_float(from[i]);
+  Half8 r;
+  for (int i = 0; i < 8; ++i) r[i] = half_from_float(v[i]);
+  return r;
 #endif
 }
 
-// a b + c, rounded once to a format of at most 24 bits: the sum in double is made odd where it is
-// not exact, so that the second rounding cannot be led astray (Boldo and Melquiond, 2008).
-inline double fma_to_odd(float a, float b, float c) {
-  const double product = static_cast<double>(a) * b;   // exact
-  const double sum = product + c;
-  if (!std::isfinite(sum)) return sum;
-  const double z = sum - product;
-  const double error = (product - (sum - z)) + (c - z);
-  if (error == 0) return sum;
-  auto bits = std::bit_cast<std::uint64_t>(sum);
-  if (bits & 1) return sum;
-  // One unit toward the exact value.
-  bits += (error > 0) == (sum > 0) ? 1 : -1;
-  return std::bit_cast<double>(bits);
+// 32 lanes at once.
+inline void halves_to_floats(const std::uint16_t* from, float* to) {
+  for (int i = 0; i < kWarpSize; i += 8) {
+    const Float8 v = floats_from_halves(load8(from + i));
+    const Float8 r = v == v ? v : reinterpret_cast<Float8>(Word8{} + 0x7fffffff);
+    std::memcpy(to + i, &r, sizeof r);
+  }
+}
+inline void floats_to_halves(const float* from, std::uint16_t* to) {
+  for (int i = 0; i < kWarpSize; i += 8) {
+    Float8 v;
+    std::memcpy(&v, from + i, sizeof v);
+    store8(to + i, halves_from_floats(v));
+  }
 }
 
 }  // namespace vgpu

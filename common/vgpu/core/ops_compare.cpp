@@ -12,32 +12,50 @@ namespace {
 using std::int16_t, std::int32_t, std::int64_t;
 using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 
-// Operands as they are compared: halves as float, subnormals flushed with .ftz.
+// Operands as they are compared: halves as float, subnormals flushed with .ftz. `read` gives the 32
+// values, in the register or in `space`.
 template <class T>
 struct Plain {
   using Lane = T;
   using Value = T;
-  static Value read(Lane v) { return v; }
+  static const Value* read(const Lane* from, Value*) { return from; }
 };
+inline float flushed(float v) {
+  return std::fabs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v;
+}
 struct Flushed {
   using Lane = float;
   using Value = float;
-  static Value read(Lane v) { return std::fabs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
+  static const Value* read(const Lane* from, Value* space) {
+    for (int i = 0; i < kWarpSize; ++i) space[i] = flushed(from[i]);
+    return space;
+  }
 };
 struct F16 {
   using Lane = uint16_t;
   using Value = float;
-  static Value read(Lane v) { return float_from_half(v); }
+  static const Value* read(const Lane* from, Value* space) {
+    halves_to_floats(from, space);
+    return space;
+  }
 };
 struct F16Flushed {
   using Lane = uint16_t;
   using Value = float;
-  static Value read(Lane v) { return float_from_half((v & 0x7c00) ? v : v & 0x8000); }
+  static const Value* read(const Lane* from, Value* space) {
+    alignas(64) uint16_t halves[kWarpSize];
+    for (int i = 0; i < kWarpSize; ++i) halves[i] = (from[i] & 0x7c00) ? from[i] : from[i] & 0x8000;
+    halves_to_floats(halves, space);
+    return space;
+  }
 };
 struct Bf16 {
   using Lane = uint16_t;
   using Value = float;
-  static Value read(Lane v) { return float_from_bf16(v); }
+  static const Value* read(const Lane* from, Value* space) {
+    for (int i = 0; i < kWarpSize; ++i) space[i] = float_from_bf16(from[i]);
+    return space;
+  }
 };
 
 // For floats the ordered comparisons are false with a NaN, those that end in u are true.
@@ -71,10 +89,16 @@ uint32_t combined(Warp& warp, const Instr& instr, uint32_t bits) {
 }
 
 template <class In, Compare kCompare>
+uint32_t compare_values(const typename In::Lane* a, const typename In::Lane* b) {
+  alignas(64) typename In::Value space[2][kWarpSize];
+  const auto* x = In::read(a, space[0]);
+  const auto* y = In::read(b, space[1]);
+  return collect([&](int lane) { return holds<kCompare>(x[lane], y[lane]); });
+}
+template <class In, Compare kCompare>
 uint32_t compare_lanes(Warp& warp, const Instr& instr) {
-  const auto* a = warp.lanes<const typename In::Lane>(instr.a);
-  const auto* b = warp.lanes<const typename In::Lane>(instr.b);
-  return collect([&](int lane) { return holds<kCompare>(In::read(a[lane]), In::read(b[lane])); });
+  return compare_values<In, kCompare>(warp.lanes<const typename In::Lane>(instr.a),
+                                      warp.lanes<const typename In::Lane>(instr.b));
 }
 
 template <class In, Compare kCompare>
@@ -87,18 +111,23 @@ void setp(Warp& warp, const Instr& instr, uint32_t mask) {
   set_predicate(warp, instr.d[1], q, mask);
 }
 
+// `yes` in the lanes whose bit is set, else 0.
+template <class T>
+void write_choice(Warp& warp, const Instr& instr, uint32_t mask, uint32_t bits, T yes) {
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = bits >> lane & 1 ? yes : T{0};
+}
 // set: all ones or 1.0 in the destination's type.
 template <class In, Compare kCompare>
 void set(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t bits = combined(warp, instr, compare_lanes<In, kCompare>(warp, instr));
-  if (type_bits(instr.dtype) == 16) {
-    const uint16_t one = instr.dtype == Type::f16 ? 0x3c00 : instr.dtype == Type::bf16 ? 0x3f80 : 0xffff;
-    uint16_t* d = warp.lanes<uint16_t>(instr.d[0]);
-    each_lane(mask, [&](int lane) { d[lane] = bits >> lane & 1 ? one : uint16_t{0}; });
-  } else {
-    const uint32_t one = instr.dtype == Type::f32 ? 0x3f800000u : 0xffffffffu;
-    uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
-    each_lane(mask, [&](int lane) { d[lane] = bits >> lane & 1 ? one : 0u; });
+  switch (instr.dtype) {
+    case Type::f16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3c00);
+    case Type::bf16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3f80);
+    case Type::u16: case Type::s16: return write_choice<uint16_t>(warp, instr, mask, bits, 0xffff);
+    case Type::f32: return write_choice<uint32_t>(warp, instr, mask, bits, 0x3f800000u);
+    default: return write_choice<uint32_t>(warp, instr, mask, bits, 0xffffffffu);
   }
 }
 
@@ -107,22 +136,25 @@ template <class In, Compare kCompare, bool kPredicates>
 void packed(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto* a = warp.lanes<const uint32_t>(instr.a);
   const auto* b = warp.lanes<const uint32_t>(instr.b);
-  uint32_t result[2];
-  for (int half = 0; half < 2; ++half)
-    result[half] = combined(warp, instr, collect([&](int lane) {
-      return holds<kCompare>(In::read(static_cast<uint16_t>(a[lane] >> (16 * half))),
-                             In::read(static_cast<uint16_t>(b[lane] >> (16 * half))));
-    }));
+  uint32_t bits[2];
+  for (int half = 0; half < 2; ++half) {
+    alignas(64) uint16_t x[kWarpSize], y[kWarpSize];
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      x[lane] = static_cast<uint16_t>(a[lane] >> (16 * half));
+      y[lane] = static_cast<uint16_t>(b[lane] >> (16 * half));
+    }
+    bits[half] = combined(warp, instr, compare_values<In, kCompare>(x, y));
+  }
   if (kPredicates) {
-    set_predicate(warp, instr.d[0], result[0], mask);
-    set_predicate(warp, instr.d[1], result[1], mask);
+    set_predicate(warp, instr.d[0], bits[0], mask);
+    set_predicate(warp, instr.d[1], bits[1], mask);
     return;
   }
   const uint32_t one = instr.dtype == Type::f16x2 ? 0x3c00 : instr.dtype == Type::bf16x2 ? 0x3f80 : 0xffff;
-  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
-  each_lane(mask, [&](int lane) {
-    d[lane] = (result[0] >> lane & 1 ? one : 0u) | (result[1] >> lane & 1 ? one << 16 : 0u);
-  });
+  Result<uint32_t> result(warp, instr.d[0], mask);
+  uint32_t* d = result.lanes();
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    d[lane] = (bits[0] >> lane & 1 ? one : 0u) | (bits[1] >> lane & 1 ? one << 16 : 0u);
 }
 
 // f(std::integral_constant<Compare, ...>) for the instruction's comparison.
@@ -188,19 +220,19 @@ void select(Warp& warp, const Instr& instr, uint32_t mask) {
 // slct: a where c >= 0, else b (and where c is NaN).
 template <class T, bool kFloat, bool kFtz>
 void select_by_sign(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
   const T* a = warp.lanes<const T>(instr.a);
   const T* b = warp.lanes<const T>(instr.b);
-  T* d = warp.lanes<T>(instr.d[0]);
-  each_lane(mask, [&](int lane) {
+  using C = std::conditional_t<kFloat, float, int32_t>;
+  const C* c = warp.lanes<const C>(instr.c);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) {
     bool first;
-    if constexpr (kFloat) {
-      const float c = warp.lanes<const float>(instr.c)[lane];
-      first = kFtz ? Flushed::read(c) >= 0 : c >= 0;
-    } else {
-      first = warp.lanes<const int32_t>(instr.c)[lane] >= 0;
-    }
+    if constexpr (kFtz) first = flushed(c[lane]) >= 0;
+    else first = c[lane] >= 0;
     d[lane] = first ? a[lane] : b[lane];
-  });
+  }
 }
 
 enum Test : uint8_t { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };

@@ -180,11 +180,6 @@ void integer_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
   read_integers(warp, instr, v);
   write_integers(warp, instr, mask, reinterpret_cast<uint64_t*>(v));
 }
-template <class In, class Out>
-void plain_integer(Warp& warp, const Instr& instr, uint32_t mask) {
-  map1<Out, In>(warp, instr, mask, [](In value) { return static_cast<Out>(value); });
-}
-
 // The range of an integer type, as what clamps to it.
 int64_t lowest(Type type) { return is_signed(type) ? -(int64_t{1} << (type_bits(type) - 1)) : 0; }
 uint64_t highest(Type type) {
@@ -245,21 +240,20 @@ void float_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
   }
   write_integers(warp, instr, mask, r);
 }
-// The same for f32 to s32, u32.
-template <class Out, Rounding kRounding, bool kFtz>
+// The same for f32 to s32 and u32, in float: what does not fit is converted as 0 and replaced.
+template <class Out, Rounding kRounding>
 void float_to_word(Warp& warp, const Instr& instr, uint32_t mask) {
-  constexpr double low = std::numeric_limits<Out>::min(), high = std::numeric_limits<Out>::max();
+  constexpr Out low = std::numeric_limits<Out>::min(), high = std::numeric_limits<Out>::max();
+  constexpr float beyond = std::is_signed_v<Out> ? 0x1p31f : 0x1p32f;
+  constexpr float least = std::is_signed_v<Out> ? -0x1p31f : 0.0f;
   map1<Out, float>(warp, instr, mask, [](float v) {
-    // .ftz matters where small numbers are rounded away from zero.
-    double x = kFtz && std::fabs(v) < std::numeric_limits<float>::min() ? 0.0f : v;
-    x = kRounding == Rounding::rzi   ? __builtin_trunc(x)
-        : kRounding == Rounding::rmi ? __builtin_floor(x)
-        : kRounding == Rounding::rpi ? __builtin_ceil(x)
-                                     : __builtin_nearbyint(x);
-    x = x > low ? x : low;   // in this order, NaN becomes low
-    x = x < high ? x : high;
-    const auto whole = static_cast<Out>(static_cast<int64_t>(x));
-    return v == v ? whole : Out{0};
+    const float x = kRounding == Rounding::rzi   ? __builtin_truncf(v)
+                    : kRounding == Rounding::rmi ? __builtin_floorf(v)
+                    : kRounding == Rounding::rpi ? __builtin_ceilf(v)
+                                                 : __builtin_nearbyintf(v);
+    const uint32_t fits = (x >= least) & (x < beyond) ? ~0u : 0u;
+    const Out whole = static_cast<Out>(std::bit_cast<float>(std::bit_cast<uint32_t>(x) & fits));
+    return x >= beyond ? high : x < least ? low : whole;
   });
 }
 
@@ -375,6 +369,21 @@ void pack_floats(Warp& warp, const Instr& instr, uint32_t mask) {
   std::memcpy(low, warp.lanes<const float>(instr.b), sizeof low);
   pack_lanes<F>(warp, instr, mask, high, low);
 }
+// The one that matters: two f32 to f16x2.
+void pack_halves(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<uint32_t> result(warp, instr.d[0], mask);
+  uint32_t* d = result.lanes();
+  const float* a = warp.lanes<const float>(instr.a);
+  const float* b = warp.lanes<const float>(instr.b);
+  for (int i = 0; i < kWarpSize; i += 8) {
+    Float8 high, low;
+    std::memcpy(&high, a + i, sizeof high);
+    std::memcpy(&low, b + i, sizeof low);
+    const Word8 pair = __builtin_convertvector(halves_from_floats(high), Word8) << 16 |
+                       __builtin_convertvector(halves_from_floats(low), Word8);
+    std::memcpy(d + i, &pair, sizeof pair);
+  }
+}
 // Toward zero, and with .satfinite.
 template <class F>
 void pack_floats_exactly(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -456,13 +465,44 @@ bool legal(const Instr& instr) {
 }
 
 template <class Out>
-Handler words_from_floats(const Instr& instr) {
-  if (instr.ftz) return instr.rounding == Rounding::rzi ? &float_to_word<Out, Rounding::rzi, true> : nullptr;
-  switch (instr.rounding) {
-    case Rounding::rzi: return &float_to_word<Out, Rounding::rzi, false>;
-    case Rounding::rmi: return &float_to_word<Out, Rounding::rmi, false>;
-    case Rounding::rpi: return &float_to_word<Out, Rounding::rpi, false>;
-    default: return &float_to_word<Out, Rounding::rni, false>;
+Handler words_from_floats(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::rzi: return &float_to_word<Out, Rounding::rzi>;
+    case Rounding::rmi: return &float_to_word<Out, Rounding::rmi>;
+    case Rounding::rpi: return &float_to_word<Out, Rounding::rpi>;
+    default: return &float_to_word<Out, Rounding::rni>;
+  }
+}
+
+// floorf and its kin.
+Handler integral_floats(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::rzi: return handler1<float, float>([](float x) { return canonical(__builtin_truncf(x)); });
+    case Rounding::rmi: return handler1<float, float>([](float x) { return canonical(__builtin_floorf(x)); });
+    case Rounding::rpi: return handler1<float, float>([](float x) { return canonical(__builtin_ceilf(x)); });
+    default: return handler1<float, float>([](float x) { return canonical(__builtin_nearbyintf(x)); });
+  }
+}
+
+// From a register through a type to a register.
+template <class In, class Out>
+Handler through(Type type) {
+  switch (type) {
+    case Type::u8: return handler1<Out, In>([](In v) { return static_cast<uint8_t>(v); });
+    case Type::s8: return handler1<Out, In>([](In v) { return static_cast<int8_t>(v); });
+    case Type::u16: return handler1<Out, In>([](In v) { return static_cast<uint16_t>(v); });
+    case Type::s16: return handler1<Out, In>([](In v) { return static_cast<int16_t>(v); });
+    case Type::u32: return handler1<Out, In>([](In v) { return static_cast<uint32_t>(v); });
+    case Type::s32: return handler1<Out, In>([](In v) { return static_cast<int32_t>(v); });
+    default: return handler1<Out, In>([](In v) { return v; });
+  }
+}
+template <class In>
+Handler through(Type type, int d_bits) {
+  switch (d_bits) {
+    case 16: return through<In, uint16_t>(type);
+    case 32: return through<In, uint32_t>(type);
+    default: return through<In, uint64_t>(type);
   }
 }
 
@@ -470,25 +510,27 @@ Handler words_from_floats(const Instr& instr) {
 
 Handler bind_cvt_integer(Instr& instr, const Mods&) {
   if (instr.sat) return &integer_saturated;
-  const int from = instr.a_bits, to = instr.d_bits;
-  const bool exact = from == type_bits(instr.type) && to == type_bits(instr.dtype);
-  if (exact && from == 32 && to == 64)
-    return is_signed(instr.type) ? &plain_integer<int32_t, int64_t>
-                                 : &plain_integer<uint32_t, uint64_t>;
-  if (exact && from == 64 && to == 32) return &plain_integer<uint64_t, uint32_t>;
-  if (exact && from == 32 && to == 16) return &plain_integer<uint32_t, uint16_t>;
-  if (exact && from == 16 && to == 32)
-    return is_signed(instr.type) ? &plain_integer<int16_t, int32_t>
-                                 : &plain_integer<uint16_t, uint32_t>;
+  const int from = type_bits(instr.type), to = type_bits(instr.dtype);
+  // One of the two types decides alone: the source's where the destination fills its register, the
+  // destination's where it is no wider than the source's.
+  if (to == instr.d_bits || to <= from) {
+    const Type decides = to <= from ? instr.dtype : instr.type;
+    switch (instr.a_bits) {
+      case 16: return through<uint16_t>(decides, instr.d_bits);
+      case 32: return through<uint32_t>(decides, instr.d_bits);
+      default: return through<uint64_t>(decides, instr.d_bits);
+    }
+  }
   return &integer_to_integer;
 }
 Handler bind_cvt_float_to_integer(Instr& instr, const Mods&) {
   if (instr.ftz && instr.type != Type::f32) return nullptr;
   const bool plain = instr.type == Type::f32 && instr.a_bits == 32 && instr.d_bits == 32;
-  Handler handler = nullptr;
-  if (plain && instr.dtype == Type::s32) handler = words_from_floats<int32_t>(instr);
-  if (plain && instr.dtype == Type::u32) handler = words_from_floats<uint32_t>(instr);
-  return handler ? handler : &float_to_integer;
+  // .ftz changes nothing where small numbers become zero anyway.
+  const bool same = !instr.ftz || instr.rounding == Rounding::rzi || instr.rounding == Rounding::rni;
+  if (plain && same && instr.dtype == Type::s32) return words_from_floats<int32_t>(instr.rounding);
+  if (plain && same && instr.dtype == Type::u32) return words_from_floats<uint32_t>(instr.rounding);
+  return &float_to_integer;
 }
 Handler bind_cvt_integer_to_float(Instr& instr, const Mods&) {
   if (instr.sat && instr.dtype == Type::bf16) return nullptr;
@@ -498,6 +540,12 @@ Handler bind_cvt_integer_to_float(Instr& instr, const Mods&) {
     return handler1<float, int32_t>([](int32_t x) { return static_cast<float>(x); });
   if (plain && instr.type == Type::u32)
     return handler1<float, uint32_t>([](uint32_t x) { return static_cast<float>(x); });
+  if (!instr.sat && instr.dtype == Type::f64 && instr.a_bits == 32) {   // exact
+    if (instr.type == Type::s32)
+      return handler1<double, int32_t>([](int32_t x) { return static_cast<double>(x); });
+    if (instr.type == Type::u32)
+      return handler1<double, uint32_t>([](uint32_t x) { return static_cast<double>(x); });
+  }
   return &integer_to_float;
 }
 Handler bind_cvt_float(Instr& instr, const Mods& mods) {
@@ -517,6 +565,13 @@ Handler bind_cvt_float(Instr& instr, const Mods& mods) {
     return handler1<double, float>([](float x) { return static_cast<double>(x); });
   if (plain && to == Type::f32 && from == Type::f64)
     return handler1<float, double>([](double x) { return canonical(static_cast<float>(x)); });
+  if (to == Type::f32 && from == Type::f32 && integral(instr.rounding) && !instr.sat && !instr.ftz)
+    return integral_floats(instr.rounding);
+  // Away from zero where halfway: half of the last bit is added; the bits carry into the exponent.
+  if (to == Type::tf32 && instr.rounding == Rounding::rna && !instr.variant && !instr.relu)
+    return handler1<uint32_t, uint32_t>([](uint32_t x) {
+      return (x & 0x7fffffff) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000) & 0xffffe000u;
+    });
   if (to == Type::f32 && from == Type::f32 && instr.sat && !instr.ftz && nearest)
     return &saturate_float;
   return &float_to_float;
@@ -525,7 +580,9 @@ Handler bind_cvt_pair(Instr& instr, const Mods& mods) {
   instr.variant = mods.has("satfinite");
   const bool plain = instr.rounding == Rounding::rn && !instr.variant;
   switch (instr.dtype) {
-    case Type::f16x2: return plain ? &pack_floats<Fp16> : &pack_floats_exactly<Fp16>;
+    case Type::f16x2:
+      if (plain && !instr.relu) return &pack_halves;
+      return plain ? &pack_floats<Fp16> : &pack_floats_exactly<Fp16>;
     case Type::bf16x2: return plain ? &pack_floats<Bfloat16> : &pack_floats_exactly<Bfloat16>;
     case Type::e4m3x2: return &pack_floats<E4M3>;
     case Type::e5m2x2: return &pack_floats<E5M2>;

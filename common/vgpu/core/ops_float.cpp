@@ -206,11 +206,47 @@ inline float exp2_poly(float x) {
   return x == x ? r : std::bit_cast<float>(0x7fffffffu);
 }
 
+// The power of a subnormal is 1 whether it is flushed or not, and no result is negative.
 template <bool kFtz>
 void ex2(Warp& warp, const Instr& instr, uint32_t mask) {
   map1<float, float>(warp, instr, mask, [](float x) {
-    const float r = exp2_poly(kFtz ? flush(x) : x);
-    return kFtz ? flush(r) : r;
+    const float r = exp2_poly(x);
+    return kFtz && r < 0x1p-126f ? 0.0f : r;
+  });
+}
+
+// log2(x). x = 2^n m with m between sqrt(1/2) and sqrt(2); log2(m) = 2 / ln 2 artanh(s) with
+// s = (m - 1) / (m + 1), |s| < 0.1716: five terms (remainder below 2^-30).
+template <bool kFtz>
+void lg2(Warp& warp, const Instr& instr, uint32_t mask) {
+  map1<float, float>(warp, instr, mask, [](float x) {
+    const bool subnormal = std::fabs(x) < 0x1p-126f;
+    const float scaled = subnormal ? x * 0x1p24f : x;
+    const int32_t bits = std::bit_cast<int32_t>(scaled);
+    const int32_t n = (bits - 0x3f3504f3) >> 23;
+    const float m = std::bit_cast<float>(bits - (n << 23));
+    const float s = (m - 1.0f) / (m + 1.0f), square = s * s;
+    float p = 0.3205988979753252f;               // 2 / (9 ln 2)
+    p = __builtin_fmaf(p, square, 0.4121985831111324f);
+    p = __builtin_fmaf(p, square, 0.5770780163555854f);
+    p = __builtin_fmaf(p, square, 0.9617966939259757f);
+    p = __builtin_fmaf(p, square, 2.8853900817779268f);
+    float r = __builtin_fmaf(p, s, static_cast<float>(subnormal ? n - 24 : n));
+    // Infinity and NaN; negative numbers; zeros.
+    r = x < HUGE_VALF ? r : x;
+    r = x < 0.0f ? NAN : r;
+    r = (kFtz ? std::fabs(x) < 0x1p-126f : x == 0.0f) ? -HUGE_VALF : r;
+    return canonical(r);
+  });
+}
+
+// 1 - 2 / (1 + e^2x) for all but small x, where that cancels: x - x^3/3 (error below 2^-20).
+void hyperbolic_tangent(Warp& warp, const Instr& instr, uint32_t mask) {
+  map1<float, float>(warp, instr, mask, [](float x) {
+    const float size = std::fabs(x);
+    const float large = 1.0f - 2.0f / (1.0f + exp2_poly(size * 2.8853900817779268f));
+    const float small = __builtin_fmaf(size * size * size, -0.3333333333f, size);
+    return canonical(std::copysign(size < 0.03f ? small : large, x));
   });
 }
 
@@ -236,11 +272,11 @@ Handler approximate_high(F) {
   });
 }
 
-// a / b with the range that the ISA gives up: 2^126 < |b| < 2^128 gives 0, or NaN for infinite a.
+// a / b but for the range that the ISA gives up: 2^126 < |b| < 2^128 gives a zero, or NaN for infinite a.
 inline float divide_approx(float a, float b) {
   const float size = std::fabs(b);
-  if (size > 0x1p126f && size < HUGE_VALF) return std::isinf(a) ? NAN : std::copysign(0.0f, std::signbit(a) != std::signbit(b) ? -1.0f : 1.0f) * (a == a ? 1.0f : a);
-  return a / b;
+  const bool given_up = size > 0x1p126f && size < HUGE_VALF;
+  return given_up ? a * std::copysign(0.0f, b) : a / b;
 }
 
 template <class T>
@@ -290,8 +326,8 @@ Handler bind_rsqrt(Instr& instr, const Mods&) {
 }
 Handler bind_sin(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::sin(x); }); }
 Handler bind_cos(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::cos(x); }); }
-Handler bind_lg2(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::log2(x); }); }
-Handler bind_tanh(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::tanh(x); }); }
+Handler bind_lg2(Instr& instr, const Mods&) { return instr.ftz ? &lg2<true> : &lg2<false>; }
+Handler bind_tanh(Instr&, const Mods&) { return &hyperbolic_tangent; }
 Handler bind_ex2(Instr& instr, const Mods&) { return instr.ftz ? &ex2<true> : &ex2<false>; }
 
 Handler bind_min_float(Instr& instr, const Mods& mods) { return bind_extreme<false>(instr, mods); }

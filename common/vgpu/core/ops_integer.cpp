@@ -197,25 +197,24 @@ Handler for_dot_types(Type a, Type b, F f) {
 template <class T, bool kSubtract>
 void add_with_carry(Warp& warp, const Instr& instr, uint32_t mask, const T* a, const T* b,
                     bool carry_in) {
-  Result<T> result(warp, instr.d[0], mask);
-  T* d = result.lanes();
   const uint32_t flags = carry_in ? warp.carry : 0;
-  uint32_t carry = 0;
+  alignas(64) T sum[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane) {
     const T in = flags >> lane & 1;
-    T partial, sum;
-    bool out;
-    if constexpr (kSubtract) {
-      out = __builtin_sub_overflow(a[lane], b[lane], &partial);
-      out |= __builtin_sub_overflow(partial, in, &sum);
-    } else {
-      out = __builtin_add_overflow(a[lane], b[lane], &partial);
-      out |= __builtin_add_overflow(partial, in, &sum);
-    }
-    d[lane] = sum;
-    carry |= uint32_t{out} << lane;
+    sum[lane] = kSubtract ? static_cast<T>(a[lane] - b[lane] - in) : static_cast<T>(a[lane] + b[lane] + in);
   }
-  if (instr.carry_out) warp.carry = (warp.carry & ~mask) | (carry & mask);
+  // a + b + 1 has carried when the sum is not above a, a + b when it is below; and so for a - b.
+  if (instr.carry_out) {
+    const uint32_t carry = collect([&](int lane) {
+      const bool in = flags >> lane & 1;
+      if (kSubtract) return in ? a[lane] <= b[lane] : a[lane] < b[lane];
+      return in ? sum[lane] <= a[lane] : sum[lane] < a[lane];
+    });
+    warp.carry = (warp.carry & ~mask) | (carry & mask);
+  }
+  Result<T> result(warp, instr.d[0], mask);
+  T* d = result.lanes();
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = sum[lane];
 }
 template <bool kSubtract, bool kCarryIn>
 Handler bind_carry(Instr& instr) {

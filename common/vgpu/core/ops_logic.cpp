@@ -85,6 +85,24 @@ uint32_t permute(uint32_t a, uint32_t b, uint32_t selectors) {
   for (int i = 0; i < 4; ++i) result |= byte_of(bytes, selectors >> (4 * i) & 15) << (8 * i);
   return result;
 }
+// With selectors that are the same for all lanes: four shifts known before the loop.
+void permute_constant(Warp& warp, const Instr& instr, uint32_t mask) {
+  const uint32_t selectors = warp.lanes<const uint32_t>(instr.c)[0];
+  uint32_t shift[4];
+  for (int i = 0; i < 4; ++i) shift[i] = 8 * (selectors >> (4 * i) & 7);
+  // Bytes that are eight copies of a sign: bit 7 in each.
+  const uint32_t sign = selectors >> 3 & 0x1111;
+  const uint32_t signs = (sign & 1) * 0x80 | (sign >> 4 & 1) * 0x8000 | (sign >> 8 & 1) * 0x800000 |
+                         (sign >> 12 & 1) * 0x80000000u;
+  const uint32_t whole = signs >> 7 | (signs - (signs >> 7)) | signs;
+  map2<uint32_t, uint32_t, uint32_t>(warp, instr, mask, [=](uint32_t a, uint32_t b) {
+    const uint64_t bytes = uint64_t{b} << 32 | a;
+    uint32_t r = 0;
+    for (int i = 0; i < 4; ++i) r |= static_cast<uint32_t>(bytes >> shift[i] & 0xff) << (8 * i);
+    const uint32_t top = r & signs;                       // 0x80 where a copied sign is set
+    return (r & ~whole) | (top - (top >> 7)) | top;
+  });
+}
 // The named modes; n is the low two bits of c (PTX ISA, table of prmt).
 enum Permute : uint8_t { kForward4, kBackward4, kReplicate8, kEdgeLeft, kEdgeRight, kReplicate16 };
 template <Permute kMode>
@@ -175,7 +193,7 @@ Handler bind_shr(Instr& instr, const Mods&) {
   return is_signed(instr.type) ? for_integer(instr.type, right) : for_bits(type_bits(instr.type), right);
 }
 
-Handler bind_prmt(Instr&, const Mods& mods) {
+Handler bind_prmt(Instr& instr, const Mods& mods) {
   using U = uint32_t;
   switch (mods.pick({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"})) {
     case kForward4: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kForward4>(a, b, c); });
@@ -184,7 +202,9 @@ Handler bind_prmt(Instr&, const Mods& mods) {
     case kEdgeLeft: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeLeft>(a, b, c); });
     case kEdgeRight: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeRight>(a, b, c); });
     case kReplicate16: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kReplicate16>(a, b, c); });
-    default: return handler3<U, U, U, U>([](U a, U b, U c) { return permute(a, b, c); });
+    default:
+      if (instr.c.constant()) return &permute_constant;
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute(a, b, c); });
   }
 }
 

@@ -138,3 +138,18 @@ TEST_CASE("forms: immediates, among them such as do not fit 32 bits and negative
   with("shr.s64", "s64 = s64", "63", [](const In& in) { return static_cast<u64>(in.sa(64) >> 63); });
   CHECK(batch.run() == "");
 }
+
+TEST_CASE("forms: prmt with selectors known beforehand") {
+  Batch batch;
+  for (const u64 selectors : {0x5410, 0x7632, 0x3210, 0x0123, 0x4440, 0xb3a2, 0x8000, 0xffff, 0x0088, 0x777, 0x9100, 0xfedc})
+    batch.add("prmt.b32", "b32 = b32 b32", [=](const Words&, const In& in) {
+      u64 d = 0;
+      for (int i = 3; i >= 0; --i) {
+        const u64 nibble = selectors >> 4 * i & 15, from = nibble & 7;
+        const u64 byte = (from < 4 ? in.a >> 8 * from : in.b >> 8 * (from - 4)) & 255;
+        d = d << 8 | (nibble < 8 ? byte : byte >= 128 ? 255 : 0);
+      }
+      return Want(d);
+    }, {.body = "$g $name $d, $a, $b, " + std::to_string(selectors) + ";"});
+  CHECK(batch.run() == "");
+}
