@@ -174,24 +174,28 @@ bench-vgpu: $V/tests/bench_vgpu
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-docs_run = env -u VGPU_CHECK -u VGPU_SCHEDULE -u VGPU_PROFILE VGPU_DEVICE=h200 $D/chapter$1
+docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TRACE VGPU_DEVICE=h200
 docs: $(chapters:%=$T/docs/chapter%.json)
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	for n in $(chapters); do python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
 	  $T/docs/chapter$$n.json chapters/0$${n}_*/README.md; done
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
-	$(call docs_run,$*) --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
+	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
 
 # matplotlib may be that of the system where python3 is another one.
 python_plot = $(shell for p in python3 /usr/bin/python3; do \
   $$p -c 'import matplotlib' 2>/dev/null && echo $$p && break; done)
-figures: $T/docs/chapter1.json
+figures: $D/chapter1 $V/libvgpu.so
 	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
 	  'apt-get install python3-matplotlib' >&2; exit 3; fi
-	$(call docs_run,1) --image data/images/rocket.jpg --patch 4,6 \
-	  --out chapters/01_naive_attention/attention.jpg | tail -n 1
-	'$(python_plot)' common/figures/warp_loads.py $< chapters/01_naive_attention/warp_loads.png
+	@mkdir -p $T/docs
+	$(docs_env) VGPU_TRACE=scores_kernel:0:$T/docs/scores.json $< --image data/images/rocket.jpg \
+	  --patch 4,6 --out chapters/01_naive_attention/attention.jpg | tail -n 1
+	$(docs_env) VGPU_TRACE=values_kernel:0:$T/docs/values.json $< --out $T/docs/figures.png | tail -n 1
+	'$(python_plot)' common/figures/warp_loads.py chapters/01_naive_attention/warp_loads.png \
+	  $(addprefix $T/docs/scores.json:,K:load:20 Q:load:20 scores:store:0) \
+	  $(addprefix $T/docs/values.json:,V:load:20 scores:load:20)
 else
 docs figures:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@
