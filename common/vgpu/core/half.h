@@ -21,7 +21,7 @@ struct Format {
   static constexpr bool infinity = kInfinity;
   static constexpr int bias = (1 << (kExponent - 1)) - 1;
   static constexpr std::uint32_t sign = 1u << (kExponent + kMantissa);
-  static constexpr std::uint32_t nan = sign - 1;                     // 0x7fff: the GPU's NaN
+  static constexpr std::uint32_t nan = sign - 1;  // 0x7fff: the GPU's NaN
   static constexpr std::uint32_t exponent_mask = ((1u << kExponent) - 1) << kMantissa;
   static constexpr std::uint32_t largest = kInfinity ? exponent_mask - 1 : nan - 1;
 };
@@ -45,9 +45,9 @@ std::uint32_t narrow(double x, Rounding rounding = Rounding::rn, bool saturate =
   if (std::isinf(size)) return sign | overflow;
   if (size == 0) return sign;
   int exponent;
-  std::frexp(size, &exponent);                       // size in [2^(exponent-1), 2^exponent)
-  exponent = std::max(exponent - 1, 1 - F::bias);    // subnormals share the smallest exponent
-  const double scaled = std::ldexp(size, F::mantissa - exponent);   // exact; below 2^(mantissa+1)
+  std::frexp(size, &exponent);                     // size in [2^(exponent-1), 2^exponent)
+  exponent = std::max(exponent - 1, 1 - F::bias);  // subnormals share the smallest exponent
+  const double scaled = std::ldexp(size, F::mantissa - exponent);  // exact; below 2^(mantissa+1)
   double whole = std::floor(scaled);
   const double rest = scaled - whole;
   const bool odd = std::fmod(whole, 2.0) != 0;
@@ -68,11 +68,14 @@ float widen_format(std::uint32_t bits) {
     return std::bit_cast<float>(0x7fffffffu);
   const std::uint32_t fraction = magnitude & ((1u << F::mantissa) - 1);
   const int field = static_cast<int>(magnitude >> F::mantissa);
-  constexpr int last = 1 - F::bias - F::mantissa;   // exponent of the last bit of subnormals
+  constexpr int last = 1 - F::bias - F::mantissa;  // exponent of the last bit of subnormals
   float value;
-  if (F::infinity && magnitude == F::exponent_mask) value = HUGE_VALF;
-  else if (field == 0) value = std::ldexp(static_cast<float>(fraction), last);
-  else value = std::ldexp(static_cast<float>(fraction | 1u << F::mantissa), field - 1 + last);
+  if (F::infinity && magnitude == F::exponent_mask)
+    value = HUGE_VALF;
+  else if (field == 0)
+    value = std::ldexp(static_cast<float>(fraction), last);
+  else
+    value = std::ldexp(static_cast<float>(fraction | 1u << F::mantissa), field - 1 + last);
   return negative ? -value : value;
 }
 
@@ -105,8 +108,8 @@ inline std::uint16_t bf16_from_float(float x) {
 inline float float_from_e4m3(std::uint8_t bits) { return widen_format<E4M3>(bits); }
 inline float float_from_e5m2(std::uint8_t bits) { return widen_format<E5M2>(bits); }
 
-// Eight at once. GCC's vectors: SSE, AVX or whatever the host has. Nobody outside calls functions of
-// them, so how they are passed does not matter.
+// Eight at once. GCC's vectors: SSE, AVX or whatever the host has. Nobody outside calls functions
+// of them, so how they are passed does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 using Float8 = float __attribute__((vector_size(32)));
 using Word8 = std::int32_t __attribute__((vector_size(32)));
@@ -119,7 +122,7 @@ inline Half8 load8(const std::uint16_t* from) {
 }
 inline void store8(std::uint16_t* to, Half8 v) { std::memcpy(to, &v, sizeof v); }
 
-inline Float8 floats_from_halves(Half8 v) {   // a NaN stays some NaN
+inline Float8 floats_from_halves(Half8 v) {  // a NaN stays some NaN
 #if defined(__F16C__)
   return reinterpret_cast<Float8>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(v)));
 #else

@@ -13,7 +13,7 @@ namespace vgpu {
 template <int kBytes>
 [[gnu::noinline]] inline void store_active(void* d, const void* fresh, std::uint32_t mask) {
   using Word = std::conditional_t<kBytes == 2, std::uint16_t,
-               std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>;
+                                  std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>;
   using Lane [[gnu::may_alias]] = Word;
   Lane* to = static_cast<Lane*>(d);
   const Lane* from = static_cast<const Lane*>(fresh);

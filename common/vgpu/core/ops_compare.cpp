@@ -64,12 +64,18 @@ bool holds(T a, T b) {
   switch (kCompare) {
     case Compare::eq: return a == b;
     case Compare::ne:
-      if constexpr (std::is_floating_point_v<T>) return a < b || a > b;
-      else return a != b;
-    case Compare::lt: case Compare::lo: return a < b;
-    case Compare::le: case Compare::ls: return a <= b;
-    case Compare::gt: case Compare::hi: return a > b;
-    case Compare::ge: case Compare::hs: return a >= b;
+      if constexpr (std::is_floating_point_v<T>)
+        return a < b || a > b;
+      else
+        return a != b;
+    case Compare::lt:
+    case Compare::lo: return a < b;
+    case Compare::le:
+    case Compare::ls: return a <= b;
+    case Compare::gt:
+    case Compare::hi: return a > b;
+    case Compare::ge:
+    case Compare::hs: return a >= b;
     case Compare::equ: return !(a < b || a > b);
     case Compare::neu: return !(a == b);
     case Compare::ltu: return !(a >= b);
@@ -125,7 +131,8 @@ void set(Warp& warp, const Instr& instr, uint32_t mask) {
   switch (instr.dtype) {
     case Type::f16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3c00);
     case Type::bf16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3f80);
-    case Type::u16: case Type::s16: return write_choice<uint16_t>(warp, instr, mask, bits, 0xffff);
+    case Type::u16:
+    case Type::s16: return write_choice<uint16_t>(warp, instr, mask, bits, 0xffff);
     case Type::f32: return write_choice<uint32_t>(warp, instr, mask, bits, 0x3f800000u);
     default: return write_choice<uint32_t>(warp, instr, mask, bits, 0xffffffffu);
   }
@@ -150,7 +157,9 @@ void packed(Warp& warp, const Instr& instr, uint32_t mask) {
     set_predicate(warp, instr.d[1], bits[1], mask);
     return;
   }
-  const uint32_t one = instr.dtype == Type::f16x2 ? 0x3c00 : instr.dtype == Type::bf16x2 ? 0x3f80 : 0xffff;
+  const uint32_t one = instr.dtype == Type::f16x2    ? 0x3c00
+                       : instr.dtype == Type::bf16x2 ? 0x3f80
+                                                     : 0xffff;
   Result<uint32_t> result(warp, instr.d[0], mask);
   uint32_t* d = result.lanes();
   for (int lane = 0; lane < kWarpSize; ++lane)
@@ -163,9 +172,24 @@ Handler for_compare(Compare compare, F f) {
 #define CASE(name) \
   case Compare::name: return f(std::integral_constant<Compare, Compare::name>{})
   switch (compare) {
-    CASE(eq); CASE(ne); CASE(lt); CASE(le); CASE(gt); CASE(ge);
-    CASE(lo); CASE(ls); CASE(hi); CASE(hs);
-    CASE(equ); CASE(neu); CASE(ltu); CASE(leu); CASE(gtu); CASE(geu); CASE(num); CASE(nan);
+    CASE(eq);
+    CASE(ne);
+    CASE(lt);
+    CASE(le);
+    CASE(gt);
+    CASE(ge);
+    CASE(lo);
+    CASE(ls);
+    CASE(hi);
+    CASE(hs);
+    CASE(equ);
+    CASE(neu);
+    CASE(ltu);
+    CASE(leu);
+    CASE(gtu);
+    CASE(geu);
+    CASE(num);
+    CASE(nan);
     default: return nullptr;
   }
 #undef CASE
@@ -182,17 +206,23 @@ Handler bind_compare(const Instr& instr) {
   if ((instr.combine != Bool::none) != instr.c.valid()) return nullptr;
   const auto with = [&]<class In>(In) {
     return for_compare(instr.compare, [](auto compare) -> Handler {
-      if constexpr (kPredicate) return &setp<In, compare()>;
-      else return &set<In, compare()>;
+      if constexpr (kPredicate)
+        return &setp<In, compare()>;
+      else
+        return &set<In, compare()>;
     });
   };
   const auto pairs = [&]<class In>(In) {
-    return for_compare(instr.compare, [](auto compare) -> Handler { return &packed<In, compare(), kPredicate>; });
+    return for_compare(instr.compare,
+                       [](auto compare) -> Handler { return &packed<In, compare(), kPredicate>; });
   };
   switch (instr.type) {
-    case Type::b16: case Type::u16: return with(Plain<uint16_t>{});
-    case Type::b32: case Type::u32: return with(Plain<uint32_t>{});
-    case Type::b64: case Type::u64: return with(Plain<uint64_t>{});
+    case Type::b16:
+    case Type::u16: return with(Plain<uint16_t>{});
+    case Type::b32:
+    case Type::u32: return with(Plain<uint32_t>{});
+    case Type::b64:
+    case Type::u64: return with(Plain<uint64_t>{});
     case Type::s16: return with(Plain<int16_t>{});
     case Type::s32: return with(Plain<int32_t>{});
     case Type::s64: return with(Plain<int64_t>{});
@@ -229,8 +259,10 @@ void select_by_sign(Warp& warp, const Instr& instr, uint32_t mask) {
 #pragma GCC ivdep
   for (int lane = 0; lane < kWarpSize; ++lane) {
     bool first;
-    if constexpr (kFtz) first = flushed(c[lane]) >= 0;
-    else first = c[lane] >= 0;
+    if constexpr (kFtz)
+      first = flushed(c[lane]) >= 0;
+    else
+      first = c[lane] >= 0;
     d[lane] = first ? a[lane] : b[lane];
   }
 }
@@ -242,17 +274,19 @@ template <class T, Test kTest>
 void testp(Warp& warp, const Instr& instr, uint32_t mask) {
   const T* a = warp.lanes<const T>(instr.a);
   set_predicate(warp, instr.d[0], collect([&](int lane) {
-    constexpr T infinity = std::numeric_limits<T>::infinity(), normal = std::numeric_limits<T>::min();
-    const T size = std::fabs(a[lane]);
-    switch (kTest) {
-      case kFinite: return size < infinity;
-      case kInfinite: return size == infinity;
-      case kNumber: return size <= infinity;
-      case kNotANumber: return !(size <= infinity);
-      case kNormal: return size == 0 || (size >= normal && size < infinity);
-      default: return size > 0 && size < normal;
-    }
-  }), mask);
+                  constexpr T infinity = std::numeric_limits<T>::infinity(),
+                              normal = std::numeric_limits<T>::min();
+                  const T size = std::fabs(a[lane]);
+                  switch (kTest) {
+                    case kFinite: return size < infinity;
+                    case kInfinite: return size == infinity;
+                    case kNumber: return size <= infinity;
+                    case kNotANumber: return !(size <= infinity);
+                    case kNormal: return size == 0 || (size >= normal && size < infinity);
+                    default: return size > 0 && size < normal;
+                  }
+                }),
+                mask);
 }
 template <class T>
 Handler bind_test(int test) {
@@ -272,7 +306,8 @@ Handler bind_test(int test) {
 Handler bind_setp(Instr& instr, const Mods&) { return bind_compare<true>(instr); }
 Handler bind_set(Instr& instr, const Mods&) { return bind_compare<false>(instr); }
 Handler bind_selp(Instr& instr, const Mods&) {
-  return for_bits(type_bits(instr.type), [](auto zero) -> Handler { return &select<decltype(zero)>; });
+  return for_bits(type_bits(instr.type),
+                  [](auto zero) -> Handler { return &select<decltype(zero)>; });
 }
 Handler bind_slct(Instr& instr, const Mods&) {
   const bool by_float = instr.type == Type::f32;

@@ -1,9 +1,9 @@
 // cvt (PTX ISA, "Data Movement and Conversion Instructions: cvt" and "cvt.pack").
 //
-// Registers may be wider than the types: the source's low bits count, the destination is extended by
-// its type's sign. Conversions go in stages over 32 lanes: registers to int64 or double, which hold
-// every source value exactly; rounding; the destination's bits; the register. Each stage is a plain
-// loop that becomes SIMD. The conversions of inner loops (f16 and bf16 from and to f32, index
+// Registers may be wider than the types: the source's low bits count, the destination is extended
+// by its type's sign. Conversions go in stages over 32 lanes: registers to int64 or double, which
+// hold every source value exactly; rounding; the destination's bits; the register. Each stage is a
+// plain loop that becomes SIMD. The conversions of inner loops (f16 and bf16 from and to f32, index
 // arithmetic, f32 from and to 32-bit integers) have handlers of their own.
 #include <array>
 #include <cfenv>
@@ -67,7 +67,8 @@ void read_doubles(Warp& warp, const Instr& instr, double* to) {
       const bool ftz = instr.ftz;
       for (int i = 0; i < kWarpSize; ++i) {
         const float x = std::bit_cast<float>(static_cast<uint32_t>(raw[i]));
-        to[i] = ftz && std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+        to[i] =
+            ftz && std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
       }
       break;
     }
@@ -118,8 +119,8 @@ void to_integral(double* x, Rounding rounding) {
   }
 }
 
-// The host rounds: its mode is set for the whole loop. Values go through memory that the calls might
-// change, so that no conversion leaves the two.
+// The host rounds: its mode is set for the whole loop. Values go through memory that the calls
+// might change, so that no conversion leaves the two.
 template <class To, class From>
 [[gnu::noinline]] void convert_rounded(const From* from, To* to, Rounding rounding) {
   if (rounding == Rounding::none || rounding == Rounding::rn) {
@@ -141,9 +142,9 @@ template <class To, class From>
 void to_format(const Instr& instr, const double* from, uint64_t* to) {
   alignas(64) double x[kWarpSize];
   for (int i = 0; i < kWarpSize; ++i) x[i] = from[i];
-  if (instr.relu)   // a NaN stays
+  if (instr.relu)  // a NaN stays
     for (int i = 0; i < kWarpSize; ++i) x[i] = x[i] <= 0 ? 0.0 : x[i];
-  if (instr.sat)    // a NaN becomes +0
+  if (instr.sat)  // a NaN becomes +0
     for (int i = 0; i < kWarpSize; ++i) x[i] = x[i] > 0 ? (x[i] < 1 ? x[i] : 1.0) : 0.0;
   const bool saturate = instr.variant;
   switch (instr.dtype) {
@@ -222,7 +223,7 @@ void float_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
   const int bits = type_bits(instr.dtype);
   const bool to_signed = is_signed(instr.dtype);
   const double low = static_cast<double>(lowest(instr.dtype));
-  const double beyond = std::ldexp(1.0, to_signed ? bits - 1 : bits);   // highest + 1
+  const double beyond = std::ldexp(1.0, to_signed ? bits - 1 : bits);  // highest + 1
   const auto below = static_cast<uint64_t>(lowest(instr.dtype)), above = highest(instr.dtype);
   // What a NaN becomes depends on the types.
   const uint64_t not_a_number =
@@ -267,21 +268,27 @@ void integer_to_float(Warp& warp, const Instr& instr, uint32_t mask) {
   if (instr.dtype == Type::f64 || instr.dtype == Type::f32) {
     // Rounded once, to the type itself; what follows is exact.
     if (instr.dtype == Type::f64) {
-      if (wide_unsigned) convert_rounded(u, x, instr.rounding);
-      else convert_rounded(v, x, instr.rounding);
+      if (wide_unsigned)
+        convert_rounded(u, x, instr.rounding);
+      else
+        convert_rounded(v, x, instr.rounding);
     } else {
       alignas(64) float f[kWarpSize];
-      if (wide_unsigned) convert_rounded(u, f, instr.rounding);
-      else convert_rounded(v, f, instr.rounding);
+      if (wide_unsigned)
+        convert_rounded(u, f, instr.rounding);
+      else
+        convert_rounded(v, f, instr.rounding);
       for (int i = 0; i < kWarpSize; ++i) x[i] = f[i];
     }
   } else {
     // Rounded to odd, so that the second rounding is right for 64-bit integers too.
-    if (wide_unsigned) convert_rounded(u, x, Rounding::rz);
-    else convert_rounded(v, x, Rounding::rz);
+    if (wide_unsigned)
+      convert_rounded(u, x, Rounding::rz);
+    else
+      convert_rounded(v, x, Rounding::rz);
     for (int i = 0; i < kWarpSize; ++i) {
-      const bool exact = wide_unsigned ? static_cast<uint64_t>(x[i]) == u[i]
-                                       : static_cast<int64_t>(x[i]) == v[i];
+      const bool exact =
+          wide_unsigned ? static_cast<uint64_t>(x[i]) == u[i] : static_cast<int64_t>(x[i]) == v[i];
       x[i] = std::bit_cast<double>(std::bit_cast<uint64_t>(x[i]) | (exact ? 0 : 1));
     }
   }
@@ -306,17 +313,17 @@ void saturate_float(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- two values to one register -------------------------------------------------------------
 
-// A float as fp8, to the nearest, what is too large as the largest. A number becomes a multiple of the
-// destination's last bit: of subnormal ones by adding a float whose last bit that is, of normal ones
-// by adding half of it (just less where what is kept is even) to the bits.
+// A float as fp8, to the nearest, what is too large as the largest. A number becomes a multiple of
+// the destination's last bit: of subnormal ones by adding a float whose last bit that is, of normal
+// ones by adding half of it (just less where what is kept is even) to the bits.
 template <class F>
 inline uint32_t fp8_from_float(float x) {
   constexpr int drop = 23 - F::mantissa;
   constexpr uint32_t smallest_normal = static_cast<uint32_t>(128 - F::bias) << 23;
   constexpr float grid = std::bit_cast<float>(static_cast<uint32_t>(128 - F::bias + drop) << 23);
   const uint32_t bits = std::bit_cast<uint32_t>(x), size = bits & 0x7fffffff;
-  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + grid) -
-                         std::bit_cast<uint32_t>(grid);
+  const uint32_t small =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(size) + grid) - std::bit_cast<uint32_t>(grid);
   const uint32_t rounded = size + ((1u << (drop - 1)) - 1) + (size >> drop & 1);
   const uint32_t large = (rounded - (static_cast<uint32_t>(127 - F::bias) << 23)) >> drop;
   uint32_t r = size < smallest_normal ? small : large;
@@ -420,7 +427,7 @@ void fp8_to_halves(Warp& warp, const Instr& instr, uint32_t mask) {
   read_raw(warp, instr.a, instr.a_bits, pair);
   const auto one = [&](uint64_t byte) -> uint32_t {
     const uint16_t half = table[byte & 0xff];
-    return instr.relu && (half & 0x8000) ? 0 : half;   // the NaN has no sign
+    return instr.relu && (half & 0x8000) ? 0 : half;  // the NaN has no sign
   };
   for (int i = 0; i < kWarpSize; ++i) pair[i] = one(pair[i] >> 8) << 16 | one(pair[i]);
   write_raw(warp, instr, mask, pair);
@@ -455,7 +462,8 @@ bool integral(Rounding r) {
 bool legal(const Instr& instr) {
   if (instr.ftz && instr.type != Type::f32 && instr.dtype != Type::f32) return false;
   if (instr.sat && instr.dtype == Type::bf16) return false;
-  if (instr.type == instr.dtype) return instr.rounding == Rounding::none || integral(instr.rounding);
+  if (instr.type == instr.dtype)
+    return instr.rounding == Rounding::none || integral(instr.rounding);
   if (integral(instr.rounding)) return false;
   const auto size = [](Type t) { return type_bits(t) + (t == Type::bf16 ? 1 : 0); };
   // f16 has the longer mantissa, bf16 the larger range: each loses something of the other.
@@ -477,10 +485,14 @@ Handler words_from_floats(Rounding rounding) {
 // floorf and its kin.
 Handler integral_floats(Rounding rounding) {
   switch (rounding) {
-    case Rounding::rzi: return handler1<float, float>([](float x) { return canonical(__builtin_truncf(x)); });
-    case Rounding::rmi: return handler1<float, float>([](float x) { return canonical(__builtin_floorf(x)); });
-    case Rounding::rpi: return handler1<float, float>([](float x) { return canonical(__builtin_ceilf(x)); });
-    default: return handler1<float, float>([](float x) { return canonical(__builtin_nearbyintf(x)); });
+    case Rounding::rzi:
+      return handler1<float, float>([](float x) { return canonical(__builtin_truncf(x)); });
+    case Rounding::rmi:
+      return handler1<float, float>([](float x) { return canonical(__builtin_floorf(x)); });
+    case Rounding::rpi:
+      return handler1<float, float>([](float x) { return canonical(__builtin_ceilf(x)); });
+    default:
+      return handler1<float, float>([](float x) { return canonical(__builtin_nearbyintf(x)); });
   }
 }
 
@@ -527,7 +539,8 @@ Handler bind_cvt_float_to_integer(Instr& instr, const Mods&) {
   if (instr.ftz && instr.type != Type::f32) return nullptr;
   const bool plain = instr.type == Type::f32 && instr.a_bits == 32 && instr.d_bits == 32;
   // .ftz changes nothing where small numbers become zero anyway.
-  const bool same = !instr.ftz || instr.rounding == Rounding::rzi || instr.rounding == Rounding::rni;
+  const bool same =
+      !instr.ftz || instr.rounding == Rounding::rzi || instr.rounding == Rounding::rni;
   if (plain && same && instr.dtype == Type::s32) return words_from_floats<int32_t>(instr.rounding);
   if (plain && same && instr.dtype == Type::u32) return words_from_floats<uint32_t>(instr.rounding);
   return &float_to_integer;
@@ -540,7 +553,7 @@ Handler bind_cvt_integer_to_float(Instr& instr, const Mods&) {
     return handler1<float, int32_t>([](int32_t x) { return static_cast<float>(x); });
   if (plain && instr.type == Type::u32)
     return handler1<float, uint32_t>([](uint32_t x) { return static_cast<float>(x); });
-  if (!instr.sat && instr.dtype == Type::f64 && instr.a_bits == 32) {   // exact
+  if (!instr.sat && instr.dtype == Type::f64 && instr.a_bits == 32) {  // exact
     if (instr.type == Type::s32)
       return handler1<double, int32_t>([](int32_t x) { return static_cast<double>(x); });
     if (instr.type == Type::u32)

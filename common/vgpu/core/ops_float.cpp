@@ -23,20 +23,52 @@ inline T flush(T x) {
 }
 template <class T>
 inline T clean(T x) {
-  if constexpr (sizeof(T) == 4) return canonical(x);
-  else return x;
+  if constexpr (sizeof(T) == 4)
+    return canonical(x);
+  else
+    return x;
 }
 template <class T>
-inline T saturate(T x) {   // [0, 1], NaN to +0
+inline T saturate(T x) {  // [0, 1], NaN to +0
   return x > T{0} ? (x < T{1} ? x : T{1}) : T{0};
 }
 
-struct Add { template <class T> static T of(T a, T b, T) { return a + b; } };
-struct Sub { template <class T> static T of(T a, T b, T) { return a - b; } };
-struct Mul { template <class T> static T of(T a, T b, T) { return a * b; } };
-struct Div { template <class T> static T of(T a, T b, T) { return a / b; } };
-struct Rcp { template <class T> static T of(T a, T, T) { return T{1} / a; } };
-struct Sqrt { template <class T> static T of(T a, T, T) { return std::sqrt(a); } };
+struct Add {
+  template <class T>
+  static T of(T a, T b, T) {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  static T of(T a, T b, T) {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  static T of(T a, T b, T) {
+    return a * b;
+  }
+};
+struct Div {
+  template <class T>
+  static T of(T a, T b, T) {
+    return a / b;
+  }
+};
+struct Rcp {
+  template <class T>
+  static T of(T a, T, T) {
+    return T{1} / a;
+  }
+};
+struct Sqrt {
+  template <class T>
+  static T of(T a, T, T) {
+    return std::sqrt(a);
+  }
+};
 struct Fma {
   static float of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
   static double of(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -56,27 +88,34 @@ void nearest(Warp& warp, const Instr& instr, uint32_t mask) {
     if (kFtz) x = flush(x), y = flush(y), z = flush(z);
     T r = Op::of(x, y, z);
     if (kFtz) r = flush(r);
-    if (kSat) r = saturate(r);
-    else r = clean(r);
+    if (kSat)
+      r = saturate(r);
+    else
+      r = clean(r);
     d[lane] = r;
   }
 }
 
-// Other roundings: the host's rounding mode, set for the whole loop. The operands are read from memory
-// behind an opaque call and the results are in memory before the next, so no operation leaves the two.
+// Other roundings: the host's rounding mode, set for the whole loop. The operands are read from
+// memory behind an opaque call and the results are in memory before the next, so no operation
+// leaves the two.
 template <class T, class Op, int kOperands>
 [[gnu::noinline]] void directed(Warp& warp, const Instr& instr, uint32_t mask) {
   alignas(64) T operands[3][kWarpSize], results[kWarpSize];
-  const Slot slots[3] = {instr.a, kOperands > 1 ? instr.b : instr.a, kOperands > 2 ? instr.c : instr.a};
+  const Slot slots[3] = {instr.a, kOperands > 1 ? instr.b : instr.a,
+                         kOperands > 2 ? instr.c : instr.a};
   for (int i = 0; i < kOperands; ++i) {
     const T* from = warp.lanes<const T>(slots[i]);
-    for (int lane = 0; lane < kWarpSize; ++lane) operands[i][lane] = instr.ftz ? flush(from[lane]) : from[lane];
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      operands[i][lane] = instr.ftz ? flush(from[lane]) : from[lane];
   }
   const T* x = operands[0];
   const T* y = operands[kOperands > 1 ? 1 : 0];
   const T* z = operands[kOperands > 2 ? 2 : 0];
   asm volatile("" : : "r"(operands), "r"(results) : "memory");
-  std::fesetround(instr.rounding == Rounding::rz ? FE_TOWARDZERO : instr.rounding == Rounding::rm ? FE_DOWNWARD : FE_UPWARD);
+  std::fesetround(instr.rounding == Rounding::rz   ? FE_TOWARDZERO
+                  : instr.rounding == Rounding::rm ? FE_DOWNWARD
+                                                   : FE_UPWARD);
   asm volatile("" : : "r"(operands), "r"(results) : "memory");
   for (int lane = 0; lane < kWarpSize; ++lane) results[lane] = Op::of(x[lane], y[lane], z[lane]);
   asm volatile("" : : "r"(operands), "r"(results) : "memory");
@@ -93,17 +132,23 @@ template <class T, class Op, int kOperands>
 template <class Op, int kOperands>
 Handler arithmetic(const Instr& instr) {
   const bool rn = instr.rounding == Rounding::none || instr.rounding == Rounding::rn;
-  if (instr.type == Type::f64) return rn ? &nearest<double, Op, kOperands, false, false> : &directed<double, Op, kOperands>;
+  if (instr.type == Type::f64)
+    return rn ? &nearest<double, Op, kOperands, false, false> : &directed<double, Op, kOperands>;
   if (instr.type != Type::f32) return nullptr;
   if (!rn) return &directed<float, Op, kOperands>;
-  if (instr.ftz) return instr.sat ? &nearest<float, Op, kOperands, true, true> : &nearest<float, Op, kOperands, true, false>;
-  return instr.sat ? &nearest<float, Op, kOperands, false, true> : &nearest<float, Op, kOperands, false, false>;
+  if (instr.ftz)
+    return instr.sat ? &nearest<float, Op, kOperands, true, true>
+                     : &nearest<float, Op, kOperands, true, false>;
+  return instr.sat ? &nearest<float, Op, kOperands, false, true>
+                   : &nearest<float, Op, kOperands, false, false>;
 }
 
 // f32x2: two floats in 64 bits.
 template <class Op, int kOperands>
 void pairs(Warp& warp, const Instr& instr, uint32_t mask) {
-  struct Pair { float v[2]; };
+  struct Pair {
+    float v[2];
+  };
   Result<Pair> result(warp, instr.d[0], mask);
   Pair* d = result.lanes();
   const Pair* a = warp.lanes<const Pair>(instr.a);
@@ -123,8 +168,8 @@ void pairs(Warp& warp, const Instr& instr, uint32_t mask) {
 enum Signs : uint8_t { kKeep, kAbs, kXorsign };
 
 // Compared as integers, so that the loop needs no branch: with the bits of negative numbers turned
-// over, the order of floats is that of integers, and -0 is less than +0. A NaN operand loses, except
-// with .NaN, where it wins.
+// over, the order of floats is that of integers, and -0 is less than +0. A NaN operand loses,
+// except with .NaN, where it wins.
 template <class Bits, bool kMax, bool kNan>
 inline Bits extreme(Bits a, Bits b) {
   using Signed = std::make_signed_t<Bits>;
@@ -133,7 +178,8 @@ inline Bits extreme(Bits a, Bits b) {
   constexpr Bits infinity = single ? Bits{0x7f800000u} : static_cast<Bits>(0x7ff0000000000000ull);
   constexpr Bits nan = single ? Bits{0x7fffffffu} : static_cast<Bits>(0x7ff8000000000000ull);
   const auto key = [](Bits v) {
-    return static_cast<Signed>(v ^ (static_cast<Bits>(static_cast<Signed>(v) >> (8 * sizeof(Bits) - 1)) & size));
+    return static_cast<Signed>(
+        v ^ (static_cast<Bits>(static_cast<Signed>(v) >> (8 * sizeof(Bits) - 1)) & size));
   };
   const bool nan_a = (a & size) > infinity, nan_b = (b & size) > infinity;
   Bits r = (key(a) < key(b)) != kMax ? a : b;
@@ -171,13 +217,17 @@ Handler bind_extreme_of(const Instr& instr, const Mods& mods) {
   const bool three = instr.c.valid();
   if (mods.has("xorsign")) return &min_max<float, kMax, kNan, kFtz, kXorsign, false>;
   if (mods.has("abs")) return three ? &min_max<float, kMax, kNan, kFtz, kAbs, true> : nullptr;
-  return three ? &min_max<float, kMax, kNan, kFtz, kKeep, true> : &min_max<float, kMax, kNan, kFtz, kKeep, false>;
+  return three ? &min_max<float, kMax, kNan, kFtz, kKeep, true>
+               : &min_max<float, kMax, kNan, kFtz, kKeep, false>;
 }
 template <bool kMax>
 Handler bind_extreme(const Instr& instr, const Mods& mods) {
   if (instr.type == Type::f64) return &min_max<double, kMax, false, false, kKeep, false>;
-  if (instr.nan) return instr.ftz ? bind_extreme_of<kMax, true, true>(instr, mods) : bind_extreme_of<kMax, true, false>(instr, mods);
-  return instr.ftz ? bind_extreme_of<kMax, false, true>(instr, mods) : bind_extreme_of<kMax, false, false>(instr, mods);
+  if (instr.nan)
+    return instr.ftz ? bind_extreme_of<kMax, true, true>(instr, mods)
+                     : bind_extreme_of<kMax, true, false>(instr, mods);
+  return instr.ftz ? bind_extreme_of<kMax, false, true>(instr, mods)
+                   : bind_extreme_of<kMax, false, false>(instr, mods);
 }
 
 // ---- approximations -------------------------------------------------------------------------
@@ -226,7 +276,7 @@ void lg2(Warp& warp, const Instr& instr, uint32_t mask) {
     const int32_t n = (bits - 0x3f3504f3) >> 23;
     const float m = std::bit_cast<float>(bits - (n << 23));
     const float s = (m - 1.0f) / (m + 1.0f), square = s * s;
-    float p = 0.3205988979753252f;               // 2 / (9 ln 2)
+    float p = 0.3205988979753252f;  // 2 / (9 ln 2)
     p = __builtin_fmaf(p, square, 0.4121985831111324f);
     p = __builtin_fmaf(p, square, 0.5770780163555854f);
     p = __builtin_fmaf(p, square, 0.9617966939259757f);
@@ -257,22 +307,26 @@ Handler approximate(const Instr& instr, F) {
     return handler1<float, float>([](float x) {
       return flush(canonical(static_cast<float>(F{}(static_cast<double>(flush(x))))));
     });
-  return handler1<float, float>([](float x) { return canonical(static_cast<float>(F{}(static_cast<double>(x)))); });
+  return handler1<float, float>(
+      [](float x) { return canonical(static_cast<float>(F{}(static_cast<double>(x)))); });
 }
 
-// The f64 approximations look at the high 32 bits of the operand and give a result whose low 32 bits
-// are zero.
+// The f64 approximations look at the high 32 bits of the operand and give a result whose low 32
+// bits are zero.
 template <class F>
 Handler approximate_high(F) {
   return handler1<double, double>([](double x) {
-    const auto high = [](double v) { return std::bit_cast<double>(std::bit_cast<uint64_t>(v) & 0xffffffff00000000ull); };
+    const auto high = [](double v) {
+      return std::bit_cast<double>(std::bit_cast<uint64_t>(v) & 0xffffffff00000000ull);
+    };
     const double in = flush(high(x));
     const double r = high(F{}(in));
     return r == r ? flush(r) : std::bit_cast<double>(uint64_t{0x7fffffff00000000ull});
   });
 }
 
-// a / b but for the range that the ISA gives up: 2^126 < |b| < 2^128 gives a zero, or NaN for infinite a.
+// a / b but for the range that the ISA gives up: 2^126 < |b| < 2^128 gives a zero, or NaN for
+// infinite a.
 inline float divide_approx(float a, float b) {
   const float size = std::fabs(b);
   const bool given_up = size > 0x1p126f && size < HUGE_VALF;
@@ -309,34 +363,48 @@ Handler bind_div_float(Instr& instr, const Mods&) {
   if (instr.type == Type::f64) return arithmetic<Div, 2>(instr);
   if (instr.approx) {
     if (instr.ftz)
-      return handler2<float, float, float>([](float a, float b) { return canonical(flush(divide_approx(flush(a), flush(b)))); });
-    return handler2<float, float, float>([](float a, float b) { return canonical(divide_approx(a, b)); });
+      return handler2<float, float, float>(
+          [](float a, float b) { return canonical(flush(divide_approx(flush(a), flush(b)))); });
+    return handler2<float, float, float>(
+        [](float a, float b) { return canonical(divide_approx(a, b)); });
   }
-  return arithmetic<Div, 2>(instr);   // .full is within 2 ulp; the right quotient is
+  return arithmetic<Div, 2>(instr);  // .full is within 2 ulp; the right quotient is
 }
 Handler bind_rcp(Instr& instr, const Mods&) {
-  if (instr.approx && instr.type == Type::f64) return approximate_high([](double x) { return 1.0 / x; });
+  if (instr.approx && instr.type == Type::f64)
+    return approximate_high([](double x) { return 1.0 / x; });
   return arithmetic<Rcp, 1>(instr);
 }
 Handler bind_sqrt(Instr& instr, const Mods&) { return arithmetic<Sqrt, 1>(instr); }
 Handler bind_rsqrt(Instr& instr, const Mods&) {
-  if (instr.type == Type::f64 && instr.ftz) return approximate_high([](double x) { return 1.0 / std::sqrt(x); });
-  if (instr.type == Type::f64) return handler1<double, double>([](double x) { return 1.0 / std::sqrt(x); });
+  if (instr.type == Type::f64 && instr.ftz)
+    return approximate_high([](double x) { return 1.0 / std::sqrt(x); });
+  if (instr.type == Type::f64)
+    return handler1<double, double>([](double x) { return 1.0 / std::sqrt(x); });
   return approximate(instr, [](double x) { return 1.0 / std::sqrt(x); });
 }
-Handler bind_sin(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::sin(x); }); }
-Handler bind_cos(Instr& instr, const Mods&) { return approximate(instr, [](double x) { return std::cos(x); }); }
+Handler bind_sin(Instr& instr, const Mods&) {
+  return approximate(instr, [](double x) { return std::sin(x); });
+}
+Handler bind_cos(Instr& instr, const Mods&) {
+  return approximate(instr, [](double x) { return std::cos(x); });
+}
 Handler bind_lg2(Instr& instr, const Mods&) { return instr.ftz ? &lg2<true> : &lg2<false>; }
 Handler bind_tanh(Instr&, const Mods&) { return &hyperbolic_tangent; }
 Handler bind_ex2(Instr& instr, const Mods&) { return instr.ftz ? &ex2<true> : &ex2<false>; }
 
 Handler bind_min_float(Instr& instr, const Mods& mods) { return bind_extreme<false>(instr, mods); }
 Handler bind_max_float(Instr& instr, const Mods& mods) { return bind_extreme<true>(instr, mods); }
-Handler bind_abs_float(Instr& instr, const Mods&) { return instr.type == Type::f64 ? &absolute<double> : &absolute<float>; }
-Handler bind_neg_float(Instr& instr, const Mods&) { return instr.type == Type::f64 ? &negate<double> : &negate<float>; }
+Handler bind_abs_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f64 ? &absolute<double> : &absolute<float>;
+}
+Handler bind_neg_float(Instr& instr, const Mods&) {
+  return instr.type == Type::f64 ? &negate<double> : &negate<float>;
+}
 Handler bind_copysign(Instr& instr, const Mods&) {
   // The sign of a on the size of b.
-  if (instr.type == Type::f64) return handler2<double, double, double>([](double a, double b) { return std::copysign(b, a); });
+  if (instr.type == Type::f64)
+    return handler2<double, double, double>([](double a, double b) { return std::copysign(b, a); });
   return handler2<float, float, float>([](float a, float b) { return std::copysign(b, a); });
 }
 

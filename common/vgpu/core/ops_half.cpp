@@ -1,8 +1,9 @@
 // Half-precision and bf16 instructions (PTX ISA, "Half Precision Floating Point Instructions").
 //
 // Computed in float, 32 or 64 halves at a time. Sums and products of such numbers may be rounded to
-// float first and to the format then: a float has more than twice their bits, and then some (Figueroa,
-// "When is double rounding innocuous?", 1995). Fused multiply-adds go through a sum rounded to odd.
+// float first and to the format then: a float has more than twice their bits, and then some
+// (Figueroa, "When is double rounding innocuous?", 1995). Fused multiply-adds go through a sum
+// rounded to odd.
 #include <array>
 #include <cmath>
 #include <memory>
@@ -14,8 +15,8 @@
 namespace vgpu {
 namespace {
 
-using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 using std::int16_t, std::int32_t;
+using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 
 using Double8 = double __attribute__((vector_size(64)));
 using Long8 = int64_t __attribute__((vector_size(64)));
@@ -28,7 +29,9 @@ struct F16 {
   static constexpr uint16_t exponent_mask = 0x7c00, nan = 0x7fff, one = 0x3c00;
 };
 struct BF16 {
-  static Float8 widen(Half8 v) { return reinterpret_cast<Float8>(__builtin_convertvector(v, Word8) << 16); }
+  static Float8 widen(Half8 v) {
+    return reinterpret_cast<Float8>(__builtin_convertvector(v, Word8) << 16);
+  }
   static Half8 narrow8(Float8 v) {
     const Word8 bits = reinterpret_cast<Word8>(v);
     const Word8 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -40,23 +43,33 @@ struct BF16 {
 };
 
 template <class F>
-inline uint16_t flush(uint16_t v) { return (v & F::exponent_mask) ? v : v & 0x8000; }
+inline uint16_t flush(uint16_t v) {
+  return (v & F::exponent_mask) ? v : v & 0x8000;
+}
 template <class F>
-inline bool is_nan(uint16_t v) { return (v & 0x7fff) > F::exponent_mask; }
+inline bool is_nan(uint16_t v) {
+  return (v & 0x7fff) > F::exponent_mask;
+}
 
-struct Add { static Float8 of(Float8 a, Float8 b) { return a + b; } };
-struct Sub { static Float8 of(Float8 a, Float8 b) { return a - b; } };
-struct Mul { static Float8 of(Float8 a, Float8 b) { return a * b; } };
+struct Add {
+  static Float8 of(Float8 a, Float8 b) { return a + b; }
+};
+struct Sub {
+  static Float8 of(Float8 a, Float8 b) { return a - b; }
+};
+struct Mul {
+  static Float8 of(Float8 a, Float8 b) { return a * b; }
+};
 
-// `nearest`, the nearest float to a value that is `error` more, rounded to odd instead: where it is not
-// exact and its last bit is even, the neighbour on the side of the exact value. The format's rounding
-// then cannot be led astray, since halfway between two of its numbers is even (Boldo and Melquiond,
-// 2008). The error is NaN where something is infinite.
+// `nearest`, the nearest float to a value that is `error` more, rounded to odd instead: where it is
+// not exact and its last bit is even, the neighbour on the side of the exact value. The format's
+// rounding then cannot be led astray, since halfway between two of its numbers is even (Boldo and
+// Melquiond, 2008). The error is NaN where something is infinite.
 template <class V, class Bits>
 inline V made_odd(V nearest, V error) {
   const Bits bits = reinterpret_cast<Bits>(nearest);
   const Bits inexact = (error < 0) | (error > 0);
-  const Bits inward = (error < 0) ^ (nearest < 0);   // ones: toward zero
+  const Bits inward = (error < 0) ^ (nearest < 0);  // ones: toward zero
   const Bits step = inexact & ~bits & 1;
   return reinterpret_cast<V>(bits + ((step ^ inward) - inward));
 }
@@ -67,9 +80,10 @@ inline V sum_to_odd(V product, V c) {
   return made_odd<V, Bits>(sum, (product - (sum - z)) + (c - z));
 }
 #if defined(__AVX512F__)
-// The same with one fused operation rounded down and one rounded up: where they differ the last bit of
-// one of them is odd. An exact zero is +0, the one rounded up.
-constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC, kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+// The same with one fused operation rounded down and one rounded up: where they differ the last bit
+// of one of them is odd. An exact zero is +0, the one rounded up.
+constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC,
+              kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
 inline Float8 multiply_add(F16, Float8 a, Float8 b, Float8 c) {
   const auto wide = [](Float8 v) { return _mm512_castps256_ps512(reinterpret_cast<__m256>(v)); };
   const __m512 down = _mm512_fmadd_round_ps(wide(a), wide(b), wide(c), kDown);
@@ -89,7 +103,9 @@ inline Float8 multiply_add(BF16, Float8 a, Float8 b, Float8 c) {
 }
 #else
 // The product of two f16 has 22 bits: exact in float.
-inline Float8 multiply_add(F16, Float8 a, Float8 b, Float8 c) { return sum_to_odd<Float8, Word8>(a * b, c); }
+inline Float8 multiply_add(F16, Float8 a, Float8 b, Float8 c) {
+  return sum_to_odd<Float8, Word8>(a * b, c);
+}
 // The product of two bf16 may be outside float's range: in double, then to an odd float.
 inline Float8 multiply_add(BF16, Float8 a, Float8 b, Float8 c) {
   const auto wide = [](Float8 v) { return __builtin_convertvector(v, Double8); };
@@ -108,13 +124,16 @@ inline void finish(const Instr& instr, uint16_t* d, int count) {
   if (instr.ftz)
     for (int i = 0; i < count; ++i) d[i] = flush<F>(d[i]);
   if (instr.sat)
-    for (int i = 0; i < count; ++i) d[i] = is_nan<F>(d[i]) || (d[i] & 0x8000) ? uint16_t{0} : d[i] > F::one ? F::one : d[i];
+    for (int i = 0; i < count; ++i)
+      d[i] = is_nan<F>(d[i]) || (d[i] & 0x8000) ? uint16_t{0} : d[i] > F::one ? F::one : d[i];
   if (instr.relu)
     for (int i = 0; i < count; ++i) d[i] = (d[i] & 0x8000) && !is_nan<F>(d[i]) ? uint16_t{0} : d[i];
 }
 
 template <class F>
-inline Half8 flush8(Half8 v) { return (v & F::exponent_mask) != 0 ? v : v & 0x8000; }
+inline Half8 flush8(Half8 v) {
+  return (v & F::exponent_mask) != 0 ? v : v & 0x8000;
+}
 
 template <int kCount>
 using Packed = Result<std::conditional_t<kCount == kWarpSize, uint16_t, uint32_t>>;
@@ -134,8 +153,10 @@ inline void map_halves(Warp& warp, const Instr& instr, uint32_t mask, Function f
     return F::widen(ftz ? flush8<F>(v) : v);
   };
   for (int i = 0; i < kCount; i += 8) {
-    if constexpr (kThree) store8(d + i, F::narrow8(f(read(a + i), read(b + i), read(c + i))));
-    else store8(d + i, F::narrow8(f(read(a + i), read(b + i))));
+    if constexpr (kThree)
+      store8(d + i, F::narrow8(f(read(a + i), read(b + i), read(c + i))));
+    else
+      store8(d + i, F::narrow8(f(read(a + i), read(b + i))));
   }
   finish<F>(instr, d, kCount);
 }
@@ -145,7 +166,8 @@ void binary(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 template <class F, int kCount>
 void fused(Warp& warp, const Instr& instr, uint32_t mask) {
-  map_halves<F, kCount, true>(warp, instr, mask, [](Float8 a, Float8 b, Float8 c) { return multiply_add(F{}, a, b, c); });
+  map_halves<F, kCount, true>(
+      warp, instr, mask, [](Float8 a, Float8 b, Float8 c) { return multiply_add(F{}, a, b, c); });
 }
 
 // Operations on the bits of one or two operands.
@@ -165,8 +187,18 @@ void on_bits(Warp& warp, const Instr& instr, uint32_t mask) {
   }
 }
 
-struct Neg { template <class F> static uint16_t of(uint16_t a, uint16_t) { return is_nan<F>(a) ? F::nan : a ^ 0x8000; } };
-struct Abs { template <class F> static uint16_t of(uint16_t a, uint16_t) { return is_nan<F>(a) ? F::nan : a & 0x7fff; } };
+struct Neg {
+  template <class F>
+  static uint16_t of(uint16_t a, uint16_t) {
+    return is_nan<F>(a) ? F::nan : a ^ 0x8000;
+  }
+};
+struct Abs {
+  template <class F>
+  static uint16_t of(uint16_t a, uint16_t) {
+    return is_nan<F>(a) ? F::nan : a & 0x7fff;
+  }
+};
 
 // Functions of so few operands are looked up; the tables are made when first needed.
 template <class F, double (*kFunction)(double)>
@@ -174,7 +206,8 @@ const uint16_t* table_of() {
   static const auto table = [] {
     auto values = std::make_unique<std::array<uint16_t, 65536>>();
     for (uint32_t i = 0; i < 65536; ++i)
-      (*values)[i] = F::narrow_double(kFunction(static_cast<double>(F::widen_one(static_cast<uint16_t>(i)))));
+      (*values)[i] =
+          F::narrow_double(kFunction(static_cast<double>(F::widen_one(static_cast<uint16_t>(i)))));
     return values;
   }();
   return table->data();
@@ -196,15 +229,17 @@ void look_up(Warp& warp, const Instr& instr, uint32_t mask) {
   }
 }
 
-// As integers: with the bits of negative numbers turned over, -0 is less than +0. A NaN loses against
-// a number, or wins with .NaN.
+// As integers: with the bits of negative numbers turned over, -0 is less than +0. A NaN loses
+// against a number, or wins with .NaN.
 template <bool kMax, bool kNan, bool kXorsign>
 struct Extreme {
   template <class F>
   static uint16_t of(uint16_t a, uint16_t b) {
     const uint16_t sign = (a ^ b) & 0x8000;
     if (kXorsign) a &= 0x7fff, b &= 0x7fff;
-    const auto key = [](uint16_t v) { return static_cast<int16_t>(v ^ ((static_cast<int16_t>(v) >> 15) & 0x7fff)); };
+    const auto key = [](uint16_t v) {
+      return static_cast<int16_t>(v ^ ((static_cast<int16_t>(v) >> 15) & 0x7fff));
+    };
     const bool nan_a = is_nan<F>(a), nan_b = is_nan<F>(b);
     uint16_t r = (key(a) < key(b)) != kMax ? a : b;
     if (kNan) {
@@ -233,11 +268,15 @@ Handler for_format(const Instr& instr, F f) {
 }
 template <class Op>
 Handler arithmetic(const Instr& instr) {
-  return for_format(instr, [](auto format, auto count) -> Handler { return &binary<decltype(format), Op, count()>; });
+  return for_format(instr, [](auto format, auto count) -> Handler {
+    return &binary<decltype(format), Op, count()>;
+  });
 }
 template <class Op>
 Handler bits(const Instr& instr) {
-  return for_format(instr, [](auto format, auto count) -> Handler { return &on_bits<decltype(format), Op, count()>; });
+  return for_format(instr, [](auto format, auto count) -> Handler {
+    return &on_bits<decltype(format), Op, count()>;
+  });
 }
 template <double (*kFunction)(double)>
 Handler function(const Instr& instr) {
@@ -247,8 +286,11 @@ Handler function(const Instr& instr) {
 }
 template <bool kMax>
 Handler extreme(const Instr& instr, const Mods& mods) {
-  if (mods.has("xorsign")) return instr.nan ? bits<Extreme<kMax, true, true>>(instr) : bits<Extreme<kMax, false, true>>(instr);
-  return instr.nan ? bits<Extreme<kMax, true, false>>(instr) : bits<Extreme<kMax, false, false>>(instr);
+  if (mods.has("xorsign"))
+    return instr.nan ? bits<Extreme<kMax, true, true>>(instr)
+                     : bits<Extreme<kMax, false, true>>(instr);
+  return instr.nan ? bits<Extreme<kMax, true, false>>(instr)
+                   : bits<Extreme<kMax, false, false>>(instr);
 }
 
 }  // namespace
@@ -257,8 +299,9 @@ Handler bind_add_half(Instr& instr, const Mods&) { return arithmetic<Add>(instr)
 Handler bind_sub_half(Instr& instr, const Mods&) { return arithmetic<Sub>(instr); }
 Handler bind_mul_half(Instr& instr, const Mods&) { return arithmetic<Mul>(instr); }
 Handler bind_fma_half(Instr& instr, const Mods&) {
-  if (instr.sat && instr.relu) return nullptr;   // one or the other
-  return for_format(instr, [](auto format, auto count) -> Handler { return &fused<decltype(format), count()>; });
+  if (instr.sat && instr.relu) return nullptr;  // one or the other
+  return for_format(
+      instr, [](auto format, auto count) -> Handler { return &fused<decltype(format), count()>; });
 }
 Handler bind_neg_half(Instr& instr, const Mods&) { return bits<Neg>(instr); }
 Handler bind_abs_half(Instr& instr, const Mods&) { return bits<Abs>(instr); }

@@ -30,11 +30,17 @@ using Wide = std::conditional_t<
 template <class T>
 using Modular = std::conditional_t<sizeof(T) < 4, uint32_t, Unsigned<T>>;
 template <class T>
-constexpr T wrap_add(T a, T b) { return static_cast<T>(Modular<T>(a) + Modular<T>(b)); }
+constexpr T wrap_add(T a, T b) {
+  return static_cast<T>(Modular<T>(a) + Modular<T>(b));
+}
 template <class T>
-constexpr T wrap_sub(T a, T b) { return static_cast<T>(Modular<T>(a) - Modular<T>(b)); }
+constexpr T wrap_sub(T a, T b) {
+  return static_cast<T>(Modular<T>(a) - Modular<T>(b));
+}
 template <class T>
-constexpr T mul_lo(T a, T b) { return static_cast<T>(Modular<T>(a) * Modular<T>(b)); }
+constexpr T mul_lo(T a, T b) {
+  return static_cast<T>(Modular<T>(a) * Modular<T>(b));
+}
 template <class T>
 constexpr T mul_hi(T a, T b) {
   return static_cast<T>((static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b)) >> kBits<T>);
@@ -58,9 +64,8 @@ void map_halves(Warp& warp, const Instr& instr, uint32_t mask, F f) {
 }
 template <class T, class F>
 Handler halves(F) {
-  return [](Warp& warp, const Instr& instr, uint32_t mask) {
-    map_halves<T>(warp, instr, mask, F{});
-  };
+  return
+      [](Warp& warp, const Instr& instr, uint32_t mask) { map_halves<T>(warp, instr, mask, F{}); };
 }
 
 // Division as the GPU's own code for it ends up: a zero divisor gives all ones as quotient and as
@@ -112,7 +117,9 @@ constexpr T reverse_bits(T v) {
 
 // A shift that gives 0 (or the sign) when the amount reaches the width, which C++ leaves open.
 template <class U>
-constexpr U shift_left(U v, uint32_t n) { return n < uint32_t(kBits<U>) ? U(v << n) : U(0); }
+constexpr U shift_left(U v, uint32_t n) {
+  return n < uint32_t(kBits<U>) ? U(v << n) : U(0);
+}
 
 template <class T>
 constexpr T extract_field(T a, uint32_t start, uint32_t length) {
@@ -147,7 +154,8 @@ uint32_t find_nth_set(uint32_t bits, uint32_t base, int32_t n) {
     return rest ? static_cast<uint32_t>(std::countr_zero(rest)) : 0xffffffffu;
   }
   uint32_t rest = bits & (0xffffffffu >> (31 - base));
-  for (int64_t skip = -int64_t{n} - 1; skip > 0 && rest; --skip) rest &= ~(0x80000000u >> std::countl_zero(rest));
+  for (int64_t skip = -int64_t{n} - 1; skip > 0 && rest; --skip)
+    rest &= ~(0x80000000u >> std::countl_zero(rest));
   return rest ? static_cast<uint32_t>(31 - std::countl_zero(rest)) : 0xffffffffu;
 }
 
@@ -201,7 +209,8 @@ void add_with_carry(Warp& warp, const Instr& instr, uint32_t mask, const T* a, c
   alignas(64) T sum[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane) {
     const T in = flags >> lane & 1;
-    sum[lane] = kSubtract ? static_cast<T>(a[lane] - b[lane] - in) : static_cast<T>(a[lane] + b[lane] + in);
+    sum[lane] =
+        kSubtract ? static_cast<T>(a[lane] - b[lane] - in) : static_cast<T>(a[lane] + b[lane] + in);
   }
   // a + b + 1 has carried when the sum is not above a, a + b when it is below; and so for a - b.
   if (instr.carry_out) {
@@ -251,13 +260,14 @@ Handler bind_min_max(Instr& instr) {
         return std::max<int16_t>(kMax ? std::max(a, b) : std::min(a, b), 0);
       });
     if (instr.type == Type::s16x2)
-      return halves<int16_t>([](int16_t a, int16_t b) { return kMax ? std::max(a, b) : std::min(a, b); });
-    return halves<uint16_t>([](uint16_t a, uint16_t b) { return kMax ? std::max(a, b) : std::min(a, b); });
+      return halves<int16_t>(
+          [](int16_t a, int16_t b) { return kMax ? std::max(a, b) : std::min(a, b); });
+    return halves<uint16_t>(
+        [](uint16_t a, uint16_t b) { return kMax ? std::max(a, b) : std::min(a, b); });
   }
   if (instr.relu)
-    return handler2<int32_t, int32_t, int32_t>([](int32_t a, int32_t b) {
-      return std::max(kMax ? std::max(a, b) : std::min(a, b), 0);
-    });
+    return handler2<int32_t, int32_t, int32_t>(
+        [](int32_t a, int32_t b) { return std::max(kMax ? std::max(a, b) : std::min(a, b), 0); });
   return for_integer(instr.type, [](auto zero) -> Handler {
     using T = decltype(zero);
     return handler2<T, T, T>([](T a, T b) { return kMax ? (a > b ? a : b) : (a < b ? a : b); });
@@ -299,8 +309,10 @@ Handler bind_mul_integer(Instr& instr, const Mods& mods) {
   if (mods.has("wide"))
     return for_integer(instr.type, [](auto zero) -> Handler {
       using T = decltype(zero);
-      if constexpr (sizeof(T) == 8) return nullptr;
-      else return handler2<Wide<T>, T, T>([](T a, T b) { return Wide<T>(a) * Wide<T>(b); });
+      if constexpr (sizeof(T) == 8)
+        return nullptr;
+      else
+        return handler2<Wide<T>, T, T>([](T a, T b) { return Wide<T>(a) * Wide<T>(b); });
     });
   if (mods.has("hi"))
     return for_integer(instr.type, [](auto zero) -> Handler {
@@ -317,7 +329,8 @@ Handler bind_mad_integer(Instr& instr, const Mods& mods) {
   if (mods.has("wide"))
     return for_integer(instr.type, [](auto zero) -> Handler {
       using T = decltype(zero);
-      if constexpr (sizeof(T) == 8) return nullptr;
+      if constexpr (sizeof(T) == 8)
+        return nullptr;
       else
         return handler3<Wide<T>, T, T, Wide<T>>(
             [](T a, T b, Wide<T> c) { return wrap_add<Wide<T>>(Wide<T>(a) * Wide<T>(b), c); });
@@ -340,23 +353,27 @@ Handler bind_mul24(Instr& instr, const Mods& mods) {
   const bool high = mods.has("hi");
   return for_integer(instr.type, [&](auto zero) -> Handler {
     using T = decltype(zero);
-    if constexpr (sizeof(T) != 4) return nullptr;
-    else if (high) return handler2<T, T, T>([](T a, T b) { return product24(a, b) >> 16; });
-    else return handler2<T, T, T>([](T a, T b) { return product24(a, b); });
+    if constexpr (sizeof(T) != 4)
+      return nullptr;
+    else if (high)
+      return handler2<T, T, T>([](T a, T b) { return product24(a, b) >> 16; });
+    else
+      return handler2<T, T, T>([](T a, T b) { return product24(a, b); });
   });
 }
 
 Handler bind_mad24(Instr& instr, const Mods& mods) {
   if (instr.sat)
-    return handler3<int32_t, int32_t, int32_t, int32_t>([](int32_t a, int32_t b, int32_t c) {
-      return clamp_s32((product24(a, b) >> 16) + c);
-    });
+    return handler3<int32_t, int32_t, int32_t, int32_t>(
+        [](int32_t a, int32_t b, int32_t c) { return clamp_s32((product24(a, b) >> 16) + c); });
   const bool high = mods.has("hi");
   return for_integer(instr.type, [&](auto zero) -> Handler {
     using T = decltype(zero);
-    if constexpr (sizeof(T) != 4) return nullptr;
+    if constexpr (sizeof(T) != 4)
+      return nullptr;
     else if (high)
-      return handler3<T, T, T, T>([](T a, T b, T c) { return wrap_add<T>(product24(a, b) >> 16, c); });
+      return handler3<T, T, T, T>(
+          [](T a, T b, T c) { return wrap_add<T>(product24(a, b) >> 16, c); });
     else
       return handler3<T, T, T, T>([](T a, T b, T c) { return wrap_add<T>(product24(a, b), c); });
   });
@@ -413,7 +430,8 @@ Handler bind_bfind(Instr& instr, const Mods& mods) {
   const bool as_shift = mods.has("shiftamt");
   return for_integer(instr.type, [&](auto zero) -> Handler {
     using T = decltype(zero);
-    if constexpr (sizeof(T) == 2) return nullptr;
+    if constexpr (sizeof(T) == 2)
+      return nullptr;
     else if (as_shift)
       return handler1<uint32_t, T>([](T a) { return find_most_significant(a, true); });
     else
@@ -433,7 +451,8 @@ Handler bind_brev(Instr& instr, const Mods&) {
 Handler bind_bfe(Instr& instr, const Mods&) {
   return for_integer(instr.type, [](auto zero) -> Handler {
     using T = decltype(zero);
-    if constexpr (sizeof(T) == 2) return nullptr;
+    if constexpr (sizeof(T) == 2)
+      return nullptr;
     else
       return handler3<T, T, uint32_t, uint32_t>(
           [](T a, uint32_t pos, uint32_t len) { return extract_field(a, pos, len); });
@@ -460,9 +479,12 @@ Handler bind_szext(Instr& instr, const Mods& mods) {
   const bool clamp = mods.has("clamp");
   return for_integer(instr.type, [&](auto zero) -> Handler {
     using T = decltype(zero);
-    if constexpr (sizeof(T) != 4) return nullptr;
-    else if (clamp) return handler2<T, T, uint32_t>([](T a, uint32_t n) { return extend(a, n, true); });
-    else return handler2<T, T, uint32_t>([](T a, uint32_t n) { return extend(a, n, false); });
+    if constexpr (sizeof(T) != 4)
+      return nullptr;
+    else if (clamp)
+      return handler2<T, T, uint32_t>([](T a, uint32_t n) { return extend(a, n, true); });
+    else
+      return handler2<T, T, uint32_t>([](T a, uint32_t n) { return extend(a, n, false); });
   });
 }
 Handler bind_bmsk(Instr&, const Mods& mods) {

@@ -29,19 +29,23 @@ Handler bitwise(const Instr& instr, F f) {
   });
 }
 
-// The truth table `kTable` has one bit for each (a, b, c); lop3's immediate, known when decoded. The
-// operation is built from its eight minterms; ptxas does better, but here it is a few SIMD words.
+// The truth table `kTable` has one bit for each (a, b, c); lop3's immediate, known when decoded.
+// The operation is built from its eight minterms; ptxas does better, but here it is a few SIMD
+// words.
 void lop3(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto table = static_cast<uint32_t>(instr.imm);
   uint32_t select[8];
   for (int i = 0; i < 8; ++i) select[i] = table >> i & 1 ? ~0u : 0u;
-  map3<uint32_t, uint32_t, uint32_t, uint32_t>(warp, instr, mask, [&](uint32_t a, uint32_t b, uint32_t c) {
-    // Multiplexers, c innermost: bit index of the table is a * 4 + b * 2 + c.
-    const uint32_t a0b0 = (select[0] & ~c) | (select[1] & c), a0b1 = (select[2] & ~c) | (select[3] & c);
-    const uint32_t a1b0 = (select[4] & ~c) | (select[5] & c), a1b1 = (select[6] & ~c) | (select[7] & c);
-    const uint32_t a0 = (a0b0 & ~b) | (a0b1 & b), a1 = (a1b0 & ~b) | (a1b1 & b);
-    return (a0 & ~a) | (a1 & a);
-  });
+  map3<uint32_t, uint32_t, uint32_t, uint32_t>(
+      warp, instr, mask, [&](uint32_t a, uint32_t b, uint32_t c) {
+        // Multiplexers, c innermost: bit index of the table is a * 4 + b * 2 + c.
+        const uint32_t a0b0 = (select[0] & ~c) | (select[1] & c),
+                       a0b1 = (select[2] & ~c) | (select[3] & c);
+        const uint32_t a1b0 = (select[4] & ~c) | (select[5] & c),
+                       a1b1 = (select[6] & ~c) | (select[7] & c);
+        const uint32_t a0 = (a0b0 & ~b) | (a0b1 & b), a1 = (a1b0 & ~b) | (a1b1 & b);
+        return (a0 & ~a) | (a1 & a);
+      });
 }
 
 // lop3.BoolOp: p = (result != 0) BoolOp q. The table is in instr.imm, q in e.
@@ -56,7 +60,8 @@ void lop3_predicate(Warp& warp, const Instr& instr, uint32_t mask) {
     uint32_t r = 0;
     for (int i = 0; i < 8; ++i)
       if (table >> i & 1)
-        r |= (i & 4 ? a[lane] : ~a[lane]) & (i & 2 ? b[lane] : ~b[lane]) & (i & 1 ? c[lane] : ~c[lane]);
+        r |= (i & 4 ? a[lane] : ~a[lane]) & (i & 2 ? b[lane] : ~b[lane]) &
+             (i & 1 ? c[lane] : ~c[lane]);
     result[lane] = r;
   }
   const uint32_t q = warp.predicate(instr.e);
@@ -99,7 +104,7 @@ void permute_constant(Warp& warp, const Instr& instr, uint32_t mask) {
     const uint64_t bytes = uint64_t{b} << 32 | a;
     uint32_t r = 0;
     for (int i = 0; i < 4; ++i) r |= static_cast<uint32_t>(bytes >> shift[i] & 0xff) << (8 * i);
-    const uint32_t top = r & signs;                       // 0x80 where a copied sign is set
+    const uint32_t top = r & signs;  // 0x80 where a copied sign is set
     return (r & ~whole) | (top - (top >> 7)) | top;
   });
 }
@@ -161,14 +166,20 @@ Handler bind_lop3(Instr& instr, const Mods& mods) {
 Handler bind_shf(Instr&, const Mods& mods) {
   const bool clamp = mods.has("clamp");
   if (mods.has("l"))
-    return clamp ? handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-                       [](uint32_t a, uint32_t b, uint32_t c) { return funnel<true, true>(a, b, c); })
-                 : handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-                       [](uint32_t a, uint32_t b, uint32_t c) { return funnel<true, false>(a, b, c); });
-  return clamp ? handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-                     [](uint32_t a, uint32_t b, uint32_t c) { return funnel<false, true>(a, b, c); })
+    return clamp
+               ? handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
+                     [](uint32_t a, uint32_t b, uint32_t c) { return funnel<true, true>(a, b, c); })
                : handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
-                     [](uint32_t a, uint32_t b, uint32_t c) { return funnel<false, false>(a, b, c); });
+                     [](uint32_t a, uint32_t b, uint32_t c) {
+                       return funnel<true, false>(a, b, c);
+                     });
+  return clamp
+             ? handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
+                   [](uint32_t a, uint32_t b, uint32_t c) { return funnel<false, true>(a, b, c); })
+             : handler3<uint32_t, uint32_t, uint32_t, uint32_t>(
+                   [](uint32_t a, uint32_t b, uint32_t c) {
+                     return funnel<false, false>(a, b, c);
+                   });
 }
 
 // Shift amounts beyond the width are clamped to it: zeros, or the sign.
@@ -186,22 +197,32 @@ Handler bind_shr(Instr& instr, const Mods&) {
     using T = decltype(zero);
     constexpr uint32_t bits = 8 * sizeof(T);
     return handler2<T, T, uint32_t>([](T a, uint32_t b) {
-      if constexpr (std::is_signed_v<T>) return static_cast<T>(a >> std::min(b, bits - 1));
-      else return static_cast<T>(b >= bits ? T{0} : static_cast<T>(a >> (b & (bits - 1))));
+      if constexpr (std::is_signed_v<T>)
+        return static_cast<T>(a >> std::min(b, bits - 1));
+      else
+        return static_cast<T>(b >= bits ? T{0} : static_cast<T>(a >> (b & (bits - 1))));
     });
   };
-  return is_signed(instr.type) ? for_integer(instr.type, right) : for_bits(type_bits(instr.type), right);
+  return is_signed(instr.type) ? for_integer(instr.type, right)
+                               : for_bits(type_bits(instr.type), right);
 }
 
 Handler bind_prmt(Instr& instr, const Mods& mods) {
   using U = uint32_t;
   switch (mods.pick({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"})) {
-    case kForward4: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kForward4>(a, b, c); });
-    case kBackward4: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kBackward4>(a, b, c); });
-    case kReplicate8: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kReplicate8>(a, b, c); });
-    case kEdgeLeft: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeLeft>(a, b, c); });
-    case kEdgeRight: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeRight>(a, b, c); });
-    case kReplicate16: return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kReplicate16>(a, b, c); });
+    case kForward4:
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kForward4>(a, b, c); });
+    case kBackward4:
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kBackward4>(a, b, c); });
+    case kReplicate8:
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kReplicate8>(a, b, c); });
+    case kEdgeLeft:
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeLeft>(a, b, c); });
+    case kEdgeRight:
+      return handler3<U, U, U, U>([](U a, U b, U c) { return permute_mode<kEdgeRight>(a, b, c); });
+    case kReplicate16:
+      return handler3<U, U, U, U>(
+          [](U a, U b, U c) { return permute_mode<kReplicate16>(a, b, c); });
     default:
       if (instr.c.constant()) return &permute_constant;
       return handler3<U, U, U, U>([](U a, U b, U c) { return permute(a, b, c); });

@@ -26,8 +26,8 @@ long double ulp(long double x) {
   std::frexp(x, &exponent);
   return std::ldexp(1.0L, std::max(exponent - 24, -149));
 }
-// Within `error` of the exact value, which must not be special; results may be flushed with .ftz, and
-// what is beyond the largest may be infinite.
+// Within `error` of the exact value, which must not be special; results may be flushed with .ftz,
+// and what is beyond the largest may be infinite.
 Want within(const Words& w, long double exact, long double error) {
   const soft::Format& f = format_of(w.last());
   if (std::isinf(exact)) error = 0;
@@ -53,7 +53,7 @@ Want unary(const Words& w, const In& in) {
     if (std::isinf(x)) return negative ? zero(false) : infinite(false);
     if (x == 0) return Want(bits(1));
     const long double exact = std::exp2(x);
-    return within(w, exact, 2 * ulp(exact) + ulp(exact) / 2);   // 2 ulp from the rounded result
+    return within(w, exact, 2 * ulp(exact) + ulp(exact) / 2);  // 2 ulp from the rounded result
   }
   if (op == "lg2") {
     if (x == 0) return infinite(true);
@@ -89,19 +89,24 @@ Want unary(const Words& w, const In& in) {
   if (std::isinf(x)) return Want::nan();
   if (x == 0) return op == "sin" ? zero(negative) : Want(bits(1));
   const long double pi = std::acos(-1.0L), exact = op == "sin" ? std::sin(x) : std::cos(x);
-  if (std::fabs(x) > 100 * pi) return Want::between(-1, 1);   // best effort, says the ISA
+  if (std::fabs(x) > 100 * pi) return Want::between(-1, 1);  // best effort, says the ISA
   return within(w, exact, std::exp2(std::fabs(x) <= 2 * pi ? -20.5L : -14.7L));
 }
 
-// Runs `name` on the floats with the bits first, first + step ... and says what is not as it should be.
-std::string sweep(const std::string& name, std::uint32_t first, std::uint32_t step, std::uint32_t count, Want (*want)(const Words&, const In&)) {
+// Runs `name` on the floats with the bits first, first + step ... and says what is not as it should
+// be.
+std::string sweep(const std::string& name, std::uint32_t first, std::uint32_t step,
+                  std::uint32_t count, Want (*want)(const Words&, const In&)) {
   Machine machine({}, {.threads = 1});
-  const auto module = machine.load(".version 8.8\n.target sm_100a\n.address_size 64\n"
+  const auto module = machine.load(
+      ".version 8.8\n.target sm_100a\n.address_size 64\n"
       ".visible .entry k(.param .u64 out, .param .u32 first, .param .u32 step)\n{\n"
       ".reg .b32 %x, %i, %n, %f, %s; .reg .b64 %out, %at;\n"
       "ld.param.u64 %out, [out]; ld.param.u32 %f, [first]; ld.param.u32 %s, [step];\n"
-      "mov.u32 %i, %ctaid.x; mov.u32 %n, %ntid.x; mul.lo.u32 %i, %i, %n; mov.u32 %n, %tid.x; add.u32 %i, %i, %n;\n"
-      "mul.wide.u32 %at, %i, 4; add.u64 %out, %out, %at; mul.lo.u32 %x, %i, %s; add.u32 %x, %x, %f;\n" +
+      "mov.u32 %i, %ctaid.x; mov.u32 %n, %ntid.x; mul.lo.u32 %i, %i, %n; mov.u32 %n, %tid.x; "
+      "add.u32 %i, %i, %n;\n"
+      "mul.wide.u32 %at, %i, 4; add.u64 %out, %out, %at; mul.lo.u32 %x, %i, %s; add.u32 %x, %x, "
+      "%f;\n" +
       name + " %x, %x; st.global.b32 [%out], %x; ret;\n}\n");
   const auto out = machine.memory().allocate(std::uint64_t{count} * 4, MemoryKind::device);
   const Function* function = module->module->find("k");
@@ -126,12 +131,15 @@ std::string sweep(const std::string& name, std::uint32_t first, std::uint32_t st
     const In in{first + i * step};
     const Want w = want(words, in);
     const long double value = value_of(soft::kF32, got[i]);
-    const bool good = w.kind == Want::exact ? got[i] == w.bits
-                      : w.kind == Want::a_nan ? std::isnan(value) : value >= w.low && value <= w.high;
+    const bool good = w.kind == Want::exact   ? got[i] == w.bits
+                      : w.kind == Want::a_nan ? std::isnan(value)
+                                              : value >= w.low && value <= w.high;
     if (good || ++wrong > 5) continue;
     char text[160];
-    std::snprintf(text, sizeof text, "%s of %.9Lg (0x%08llx) is %.9Lg, not within %.12Lg .. %.12Lg\n", name.c_str(),
-                  value_of(soft::kF32, in.a), static_cast<unsigned long long>(in.a), value, w.low, w.high);
+    std::snprintf(text, sizeof text,
+                  "%s of %.9Lg (0x%08llx) is %.9Lg, not within %.12Lg .. %.12Lg\n", name.c_str(),
+                  value_of(soft::kF32, in.a), static_cast<unsigned long long>(in.a), value, w.low,
+                  w.high);
     complaints += text;
   }
   return wrong ? complaints + std::to_string(wrong) + " wrong of " + std::to_string(count) : "";
@@ -141,15 +149,20 @@ std::string sweep(const std::string& name, std::uint32_t first, std::uint32_t st
 
 TEST_CASE("forms: approximate f32 functions at their edges") {
   Batch batch;
-  batch.add("{ex2,lg2,rcp,sqrt,rsqrt,sin,cos}.approx{,.ftz}.f32", "f32 = f32", unary, {.count = 4096});
+  batch.add("{ex2,lg2,rcp,sqrt,rsqrt,sin,cos}.approx{,.ftz}.f32", "f32 = f32", unary,
+            {.count = 4096});
   batch.add("tanh.approx.f32", "f32 = f32", unary, {.count = 4096});
   CHECK(batch.run() == "");
 }
 
 TEST_CASE("forms: ex2.approx on every float in [1, 2) and [-2, -1)") {
-  const auto want = [](const Words&, const In& in) {   // double is exact enough, and quick
-    const double exact = std::exp2(static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(in.a))));
-    const double error = 2.5 * (exact >= 2 ? 0x1p-22 : exact >= 1 ? 0x1p-23 : exact >= 0.5 ? 0x1p-24 : 0x1p-25);
+  const auto want = [](const Words&, const In& in) {  // double is exact enough, and quick
+    const double exact =
+        std::exp2(static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(in.a))));
+    const double error = 2.5 * (exact >= 2     ? 0x1p-22
+                                : exact >= 1   ? 0x1p-23
+                                : exact >= 0.5 ? 0x1p-24
+                                               : 0x1p-25);
     return Want::between(exact - error, exact + error);
   };
   CHECK(sweep("ex2.approx.ftz.f32", 0x3f800000, 1, 1 << 23, want) == "");
@@ -160,11 +173,13 @@ TEST_CASE("forms: approximate f32 functions over all exponents") {
   const auto one = [](const std::string& name) {
     INFO(name);
     const std::uint32_t points = 1 << 18;
-    CHECK(sweep(name, 0, 0x80000000u / points, points, unary) == "");            // positive
-    CHECK(sweep(name, 0x80000000u, 0x80000000u / points * 16, points / 16, unary) == "");   // negative
+    CHECK(sweep(name, 0, 0x80000000u / points, points, unary) == "");  // positive
+    CHECK(sweep(name, 0x80000000u, 0x80000000u / points * 16, points / 16, unary) ==
+          "");  // negative
   };
-  for (const char* name : {"ex2.approx.ftz.f32", "lg2.approx.f32", "rcp.approx.ftz.f32", "rcp.approx.f32", "sqrt.approx.f32",
-                           "rsqrt.approx.ftz.f32", "sin.approx.f32", "cos.approx.f32", "tanh.approx.f32"})
+  for (const char* name : {"ex2.approx.ftz.f32", "lg2.approx.f32", "rcp.approx.ftz.f32",
+                           "rcp.approx.f32", "sqrt.approx.f32", "rsqrt.approx.ftz.f32",
+                           "sin.approx.f32", "cos.approx.f32", "tanh.approx.f32"})
     one(name);
   // Where the absolute bound of lg2 holds, and where ex2 becomes subnormal and infinite.
   CHECK(sweep("lg2.approx.ftz.f32", 0x3f000001, 61, 1 << 18, unary) == "");
@@ -184,7 +199,7 @@ TEST_CASE("forms: div.approx and div.full") {
     if (approximate && std::fabs(b) > 0x1p126L) return std::isinf(a) ? Want::nan() : zero(negative);
     if (b == 0 || std::isinf(a)) return infinite(negative);
     if (a == 0) return zero(negative);
-    if (approximate && std::fabs(b) < 0x1p-126L) return Want::any();   // no bound stated
+    if (approximate && std::fabs(b) < 0x1p-126L) return Want::any();  // no bound stated
     return within(w, a / b, 2 * ulp(a / b));
   };
   batch.add("div{.approx,.full}{,.ftz}.f32", "f32 = f32 f32", divide, {.count = 8192});
@@ -207,16 +222,19 @@ TEST_CASE("forms: rcp and rsqrt of double precision, approximately") {
   };
   batch.add("{rcp,rsqrt}.approx.ftz.f64", "f64 = f64", high_words, {.count = 4096});
   // The lower word of the result is zero.
-  batch.add("{rcp,rsqrt}.approx.ftz.f64", "b32 = f64", [](const Words&, const In&) { return Want(0); },
+  batch.add("{rcp,rsqrt}.approx.ftz.f64", "b32 = f64",
+            [](const Words&, const In&) { return Want(0); },
             {.body = ".reg .f64 %x; .reg .b32 %y; $name %x, $a; $g mov.b64 {$d, %y}, %x;"});
   // No bound is stated for rsqrt.approx.f64: what libm's functions are held to.
-  batch.add("rsqrt.approx.f64", "f64 = f64", [](const Words&, const In& in) {
-    const long double x = value_of(soft::kF64, in.a);
-    if (x == 0) return Want(in.a | 0x7ff0000000000000);
-    if (std::isnan(x) || x < 0) return Want::nan();
-    if (std::isinf(x)) return Want(0);
-    return Want::between((1 - 0x1p-51L) / std::sqrt(x), (1 + 0x1p-51L) / std::sqrt(x));
-  }, {.count = 4096});
+  batch.add("rsqrt.approx.f64", "f64 = f64",
+            [](const Words&, const In& in) {
+              const long double x = value_of(soft::kF64, in.a);
+              if (x == 0) return Want(in.a | 0x7ff0000000000000);
+              if (std::isnan(x) || x < 0) return Want::nan();
+              if (std::isinf(x)) return Want(0);
+              return Want::between((1 - 0x1p-51L) / std::sqrt(x), (1 + 0x1p-51L) / std::sqrt(x));
+            },
+            {.count = 4096});
   CHECK(batch.run() == "");
 }
 
@@ -241,7 +259,8 @@ TEST_CASE("forms: tanh and ex2 of half precision, all operands") {
   const Inputs all = [](In& in, std::size_t i, auto&) { in.a = i | (~i & 0xffff) << 16; };
   for (const std::string t : {"f16", "bf16", "f16x2", "bf16x2"}) {
     batch.add("tanh.approx." + t, t + " = " + t, host, {.inputs = all, .count = 65536});
-    batch.add((t[0] == 'b' ? "ex2.approx.ftz." : "ex2.approx.") + t, t + " = " + t, host, {.inputs = all, .count = 65536});
+    batch.add((t[0] == 'b' ? "ex2.approx.ftz." : "ex2.approx.") + t, t + " = " + t, host,
+              {.inputs = all, .count = 65536});
   }
   CHECK(batch.run() == "");
 }

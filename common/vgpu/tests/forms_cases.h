@@ -3,12 +3,13 @@
 //   batch.add("fma{.rn,.rz}{,.ftz}.f32", "f32 = f32 f32 f32",
 //             [](const Words& w, const In& in) { ... });
 //
-// makes a small kernel for each instruction that the braces stand for, runs it on interesting and on
-// random operands, and compares each lane with what the function says. Every kernel executes the
+// makes a small kernel for each instruction that the braces stand for, runs it on interesting and
+// on random operands, and compares each lane with what the function says. Every kernel executes the
 // instruction for all lanes, under a guard (lanes without it keep what the destination held), and
 // with the destination being each of the sources in turn.
 //
-// What was checked goes into the account of forms_account.h; table_of_forms.cpp lists what is missing.
+// What was checked goes into the account of forms_account.h; table_of_forms.cpp lists what is
+// missing.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -45,7 +46,7 @@ struct Words {
   bool has(std::string_view word) const;
   bool ftz() const { return has("ftz"); }
   const std::string& last() const { return parts.back(); }
-  soft::Round rounding() const;   // rn when nothing is said
+  soft::Round rounding() const;  // rn when nothing is said
 };
 
 // Operands of one lane as bits, zeros above their width. Predicates are 0 or 1.
@@ -63,8 +64,8 @@ struct In {
 struct Want {
   enum Kind { exact, a_nan, within, anything } kind = exact;
   u64 bits = 0;
-  u64 second = 0;                  // of the second destination
-  long double low = 0, high = 0;   // within
+  u64 second = 0;                 // of the second destination
+  long double low = 0, high = 0;  // within
   Want(u64 v) : bits(v) {}
   Want(u64 v, u64 q) : bits(v), second(q) {}
   static Want nan() { return of(a_nan); }
@@ -74,6 +75,7 @@ struct Want {
     w.low = low, w.high = high;
     return w;
   }
+
  private:
   static Want of(Kind k) {
     Want w(0);
@@ -86,10 +88,10 @@ using Host = std::function<Want(const Words&, const In&)>;
 using Inputs = std::function<void(In& in, std::size_t i, std::mt19937_64& random)>;
 
 struct Options {
-  std::string body = {};   // PTX in place of "$g NAME $d, $a, $b, $c, $e;"; $g is the guard
-  std::string touches = {};   // further instructions that the body is a test of, with spaces between
+  std::string body = {};     // PTX in place of "$g NAME $d, $a, $b, $c, $e;"; $g is the guard
+  std::string touches = {};  // further instructions that the body is a test of, with spaces between
   Inputs inputs = {};
-  std::size_t count = 1024;   // lanes, a multiple of 32
+  std::size_t count = 1024;  // lanes, a multiple of 32
   // x2 types: the function sees and gives one part (half, float, byte) at a time.
   bool by_parts = true;
 };
@@ -99,7 +101,8 @@ class Batch {
   // `signature`: "f32 = f32 f32 f32", "pred|pred = f32 f32 pred". Types as in PTX; the class of
   // the register and the interesting values follow from them. "shift" is a b32 of shift amounts.
   // "!pred": written as !p.
-  void add(const std::string& pattern, const std::string& signature, Host host, Options options = {});
+  void add(const std::string& pattern, const std::string& signature, Host host,
+           Options options = {});
   // Complaints, one a line; "" when everything agrees. `sabotage` may change a loaded module.
   std::string run(const std::function<void(LoadedModule&)>& sabotage = {});
   std::size_t size() const { return cases_.size(); }
@@ -118,9 +121,9 @@ std::vector<std::string> expand(const std::string& pattern);
 
 // ---- for host functions ---------------------------------------------------------------------
 
-const soft::Format& format_of(std::string_view type);   // "f16x2": that of its parts
+const soft::Format& format_of(std::string_view type);  // "f16x2": that of its parts
 int bits_of(std::string_view type);
-// The number as long double (exact for all but the ends of nothing: 64 bits of mantissa suffice).
+// The number as long double, whose 64 bits of mantissa hold every format exactly.
 long double value_of(const soft::Format& f, u64 bits);
 
 }  // namespace vgpu::rows

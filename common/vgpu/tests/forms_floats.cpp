@@ -10,9 +10,9 @@ using soft::Number;
 
 namespace {
 
-// NaNs: single precision gives 0x7fffffff (as GPUs do; the ISA leaves it open); double precision keeps
-// the payload of a NaN operand, made quiet, and calls any other one its own (PTX ISA, "Floating-Point
-// Instructions": payloads are supported for .f64).
+// NaNs: single precision gives 0x7fffffff (as GPUs do; the ISA leaves it open); double precision
+// keeps the payload of a NaN operand, made quiet, and calls any other one its own (PTX ISA,
+// "Floating-Point Instructions": payloads are supported for .f64).
 Want rounded(const Words& w, const soft::Format& f, Number n) {
   if (n.kind == Number::nan) {
     if (w.has("sat")) return Want(0);
@@ -22,31 +22,42 @@ Want rounded(const Words& w, const soft::Format& f, Number n) {
   if (w.ftz()) bits = soft::flush(f, bits);
   if (w.has("sat")) {
     const Number r = soft::decode(f, bits);
-    if (r.negative || r.kind == Number::zero) bits = 0;
-    else if (soft::compare(r, soft::from_integer(1, false)) > 0) bits = static_cast<u64>(f.bias()) << f.mantissa_bits;
+    if (r.negative || r.kind == Number::zero)
+      bits = 0;
+    else if (soft::compare(r, soft::from_integer(1, false)) > 0)
+      bits = static_cast<u64>(f.bias()) << f.mantissa_bits;
   }
   return Want(bits);
 }
 
-using Operation = std::function<Number(const Number& a, const Number& b, const Number& c, soft::Round)>;
+using Operation =
+    std::function<Number(const Number& a, const Number& b, const Number& c, soft::Round)>;
 Host arithmetic(Operation operation) {
   return [operation](const Words& w, const In& in) {
     const soft::Format& f = format_of(w.last());
-    const auto read = [&](u64 bits) { return soft::decode(f, w.ftz() ? soft::flush(f, bits) : bits); };
+    const auto read = [&](u64 bits) {
+      return soft::decode(f, w.ftz() ? soft::flush(f, bits) : bits);
+    };
     const Number a = read(in.a), b = read(in.b), c = read(in.c);
     return rounded(w, f, operation(a, b, c, w.rounding()));
   };
 }
 const Operation kAdd = [](auto& a, auto& b, auto&, auto r) { return soft::sum(a, b, r); };
-const Operation kSub = [](auto& a, auto& b, auto&, auto r) { return soft::sum(a, soft::negated(b), r); };
+const Operation kSub = [](auto& a, auto& b, auto&, auto r) {
+  return soft::sum(a, soft::negated(b), r);
+};
 const Operation kMul = [](auto& a, auto& b, auto&, auto) { return soft::product(a, b); };
-const Operation kFma = [](auto& a, auto& b, auto& c, auto r) { return soft::sum(soft::product(a, b), c, r); };
+const Operation kFma = [](auto& a, auto& b, auto& c, auto r) {
+  return soft::sum(soft::product(a, b), c, r);
+};
 const Operation kDiv = [](auto& a, auto& b, auto&, auto) { return soft::quotient(a, b); };
-const Operation kRcp = [](auto& a, auto&, auto&, auto) { return soft::quotient(soft::from_integer(1, false), a); };
+const Operation kRcp = [](auto& a, auto&, auto&, auto) {
+  return soft::quotient(soft::from_integer(1, false), a);
+};
 const Operation kSqrt = [](auto& a, auto&, auto&, auto) { return soft::root(a); };
 
-// c near -a b, so that what the product's rounding would have lost decides; or near the middle of two
-// numbers, so that a second rounding would show.
+// c near -a b, so that what the product's rounding would have lost decides; or near the middle of
+// two numbers, so that a second rounding would show.
 Inputs cancelling(const soft::Format& f) {
   return [&f](In& in, std::size_t i, std::mt19937_64& random) {
     if (i % 4 > 1) return;
@@ -57,7 +68,7 @@ Inputs cancelling(const soft::Format& f) {
     in.c = soft::encode(f, p) ^ (random() % 4 ? 0 : 1);
   };
 }
-Inputs close(const soft::Format& f) {   // b near -a, or a tiny part of it
+Inputs close(const soft::Format& f) {  // b near -a, or a tiny part of it
   return [&f](In& in, std::size_t i, std::mt19937_64& random) {
     if (i % 4 == 0) in.b = (in.a ^ f.sign_bit()) + random() % 3 - 1;
     if (i % 4 == 1) {
@@ -77,11 +88,15 @@ const std::string kRound = "{,.rn,.rz,.rm,.rp}", kExplicit = "{.rn,.rz,.rm,.rp}"
 TEST_CASE("forms: f32 and f32x2 add, sub, mul, fma, mad with each rounding, .ftz and .sat") {
   Batch batch;
   const std::string two = "f32 = f32 f32", three = two + " f32";
-  batch.add("add" + kRound + "{,.ftz}{,.sat}.f32", two, arithmetic(kAdd), {.inputs = close(soft::kF32)});
-  batch.add("sub" + kRound + "{,.ftz}{,.sat}.f32", two, arithmetic(kSub), {.inputs = close(soft::kF32)});
+  batch.add("add" + kRound + "{,.ftz}{,.sat}.f32", two, arithmetic(kAdd),
+            {.inputs = close(soft::kF32)});
+  batch.add("sub" + kRound + "{,.ftz}{,.sat}.f32", two, arithmetic(kSub),
+            {.inputs = close(soft::kF32)});
   batch.add("mul" + kRound + "{,.ftz}{,.sat}.f32", two, arithmetic(kMul));
-  batch.add("fma" + kExplicit + "{,.ftz}{,.sat}.f32", three, arithmetic(kFma), {.inputs = cancelling(soft::kF32)});
-  batch.add("mad" + kExplicit + "{,.ftz}{,.sat}.f32", three, arithmetic(kFma), {.inputs = cancelling(soft::kF32)});
+  batch.add("fma" + kExplicit + "{,.ftz}{,.sat}.f32", three, arithmetic(kFma),
+            {.inputs = cancelling(soft::kF32)});
+  batch.add("mad" + kExplicit + "{,.ftz}{,.sat}.f32", three, arithmetic(kFma),
+            {.inputs = cancelling(soft::kF32)});
   const std::string pair = "f32x2 = f32x2 f32x2";
   batch.add("add{,.rn}{,.ftz}.f32x2", pair, arithmetic(kAdd));
   batch.add("sub{,.rn}{,.ftz}.f32x2", pair, arithmetic(kSub));
@@ -96,8 +111,10 @@ TEST_CASE("forms: f64 add, sub, mul, fma, mad with each rounding") {
   batch.add("add" + kRound + ".f64", two, arithmetic(kAdd), {.inputs = close(soft::kF64)});
   batch.add("sub" + kRound + ".f64", two, arithmetic(kSub), {.inputs = close(soft::kF64)});
   batch.add("mul" + kRound + ".f64", two, arithmetic(kMul));
-  batch.add("fma" + kExplicit + ".f64", three, arithmetic(kFma), {.inputs = cancelling(soft::kF64)});
-  batch.add("mad" + kExplicit + ".f64", three, arithmetic(kFma), {.inputs = cancelling(soft::kF64)});
+  batch.add("fma" + kExplicit + ".f64", three, arithmetic(kFma),
+            {.inputs = cancelling(soft::kF64)});
+  batch.add("mad" + kExplicit + ".f64", three, arithmetic(kFma),
+            {.inputs = cancelling(soft::kF64)});
   CHECK(batch.run() == "");
 }
 
@@ -114,8 +131,9 @@ TEST_CASE("forms: the payload of a double-precision NaN") {
     const bool three = name == "fma.rn";
     batch.add(name + ".f64", three ? "f64 = f64 f64 f64" : "f64 = f64 f64", kept, {.inputs = one});
     if (name != "sub")
-      batch.add(name + ".f64", three ? "f64 = f64 f64 f64" : "f64 = f64 f64", kept,
-                {.body = three ? "$g $name $d, $b, $c, $a;" : "$g $name $d, $b, $a;", .inputs = one});
+      batch.add(
+          name + ".f64", three ? "f64 = f64 f64 f64" : "f64 = f64 f64", kept,
+          {.body = three ? "$g $name $d, $b, $c, $a;" : "$g $name $d, $b, $a;", .inputs = one});
   }
   CHECK(batch.run() == "");
 }
@@ -151,8 +169,8 @@ TEST_CASE("forms: abs, neg, copysign") {
 }
 
 namespace {
-// PTX ISA, min and max: a NaN loses against a number, or wins with .NaN; two NaNs give the canonical
-// one; +0 is larger than -0; .xorsign gives the result both signs' product.
+// PTX ISA, min and max: a NaN loses against a number, or wins with .NaN; two NaNs give the
+// canonical one; +0 is larger than -0; .xorsign gives the result both signs' product.
 u64 extreme(const Words& w, const soft::Format& f, u64 a, u64 b) {
   if (w.ftz()) a = soft::flush(f, a), b = soft::flush(f, b);
   const u64 sign = (a ^ b) & f.sign_bit();
@@ -217,26 +235,36 @@ TEST_CASE("forms: half-precision add, sub, mul, fma, neg, abs") {
       u64* const v[3] = {&in.a, &in.b, &in.c};
       for (int part = 0; part < 32; part += f.bits()) {
         const auto number = [&](int exponent, u64 mantissa) {
-          return (u64(exponent + f.bias()) << f.mantissa_bits | mantissa | (random() & 1 ? f.sign_bit() : 0)) << part;
+          return (u64(exponent + f.bias()) << f.mantissa_bits | mantissa |
+                  (random() & 1 ? f.sign_bit() : 0))
+                 << part;
         };
         const int top = f.bits() == 16 && f.exponent_bits == 5 ? 14 : 100;
-        const int e = static_cast<int>(random() % 12) + top - 12, x = static_cast<int>(random() % 8);
+        const int e = static_cast<int>(random() % 12) + top - 12,
+                  x = static_cast<int>(random() % 8);
         const u64 unit = f.smallest_normal(), r = 1 + random() % 3;
         // The product is 2^(half of c's last bit) times 1 - r^2 4^-mantissa_bits, or near 1.
         const bool under = random() & 1;
-        const u64 numbers[3] = {number(x, under ? r : r & random()), number(e - f.mantissa_bits - 1 - x - under, under ? unit - 2 * r : random() & r),
-                                number(e, random() % unit)};
-        for (int k = 0; k < 3; ++k) *v[k] = (*v[k] & ~(((u64{1} << f.bits()) - 1) << part)) | numbers[k];
+        const u64 numbers[3] = {
+            number(x, under ? r : r & random()),
+            number(e - f.mantissa_bits - 1 - x - under, under ? unit - 2 * r : random() & r),
+            number(e, random() % unit)};
+        for (int k = 0; k < 3; ++k)
+          *v[k] = (*v[k] & ~(((u64{1} << f.bits()) - 1) << part)) | numbers[k];
       }
     };
-    batch.add(brain ? "fma.rn{,.relu}." + t : "fma.rn{,.ftz}{,.sat,.relu}." + t, three, relu(arithmetic(kFma)), {.inputs = halfway, .count = 16384});
-    batch.add(brain ? "fma.rn{,.relu}." + t : "fma.rn{,.ftz}{,.sat,.relu}." + t, three, relu(arithmetic(kFma)), {.inputs = cancelling(f), .count = 4096});
-    batch.add("{abs,neg}" + std::string(brain ? "." : "{,.ftz}.") + t, t + " = " + t, [](const Words& w, const In& in) {
-      const soft::Format& f = format_of(w.last());
-      if (soft::is_nan(f, in.a)) return Want::nan();
-      const u64 a = w.ftz() ? soft::flush(f, in.a) : in.a;
-      return Want(w.has("abs") ? a & ~f.sign_bit() : a ^ f.sign_bit());
-    }, {.count = 4096});
+    batch.add(brain ? "fma.rn{,.relu}." + t : "fma.rn{,.ftz}{,.sat,.relu}." + t, three,
+              relu(arithmetic(kFma)), {.inputs = halfway, .count = 16384});
+    batch.add(brain ? "fma.rn{,.relu}." + t : "fma.rn{,.ftz}{,.sat,.relu}." + t, three,
+              relu(arithmetic(kFma)), {.inputs = cancelling(f), .count = 4096});
+    batch.add("{abs,neg}" + std::string(brain ? "." : "{,.ftz}.") + t, t + " = " + t,
+              [](const Words& w, const In& in) {
+                const soft::Format& f = format_of(w.last());
+                if (soft::is_nan(f, in.a)) return Want::nan();
+                const u64 a = w.ftz() ? soft::flush(f, in.a) : in.a;
+                return Want(w.has("abs") ? a & ~f.sign_bit() : a ^ f.sign_bit());
+              },
+              {.count = 4096});
   }
   CHECK(batch.run() == "");
 }

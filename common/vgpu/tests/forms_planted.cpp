@@ -15,7 +15,7 @@ using namespace vgpu::rows;
 
 namespace {
 
-Handler right;   // the handler that a planted one stands in for
+Handler right;  // the handler that a planted one stands in for
 
 // Replaces the handler of every instruction of that name.
 std::function<void(LoadedModule&)> plant(const std::string& dotted, Handler wrong) {
@@ -26,7 +26,8 @@ std::function<void(LoadedModule&)> plant(const std::string& dotted, Handler wron
     int planted = 0;
     for (const auto& [name, function] : module.module->functions)
       for (Instr& instr : function->code)
-        if (instr.form == form - forms().data() && instr.op_class != OpClass::control && instr.run && instr.ptx_line) {
+        if (instr.form == form - forms().data() && instr.op_class != OpClass::control &&
+            instr.run && instr.ptx_line) {
           // Address arithmetic of the kernel around it is left alone.
           const std::string_view line = module.module->lines[instr.ptx_line - 1];
           if (line.substr(0, 2) != "{ ") continue;
@@ -38,7 +39,9 @@ std::function<void(LoadedModule&)> plant(const std::string& dotted, Handler wron
   };
 }
 template <class T>
-T& lane_of(Warp& warp, Slot slot, int lane) { return warp.lanes<T>(slot)[lane]; }
+T& lane_of(Warp& warp, Slot slot, int lane) {
+  return warp.lanes<T>(slot)[lane];
+}
 
 const Host kSum = [](const Words&, const In& in) { return Want((in.a + in.b) & 0xffffffff); };
 
@@ -47,9 +50,12 @@ const Host kSum = [](const Words&, const In& in) { return Want((in.a + in.b) & 0
 TEST_CASE("forms: planted: a right handler passes, a wrong expectation does not") {
   Batch good, bad;
   good.add("add.u32", "u32 = u32 u32", kSum);
-  bad.add("add.u32", "u32 = u32 u32", [](const Words&, const In& in) {
-    return Want((in.a + in.b + (in.a == 0xffffffff && in.b == 1)) & 0xffffffff);   // wrong for one pair only
-  }, {.count = 8192});
+  bad.add("add.u32", "u32 = u32 u32",
+          [](const Words&, const In& in) {
+            return Want((in.a + in.b + (in.a == 0xffffffff && in.b == 1)) &
+                        0xffffffff);  // wrong for one pair only
+          },
+          {.count = 8192});
   CHECK(good.run() == "");
   CHECK(bad.run().find("add.u32") != std::string::npos);
 }
@@ -59,9 +65,11 @@ TEST_CASE("forms: planted: masks, aliases and lanes") {
   batch.add("add.u32", "u32 = u32 u32", kSum);
   const auto found = [&](Handler wrong) { return batch.run(plant("add.u32", wrong)) != ""; };
   // Nothing planted but a detour.
-  CHECK_FALSE(found([](Warp& warp, const Instr& instr, std::uint32_t mask) { right(warp, instr, mask); }));
+  CHECK_FALSE(
+      found([](Warp& warp, const Instr& instr, std::uint32_t mask) { right(warp, instr, mask); }));
   // Writes all lanes, whatever the mask says.
-  CHECK(found([](Warp& warp, const Instr& instr, std::uint32_t) { right(warp, instr, kFullMask); }));
+  CHECK(
+      found([](Warp& warp, const Instr& instr, std::uint32_t) { right(warp, instr, kFullMask); }));
   // Forgets the last lane of the mask.
   CHECK(found([](Warp& warp, const Instr& instr, std::uint32_t mask) {
     if (std::has_single_bit(mask)) return;
@@ -80,16 +88,18 @@ TEST_CASE("forms: planted: masks, aliases and lanes") {
   }));
   // Saturates; wrong only where the sum overflows.
   CHECK(found([](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map2<std::uint32_t, std::uint32_t, std::uint32_t>(warp, instr, mask, [](std::uint32_t a, std::uint32_t b) {
-      return a + b < a ? 0xffffffffu : a + b;
-    });
+    map2<std::uint32_t, std::uint32_t, std::uint32_t>(
+        warp, instr, mask,
+        [](std::uint32_t a, std::uint32_t b) { return a + b < a ? 0xffffffffu : a + b; });
   }));
 }
 
 TEST_CASE("forms: planted: floating point that is nearly right") {
   const auto fma = [](const Words&, const In& in) {
-    const auto a = soft::decode(soft::kF32, in.a), b = soft::decode(soft::kF32, in.b), c = soft::decode(soft::kF32, in.c);
-    return Want(soft::encode(soft::kF32, soft::sum(soft::product(a, b), c, soft::Round::nearest_even)));
+    const auto a = soft::decode(soft::kF32, in.a), b = soft::decode(soft::kF32, in.b),
+               c = soft::decode(soft::kF32, in.c);
+    return Want(
+        soft::encode(soft::kF32, soft::sum(soft::product(a, b), c, soft::Round::nearest_even)));
   };
   Batch batch;
   batch.add("fma.rn.f32", "f32 = f32 f32 f32", fma, {.count = 4096});
@@ -108,7 +118,8 @@ TEST_CASE("forms: planted: floating point that is nearly right") {
   })) != "");
   // A NaN that keeps its payload; subnormals flushed without .ftz; -0 that turns into +0.
   CHECK(batch.run(plant("fma.rn.f32", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map3<float, float, float, float>(warp, instr, mask, [](float a, float b, float c) { return __builtin_fmaf(a, b, c); });
+    map3<float, float, float, float>(
+        warp, instr, mask, [](float a, float b, float c) { return __builtin_fmaf(a, b, c); });
   })) != "");
   CHECK(batch.run(plant("fma.rn.f32", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
     map3<float, float, float, float>(warp, instr, mask, [](float a, float b, float c) {
@@ -143,66 +154,99 @@ TEST_CASE("forms: planted: comparisons, conversions and carries") {
   });
   CHECK(narrow_float.run() == "");
   // Ties away from zero.
-  CHECK(narrow_float.run(plant("cvt.rn.f16.f32", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map1<std::uint16_t, float>(warp, instr, mask, [](float x) { return narrow<Fp16>(x, Rounding::rna); });
-  })) != "");
+  CHECK(narrow_float.run(
+            plant("cvt.rn.f16.f32", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
+              map1<std::uint16_t, float>(warp, instr, mask,
+                                         [](float x) { return narrow<Fp16>(x, Rounding::rna); });
+            })) != "");
   Batch carries;
-  carries.add("addc.u32", "u32|u32 = u32 u32 u32 u32", [](const Words&, const In& in) {
-    const u64 sum = in.a + in.b;
-    return Want(sum & 0xffffffff, (in.c + in.e + (sum >> 32)) & 0xffffffff);
-  }, {.body = "$g add.cc.u32 $d, $a, $b; $g $name $q, $c, $e;"});
+  carries.add("addc.u32", "u32|u32 = u32 u32 u32 u32",
+              [](const Words&, const In& in) {
+                const u64 sum = in.a + in.b;
+                return Want(sum & 0xffffffff, (in.c + in.e + (sum >> 32)) & 0xffffffff);
+              },
+              {.body = "$g add.cc.u32 $d, $a, $b; $g $name $q, $c, $e;"});
   CHECK(carries.run() == "");
   CHECK(carries.run(plant("addc.u32", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    warp.carry &= 0x7fffffff;   // lane 31's carry is lost
+    warp.carry &= 0x7fffffff;  // lane 31's carry is lost
     right(warp, instr, mask);
   })) != "");
 }
 
 TEST_CASE("forms: planted: half-precision fma that rounds twice") {
   Batch batch;
-  batch.add("fma.rn.f16x2", "f16x2 = f16x2 f16x2 f16x2", [](const Words&, const In& in) {
-    const auto a = soft::decode(soft::kF16, in.a), b = soft::decode(soft::kF16, in.b), c = soft::decode(soft::kF16, in.c);
-    return Want(soft::encode(soft::kF16, soft::sum(soft::product(a, b), c, soft::Round::nearest_even)));
-  }, {.inputs = [](In& in, std::size_t, std::mt19937_64& random) {
-        // c + a b with a b just under half of c's last bit: (1 + 2^-10) (1 - 2^-10) is 1 - 2^-20.
-        in.a = in.b = in.c = 0;
-        for (int part = 0; part < 32; part += 16) {
-          const u64 e = 26 + random() % 4;
-          in.a |= u64{0x3c01} << part;
-          in.b |= ((e - 12) << 10 | 0x3fe) << part;
-          in.c |= (e << 10 | (random() & 0x3ff)) << part;
-        }
-      }});
+  batch.add("fma.rn.f16x2", "f16x2 = f16x2 f16x2 f16x2",
+            [](const Words&, const In& in) {
+              const auto a = soft::decode(soft::kF16, in.a), b = soft::decode(soft::kF16, in.b),
+                         c = soft::decode(soft::kF16, in.c);
+              return Want(soft::encode(
+                  soft::kF16, soft::sum(soft::product(a, b), c, soft::Round::nearest_even)));
+            },
+            {.inputs = [](In& in, std::size_t, std::mt19937_64& random) {
+              // c + a b with a b just under half of c's last bit: (1 + 2^-10) (1 - 2^-10) is 1 -
+              // 2^-20.
+              in.a = in.b = in.c = 0;
+              for (int part = 0; part < 32; part += 16) {
+                const u64 e = 26 + random() % 4;
+                in.a |= u64{0x3c01} << part;
+                in.b |= ((e - 12) << 10 | 0x3fe) << part;
+                in.c |= (e << 10 | (random() & 0x3ff)) << part;
+              }
+            }});
   CHECK(batch.run() == "");
   CHECK(batch.run(plant("fma.rn.f16x2", [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map3<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(warp, instr, mask, [](std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-      std::uint32_t r = 0;
-      for (int part = 0; part < 32; part += 16) {
-        const auto half = [part](std::uint32_t v) { return float_from_half(static_cast<std::uint16_t>(v >> part)); };
-        r |= std::uint32_t{half_from_float(__builtin_fmaf(half(a), half(b), half(c)))} << part;
-      }
-      return r;
-    });
+    map3<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
+        warp, instr, mask, [](std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+          std::uint32_t r = 0;
+          for (int part = 0; part < 32; part += 16) {
+            const auto half = [part](std::uint32_t v) {
+              return float_from_half(static_cast<std::uint16_t>(v >> part));
+            };
+            r |= std::uint32_t{half_from_float(__builtin_fmaf(half(a), half(b), half(c)))} << part;
+          }
+          return r;
+        });
   })) != "");
 }
 
 TEST_CASE("forms: combinations that the ISA does not have are refused by name") {
   const auto refused = [](const std::string& statement) {
     Machine machine({}, {.threads = 1});
-    const auto module = machine.load(".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k()\n{\n"
-        ".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<5>; .reg .b64 %rd<4>;\n" + statement + "\nret;\n}\n");
+    const auto module = machine.load(
+        ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k()\n{\n"
+        ".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<5>; .reg .b64 %rd<4>;\n" +
+        statement + "\nret;\n}\n");
     const auto messages = machine.refusals(*module);
     return messages.size() == 1 && messages[0].find(statement) != std::string::npos;
   };
-  for (const std::string statement : {
-           "setp.lo.s32 %p1, %r1, %r2;", "setp.hi.f32 %p1, %r1, %r2;", "setp.num.u32 %p1, %r1, %r2;",
-           "setp.lt.and.u32 %p1, %r1, %r2;", "setp.lt.u32 %p1, %r1, %r2, %p2;", "set.equ.u32.s32 %r1, %r2, %r3;",
-           "min.abs.f32 %r1, %r2, %r3;", "min.xorsign.f32 %r1, %r2, %r3;", "max.abs.f16x2 %r1, %r2, %r3;",
-           "max.ftz.xorsign.abs.f32 %r1, %r2, %r3, %r4;", "fma.rn.sat.relu.f16x2 %r1, %r2, %r3, %r3;", "fma.f32 %r1, %r2, %r3, %r3;",
-           "add.rz.f16 %h1, %h2, %h3;", "add.sat.u32 %r1, %r2, %r3;", "lop3.b32 %r1, %r2, %r3, %r3, 256;",
-           "cvt.sat.bf16.f32 %h1, %r1;", "cvt.rn.sat.bf16.s32 %h1, %r1;", "cvt.f16.f32 %h1, %r1;", "cvt.rn.f32.f16 %r1, %h1;",
-           "cvt.rni.f16.f32 %h1, %r1;", "cvt.rn.ftz.f16.f64 %h1, %rd1;", "cvt.rzi.ftz.s32.f64 %r1, %rd1;", "cvt.f32.f64 %r1, %rd1;",
-           "cvt.s32.f32 %r1, %r2;", "cvt.f32.s32 %r1, %r2;", "div.f32 %r1, %r2, %r3;", "ex2.f32 %r1, %r2;", "mul.f32x2 %rd1, %rd2, %r1;"}) {
+  for (const std::string statement : {"setp.lo.s32 %p1, %r1, %r2;",
+                                      "setp.hi.f32 %p1, %r1, %r2;",
+                                      "setp.num.u32 %p1, %r1, %r2;",
+                                      "setp.lt.and.u32 %p1, %r1, %r2;",
+                                      "setp.lt.u32 %p1, %r1, %r2, %p2;",
+                                      "set.equ.u32.s32 %r1, %r2, %r3;",
+                                      "min.abs.f32 %r1, %r2, %r3;",
+                                      "min.xorsign.f32 %r1, %r2, %r3;",
+                                      "max.abs.f16x2 %r1, %r2, %r3;",
+                                      "max.ftz.xorsign.abs.f32 %r1, %r2, %r3, %r4;",
+                                      "fma.rn.sat.relu.f16x2 %r1, %r2, %r3, %r3;",
+                                      "fma.f32 %r1, %r2, %r3, %r3;",
+                                      "add.rz.f16 %h1, %h2, %h3;",
+                                      "add.sat.u32 %r1, %r2, %r3;",
+                                      "lop3.b32 %r1, %r2, %r3, %r3, 256;",
+                                      "cvt.sat.bf16.f32 %h1, %r1;",
+                                      "cvt.rn.sat.bf16.s32 %h1, %r1;",
+                                      "cvt.f16.f32 %h1, %r1;",
+                                      "cvt.rn.f32.f16 %r1, %h1;",
+                                      "cvt.rni.f16.f32 %h1, %r1;",
+                                      "cvt.rn.ftz.f16.f64 %h1, %rd1;",
+                                      "cvt.rzi.ftz.s32.f64 %r1, %rd1;",
+                                      "cvt.f32.f64 %r1, %rd1;",
+                                      "cvt.s32.f32 %r1, %r2;",
+                                      "cvt.f32.s32 %r1, %r2;",
+                                      "div.f32 %r1, %r2, %r3;",
+                                      "ex2.f32 %r1, %r2;",
+                                      "mul.f32x2 %rd1, %rd2, %r1;"}) {
     INFO(statement);
     CHECK(refused(statement));
   }
