@@ -8,14 +8,15 @@
 namespace vgpu {
 namespace {
 
-// Instructions after which a warp lets others go on even if it does not wait for anything.
-constexpr std::uint64_t kShare = 1u << 22;
+// Instructions after which a warp lets others go on even if it does not seem to wait for anything;
+// the second one where it may.
+constexpr std::uint64_t kShare = 1u << 22, kWaitShare = 1u << 12;
 // Rounds of all warps turning in waiting loops before other blocks get their turn, and before lanes
 // that wait for reconvergence are let go.
 constexpr std::uint64_t kIdleRounds = 2;
 constexpr std::uint64_t kReleaseRounds = 8;
 // Instructions after which other blocks get their turn in any case.
-constexpr std::uint64_t kBlockShare = 1u << 28;
+constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 
 constexpr std::uint32_t kSmallLocal = 1024;
 
@@ -105,7 +106,8 @@ Block::Status Block::run() {
   std::vector<std::uint32_t> order(warps.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t executed = 0;
-  const std::uint64_t share = std::min(kBlockShare, launch.machine.instruction_limit);
+  const std::uint64_t share = std::min(launch.may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
+  const std::uint64_t warp_share = std::min(launch.may_wait ? kWaitShare : kShare, share);
   for (;;) {
     if (linear > launch.fault_block) return Status::done;
     if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
@@ -117,7 +119,7 @@ Block::Status Block::run() {
       if (!warp.has_ready()) continue;
       ran = true;
       const std::uint64_t before = warp.instructions;
-      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : std::min(kShare, share));
+      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : warp_share);
       executed += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
       if (linear > launch.fault_block) return Status::done;

@@ -85,6 +85,8 @@ struct Launch {
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
   bool small_turns = false;
+  // The kernel looks at memory that others may write, so it may wait for them.
+  bool may_wait = false;
   std::mutex mutex;                          // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;

@@ -483,6 +483,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
           if (site.callee) todo.push_back(site.callee);
       }
     }
+    launch.may_wait = order_matters || request.cooperative;
     if (request.cooperative) {
       workspace = impl_->memory.allocate(4096, MemoryKind::heap);
       if (!workspace) throw Fault{FaultKind::out_of_memory, "no memory for the workspace of a cooperative launch"};

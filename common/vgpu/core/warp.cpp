@@ -55,6 +55,9 @@ std::size_t Warp::merge_into(std::size_t current) {
       continue;
     f.mask |= other.mask;
     f.waiting &= other.waiting;
+    f.watched |= other.watched;
+    f.changed |= other.changed;
+    f.sights += other.sights;
     fragments.erase(fragments.begin() + static_cast<std::ptrdiff_t>(i));
     if (i < current) --current;
   }
@@ -193,9 +196,11 @@ Warp::Status Warp::run(std::uint64_t share) {
             join->arrived |= mask;
             join->pending &= ~mask;
             if (join->pending) {
+              join->take_turn(*this);
               leave = Leave::gone;
               break;
             }
+            join->give_turn(*this);
             mask = active = join->arrived;
             join->arrived = 0;
             f.mask = mask;
@@ -287,7 +292,7 @@ Warp::Status Warp::run(std::uint64_t share) {
       }
     }
 
-    progress |= leave == Leave::gone || !fragments[current].waiting;
+    progress |= !fragments[current].waiting;   // also of lanes that only met others, inside a waiting loop
     keep_turn(fragments[current]);
     switch (leave) {
       case Leave::gone:
@@ -362,10 +367,12 @@ void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
     return;
   }
   Fragment other = f;
-  other.spins = 0;
+  other.watched = other.changed = false;   // the turn so far is f's
+  other.sights = 0;
   if (target <= f.pc && instr.flow == Flow::branch) {   // a loop goes on; the lanes that leave it wait their turn
     other.mask = rest;
     other.pc = next;
+    other.waiting = false;
     f.mask = taken;
     f.pc = target;
   } else {
@@ -387,6 +394,7 @@ void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
   f.frame = join->frame;
   f.join = join->parent;
   join->arrived = 0;
+  join->give_turn(f);
   fragments.push_back(std::move(f));
 }
 
@@ -557,7 +565,9 @@ void Warp::leave_call(std::size_t current, std::uint32_t mask) {
   }
   join->arrived |= mask;
   join->pending &= ~mask;
-  complete_join(join, left);
+  Fragment came = left;
+  if (join->pending) join->take_turn(came);
+  complete_join(join, came);
 }
 
 // ---- operations of several lanes ------------------------------------------------------------

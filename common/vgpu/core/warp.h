@@ -60,6 +60,25 @@ struct Join {
   std::uint32_t pending = 0;            // lanes that may still come
   std::uint32_t arrived = 0;            // lanes that wait here
   Ref<Join> parent;
+  // What they saw and did in their loop's turn; see Warp::look.
+  bool watched = false, changed = false;
+  std::uint64_t sights = 0;
+  template <class T>
+  void take_turn(T& of) {
+    watched |= of.watched;
+    changed |= of.changed;
+    sights += of.sights;
+    of.watched = of.changed = false;
+    of.sights = 0;
+  }
+  template <class T>
+  void give_turn(T& to) {
+    to.watched |= watched;
+    to.changed |= changed;
+    to.sights += sights;
+    watched = changed = false;
+    sights = 0;
+  }
 };
 
 // Lanes that run together.

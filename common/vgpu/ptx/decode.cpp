@@ -750,7 +750,7 @@ class Decoder {
     auto areas = [&](const Operand& list, std::vector<std::uint32_t>& offsets, std::vector<std::uint32_t>& sizes) {
       for (const Operand& o : list.parts) {
         if (o.kind != Kind::variable || body_.variables[o.reg].space != Space::param)
-          fail("calls with arguments in registers are not supported");
+          fail("arguments of a call are registers, numbers or .param variables");
         offsets.push_back(body_.variables[o.reg].offset);
         sizes.push_back(body_.variables[o.reg].size);
       }

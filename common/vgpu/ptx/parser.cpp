@@ -1,4 +1,5 @@
 // PTX text -> ast. One pass; a cursor over the text, no token list.
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -456,7 +457,8 @@ class Parser {
 
   // ---- functions -----------------------------------------------------------------------------
   // "( .param .b32 a, .reg .b32 b )"; offsets as the ABI lays them out.
-  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<bool>* in_registers = nullptr) {
+  // Types of those that stand in registers go to `registers` (none: it stands in memory).
+  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<Type>* registers = nullptr) {
     std::vector<Param> params;
     bytes = 0;
     expect('(');
@@ -474,7 +476,7 @@ class Parser {
       p.offset = bytes;
       bytes += p.size;
       if (bytes > (1u << 20)) fail("parameters larger than 1 MiB");
-      if (in_registers) in_registers->push_back(space == ".reg");
+      if (registers) registers->push_back(space == ".reg" ? d.type : Type::none);
       params.push_back(std::move(p));
     } while (accept(','));
     expect(')');
@@ -485,14 +487,18 @@ class Parser {
     auto fn = std::make_unique<Function>();
     fn->entry = entry;
     std::uint32_t result_bytes = 0;
+    result_types_.clear();
+    param_types_.clear();
     skip_space();
     if (!entry) {
       if (accept_attribute()) skip_space();
-      if (peek() == '(') fn->results = param_list(result_bytes);
+      if (peek() == '(') fn->results = param_list(result_bytes, &result_types_);
     }
     fn->name = std::string(name());
     skip_space();
-    if (peek() == '(') fn->params = param_list(fn->param_bytes);
+    if (peek() == '(') fn->params = param_list(fn->param_bytes, &param_types_);
+    if (entry && std::any_of(param_types_.begin(), param_types_.end(), [](Type t) { return t != Type::none; }))
+      fail("parameters of a kernel stand in .param, not in .reg");
     // Directives between head and body.
     while (skip_space(), peek() == '.') {
       const std::string_view word = dotted();
@@ -586,8 +592,8 @@ class Parser {
     body.labels.emplace_back();
     location_ = 0;
     if (!fn.entry) {
-      for (const Param& p : fn.results) declare_variable(p.name, Space::param, p.size, p.align);
-      for (const Param& p : fn.params) declare_variable(p.name, Space::param, p.size, p.align);
+      for (std::size_t i = 0; i < fn.results.size(); ++i) declare_parameter(fn.results[i], result_types_[i], true);
+      for (std::size_t i = 0; i < fn.params.size(); ++i) declare_parameter(fn.params[i], param_types_[i], false);
     }
     for (;;) {
       skip_space();
@@ -596,7 +602,11 @@ class Parser {
       if (c == '}') {
         ++pos_;
         scopes_.pop_back();
-        if (scopes_.empty()) break;
+        if (scopes_.empty()) {
+          for (Statement& store : result_stores_) body.statements.push_back(std::move(store));
+          result_stores_.clear();
+          break;
+        }
       } else if (c == '{') {
         ++pos_;
         if (scopes_.size() > kMaxNesting) fail("blocks nested too deep");
@@ -621,6 +631,54 @@ class Parser {
     const auto index = static_cast<std::uint32_t>(body_->variables.size() - 1);
     scopes_.back().variables[n] = index;
     return index;
+  }
+
+  // ---- parameters in registers: moved through memory, as those in .param are -------------------
+  // `ld.param` or `st.param` of one register, or of a number.
+  Statement transfer(bool load, const Operand& value, Type type, std::uint32_t variable) {
+    Operand place, area;
+    area.kind = Operand::Kind::variable;
+    area.reg = variable;
+    place.kind = Operand::Kind::memory;
+    place.parts.push_back(std::move(area));
+    Statement s;
+    switch (type_bits(type)) {
+      case 16: s.name = load ? "ld.param.b16" : "st.param.b16"; break;
+      case 32: s.name = load ? "ld.param.b32" : "st.param.b32"; break;
+      case 64: s.name = load ? "ld.param.b64" : "st.param.b64"; break;
+      default: fail("a parameter in a register of type ." + std::string(type_name(type)));
+    }
+    s.line = line_;
+    s.location = location_;
+    s.scope = scopes_.back().id;
+    s.operands = load ? std::vector<Operand>{value, place} : std::vector<Operand>{place, value};
+    return s;
+  }
+  void declare_parameter(const Param& p, Type in_register, bool result) {
+    if (in_register == Type::none) {
+      declare_variable(p.name, Space::param, p.size, p.align);
+      return;
+    }
+    const std::uint32_t variable = declare_variable("", Space::param, p.size, p.align);
+    Operand value;
+    value.kind = Operand::Kind::reg;
+    value.name = p.name;
+    value.reg = scopes_.back().registers[p.name] = add_register(in_register);
+    auto& list = result ? result_stores_ : body_->statements;
+    list.push_back(transfer(!result, value, in_register, variable));
+  }
+  // Puts variables in the place of a call's registers and numbers; what has to be moved goes to `moves`.
+  void through_memory(Operand& list, bool load, std::vector<Statement>& moves) {
+    for (Operand& o : list.parts) {
+      Type type = Type::b64;
+      if (o.kind == Operand::Kind::reg) type = body_->registers[o.reg].type;
+      else if (o.kind == Operand::Kind::real && o.bits == 32) type = Type::b32;
+      else if (load || (o.kind != Operand::Kind::real && o.kind != Operand::Kind::integer)) continue;
+      const std::uint32_t bytes = static_cast<std::uint32_t>(type_bits(type)) / 8;
+      const std::uint32_t variable = declare_variable("", Space::param, std::max(bytes, 1u), std::max(bytes, 1u));
+      moves.push_back(transfer(load, o, type, variable));
+      o = moves.back().operands[load].parts[0];
+    }
   }
 
   void body_directive(Function&) {
@@ -702,7 +760,26 @@ class Parser {
       while (accept(','));
     }
     expect(';');
-    body_->statements.push_back(std::move(s));
+    std::vector<Statement> before, after;
+    if (s.name == "ret" || s.name == "ret.uni") {
+      before = result_stores_;
+    } else if (s.name == "call" || s.name == "call.uni") {
+      for (std::size_t i = 0; i < s.operands.size(); ++i)
+        if (s.operands[i].kind == Operand::Kind::list) through_memory(s.operands[i], i == 0, i == 0 ? after : before);
+    }
+    auto push = [&](Statement& moved) {
+      moved.guard = s.guard;
+      moved.guard_not = s.guard_not;
+      moved.line = s.line;
+      moved.location = s.location;
+      moved.scope = s.scope;
+      body_->statements.push_back(std::move(moved));
+    };
+    for (Statement& move : before) push(move);
+    const std::size_t at = body_->statements.size();
+    body_->statements.push_back({});
+    for (Statement& move : after) push(move);
+    body_->statements[at] = std::move(s);
   }
 
   void labelled(std::string_view label) {
@@ -848,6 +925,8 @@ class Parser {
   std::vector<RawLocation> raw_locations_;
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
+  std::vector<Type> result_types_, param_types_;   // of the function's parameters in registers
+  std::vector<Statement> result_stores_;           // what a `ret` does for them
   std::uint32_t location_ = 0;
 };
 

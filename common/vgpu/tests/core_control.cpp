@@ -473,6 +473,98 @@ JOIN:   bar.sync 0;
     }
 }
 
+TEST_CASE("control: parameters and arguments in registers") {
+  Gpu gpu;
+  const std::string before = R"(
+.func (.reg .u64 %wide, .reg .b16 %low) mix(.reg .u32 %a, .reg .f32 %f, .param .b64 p, .reg .b16 %h) {
+  .reg .pred %p<2>; .reg .u64 %rd<3>; .reg .u32 %r<3>;
+  ld.param.u64 %rd1, [p];
+  cvt.u64.u32 %wide, %a;
+  cvt.rzi.u32.f32 %r1, %f;
+  cvt.u64.u32 %rd2, %r1;
+  add.u64 %wide, %wide, %rd1;
+  mov.b16 %low, %h;
+  setp.lt.u32 %p1, %a, 3;
+  @%p1 ret;
+  add.u64 %wide, %wide, %rd2;
+}
+.func (.reg .u32 %sum) count(.reg .u32 %n) {   // it calls itself
+  .reg .pred %p<2>; .reg .u32 %r<3>;
+  mov.u32 %sum, 0;
+  setp.eq.u32 %p1, %n, 0;
+  @%p1 bra OUT;
+  sub.u32 %r1, %n, 1;
+  call (%r2), count, (%r1);
+  add.u32 %sum, %n, %r2;
+OUT: ret;
+}
+)";
+  const auto out = gpu.run<std::uint64_t>(R"(
+    .param .b64 q;
+    mov.u64 %rd1, 1000; st.param.b64 [q], %rd1;
+    mov.b16 %h1, 9;
+    call (%rd2, %h2), mix, (%lane, 0f42280000, q, %h1);
+    setp.gt.u32 %p1, %lane, 29;
+    @%p1 call.uni (%rd2, %h2), mix, (7, 0f42280000, q, 5);
+    cvt.u64.u16 %rd3, %h2;
+    call (%r5), count, (%lane);
+    cvt.u64.u32 %rd5, %r5;
+    mad.lo.u64 %rd3, %rd5, 100, %rd3;
+    mad.lo.u64 %rd2, %rd3, 10000, %rd2;
+    mul.wide.u32 %rd4, %lane, 8; add.u64 %rd4, %rd4, %out;
+    st.global.u64 [%rd4], %rd2;)", 32, {0}, {32, 1, 1}, {1, 1, 1}, before);
+  CHECK_SAME(out, expected<std::uint64_t>(32, [](std::uint64_t l) {
+    const std::uint64_t a = l > 29 ? 7 : l, h = l > 29 ? 5 : 9;
+    return (l * (l + 1) / 2 * 100 + h) * 10000 + 1000 + a + (a < 3 ? 0 : 42);
+  }));
+}
+
+TEST_CASE("control: a waiting loop with branches, shuffles and calls in it lets the other blocks run") {
+  const std::string before = ".func (.reg .b32 %r) look(.reg .b64 %a) { .reg .pred %p<2>; ld.acquire.gpu.global.u32 %r, [%a]; setp.eq.u32 %p1, %r, 77; @%p1 trap; ret; }\n";
+  // Block b waits for the block after it; only the last goes at once. In the loop: lanes part, meet,
+  // call, and hand on what they saw; the lanes of the first warp look, the others wait at a barrier.
+  const std::string body = R"(
+      setp.ge.u32 %p1, %thread, 32;
+      @%p1 bra JOIN;
+      add.u32 %r1, %block, 1;
+      mul.wide.u32 %rd1, %r1, 4; add.u64 %rd1, %rd1, %in;
+WAIT: setp.lt.u32 %p2, %lane, 7;
+      mov.u32 %r2, 0;
+      @%p2 bra FEW;
+      call (%r3), look, (%rd1);
+      add.u32 %r2, %r3, 0;
+      bra MEET;
+FEW:  setp.eq.u32 %p3, %lane, 3;
+      @%p3 bra ONE;
+      mov.u32 %r2, 1;
+      bra MEET;
+ONE:  ld.volatile.global.u32 %r2, [%rd1];
+MEET: shfl.sync.idx.b32 %r4, %r2, 3, 31, 0xffffffff;
+      vote.sync.any.pred %p4, %p3, 0xffffffff;
+      setp.eq.u32 %p5, %r4, 0;
+      @%p5 bra WAIT;
+      setp.ne.u32 %p6, %lane, 0;
+      @%p6 bra JOIN;
+      mul.wide.u32 %rd2, %block, 4; add.u64 %rd2, %rd2, %in;
+      add.u32 %r4, %r4, 1;
+      st.release.gpu.global.u32 [%rd2], %r4;
+JOIN: bar.sync 0;
+      st.global.u32 [%mine], 1;)";
+  for (const std::uint64_t seed : {0, 3, 9}) {
+    Gpu gpu({.threads = 2, .schedule_seed = seed});
+    constexpr std::uint32_t kBlocks = 60;
+    const auto in = gpu.array<std::uint32_t>(kBlocks + 1, 0);
+    const auto out = gpu.array<std::uint32_t>(kBlocks * 64, 0);
+    in[kBlocks] = 1;
+    const LaunchOutcome outcome = gpu.launch(kernel(body, before), {out.address(), in.address()}, {64, 1, 1}, {kBlocks, 1, 1});
+    REQUIRE(outcome.fault.message == "");
+    CHECK(in[0] == kBlocks + 1);
+    std::uint64_t issued = 0;   // waiting costs little: it is recognized
+    for (const std::uint64_t n : outcome.counters.issued_by_sm) issued += n;
+    CHECK(issued < 2'000'000);
+  }
+}
+
 TEST_CASE("control: long loops of atomics or volatile loads are work, not a deadlock") {
   Gpu gpu;
   // One lane of 32 does 400,000 turns; the others wait at the meeting point and are not let go.
