@@ -168,8 +168,8 @@ bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 	@mkdir -p $(results)
 	@for n in $(chapters); do $D/chapter$$n --json $(results)/chapter$$n.json; done
 
-bench-vgpu: $V/tests/bench_vgpu
-	@$<
+bench-vgpu: $V/tests/bench_vgpu $(chapters:%=$T/vgpu-sm_90/chapter%)
+	@$^
 
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
