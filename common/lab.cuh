@@ -51,6 +51,7 @@ struct Device {
   double clock_hz = 0;          // peak SM clock
   double dram_bytes_per_s = 0;  // ceilings for "share of the bound"; 0 where unknown
   double fp32_flop_per_s = 0;
+  double tensor_flop_per_s = 0;  // fp16 products, fp32 sums
   std::string ceilings;  // where these two come from
 };
 
@@ -313,6 +314,7 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
 // Least traffic with DRAM and floating-point operations (a multiply-add is 2).
 struct Cost {
   double bytes = 0, flops = 0;
+  bool tensor_cores = false;  // who computes: the bound is theirs
 };
 
 // Everything that a chapter gets.
@@ -333,6 +335,9 @@ class Report {
   // The step as a whole; its modelled limit is the sum over the kernels added since the last total.
   void add_total(const std::string& name, const Timing& timing, const Cost& cost,
                  const Comparison& comparison);
+  // How much faster the line `after` is than the line `before`, both already added: in time on a
+  // GPU, in modelled limits on the virtual one.
+  void add_ratio(const std::string& after, const std::string& before);
   void note(const std::string& line) { notes_.push_back(line); }
   // A check that has no line of its own: the note appears only where it fails.
   void require(bool ok, const std::string& otherwise);
@@ -353,8 +358,14 @@ class Report {
   std::string json() const;
   std::string csv() const;
   double modelled_limit_us(size_t row) const;
+  size_t row_of(const std::string& name) const;
+  struct Ratio {
+    std::string after, before;
+    double before_us, after_us;
+  };
   const Run& run_;
   std::vector<Row> rows_;
+  std::vector<Ratio> ratios_;
   std::vector<std::string> notes_;
   bool failed_ = false;
 };
@@ -373,6 +384,26 @@ struct AttentionChapter {
 // main() of chapters 1 to 6: flags, input, device and memory in that order, then the chapter;
 // errors become one line on stderr and the exit code.
 int attention_main(int argc, char** argv, const AttentionChapter& chapter);
+
+// ---- The ladder of attention steps --------------------------------------------------------------
+
+// A step that a chapter's program runs: its own or, to compare with, the one before.
+struct LadderStep {
+  std::string name;
+  AttentionFunction attention;
+  bool tensor_cores = false;
+  // The launches that attention() consists of, by name, where there are several.
+  std::vector<std::pair<std::string, std::function<void(AttentionArrays&)>>> stages = {};
+};
+
+// Compares each step with the reference, times it, and reports it and its ratio to the step before
+// it; the heat map and the output are the last step's.
+ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
+
+// "multi-warp, 4 warps: 127 registers, 46080 bytes of shared memory: 4 blocks, 16 of 64 warps on an
+// SM", from the CUDA runtime.
+std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
+                               int shared_bytes);
 
 // A path inside the repository, found from the executable's place or the current folder.
 std::string repository_path(const std::string& relative);

@@ -29,17 +29,18 @@ std::string or_dash(double value, const char* layout) {
   return text;
 }
 
-// The least time that DRAM and the fp32 units allow, and which of the two it is.
+// The least time that DRAM and the units that compute allow, and which of the two it is.
 struct Bound {
   double us = std::nan("");
   const char* name = "unknown";
 };
 
 Bound bound_of(const Device& device, const Cost& cost) {
-  const double dram = device.dram_bytes_per_s > 0 ? 1e6 * cost.bytes / device.dram_bytes_per_s : 0;
-  const double fp32 = device.fp32_flop_per_s > 0 ? 1e6 * cost.flops / device.fp32_flop_per_s : 0;
-  if (device.dram_bytes_per_s <= 0 || device.fp32_flop_per_s <= 0) return {};
-  return dram >= fp32 ? Bound{dram, "DRAM"} : Bound{fp32, "fp32"};
+  const double peak = cost.tensor_cores ? device.tensor_flop_per_s : device.fp32_flop_per_s;
+  if (device.dram_bytes_per_s <= 0 || peak <= 0) return {};
+  const double dram = 1e6 * cost.bytes / device.dram_bytes_per_s, compute = 1e6 * cost.flops / peak;
+  if (dram >= compute) return {dram, "DRAM"};
+  return {compute, cost.tensor_cores ? "tensor" : "fp32"};
 }
 
 // JSON has no NaN: what is not known is null.
@@ -86,6 +87,20 @@ void Report::add_total(const std::string& name, const Timing& timing, const Cost
   rows_.push_back({name, timing, cost, comparison, true});
 }
 
+size_t Report::row_of(const std::string& name) const {
+  for (size_t i = 0; i < rows_.size(); ++i)
+    if (rows_[i].name == name) return i;
+  throw std::invalid_argument("no line '" + name + "' in the report");
+}
+
+void Report::add_ratio(const std::string& after, const std::string& before) {
+  const auto us = [&](const std::string& name) {
+    const size_t row = row_of(name);
+    return run_.device.is_virtual ? modelled_limit_us(row) : rows_[row].timing.median_us;
+  };
+  ratios_.push_back({after, before, us(before), us(after)});
+}
+
 double Report::modelled_limit_us(size_t row) const {
   if (!rows_[row].total) {
     const Json us = counters_of(rows_[row].timing.counters).value("/limit/us"_json_pointer, Json());
@@ -107,7 +122,7 @@ std::string Report::table() const {
           format(", scale %g\n\n", double(problem.shape.scale));
 
   if (device.is_virtual)
-    text += format("%-10s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
+    text += format("%-14s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
                    "modelled limit", "set by", "sectors/load", "max error", "rel. L2", "result");
   else
     text += format("%-14s %8s %8s %6s %7s %8s %6s %6s %9s %8s  %s\n", "kernel", "median", "min",
@@ -122,7 +137,7 @@ std::string Report::table() const {
       const Json counters = counters_of(row.timing.counters);
       const auto limit = counters.value("/limit/name"_json_pointer, std::string("-"));
       text += format(
-          "%-10s %9s %14s %10s %14s %9s %8s  %s\n", row.name.c_str(), human_time(us).c_str(),
+          "%-14s %9s %14s %10s %14s %9s %8s  %s\n", row.name.c_str(), human_time(us).c_str(),
           human_time(modelled_limit_us(i)).c_str(), row.total ? "the sum" : limit.c_str(),
           row.total ? "-" : most_sectors(counters).c_str(), max_error.c_str(), l2.c_str(), result);
     } else {
@@ -145,10 +160,16 @@ std::string Report::table() const {
   else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
-        "bound, DRAM at %.2f TB/s or fp32 at %.1f TFLOP/s (%s).\n",
-        device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12, device.ceilings.c_str());
+        "bound, DRAM at %.2f TB/s, fp32 at %.1f or tensor cores at %.0f TFLOP/s\n(%s).\n",
+        device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12,
+        device.tensor_flop_per_s / 1e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";
+  for (const Ratio& ratio : ratios_)
+    text += format("%s against %s: %s %s instead of %s, a ratio of %.2f\n", ratio.after.c_str(),
+                   ratio.before.c_str(), device.is_virtual ? "a modelled limit of" : "a median of",
+                   human_time(ratio.after_us).c_str(), human_time(ratio.before_us).c_str(),
+                   ratio.before_us / ratio.after_us);
   for (const std::string& note : notes_) text += note + "\n";
   for (const Row& row : rows_)
     if (!row.comparison.pass) text += row.name + ": " + row.comparison.describe() + "\n";
@@ -179,6 +200,7 @@ std::string Report::json() const {
                     {"l2_bytes", device.l2_bytes},
                     {"dram_bytes_per_s", number(device.dram_bytes_per_s)},
                     {"fp32_flop_per_s", number(device.fp32_flop_per_s)},
+                    {"tensor_flop_per_s", number(device.tensor_flop_per_s)},
                     {"ceilings", device.ceilings}};
   json["driver"] = version_text(driver);
   json["runtime"] = version_text(runtime);
@@ -225,6 +247,13 @@ std::string Report::json() const {
     pass = pass && row.comparison.pass;
     json["kernels"].push_back(line);
   }
+  for (const Ratio& ratio : ratios_)
+    json["ratios"].push_back({{"of", device.is_virtual ? "modelled limits" : "medians"},
+                              {"after", ratio.after},
+                              {"before", ratio.before},
+                              {"after_us", number(ratio.after_us)},
+                              {"before_us", number(ratio.before_us)},
+                              {"ratio", number(ratio.before_us / ratio.after_us)}});
   json["notes"] = notes_;
   json["findings"] = vgpu::findings();
   json["pass"] = pass;

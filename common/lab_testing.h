@@ -73,8 +73,10 @@ class Mutants {
   Mutants(const Mutants&) = delete;
   Mutants& operator=(const Mutants&) = delete;
 
-  // The kernel of that name, to be launched with launch().
-  const void* kernel(size_t number, const std::string& name) const;
+  // The kernel of that name, to be launched with launch(); of a template, the instance with those
+  // integers as its arguments.
+  const void* kernel(size_t number, const std::string& name,
+                     const std::vector<int>& arguments = {}) const;
 
  private:
   std::string ptx_;

@@ -1,0 +1,190 @@
+// Chapter 2, tiling: attention in one kernel. A block takes 16 query rows and walks over the keys
+// in tiles of 64, which all of its rows share in shared memory:
+//
+//   s = scale Q Kᵀ      scores of the tile        one thread per key, for 8 rows
+//   s = softmax so far   online softmax            8 lanes per row
+//   O = factor O + s V   rescaled and added up     one thread per column, head_dim/8 rows
+//
+// The tokens x tokens matrix never leaves the chip: the only stores are O. The flaw that is kept
+// for chapter 3: one thread loads one key's row, element by element, so that the 32 lanes of a warp
+// ask for 32 sectors at a time and use 2 bytes of each.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "../../common/shapes.h"
+
+namespace tiling {
+
+constexpr int kQueryRows = 16;  // of a block
+constexpr int kKeyTile = 64;    // keys in shared memory at a time
+constexpr int kThreads = 128;   // per block: one for each row of the K tile and of the V tile
+constexpr int kPad = 2;         // halves: rows of an odd number of words start in different banks
+constexpr int kScorePad = 8;    // floats: four rows of scores, 8 lanes each, use all 32 banks
+
+// What a block keeps in shared memory.
+template <int kHeadDim>
+struct Tiles {
+  half q[kQueryRows][kHeadDim];
+  half k[kKeyTile][kHeadDim + kPad];
+  half v[kKeyTile][kHeadDim + kPad];
+  float s[kQueryRows][kKeyTile + kScorePad];  // scores, then weights
+  float factor[kQueryRows];                   // what the rows of O must be multiplied with
+};
+
+// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
+// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
+// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
+template <int kLanes>
+struct OnlineSoftmax {
+  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
+  float row_sum = 0.0f;       // of this lane's weights so far
+
+  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
+  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  template <int kCount>
+  __device__ float update(float (&scores)[kCount]) {
+    float new_max = row_max;
+    for (const float score : scores) new_max = fmaxf(new_max, score);
+    for (int step = kLanes / 2; step > 0; step /= 2)
+      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
+    const float factor = exp2f(row_max - new_max);
+    row_max = new_max;
+    row_sum *= factor;
+    for (float& score : scores) {
+      score = exp2f(score - new_max);
+      row_sum += score;
+    }
+    return factor;
+  }
+
+  // 1 / (sum of all weights): the factor at the end.
+  __device__ float inverse_sum() const {
+    float sum = row_sum;
+    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    return 1.0f / sum;
+  }
+};
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads)
+    attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
+                     const half* K, const half* V, half* O, int tokens, float scale_log2) {
+  // A block is one (batch, head) and 16 of its query rows.
+  __shared__ Tiles<kHeadDim> tiles;
+  const int thread = threadIdx.x;
+  const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
+  const int first_row = blockIdx.x % row_blocks * kQueryRows;
+  const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
+
+  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
+  for (int i = thread; i < kQueryRows * kHeadDim; i += kThreads) {
+    const int row = i / kHeadDim, d = i % kHeadDim;
+    tiles.q[row][d] = first_row + row < tokens ? Q[matrix + int64_t(first_row + row) * kHeadDim + d]
+                                               : __float2half(0.0f);
+  }
+
+  // Who computes what: scores of one key, the softmax of one row, one column of O.
+  constexpr int kScoreRows = kQueryRows * kKeyTile / kThreads, kLanesPerRow = kThreads / kQueryRows;
+  constexpr int kOutputRows = kQueryRows * kHeadDim / kThreads;
+  const int score_key = thread % kKeyTile, score_row = thread / kKeyTile * kScoreRows;
+  const int softmax_row = thread / kLanesPerRow, softmax_lane = thread % kLanesPerRow;
+  const int output_d = thread % kHeadDim, output_row = thread / kHeadDim * kOutputRows;
+  OnlineSoftmax<kLanesPerRow> softmax;
+  float output[kOutputRows] = {};
+
+  for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
+    // Load: one thread, one row, the lower half of the block from K, the upper half from V. Keys
+    // past the last token are zero, since a weight of 0 does not save us from NaN in V.
+    const int key = thread % kKeyTile;
+    const bool loads_k = thread < kKeyTile;
+    const half* row_global = (loads_k ? K : V) + matrix + int64_t(first_key + key) * kHeadDim;
+    half* row_tile = loads_k ? tiles.k[key] : tiles.v[key];
+    for (int d = 0; d < kHeadDim; ++d)
+      row_tile[d] = first_key + key < tokens ? row_global[d] : __float2half(0.0f);
+    __syncthreads();
+
+    // Scores: lanes take neighbouring keys; an element of Q is the same for the whole warp.
+    float score[kScoreRows] = {};
+    for (int d = 0; d < kHeadDim; d += 2) {
+      const float2 k = __half22float2(*reinterpret_cast<half2*>(&tiles.k[score_key][d]));
+      for (int r = 0; r < kScoreRows; ++r) {
+        const float2 q = __half22float2(*reinterpret_cast<half2*>(&tiles.q[score_row + r][d]));
+        score[r] += q.x * k.x + q.y * k.y;
+      }
+    }
+    for (int r = 0; r < kScoreRows; ++r)
+      tiles.s[score_row + r][score_key] =
+          first_key + score_key < tokens ? score[r] * scale_log2 : -INFINITY;
+    __syncthreads();
+
+    // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
+    float weight[kKeyTile / kLanesPerRow];
+    for (int i = 0; i < kKeyTile / kLanesPerRow; ++i)
+      weight[i] = tiles.s[softmax_row][softmax_lane + i * kLanesPerRow];
+    const float factor = softmax.update(weight);
+    for (int i = 0; i < kKeyTile / kLanesPerRow; ++i)
+      tiles.s[softmax_row][softmax_lane + i * kLanesPerRow] = weight[i];
+    if (softmax_lane == 0) tiles.factor[softmax_row] = factor;
+    __syncthreads();
+
+    // Update O: lanes take neighbouring columns; a weight is the same for the whole warp.
+    for (int r = 0; r < kOutputRows; ++r) output[r] *= tiles.factor[output_row + r];
+    for (int j = 0; j < kKeyTile; ++j) {
+      const float v = __half2float(tiles.v[j][output_d]);
+      for (int r = 0; r < kOutputRows; ++r) output[r] += tiles.s[output_row + r][j] * v;
+    }
+    __syncthreads();
+  }
+
+  // Write O once, divided by the sum of the weights.
+  const float inverse_sum = softmax.inverse_sum();
+  if (softmax_lane == 0) tiles.factor[softmax_row] = inverse_sum;
+  __syncthreads();
+  for (int r = 0; r < kOutputRows; ++r) {
+    const int row = first_row + output_row + r;
+    if (row < tokens)
+      O[matrix + int64_t(row) * kHeadDim + output_d] =
+          __float2half(output[r] * tiles.factor[output_row + r]);
+  }
+}
+
+// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
+inline unsigned blocks_for(const AttentionShape& shape) {
+  const int64_t row_blocks = (int64_t(shape.tokens) + kQueryRows - 1) / kQueryRows;
+  const int64_t blocks = shape.matrices() * row_blocks;
+  if (blocks > INT32_MAX)
+    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
+                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
+  return unsigned(blocks);
+}
+
+template <int kHeadDim>
+void launch(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+            cudaStream_t stream) {
+  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
+  attention_kernel<kHeadDim>
+      <<<blocks_for(shape), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens, scale_log2);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
+                             cudaGetErrorString(error));
+}
+
+// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
+// fp32 accumulation. Throws std::invalid_argument naming the shape and the limit when it cannot,
+// std::runtime_error when CUDA refuses the launch.
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
+  require_attention_shape(shape);
+  if (shape.head_dim == 32) launch<32>(Q, K, V, O, shape, stream);
+  if (shape.head_dim == 64) launch<64>(Q, K, V, O, shape, stream);
+  if (shape.head_dim == 128) launch<128>(Q, K, V, O, shape, stream);
+}
+
+}  // namespace tiling

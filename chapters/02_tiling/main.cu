@@ -1,0 +1,38 @@
+// Chapter 2: attention of a photo's patches by one kernel, beside the three of chapter 1.
+#include "../../common/lab.cuh"
+#include "../01_naive_attention/kernel.cuh"
+#include "kernel.cuh"
+
+namespace {
+
+// The score matrix of chapter 1.
+int64_t scratch_bytes(const AttentionShape& shape) { return 4 * shape.scores(); }
+
+lab::ExitCode chapter(const lab::Run& run) {
+  const AttentionShape& shape = run.problem.shape;
+  lab::DeviceArray<float> scores(shape.scores(), "scores");  // [batch, heads, tokens, tokens]
+  const auto launch_scores = [&](lab::AttentionArrays& a) {
+    naive_attention::launch_scores(a.Q.data(), a.K.data(), scores.data(), shape, 0);
+  };
+  const auto launch_softmax = [&](lab::AttentionArrays&) {
+    naive_attention::launch_softmax(scores.data(), shape, 0);
+  };
+  const auto launch_values = [&](lab::AttentionArrays& a) {
+    naive_attention::launch_values(scores.data(), a.V.data(), a.O.data(), shape, 0);
+  };
+  return lab::run_ladder(run, {{.name = "naive",
+                                .attention = naive_attention::attention,
+                                .stages = {{"scores", launch_scores},
+                                           {"softmax", launch_softmax},
+                                           {"values", launch_values}}},
+                               {.name = "tiling", .attention = tiling::attention}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::attention_main(
+      argc, argv,
+      {"02_tiling", "Chapter 2: attention in one kernel, tile by tile in shared memory.",
+       scratch_bytes, chapter});
+}

@@ -1,0 +1,84 @@
+// What the programs of chapters 2 to 6 share: some steps of the ladder on one problem.
+#include <algorithm>
+#include <cmath>
+
+#include "lab.cuh"
+#include "lab_files.h"
+#include "reference/attention.h"
+
+namespace lab {
+
+ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
+  const AttentionProblem& problem = run.problem;
+  const AttentionShape& shape = problem.shape;
+  const Options& options = run.options;
+
+  // What the kernels work on, in as many copies as it takes to keep the timing out of the L2.
+  const int copies = rotation_copies(run.device, 8.0 * shape.elements());
+  std::vector<AttentionArrays> arrays = upload(problem, copies);
+
+  const std::vector<float> q = to_float(problem.q), k = to_float(problem.k),
+                           v = to_float(problem.v);
+  std::vector<double> expected(shape.elements());
+  reference::attention(q.data(), k.data(), v.data(), shape, expected.data());
+  float max_value = 0;
+  for (const float value : v) max_value = std::max(max_value, std::abs(value));
+  const auto compared = [&](const std::vector<half>& output) {
+    return compare(output, expected, Tolerance::attention(max_value),
+                   {shape.batch, shape.heads, shape.tokens, shape.head_dim});
+  };
+
+  // Least traffic and arithmetic of attention, whatever a step makes of it.
+  const double bytes = 8.0 * shape.elements(), flops = 4.0 * shape.scores() * shape.head_dim;
+  Report report(run);
+  std::vector<half> output;
+  for (const LadderStep& step : steps) {
+    // Where attention is several launches, each has a line, and attention() is their total. What
+    // all of them left in O is compared.
+    std::vector<Launch> stages;
+    for (const auto& stage : step.stages)
+      stages.push_back([&](int i) { stage.second(arrays[i % copies]); });
+    if (!stages.empty()) {
+      arrays[0].O.fill_nan();
+      const std::vector<Timing> timings =
+          time_stages(run.device, stages, options.warmup, options.iterations);
+      const Comparison right = compared(arrays[0].O.download());
+      for (size_t i = 0; i < stages.size(); ++i)
+        report.add(step.stages[i].first, timings[i], {}, right);
+    }
+
+    arrays[0].O.fill_nan();
+    const Launch whole = [&](int i) {
+      AttentionArrays& a = arrays[i % copies];
+      step.attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, nullptr);
+    };
+    const Timing timing = time_stages(run.device, {whole}, options.warmup, options.iterations)[0];
+    output = arrays[0].O.download();
+    const Cost cost{bytes, flops, step.tensor_cores};
+    if (stages.empty())
+      report.add(step.name, timing, cost, compared(output));
+    else
+      report.add_total(step.name, timing, cost, compared(output));
+  }
+  for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
+  write_outputs(run, steps.back().attention, output, report);
+  return report.finish();
+}
+
+std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
+                               int shared_bytes) {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, kernel));
+  if (shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  int blocks = 0, most_threads = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+  check(cudaDeviceGetAttribute(&most_threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
+  return format(
+      "%s: %d registers a thread, %d bytes of shared memory a block: %d blocks, %d of %d "
+      "warps on an SM",
+      name.c_str(), attributes.numRegs, int(attributes.sharedSizeBytes) + shared_bytes, blocks,
+      blocks * threads / 32, most_threads / 32);
+}
+
+}  // namespace lab

@@ -1,0 +1,70 @@
+// What the tests of chapters 2 to 6 share: each function is the body of a doctest case about one
+// step of the ladder. Without a device, real or virtual, those that need one say so and pass.
+#pragma once
+
+#include "lab_testing.h"
+
+namespace lab::testing {
+
+// Says what is skipped and returns true where there is no device, or no virtual one.
+bool skipped(const std::string& what);
+bool skipped_without_counters(const std::string& what);
+
+// ---- Right results ------------------------------------------------------------------------------
+
+// Right on this case, within its tolerance.
+void check_right(const AnyAttention& attention, const AttentionCase& problem);
+// On the course's shapes, ragged tails and all.
+void check_every_shape(const AnyAttention& attention);
+// On scores beyond +-88, where exp of a score overflows; and with a scale that is not positive.
+void check_unusual_scores(const AnyAttention& attention);
+// On arrays from PyTorch, and on those of a trained DeiT-Tiny where they are there.
+void check_pytorch(const AnyAttention& attention);
+void check_deit_tiny(const AnyAttention& attention);
+// The same bits when it runs again.
+void check_same_bits(const AnyAttention& attention);
+// std::invalid_argument for shapes it cannot do, naming shape and limit; with `aligned` also for
+// arrays that do not start at a multiple of 16 bytes.
+void check_refusals(const AnyAttention& attention, bool aligned);
+
+// ---- Planted bugs, checks, machine code ---------------------------------------------------------
+
+// Kernel number `number` of the mutants as an attention function.
+using MutantAttention = std::function<AnyAttention(const Mutants& mutants, size_t number)>;
+// The kernel as it is passes on all cases without a finding of the virtual GPU's checks, and each
+// mutant is caught by what it says: an Outcome's word, or "check" where the result is right and a
+// race, init or sync check alone sees it. An "error" stays in the device: it comes last. For a test
+// case whose name begins with "planted bugs".
+void check_planted_bugs(const std::string& file, const std::string& name_space,
+                        const std::vector<Mutant>& mutants, const MutantAttention& attention);
+
+// The program passes under all of the virtual GPU's checks, in its own order and in five others.
+void check_all_checks(const std::string& program);
+
+// The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
+void check_on_t4(const std::string& filter);
+
+// Compiles the kernel file, with `more` lines behind it, for all architectures of the course:
+// `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
+void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
+                        int threads);
+
+// The program runs a small problem: exit 0, a line for each of `steps`, their ratio, and a picture.
+void check_program(const std::string& program, const std::vector<std::string>& steps);
+
+// Each line of a program's table, by name, with its modelled limit in microseconds.
+std::vector<std::pair<std::string, double>> modelled_limits(
+    const std::string& program, const std::vector<std::string>& arguments);
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+// Runs attention once on a random problem and leaves its counters as those of the last launch.
+void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
+                      int head_dim);
+// "/allocations/K/load/bytes_asked" for counted("K", "load/bytes_asked").
+double counted(const std::string& array, const std::string& what);
+// Bank conflicts and wavefronts of all accesses to shared memory.
+double shared_conflicts();
+double shared_wavefronts();
+
+}  // namespace lab::testing
