@@ -32,8 +32,8 @@ void check_refusals(const AnyAttention& attention, bool aligned);
 // Kernel number `number` of the mutants as an attention function.
 using MutantAttention = std::function<AnyAttention(const Mutants& mutants, size_t number)>;
 // The kernel as it is passes on all cases without a finding of the virtual GPU's checks, and each
-// mutant is caught by what it says: an Outcome's word, or "check" where the result is right and a
-// race, init or sync check alone sees it. An "error" stays in the device: it comes last. For a test
+// mutant is caught by what it says: an Outcome's word, or "check" where a race, init or sync check
+// sees it, whatever the result. An "error" stays in the device: it comes last. For a test
 // case whose name begins with "planted bugs".
 void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention);

@@ -1,0 +1,227 @@
+// Chapter 3, coalescing: chapter 2 with its loads and its work dealt out anew.
+//
+//   tiles of Q, K, V      a thread loads 16 bytes; neighbouring lanes load neighbours of one row
+//   scores and softmax    a warp has 4 query rows of its own, a lane 2 keys of the tile
+//   O                     lanes along head_dim, the warp's 4 rows each
+//
+// A warp now asks for 512 bytes in 16 sectors, all of which it uses, with one instruction where
+// chapter 2 needed 8 with 32 sectors each. And what a warp reads of the scores it has written
+// itself, so that the block only waits for the tiles.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "../../common/shapes.h"
+
+namespace coalescing {
+
+constexpr int kQueryRows = 16;  // of a block
+constexpr int kKeyTile = 64;    // keys in shared memory at a time
+constexpr int kThreads = 128;   // per block
+constexpr int kWarps = kThreads / 32;
+constexpr int kRowsPerWarp = kQueryRows / kWarps;
+constexpr int kPad = 8;  // halves: 8 rows, 16 bytes of each, are in 32 different banks
+
+// What a block keeps in shared memory.
+template <int kHeadDim>
+struct Tiles {
+  half q[kQueryRows][kHeadDim + kPad];
+  half k[kKeyTile][kHeadDim + kPad];
+  half v[kKeyTile][kHeadDim + kPad];
+  float4 s[kWarps][kKeyTile];  // weights of one key for the 4 rows of a warp
+};
+
+// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
+// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
+// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
+template <int kLanes>
+struct OnlineSoftmax {
+  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
+  float row_sum = 0.0f;       // of this lane's weights so far
+
+  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
+  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  template <int kCount>
+  __device__ float update(float (&scores)[kCount]) {
+    float new_max = row_max;
+    for (const float score : scores) new_max = fmaxf(new_max, score);
+    for (int step = kLanes / 2; step > 0; step /= 2)
+      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
+    const float factor = exp2f(row_max - new_max);
+    row_max = new_max;
+    row_sum *= factor;
+    for (float& score : scores) {
+      score = exp2f(score - new_max);
+      row_sum += score;
+    }
+    return factor;
+  }
+
+  // 1 / (sum of all weights): the factor at the end.
+  __device__ float inverse_sum() const {
+    float sum = row_sum;
+    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    return 1.0f / sum;
+  }
+};
+
+// Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
+// neighbouring threads along head_dim. Rows from `valid` on become zero.
+template <int kRows, int kHeadDim>
+__device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
+  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
+    // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
+    // four rows apart since those lie in different banks.
+    int row = i / kPieces;
+    if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
+    const int d = i % kPieces * 8;
+    *reinterpret_cast<uint4*>(&tile[row][d]) =
+        row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  }
+}
+
+// Eight neighbouring elements of a tile.
+struct Float8 {
+  float x[8];
+};
+__device__ inline Float8 load8(const half* tile) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(tile);
+  const half2* pairs = reinterpret_cast<const half2*>(&bits);
+  Float8 result;
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __half22float2(pairs[i]);
+    result.x[2 * i] = pair.x;
+    result.x[2 * i + 1] = pair.y;
+  }
+  return result;
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads)
+    attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
+                     const half* K, const half* V, half* O, int tokens, float scale_log2) {
+  // A block is one (batch, head) and 16 of its query rows, a warp 4 of them.
+  __shared__ Tiles<kHeadDim> tiles;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
+  const int first_row = blockIdx.x % row_blocks * kQueryRows;
+  const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
+
+  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
+  load_rows<kQueryRows, kHeadDim>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
+                                  tiles.q);
+
+  // Who computes what: a lane has keys lane and lane + 32, then columns lane, lane + 32, ...
+  constexpr int kKeysPerLane = kKeyTile / 32, kColumnsPerLane = kHeadDim / 32;
+  OnlineSoftmax<32> softmax[kRowsPerWarp];
+  float output[kRowsPerWarp][kColumnsPerLane] = {};
+
+  for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
+    // Load: the block's 128 threads together, K and then V. Keys past the last token are zero,
+    // since a weight of 0 does not save us from NaN in V.
+    const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
+    load_rows<kKeyTile, kHeadDim>(K + first_element, tokens - first_key, tiles.k);
+    load_rows<kKeyTile, kHeadDim>(V + first_element, tokens - first_key, tiles.v);
+    __syncthreads();
+
+    // Scores: a lane reads its keys 16 bytes at a time; Q is the same for the whole warp.
+    float score[kRowsPerWarp][kKeysPerLane] = {};
+#pragma unroll 2
+    for (int d = 0; d < kHeadDim; d += 8) {
+      Float8 k[kKeysPerLane];
+      for (int j = 0; j < kKeysPerLane; ++j) k[j] = load8(&tiles.k[lane + 32 * j][d]);
+      for (int r = 0; r < kRowsPerWarp; ++r) {
+        const Float8 q = load8(&tiles.q[warp * kRowsPerWarp + r][d]);
+        for (int j = 0; j < kKeysPerLane; ++j)
+          for (int i = 0; i < 8; ++i) score[r][j] += q.x[i] * k[j].x[i];
+      }
+    }
+    for (int j = 0; j < kKeysPerLane; ++j)
+      for (int r = 0; r < kRowsPerWarp; ++r)
+        score[r][j] = first_key + lane + 32 * j < tokens ? score[r][j] * scale_log2 : -INFINITY;
+
+    // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
+    for (int r = 0; r < kRowsPerWarp; ++r) {
+      const float factor = softmax[r].update(score[r]);
+      for (int c = 0; c < kColumnsPerLane; ++c) output[r][c] *= factor;
+    }
+    for (int j = 0; j < kKeysPerLane; ++j)
+      tiles.s[warp][lane + 32 * j] =
+          make_float4(score[0][j], score[1][j], score[2][j], score[3][j]);
+    __syncwarp();
+
+    // Update O: lanes take neighbouring columns; a key's four weights are one load for all lanes.
+#pragma unroll 8
+    for (int j = 0; j < kKeyTile; ++j) {
+      const float4 weight = tiles.s[warp][j];
+      for (int c = 0; c < kColumnsPerLane; ++c) {
+        const float v = __half2float(tiles.v[j][lane + 32 * c]);
+        output[0][c] += weight.x * v;
+        output[1][c] += weight.y * v;
+        output[2][c] += weight.z * v;
+        output[3][c] += weight.w * v;
+      }
+    }
+    __syncthreads();
+  }
+
+  // Write O once, divided by the sum of the weights.
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const float inverse_sum = softmax[r].inverse_sum();
+    const int row = first_row + warp * kRowsPerWarp + r;
+    for (int c = 0; c < kColumnsPerLane; ++c)
+      if (row < tokens)
+        O[matrix + int64_t(row) * kHeadDim + lane + 32 * c] =
+            __float2half(output[r][c] * inverse_sum);
+  }
+}
+
+// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
+inline unsigned blocks_for(const AttentionShape& shape) {
+  const int64_t row_blocks = (int64_t(shape.tokens) + kQueryRows - 1) / kQueryRows;
+  const int64_t blocks = shape.matrices() * row_blocks;
+  if (blocks > INT32_MAX)
+    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
+                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
+  return unsigned(blocks);
+}
+
+// Throws std::invalid_argument unless 16-byte loads may start at each of the arrays.
+inline void require_alignment(std::initializer_list<const half*> arrays) {
+  for (const half* array : arrays)
+    if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
+      throw std::invalid_argument("attention: Q, K and V must start at a multiple of 16 bytes");
+}
+
+template <int kHeadDim>
+void launch(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+            cudaStream_t stream) {
+  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
+  attention_kernel<kHeadDim>
+      <<<blocks_for(shape), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens, scale_log2);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
+                             cudaGetErrorString(error));
+}
+
+// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
+// fp32 accumulation. Q, K and V start at a multiple of 16 bytes. Throws std::invalid_argument
+// naming what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
+  require_attention_shape(shape);
+  require_alignment({Q, K, V});
+  if (shape.head_dim == 32) launch<32>(Q, K, V, O, shape, stream);
+  if (shape.head_dim == 64) launch<64>(Q, K, V, O, shape, stream);
+  if (shape.head_dim == 128) launch<128>(Q, K, V, O, shape, stream);
+}
+
+}  // namespace coalescing

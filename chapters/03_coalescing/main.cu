@@ -1,0 +1,22 @@
+// Chapter 3: attention with coalesced 16-byte loads, beside the kernel of chapter 2.
+#include "../../common/lab.cuh"
+#include "../02_tiling/kernel.cuh"
+#include "kernel.cuh"
+
+namespace {
+
+int64_t scratch_bytes(const AttentionShape&) { return 0; }
+
+lab::ExitCode chapter(const lab::Run& run) {
+  return lab::run_ladder(run, {{.name = "tiling", .attention = tiling::attention},
+                               {.name = "coalescing", .attention = coalescing::attention}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::attention_main(
+      argc, argv,
+      {"03_coalescing", "Chapter 3: attention in one kernel with coalesced 16-byte loads.",
+       scratch_bytes, chapter});
+}

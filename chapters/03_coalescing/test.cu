@@ -1,0 +1,105 @@
+// Chapter 3's tests: right on every shape, same bits twice, planted bugs found, what the counters
+// say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include "../../common/ladder_tests.h"
+#include "../02_tiling/kernel.cuh"
+#include "kernel.cuh"
+
+using namespace lab::testing;
+
+TEST_CASE("attention: every shape") { check_every_shape(coalescing::attention); }
+TEST_CASE("attention: unusual scores") { check_unusual_scores(coalescing::attention); }
+TEST_CASE("attention: arrays from PyTorch") { check_pytorch(coalescing::attention); }
+TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(coalescing::attention); }
+TEST_CASE("attention: the same bits twice") { check_same_bits(coalescing::attention); }
+TEST_CASE("attention: what it cannot do it refuses") {
+  check_refusals(coalescing::attention, true);
+}
+TEST_CASE("all checks, six schedules") { check_all_checks("chapter3"); }
+TEST_CASE("program: the whole way on a photo") {
+  check_program("chapter3", {"tiling", "coalescing"});
+}
+TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("machine code: no spills on any architecture") {
+  check_machine_code("chapters/03_coalescing/kernel.cuh", "", 3, coalescing::kThreads);
+}
+
+TEST_CASE("counters: bytes by formula, 512 of them a request, each sector used whole") {
+  if (skipped_without_counters("counters")) return;
+  const int heads = 2;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      run_for_counters(coalescing::attention, 1, heads, tokens, head_dim);
+      const double row_blocks = (tokens + 15) / 16, elements = double(heads) * tokens * head_dim;
+      for (const char* array : {"K", "V"}) {
+        CAPTURE(array);
+        // Each block of 16 query rows asks for all keys once.
+        const double bytes = row_blocks * elements * 2;
+        CHECK(counted(array, "load/bytes_asked") == bytes);
+        CHECK(counted(array, "load/requests") <= 1.1 * bytes / 512);
+        CHECK(counted(array, "load/sectors") == bytes / 32);
+      }
+      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
+      // The only stores are O, each element once, 32 neighbours of 2 bytes a request.
+      CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    }
+}
+
+TEST_CASE("counters: no bank conflicts, and a lower limit than chapter 2's") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    run_for_counters(tiling::attention, 1, 2, 197, head_dim);
+    const double before = lab::vgpu::counter("/limit/us");
+    run_for_counters(coalescing::attention, 1, 2, 197, head_dim);
+    CHECK(lab::vgpu::counter("/limit/us") < before);
+    CHECK(shared_conflicts() == 0);
+  }
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kMutants = {
+    {"O is not rescaled", "output[r][c] *= factor", "output[r][c] *= 1.0f", "element"},
+    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"keys past the end take part", "first_key + lane + 32 * j < tokens", "lane >= 0", "element"},
+    {"a lane's second key is another's", "load8(&tiles.k[lane + 32 * j][d])",
+     "load8(&tiles.k[lane][d])", "element"},
+    {"a piece of 16 bytes goes to its neighbour's place", "(&tile[row][d])",
+     "(&tile[row][(d + 8) % kHeadDim])", "element"},
+    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
+     "int64_t(0) * tokens", "not finite"},
+    {"rows past the end are written", "if (row < tokens)", "if (row <= tokens)", "guard"},
+    {"weights of rows 2 and 3 change places",
+     "make_float4(score[0][j], score[1][j], score[2][j], score[3][j])",
+     "make_float4(score[0][j], score[1][j], score[3][j], score[2][j])", "element"},
+    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
+     "\n\n    // Scores", "check"},
+    {"the warp does not wait for its weights", "    __syncwarp();\n", "", "check"},
+    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }", "  }", "check"},
+    {"rows are read past the end", "row < valid", "row <= valid", "error"},
+};
+
+AnyAttention attention_of(const Mutants& mutants, size_t number) {
+  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
+                            const AttentionShape& shape, cudaStream_t stream) {
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
+           coalescing::blocks_for(shape), coalescing::kThreads, 0, stream, Q, K, V, O, shape.tokens,
+           shape.scale * 1.44269504f);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what") {
+  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, attention_of);
+}
