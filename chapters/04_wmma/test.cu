@@ -1,0 +1,113 @@
+// Chapter 4's tests: right on every shape, same bits twice, planted bugs found, what the counters
+// say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include "../../common/ladder_tests.h"
+#include "../03_coalescing/kernel.cuh"
+#include "kernel.cuh"
+
+using namespace lab::testing;
+
+TEST_CASE("attention: every shape") { check_every_shape(wmma_attention::attention); }
+TEST_CASE("attention: unusual scores") { check_unusual_scores(wmma_attention::attention); }
+TEST_CASE("attention: arrays from PyTorch") { check_pytorch(wmma_attention::attention); }
+TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(wmma_attention::attention); }
+TEST_CASE("attention: the same bits twice") { check_same_bits(wmma_attention::attention); }
+TEST_CASE("attention: what it cannot do it refuses") {
+  check_refusals(wmma_attention::attention, true);
+}
+TEST_CASE("all checks, six schedules") { check_all_checks("chapter4"); }
+TEST_CASE("program: the whole way on a photo") {
+  check_program("chapter4", {"coalescing", "wmma"});
+}
+TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("machine code: no spills on any architecture") {
+  check_machine_code("chapters/04_wmma/kernel.cuh", "", 3, wmma_attention::kThreads);
+}
+
+TEST_CASE("counters: bytes by formula, and products of padded tiles on the tensor cores") {
+  if (skipped_without_counters("counters")) return;
+  const int heads = 2;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      run_for_counters(coalescing::attention, 1, heads, tokens, head_dim);
+      const double fp32_before = lab::vgpu::counter("/limits/fp32");
+      const double limit_before = lab::vgpu::counter("/limit/us");
+
+      run_for_counters(wmma_attention::attention, 1, heads, tokens, head_dim);
+      const double row_blocks = (tokens + 15) / 16, elements = double(heads) * tokens * head_dim;
+      // Each block of 16 query rows asks for all keys once.
+      for (const char* array : {"K", "V"})
+        CHECK(counted(array, "load/bytes_asked") == row_blocks * elements * 2);
+      // K: 32 lanes at a time ask for 16 bytes of 32 rows, each in a sector of its own; the flaw.
+      CHECK(counted("K", "load/sectors") == row_blocks * elements * 2 / 16);
+      CHECK(counted("V", "load/sectors") == row_blocks * elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+
+      // Both products, of rows in sixteens and keys in tiles of 64.
+      const double padded = heads * row_blocks * 16 * double((tokens + 63) / 64 * 64);
+      CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
+      // What is left to the fp32 units: at most 8 operations for each weight (scale, maximum,
+      // difference, power with its care for tiny results, sum) and what rescales O.
+      CHECK(lab::vgpu::counter("/classes/fp32/thread") <= padded * (8 + 2.0 * head_dim / 64));
+      CHECK(lab::vgpu::counter("/limits/fp32") < fp32_before / 2);
+      CHECK(lab::vgpu::counter("/limit/us") < limit_before);
+    }
+}
+
+TEST_CASE("counters: bank conflicts at most 2% of the wavefronts") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    run_for_counters(wmma_attention::attention, 1, 2, 197, head_dim);
+    CHECK(shared_conflicts() <= 0.02 * shared_wavefronts());
+  }
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kMutants = {
+    {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
+    {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
+    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
+    {"the first 16 keys' weights for all", "&tiles.p[0][j]", "&tiles.p[0][0]", "element"},
+    {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",
+     "tile[(d + e + 1) % kHeadDim][key] = elements[e]", "element"},
+    {"the two lanes of a row do not share its maximum",
+     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step))",
+     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 0))", "not finite"},
+    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
+     "int64_t(0) * tokens", "not finite"},
+    {"rows past the end are written", "if (first_row + o_row < tokens)",
+     "if (first_row + o_row <= tokens)", "guard"},
+    {"the scores are read before they are there", "    __syncwarp();\n\n    // Softmax",
+     "\n\n    // Softmax", "check"},
+    {"the factors are loaded before they are there", "  __syncwarp();\n  Accumulator factor_frag;",
+     "  Accumulator factor_frag;", "check"},
+    {"the next tile is loaded too early", "    __syncwarp();\n  }\n\n  // Write",
+     "  }\n\n  // Write", "check"},
+    {"V is read past the end", "row < valid", "row <= valid", "error"},
+};
+
+AnyAttention attention_of(const Mutants& mutants, size_t number) {
+  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
+                            const AttentionShape& shape, cudaStream_t stream) {
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
+           wmma_attention::blocks_for(shape), wmma_attention::kThreads, 0, stream, Q, K, V, O,
+           shape.tokens, shape.scale * 1.44269504f);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what") {
+  check_planted_bugs("chapters/04_wmma/kernel.cuh", "wmma_attention", kMutants, attention_of);
+}
