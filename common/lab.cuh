@@ -305,7 +305,7 @@ struct Options {
   uint64_t seed = 1;
   std::string image, patch, out = "attention.png";
   std::string input, output, json, csv;
-  bool random = false, profile = false;
+  bool random = false, profile = false, all = false;
 };
 
 // Throws UsageError for anything that is not right; prints the help and exits with 0 for --help.
@@ -404,6 +404,9 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
 // SM", from the CUDA runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
+// --all: runs the programs of chapters 1 to 6 that stand beside this one with the same arguments,
+// and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
+ExitCode run_all(int argc, char** argv, const Options& options);
 
 // A path inside the repository, found from the executable's place or the current folder.
 std::string repository_path(const std::string& relative);

@@ -112,6 +112,7 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
   app.add_option("--json", options.json, "result as JSON")->type_name("FILE");
   app.add_option("--csv", options.csv, "result's lines as CSV")->type_name("FILE");
   app.add_flag("--profile", options.profile, "counters and modelled limits (virtual GPU)");
+  app.add_flag("--all", options.all, "all chapters that are built, on this one problem");
 
   try {
     app.parse(argc, argv);
@@ -231,6 +232,7 @@ int attention_program(int argc, char** argv, const AttentionChapter& chapter) {
   run.chapter = chapter.name;
   run.options = parse_options(argc, argv, chapter.about);
   Options& options = run.options;
+  if (options.all) return run_all(argc, argv, options);
   Image photo;
   if (!options.input.empty())
     run.problem = input_attention(options);

@@ -1,0 +1,155 @@
+// ./run --all: the whole ladder on one problem. Each chapter's own program runs, as it stands beside
+// this one, and what they report is put side by side.
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lab.cuh"
+#include "lab_files.h"
+
+namespace lab {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kChapters = 6;
+
+// A folder that goes when we do.
+struct Scratch {
+  fs::path path;
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "ladder-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw LackError("no folder can be made in " + name);
+    path = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+// The arguments of this run without those that each chapter gets its own of.
+std::string arguments_for_all(int argc, char** argv) {
+  std::string text;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string flag = argument.substr(0, argument.find('='));
+    const bool drop = flag == "--all" || flag == "--json" || flag == "--out" || flag == "--output";
+    if (!drop) text += " " + quoted(argument);
+    if (drop && flag != "--all" && argument == flag) ++i;  // its value
+  }
+  return text;
+}
+
+// The lines of a chapter that are its own: chapter 1's total, else what it compares with a step
+// before.
+std::vector<Json> own_lines(const Json& result) {
+  std::vector<Json> lines;
+  const Json& kernels = result.at("kernels");
+  if (!result.contains("ratios")) return {kernels.back()};
+  for (const Json& ratio : result["ratios"])
+    for (const Json& kernel : kernels)
+      if (kernel.at("name") == ratio.at("after")) lines.push_back(kernel);
+  return lines;
+}
+
+double number(const Json& line, const char* name) {
+  const auto it = line.find(name);
+  return it != line.end() && it->is_number() ? it->get<double>() : std::nan("");
+}
+
+}  // namespace
+
+ExitCode run_all(int argc, char** argv, const Options& options) {
+  if (!options.csv.empty() || options.profile)
+    throw UsageError(std::string(options.profile ? "--profile" : "--csv") +
+                     " does not go with --all: run one chapter, or take --json");
+  const fs::path programs = fs::canonical("/proc/self/exe").parent_path();
+  std::vector<int> chapters;
+  std::string missing;
+  for (int n = 1; n <= kChapters; ++n) {
+    if (fs::exists(programs / format("chapter%d", n))) chapters.push_back(n);
+    else missing += format(" chapter%d", n);
+  }
+  if (!missing.empty())
+    std::fprintf(stderr, "--all: not built yet, left out:%s (make%s builds them)\n",
+                 missing.c_str(), missing.c_str());
+
+  const Scratch scratch;
+  const std::string arguments = arguments_for_all(argc, argv);
+  Json merged;
+  ExitCode worst = kCorrect;
+  for (const int n : chapters) {
+    const bool last = n == chapters.back();
+    const fs::path file = scratch.path / format("%d.json", n), log = scratch.path / "log";
+    std::string command = quoted((programs / format("chapter%d", n)).string()) + arguments +
+                          " --json " + quoted(file.string());
+    if (!options.out.empty())
+      command += " --out " + quoted(last ? options.out : (scratch.path / "map.png").string());
+    if (!options.output.empty())
+      command += " --output " +
+                 quoted(last ? options.output : (scratch.path / "o.safetensors").string());
+    std::fprintf(stderr, "chapter %d of %d ...\r", n, kChapters);
+    const int status = std::system((command + " >" + quoted(log.string()) + " 2>&1").c_str());
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kWrong);
+    if (code != kCorrect) {
+      std::fputs(read_file(log.string()).c_str(), stderr);
+      worst = ExitCode(code);
+      if (!fs::exists(file)) return worst;  // it did not come to its measurements
+    }
+    const Json result = Json::parse(read_file(file.string()));
+    if (merged.is_null()) {
+      for (const char* same : {"time", "commit", "changed_files", "device", "driver", "runtime", "nvcc",
+                               "clocks", "problem", "warmup", "iterations"})
+        merged[same] = result.at(same);
+      merged["chapter"] = "ladder";
+    }
+    for (Json line : own_lines(result)) {
+      line["chapter"] = result.at("chapter");
+      merged["steps"].push_back(std::move(line));
+    }
+  }
+
+  const bool is_virtual = merged.at("device").at("virtual");
+  const Json& problem = merged.at("problem");
+  std::printf("%s%s: %s, batch %d, %d heads, %d tokens, head_dim %d\n\n", is_virtual ? "virtual " : "",
+              merged["device"]["name"].get<std::string>().c_str(),
+              problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
+              problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
+              problem.at("head_dim").get<int>());
+  std::printf("%-22s %-18s %12s %-18s %11s %11s  %s\n", "chapter", "step", is_virtual ? "limit" : "median",
+              is_virtual ? "set by" : "TFLOP/s", "step before", "chapter 1", "result");
+  double before = std::nan(""), first = std::nan("");
+  for (const Json& step : merged["steps"]) {
+    const double us = number(step, is_virtual ? "modelled_limit_us" : "median_us");
+    const bool pass = step.at("pass");
+    const Json::json_pointer limit("/counters/limit/name");
+    const std::string what = is_virtual ? step.contains(limit) ? step[limit].get<std::string>() : "the sum"
+                                        : format("%.1f", number(step, "tflop_per_s"));
+    std::printf("%-22s %-18s %9.2f us %-18s", step["chapter"].get<std::string>().c_str(),
+                step["name"].get<std::string>().c_str(), us, what.c_str());
+    if (std::isnan(before)) std::printf(" %11s %11s", "", "");
+    else std::printf(" %10.2fx %10.2fx", before / us, first / us);
+    std::printf("  %s\n", pass ? "PASS" : "FAIL");
+    before = us;
+    if (std::isnan(first)) first = us;
+    if (!pass && worst == kCorrect) worst = kWrong;
+  }
+  if (is_virtual)
+    std::printf("\nlimit: the modelled limit, a lower bound on the time; the model knows no latency.\n");
+  if (!options.json.empty()) write_file(options.json, merged.dump(2) + "\n");
+  return worst;
+}
+
+}  // namespace lab
