@@ -111,6 +111,7 @@ help:
 #> make test            build and run all tests
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
+#> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120
@@ -150,7 +151,7 @@ $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 planned := 1 2 3 4 5 6 7 8
 $(addprefix chapter,$(filter-out $(chapters),$(planned))) \
 $(addprefix exercise,$(filter-out $(exercises),$(planned))) \
-validate ladder:
+validate:
 	@echo '$@ is not there yet; there is: $(or $(chapters:%=chapter%) $(exercises:%=exercise%),no chapter)' >&2
 	@exit 3
 
@@ -161,7 +162,7 @@ test: export TEST_TMP := $T/tmp
 test: $(tests) $(chapters:%=$D/chapter%) $(device_library) $(vgpu_launcher) $(vgpu_links)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
 
-results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
+results = data/results/$(if $(filter vgpu,$(DEVICE)),virtual_h200,$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_'))
 bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 	@if [ -z '$(GPU_ARCH)' ] || [ $(DEVICE) != cuda ]; then \
 	  echo 'make bench needs a GPU, and nvidia-smi lists none (or DEVICE=vgpu was said)' >&2; exit 3; fi
@@ -171,10 +172,25 @@ bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 bench-vgpu: $V/tests/bench_vgpu $(chapters:%=$T/vgpu-sm_90/chapter%)
 	@$^
 
+# matplotlib may be that of the system where python3 is another one.
+python_plot = $(shell for p in python3 /usr/bin/python3; do \
+  $$p -c 'import matplotlib' 2>/dev/null && echo $$p && break; done)
+
+# All steps of attention over the tokens; CHECK=1 only compares with the committed file.
+ladder_tokens := 197 577 1025
+ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters)))
+docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TRACE VGPU_DEVICE=h200
+ladder: $(ladder_programs)
+	@mkdir -p $T/docs
+	@for n in $(ladder_tokens); do \
+	  $(docs_env) $< --all --tokens $$n --json $T/docs/ladder_$$n.json; echo; done
+	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
+	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder.png) \
+	  $(ladder_tokens:%=$T/docs/ladder_%.json)
+
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TRACE VGPU_DEVICE=h200
 docs: $(chapters:%=$T/docs/chapter%.json)
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	for n in $(chapters); do python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
@@ -183,9 +199,6 @@ $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
 
-# matplotlib may be that of the system where python3 is another one.
-python_plot = $(shell for p in python3 /usr/bin/python3; do \
-  $$p -c 'import matplotlib' 2>/dev/null && echo $$p && break; done)
 figures: $D/chapter1 $V/libvgpu.so
 	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
 	  'apt-get install python3-matplotlib' >&2; exit 3; fi

@@ -1,6 +1,7 @@
 // ./run --all: the whole ladder on one problem. Each chapter's own program runs, as it stands beside
 // this one, and what they report is put side by side.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -100,8 +101,10 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
     if (!options.output.empty())
       command += " --output " +
                  quoted(last ? options.output : (scratch.path / "o.safetensors").string());
-    std::fprintf(stderr, "chapter %d of %d ...\r", n, kChapters);
+    const bool watched = isatty(STDERR_FILENO);
+    if (watched) std::fprintf(stderr, "chapter %d of %d ...", n, kChapters);
     const int status = std::system((command + " >" + quoted(log.string()) + " 2>&1").c_str());
+    if (watched) std::fputs("\r                    \r", stderr);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kWrong);
     if (code != kCorrect) {
       std::fputs(read_file(log.string()).c_str(), stderr);

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Puts runs of the whole ladder together, one a number of tokens, and draws them.
+
+    ./run --all --tokens 197 --json 197.json; ...
+    ladder.py LADDER.json PICTURE 197.json 577.json 1025.json
+    ladder.py LADDER.json PICTURE                              draws what LADDER.json holds
+    ladder.py --check LADDER.json 197.json 577.json 1025.json  writes nothing, says what differs
+
+LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
+modelled limits and counters. PICTURE (.png or .svg) shows the steps' times or modelled limits over
+the tokens, both logarithmic, with a line of slope 2: attention's work grows with the square of the
+tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the file is written
+and the exit status is 3.
+
+Exit status: 0 written or the same, 1 another file than the runs give, 2 bad usage or input, 3 no
+matplotlib.
+"""
+import difflib
+import json
+import os
+import sys
+
+# Of each step: what a run of the virtual GPU gives again on every machine, and what a GPU gives.
+SAME_EVERYWHERE = ("chapter", "name", "modelled_limit_us", "bytes", "flops", "pass")
+MEASURED = ("chapter", "name", "median_us", "min_us", "spread", "samples", "bytes", "flops",
+            "gb_per_s", "tflop_per_s", "bound", "share_of_bound", "relative_l2", "pass")
+COUNTED = ("limits", "limit", "global", "shared", "tensor_macs", "occupancy")
+HEAD = ("device", "nvcc")
+HEAD_MEASURED = HEAD + ("time", "commit", "driver", "runtime", "clocks", "warmup", "iterations")
+
+
+class Refused(Exception):
+    """Bad input, in words."""
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except json.JSONDecodeError as error:
+        raise Refused(f"{path}: not JSON: {error}") from None
+
+
+def merge(paths):
+    """One ladder of several runs of --all."""
+    runs = sorted((read(path) for path in paths), key=lambda run: run["problem"]["tokens"])
+    virtual = runs[0]["device"]["virtual"]
+    for run in runs:
+        if run["device"] != runs[0]["device"]:
+            raise Refused("the runs are of different devices")
+    ladder = {name: runs[0][name] for name in (HEAD if virtual else HEAD_MEASURED)}
+    ladder["runs"] = []
+    for run in runs:
+        steps = []
+        for step in run["steps"]:
+            kept = {name: step[name] for name in (SAME_EVERYWHERE if virtual else MEASURED)
+                    if name in step}
+            counters = step.get("counters", {})
+            kept.update({name: counters[name] for name in COUNTED if name in counters})
+            steps.append(kept)
+        ladder["runs"].append({"problem": run["problem"], "steps": steps})
+    return ladder
+
+
+def text_of(ladder):
+    return json.dumps(ladder, indent=1, ensure_ascii=False) + "\n"
+
+
+def write(path, ladder):
+    """All of it or nothing."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        file.write(text_of(ladder))
+    os.replace(path + ".part", path)
+
+
+def check(path, ladder):
+    """0 when the file holds what the runs give, else 1 and the lines that differ."""
+    with open(path, encoding="utf-8") as file:
+        old = file.read()
+    if old == text_of(ladder):
+        print(f"{path}: up to date")
+        return 0
+    print(f"{path}: stale; `make ladder` writes these:", file=sys.stderr)
+    sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
+        old.splitlines(), text_of(ladder).splitlines(), "committed", "this run", n=0, lineterm=""))
+    return 1
+
+
+def draw(path, ladder):
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "ladder"
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullLocator
+
+    virtual = ladder["device"]["virtual"]
+    value = "modelled_limit_us" if virtual else "median_us"
+    tokens = [run["problem"]["tokens"] for run in ladder["runs"]]
+    lines = {}
+    for run in ladder["runs"]:
+        for step in run["steps"]:
+            lines.setdefault((step["chapter"], step["name"]), []).append(step[value])
+    fig, ax = plt.subplots(figsize=(8.4, 5.2), dpi=110)
+    colors = plt.get_cmap("plasma")
+    ends = []
+    for i, ((chapter, name), values) in enumerate(lines.items()):
+        if len(values) != len(tokens):
+            raise Refused(f"{chapter} {name}: not in every run")
+        color = colors(0.88 * i / max(1, len(lines) - 1))
+        ax.plot(tokens, values, marker="o", markersize=4, color=color, linewidth=1.8)
+        number = chapter.split("_")[0].lstrip("0")
+        label = chapter.split("_", 1)[1].replace("_", " ") if i == 0 else name
+        ends.append([values[-1], f"{number} {label}: {values[-1]:.3g} µs", color])
+    # Labels at the ends of the lines, pushed apart where lines end close to each other.
+    ends.sort(key=lambda end: end[0])
+    place = 0.0
+    for at, text, color in ends:
+        place = max(at, place * 1.16)
+        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.06, place), color=color,
+                    fontsize=8.5, va="center",
+                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
+    # The square of the tokens, above the highest line.
+    top = max(values[0] for values in lines.values()) * 1.5
+    ax.plot(tokens, [top * (n / tokens[0]) ** 2 for n in tokens], color="#888888", linestyle=":",
+            linewidth=1.4)
+    ax.annotate("slope of N²", (tokens[0], top), xytext=(0, 6), textcoords="offset points",
+                fontsize=8.5, color="#666666")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlim(tokens[0] * 0.93, tokens[-1] * 2.3)
+    ax.set_xticks(tokens)
+    ax.set_xticklabels([str(n) for n in tokens])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("tokens N")
+    ax.set_ylabel("modelled limit, µs (a lower bound)" if virtual else "median time, µs")
+    problem = ladder["runs"][0]["problem"]
+    ax.set_title(f"{'Virtual ' if virtual else ''}{ladder['device']['name']}: batch "
+                 f"{problem['batch']}, {problem['heads']} heads of {problem['head_dim']}, fp16",
+                 fontsize=10, loc="left")
+    ax.grid(True, which="major", color="#e4e4e4", linewidth=0.7)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    fig.tight_layout()
+    fig.savefig(path, facecolor="white", metadata={"Date": None} if path.endswith(".svg")
+                else {"Software": None})
+
+
+def main():
+    if len(sys.argv) < 3:
+        print("usage: ladder.py LADDER.json PICTURE [RUN.json...]", file=sys.stderr)
+        return 2
+    try:
+        if sys.argv[1] == "--check":
+            return check(sys.argv[2], merge(sys.argv[3:]))
+        path, picture, runs = sys.argv[1], sys.argv[2], sys.argv[3:]
+        if runs:
+            write(path, merge(runs))
+            print(f"{path}: written from {len(runs)} runs")
+        draw(picture, read(path))
+    except ImportError as missing:
+        print(f"ladder: no picture: {missing}; on Debian or Ubuntu: apt-get install "
+              "python3-matplotlib", file=sys.stderr)
+        return 3
+    except (OSError, KeyError, IndexError, Refused) as error:
+        print(f"ladder: {error!r}" if isinstance(error, KeyError) else f"ladder: {error}",
+              file=sys.stderr)
+        return 2
+    print(f"{picture}: drawn")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
