@@ -1,6 +1,7 @@
 // atom and red: one lane after the other, each a real atomic operation of the host, since blocks
 // may run on several host threads.
 #include "access.h"
+#include "bulk.h"
 #include "half.h"
 #include "../ptx/forms.h"
 
@@ -44,9 +45,11 @@ U apply(U old_bits, U b_bits, U c_bits) {
 }
 
 struct Half {   // f16 addition: exact in float, rounded once
+  static float value(uint16_t x) { return float_from_half(x); }
   static uint16_t add(uint16_t x, uint16_t y) { return half_from_float(float_from_half(x) + float_from_half(y)); }
 };
 struct BFloat {
+  static float value(uint16_t x) { return float_from_bf16(x); }
   static uint16_t add(uint16_t x, uint16_t y) { return bf16_from_float(float_from_bf16(x) + float_from_bf16(y)); }
 };
 
@@ -163,7 +166,74 @@ Handler by_operation(int operation) {
   }
 }
 
+// ---- reductions of whole arrays (cp.reduce.async.bulk) ----------------------------------------
+
+template <class U, class F>
+void reduce_each(std::byte* to, const std::byte* from, uint32_t bytes, F f) {
+  for (uint32_t k = 0; k < bytes; k += sizeof(U)) {
+    U operand;
+    std::memcpy(&operand, from + k, sizeof operand);
+    auto* p = reinterpret_cast<U*>(to + k);
+    U old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, static_cast<U>(f(old, operand)), true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+  }
+}
+template <class U, class T, Operation kOp>
+void reduce_array(std::byte* to, const std::byte* from, uint32_t bytes) {
+  reduce_each<U>(to, from, bytes, [](U old, U b) { return apply<U, T, kOp>(old, b, b); });
+}
+template <class U, class T>
+BulkReduction reduction_of(int operation) {
+  switch (operation) {
+    case kAdd: return &reduce_array<U, T, kAdd>;
+    case kMin: return &reduce_array<U, T, kMin>;
+    case kMax: return &reduce_array<U, T, kMax>;
+    case kInc: return &reduce_array<U, T, kInc>;
+    case kDec: return &reduce_array<U, T, kDec>;
+    case kAnd: return &reduce_array<U, T, kAnd>;
+    case kOr: return &reduce_array<U, T, kOr>;
+    case kXor: return &reduce_array<U, T, kXor>;
+    default: return nullptr;
+  }
+}
+// As min.f16 and max.f16: a number rather than a NaN, -0 below +0.
+template <class F, bool kLargest>
+uint16_t extreme(uint16_t x, uint16_t y) {
+  const float a = F::value(x), b = F::value(y);
+  if (a != a && b != b) return 0x7fff;
+  if (a != a || b != b) return a != a ? y : x;
+  if (a == b) return kLargest ? x & y : x | y;
+  return (a < b) == kLargest ? y : x;
+}
+template <class F>
+BulkReduction half_reduction_of(int operation) {
+  switch (operation) {
+    case kAdd: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &F::add); };
+    case kMin: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &extreme<F, false>); };
+    case kMax: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &extreme<F, true>); };
+    default: return nullptr;
+  }
+}
+
 }  // namespace
+
+BulkReduction bulk_reduction(Type type, const Mods& mods) {
+  const int operation = mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor"});
+  switch (type) {
+    case Type::b32: case Type::u32: return reduction_of<uint32_t, uint32_t>(operation);
+    case Type::s32: return reduction_of<uint32_t, int32_t>(operation);
+    case Type::b64: case Type::u64: return reduction_of<uint64_t, uint64_t>(operation);
+    case Type::s64: return reduction_of<uint64_t, int64_t>(operation);
+    case Type::f32:
+      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
+        reduce_each<uint32_t>(to, from, bytes, [](uint32_t old, uint32_t b) { return add_f32(old, b, true); });
+      };
+    case Type::f64: return &reduce_array<uint64_t, double, kAdd>;
+    case Type::f16: return half_reduction_of<Half>(operation);
+    case Type::bf16: return half_reduction_of<BFloat>(operation);
+    default: return nullptr;
+  }
+}
 
 Handler bind_atom(Instr& instr, const Mods& mods) {
   const int operation = mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});

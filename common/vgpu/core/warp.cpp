@@ -1,4 +1,5 @@
 // The warp loop: fetch, guard, dispatch; and how lanes part and meet.
+#include "bulk.h"
 #include "warp.h"
 
 #include <algorithm>
@@ -399,6 +400,7 @@ void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
 }
 
 void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
+  finish_bulk(*this, lanes);
   live &= ~lanes;
   worker->notify([&](Observer& o) { o.lanes_exit(*this, frame->function->code[fragment.pc], lanes); });
   const Fragment ended = fragment;   // it may move when others are added

@@ -105,10 +105,21 @@ struct PendingCopy {
   std::uint32_t shared_offset = 0, bytes = 0, source_bytes = 0;
   std::uint64_t number = 0;             // of the lane's copies, from 1
 };
+// A bulk copy or reduction from shared to global memory that has not landed (ops_bulk.cpp).
+struct PendingBulk {
+  const Instr* instr = nullptr;
+  Ref<Frame> frame;                     // where the warp stood
+  std::uint64_t address = 0;            // in global memory
+  std::uint32_t shared_offset = 0, bytes = 0;
+  std::uint16_t byte_mask = 0xffff;     // of each 16 bytes
+  std::vector<std::byte> source;        // once it is read
+};
 struct LaneCopies {
   std::vector<PendingCopy> open;
   std::deque<std::vector<PendingCopy>> groups;
   std::uint64_t issued = 0;
+  std::vector<PendingBulk> bulk_open;
+  std::deque<std::vector<PendingBulk>> bulk_groups;
 };
 
 class Warp {

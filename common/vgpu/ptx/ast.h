@@ -30,6 +30,7 @@ struct Operand {
   std::uint32_t reg = 0;
   std::int64_t value = 0;
   std::string_view name;
+  std::string_view selector;    // of a register in a video instruction: "h10", "b2"
   std::vector<Operand> parts;
 };
 

@@ -375,10 +375,10 @@ class Decoder {
       instr.frame_local = true;
   }
 
-  // The source of an asynchronous copy; always global or generic.
+  // The source of an asynchronous copy, in the other of its two spaces.
   void second_memory_operand(Instr& instr, const Operand& o) {
     Instr other;
-    other.space = Space::global;
+    other.space = instr.space == Space::shared ? Space::global : Space::shared;
     memory_operand(other, o);
     instr.address2 = other.address;
     instr.address2_bits = other.address_bits;
@@ -507,7 +507,8 @@ class Decoder {
     instr.form = static_cast<std::uint16_t>(form - forms().data());
     const std::string_view opcode = form->opcode;
     apply_mods(instr, opcode, mods);
-    if (opcode == "cp") instr.space = Space::shared;   // of the first operand; the others have their own
+    // Of the first operand; the others have their own.
+    if (opcode == "cp") instr.space = mods.has("bulk_group") || mods.has("prefetch") ? Space::global : Space::shared;
 
     if (instr.flow == Flow::branch) return branch(instr);
     if (instr.flow == Flow::branch_table) return branch_table(instr);
@@ -554,6 +555,7 @@ class Decoder {
       }
       if (g == given.size()) fail("an operand is missing");
       const Operand& o = given[g++];
+      if (!o.selector.empty()) select_parts(instr, o, want.name);
       const Type type = named_type(instr, want.type);
       switch (want.name) {
         case 'd': destination(instr, o, want, type); break;
@@ -591,6 +593,22 @@ class Decoder {
       if (o.kind == Kind::reg && want.name != 'm') check_width(instr, o, want, type);
     }
     if (g != given.size()) fail("too many operands");
+  }
+  // What ops_video.cpp reads: 16 bits each for d, a and b. Of these bits 0-2 count the parts, bit 3
+  // says halves, not bytes, and 3 bits follow for each part, the lowest of the destination first.
+  void select_parts(Instr& instr, const Operand& o, char operand) {
+    const bool video = statement_->name[0] == 'v' && statement_->name.substr(0, 4) != "vote";
+    const std::string_view digits = o.selector.substr(1);
+    const std::size_t place = std::string_view("dab").find(operand);
+    bool good = video && place != std::string_view::npos && !digits.empty() && digits.size() <= 4;
+    std::uint64_t packed = digits.size() | (o.selector[0] == 'h' ? 8 : 0);
+    for (std::size_t i = 0; good && i < digits.size(); ++i) {
+      const char digit = digits[digits.size() - 1 - i];
+      good = digit >= '0' && digit <= '7';
+      packed |= static_cast<std::uint64_t>(digit - '0') << (4 + 3 * i);
+    }
+    if (!good) fail("'." + std::string(o.selector) + "' does not belong behind '" + std::string(o.name) + "' here");
+    instr.constant |= static_cast<std::int64_t>(packed << 16 * place);
   }
   // Registers must be as wide as the type, where the ISA says so (ld, st, cvt may be wider).
   void check_width(const Instr& instr, const Operand& o, const Expected& want, Type type) const {

@@ -28,6 +28,8 @@ constexpr Group kGroups[] = {
     {"$cmp", ".eq|.ne|.lt|.le|.gt|.ge|.lo|.ls|.hi|.hs|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan"},
     {"$icmp", ".eq|.ne|.lt|.le|.gt|.ge|.lo|.ls|.hi|.hs"},
     {"$fcmp", ".eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan"},
+    {"$order", ".eq|.ne|.lt|.le|.gt|.ge"},
+    {"$word", ".u32|.s32"},
     {"$bool", ".and|.or|.xor"},
     {"$scope", ".cta|.cluster|.gpu|.sys"},
     {"$wshape", ".m16n16k16|.m32n8k16|.m8n32k16|.m16n16k8|.m8n8k32|.m8n8k4"},

@@ -880,6 +880,10 @@ class Parser {
     } else if (find_register(n, o.reg)) {
       o.kind = Operand::Kind::reg;
       o.name = n;
+      if (peek() == '.' && (peek(1) == 'b' || peek(1) == 'h')) {
+        ++pos_;
+        o.selector = name();
+      }
     } else if (n[0] == '%') {
       pos_ = start;
       n = dotted();

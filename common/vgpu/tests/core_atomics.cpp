@@ -128,10 +128,14 @@ TEST_CASE("atomics: order and scope in both spellings, and cache policies") {
         check(gpu, what, "red" + sems[i] + scopes[i] + ".global" + tail, true, "global", ++seed);
         check(gpu, what, "red" + scopes[i] + ".shared::cta" + tail, true, "shared", ++seed);
       }
-      // The order behind the operation. (Not for inc, dec; exch and cas only as bits.)
-      if (what.op == "inc" || what.op == "dec" || ((what.op == "exch" || what.op == "cas") && what.type[0] != 'b')) continue;
+      // The order behind the operation. (exch and cas only as bits.)
+      if ((what.op == "exch" || what.op == "cas") && what.type[0] != 'b') continue;
       for (const std::string space : {".global", ".shared", ".shared::cta", ""})
-        check(gpu, what, "atom." + what.op + sems[i] + scopes[(i + 1) % 4] + space + "." + what.type, false, space.empty() ? "" : space.substr(1), ++seed);
+        for (const std::string& sem : {sems[i], std::string()}) {
+          const std::string rest = what.op + sem + scopes[(i + 1) % 4] + space + "." + what.type, where = space.empty() ? "" : space.substr(1);
+          check(gpu, what, "atom." + rest, false, where, ++seed);
+          if (what.op != "exch" && what.op != "cas") check(gpu, what, "red." + rest, true, where, ++seed);
+        }
     }
     const std::string hint = ", %rd30";
     check(gpu, what, "atom.global." + what.op + ".L2::cache_hint." + what.type, false, "global", ++seed, hint);
@@ -219,16 +223,23 @@ TEST_CASE("atomics: fp32 addition rounds to nearest even, flushes subnormals in 
 TEST_CASE("atomics: additions of floats with every order and scope") {
   Gpu gpu;
   const std::string sems[] = {".relaxed", ".acquire", ".release", ".acq_rel"}, scopes[] = {".cta", ".cluster", ".gpu", ".sys"};
-  std::string body = "mov.b64 %rd8, 0; st.global.b64 [%out], %rd8; st.global.v2.b64 [%out+16], {%rd8, %rd8}; mov.u32 %r9, 0x3c003c00; mov.b32 {%h1, _}, %r9; mov.f32 %f1, 1.0; mov.f64 %fd1, 1.0;\n";
+  std::string body = ".shared .align 16 .b8 s[16]; mov.b64 %rd8, 0; st.shared.v2.b64 [s], {%rd8, %rd8}; st.global.b64 [%out], %rd8; st.global.v2.b64 [%out+16], {%rd8, %rd8}; mov.u32 %r9, 0x3c003c00; mov.b32 {%h1, _}, %r9; mov.f32 %f1, 1.0; mov.f64 %fd1, 1.0;\n";
   for (int i = 0; i < 4; ++i) {
     const std::string order = sems[i] + scopes[3 - i];
     body += "atom" + order + ".global.add.f32 %f2, [%out], %f1;\nred" + order + ".global.add.f32 [%out], %f1;\n";
     body += "atom" + order + ".add.noftz.f16x2 %r5, [%out+4], %r9;\nred" + order + ".global.add.noftz.f16x2 [%out+4], %r9;\n";
+    for (const std::string space : {".global", ".shared", ".shared::cta", ""}) {
+      const bool shared = space.starts_with(".shared");
+      body += "red.add" + order + space + (shared ? ".f32 [s], %f1;\n" : ".f32 [%out+32], %f1;\n");
+      body += "red.add" + order + space + (shared ? ".f64 [s+8], %fd1;\n" : ".f64 [%out+40], %fd1;\n");
+    }
     body += "red" + order + ".global.add.v2.f32 [%out+16], {%f1, %f1};\nred" + order + ".add.v2.f32 [%out+24], {%f1, %f1};\n";
   }
   body += "atom.global.add.noftz.L2::cache_hint.f16 %h2, [%out+4], %h1, %rd8;\nred.global.add.noftz.L2::cache_hint.f16 [%out+6], %h1, %rd8;\n";
-  // 8.0 in fp32; 9.0 in each fp16; 4.0 in each of the vector.
-  CHECK_SAME(gpu.run(body, 8, {0}, {1, 1, 1}), {0x41000000, 0x48804880, 0, 0, 0x40800000, 0x40800000, 0x40800000, 0x40800000});
+  body += "ld.shared.u32 %r1, [s]; st.global.u32 [%out+48], %r1; ld.shared.b64 %rd1, [s+8]; st.global.b64 [%out+56], %rd1;\n";
+  // 8.0 in fp32; 9.0 in each fp16; 4.0 in each of the vector; 8.0 in fp32 and fp64, global and shared.
+  CHECK_SAME(gpu.run(body, 16, {0}, {1, 1, 1}), {0x41000000, 0x48804880, 0, 0, 0x40800000, 0x40800000, 0x40800000, 0x40800000,
+                                                 0x41000000, 0, 0, 0x40200000, 0x41000000, 0, 0, 0x40200000});
 }
 
 TEST_CASE("atomics: fp16 and bf16 addition, single and in pairs; vectors of fp32") {

@@ -357,6 +357,11 @@ TEST_CASE("lanes: fences and hints of order do nothing visible") {
     for (const char* order : {".sc", ".acq_rel", ".acquire", ".release"}) body += std::string("fence") + order + "." + scope + ";\n";
     body += std::string("fence.") + scope + ";\n";
   }
+  for (const char* what : {"acquire.sync_restrict::shared::cluster.cluster", "release.sync_restrict::shared::cta.cluster", "mbarrier_init.release.cluster",
+                           "proxy.alias", "proxy.async", "proxy.async.global", "proxy.async.shared::cta", "proxy.async.shared::cluster",
+                           "proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster",
+                           "proxy.async::generic.release.sync_restrict::shared::cta.cluster"})
+    body += std::string("fence.") + what + ";\n";
   body += "griddepcontrol.launch_dependents; griddepcontrol.wait; brkpt; pmevent 3; pmevent.mask 5; nanosleep.u32 10; nanosleep.u32 %lane;\n";
   CHECK_SAME(gpu.run(body + "st.global.u32 [%mine], 3;"), std::vector<std::uint32_t>(32, 3));
 }

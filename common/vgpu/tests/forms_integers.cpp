@@ -83,6 +83,18 @@ TEST_CASE("forms: integer add, sub, min, max, neg, abs, sad") {
             wrapping([](s128 a, s128 b, s128) { return std::max<s128>(0, b < a ? b : a); }));
   batch.add("max.relu.s32", "s32 = s32 s32",
             wrapping([](s128 a, s128 b, s128) { return std::max<s128>(0, a < b ? b : a); }));
+  // CUDA's headers write .relu behind the type.
+  const auto clamped_max = [](bool largest, int bits) {
+    return [=](const Words&, const In& in) {
+      const std::int64_t a = in.sa(bits), b = in.sb(bits), r = largest == (a > b) ? a : b;
+      return Want(wrapped(r < 0 ? 0 : r, bits));
+    };
+  };
+  for (const bool largest : {false, true}) {
+    const std::string op = largest ? "max" : "min";
+    batch.add(op + ".s32.relu", "s32 = s32 s32", clamped_max(largest, 32));
+    batch.add(op + ".s16x2.relu", "s16x2 = s16x2 s16x2", clamped_max(largest, 16));
+  }
   check(batch);
 }
 

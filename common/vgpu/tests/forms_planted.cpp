@@ -246,7 +246,22 @@ TEST_CASE("forms: combinations that the ISA does not have are refused by name") 
                                       "cvt.f32.s32 %r1, %r2;",
                                       "div.f32 %r1, %r2, %r3;",
                                       "ex2.f32 %r1, %r2;",
-                                      "mul.f32x2 %rd1, %rd2, %r1;"}) {
+                                      "mul.f32x2 %rd1, %rd2, %r1;",
+                                      "vadd2.u32.u32.u32 %r1, %r2.b10, %r3, %r4;",
+                                      "vadd2.u32.u32.u32 %r1, %r2.h14, %r3, %r4;",
+                                      "vadd4.u32.u32.u32 %r1.b01, %r2, %r3, %r4;",
+                                      "vadd2.u32.u32.u32 %r1, %r2, %r3.h210, %r4;",
+                                      "vadd.u32.u32.u32 %r1, %r2.h2, %r3;",
+                                      "vadd.u32.u32.u32 %r1.b0, %r2, %r3;",
+                                      "vadd.u32.u32.u32.add %r1.b0, %r2, %r3, %r4;",
+                                      "vadd.u32.u32.u32.add %r1, %r2, %r3;",
+                                      "vmad.u32.u32.u32 %r1, %r2, %r3.b4, %r4;",
+                                      "add.u32 %r1, %r2.h0, %r3;",
+                                      "fence.proxy.tensormap::generic.release.gpu;",
+                                      "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2, %rd2;",
+                                      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s64 [%rd1], [%r1], %r2;",
+                                      "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r1], [%r2], 16, [%r3];",
+                                      "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2}], [%r3];"}) {
     INFO(statement);
     CHECK(refused(statement));
   }
