@@ -494,6 +494,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
     threads = static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, static_cast<std::uint64_t>(std::max(1, threads))));
     observers = make_checks(impl_->options);
+    if (request.observer) observers.push_back(request.observer());
     if (request.count && impl_->options.cache != CacheMode::off) {
       auto model = std::make_unique<CacheModel>(impl_->options.cache == CacheMode::warm ? &impl_->l2 : nullptr);
       cache = model.get();

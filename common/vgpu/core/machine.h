@@ -17,6 +17,7 @@
 
 namespace vgpu {
 
+class Observer;
 class Tracer;
 
 struct Dim3 {
@@ -53,6 +54,7 @@ struct LaunchRequest {
   KernelAttributes attributes;
   int resident_blocks_per_sm = 1;       // as occupancy says (for cooperative and spinning kernels)
   bool count = true;                    // fill `counters`
+  std::function<std::unique_ptr<Observer>()> observer;  // makes one more observer, for this launch
 };
 
 struct LaunchOutcome {

@@ -14,6 +14,15 @@ constexpr std::uint64_t kGuard = 256;     // unmapped bytes behind each allocati
 std::uint64_t round_up(std::uint64_t v, std::uint64_t to) { return (v + to - 1) / to * to; }
 }  // namespace
 
+namespace {
+// Pages straight from the kernel: large allocations cost nothing until they are touched.
+std::byte* map_pages(std::uint64_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+}
+std::uint64_t mapped_bytes(std::uint64_t size) { return round_up(std::max<std::uint64_t>(size, 1), 4096); }
+}  // namespace
+
 struct Memory::Impl {
   mutable std::shared_mutex mutex;
   std::map<std::uint64_t, std::shared_ptr<Allocation>> live;  // by base
@@ -32,21 +41,19 @@ struct Memory::Impl {
     const auto& a = it->second;
     return address < a->base + std::max<std::uint64_t>(a->size, 1) ? a : nullptr;
   }
+  void track(Allocation& a) {
+    if (!tracking || (a.kind != MemoryKind::device && a.kind != MemoryKind::heap)) return;
+    const std::uint64_t bytes = mapped_bytes(a.size);
+    std::byte* flags = map_pages(bytes);
+    if (!flags) throw std::bad_alloc();
+    a.written = {reinterpret_cast<std::uint8_t*>(flags), [bytes](std::uint8_t* p) { munmap(p, bytes); }};
+  }
   void add(const std::shared_ptr<Allocation>& a) {
     a->id = next_id++;
     live[a->base] = a;
     if (a->kind != MemoryKind::pinned) used += a->size;
   }
 };
-
-namespace {
-// Pages straight from the kernel: large allocations cost nothing until they are touched.
-std::byte* map_pages(std::uint64_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
-}
-std::uint64_t mapped_bytes(std::uint64_t size) { return round_up(std::max<std::uint64_t>(size, 1), 4096); }
-}  // namespace
 
 Memory::Memory() : impl_(std::make_unique<Impl>()) {
   // The range is reserved, so that the host never gets these addresses and a host dereference of a
@@ -94,12 +101,7 @@ std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind
     a->base = impl_->next;
     impl_->next += reach;
   }
-  if (impl_->tracking && (kind == MemoryKind::device || kind == MemoryKind::heap)) {
-    const std::uint64_t bytes = mapped_bytes(size);
-    std::byte* flags = map_pages(bytes);
-    if (!flags) throw std::bad_alloc();
-    a->written = {reinterpret_cast<std::uint8_t*>(flags), [bytes](std::uint8_t* p) { munmap(p, bytes); }};
-  }
+  impl_->track(*a);
   impl_->add(a);
   return a;
 }
@@ -139,6 +141,25 @@ bool Memory::release(std::uint64_t address) {
     impl_->freed_order.pop_front();
   }
   return true;
+}
+
+std::shared_ptr<Allocation> Memory::revive(const Allocation& freed) {
+  std::unique_lock lock(impl_->mutex);
+  const std::uint64_t end = freed.base + std::max<std::uint64_t>(freed.size, 1);
+  const auto next = impl_->live.lower_bound(freed.base);
+  if ((next != impl_->live.end() && next->first < end) || impl_->find(freed.base)) return nullptr;
+  if (freed.size > impl_->limit || impl_->used > impl_->limit - freed.size) return nullptr;
+  auto a = std::make_shared<Allocation>();
+  a->base = freed.base;
+  a->size = freed.size;
+  a->kind = freed.kind;
+  a->name = freed.name;
+  a->host = map_pages(mapped_bytes(a->size));
+  if (!a->host) return nullptr;
+  impl_->track(*a);
+  impl_->freed.erase(a->base);
+  impl_->add(a);
+  return a;
 }
 
 std::shared_ptr<Allocation> Memory::find(std::uint64_t address) const {

@@ -44,6 +44,10 @@ class Memory {
   std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);
   // False when `address` is not the base of a live allocation.
   bool release(std::uint64_t address);
+  // A freed allocation of the device comes back at its address, all zeros and with a new id (memory
+  // that a graph allocates anew at each launch). Null when the device or the host has no room, or
+  // when the address has been given to somebody else.
+  std::shared_ptr<Allocation> revive(const Allocation& freed);
   // The live allocation that holds `address`, or null.
   std::shared_ptr<Allocation> find(std::uint64_t address) const;
   // For messages: the allocation (live or freed) whose end or start is nearest below/around address.
