@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "runtime.h"
+#include "capture.h"
 
 namespace vgpu::runtime {
 namespace {
@@ -373,7 +373,11 @@ cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return api([](Runtime&) { return cudaSuccess; });
+  return api([](Runtime& runtime) -> Error {
+    if (const Error error = refuse_while_capturing(runtime); error != cudaSuccess) return error;
+    runtime.host_waits_for_all();
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceReset() {

@@ -1,5 +1,5 @@
 // Launches: cudaLaunchKernel and its kin, host functions in streams.
-#include "runtime.h"
+#include "operation.h"
 
 namespace vgpu::runtime {
 namespace {
@@ -7,9 +7,12 @@ namespace {
 Error launch_kernel(const void* function, const LaunchConfig& config, void** args,
                     cudaStream_t stream, bool per_thread) {
   return api([&](Runtime& runtime) -> Error {
-    Kernel* kernel = runtime.find_kernel(function);
-    if (!kernel) return cudaErrorInvalidDeviceFunction;
-    return on_stream(stream, per_thread, [&] { return launch(*kernel, config, args); });
+    KernelOp op;
+    if (!runtime.find_kernel(function)) return cudaErrorInvalidDeviceFunction;
+    if (!runtime.find_stream(stream, per_thread)) return cudaErrorInvalidResourceHandle;
+    if (const Error error = make_kernel(function, config, args, op); error != cudaSuccess)
+      return error;
+    return submit(stream, per_thread, std::move(op), {"a kernel"});
   });
 }
 
@@ -59,28 +62,24 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
 }
 
 // Host functions run in this thread at once, outside the lock; CUDA calls in them are refused.
-template <class F>
-Error run_callback(cudaStream_t stream, bool per_thread, F&& callback) {
+Error run_callback(const char* name, cudaStream_t stream, bool per_thread, const HostOp& op) {
+  bool captured = false;
   const Error error =
-      api([&](Runtime&) { return on_stream(stream, per_thread, [] { return cudaSuccess; }); });
-  if (error != cudaSuccess) return error;
-  struct Mark {
-    Mark() { in_callback() = true; }
-    ~Mark() { in_callback() = false; }
-  } mark;
-  callback();
-  return cudaSuccess;
+      api([&](Runtime&) { return submit(stream, per_thread, op, {name}, &captured); });
+  if (error == cudaSuccess && !captured) call_host(op);
+  return error;
 }
 
 Error add_callback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned flags,
                    bool per_thread) {
   if (!callback || flags != 0) return remember(cudaErrorInvalidValue);
-  return run_callback(stream, per_thread, [&] { callback(stream, cudaSuccess, data); });
+  return run_callback("cudaStreamAddCallback", stream, per_thread,
+                      {nullptr, data, callback, stream});
 }
 
 Error launch_host(cudaStream_t stream, cudaHostFn_t function, void* data, bool per_thread) {
   if (!function) return remember(cudaErrorInvalidValue);
-  return run_callback(stream, per_thread, [&] { function(data); });
+  return run_callback("cudaLaunchHostFunc", stream, per_thread, {function, data});
 }
 
 LaunchConfig simple(dim3 grid, dim3 block, std::size_t shared, bool cooperative = false) {

@@ -1,7 +1,8 @@
 // Device, managed and pinned memory: allocation, release, attributes of pointers.
 #include <algorithm>
 
-#include "runtime.h"
+#include "capture.h"
+#include "operation.h"
 
 namespace vgpu::runtime {
 namespace {
@@ -15,34 +16,6 @@ Error allocate(Runtime& runtime, void** pointer, std::size_t size, MemoryKind ki
   const auto allocation = runtime.memory().allocate(size, kind);
   if (!allocation) return cudaErrorMemoryAllocation;
   *pointer = reinterpret_cast<void*>(allocation->base);
-  return cudaSuccess;
-}
-
-Error release(Runtime& runtime, void* pointer) {
-  if (!pointer) return cudaSuccess;
-  const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  const auto allocation = runtime.memory().find(address);
-  const auto refuse = [&](const std::string& why) {
-    say("cudaFree: " + why);
-    return cudaErrorInvalidValue;
-  };
-  if (!allocation) {
-    const auto freed = runtime.memory().nearest(address);
-    if (freed && freed->freed && freed->base == address)
-      return refuse("allocation " +
-                    (freed->name.empty() ? std::to_string(freed->id) : "'" + freed->name + "'") +
-                    " was freed before");
-    return refuse("not a device pointer");
-  }
-  if (allocation->base != address)
-    return refuse("the pointer is inside an allocation, not its begin");
-  if (allocation->kind != MemoryKind::device && allocation->kind != MemoryKind::managed)
-    return refuse("the memory is not of cudaMalloc");
-  if (const auto pool = runtime.pool_of.find(address); pool != runtime.pool_of.end()) {
-    pool->second->used -= std::min(pool->second->used, allocation->size);
-    runtime.pool_of.erase(pool);
-  }
-  runtime.memory().release(address);
   return cudaSuccess;
 }
 
@@ -78,10 +51,38 @@ Error pool_allocate(Runtime& runtime, void** pointer, std::size_t size, Pool& po
   return error;
 }
 
+// Memory that a graph will allocate when it runs: its address is there already.
+Error reserve(void** pointer, std::size_t size, cudaStream_t stream, bool per_thread) {
+  AllocOp op;
+  if (const Error error = make_alloc(size, op); error != cudaSuccess) return error;
+  const Error error = submit(stream, per_thread, op, {"cudaMallocAsync"});
+  if (error == cudaSuccess) *pointer = op.params.dptr;
+  return error;
+}
+
+Error malloc_in_order(Runtime& runtime, void** pointer, std::size_t size, Pool& pool,
+                      cudaStream_t handle, bool per_thread) {
+  Stream* stream = runtime.find_stream(handle, per_thread);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (const Error error = refuse_implicit(runtime, *stream); error != cudaSuccess) return error;
+  if (capture_of(*stream)) {
+    if (!pointer) return cudaErrorInvalidValue;
+    return reserve(pointer, size, handle, per_thread);
+  }
+  const Error error = pool_allocate(runtime, pointer, size, pool);
+  if (error != cudaSuccess || !*pointer || !runtime.order) return error;
+  // Who uses it must come after the allocation.
+  run_ordered(*stream, "cudaMallocAsync", [&] {
+    const auto a = runtime.memory().find(reinterpret_cast<std::uint64_t>(*pointer));
+    runtime.order->touch(a, 0, a->size, Touch::write);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
 Error malloc_async(void** pointer, std::size_t size, cudaStream_t stream, bool per_thread) {
   return api([&](Runtime& runtime) -> Error {
-    return on_stream(stream, per_thread,
-                     [&] { return pool_allocate(runtime, pointer, size, *runtime.current_pool); });
+    return malloc_in_order(runtime, pointer, size, *runtime.current_pool, stream, per_thread);
   });
 }
 
@@ -90,31 +91,90 @@ Error malloc_from_pool(void** pointer, std::size_t size, cudaMemPool_t handle, c
   return api([&](Runtime& runtime) -> Error {
     Pool* pool = reinterpret_cast<Pool*>(handle);
     if (pool != &runtime.default_pool && !runtime.pools.count(pool)) return cudaErrorInvalidValue;
-    return on_stream(stream, per_thread,
-                     [&] { return pool_allocate(runtime, pointer, size, *pool); });
+    return malloc_in_order(runtime, pointer, size, *pool, stream, per_thread);
   });
 }
 
 Error free_async(void* pointer, cudaStream_t stream, bool per_thread) {
-  return api([&](Runtime& runtime) -> Error {
+  return api([&](Runtime&) -> Error {
     if (!pointer) return cudaErrorInvalidValue;
-    return on_stream(stream, per_thread, [&] { return release(runtime, pointer); });
+    return submit(stream, per_thread, FreeOp{pointer}, {"cudaFreeAsync"});
+  });
+}
+
+// Calls that may wait for the device, or make others wait: not while a stream captures.
+template <class F>
+Error unsafe(F&& body) {
+  return api([&](Runtime& runtime) -> Error {
+    if (const Error error = refuse_unsafe(runtime); error != cudaSuccess) return error;
+    return body(runtime);
   });
 }
 
 }  // namespace
+
+Error release_memory(Runtime& runtime, void* pointer) {
+  if (!pointer) return cudaSuccess;
+  const auto address = reinterpret_cast<std::uint64_t>(pointer);
+  const auto allocation = runtime.memory().find(address);
+  const auto refuse = [&](const std::string& why) {
+    say("cudaFree: " + why);
+    return cudaErrorInvalidValue;
+  };
+  if (!allocation) {
+    const auto freed = runtime.memory().nearest(address);
+    if (freed && freed->freed && freed->base == address)
+      return refuse("allocation " +
+                    (freed->name.empty() ? std::to_string(freed->id) : "'" + freed->name + "'") +
+                    " was freed before");
+    return refuse("not a device pointer");
+  }
+  if (allocation->base != address)
+    return refuse("the pointer is inside an allocation, not its begin");
+  if (allocation->kind != MemoryKind::device && allocation->kind != MemoryKind::managed)
+    return refuse("the memory is not of cudaMalloc");
+  if (const auto pool = runtime.pool_of.find(address); pool != runtime.pool_of.end()) {
+    pool->second->used -= std::min(pool->second->used, allocation->size);
+    runtime.pool_of.erase(pool);
+  }
+  if (const auto of_graph = runtime.graph_memory.find(address);
+      of_graph != runtime.graph_memory.end()) {
+    runtime.graph_memory_used -= of_graph->second;
+    runtime.graph_memory.erase(of_graph);
+  }
+  if (runtime.order) runtime.order->forget(allocation->id);
+  runtime.memory().release(address);
+  return cudaSuccess;
+}
+
+Error make_alloc(std::size_t size, AllocOp& op) {
+  Memory& memory = Runtime::get().memory();
+  op.params.bytesize = size;
+  op.params.poolProps.allocType = cudaMemAllocationTypePinned;
+  op.params.poolProps.location.type = cudaMemLocationTypeDevice;
+  if (size == 0) return cudaSuccess;
+  op.place = memory.allocate(size, MemoryKind::device);
+  if (!op.place) return cudaErrorMemoryAllocation;
+  op.params.dptr = reinterpret_cast<void*>(op.place->base);
+  memory.release(op.place->base);
+  return cudaSuccess;
+}
+
 }  // namespace vgpu::runtime
 
 using namespace vgpu::runtime;
 using vgpu::MemoryKind;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size) {
-  return api(
+  return unsafe(
       [&](Runtime& runtime) { return allocate(runtime, pointer, size, MemoryKind::device); });
 }
 
 cudaError_t cudaFree(void* pointer) {
-  return api([&](Runtime& runtime) { return release(runtime, pointer); });
+  return unsafe([&](Runtime& runtime) -> Error {
+    runtime.host_waits_for_all();  // as cudaFree does on every GPU so far
+    return release_memory(runtime, pointer);
+  });
 }
 
 cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
@@ -140,11 +200,11 @@ VGPU_API cudaError_t cudaFreeAsync_ptsz(void* pointer, cudaStream_t stream) {
 
 cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width,
                             std::size_t height) {
-  return api([&](Runtime& runtime) { return pitched(runtime, pointer, pitch, width, height); });
+  return unsafe([&](Runtime& runtime) { return pitched(runtime, pointer, pitch, width, height); });
 }
 
 cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched_pointer, cudaExtent extent) {
-  return api([&](Runtime& runtime) -> Error {
+  return unsafe([&](Runtime& runtime) -> Error {
     std::size_t rows = 0;
     if (!pitched_pointer) return cudaErrorInvalidValue;
     if (__builtin_mul_overflow(extent.height, extent.depth, &rows))
@@ -157,7 +217,7 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched_pointer, cudaExtent extent) {
 }
 
 cudaError_t cudaMallocManaged(void** pointer, std::size_t size, unsigned int flags) {
-  return api([&](Runtime& runtime) -> Error {
+  return unsafe([&](Runtime& runtime) -> Error {
     // Unlike cudaMalloc, managed memory of no bytes is refused.
     if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost))
       return cudaErrorInvalidValue;
@@ -166,30 +226,31 @@ cudaError_t cudaMallocManaged(void** pointer, std::size_t size, unsigned int fla
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t size) {
-  return api([&](Runtime& runtime) {
+  return unsafe([&](Runtime& runtime) {
     return host_allocate(runtime, pointer, size, cudaHostAllocDefault);
   });
 }
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t size, unsigned int flags) {
-  return api([&](Runtime& runtime) { return host_allocate(runtime, pointer, size, flags); });
+  return unsafe([&](Runtime& runtime) { return host_allocate(runtime, pointer, size, flags); });
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-  return api([&](Runtime& runtime) -> Error {
+  return unsafe([&](Runtime& runtime) -> Error {
     if (!pointer) return cudaSuccess;
     const auto address = reinterpret_cast<std::uint64_t>(pointer);
     if (!runtime.host_allocations.erase(address)) {
       say("cudaFreeHost: the memory is not of cudaMallocHost or cudaHostAlloc");
       return cudaErrorInvalidValue;
     }
+    runtime.host_waits_for_all();
     runtime.memory().release(address);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaHostRegister(void* pointer, std::size_t size, unsigned int flags) {
-  return api([&](Runtime& runtime) -> Error {
+  return unsafe([&](Runtime& runtime) -> Error {
     constexpr unsigned kKnown = cudaHostRegisterPortable | cudaHostRegisterMapped |
                                 cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
     if (!pointer || size == 0 || (flags & ~kKnown)) return cudaErrorInvalidValue;
@@ -210,10 +271,11 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t size, unsigned int flags
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-  return api([&](Runtime& runtime) -> Error {
+  return unsafe([&](Runtime& runtime) -> Error {
     const auto address = reinterpret_cast<std::uint64_t>(pointer);
     if (!pointer) return cudaErrorInvalidValue;
     if (!runtime.host_registrations.erase(address)) return cudaErrorHostMemoryNotRegistered;
+    runtime.host_waits_for_all();
     runtime.memory().release(address);
     return cudaSuccess;
   });

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime.h"
+#include "capture.h"
 
 namespace vgpu::runtime {
 namespace {
@@ -59,7 +59,11 @@ Error prefetch(const void* pointer, std::size_t count, int device, cudaStream_t 
                bool per_thread) {
   return api([&](Runtime& runtime) -> Error {
     if (device != 0 && device != cudaCpuDeviceId) return cudaErrorInvalidDevice;
-    return on_stream(stream, per_thread, [&] { return managed_range(runtime, pointer, count); });
+    Stream* in = runtime.find_stream(stream, per_thread);
+    if (!in) return cudaErrorInvalidResourceHandle;
+    for (const Error error : {refuse_implicit(runtime, *in), refuse_captured(*in)})
+      if (error != cudaSuccess) return error;
+    return managed_range(runtime, pointer, count);
   });
 }
 

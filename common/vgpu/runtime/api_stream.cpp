@@ -1,8 +1,9 @@
 // Streams and events. Work runs at the call that submits it, so everything in a stream has always
-// ended; events take the host's clock, so an elapsed time is the time that the virtual GPU took.
+// ended; events take the host's clock, so an elapsed time is the time that the virtual GPU took. What
+// orders what on a GPU is kept all the same, for the check of streams. Capture: api_capture.cpp.
 #include <algorithm>
 
-#include "runtime.h"
+#include "capture.h"
 
 namespace vgpu::runtime {
 namespace {
@@ -13,8 +14,7 @@ Error create_stream(cudaStream_t* handle, unsigned flags, int priority) {
   return api([&](Runtime& runtime) -> Error {
     if (!handle || (flags != cudaStreamDefault && flags != cudaStreamNonBlocking))
       return cudaErrorInvalidValue;
-    auto stream = std::make_unique<Stream>();
-    stream->id = runtime.next_stream_id++;
+    auto stream = std::make_unique<Stream>(runtime.next_stream_id++);
     stream->flags = flags;
     stream->priority = std::clamp(priority, kGreatestPriority, 0);
     runtime.streams.insert(stream.get());
@@ -35,28 +35,56 @@ Error with_stream(cudaStream_t handle, bool per_thread, F&& body) {
 template <class F>
 Error with_event(cudaEvent_t handle, F&& body) {
   return api([&](Runtime& runtime) -> Error {
-    const auto it = runtime.events.find(reinterpret_cast<Event*>(handle));
-    return it == runtime.events.end() ? cudaErrorInvalidResourceHandle : body(**it);
+    Event* event = runtime.find_event(handle);
+    return event ? body(*event) : cudaErrorInvalidResourceHandle;
   });
 }
 
-Error wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags, bool per_thread) {
-  return with_event(event, [&](Event&) -> Error {
+Error wait_event(cudaStream_t handle, cudaEvent_t event, unsigned flags, bool per_thread) {
+  return with_event(event, [&](Event& e) -> Error {
+    Runtime& runtime = Runtime::get();
     if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal)
       return cudaErrorInvalidValue;
-    return on_stream(stream, per_thread, [] { return cudaSuccess; });
+    Stream* stream = runtime.find_stream(handle, per_thread);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    Error error = cudaSuccess;
+    if (capture_wait(runtime, *stream, e, event, flags == cudaEventWaitExternal, error))
+      return error;
+    if (!runtime.order) return cudaSuccess;
+    // An event that was never recorded orders nothing.
+    Clock clock = runtime.before(*stream);
+    if (e.recorded) clock.join(e.clock);
+    stream->clock = std::move(clock);
+    return cudaSuccess;
   });
 }
 
-Error record(cudaEvent_t event, cudaStream_t stream, unsigned flags, bool per_thread) {
+Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_thread) {
   return with_event(event, [&](Event& e) -> Error {
+    Runtime& runtime = Runtime::get();
     if (flags != cudaEventRecordDefault && flags != cudaEventRecordExternal)
       return cudaErrorInvalidValue;
-    return on_stream(stream, per_thread, [&] {
-      e.recorded = true;
-      e.time = std::chrono::steady_clock::now();
-      return cudaSuccess;
-    });
+    Stream* stream = runtime.find_stream(handle, per_thread);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    Error error = cudaSuccess;
+    if (capture_record(runtime, *stream, e, event, flags == cudaEventRecordExternal, error))
+      return error;
+    e.capture.reset();
+    e.recorded = true;
+    e.time = std::chrono::steady_clock::now();
+    if (runtime.order) e.clock = stream->clock = runtime.before(*stream);
+    return cudaSuccess;
+  });
+}
+
+// Both find the event over, and then the host knows that what came before it is.
+Error query_event(cudaEvent_t handle) {
+  return with_event(handle, [](Event& event) -> Error {
+    Runtime& runtime = Runtime::get();
+    for (const Error error : {refuse_captured(event), refuse_unsafe(runtime)})
+      if (error != cudaSuccess) return error;
+    if (event.recorded) runtime.host_waits(event.clock);
+    return cudaSuccess;
   });
 }
 
@@ -133,7 +161,13 @@ Error copy_attributes(cudaStream_t to, cudaStream_t from, bool per_thread) {
 }
 
 Error synchronize(cudaStream_t handle, bool per_thread) {
-  return with_stream(handle, per_thread, [](Stream&) { return cudaSuccess; });
+  return with_stream(handle, per_thread, [](Stream& stream) -> Error {
+    Runtime& runtime = Runtime::get();
+    for (const Error error : {refuse_implicit(runtime, stream), refuse_captured(stream)})
+      if (error != cudaSuccess) return error;
+    if (runtime.order) runtime.host_waits(runtime.before(stream));
+    return cudaSuccess;
+  });
 }
 Error get_priority(cudaStream_t handle, int* priority, bool per_thread) {
   return with_stream(handle, per_thread, [&](Stream& stream) -> Error {
@@ -162,26 +196,6 @@ Error get_device(cudaStream_t handle, int* device, bool per_thread) {
     *device = 0;
     return cudaSuccess;
   });
-}
-Error is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, bool per_thread) {
-  return with_stream(handle, per_thread, [&](Stream&) -> Error {
-    if (!status) return cudaErrorInvalidValue;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-  });
-}
-// No stream captures, so there is no more to tell about it.
-Error capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
-                   cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
-                   const cudaGraphEdgeData** edges, std::size_t* number, bool per_thread) {
-  const Error error = is_capturing(handle, status, per_thread);
-  if (error != cudaSuccess) return error;
-  if (id) *id = 0;
-  if (graph) *graph = nullptr;
-  if (dependencies) *dependencies = nullptr;
-  if (edges) *edges = nullptr;
-  if (number) *number = 0;
-  return cudaSuccess;
 }
 Error attach(cudaStream_t handle, void* pointer, std::size_t, unsigned flags, bool per_thread) {
   return with_stream(handle, per_thread, [&](Stream&) -> Error {
@@ -212,6 +226,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return api([&](Runtime& runtime) -> Error {
     Stream* stream = reinterpret_cast<Stream*>(handle);
     if (!runtime.streams.erase(stream)) return cudaErrorInvalidResourceHandle;
+    leave_capture(*stream);
+    if (runtime.order && stream->blocking()) runtime.gone.join(stream->clock);
     delete stream;
     return cudaSuccess;
   });
@@ -280,57 +296,6 @@ VGPU_API cudaError_t cudaStreamCopyAttributes_ptsz(cudaStream_t to, cudaStream_t
   return copy_attributes(to, from, true);
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return is_capturing(stream, status, false);
-}
-VGPU_API cudaError_t cudaStreamIsCapturing_ptsz(cudaStream_t stream,
-                                                cudaStreamCaptureStatus* status) {
-  return is_capturing(stream, status, true);
-}
-
-#if CUDART_VERSION >= 13000
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, std::size_t* number) {
-  return capture_info(stream, status, id, graph, dependencies, edges, number, false);
-}
-VGPU_API cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t stream,
-                                                   cudaStreamCaptureStatus* status,
-                                                   unsigned long long* id, cudaGraph_t* graph,
-                                                   const cudaGraphNode_t** dependencies,
-                                                   const cudaGraphEdgeData** edges,
-                                                   std::size_t* number) {
-  return capture_info(stream, status, id, graph, dependencies, edges, number, true);
-}
-#else  // toolkits 12 have three of them
-#undef cudaStreamGetCaptureInfo
-VGPU_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                              unsigned long long* id) {
-  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr, false);
-}
-VGPU_API cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t stream,
-                                                   cudaStreamCaptureStatus* status,
-                                                   unsigned long long* id) {
-  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr, true);
-}
-VGPU_API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
-                                                 cudaStreamCaptureStatus* status,
-                                                 unsigned long long* id, cudaGraph_t* graph,
-                                                 const cudaGraphNode_t** dependencies,
-                                                 std::size_t* number) {
-  return capture_info(stream, status, id, graph, dependencies, nullptr, number, false);
-}
-VGPU_API cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream,
-                                                 cudaStreamCaptureStatus* status,
-                                                 unsigned long long* id, cudaGraph_t* graph,
-                                                 const cudaGraphNode_t** dependencies,
-                                                 const cudaGraphEdgeData** edges,
-                                                 std::size_t* number) {
-  return capture_info(stream, status, id, graph, dependencies, edges, number, false);
-}
-#endif
-
 cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void* pointer, std::size_t length,
                                      unsigned int flags) {
   return attach(stream, pointer, length, flags, false);
@@ -380,10 +345,8 @@ VGPU_API cudaError_t cudaEventRecordWithFlags_ptsz(cudaEvent_t event, cudaStream
   return record(event, stream, flags, true);
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return with_event(event, [](Event&) { return cudaSuccess; });
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return cudaEventQuery(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return query_event(event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return query_event(event); }
 
 #undef cudaEventElapsedTime
 VGPU_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -392,13 +355,4 @@ VGPU_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start
 VGPU_API cudaError_t cudaEventElapsedTime_v2(float* milliseconds, cudaEvent_t start,
                                              cudaEvent_t end) {
   return elapsed(milliseconds, start, end);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  if (!mode || number_of(*mode) < cudaStreamCaptureModeGlobal ||
-      number_of(*mode) > cudaStreamCaptureModeRelaxed)
-    return remember(cudaErrorInvalidValue);
-  thread_local cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
-  std::swap(of_thread, *mode);
-  return cudaSuccess;
 }

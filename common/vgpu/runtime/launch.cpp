@@ -109,21 +109,18 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
 
 }  // namespace
 
-Error launch(Kernel& kernel, const LaunchConfig& config, void** args) {
+Error check_launch(Kernel& kernel, const LaunchConfig& config) {
+  if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
+  int resident = 1;
+  return check(kernel, config, resident);
+}
+
+Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params) {
   Runtime& runtime = Runtime::get();
   if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
   int resident = 1;
   if (const Error error = check(kernel, config, resident); error != cudaSuccess) return error;
-
   const Function& function = *kernel.function;
-  std::vector<std::byte> params(function.param_bytes);
-  if (!function.params.empty() && !args) return cudaErrorInvalidValue;
-  for (std::size_t i = 0; i < function.params.size(); ++i) {
-    const Param& param = function.params[i];
-    if (!args[i] || param.offset > params.size() || param.size > params.size() - param.offset)
-      return cudaErrorInvalidValue;
-    std::memcpy(params.data() + param.offset, args[i], param.size);
-  }
 
   LaunchRequest request;
   request.module = kernel.library->module.get();
@@ -139,9 +136,13 @@ Error launch(Kernel& kernel, const LaunchConfig& config, void** args) {
   request.resident_blocks_per_sm = resident;
   const bool profile = runtime.settings.profile_text || !runtime.settings.profile_json.empty();
   request.count = runtime.count || profile;
+  StreamCheck* const order =
+      runtime.order && runtime.order->active() ? runtime.order.get() : nullptr;
+  if (order) request.observer = [&] { return make_touch_observer(order->touches()); };
 
   LaunchOutcome outcome = runtime.machine().launch(request);
   ++runtime.launches;
+  if (order) order->take(kernel.library->module->module);
   for (const std::string& note : runtime.machine().tracer().take_notes()) say(note);
   for (std::string& finding : outcome.findings) runtime.findings.push_back(std::move(finding));
   if (outcome.fault.kind != FaultKind::none) {

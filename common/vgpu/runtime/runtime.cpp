@@ -1,6 +1,9 @@
 // The one Runtime: settings, handles, what is reported when the program ends.
 #include "runtime.h"
 
+#include "capture.h"
+#include "graph.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +26,7 @@ void Runtime::configure() {
   if (configured_) return;
   configured_ = true;
   settings = read_settings([](const char* name) { return std::getenv(name); });
+  if (settings.options.check_race) order = std::make_unique<StreamCheck>(findings);
   if (settings.error.empty()) return;
   off = settings.unknown_device ? cudaErrorNoDevice : cudaErrorInitializationError;
   say(settings.error);
@@ -73,15 +77,54 @@ void Runtime::remove_library(Library& library) {
 }
 
 Stream* Runtime::find_stream(cudaStream_t stream, bool per_thread) {
-  static Stream legacy{.id = 1};
-  thread_local Stream of_thread{.id = 2};
-  if (stream == cudaStreamPerThread || (stream == nullptr && per_thread)) return &of_thread;
+  if (stream == cudaStreamPerThread || (stream == nullptr && per_thread)) {
+    thread_local Stream* of_thread = nullptr;
+    if (!of_thread) {
+      thread_streams.push_back(std::make_unique<Stream>(2));
+      of_thread = thread_streams.back().get();
+    }
+    return of_thread;
+  }
   if (stream == cudaStreamLegacy || stream == nullptr) return &legacy;
   const auto it = streams.find(reinterpret_cast<Stream*>(stream));
   return it == streams.end() ? nullptr : *it;
 }
 
+Event* Runtime::find_event(cudaEvent_t event) {
+  const auto it = events.find(reinterpret_cast<Event*>(event));
+  return it == events.end() ? nullptr : *it;
+}
+
+// A stream's own work, what the host has waited for, and what default streams are about: the legacy
+// one waits for all blocking streams, and they wait for it.
+Clock Runtime::before(const Stream& stream) {
+  Clock clock = stream.clock;
+  clock.join(host);
+  if (stream.blocking()) clock.join(legacy.clock);
+  if (!stream.legacy()) return clock;
+  clock.join(gone);
+  for (const Stream* other : streams)
+    if (other->blocking()) clock.join(other->clock);
+  for (const auto& other : thread_streams) clock.join(other->clock);
+  return clock;
+}
+
+void Runtime::host_waits(const Clock& clock) {
+  if (order) host.join(clock);
+}
+void Runtime::host_waits_for_all() {
+  if (order) host.learn_all(order->last());
+}
+
 void Runtime::reset() {
+  for (const auto& capture : captures) capture->ended = true;
+  captures.clear();
+  execs.clear();
+  graphs.clear();
+  host_waits_for_all();
+  graph_memory.clear();
+  graph_memory_used = graph_memory_high = 0;
+  for (const auto& stream : thread_streams) stream->capture.reset();
   for (Stream* stream : streams) delete stream;
   for (Event* event : events) delete event;
   for (Pool* pool : pools) delete pool;

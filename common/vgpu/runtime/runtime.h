@@ -11,9 +11,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "../check/streams.h"
 #include "cubin.h"
 #include "cuda_api.h"
 #include "fatbin.h"
@@ -60,17 +62,35 @@ struct Variable {
       nullptr;  // where the program keeps the address of a __managed__ variable
 };
 
+struct Capture;  // capture.h
+struct Exec;     // graph.h
+struct Graph;
+struct Node;
+struct UserObject;
+
 struct Stream {
-  unsigned long long id = 0;
+  explicit Stream(unsigned long long number) : id(number) {}
+  unsigned long long id;  // 1 and 2: the default streams
   unsigned flags = cudaStreamDefault;
   int priority = 0;
   cudaStreamAttrValue sync_policy{}, window{};  // hints, only remembered
+  // While it records a graph: what the next node will depend on.
+  std::shared_ptr<Capture> capture;
+  std::vector<Node*> tips;
+  // For the check of streams: what its next operation comes after.
+  Timeline timeline = 0;
+  Clock clock;
+  bool legacy() const { return id == 1; }
+  bool blocking() const { return id != 1 && !(flags & cudaStreamNonBlocking); }
 };
 
 struct Event {
   unsigned flags = cudaEventDefault;
   bool recorded = false;
   std::chrono::steady_clock::time_point time;
+  std::shared_ptr<Capture> capture;  // last recorded in it, after `tips`
+  std::vector<Node*> tips;
+  Clock clock;
 };
 
 struct Pool {
@@ -113,6 +133,27 @@ class Runtime {
   unsigned long long next_stream_id = 3;   // 1 and 2 are the default streams
   // Null when the handle is none. `per_thread` says what stream 0 means.
   Stream* find_stream(cudaStream_t stream, bool per_thread);
+  Event* find_event(cudaEvent_t event);  // null when the handle is none
+  // The legacy default stream, and the default streams of threads that ever used theirs.
+  Stream legacy{1};
+  std::vector<std::unique_ptr<Stream>> thread_streams;
+
+  // Graphs.
+  std::map<const void*, std::shared_ptr<Graph>> graphs;  // by handle
+  std::map<const void*, std::shared_ptr<Exec>> execs;
+  std::set<std::shared_ptr<Capture>> captures;  // that have not ended
+  std::set<UserObject*> user_objects;
+  std::map<std::uint64_t, std::uint64_t> graph_memory;  // live allocations of graphs: bytes by base
+  std::uint64_t graph_memory_used = 0, graph_memory_high = 0;
+  unsigned long long next_capture_id = 1;
+
+  // Order between streams, for the check; null without it.
+  std::unique_ptr<StreamCheck> order;
+  Clock host;           // what the host has waited for; one for all its threads
+  Clock gone;           // work of blocking streams that were destroyed
+  Clock before(const Stream& stream);  // what comes before the next operation of the stream
+  void host_waits(const Clock& clock);
+  void host_waits_for_all();
 
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
@@ -179,15 +220,12 @@ struct LaunchConfig {
   std::uint64_t dynamic_shared = 0;
   bool cooperative = false;
 };
-Error launch(Kernel& kernel, const LaunchConfig& config, void** args);
+// `params`: as Function::params has them.
+Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params);
+Error check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the kernel, too
 
-// Runs `operation` in stream order. Everything runs at once today; this is where recording for
-// graphs and ordering checks belong.
-template <class F>
-Error on_stream(cudaStream_t stream, bool per_thread, F&& operation) {
-  if (!Runtime::get().find_stream(stream, per_thread)) return cudaErrorInvalidResourceHandle;
-  return operation();
-}
+// api_memory.cpp: cudaFree without what it waits for.
+Error release_memory(Runtime& runtime, void* pointer);
 
 // The smallest frame: an exception must not cross into the program, which may be C.
 template <class F>

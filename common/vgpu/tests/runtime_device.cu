@@ -319,8 +319,8 @@ TEST_CASE("exports: every function of the real shared runtime is there, under it
 }
 
 TEST_CASE("exports: a function that does not exist yet says so and returns an error") {
-  cudaGraph_t graph = nullptr;
-  CHECK(cudaGraphCreate(&graph, 0) == cudaErrorNotSupported);
+  cudaIpcMemHandle_t handle{};
+  CHECK(cudaIpcGetMemHandle(&handle, nullptr) == cudaErrorNotSupported);
   CHECK(cudaGetLastError() == cudaErrorNotSupported);
   cudaArray_t array = nullptr;
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();

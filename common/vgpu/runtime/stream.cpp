@@ -1,0 +1,177 @@
+// How work gets into a stream: it runs at the call that submits it, or becomes a node of the graph
+// that the stream records. What comes before what is kept for the check of streams (check/streams.h).
+#include <algorithm>
+
+#include "capture.h"
+#include "operation.h"
+
+namespace vgpu::runtime {
+namespace {
+
+template <class... F>
+struct Cases : F... {
+  using F::operator()...;
+};
+template <class... F>
+Cases(F...) -> Cases<F...>;
+
+bool is_pinned_or_managed(const void* pointer) {
+  const auto a = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(pointer));
+  return a && (a->kind == MemoryKind::pinned || a->kind == MemoryKind::managed);
+}
+
+// Does the call return only when the work is done?
+bool host_waits_for(const Operation& operation, const Call& call) {
+  if (const auto* copy = std::get_if<CopyOp>(&operation))
+    return writes_pageable(*copy) || (call.synchronous && !between_device_memory(*copy));
+  if (const auto* fill = std::get_if<FillOp>(&operation))
+    return call.synchronous && is_pinned_or_managed(fill->box.dst);
+  return false;
+}
+
+}  // namespace
+
+cudaGraphNodeType type_of(const Operation& operation) {
+  constexpr cudaGraphNodeType kTypes[] = {cudaGraphNodeTypeKernel,    cudaGraphNodeTypeMemcpy,
+                                          cudaGraphNodeTypeMemset,    cudaGraphNodeTypeHost,
+                                          cudaGraphNodeTypeGraph,     cudaGraphNodeTypeEmpty,
+                                          cudaGraphNodeTypeWaitEvent, cudaGraphNodeTypeEventRecord,
+                                          cudaGraphNodeTypeMemAlloc,  cudaGraphNodeTypeMemFree};
+  return kTypes[operation.index()];
+}
+
+std::string name_of(const Operation& operation) {
+  constexpr const char* kNames[] = {"",
+                                    "a memcpy node",
+                                    "a memset node",
+                                    "a host node",
+                                    "a child graph",
+                                    "an empty node",
+                                    "an event wait node",
+                                    "an event record node",
+                                    "a memory allocation node",
+                                    "a memory free node"};
+  if (const auto* kernel = std::get_if<KernelOp>(&operation))
+    return display_name(kernel->kernel->name);
+  return kNames[operation.index()];
+}
+
+Error make_kernel(const void* function, const LaunchConfig& config, void** args, KernelOp& out) {
+  Kernel* kernel = Runtime::get().find_kernel(function);
+  if (!kernel) return cudaErrorInvalidDeviceFunction;
+  if (const Error error = load_kernel(*kernel); error != cudaSuccess) return error;
+  out.kernel = kernel;
+  out.function = function;
+  out.config = config;
+  const Function& f = *kernel->function;
+  out.params.assign(f.param_bytes, std::byte{0});
+  if (!f.params.empty() && !args) return cudaErrorInvalidValue;
+  for (std::size_t i = 0; i < f.params.size(); ++i) {
+    const Param& param = f.params[i];
+    if (!args[i] || param.offset > f.param_bytes || param.size > f.param_bytes - param.offset)
+      return cudaErrorInvalidValue;
+    std::memcpy(out.params.data() + param.offset, args[i], param.size);
+  }
+  return cudaSuccess;
+}
+
+Error check(const Operation& operation) {
+  Runtime& runtime = Runtime::get();
+  if (const auto* kernel = std::get_if<KernelOp>(&operation)) {
+    if (!runtime.kernels.contains(kernel->kernel)) return cudaErrorInvalidDeviceFunction;
+    return check_launch(*kernel->kernel, kernel->config);
+  }
+  if (const auto* wait = std::get_if<WaitOp>(&operation))
+    return runtime.find_event(wait->event) ? cudaSuccess : cudaErrorInvalidValue;
+  if (const auto* record = std::get_if<RecordOp>(&operation))
+    return runtime.find_event(record->event) ? cudaSuccess : cudaErrorInvalidValue;
+  return cudaSuccess;
+}
+
+Error run(const Operation& operation) {
+  Runtime& runtime = Runtime::get();
+  const auto touch_all = [&](const std::shared_ptr<Allocation>& a) {
+    if (runtime.order) runtime.order->touch(a, 0, a->size, Touch::write);
+  };
+  return std::visit(
+      Cases{[&](const KernelOp& op) {
+              // The library of a graph's kernel may have been unloaded since.
+              if (!runtime.kernels.contains(op.kernel)) return cudaErrorInvalidDeviceFunction;
+              return launch(*op.kernel, op.config, op.params);
+            },
+            [](const CopyOp& op) { return copy(op); }, [](const FillOp& op) { return fill(op); },
+            [&](const RecordOp& op) {
+              Event* event = runtime.find_event(op.event);
+              if (!event) return cudaErrorInvalidResourceHandle;
+              event->recorded = true;
+              event->time = std::chrono::steady_clock::now();
+              event->capture.reset();
+              return cudaSuccess;
+            },
+            [&](const AllocOp& op) {
+              if (op.params.bytesize == 0) return cudaSuccess;
+              const auto fresh = runtime.memory().revive(*op.place);
+              if (!fresh) return cudaErrorMemoryAllocation;
+              runtime.graph_memory[fresh->base] = fresh->size;
+              runtime.graph_memory_used += fresh->size;
+              runtime.graph_memory_high =
+                  std::max(runtime.graph_memory_high, runtime.graph_memory_used);
+              touch_all(fresh);
+              return cudaSuccess;
+            },
+            [&](const FreeOp& op) {
+              const auto address = reinterpret_cast<std::uint64_t>(op.pointer);
+              if (const auto a = runtime.memory().find(address); a && a->base == address)
+                touch_all(a);
+              return release_memory(runtime, op.pointer);
+            },
+            [](const auto&) { return cudaSuccess; }},
+      operation);
+}
+
+void call_host(const HostOp& operation) {
+  struct Mark {
+    Mark() { in_callback() = true; }
+    ~Mark() { in_callback() = false; }
+  } mark;
+  if (operation.callback)
+    operation.callback(operation.stream, cudaSuccess, operation.data);
+  else
+    operation.function(operation.data);
+}
+
+Error submit(cudaStream_t handle, bool per_thread, Operation operation, const Call& call,
+             bool* captured) {
+  Runtime& runtime = Runtime::get();
+  Stream* stream = runtime.find_stream(handle, per_thread);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (const Error error = refuse_implicit(runtime, *stream); error != cudaSuccess) return error;
+  if (call.synchronous) {
+    if (const Error error = refuse_captured(*stream); error != cudaSuccess) return error;
+    if (const Error error = refuse_unsafe(runtime); error != cudaSuccess) return error;
+  }
+  if (Capture* capture = capture_of(*stream)) {
+    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    const auto* host = std::get_if<HostOp>(&operation);
+    if (host && host->callback) return refuse_captured(*stream);  // cudaStreamAddCallback
+    if (const Error error = check(operation); error != cudaSuccess) return error;
+    capture->add(*stream, std::move(operation));
+    if (captured) *captured = true;
+    return cudaSuccess;
+  }
+  if (!runtime.order) return run(operation);
+  const Error error = run_ordered(
+      *stream, std::holds_alternative<KernelOp>(operation) ? name_of(operation) : call.name,
+      [&] { return run(operation); });
+  if (host_waits_for(operation, call)) runtime.host_waits(stream->clock);
+  return error;
+}
+
+std::string stream_text(const Stream& stream) {
+  if (stream.legacy()) return "the default stream";
+  if (stream.id == 2) return "a thread's default stream";
+  return "stream " + std::to_string(stream.id) +
+         (stream.flags & cudaStreamNonBlocking ? " (non-blocking)" : "");
+}
+
+}  // namespace vgpu::runtime
