@@ -50,11 +50,13 @@ struct Ints {
   ~Ints() { cudaFree(p); }
   void set(int value) {
     const std::vector<int> values(kCount, value);
+    CHECK_OK(cudaDeviceSynchronize());  // cudaMemcpy does not wait for non-blocking streams
     CHECK_OK(cudaMemcpy(p, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
   }
   // The value that all have, -1 when they differ.
   int get() const {
     std::vector<int> values(kCount);
+    CHECK_OK(cudaDeviceSynchronize());
     CHECK_OK(cudaMemcpy(values.data(), p, kCount * sizeof(int), cudaMemcpyDeviceToHost));
     for (const int v : values)
       if (v != values[0]) return -1;
@@ -825,6 +827,7 @@ TEST_CASE("graph: memory nodes") {
   {
     Exec exec(graph);
     CHECK_OK(cudaGraphLaunch(exec, stream));
+    CHECK_OK(cudaStreamSynchronize(stream));
     CHECK_OK(cudaMemcpy(&host, p, 4, cudaMemcpyDeviceToHost));
     CHECK(host == 9);
     std::uint64_t bytes = 0;
@@ -842,6 +845,7 @@ TEST_CASE("graph: memory nodes") {
   Exec exec(graph, cudaGraphInstantiateFlagAutoFreeOnLaunch);
   CHECK_OK(cudaGraphLaunch(exec, stream));
   CHECK_OK(cudaGraphLaunch(exec, stream));
+  CHECK_OK(cudaStreamSynchronize(stream));
   CHECK_OK(cudaMemcpy(&host, p, 4, cudaMemcpyDeviceToHost));
   CHECK(host == 9);  // fresh memory each time
   CHECK_OK(cudaFree(p));

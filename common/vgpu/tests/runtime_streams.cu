@@ -1,0 +1,599 @@
+// What orders the work of streams, and the check that finds where nothing does (VGPU_CHECK=race).
+// Each program runs in a process of its own with the check on: correct ones are silent, those with a
+// missing wait say which two operations meet and exit with 86.
+#include <doctest/doctest.h>
+
+#include <cuda_runtime.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kCount = 2048, kBytes = kCount * 4, kBlock = 256, kGrid = kCount / kBlock;
+
+__global__ void fill(int* x, int value) { x[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+__global__ void increment(int* x) { x[blockIdx.x * blockDim.x + threadIdx.x] += 1; }
+__global__ void copy(const int* x, int* y) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  y[i] = x[i];
+}
+__global__ void sum(const int* a, const int* b, int* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = a[i] + b[i];
+}
+__global__ void every_other(int* x, int first) {
+  x[2 * (blockIdx.x * blockDim.x + threadIdx.x) + first] = first;
+}
+__global__ void count(int* counter) { atomicAdd(counter, 1); }
+__global__ void bytes(char* x, int at) { x[at] = 1; }
+
+#define CHECK_OK(call) CHECK((call) == cudaSuccess)
+
+int* device() {
+  int* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, kBytes));
+  CHECK_OK(cudaMemset(p, 0, kBytes));
+  CHECK_OK(cudaDeviceSynchronize());
+  return p;
+}
+int* pinned() {
+  int* p = nullptr;
+  CHECK_OK(cudaMallocHost(&p, kBytes));
+  return p;
+}
+cudaStream_t stream(unsigned flags = cudaStreamNonBlocking) {
+  cudaStream_t s = nullptr;
+  CHECK_OK(cudaStreamCreateWithFlags(&s, flags));
+  return s;
+}
+cudaEvent_t event() {
+  cudaEvent_t e = nullptr;
+  CHECK_OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+  return e;
+}
+cudaEvent_t recorded(cudaStream_t s) {
+  const cudaEvent_t e = event();
+  CHECK_OK(cudaEventRecord(e, s));
+  return e;
+}
+void wait(cudaStream_t s, cudaEvent_t e) { CHECK_OK(cudaStreamWaitEvent(s, e)); }
+void fill_in(cudaStream_t s, int* x) { fill<<<kGrid, kBlock, 0, s>>>(x, 1); }
+void copy_in(cudaStream_t s, const int* x, int* y) { copy<<<kGrid, kBlock, 0, s>>>(x, y); }
+
+// By name: a program, and what is said of it ("" for nothing).
+struct Program {
+  std::string finding;
+  std::function<void()> run;
+};
+
+// x is written in one stream and read in another; `between` may put them in order.
+std::function<void()> two(std::function<void(cudaStream_t, cudaStream_t)> between) {
+  return [between] {
+    int *x = device(), *y = device();
+    const cudaStream_t a = stream(), b = stream();
+    fill_in(a, x);
+    between(a, b);
+    copy_in(b, x, y);
+  };
+}
+
+const std::map<std::string, Program>& programs() {
+  static const std::map<std::string, Program> all = {
+      // ---- what orders, and what does not -----------------------------------------------------
+      {"two streams",
+       {"write by fill in stream 3 (non-blocking) and read by copy in stream 4 "
+        "(non-blocking) at ",
+        two([](auto, auto) {})}},
+      {"an event", {"", two([](auto a, auto b) { wait(b, recorded(a)); })}},
+      {"an event that was never recorded",
+       {"write by fill", two([](auto, auto b) { wait(b, event()); })}},
+      {"an event recorded too early",
+       {"write by fill",
+        [] {
+          int *x = device(), *y = device();
+          const cudaStream_t a = stream(), b = stream();
+          const cudaEvent_t e = recorded(a);
+          fill_in(a, x);
+          wait(b, e);
+          copy_in(b, x, y);
+        }}},
+      {"an event recorded again",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          const cudaStream_t a = stream(), b = stream();
+          const cudaEvent_t e = recorded(a);
+          fill_in(a, x);
+          CHECK_OK(cudaEventRecord(e, a));
+          wait(b, e);
+          copy_in(b, x, y);
+        }}},
+      {"an event through a third stream", {"", two([](auto a, auto b) {
+                                             const cudaStream_t c = stream();
+                                             wait(c, recorded(a));
+                                             wait(b, recorded(c));
+                                           })}},
+      {"a wait in the wrong direction",
+       {"write by fill", two([](auto a, auto b) { wait(a, recorded(b)); })}},
+      {"stream synchronized", {"", two([](auto a, auto) { CHECK_OK(cudaStreamSynchronize(a)); })}},
+      {"the other stream synchronized",
+       {"write by fill", two([](auto, auto b) { CHECK_OK(cudaStreamSynchronize(b)); })}},
+      {"stream queried", {"", two([](auto a, auto) { CHECK_OK(cudaStreamQuery(a)); })}},
+      {"event synchronized",
+       {"", two([](auto a, auto) { CHECK_OK(cudaEventSynchronize(recorded(a))); })}},
+      {"event queried", {"", two([](auto a, auto) { CHECK_OK(cudaEventQuery(recorded(a))); })}},
+      {"device synchronized", {"", two([](auto, auto) { CHECK_OK(cudaDeviceSynchronize()); })}},
+      {"another thread synchronizes",
+       {"", two([](auto a, auto) { std::thread([a] { cudaStreamSynchronize(a); }).join(); })}},
+      {"a host function", {"write by fill", two([](auto a, auto) {
+                             CHECK_OK(cudaLaunchHostFunc(
+                                 a, [](void*) {}, nullptr));
+                           })}},
+      {"streams destroyed",
+       {"write by fill",
+        [] {
+          int *x = device(), *y = device();
+          cudaStream_t a = stream();
+          fill_in(a, x);
+          CHECK_OK(cudaStreamDestroy(a));  // which does not wait
+          copy_in(stream(), x, y);
+        }}},
+
+      // ---- default streams ----------------------------------------------------------------------
+      {"legacy before blocking",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          fill_in(nullptr, x);
+          copy_in(stream(cudaStreamDefault), x, y);
+        }}},
+      {"blocking before legacy",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          fill_in(stream(cudaStreamDefault), x);
+          copy_in(nullptr, x, y);
+        }}},
+      {"blocking, legacy, blocking",
+       {"",
+        [] {
+          int *x = device(), *y = device(), *z = device();
+          fill_in(stream(cudaStreamDefault), x);
+          fill_in(nullptr, z);
+          copy_in(stream(cudaStreamDefault), x, y);
+        }}},
+      {"two blocking",
+       {"write by fill in stream 3 and read by copy in stream 4",
+        [] {
+          int *x = device(), *y = device();
+          const cudaStream_t a = stream(cudaStreamDefault), b = stream(cudaStreamDefault);
+          fill_in(a, x);
+          copy_in(b, x, y);
+        }}},
+      {"legacy before non-blocking",
+       {"write by fill in the default stream and read by copy in stream 3 (non-blocking)",
+        [] {
+          int *x = device(), *y = device();
+          fill_in(nullptr, x);
+          copy_in(stream(), x, y);
+        }}},
+      {"destroyed blocking before legacy",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          cudaStream_t a = stream(cudaStreamDefault);
+          fill_in(a, x);
+          CHECK_OK(cudaStreamDestroy(a));
+          copy_in(nullptr, x, y);
+        }}},
+      {"default stream of a thread",
+       {"write by fill in a thread's default stream and read by copy in stream 3",
+        [] {
+          int *x = device(), *y = device();
+          fill_in(cudaStreamPerThread, x);
+          copy_in(stream(cudaStreamDefault), x, y);
+        }}},
+      {"default stream of a thread and the legacy one",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          fill_in(cudaStreamPerThread, x);
+          copy_in(nullptr, x, y);
+          fill_in(cudaStreamPerThread, y);
+        }}},
+
+      // ---- copies and fills ---------------------------------------------------------------------
+      {"copy back on another stream",
+       {"write by fill in stream 3 (non-blocking) and read by cudaMemcpyAsync in stream 4",
+        [] {
+          int *x = device(), *host = pinned();
+          fill_in(stream(), x);
+          CHECK_OK(cudaMemcpyAsync(host, x, kBytes, cudaMemcpyDeviceToHost, stream()));
+        }}},
+      {"a synchronous copy does not wait for a non-blocking stream",
+       {"write by fill in stream 3 (non-blocking) and read by cudaMemcpy in the default stream",
+        [] {
+          int* x = device();
+          std::vector<int> host(kCount);
+          fill_in(stream(), x);
+          CHECK_OK(cudaMemcpy(host.data(), x, kBytes, cudaMemcpyDeviceToHost));
+        }}},
+      {"a synchronous copy after a blocking stream",
+       {"",
+        [] {
+          int* x = device();
+          std::vector<int> host(kCount);
+          fill_in(stream(cudaStreamDefault), x);
+          CHECK_OK(cudaMemcpy(host.data(), x, kBytes, cudaMemcpyDeviceToHost));
+          fill_in(stream(), x);  // the copy is over
+        }}},
+      {"a synchronous copy to the device",
+       {"",
+        [] {
+          int *x = device(), *y = device();
+          CHECK_OK(cudaMemcpy(x, std::vector<int>(kCount).data(), kBytes, cudaMemcpyHostToDevice));
+          copy_in(stream(), x, y);
+        }}},
+      {"cudaMemset returns before it is done",
+       {"write by cudaMemset in the default stream and read by copy in stream 3",
+        [] {
+          int *x = device(), *y = device();
+          CHECK_OK(cudaMemset(x, 0, kBytes));
+          copy_in(stream(), x, y);
+        }}},
+      {"a copy between buffers returns before it is done",
+       {"write by cudaMemcpy in the default stream and write by fill in stream 3",
+        [] {
+          int *x = device(), *y = device();
+          CHECK_OK(cudaMemcpy(x, y, kBytes, cudaMemcpyDeviceToDevice));
+          fill_in(stream(), x);
+        }}},
+      {"an asynchronous copy to memory that is not pinned waits",
+       {"",
+        [] {
+          int* x = device();
+          std::vector<int> host(kCount);
+          const cudaStream_t a = stream();
+          CHECK_OK(cudaMemcpyAsync(host.data(), x, kBytes, cudaMemcpyDeviceToHost, a));
+          fill_in(stream(), x);
+        }}},
+      {"two copies into one pinned buffer",
+       {"write by cudaMemcpyAsync in stream 3",
+        [] {
+          int *x = device(), *y = device(), *host = pinned();
+          CHECK_OK(cudaMemcpyAsync(host, x, kBytes, cudaMemcpyDeviceToHost, stream()));
+          CHECK_OK(cudaMemcpyAsync(host, y, kBytes, cudaMemcpyDeviceToHost, stream()));
+        }}},
+      {"freed in stream order, elsewhere",
+       {"read by copy in stream 3 (non-blocking) and write by "
+        "cudaFreeAsync in stream 4 (non-blocking)",
+        [] {
+          int *x = nullptr, *y = device();
+          const cudaStream_t a = stream(), b = stream();
+          CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+          wait(b, recorded(a));
+          copy_in(a, x, y);
+          CHECK_OK(cudaFreeAsync(x, b));
+        }}},
+      {"allocated in stream order, used elsewhere",
+       {"write by cudaMallocAsync in stream 3 (non-blocking) and write by fill in stream 4",
+        [] {
+          int* x = nullptr;
+          const cudaStream_t a = stream(), b = stream();
+          CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+          fill_in(b, x);
+        }}},
+      {"allocated, used and freed in stream order",
+       {"",
+        [] {
+          int* x = nullptr;
+          const cudaStream_t a = stream(), b = stream();
+          for (int i = 0; i < 3; ++i) {
+            CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+            wait(b, recorded(a));
+            fill_in(b, x);
+            wait(a, recorded(b));
+            CHECK_OK(cudaFreeAsync(x, a));
+          }
+        }}},
+
+      // ---- which bytes --------------------------------------------------------------------------
+      {"two readers",
+       {"",
+        [] {
+          int *x = device(), *y = device(), *z = device();
+          copy_in(stream(), x, y);
+          copy_in(stream(), x, z);
+        }}},
+      {"a write after a read",
+       {"read by copy in stream 3 (non-blocking) and write by fill in stream 4",
+        [] {
+          int *x = device(), *y = device();
+          copy_in(stream(), x, y);
+          fill_in(stream(), x);
+        }}},
+      {"a write after two readers of whom one is waited for",
+       {"read by copy in stream 4",
+        [] {
+          int *x = device(), *y = device(), *z = device();
+          const cudaStream_t a = stream(), b = stream(), c = stream();
+          copy_in(a, x, y);
+          copy_in(b, x, z);
+          wait(c, recorded(a));
+          fill_in(c, x);
+        }}},
+      {"two halves",
+       {"",
+        [] {
+          int* x = device();
+          fill<<<kGrid / 2, kBlock, 0, stream()>>>(x, 1);
+          fill<<<kGrid / 2, kBlock, 0, stream()>>>(x + kCount / 2, 1);
+          CHECK_OK(cudaDeviceSynchronize());
+          CHECK_OK(cudaMemsetAsync(x, 0, kBytes / 4 + 1, stream()));
+          CHECK_OK(cudaMemsetAsync(reinterpret_cast<char*>(x) + kBytes / 4 + 1, 0, kBytes / 2,
+                                   stream()));
+        }}},
+      {"halves that overlap by a byte",
+       {", byte 2048 of an allocation of 8192 bytes",
+        [] {
+          int* x = device();
+          CHECK_OK(cudaMemsetAsync(x, 0, kBytes / 4 + 1, stream()));
+          CHECK_OK(
+              cudaMemsetAsync(reinterpret_cast<char*>(x) + kBytes / 4, 0, kBytes / 2, stream()));
+        }}},
+      {"even and odd elements",
+       {"",
+        [] {
+          int* x = device();
+          every_other<<<kGrid / 2, kBlock, 0, stream()>>>(x, 0);
+          every_other<<<kGrid / 2, kBlock, 0, stream()>>>(x, 1);
+        }}},
+      {"even elements and one odd byte",
+       {", byte 4001 of an allocation",
+        [] {
+          int* x = device();
+          every_other<<<kGrid / 2, kBlock, 0, stream()>>>(x, 0);
+          bytes<<<1, 1, 0, stream()>>>(reinterpret_cast<char*>(x), 4004);
+          bytes<<<1, 1, 0, stream()>>>(reinterpret_cast<char*>(x), 4001);
+        }}},
+      {"columns of a matrix",
+       {"",
+        [] {
+          char* x = reinterpret_cast<char*>(device());
+          CHECK_OK(cudaMemset2DAsync(x, 64, 1, 32, kBytes / 64, stream()));
+          CHECK_OK(cudaMemset2DAsync(x + 32, 64, 2, 32, kBytes / 64, stream()));
+        }}},
+      {"atomics in two streams",
+       {"",
+        [] {
+          int* x = device();
+          count<<<2, 32, 0, stream()>>>(x);
+          count<<<2, 32, 0, stream()>>>(x);
+        }}},
+      {"an atomic and a read",
+       {"atomic access by count in stream 3 (non-blocking) and read by copy",
+        [] {
+          int *x = device(), *y = device();
+          count<<<2, 32, 0, stream()>>>(x);
+          copy_in(stream(), x, y);
+        }}},
+
+      // ---- programs -----------------------------------------------------------------------------
+      {"pipeline",
+       {"",
+        [] {
+          // Copy in, compute, copy out: three streams, two buffers that are used again and again.
+          const cudaStream_t in = stream(), run = stream(), out = stream();
+          int *from = pinned(), *to = pinned(), *x[2] = {device(), device()},
+              *y[2] = {device(), device()};
+          cudaEvent_t full[2], done[2], empty[2];
+          for (int i = 0; i < 2; ++i) full[i] = event(), done[i] = event(), empty[i] = event();
+          for (int i = 0; i < 10; ++i) {
+            const int b = i % 2;
+            wait(in, done[b]);  // not recorded in the first turns
+            CHECK_OK(cudaMemcpyAsync(x[b], from, kBytes, cudaMemcpyHostToDevice, in));
+            CHECK_OK(cudaEventRecord(full[b], in));
+            wait(run, full[b]);
+            wait(run, empty[b]);
+            copy_in(run, x[b], y[b]);
+            CHECK_OK(cudaEventRecord(done[b], run));
+            wait(out, done[b]);
+            CHECK_OK(cudaMemcpyAsync(to, y[b], kBytes, cudaMemcpyDeviceToHost, out));
+            CHECK_OK(cudaEventRecord(empty[b], out));
+          }
+          CHECK_OK(cudaStreamSynchronize(out));
+        }}},
+      {"pipeline that forgets when a buffer is free",
+       {"read by copy in stream 4 (non-blocking) and write by cudaMemcpyAsync in stream 3",
+        [] {
+          const cudaStream_t in = stream(), run = stream();
+          int *from = pinned(), *x = device(), *y = device();
+          const cudaEvent_t full = event();
+          for (int i = 0; i < 3; ++i) {
+            CHECK_OK(cudaMemcpyAsync(x, from, kBytes, cudaMemcpyHostToDevice, in));
+            CHECK_OK(cudaEventRecord(full, in));
+            wait(run, full);
+            copy_in(run, x, y);
+          }
+        }}},
+      {"fan out and in",
+       {"",
+        [] {
+          const cudaStream_t main = stream();
+          int *x = device(), *parts[4], *y = device();
+          for (int*& p : parts) p = device();
+          for (int turn = 0; turn < 3; ++turn) {
+            fill_in(main, x);
+            const cudaEvent_t ready = recorded(main);
+            for (int* p : parts) {
+              const cudaStream_t s = stream();
+              wait(s, ready);
+              copy_in(s, x, p);
+              wait(main, recorded(s));
+              CHECK_OK(cudaStreamDestroy(s));
+            }
+            sum<<<kGrid, kBlock, 0, main>>>(parts[0], parts[3], y);
+          }
+        }}},
+      {"many launches",
+       {"",
+        [] {
+          const cudaStream_t a = stream();
+          int *x = device(), *y = device();
+          for (int i = 0; i < 10000; ++i) increment<<<1, 32, 0, a>>>(i % 2 ? x : y);
+        }}},
+      {"many launches and a race at the end",
+       {"write by increment in stream 3",
+        [] {
+          const cudaStream_t a = stream();
+          int *x = device(), *y = device();
+          for (int i = 0; i < 10000; ++i) increment<<<1, 32, 0, a>>>(i % 2 ? x : y);
+          increment<<<1, 32, 0, stream()>>>(x);
+        }}},
+
+      // ---- graphs -------------------------------------------------------------------------------
+      {"graph in streams that wait",
+       {"",
+        [] {
+          const cudaStream_t a = stream(), b = stream();
+          int *x = device(), *y = device(), *z = device();
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+          fill_in(a, x);
+          const cudaEvent_t fork = recorded(a), join = event();
+          wait(b, fork);
+          copy_in(b, x, y);
+          copy_in(a, x, z);
+          CHECK_OK(cudaEventRecord(join, b));
+          wait(a, join);
+          sum<<<kGrid, kBlock, 0, a>>>(y, z, x);
+          CHECK_OK(cudaStreamEndCapture(a, &graph));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          // Launches of one graph wait for each other, in whatever stream.
+          for (const cudaStream_t s : {a, b, a}) CHECK_OK(cudaGraphLaunch(exec, s));
+          copy_in(a, x, y);
+        }}},
+      {"graph and a stream that does not wait",
+       {"write by fill of a graph in stream 3 (non-blocking) and read by copy in stream 4",
+        [] {
+          const cudaStream_t a = stream(), b = stream();
+          int *x = device(), *y = device();
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+          fill_in(a, x);
+          CHECK_OK(cudaStreamEndCapture(a, &graph));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK_OK(cudaGraphLaunch(exec, a));
+          copy_in(b, x, y);
+        }}},
+      {"branches of a graph that meet",
+       {"write by fill of a graph in stream 3 (non-blocking) and write by a memset node of a graph "
+        "in stream 3",
+        [] {
+          const cudaStream_t a = stream();
+          int* x = device();
+          int one = 1;
+          void* args[] = {&x, &one};
+          cudaKernelNodeParams kernel{};
+          kernel.func = reinterpret_cast<void*>(&fill);
+          kernel.gridDim = dim3(kGrid);
+          kernel.blockDim = dim3(kBlock);
+          kernel.kernelParams = args;
+          cudaMemsetParams box{};
+          box.dst = x;
+          box.elementSize = 4;
+          box.width = kCount;
+          box.height = 1;
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          cudaGraphNode_t node;
+          CHECK_OK(cudaGraphCreate(&graph, 0));
+          CHECK_OK(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &kernel));
+          CHECK_OK(cudaGraphAddMemsetNode(&node, graph, nullptr, 0, &box));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK_OK(cudaGraphLaunch(exec, a));
+        }}},
+      {"events in graphs",
+       {"",
+        [] {
+          const cudaStream_t a = stream(), b = stream();
+          int *x = device(), *y = device();
+          const cudaEvent_t e = event();
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+          fill_in(a, x);
+          CHECK_OK(cudaEventRecordWithFlags(e, a, cudaEventRecordExternal));
+          CHECK_OK(cudaStreamEndCapture(a, &graph));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK_OK(cudaGraphLaunch(exec, a));
+          wait(b, e);
+          copy_in(b, x, y);
+        }}},
+  };
+  return all;
+}
+
+struct Result {
+  int code = -1;
+  std::string text;
+};
+Result child(const std::string& check, const std::string& name) {
+  Result result;
+  const std::string command = "env VGPU_CHECK=" + check + " STREAMS_PROGRAM='" + name + "' /proc/" +
+                              std::to_string(getpid()) + "/exe --no-skip -tc=child 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char part[4096];
+  std::size_t n = 0;
+  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("child" * doctest::skip()) {
+  const char* name = std::getenv("STREAMS_PROGRAM");
+  REQUIRE(name != nullptr);
+  programs().at(name).run();
+  CHECK_OK(cudaGetLastError());
+}
+
+TEST_CASE("streams: what is ordered is silent, what is not is found") {
+  for (const auto& [name, program] : programs()) {
+    CAPTURE(name);
+    const Result result = child("race", name);
+    CAPTURE(result.text);
+    if (program.finding.empty()) {
+      CHECK(result.code == 0);
+      CHECK(result.text.find("error: race") == std::string::npos);
+    } else {
+      CHECK(result.code == 86);
+      CHECK(result.text.find("error: race between streams: ") != std::string::npos);
+      CHECK(result.text.find(program.finding) != std::string::npos);
+      CHECK(result.text.find("vgpu: 1 finding") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("streams: without the check nobody looks, with all of them it is on") {
+  CHECK(child("memory", "two streams").code == 0);
+  CHECK(child("init", "two streams").code == 0);
+  const Result all = child("all", "two streams");
+  CHECK(all.code == 86);
+  // Where both instructions are.
+  const auto first = all.text.find("runtime_streams.cu:"), second = all.text.find(" at ");
+  CHECK(first < all.text.find(": error: race between streams"));
+  CHECK(all.text.find("runtime_streams.cu:", second) != std::string::npos);
+}
