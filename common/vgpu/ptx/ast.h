@@ -1,6 +1,7 @@
 // PTX text as parsed: names resolved to registers and variables, nothing decoded yet.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -73,10 +74,12 @@ struct Body {
 namespace vgpu {
 
 // Parses PTX text. Throws PtxError with the line. The functions' `code` stays empty until
-// decode() (decode.h) is called for them; `bodies` holds what it needs.
+// decode() (decode.h) is called for them; `bodies` holds what it needs. The text may be that of
+// several files, each with its own .version: they are linked by name, as nvlink does it.
 struct ParsedModule {
   Module module;
   std::unordered_map<std::string, ast::Body> bodies;
+  std::deque<std::string> renamed;   // names of one file that another file has too
 };
 std::unique_ptr<ParsedModule> parse_ptx(std::string text);
 

@@ -202,19 +202,23 @@ class Parser {
   // ---- module --------------------------------------------------------------------------------
   void top_level() {
     if (peek() != '.') fail("expected a directive, found '" + near() + "'");
-    bool external = false;
+    bool external = false, local = true;
     for (;;) {
       skip_space();
       const std::size_t before = pos_;
       const std::string_view word = dotted();
       if (word == ".version") {
         dotted_number();
+        begin_file();
         return;
       }
       if (word == ".target") {
-        module_.target = std::string(name());
-        if (module_.target.rfind("sm_", 0) != 0) fail("unknown target '" + module_.target + "'");
-        module_.sm = std::atoi(module_.target.c_str() + 3);
+        const std::string target(name());
+        if (target.rfind("sm_", 0) != 0) fail("unknown target '" + target + "'");
+        if (const int sm = std::atoi(target.c_str() + 3); sm >= module_.sm) {
+          module_.target = target;
+          module_.sm = sm;
+        }
         while (accept(',')) name();
         return;
       }
@@ -237,19 +241,51 @@ class Parser {
         expect(';');
         return;
       }
-      if (word == ".visible" || word == ".weak" || word == ".common") continue;
-      if (word == ".extern") {
-        external = true;
+      if (word == ".visible" || word == ".weak" || word == ".common") {
+        local = false;
         continue;
       }
-      if (word == ".entry" || word == ".func") return function(word == ".entry");
+      if (word == ".extern") {
+        external = true;
+        local = false;
+        continue;
+      }
+      if (word == ".entry" || word == ".func") return function(word == ".entry", local);
       if (word == ".global" || word == ".const" || word == ".shared") {
         pos_ = before;
-        return module_variable(external);
+        return module_variable(external, local);
       }
       fail("unknown directive '" + std::string(word) + "'");
     }
   }
+  // ---- linking of several files ---------------------------------------------------------------
+  void begin_file() {
+    if (file_number_++ == 0) return;
+    resolve_locations();
+    files_.clear();
+    renames_.clear();
+  }
+  // The name that a definition or declaration of this file goes by in the module: what others do not
+  // see gives way when the name is taken.
+  std::string linked_name(std::string_view n, bool local) {
+    std::string key(n);
+    const auto owner = owners_.try_emplace(key, Owner{file_number_, local}).first->second;
+    if (owner.file == file_number_) return key;
+    if (local) {
+      if (const auto it = renames_.find(n); it != renames_.end()) return std::string(it->second);
+      out_.renamed.push_back(key + "$" + std::to_string(file_number_));
+      renames_[n] = out_.renamed.back();
+      return out_.renamed.back();
+    }
+    if (owner.local) fail("'" + key + "' is seen by other files here and by its own file only in one before: linking these is not supported");
+    return key;
+  }
+  std::string_view link(std::string_view n) const {
+    if (renames_.empty()) return n;
+    const auto it = renames_.find(n);
+    return it == renames_.end() ? n : it->second;
+  }
+
   void dotted_number() {
     skip_space();
     while (std::isdigit(static_cast<unsigned char>(peek())) || peek() == '.') ++pos_;
@@ -302,6 +338,7 @@ class Parser {
     module_.locations.emplace_back();
     return static_cast<std::uint32_t>(module_.locations.size() - 1);
   }
+  // Those of one file.
   void resolve_locations() {
     std::map<std::tuple<int, int, int>, std::tuple<int, int, int>> inlined;
     for (const RawLocation& raw : raw_locations_)
@@ -318,8 +355,10 @@ class Parser {
         if (it == inlined.end()) break;
         std::tie(next_file, next_line, next_column) = it->second;
       }
-      module_.locations[i + 1] = {files_[file], line};
+      module_.locations[first_location_ + i] = {files_[file], line};
     }
+    raw_locations_.clear();
+    first_location_ = module_.locations.size();
   }
 
   // ---- variables -----------------------------------------------------------------------------
@@ -387,13 +426,13 @@ class Parser {
     if (d.bytes() > kMaxVariableBytes) fail("array too large");
   }
 
-  void module_variable(bool external) {
+  void module_variable(bool external, bool local) {
     const std::string_view word = dotted();
     const Space space = word == ".global" ? Space::global : word == ".const" ? Space::constant : Space::shared;
     const Declaration shared_part = declaration();
     for (Declaration d = shared_part;; d = shared_part, declarator(d)) {
       auto global = std::make_unique<Global>();
-      global->name = std::string(d.name);
+      global->name = linked_name(d.name, local);
       global->space = space;
       global->align = d.align;
       global->external = external;
@@ -401,7 +440,16 @@ class Parser {
       if (accept('=')) initializer(*global, d);
       global->size = d.bytes();
       if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");
-      module_.globals[global->name] = std::move(global);
+      // A declaration says nothing new, and of weak definitions in several files the first one counts.
+      auto& slot = module_.globals[global->name];
+      const bool taken = slot && !slot->external && (external || owners_.at(global->name).file != file_number_);
+      if (!taken) {
+        if (slot) {
+          global->align = std::max(global->align, slot->align);
+          if (!external) owners_[global->name].file = file_number_;
+        }
+        slot = std::move(global);
+      }
       if (!accept(',')) break;
     }
     expect(';');
@@ -450,7 +498,7 @@ class Parser {
       symbol = name();
       expect(')');
     }
-    relocation.symbol = std::string(symbol);
+    relocation.symbol = std::string(link(symbol));
     if (accept('+')) relocation.addend = integer();
     global.relocations.push_back(std::move(relocation));
   }
@@ -483,7 +531,7 @@ class Parser {
     return params;
   }
 
-  void function(bool entry) {
+  void function(bool entry, bool local) {
     auto fn = std::make_unique<Function>();
     fn->entry = entry;
     std::uint32_t result_bytes = 0;
@@ -494,7 +542,7 @@ class Parser {
       if (accept_attribute()) skip_space();
       if (peek() == '(') fn->results = param_list(result_bytes, &result_types_);
     }
-    fn->name = std::string(name());
+    fn->name = linked_name(name(), local);
     skip_space();
     if (peek() == '(') fn->params = param_list(fn->param_bytes, &param_types_);
     if (entry && std::any_of(param_types_.begin(), param_types_.end(), [](Type t) { return t != Type::none; }))
@@ -532,7 +580,9 @@ class Parser {
       expect(';');
     }
     auto& slot = module_.functions[fn->name];
-    if (!slot || body.has_body) {
+    // Of definitions in several files (templates, inline functions) the first one counts.
+    const bool again = slot && file_number_ > 1 && out_.bodies[fn->name].has_body;
+    if (!slot || (body.has_body && !again)) {
       const std::string key = fn->name;
       // A definition after a declaration keeps the object, so that pointers to it stay right.
       if (slot) *slot = std::move(*fn);
@@ -892,7 +942,7 @@ class Parser {
       return o;
     } else {
       o.kind = Operand::Kind::symbol;
-      o.name = n;
+      o.name = link(n);
       for (std::size_t s = scopes_.size(); s-- > 0;) {
         const auto it = scopes_[s].variables.find(n);
         if (it == scopes_[s].variables.end()) continue;
@@ -927,6 +977,14 @@ class Parser {
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
+  std::size_t first_location_ = 1;                 // of the file that is read
+  int file_number_ = 0;
+  struct Owner {
+    int file;
+    bool local;
+  };
+  std::map<std::string, Owner, std::less<>> owners_;   // of names of the module
+  std::map<std::string_view, std::string_view> renames_;   // of the file that is read
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
   std::vector<Type> result_types_, param_types_;   // of the function's parameters in registers

@@ -53,7 +53,7 @@ VGPU_API void** __cudaRegisterFatBinary(void* fat_cubin) {
       library->load_error = cudaErrorInvalidKernelImage;
     } else {
       library->container = wrapper->container;
-      library->relocatable = wrapper->version == 2;
+      if (wrapper->version == 2) library->prelinked = wrapper->prelinked;
     }
     handle = reinterpret_cast<void**>(library.get());
     runtime.libraries.push_back(std::move(library));

@@ -8,11 +8,25 @@
 namespace vgpu::runtime {
 namespace {
 
-std::span<const std::byte> container_bytes(const Library& library) {
-  if (!library.copy.empty()) return library.copy;
-  const auto* begin = static_cast<const std::byte*>(library.container);
-  // The program's own section: nothing but its header says how long it is.
+// In the program's own section: nothing but its header says how long it is.
+std::span<const std::byte> container_at(const void* address) {
+  const auto* begin = static_cast<const std::byte*>(address);
   return {begin, container_size({begin, 16})};
+}
+std::span<const std::byte> container_bytes(const Library& library) {
+  return library.copy.empty() ? container_at(library.container) : library.copy;
+}
+
+// Adds the PTX of a container that the device runs.
+Error add_ptx(std::span<const Image> images, std::string& ptx) {
+  const DeviceSpec& spec = Runtime::get().spec();
+  const Image* image = choose_ptx(images, spec.major, spec.minor);
+  if (!image) {
+    say("cannot load device code: " + explain_no_ptx(images, spec.major, spec.minor));
+    return cudaErrorNoKernelImageForDevice;
+  }
+  ptx += image_text(*image) + "\n";
+  return cudaSuccess;
 }
 
 // The PTX that the device runs; `library.cubin` gets what the matching cubin knows.
@@ -29,16 +43,13 @@ Error find_code(Library& library, std::string& ptx) {
     return cudaErrorNoKernelImageForDevice;
   }
   const std::vector<Image> images = read_container(container_bytes(library));
-  const Image* image = choose_ptx(images, spec.major, spec.minor);
-  if (!image) {
-    if (library.relocatable)
-      say("cannot load device code: relocatable device code is not supported yet; compile without "
-          "-rdc=true (--relocatable-device-code)");
-    else
-      say("cannot load device code: " + explain_no_ptx(images, spec.major, spec.minor));
-    return cudaErrorNoKernelImageForDevice;
+  // What nvlink made of the files of an -rdc=true program is machine code; their PTX is linked here.
+  if (library.prelinked) {
+    for (const void* const* file = library.prelinked; *file; ++file)
+      if (const Error error = add_ptx(read_container(container_at(*file)), ptx); error != cudaSuccess) return error;
+  } else if (const Error error = add_ptx(images, ptx); error != cudaSuccess) {
+    return error;
   }
-  ptx = image_text(*image);
   if (const Image* cubin = choose_cubin(images, spec.major, spec.minor))
     library.cubin = read_cubin(image_bytes(*cubin));
   return cudaSuccess;

@@ -43,9 +43,9 @@ struct Kernel {
 // A fat binary of the program, or what cudaLibraryLoadData got. Loaded at first use.
 struct Library {
   const void* container = nullptr;       // registered: in the program's own memory
+  const void* const* prelinked = nullptr;  // -rdc=true: each file's container, ends with null
   std::vector<std::byte> copy;           // loaded by cudaLibrary*: its own bytes
   bool is_text = false, is_elf = false;  // `copy` is PTX text or a bare cubin, not a container
-  bool relocatable = false;              // of an -rdc=true program
   bool registered = false;
   bool tried = false;
   Error load_error = cudaSuccess;

@@ -286,3 +286,49 @@ TEST_CASE("parser: scrambled text, loaded, decoded and run") {
   CHECK(ran > 0);
   CHECK(rounds > 100);
 }
+
+TEST_CASE("parser: several files in one text are linked by name") {
+  Gpu gpu;
+  const std::string head = "\n.version 8.4\n.target sm_80\n.address_size 64\n";
+  // Both files have a `local` variable and function and a weak function; each uses what the other has.
+  const std::string text = kernel(R"(
+.loc 1 5 0
+{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %lane; call.uni (r0), twice, (p0); ld.param.b32 %r1, [r0]; }
+{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call.uni (r0), local, (p0); ld.param.b32 %r1, [r0]; }
+{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call.uni (r0), weak, (p0); ld.param.b32 %r1, [r0]; }
+ld.global.u32 %r2, [there]; add.u32 %r1, %r1, %r2; ld.const.u32 %r2, [constant+4]; add.u32 %r1, %r1, %r2;
+st.global.u32 [%mine], %r1;)", R"(.file 1 "first.cu"
+.extern .func (.param .b32 r) twice (.param .b32 p);
+.func (.param .b32 r) local (.param .b32 p) { .reg .b32 %r<3>; ld.param.b32 %r1, [p]; ld.global.u32 %r2, [hidden]; add.u32 %r1, %r1, %r2; st.param.b32 [r], %r1; ret; }
+.weak .func (.param .b32 r) weak (.param .b32 p) { .reg .b32 %r<3>; ld.param.b32 %r1, [p]; add.u32 %r1, %r1, 10000; st.param.b32 [r], %r1; ret; }
+.extern .global .u32 there; .extern .const .align 4 .b8 constant[8];
+.global .u32 hidden = 100;
+.visible .global .u64 pointer = there;
+)") + head + R"(.file 1 "second.cu"
+.global .u32 hidden = 1000;
+.visible .global .u32 there = 100000; .visible .const .align 4 .b8 constant[8] = {0, 0, 0, 0, 64, 66, 15, 0};
+.func (.param .b32 r) local (.param .b32 p) { .reg .b32 %r<3>; ld.param.b32 %r1, [p]; ld.global.u32 %r2, [hidden]; mad.lo.u32 %r1, %r1, 2, %r2; st.param.b32 [r], %r1; ret; }
+.visible .func (.param .b32 r) twice (.param .b32 p) {
+.loc 1 7 0
+{ .reg .b32 %r<3>; .param .b32 p0; .param .b32 r0; ld.param.b32 %r1, [p]; st.param.b32 [p0], %r1; call.uni (r0), local, (p0); ld.param.b32 %r1, [r0]; st.param.b32 [r], %r1; }
+ret; }
+.weak .func (.param .b32 r) weak (.param .b32 p) { trap; ret; }
+.visible .entry other(.param .u64 p_out) { .reg .b64 %rd<3>; .reg .b32 %r<3>; ld.param.u64 %rd1, [p_out]; ld.global.u32 %r1, [hidden]; st.global.u32 [%rd1], %r1; ld.global.u64 %rd2, [pointer]; ld.global.u32 %r1, [%rd2]; st.global.u32 [%rd1+4], %r1; ret; }
+.extern .global .u64 pointer;
+)";
+  const auto out = gpu.array<std::uint32_t>(32), more = gpu.array<std::uint32_t>(2);
+  REQUIRE(gpu.launch(text, {out.address(), out.address()}).fault.message == "");
+  // 2 lane + 1000, + 100, + 10000, + 100000, + 1000000.
+  CHECK_SAME(out.values(), expected(32, [](std::uint32_t i) { return 2 * i + 1111100; }));
+  REQUIRE(gpu.launch(text, {more.address()}, {1, 1, 1}, {1, 1, 1}, 0, "other").fault.message == "");
+  CHECK_SAME(more.values(), {1000, 100000});
+  std::string places;
+  for (const Location& l : gpu.module().module->locations)
+    if (l.line) places += l.file + ":" + std::to_string(l.line) + " ";
+  CHECK(places == "first.cu:5 second.cu:7 ");
+  // The newest target counts, wherever it stands.
+  CHECK(gpu.module().module->target == "sm_90");
+  Machine machine({}, {.threads = 1});
+  CHECK_THROWS_WITH_AS(machine.load(head + ".global .u32 x;" + head + ".visible .global .u32 x;"),
+                       doctest::Contains("'x' is seen by other files here and by its own file only in one before"), PtxError);
+}

@@ -264,3 +264,53 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   CHECK(run("build/vgpu --device").code == 2);
   CHECK(run("build/vgpu --help").code == 0);
 }
+
+TEST_CASE("process: files compiled apart (-rdc=true) are one program") {
+  const std::string second = temporary("linked_2.cu");
+  std::ofstream(second) << R"(
+#include <cstdio>
+__device__ int counter = 100;
+__constant__ int table[4] = {1, 2, 3, 4};
+__managed__ int total = 1;
+static __device__ int hidden = 7;
+template <class T> __device__ __noinline__ T twice(T x) { return 2 * x; }
+__device__ int helper(int x) { if (x == 3) printf("second %d\n", x); return twice(x) + hidden; }
+__global__ void read_counter(int* out) { out[threadIdx.x] = counter + twice(1); }
+void set_table() { const int t[4] = {10, 20, 30, 40}; cudaMemcpyToSymbol(table, t, sizeof t); }
+)";
+  const std::string program = compile("linked_1", R"(
+#include <cstdio>
+extern __device__ int counter;
+extern __constant__ int table[4];
+extern __managed__ int total;
+static __device__ int hidden = 1000;
+template <class T> __device__ __noinline__ T twice(T x) { return 2 * x; }
+__device__ int helper(int x);
+__global__ void read_counter(int* out);
+void set_table();
+__global__ void first(int* out) {
+  if (threadIdx.x == 4) printf("first %d\n", hidden);
+  out[threadIdx.x] = helper(threadIdx.x) + twice(table[threadIdx.x & 3]);
+  atomicAdd(&counter, 1);
+  if (threadIdx.x == 0) total += 4;
+}
+int main() {
+  int *d, h[32];
+  cudaMalloc(&d, sizeof h);
+  set_table();
+  first<<<1, 32>>>(d);
+  cudaMemcpy(h, d, sizeof h, cudaMemcpyDefault);
+  printf("%d %d %d %d\n", h[0], h[1], h[31], total);
+  read_counter<<<1, 32>>>(d);
+  cudaMemcpy(h, d, sizeof h, cudaMemcpyDefault);
+  printf("%d %s\n", h[31], cudaGetErrorName(cudaGetLastError()));
+}
+)", "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared " + second);
+  const Result result = run("build/vgpu " + program);
+  CHECK(result.code == 0);
+  CHECK(count(result.text, "second 3\n") == 1);
+  CHECK(count(result.text, "first 1000\n") == 1);
+  // helper(i) = 2 i + 7, twice the table: 20, 40, ..., 80.
+  CHECK(has(result, "27 49 149 5\n"));
+  CHECK(has(result, "134 cudaSuccess\n"));
+}
