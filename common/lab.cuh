@@ -400,8 +400,8 @@ struct LadderStep {
 // it; the heat map and the output are the last step's.
 ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
 
-// "multi-warp, 4 warps: 127 registers, 46080 bytes of shared memory: 4 blocks, 16 of 64 warps on an
-// SM", from the CUDA runtime.
+// "4 warps: 127 registers, 46080 shared bytes: 4 blocks, 16 of 64 warps on an SM", from
+// the CUDA runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
 // --all: runs the programs of chapters 1 to 6 that stand beside this one with the same arguments,

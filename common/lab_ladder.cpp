@@ -74,11 +74,9 @@ std::string describe_occupancy(const std::string& name, const void* kernel, int 
   int blocks = 0, most_threads = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
   check(cudaDeviceGetAttribute(&most_threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
-  return format(
-      "%s: %d registers a thread, %d bytes of shared memory a block: %d blocks, %d of %d "
-      "warps on an SM",
-      name.c_str(), attributes.numRegs, int(attributes.sharedSizeBytes) + shared_bytes, blocks,
-      blocks * threads / 32, most_threads / 32);
+  return format("%s: %d registers, %d shared bytes: %d blocks, %d of %d warps on an SM",
+                name.c_str(), attributes.numRegs, int(attributes.sharedSizeBytes) + shared_bytes,
+                blocks, blocks * threads / 32, most_threads / 32);
 }
 
 }  // namespace lab

@@ -88,6 +88,9 @@ template <class... Arguments>
 void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             Arguments... arguments) {
   void* pointers[] = {&arguments...};
+  if (shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               int(shared_bytes)));
   check(cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, stream));
 }
 

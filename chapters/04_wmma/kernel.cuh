@@ -42,7 +42,7 @@ using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float
 
 // What a block keeps in shared memory. Q is in fragments before there are scores.
 template <int kHeadDim>
-struct Tiles {
+struct alignas(32) Tiles {            // as WMMA wants its operands
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   union {
@@ -119,7 +119,7 @@ __device__ void load_transposed(const half* rows_global, int valid, int thread,
 
 // Rounds four neighbouring numbers to fp16 and stores them as one number of 64 bits: of two halves
 // of a vector the compiler makes two stores where it cannot see how an address is aligned.
-__device__ inline void store_half4(half* where, const float4& x) {
+__device__ inline void store_half4(half* where, float4 x) {
   const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
   *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
                                         uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
-    // Load: the warp, K and then V. Keys past the last token are zero,
-    // since a weight of 0 does not save us from NaN in V.
+    // Load K, then V. Keys past the last token are zero, since a weight of 0 does not save us from
+    // NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
     load_transposed<kHeadDim>(K + first_element, tokens - first_key, lane, tiles.k);
     load_rows<kKeyTile, kHeadDim>(V + first_element, tokens - first_key, lane, tiles.v);
