@@ -1,0 +1,184 @@
+// Chapter 5's tests: right on every shape with 4 and with 8 warps, same bits twice, planted bugs
+// found, what the counters say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include "../../common/ladder_tests.h"
+#include "../04_wmma/kernel.cuh"
+#include "kernel.cuh"
+
+using namespace lab::testing;
+using multi_warp::attention_of;
+
+TEST_CASE("attention: every shape, 4 warps") { check_every_shape(multi_warp::attention); }
+TEST_CASE("attention: every shape, 8 warps") { check_every_shape(attention_of<8>); }
+TEST_CASE("attention: unusual scores") {
+  check_unusual_scores(attention_of<4>);
+  check_unusual_scores(attention_of<8>);
+}
+TEST_CASE("attention: arrays from PyTorch") {
+  check_pytorch(attention_of<4>);
+  check_pytorch(attention_of<8>);
+}
+TEST_CASE("attention: a trained DeiT-Tiny") {
+  check_deit_tiny(attention_of<4>);
+  check_deit_tiny(attention_of<8>);
+}
+TEST_CASE("attention: the same bits twice") {
+  check_same_bits(attention_of<4>);
+  check_same_bits(attention_of<8>);
+}
+TEST_CASE("attention: what it cannot do it refuses") {
+  check_refusals(attention_of<4>, true);
+  check_refusals(attention_of<8>, true);
+}
+TEST_CASE("all checks, six schedules") { check_all_checks("chapter5"); }
+TEST_CASE("program: the whole way on a photo") {
+  check_program("chapter5", {"wmma", "4 warps", "8 warps"});
+}
+TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("machine code: no spills on any architecture") {
+  // Three sizes of head_dim with 4 and with 8 warps, two of the latter with the smaller tile too.
+  check_machine_code(
+      "chapters/05_multi_warp/kernel.cuh",
+      "template void multi_warp::attention_of<8>(const half*, const half*, const half*, "
+      "half*, const AttentionShape&, cudaStream_t);",
+      8, 256);
+}
+
+// What a block takes and leaves, with kWarps warps.
+template <int kWarps>
+void check_bytes() {
+  const int heads = 2;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(kWarps);
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      run_for_counters(attention_of<kWarps>, 1, heads, tokens, head_dim);
+      const int rows = 16 * kWarps;  // of a block
+      const double row_blocks = (tokens + rows - 1) / rows;
+      const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
+      // Each block asks for all keys once.
+      CHECK(counted("K", "load/bytes_asked") == bytes);
+      CHECK(counted("V", "load/bytes_asked") == bytes);
+      // K: 32 lanes at a time ask for 16 bytes of 32 rows, each in a sector of its own; the flaw.
+      CHECK(counted("K", "load/sectors") == bytes / 16);
+      CHECK(counted("V", "load/sectors") == bytes / 32);
+      CHECK(counted("V", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+
+      // Both products, of rows in blocks and keys in tiles.
+      const double key_tile =
+          multi_warp::step_for<kWarps>(head_dim, multi_warp::shared_limit()).key_tile;
+      const double padded = heads * row_blocks * rows * key_tile * std::ceil(tokens / key_tile);
+      CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
+    }
+}
+
+TEST_CASE("counters: bytes by formula, for 4 and for 8 warps") {
+  if (skipped_without_counters("counters")) return;
+  check_bytes<4>();
+  check_bytes<8>();
+}
+
+TEST_CASE("counters: the tile is what the device has room for") {
+  if (skipped_without_counters("counters")) return;
+  const int limit = multi_warp::shared_limit();
+  const bool small = limit == 64 * 1024;  // a T4
+  CHECK((small || limit > 128 * 1024));
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    const multi_warp::Step four = multi_warp::step_for<4>(head_dim, limit);
+    const multi_warp::Step eight = multi_warp::step_for<8>(head_dim, limit);
+    CHECK(four.key_tile == 64);
+    CHECK(eight.key_tile == (small && head_dim > 32 ? 32 : 64));
+    // K or V: key_tile rows of head_dim (K: the other way round), padded by 8; a warp's scores in
+    // fp32 (or its rows of Q in fp16, when these are more), and its weights in fp16.
+    const auto bytes = [&](int keys, int warps) {
+      return 2 * (head_dim * (keys + 8) + keys * (head_dim + 8)) +
+             warps * (std::max(64 * (keys + 8), 32 * (head_dim + 8)) + 32 * (keys + 8));
+    };
+    CHECK(four.shared_bytes == bytes(four.key_tile, 4));
+    CHECK(eight.shared_bytes == bytes(eight.key_tile, 8));
+    run_for_counters(attention_of<8>, 1, 1, 65, head_dim);
+    CHECK(lab::vgpu::counter("/dynamic_shared") == eight.shared_bytes);
+    CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= 1);
+  }
+}
+
+TEST_CASE("counters: bank conflicts at most 2% of the wavefronts") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128})
+    for (const AnyAttention& attention :
+         {AnyAttention(attention_of<4>), AnyAttention(attention_of<8>)}) {
+      CAPTURE(head_dim);
+      run_for_counters(attention, 1, 2, 197, head_dim);
+      CHECK(shared_conflicts() <= 0.02 * shared_wavefronts());
+    }
+}
+
+TEST_CASE("counters: a lower limit than chapter 4's where all SMs have work") {
+  if (skipped_without_counters("counters")) return;
+  // As many heads of 128 tokens as SMs: 8, 2 or 1 blocks on each.
+  const int heads = lab::open_device().sm_count;
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    run_for_counters(wmma_attention::attention, 1, heads, 128, head_dim);
+    const double one = lab::vgpu::counter("/limit/us");
+    run_for_counters(attention_of<4>, 1, heads, 128, head_dim);
+    const double four = lab::vgpu::counter("/limit/us");
+    CHECK(four < one);
+    run_for_counters(attention_of<8>, 1, heads, 128, head_dim);
+    CHECK(lab::vgpu::counter("/limit/us") < one);
+  }
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kMutants = {
+    {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
+    {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
+    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
+    {"all warps have the first warp's rows", "kQueryRows + warp * kTile", "kQueryRows",
+     "not finite"},
+    {"all warps have the first warp's scores", "tiles.warps[warp]", "tiles.warps[0]", "check"},
+    {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",
+     "tile[(d + e + 1) % kHeadDim][key] = elements[e]", "element"},
+    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
+     "int64_t(0) * tokens", "not finite"},
+    {"rows past the end are written", "if (first_row + o_row < tokens)",
+     "if (first_row + o_row <= tokens)", "guard"},
+    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
+     "    __syncwarp();\n\n    // Scores", "check"},
+    {"the scores are read before they are there", "    __syncwarp();\n\n    // Softmax",
+     "\n\n    // Softmax", "check"},
+    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
+     "    __syncwarp();\n  }", "check"},
+    {"rows are read past the end", "row < valid", "row <= valid", "error"},
+};
+
+// The mutants with 4 warps, which all have 64 keys a tile.
+AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
+  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
+                            const AttentionShape& shape, cudaStream_t stream) {
+    const multi_warp::Step step =
+        multi_warp::step_for<4>(shape.head_dim, multi_warp::shared_limit());
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
+           multi_warp::blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
+           shape.tokens, shape.scale * 1.44269504f);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what") {
+  check_planted_bugs("chapters/05_multi_warp/kernel.cuh", "multi_warp", kMutants, mutant_attention);
+}
