@@ -1,0 +1,300 @@
+// Chapter 6, coalesced K: chapter 5 with K loaded as V is, 16 bytes a lane and neighbouring lanes
+// along head_dim, into rows of a padded tile:
+//
+//   q_frag                registers    Q, loaded once
+//   s     = q_frag Kᵀ     shared fp32  scores of the tile, since only there a lane finds its row
+//   p     = softmax(s)    shared fp16  weights, the left operand of the second product
+//   o_frag = o_frag + p V registers    rescaled where a row's maximum has grown
+//
+// No transposing is needed: rows of K are columns of Kᵀ, so the tile as it lies in memory is the
+// right operand in column-major order. Nothing else has changed since chapter 5.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <mma.h>
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "../../common/shapes.h"
+
+namespace coalesced_k {
+
+namespace wmma = nvcuda::wmma;
+
+constexpr int kTile = 16;  // rows, columns and depth of one WMMA product, query rows of a warp
+constexpr int kPad = 8;    // halves or floats: what a warp touches at a time is in different banks
+
+using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
+using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::col_major>;
+using WeightFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
+using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
+using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
+
+// What a warp keeps in shared memory. Q is in fragments before there are scores.
+template <int kHeadDim, int kKeyTile>
+struct alignas(32) WarpTiles {
+  union {
+    half q[kTile][kHeadDim + kPad];
+    float s[kTile][kKeyTile + kPad];  // scores, then factors of O, at the end O itself
+  };
+  half p[kTile][kKeyTile + kPad];  // weights
+};
+
+// What a block keeps in shared memory.
+template <int kHeadDim, int kKeyTile, int kWarps>
+struct alignas(32) Tiles {  // as WMMA wants its operands
+  half k[kKeyTile][kHeadDim + kPad];
+  half v[kKeyTile][kHeadDim + kPad];
+  WarpTiles<kHeadDim, kKeyTile> warps[kWarps];
+};
+
+// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
+// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
+// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
+template <int kLanes>
+struct OnlineSoftmax {
+  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
+  float row_sum = 0.0f;       // of this lane's weights so far
+
+  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
+  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  template <int kCount>
+  __device__ float update(float (&scores)[kCount]) {
+    float new_max = row_max;
+    for (const float score : scores) new_max = fmaxf(new_max, score);
+    for (int step = kLanes / 2; step > 0; step /= 2)
+      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
+    const float factor = exp2f(row_max - new_max);
+    row_max = new_max;
+    row_sum *= factor;
+    for (float& score : scores) {
+      score = exp2f(score - new_max);
+      row_sum += score;
+    }
+    return factor;
+  }
+
+  // 1 / (sum of all weights): the factor at the end.
+  __device__ float inverse_sum() const {
+    float sum = row_sum;
+    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    return 1.0f / sum;
+  }
+};
+
+// Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
+// neighbouring threads along head_dim. Rows from `valid` on become zero.
+template <int kRows, int kHeadDim, int kThreads>
+__device__ void load_rows(const half* rows_global, int valid, int thread,
+                          half (*tile)[kHeadDim + kPad]) {
+  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  for (int i = thread; i < kRows * kPieces; i += kThreads) {
+    // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
+    // four rows apart since those lie in different banks.
+    int row = i / kPieces;
+    if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
+    const int d = i % kPieces * 8;
+    *reinterpret_cast<uint4*>(&tile[row][d]) =
+        row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  }
+}
+
+// Rounds four neighbouring numbers to fp16 and stores them as one number of 64 bits: of two halves
+// of a vector the compiler makes two stores where it cannot see how an address is aligned.
+__device__ inline void store_half4(half* where, float4 x) {
+  const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
+  *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
+                                        uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
+}
+
+// Multiplies each row of O by the factor that the row's two lanes have. It goes through the first
+// 16 columns of s, into a fragment whose elements lie as those of O do.
+template <int kFragments, int kStride>
+__device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, float (*s)[kStride]) {
+  const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 4;
+  __syncwarp();  // s has been read
+  for (int column = first; column < kTile; column += 8)
+    reinterpret_cast<float4&>(s[row][column]) = make_float4(factor, factor, factor, factor);
+  __syncwarp();
+  Accumulator factor_frag;
+  wmma::load_matrix_sync(factor_frag, &s[0][0], kStride, wmma::mem_row_major);
+  for (Accumulator& o : o_frag)
+    for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
+}
+
+template <int kHeadDim, int kKeyTile, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps)
+    attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
+                     const half* K, const half* V, half* O, int tokens, float scale_log2) {
+  // A block is one (batch, head) and 16 query rows for each of its warps.
+  constexpr int kThreads = 32 * kWarps, kQueryRows = kTile * kWarps;
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps>*>(shared_memory);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  auto& own = tiles.warps[warp];
+  const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
+  const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
+  const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
+
+  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
+  load_rows<kTile, kHeadDim, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
+                                 lane, own.q);
+  __syncwarp();
+  QueryFragment q_frag[kHeadDim / kTile];
+  for (int d = 0; d < kHeadDim; d += kTile)
+    wmma::load_matrix_sync(q_frag[d / kTile], &own.q[0][d], kHeadDim + kPad);
+
+  // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys,
+  // so that the 4 rows that 8 lanes read at a time are in 32 different banks.
+  const int row = lane / 2;
+  const auto column = [lane](int i) { return i / 4 * 8 + lane % 2 * 4 + i % 4; };
+  OnlineSoftmax<2> softmax;
+  Accumulator o_frag[kHeadDim / kTile];
+  for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
+
+  for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
+    // Load with all warps K, then V. Keys past the last token are zero, since a weight of 0 does not save us from
+    // NaN in V.
+    const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
+    load_rows<kKeyTile, kHeadDim, kThreads>(K + first_element, tokens - first_key, thread, tiles.k);
+    load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
+    __syncthreads();
+
+    // Scores: 16 keys at a time, summed up over head_dim in registers.
+    for (int j = 0; j < kKeyTile; j += kTile) {
+      Accumulator s_frag;
+      wmma::fill_fragment(s_frag, 0.0f);
+      for (int d = 0; d < kHeadDim; d += kTile) {
+        KeyFragment k_frag;
+        wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kPad);
+        wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
+      }
+      wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
+    }
+    __syncwarp();
+
+    // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
+    alignas(16) float weight[kKeyTile / 2];
+    for (int i = 0; i < kKeyTile / 2; i += 4)
+      reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
+    for (int i = 0; i < kKeyTile / 2; ++i)
+      weight[i] = first_key + column(i) < tokens ? weight[i] * scale_log2 : -INFINITY;
+    const float factor = softmax.update(weight);
+    for (int i = 0; i < kKeyTile / 2; i += 4)
+      store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
+
+    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
+    __syncwarp();
+    for (int j = 0; j < kKeyTile; j += kTile) {
+      WeightFragment p_frag;
+      wmma::load_matrix_sync(p_frag, &own.p[0][j], kKeyTile + kPad);
+      for (int d = 0; d < kHeadDim; d += kTile) {
+        ValueFragment v_frag;
+        wmma::load_matrix_sync(v_frag, &tiles.v[j][d], kHeadDim + kPad);
+        wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
+      }
+    }
+    __syncthreads();
+  }
+
+  // Write O once, divided by the sum of the weights: as many columns at a time as s has room for.
+  scale_rows(o_frag, softmax.inverse_sum(), own.s);
+  half* o_global = O + matrix + int64_t(first_row) * kHeadDim;
+  constexpr int kColumns = kKeyTile < kHeadDim ? kKeyTile : kHeadDim;
+  for (int first_d = 0; first_d < kHeadDim; first_d += kColumns) {
+    __syncwarp();
+    for (int d = 0; d < kColumns; d += kTile)
+      wmma::store_matrix_sync(&own.s[0][d], o_frag[(first_d + d) / kTile], kKeyTile + kPad,
+                              wmma::mem_row_major);
+    __syncwarp();
+    for (int i = lane; i < kTile * kColumns / 4; i += 32) {
+      const int o_row = i / (kColumns / 4), d = i % (kColumns / 4) * 4;
+      if (first_row + o_row < tokens)
+        store_half4(o_global + o_row * kHeadDim + first_d + d,
+                    reinterpret_cast<float4&>(own.s[o_row][d]));
+    }
+  }
+}
+
+// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
+inline unsigned blocks_for(const AttentionShape& shape, int query_rows) {
+  const int64_t row_blocks = (int64_t(shape.tokens) + query_rows - 1) / query_rows;
+  const int64_t blocks = shape.matrices() * row_blocks;
+  if (blocks > INT32_MAX)
+    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
+                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
+  return unsigned(blocks);
+}
+
+// Throws std::invalid_argument unless 16-byte accesses may start at each array.
+inline void require_alignment(std::initializer_list<const half*> arrays) {
+  for (const half* array : arrays)
+    if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
+      throw std::invalid_argument("attention: Q, K, V and O must start at a multiple of 16 bytes");
+}
+
+// A kernel and what its launch needs.
+struct Step {
+  void (*kernel)(const half*, const half*, const half*, half*, int, float);
+  int key_tile, shared_bytes;  // of a block
+};
+
+// The step with 64 keys a tile where that fits into shared_limit, a device's bytes of shared memory
+// for a block, else with 32, which always fits (compute capability 7.5, the least, has 64 KiB).
+template <int kHeadDim, int kWarps>
+Step step_for(int shared_limit) {
+  constexpr int kLarge = sizeof(Tiles<kHeadDim, 64, kWarps>);
+  if constexpr (kLarge > 64 * 1024)
+    if (kLarge > shared_limit)
+      return {attention_kernel<kHeadDim, 32, kWarps>, 32, sizeof(Tiles<kHeadDim, 32, kWarps>)};
+  return {attention_kernel<kHeadDim, 64, kWarps>, 64, kLarge};
+}
+
+template <int kWarps>
+Step step_for(int head_dim, int shared_limit) {
+  if (head_dim == 32) return step_for<32, kWarps>(shared_limit);
+  if (head_dim == 64) return step_for<64, kWarps>(shared_limit);
+  return step_for<128, kWarps>(shared_limit);
+}
+
+// What the current device has for a block, in bytes.
+inline int shared_limit() {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes;
+}
+
+// attention() with 4 or 8 warps a block.
+template <int kWarps>
+void attention_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+                  cudaStream_t stream) {
+  require_attention_shape(shape);
+  require_alignment({Q, K, V, O});
+  const unsigned blocks = blocks_for(shape, kTile * kWarps);
+  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
+  const Step step = step_for<kWarps>(shape.head_dim, shared_limit());
+  // More shared memory than 48 KiB is only given on request.
+  cudaFuncSetAttribute(step.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, step.shared_bytes);
+  step.kernel<<<blocks, 32 * kWarps, step.shared_bytes, stream>>>(Q, K, V, O, shape.tokens,
+                                                                  scale_log2);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
+                             cudaGetErrorString(error));
+}
+
+// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
+// fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
+// what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
+  attention_of<4>(Q, K, V, O, shape, stream);  // 4 warps leave fewer rows past the end than 8
+}
+
+}  // namespace coalesced_k

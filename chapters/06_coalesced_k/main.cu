@@ -1,0 +1,23 @@
+// Chapter 6: attention with K loaded as it should be, beside the kernel of chapter 5.
+#include "../../common/lab.cuh"
+#include "../05_multi_warp/kernel.cuh"
+#include "kernel.cuh"
+
+namespace {
+
+int64_t scratch_bytes(const AttentionShape&) { return 0; }
+
+lab::ExitCode chapter(const lab::Run& run) {
+  return lab::run_ladder(
+      run, {{.name = "multi-warp", .attention = multi_warp::attention, .tensor_cores = true},
+            {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::attention_main(
+      argc, argv,
+      {"06_coalesced_k", "Chapter 6: attention on the tensor cores, all loads coalesced.",
+       scratch_bytes, chapter});
+}

@@ -1,0 +1,182 @@
+// Chapter 6's tests: right on every shape with 4 and with 8 warps, same bits twice, planted bugs
+// found, what the counters say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include "../../common/ladder_tests.h"
+#include "../05_multi_warp/kernel.cuh"
+#include "kernel.cuh"
+
+using namespace lab::testing;
+using coalesced_k::attention_of;
+
+TEST_CASE("attention: every shape, 4 warps") { check_every_shape(coalesced_k::attention); }
+TEST_CASE("attention: every shape, 8 warps") { check_every_shape(attention_of<8>); }
+TEST_CASE("attention: unusual scores") {
+  check_unusual_scores(attention_of<4>);
+  check_unusual_scores(attention_of<8>);
+}
+TEST_CASE("attention: arrays from PyTorch") {
+  check_pytorch(attention_of<4>);
+  check_pytorch(attention_of<8>);
+}
+TEST_CASE("attention: a trained DeiT-Tiny") {
+  check_deit_tiny(attention_of<4>);
+  check_deit_tiny(attention_of<8>);
+}
+TEST_CASE("attention: the same bits twice") {
+  check_same_bits(attention_of<4>);
+  check_same_bits(attention_of<8>);
+}
+TEST_CASE("attention: what it cannot do it refuses") {
+  check_refusals(attention_of<4>, true);
+  check_refusals(attention_of<8>, true);
+}
+TEST_CASE("all checks, six schedules") { check_all_checks("chapter6"); }
+TEST_CASE("program: the whole way on a photo") {
+  check_program("chapter6", {"multi-warp", "coalesced K"});
+}
+TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("machine code: no spills on any architecture") {
+  // Three sizes of head_dim with 4 and with 8 warps, two of the latter with the smaller tile too.
+  check_machine_code(
+      "chapters/06_coalesced_k/kernel.cuh",
+      "template void coalesced_k::attention_of<8>(const half*, const half*, const half*, "
+      "half*, const AttentionShape&, cudaStream_t);",
+      8, 256);
+}
+
+// What a block takes and leaves, with kWarps warps.
+template <int kWarps>
+void check_bytes() {
+  const int heads = 2;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(kWarps);
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      run_for_counters(attention_of<kWarps>, 1, heads, tokens, head_dim);
+      const int rows = 16 * kWarps;  // of a block
+      const double row_blocks = (tokens + rows - 1) / rows;
+      const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
+      // Each block asks for all keys once.
+      CHECK(counted("K", "load/bytes_asked") == bytes);
+      CHECK(counted("V", "load/bytes_asked") == bytes);
+      CHECK(counted("K", "load/sectors") == bytes / 32);
+      CHECK(counted("K", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("V", "load/sectors") == bytes / 32);
+      CHECK(counted("V", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+
+      // Both products, of rows in blocks and keys in tiles.
+      const double key_tile =
+          coalesced_k::step_for<kWarps>(head_dim, coalesced_k::shared_limit()).key_tile;
+      const double padded = heads * row_blocks * rows * key_tile * std::ceil(tokens / key_tile);
+      CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
+    }
+}
+
+TEST_CASE("counters: bytes by formula, for 4 and for 8 warps") {
+  if (skipped_without_counters("counters")) return;
+  check_bytes<4>();
+  check_bytes<8>();
+}
+
+TEST_CASE("counters: no bank conflict at all, those of the K tile included") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128})
+    for (const AnyAttention& attention :
+         {AnyAttention(attention_of<4>), AnyAttention(attention_of<8>)}) {
+      CAPTURE(head_dim);
+      run_for_counters(attention, 1, 2, 197, head_dim);
+      CHECK(shared_wavefronts() > 0);
+      CHECK(shared_conflicts() == 0);
+    }
+}
+
+TEST_CASE("counters: a lower limit than chapter 5's") {
+  if (skipped_without_counters("counters")) return;
+  const int heads = lab::open_device().sm_count;  // of 128 tokens: 2 or 1 blocks on each
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    // Of the pipe of L1 and shared memory, where the K load is, and no other one rises above it.
+    // (On a T4, DRAM is slower than that for so few tokens, and its limit stays as it is.)
+    const auto limits = [&](const AnyAttention& attention) {
+      run_for_counters(attention, 1, heads, 128, head_dim);
+      return std::pair(lab::vgpu::counter("/limits/L1~1shared"), lab::vgpu::counter("/limit/us"));
+    };
+    for (const auto& [before, after] :
+         {std::pair<AnyAttention, AnyAttention>(multi_warp::attention_of<4>, attention_of<4>),
+          std::pair<AnyAttention, AnyAttention>(multi_warp::attention_of<8>, attention_of<8>)}) {
+      const auto [pipe_before, limit_before] = limits(before);
+      const auto [pipe_after, limit_after] = limits(after);
+      CHECK(pipe_after < pipe_before);
+      CHECK(limit_after <= limit_before);
+    }
+  }
+}
+
+TEST_CASE("the ladder: each step's modelled limit is lower than the one before") {
+  if (skipped("the ladder") || skipped_without_counters("the ladder")) return;
+  // 132 heads of 128 tokens: as many heads as an H200 has SMs.
+  const std::vector<std::string> arguments = {"--batch", "11", "--heads", "12", "--tokens", "128"};
+  std::vector<std::pair<std::string, double>> steps;
+  for (const int chapter : {2, 4, 6})
+    for (const auto& [name, us] : modelled_limits("chapter" + std::to_string(chapter), arguments))
+      if (name != "scores" && name != "softmax" && name != "values") steps.emplace_back(name, us);
+  REQUIRE(steps.size() == 6);  // naive tiling, coalescing wmma, multi-warp coalesced K
+  for (size_t i = 1; i < steps.size(); ++i) {
+    CAPTURE(steps[i].first);
+    CHECK(steps[i].second < steps[i - 1].second);
+  }
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kMutants = {
+    {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
+    {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
+    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
+    {"all warps have the first warp's rows", "kQueryRows + warp * kTile", "kQueryRows",
+     "not finite"},
+    {"all warps have the first warp's scores", "tiles.warps[warp]", "tiles.warps[0]", "check"},
+    {"K is taken as if it were transposed", "half, wmma::col_major>", "half, wmma::row_major>",
+     "element"},
+    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
+     "int64_t(0) * tokens", "not finite"},
+    {"rows past the end are written", "if (first_row + o_row < tokens)",
+     "if (first_row + o_row <= tokens)", "guard"},
+    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
+     "    __syncwarp();\n\n    // Scores", "check"},
+    {"the scores are read before they are there", "    __syncwarp();\n\n    // Softmax",
+     "\n\n    // Softmax", "check"},
+    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
+     "    __syncwarp();\n  }", "check"},
+    {"rows are read past the end", "row < valid", "row <= valid", "error"},
+};
+
+// The mutants with 4 warps, which all have 64 keys a tile.
+AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
+  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
+                            const AttentionShape& shape, cudaStream_t stream) {
+    const coalesced_k::Step step =
+        coalesced_k::step_for<4>(shape.head_dim, coalesced_k::shared_limit());
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
+           coalesced_k::blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
+           shape.tokens, shape.scale * 1.44269504f);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what") {
+  check_planted_bugs("chapters/06_coalesced_k/kernel.cuh", "coalesced_k", kMutants,
+                     mutant_attention);
+}
