@@ -191,24 +191,16 @@ ladder: $(ladder_programs)
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-docs: $(chapters:%=$T/docs/chapter%.json)
+lessons := $(foreach n,$(chapters),$(if $(wildcard chapters/0$n_*/README.md),$n))
+docs: $(lessons:%=$T/docs/chapter%.json)
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
-	for n in $(chapters); do python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
+	for n in $(lessons); do python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
 	  $T/docs/chapter$$n.json chapters/0$${n}_*/README.md; done
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
 
-figures: $D/chapter1 $V/libvgpu.so
-	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
-	  'apt-get install python3-matplotlib' >&2; exit 3; fi
-	@mkdir -p $T/docs
-	$(docs_env) VGPU_TRACE=scores_kernel:0:$T/docs/scores.json $< --image data/images/rocket.jpg \
-	  --patch 4,6 --out chapters/01_naive_attention/attention.jpg | tail -n 1
-	$(docs_env) VGPU_TRACE=values_kernel:0:$T/docs/values.json $< --out $T/docs/figures.png | tail -n 1
-	'$(python_plot)' common/figures/warp_loads.py chapters/01_naive_attention/warp_loads.png \
-	  $(addprefix $T/docs/scores.json:,K:load:20 Q:load:20 scores:store:0) \
-	  $(addprefix $T/docs/values.json:,V:load:20 scores:load:20)
+include common/make/figures.mk
 else
 docs figures:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@

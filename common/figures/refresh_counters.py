@@ -8,14 +8,23 @@ RESULT.json is what `./run --json` writes on the virtual GPU. The text between t
 in it is typed by hand, and nothing depends on the host (no wall times). `make docs` calls this for
 every chapter, `make docs CHECK=1` with --check.
 
-In front of it the README may say what each array's bytes must be, by formula:
+In front of it the README may say what counters must be, by formula:
 
     <!-- counters:formulas
     scores K load = 2*B*H*N*N*D
+    coalesced K: shared.load.conflicts = 0
+    tiling: clocks.L1/shared = 2*(64*ceil(N/64) + 16)
     -->
 
-with the names of kernel and array, and B, H, N, D for batch, heads, tokens and head_dim. A formula
-that does not give exactly the number counted is an error.
+with B, H, N, D for batch, heads, tokens and head_dim, whole numbers, + - * //, brackets, and ceil(a/b).
+The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
+any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
+limit in clocks of an SM. Such lines are only checked, not shown. A formula that does not give exactly
+the number counted is an error.
+
+    <!-- counters:show shared instructions occupancy -->
+
+adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy.
 
 Exit status: 0 written or up to date, 1 stale or a formula is wrong, 2 bad input.
 """
@@ -28,6 +37,9 @@ import re
 import sys
 
 BEGIN, END, FORMULAS = "<!-- counters:begin -->", "<!-- counters:end -->", "<!-- counters:formulas"
+SHOW, TABLES = "<!-- counters:show", ("shared", "instructions", "occupancy")
+CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
+           "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
              ast.FloorDiv: operator.floordiv}
 
@@ -37,7 +49,7 @@ class Refused(Exception):
 
 
 def evaluate(formula, names):
-    """A formula of whole numbers, names, + - * // and brackets."""
+    """A formula of whole numbers, names, + - * //, ceil(a/b) and brackets."""
     def value(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             return node.value
@@ -45,7 +57,12 @@ def evaluate(formula, names):
             return names[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        raise Refused(f"formula '{formula}': only whole numbers, {', '.join(names)} and + - * //")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and \
+                node.func.id == "ceil" and len(node.args) == 1 and \
+                isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div):
+            return -(-value(node.args[0].left) // value(node.args[0].right))
+        raise Refused(f"formula '{formula}': only whole numbers, {', '.join(names)}, + - * // and "
+                      "ceil(a/b)")
     try:
         return value(ast.parse(formula, mode="eval").body)
     except SyntaxError as error:
@@ -53,28 +70,110 @@ def evaluate(formula, names):
 
 
 def pretty(formula):
-    """2*B*H*N*N*D as 2BHN²D."""
-    return re.sub(r"\bN\*N\b", "N²", formula).replace("*", "").replace("//", "/")
+    """2*B*H*ceil(N/16)*N*N*D as 2BH⌈N/16⌉N²D."""
+    formula = re.sub(r"ceil\(([^()]*)\)", r"⌈\1⌉", formula)
+    formula = re.sub(r"\bN\*N\b", "N²", formula).replace("//", "/")
+    return re.sub(r"(?<=\d)\*(?=\d)", "·", formula).replace("*", "")
+
+
+def comment(text, opening):
+    """What stands between `opening` and the end of the comment, or nothing."""
+    return text.split(opening, 1)[1].split("-->", 1)[0] if opening in text else ""
 
 
 def read_formulas(text):
-    """{(kernel, array, access): formula} of the comment in front of the block."""
-    formulas = {}
-    if FORMULAS in text:
-        comment = text.split(FORMULAS, 1)[1].split("-->", 1)[0]
-        for line in filter(None, map(str.strip, comment.splitlines())):
-            match = re.fullmatch(r"(\w+) (\w+) (load|store|atomic) = (.+)", line)
-            if not match:
-                raise Refused(f"'{line}': a formula reads 'kernel array load = 2*B*H*N*D'")
-            formulas[match.group(1, 2, 3)] = match.group(4)
-    return formulas
+    """{(kernel, array, access): formula} and [(kernel, path, formula)] of the comment."""
+    shown, checked = {}, []
+    for line in filter(None, map(str.strip, comment(text, FORMULAS).splitlines())):
+        if match := re.fullmatch(r"([^:=]+) (\w+) (load|store|atomic) = (.+)", line):
+            shown[match.group(1, 2, 3)] = match.group(4)
+        elif match := re.fullmatch(r"([^:=]+): (\S+) = (.+)", line):
+            checked.append(match.group(1, 2, 3))
+        else:
+            raise Refused(f"'{line}': a formula reads 'kernel array load = 2*B*H*N*D' or "
+                          "'kernel: shared.load.conflicts = 0'")
+    return shown, checked
+
+
+def read_tables(text):
+    """The tables that the README asks for."""
+    tables = comment(text, SHOW).split()
+    for table in tables:
+        if table not in TABLES:
+            raise Refused(f"counters:show {table}: there are {', '.join(TABLES)}")
+    return tables
+
+
+def wrong_counters(checked, kernels, names, sm_hz):
+    """What is wrong with formulas of the second form."""
+    wrong = []
+    for kernel, path, formula in checked:
+        counted = {k["name"]: k["counters"] for k in kernels}.get(kernel)
+        pipe = path.removeprefix("clocks.")
+        if counted and pipe != path:
+            counted = counted["limits"].get(pipe)
+            counted = round(counted * sm_hz / 1e6, 3) if isinstance(counted, float) else None
+        elif counted:
+            for name in path.split("."):
+                counted = counted.get(name) if isinstance(counted, dict) else None
+        if isinstance(counted, bool) or not isinstance(counted, (int, float)):
+            wrong.append(f"{kernel}: {path}: nothing of that name was counted")
+        elif evaluate(formula, names) != counted:
+            wrong.append(f"{kernel}: {path}: {formula} = {evaluate(formula, names):,}, "
+                         f"counted {counted:,}")
+    return wrong
 
 
 def micros(limit):
     return f"{limit:.2f}" if isinstance(limit, (int, float)) and limit > 0 else "-"
 
 
-def block(result, formulas):
+def table(head, rows):
+    """A table in Markdown, columns of numbers to the right."""
+    return ["| " + " | ".join(head) + " |",
+            "|" + "".join("--:|" if cell[0].isdigit() else "---|" for cell in rows[0]),
+            *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def shared_table(kernels):
+    rows = []
+    for kernel in kernels:
+        for access, counted in kernel["counters"]["shared"].items():
+            if counted["requests"]:
+                rows.append([kernel["name"], access] +
+                            [f"{counted[what]:,}"
+                             for what in ("requests", "wavefronts", "ideal", "conflicts")])
+    if not rows:
+        raise Refused("counters:show shared: no kernel used shared memory")
+    return ["Shared memory:", "",
+            *table(["kernel", "access", "requests", "wavefronts", "ideal", "conflicts"], rows)]
+
+
+def instructions_table(kernels):
+    counted = [kernel["counters"] for kernel in kernels]
+    classes = [c for c in CLASSES if any(of["classes"][c]["warp"] for of in counted)]
+    tensor = any(of["tensor_macs"] for of in counted)
+    rows = [[kernel["name"], *(f"{of['classes'][c]['warp']:,}" for c in classes),
+             *([f"{of['tensor_macs']:,}"] if tensor else [])] for kernel, of in zip(kernels, counted)]
+    return ["Instructions of warps, in PTX:", "",
+            *table(["kernel", *(CLASSES[c] for c in classes),
+                    *(["tensor multiply-adds"] if tensor else [])], rows)]
+
+
+def occupancy_table(kernels):
+    rows = []
+    for kernel in kernels:
+        of = kernel["counters"]
+        threads, shared = of["threads"] // of["blocks"], of["static_shared"] + of["dynamic_shared"]
+        rows.append([kernel["name"], f"{of['blocks']:,}", str(threads), str(of["registers"]),
+                     f"{shared:,}", str(of["occupancy"]["blocks_per_sm"]),
+                     str(of["occupancy"]["warps_per_sm"]), of["occupancy"]["limiter"]])
+    return ["Occupancy, theoretical:", "",
+            *table(["kernel", "blocks", "threads/block", "registers/thread", "shared bytes/block",
+                    "blocks/SM", "warps/SM", "limited by"], rows)]
+
+
+def block(result, formulas, checked, tables):
     """The lines of the block, and what is wrong with the formulas."""
     problem, device = result["problem"], result["device"]
     names = {"B": "batch", "H": "heads", "N": "tokens", "D": "head_dim"}
@@ -110,8 +209,16 @@ def block(result, formulas):
                     f"| {counted['bytes_asked']:,} | {pretty(formula) if formula else ''} |")
     wrong += [f"{' '.join(key)}: nothing of that name was counted" for key in unused]
 
-    lines += ["", f"All loads: {loads['requests']:,} requests, {loads['sectors']:,} sectors, "
-              f"{loads['bytes_asked']:,} bytes asked."]
+    wrong += wrong_counters(checked, kernels, names, result["clocks"]["peak_sm_hz"])
+
+    # Chapter 1 stands alone; later ones show the step before beside their own, never the sum of both.
+    if not result.get("ratios"):
+        lines += ["", f"All loads: {loads['requests']:,} requests, {loads['sectors']:,} sectors, "
+                  f"{loads['bytes_asked']:,} bytes asked."]
+    for name, lines_of in (("shared", shared_table), ("instructions", instructions_table),
+                           ("occupancy", occupancy_table)):
+        if name in tables:
+            lines += ["", *lines_of(kernels)]
 
     # Pipes that have something to do in at least one kernel.
     limits = [kernel["counters"]["limits"] for kernel in kernels]
@@ -122,6 +229,11 @@ def block(result, formulas):
     for kernel, of in zip(kernels, limits):
         lines.append(f"| {kernel['name']} | " + " | ".join(micros(of.get(p)) for p in pipes) +
                      f" | {kernel['counters']['limit']['name']} |")
+    for ratio in result.get("ratios", []):
+        if ratio["of"] == "modelled limits":
+            lines += ["", f"In all: {ratio['before']} {micros(ratio['before_us'])} µs, "
+                      f"{ratio['after']} {micros(ratio['after_us'])} µs, a ratio of "
+                      f"{ratio['ratio']:.2f}."]
     return lines, wrong
 
 
@@ -141,7 +253,7 @@ def main():
             raise Refused(f"{options.readme}: one line '{BEGIN}' and after it one '{END}' is needed")
         before, rest = text.split(BEGIN + "\n", 1)
         old, after = rest.split(END + "\n", 1)
-        lines, wrong = block(result, read_formulas(before))
+        lines, wrong = block(result, *read_formulas(before), read_tables(before))
     except (OSError, json.JSONDecodeError, KeyError, Refused) as error:
         print(f"refresh_counters: {error!r}" if isinstance(error, KeyError)
               else f"refresh_counters: {error}", file=sys.stderr)

@@ -18,6 +18,9 @@ import json
 import re
 import sys
 
+import traces
+from traces import Refused
+
 try:
     import matplotlib
     matplotlib.use("Agg")
@@ -32,23 +35,16 @@ BANKS, WORD, LANES = 32, 4, 32
 IDLE, BUSY, SHARED, EDGE = "#f2f2f2", "#f6b26b", "#d98032", "#b0b0b0"
 
 
-class Refused(Exception):
-    """Bad input, in words."""
-
-
 def read_panel(argument):
     """(kernel, access): one access of a trace, as the trace has it."""
     match = re.fullmatch(r"(.+):(load|store)(\d*):(\d+)", argument)
     if not match:
         raise Refused(f"'{argument}': a panel reads FILE:store:NUMBER or FILE:store2:NUMBER")
     name, kind, size, number = match[1], match[2], match[3], int(match[4])
-    with open(name, encoding="utf-8") as file:
-        trace = json.load(file)
-    found = [a for a in trace["accesses"] if a["warp"] == 0 and a["space"] == "shared" and
-             a["access"] == kind and (not size or a["bytes"] == int(size))]
-    if number >= len(found):
-        raise Refused(f"'{argument}': warp 0 has {len(found)} such accesses")
-    return trace["kernel"].rsplit("::", 1)[-1], found[number]
+    trace = traces.read(name)
+    return traces.title(trace), traces.picked(
+        trace, lambda a: a["warp"] == 0 and a["space"] == "shared" and a["access"] == kind and
+        (not size or a["bytes"] == int(size)), argument, number)
 
 
 def wavefronts(access):
@@ -114,8 +110,7 @@ def main():
         for ax, panel in zip(axes[:, 0], panels):
             draw(ax, *panel)
     except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"warp_banks: {error!r}" if isinstance(error, KeyError) else f"warp_banks: {error}",
-              file=sys.stderr)
+        print(f"warp_banks: {traces.in_words(error)}", file=sys.stderr)
         return 2
     axes[-1, 0].set_xlabel("bank; in the cell: the lanes that it serves in this clock", fontsize=7.5)
     fig.legend(handles=[Patch(color=BUSY, label="one lane"),

@@ -15,6 +15,9 @@ Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 import json
 import sys
 
+import traces
+from traces import Refused
+
 try:
     import matplotlib
     matplotlib.use("Agg")
@@ -29,26 +32,19 @@ SECTOR, ROW = 32, 128  # bytes
 UNTOUCHED, MOVED, USED, EDGE = "#f2f2f2", "#f6b26b", "#7a1f1f", "#b0b0b0"
 
 
-class Refused(Exception):
-    """Bad input, in words."""
-
-
 def read_panel(argument):
     """(kernel, access): one access of a trace, as the trace has it."""
     parts = argument.rsplit(":", 3)
     if len(parts) != 4 or not parts[3].isdigit():
         raise Refused(f"'{argument}': a panel reads FILE:ALLOCATION:load:NUMBER")
     file_name, allocation, kind, number = *parts[:3], int(parts[3])
-    with open(file_name, encoding="utf-8") as file:
-        trace = json.load(file)
-    found = [a for a in trace["accesses"] if a["warp"] == 0 and a["space"] == "global" and
-             a["allocation"] == allocation and a["access"] == kind]
-    if number >= len(found):
-        raise Refused(f"'{argument}': warp 0 has {len(found)} such accesses")
-    access = found[number]
+    trace = traces.read(file_name)
+    access = traces.picked(
+        trace, lambda a: a["warp"] == 0 and a["space"] == "global" and
+        a["allocation"] == allocation and a["access"] == kind, argument, number)
     if access["mask"] != 0xffffffff:
         raise Refused(f"'{argument}': not all lanes are active")
-    return trace["kernel"].rsplit("::", 1)[-1], access
+    return traces.title(trace), access
 
 
 def draw(ax, kernel, access):
@@ -102,8 +98,7 @@ def main():
         for i, panel in enumerate(panels[1:]):
             draw(fig.add_subplot(right[i]), *panel)
     except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"warp_loads: {error!r}" if isinstance(error, KeyError) else f"warp_loads: {error}",
-              file=sys.stderr)
+        print(f"warp_loads: {traces.in_words(error)}", file=sys.stderr)
         return 2
     legend = fig.add_subplot(right[len(panels) - 1])
     legend.axis("off")

@@ -1,0 +1,37 @@
+# The lessons' pictures, all drawn by `make figures` from runs of the virtual H200. Included by the
+# Makefile, which says where things go; $D is the programs' folder, $T/docs that of the traces.
+#
+#   $(call trace,NAME,CHAPTER,KERNEL:BLOCK,FLAGS)   the trace $T/docs/NAME.json of one block, in a run of
+#                                                   that chapter's program
+#   $(call picture,FILE,SCRIPT,PANELS)              FILE in chapters/, drawn by common/figures/SCRIPT.py;
+#                                                   each panel begins with NAME.json of a trace
+
+# --out belongs to a photo: random tensors (--tokens) have none.
+define trace_rule
+$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) VGPU_TRACE=$3:$$@ $$< $4 $(if $(findstring --tokens,$4),,--out $$(@:.json=.png)) \
+	  | tail -n 1
+endef
+define picture_rule
+pictures += chapters/$1
+chapters/$1: $(addprefix $T/docs/,$(sort $(foreach p,$3,$(firstword $(subst :, ,$p)))))
+	'$(python_plot)' common/figures/$2.py $$@ $(addprefix $T/docs/,$3)
+endef
+trace = $(eval $(trace_rule))
+picture = $(eval $(picture_rule))
+
+# Chapter 1
+pictures += chapters/01_naive_attention/attention.jpg
+chapters/01_naive_attention/attention.jpg: $D/chapter1 $V/libvgpu.so
+	$(docs_env) $< --image data/images/rocket.jpg --patch 4,6 --out $@ | tail -n 1
+$(call trace,scores,1,scores_kernel:0)
+$(call trace,values,1,values_kernel:0)
+$(call picture,01_naive_attention/warp_loads.png,warp_loads,$(addprefix scores.json:,K:load:20 Q:load:20 \
+  scores:store:0) $(addprefix values.json:,V:load:20 scores:load:20))
+
+# Pictures are drawn each time, traces when a program has changed.
+.PHONY: figures $(pictures)
+figures: $(if $(python_plot),$(pictures))
+	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
+	  'apt-get install python3-matplotlib' >&2; exit 3; fi
