@@ -27,6 +27,9 @@ namespace {
 class TouchObserver final : public Observer {
  public:
   explicit TouchObserver(Touches& touches) : touches_(touches) {}
+  void launch_end(Launch&, std::vector<std::string>&) override {
+    for (Row& row : rows_) flush(row);
+  }
 
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
               std::uint32_t bytes, Access access, Space space, const Places&) override {
@@ -97,20 +100,63 @@ class TouchObserver final : public Observer {
     page->bits[static_cast<std::size_t>(touch)][at / 64] |= ((1ull << bytes) - 1) << at % 64;
   }
 
-  static void note(Window& window, Touch touch, std::uint32_t mask, const Addresses& a,
-                   std::uint32_t bytes, const Extent& extent) {
+  void note(Window& window, Touch touch, std::uint32_t mask, const Addresses& a,
+            std::uint32_t bytes, const Extent& extent) {
     TouchSite& site = *window.site;
     site.low = std::min(site.low, extent.low - window.low);
     site.high = std::max(site.high, extent.high + bytes - window.low);
     if (a.strided && a.stride == static_cast<std::int64_t>(bytes)) {
       window.touched->set(touch, extent.low - window.low, std::uint64_t{bytes} * kWarpSize);
-    } else if (a.strided && a.stride == 0) {
-      set(window, touch, extent.low - window.low, bytes);
+    } else if (a.strided && a.stride % 64 == 0 && bytes <= 32) {
+      // Lanes that walk along rows stay in their words of 64 bits for a while.
+      const std::uint64_t word = (a.v[0] - window.low) / 64;
+      Row& row = rows_[(word * 3 + static_cast<std::uint64_t>(a.stride / 64) +
+                        static_cast<std::uint64_t>(touch)) %
+                       std::size(rows_)];
+      if (row.touched != window.touched || row.word != word || row.stride != a.stride ||
+          row.touch != touch) {
+        flush(row);
+        row = {window.touched, word, a.stride, touch, 0};
+      }
+      row.bits |= ((1ull << bytes) - 1) << (a.v[0] - window.low) % 64;
     } else {
-      each_lane(mask, [&](int lane) { set(window, touch, a.v[lane] - window.low, bytes); });
+      std::uint64_t number = ~0ull;
+      std::uint64_t* bits = nullptr;
+      each_lane(mask, [&](int lane) {
+        const std::uint64_t offset = a.v[lane] - window.low;
+        if (offset >> kTouchPageBits != number) {
+          number = offset >> kTouchPageBits;
+          auto& page = window.touched->pages[number];
+          if (!page) page = std::make_unique<TouchPage>();
+          bits = page->bits[static_cast<std::size_t>(touch)].data();
+        }
+        const std::uint64_t at = offset % kTouchPageBytes;
+        bits[at / 64] |= ((1ull << bytes) - 1) << at % 64;
+      });
     }
   }
 
+  // 32 words of 64 bits, `stride` bytes apart from the one with number `word` on.
+  struct Row {
+    TouchedAllocation* touched = nullptr;
+    std::uint64_t word = 0;
+    std::int64_t stride = 0;
+    Touch touch = Touch::read;
+    std::uint64_t bits = 0;
+  };
+  static void flush(Row& row) {
+    if (!row.touched) return;
+    for (int lane = 0; lane < (row.stride ? kWarpSize : 1); ++lane) {
+      const std::uint64_t offset =
+          row.word * 64 + static_cast<std::uint64_t>(row.stride) * static_cast<std::uint64_t>(lane);
+      auto& page = row.touched->pages[offset >> kTouchPageBits];
+      if (!page) page = std::make_unique<TouchPage>();
+      page->bits[static_cast<std::size_t>(row.touch)][offset % kTouchPageBytes / 64] |= row.bits;
+    }
+    row.touched = nullptr;
+  }
+
+  Row rows_[64];
   Touches& touches_;
   Window windows_[192];
 };
