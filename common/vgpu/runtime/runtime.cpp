@@ -35,6 +35,7 @@ void Runtime::configure() {
 Machine& Runtime::machine() {
   if (!machine_) {
     machine_ = std::make_unique<Machine>(settings.spec, settings.options);
+    machine_->instruction_limit = settings.instruction_limit;
     machine_->tracer().set(settings.trace);
     if (settings.spec.memory_bytes > 0)
       machine_->memory().set_limit(static_cast<std::uint64_t>(settings.spec.memory_bytes));

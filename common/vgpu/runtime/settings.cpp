@@ -1,5 +1,5 @@
-// Parses VGPU_DEVICE, VGPU_THREADS, VGPU_SCHEDULE, VGPU_CHECK, VGPU_CACHE, VGPU_TRACE and
-// VGPU_PROFILE. A value that is not understood switches the device off with a message: a check that
+// Parses VGPU_DEVICE, VGPU_THREADS, VGPU_INSTRUCTIONS, VGPU_SCHEDULE, VGPU_CHECK, VGPU_CACHE,
+// VGPU_TRACE and VGPU_PROFILE. A value that is not understood switches the device off with a message: a check that
 // silently does not run is worse.
 #include "settings.h"
 
@@ -53,6 +53,15 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
       settings.options.threads = *threads;
     else
       wrong(quoted("VGPU_THREADS", *value) + "say a number of host threads from 1 to 1024");
+  }
+
+  if (const auto value = get("VGPU_INSTRUCTIONS")) {
+    const auto limit = number<std::uint64_t>(*value);
+    if (limit && *limit > 0)
+      settings.instruction_limit = *limit;
+    else
+      wrong(quoted("VGPU_INSTRUCTIONS", *value) +
+            "say a whole number from 1, warp instructions of a host thread in one launch");
   }
 
   if (const auto value = get("VGPU_SCHEDULE")) {

@@ -1,5 +1,6 @@
 // What the environment variables VGPU_* ask for.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ struct Settings {
   std::string profile_json;     // VGPU_PROFILE=json:FILE
   std::optional<TraceSpec> trace;  // VGPU_TRACE
   bool leaks = false;           // VGPU_CHECK=leaks
+  std::uint64_t instruction_limit = ~0ull;  // VGPU_INSTRUCTIONS, of a host thread in a launch
   std::string error;            // what is wrong with a value, in words; the device stays off
   bool unknown_device = false;  // the error is VGPU_DEVICE's
 };

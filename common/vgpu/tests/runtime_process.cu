@@ -19,6 +19,10 @@ namespace {
 __managed__ int shared_count = 40;
 
 __global__ void store(int* p, int value) { p[threadIdx.x] = value; }
+__global__ void spin() {
+  for (volatile int i = 0;; i = i + 1) {
+  }
+}
 __global__ void count_up() { shared_count += 2; }
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
@@ -132,6 +136,11 @@ TEST_CASE("child: older device" * doctest::skip()) {
   CHECK_OK(cudaDeviceSynchronize());  // nothing is broken
 }
 
+TEST_CASE("child: no end" * doctest::skip()) {
+  spin<<<1, 32>>>();
+  CHECK(cudaDeviceSynchronize() == cudaErrorLaunchTimeout);
+}
+
 TEST_CASE("child: fault" * doctest::skip()) {
   int* p = nullptr;
   CHECK_OK(cudaMalloc(&p, 32 * sizeof(int)));
@@ -208,6 +217,12 @@ TEST_CASE("process: a fault is told once, with its place and the allocation's na
   CHECK(has(result, "'results'"));
   CHECK(has(result, "thread (32,0,0)"));
   CHECK(has(result, "store"));
+}
+
+TEST_CASE("process: VGPU_INSTRUCTIONS ends a launch that has no end") {
+  const Result result = child("VGPU_INSTRUCTIONS=100000", "no end");
+  CHECK(result.code == 0);
+  CHECK(has(result, "no end after 100000 instructions"));
 }
 
 TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the rest in words") {

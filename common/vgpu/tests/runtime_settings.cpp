@@ -45,12 +45,14 @@ TEST_CASE("settings: nothing set") {
 TEST_CASE("settings: everything set") {
   const Settings settings = with({{"VGPU_DEVICE", "t4"},
                                   {"VGPU_THREADS", "3"},
+                                  {"VGPU_INSTRUCTIONS", "12345678901"},
                                   {"VGPU_SCHEDULE", "random:18446744073709551615"},
                                   {"VGPU_CHECK", "race,leaks"},
                                   {"VGPU_PROFILE", "json:a b.json"}});
   CHECK(settings.error == "");
   CHECK(settings.spec.key == "t4");
   CHECK(settings.options.threads == 3);
+  CHECK(settings.instruction_limit == 12345678901ull);
   CHECK(settings.options.schedule_seed == 18446744073709551615ull);
   CHECK(settings.options.check_race);
   CHECK_FALSE(settings.options.check_init);
@@ -78,6 +80,8 @@ TEST_CASE("settings: what is not understood is named, with what would be") {
   CHECK(has(device.error, "t4"));
   for (const char* value : {"0", "-1", "2x", "x", "1.5", "99999999999", "1025", " 2"})
     CHECK(has(error_with("VGPU_THREADS", value), "VGPU_THREADS='" + std::string(value) + "'"));
+  for (const char* value : {"0", "-1", "x", "1e6", "5 ", "18446744073709551616"})
+    CHECK(has(error_with("VGPU_INSTRUCTIONS", value), "VGPU_INSTRUCTIONS='" + std::string(value)));
   for (const char* value : {"random", "random:", "random:0", "random:x", "seed:1", "random:1:2",
                             "random:-1", "random:18446744073709551616"})
     CHECK(has(error_with("VGPU_SCHEDULE", value), "random:SEED"));
