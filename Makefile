@@ -138,15 +138,25 @@ $D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/test.cu)) $H
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
 
-# Grading needs the counters, so exercises always run on the virtual GPU.
+# Grading needs the counters, so exercises always run on the virtual GPU. The program compiles the
+# student's file itself, as grader.conf says: what does not compile is a result, not a failed make.
+# With SOLUTION=1, ./run grades ours.
 define exercise_rules
 .PHONY: exercise$1
-exercise$1: $V/tests/exercise$1
-	@ln -sfn $$< run
-	@echo './run is $$<'
+exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf
+	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
+	@echo './run grades $(wildcard chapters/0$1_*)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard chapters/0$1_*/exercise.cu))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
+$(exercises:%=$V/tests/exercise%-solution): Makefile
+	@mkdir -p $(@D)
+	@printf '%s\n' '#!/bin/sh' 'here=$$(dirname "$$(readlink -f "$$0")")' \
+	  'exec "$$here/$(@F:-solution=)" --solution "$$@"' >$@ && chmod +x $@
+$V/tests/grader.conf: Makefile $(CONFIG)
+	@mkdir -p $(@D)
+	@printf '%s\n' 'nvcc $(NVCC)' \
+	  $(foreach f,$(nvcc_common) $(call gencode,sm_90),"flag "$f) >$@
 
 planned := 1 2 3 4 5 6 7 8
 $(addprefix chapter,$(filter-out $(chapters),$(planned))) \
@@ -155,7 +165,14 @@ validate:
 	@echo '$@ is not there yet; there is: $(or $(chapters:%=chapter%) $(exercises:%=exercise%),no chapter)' >&2
 	@exit 3
 
-tests := data/check.sh $(lab_tests) $(vgpu_tests) $(chapter_tests)
+# Tests of the exercises run their programs.
+exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
+exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
+$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/liblab.a $H/libdoctest_main.a \
+  | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
+	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
+
+tests := data/check.sh $(lab_tests) $(vgpu_tests) $(chapter_tests) $(exercise_tests)
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp

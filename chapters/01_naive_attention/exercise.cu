@@ -1,0 +1,76 @@
+// Grades exercise 1, cross-attention: as many queries as one picture has tokens, as many keys as
+// another one has.
+#include "../../common/grader.h"
+
+namespace {
+
+using namespace lab::grader;
+
+Case cross(int batch, int heads, int queries, int keys, int head_dim, uint64_t seed,
+           double offset = 0) {
+  AttentionTensors t = random_tensors(batch, heads, queries, keys, head_dim, seed);
+  if (offset != 0) t = moved(std::move(t), offset);
+  Case result = attention_case(t, expected(t));
+  result.arguments = {input("Q", t.Q), input("K", t.K),        input("V", t.V),
+                      output("O"),     value(t.query_shape()), value(keys)};
+  result.hint = offset != 0       ? "scores are large here: subtract the row's maximum before expf"
+                : queries == keys ? "queries and keys are as many here: look at the first wrong "
+                                    "element's index, [batch, head, query, d]"
+                : keys < 32       ? "there are fewer keys than lanes in a warp"
+                            : "queries and keys are not as many: is a row of K or V, or a row of "
+                              "the scores, counted with the wrong number?";
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all = {cross(1, 1, 1, 1, 64, 1),        cross(1, 2, 16, 16, 64, 2),
+                           cross(1, 1, 32, 64, 32, 3),      cross(1, 1, 17, 33, 64, 4),
+                           cross(2, 3, 31, 15, 32, 5),      cross(1, 1, 33, 2, 128, 6),
+                           cross(1, 1, 2, 65, 64, 7),       cross(3, 1, 65, 63, 64, 8),
+                           cross(1, 2, 48, 80, 32, 9, 150), cross(1, 3, 15, 127, 64, 10)};
+  all.push_back(cross(1, 2, 197, 50, 64, 11));
+  all.push_back(cross(1, 1, 49, 197, 64, 12));
+  for (size_t i = 10; i < all.size(); ++i) all[i].checked = false;
+  return all;
+}
+
+// 2 heads of 64 queries and 96 keys: 12,288 scores, each the sum of 64 products.
+constexpr double kScores = 2 * 64 * 96, kElements = 2 * 64 * 64;
+Case measured() { return cross(1, 2, 64, 96, 64, 13); }
+
+// A fused kernel has no scratch and moves nothing in vain.
+double scratch(const Counters& counters, const char* access) {
+  return counters.requests(kScratch, access) > 0 ? counters.moved_over_needed(kScratch, access) : 1;
+}
+
+const std::vector<Aim> kAims = {
+    {"softmax: sectors moved / needed, loads of the scores", 15, Aim::at_most, 1.3,
+     [](const Counters& c) { return scratch(c, "load"); },
+     "neighbouring lanes must read neighbouring scores of one row: a warp for each row"},
+    {"softmax: sectors moved / needed, stores of the scores", 10, Aim::at_most, 1.3,
+     [](const Counters& c) { return scratch(c, "store"); },
+     "neighbouring lanes must write neighbouring scores of one row: a warp for each row"},
+    {"sectors moved / needed, loads of V", 10, Aim::at_most, 1.1,
+     [](const Counters& c) { return c.moved_over_needed("V", "load"); },
+     "neighbouring lanes must take neighbouring elements d of one row of V"},
+    {"bytes of K that are loaded: each key once for each score", 5, Aim::at_most, kScores * 64 * 2,
+     [](const Counters& c) { return c.bytes("K", "load"); },
+     "compute each score once and keep it in memory"},
+    {"bytes of O that are stored: each element once", 5, Aim::exactly, kElements * 2,
+     [](const Counters& c) { return c.bytes("O", "store"); },
+     "add up in a register and store O at the end, in a kernel"},
+    {"sectors moved / needed, stores of O", 5, Aim::at_most, 1.1,
+     [](const Counters& c) { return c.moved_over_needed("O", "store"); },
+     "neighbouring lanes must take neighbouring elements d of one row of O"},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return grader_main(
+      argc, argv,
+      {{"Exercise 1: cross-attention", "chapters/01_naive_attention", "exercise.cuh",
+        "solution.cuh", "exercise",
+        "const half*, const half*, const half*, half*, const AttentionShape&, int, cudaStream_t",
+        cases, measured, kAims}});
+}

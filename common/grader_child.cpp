@@ -1,0 +1,206 @@
+// The process that runs a student's code: it loads the compiled file, gives it case after case, and
+// reports through files, so that what is done stays done when the code crashes.
+//
+//   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER NUMBER...
+//
+// FOLDER/report has one line for each case that was begun, and one for how it went; FOLDER/out.N
+// has its output.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <sstream>
+#include <thread>
+
+#include "grader_process.h"
+#include "lab_files.h"
+
+namespace lab::grader {
+namespace {
+
+const char* const kModes[] = {"cases", "checks", "counters"};
+
+struct StudentError : std::runtime_error {
+  StudentError(const std::string& how, const std::string& what)
+      : std::runtime_error(what), how(how) {}
+  std::string how;  // first word of the report's line
+};
+
+// Throws when CUDA reports an error, with what it means for the student.
+void require(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  const std::string text = std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+  const char* how = error == cudaErrorLaunchTimeout      ? "endless"
+                    : error == cudaErrorMemoryAllocation ? "memory"
+                                                         : "failed";
+  throw StudentError(how, text);
+}
+
+std::vector<half> run(void (*entry)(void**), const Case& problem) {
+  int64_t elements = 1;
+  for (const int64_t dim : problem.dims) elements *= dim;
+  DeviceArray<half> output(size_t(elements), "output");
+  output.fill_nan();
+  std::vector<DeviceArray<std::byte>> inputs;
+  inputs.reserve(problem.arguments.size());
+  std::vector<const void*> addresses;
+  addresses.reserve(problem.arguments.size());
+  std::vector<void*> arguments;
+  for (const Argument& argument : problem.arguments) {
+    if (argument.role == Argument::value) {
+      arguments.push_back(const_cast<std::byte*>(argument.bytes.data()));
+      continue;
+    }
+    if (argument.role == Argument::output) {
+      vgpu::name_allocation(output.data(), argument.name);
+      addresses.push_back(output.data());
+    } else {
+      inputs.emplace_back(argument.bytes, argument.name);
+      addresses.push_back(inputs.back().data());
+    }
+    arguments.push_back(&addresses.back());
+  }
+  cudaStream_t stream = nullptr;
+  arguments.push_back(&stream);
+
+  entry(arguments.data());
+  require(cudaGetLastError());
+  require(cudaDeviceSynchronize());
+
+  size_t next = 0;
+  for (const Argument& argument : problem.arguments)
+    if (argument.role == Argument::input && inputs[next++].download() != argument.bytes)
+      throw StudentError("failed", "the kernel wrote into its input '" + argument.name + "'");
+  return output.download();
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
+  if (argc < 7) return kBadUsage;
+  const std::string folder = argv[6];
+  const int report = open((folder + "/report").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  const auto say = [report](const std::string& line) {
+    const std::string text = one_line(line) + "\n";
+    if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
+  };
+  const auto task =
+      std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == argv[2]; });
+  void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
+  if (task == tasks.end() || !library) {
+    say(std::string("library ") + (library ? "no such task" : dlerror()));
+    return kBadUsage;
+  }
+  void* const symbol = dlsym(library, (std::string("grader_entry_") + argv[4]).c_str());
+  if (!symbol) {
+    say("library no entry");
+    return kBadUsage;
+  }
+  const auto entry = reinterpret_cast<void (*)(void**)>(symbol);
+  const bool counters = std::string(argv[5]) == kModes[int(Mode::counters)];
+  const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
+  for (int i = 7; i < argc; ++i) {
+    const size_t number = std::stoul(argv[i]);
+    say("begin " + std::to_string(number));
+    try {
+      const std::vector<half> output = run(entry, cases.at(number));
+      std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
+      file.write(reinterpret_cast<const char*>(output.data()), output.size() * sizeof(half));
+      file.close();
+      say(file ? "done" : "failed no room for the output");
+    } catch (const StudentError& error) {
+      say(error.how + " " + error.what());
+      return kWrong;
+    } catch (const std::bad_alloc&) {
+      say("memory std::bad_alloc");
+      return kWrong;
+    } catch (const LackError& error) {
+      say(std::string("memory ") + error.what());
+      return kWrong;
+    } catch (const std::exception& error) {
+      say(std::string("failed it threw: ") + error.what());
+      return kWrong;
+    }
+  }
+  return kCorrect;
+}
+
+std::vector<Outcome> run_cases(const std::string& task, const std::string& library, int entry,
+                               Mode mode, const std::vector<size_t>& numbers,
+                               const std::string& folder, const Limits& limits, Ended& ended) {
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                      "--child",
+                                      task,
+                                      library,
+                                      std::to_string(entry),
+                                      kModes[int(mode)],
+                                      folder};
+  for (const size_t number : numbers) command.push_back(std::to_string(number));
+  std::filesystem::remove(folder + "/report");
+  // As many threads as help, so that their stacks stay small beside the limit on memory.
+  const std::string threads =
+      std::to_string(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  Environment environment = {{"VGPU_THREADS", threads},
+                             {"OMP_NUM_THREADS", threads},
+                             {"VGPU_INSTRUCTIONS", std::to_string(limits.instructions)},
+                             {"VGPU_DEVICE", "h200"},
+                             {"VGPU_CHECK", mode == Mode::checks ? "all" : ""},
+                             {"VGPU_SCHEDULE", ""},
+                             {"VGPU_CACHE", ""},
+                             {"VGPU_TRACE", ""},
+                             {"VGPU_PROFILE", ""}};
+  if (mode == Mode::counters) environment.back().second = "json:" + folder + "/counters.json";
+  ended = run_limited(command, repository_path("."), environment, limits);
+
+  std::vector<Outcome> outcomes;
+  std::ifstream report(folder + "/report");
+  std::string line;
+  bool running = false;
+  while (std::getline(report, line)) {
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string word = line.substr(0, space);
+    const std::string rest = space < line.size() ? line.substr(space + 1) : "";
+    if (word == "library") throw std::runtime_error("the compiled file cannot be loaded: " + rest);
+    running = word == "begin";
+    if (running) {
+      outcomes.emplace_back();
+      continue;
+    }
+    if (outcomes.empty()) continue;
+    Outcome& outcome = outcomes.back();
+    outcome.message = rest;
+    if (word == "endless") outcome.how = Outcome::endless;
+    if (word == "memory") outcome.how = Outcome::too_much_memory;
+    if (word == "failed") outcome.how = Outcome::failed;
+    if (word != "done") continue;
+    const std::string bytes =
+        read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
+    outcome.output.resize(bytes.size() / sizeof(half));
+    std::memcpy(outcome.output.data(), bytes.data(), outcome.output.size() * sizeof(half));
+  }
+  if (outcomes.empty()) {  // it ended while the library was loaded
+    outcomes.emplace_back();
+    running = true;
+  }
+  if (running) {
+    outcomes.back().how = ended.timed_out ? Outcome::timed_out : Outcome::failed;
+    outcomes.back().message =
+        ended.signal ? std::string("the program crashed (") + strsignal(ended.signal) + ")"
+                     : format("the program ended by itself, with exit status %d", ended.exit_code);
+  }
+  return outcomes;
+}
+
+}  // namespace lab::grader

@@ -1,0 +1,199 @@
+// The flags of an exercise's program, and whole folders of submissions.
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "grader.h"
+#include "grader_process.h"
+#include "lab_files.h"
+#include "lab_testing.h"
+
+namespace lab::grader {
+namespace {
+
+struct Flags {
+  std::string task, file, json, gradescope, batch;
+  bool solution = false, tap = false, together = false;
+  double seconds = 30;
+};
+
+Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
+  Flags flags;
+  CLI::App app(tasks[0].title + ": points for " + tasks[0].folder + "/" + tasks[0].file +
+               ", always on the virtual GPU.");
+  app.get_formatter()->column_width(30);
+  app.footer(
+      "SOLUTION=1 in the environment means --solution. Exit codes: 0 all points, 1 fewer, 2 bad\n"
+      "usage, 3 this machine lacks what is needed. The form of the files: chapters/README.md.");
+  std::vector<std::string> names;
+  for (const Task& task : tasks) names.push_back(task.file);
+  if (tasks.size() > 1)
+    app.add_option("--task", flags.task, "which file of the chapter (" + names[0] + ")")
+        ->check(CLI::IsMember(names));
+  app.add_option("--file", flags.file, "a submission that lies elsewhere")->type_name("FILE");
+  app.add_flag("--solution", flags.solution, "grade the chapter's own solution");
+  app.add_option("--json", flags.json, "points as JSON")->type_name("FILE");
+  app.add_option("--gradescope", flags.gradescope, "points as Gradescope's results.json")
+      ->type_name("FILE");
+  app.add_flag("--tap", flags.tap, "print the points in the Test Anything Protocol");
+  app.add_option("--batch", flags.batch, "grade all *.cuh of a folder, write a .json beside each")
+      ->type_name("FOLDER");
+  app.add_flag("--together", flags.together, "with --batch: compile all of them in one go");
+  app.add_option("--seconds", flags.seconds, "after which a process is stopped (30)")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 3600.0));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    std::exit(kCorrect);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  const char* variable = std::getenv("SOLUTION");
+  if (variable && std::string(variable) == "1") flags.solution = true;
+  if (flags.solution && !flags.file.empty())
+    throw UsageError("--file and --solution: say one of them");
+  if (!flags.batch.empty() && (!flags.file.empty() || flags.solution || flags.tap ||
+                               !flags.json.empty() || !flags.gradescope.empty()))
+    throw UsageError(
+        "--batch writes its own files: say no --file, --solution, --json, ... with it");
+  return flags;
+}
+
+const Task& chosen(const std::vector<Task>& tasks, const std::string& name) {
+  for (const Task& task : tasks)
+    if (task.file == name) return task;
+  return tasks[0];
+}
+
+Grade refused(const Library& library) {
+  Grade grade;
+  grade.refused = library.refused;
+  grade.message = library.message;
+  return grade;
+}
+
+int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
+  std::string file = flags.file;
+  if (file.empty()) {
+    if (flags.solution && task.solution.empty())
+      throw UsageError(task.file + " has no solution to grade: finding it is the exercise");
+    file = repository_path(task.folder + "/" + (flags.solution ? task.solution : task.file));
+  }
+  file_size(file);  // throws when there is none
+  for (const auto& [flag, path] :
+       {std::pair{"--json", flags.json}, std::pair{"--gradescope", flags.gradescope}})
+    if (!path.empty()) require_writable(flag, path);
+
+  const testing::TemporaryFolder folder;
+  const Library library = build(task, {{file, task.name_space}}, folder.folder(), limits);
+  Grade result = library.refused.empty()
+                     ? grade(task, task.cases(), task.measured(), library.path, 0, limits)
+                     : refused(library);
+  result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
+  std::fputs((flags.tap ? tap_report(result) : text_report(task, result)).c_str(), stdout);
+  if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
+  if (!flags.gradescope.empty()) write_file(flags.gradescope, gradescope_report(task, result));
+  return result.points() == 100 ? kCorrect : kWrong;
+}
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+    text.replace(at, what.size(), with);
+}
+
+// Calls work(0), ..., work(count - 1) on all cores; the first exception is thrown again.
+void in_parallel(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr failure;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  for (size_t i = 0; i < std::min(count, cores); ++i)
+    threads.emplace_back([&] {
+      try {
+        for (size_t n = next++; n < count; n = next++) work(n);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failure = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(flags.batch, error))
+    if (entry.path().extension() == ".cuh") files.push_back(entry.path());
+  if (error) throw UsageError("--batch " + flags.batch + ": " + error.message());
+  if (files.empty()) throw UsageError("--batch " + flags.batch + ": there is no .cuh file in it");
+  std::sort(files.begin(), files.end());
+
+  // Together, each file gets a namespace of its own; when that does not compile, one by one.
+  const testing::TemporaryFolder folder;
+  Library all;
+  if (flags.together) {
+    std::vector<Source> sources;
+    for (size_t i = 0; i < files.size(); ++i) {
+      const std::string space = task.name_space + "_" + std::to_string(i);
+      std::string text = read_file(files[i].string());
+      replace_all(text, "namespace " + task.name_space, "namespace " + space);
+      const std::string copy = std::to_string(i) + "_" + files[i].filename().string();
+      folder.write(copy, text);
+      sources.push_back({folder.path(copy), space});
+    }
+    all = build(task, sources, folder.folder(), limits);
+  }
+  const bool together = flags.together && all.refused.empty();
+
+  const std::vector<Case> cases = task.cases();
+  const Case measured = task.measured();
+  std::vector<Grade> grades(files.size());
+  in_parallel(files.size(), [&](size_t i) {
+    const testing::TemporaryFolder own;
+    const Library library =
+        together ? all : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
+    grades[i] = library.refused.empty()
+                    ? grade(task, cases, measured, library.path, together ? int(i) : 0, limits)
+                    : refused(library);
+    grades[i].file = files[i].string();
+    write_file(std::filesystem::path(files[i]).replace_extension(".json").string(),
+               json_report(task, grades[i]));
+  });
+  bool full = true;
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::printf("%3d  %s%s\n", grades[i].points(), files[i].filename().c_str(),
+                grades[i].refused.empty() ? "" : ("  (" + grades[i].refused + ")").c_str());
+    full &= grades[i].points() == 100;
+  }
+  return full ? kCorrect : kWrong;
+}
+
+}  // namespace
+
+int grader_main(int argc, char** argv, const std::vector<Task>& tasks) {
+  try {
+    if (argc > 1 && std::string(argv[1]) == "--child") return child_main(argc, argv, tasks);
+    const Flags flags = parse(argc, argv, tasks);
+    const Task& task = chosen(tasks, flags.task);
+    Limits limits;
+    limits.seconds = flags.seconds;
+    limits.file_bytes = 8 << 20;
+    return flags.batch.empty() ? grade_one(task, flags, limits) : grade_folder(task, flags, limits);
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kBadUsage;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kLacking;
+  }
+}
+
+}  // namespace lab::grader

@@ -1,0 +1,61 @@
+// Processes with limits: the compiler on a student's file, and the student's code.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grader.h"
+
+namespace lab::grader {
+
+struct Ended {
+  int exit_code = -1;  // -1: it did not end by itself
+  int signal = 0;      // that ended it
+  bool timed_out = false;
+  std::string output;  // stdout and stderr, at most 1 MiB of them
+};
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Runs a program in `folder` with nothing to read, in a process group of its own that is killed
+// after limits.seconds, and with limits on memory and on the size of the files that it writes.
+Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
+                  const Environment& environment, const Limits& limits);
+
+// What a process that runs a student's code for some cases reports back.
+struct Outcome {
+  enum How { right_so_far, failed, endless, too_much_memory, timed_out } how = right_so_far;
+  std::string message;       // why it failed, in words
+  std::vector<half> output;  // of a case that came to its end
+};
+
+// One process that runs cases; see grader_child.cpp.
+enum class Mode { cases, checks, counters };
+
+// Runs the cases of these numbers in one process until one fails; at least one outcome, in that
+// order. folder: for what the process writes. ended: how the process did. Throws std::runtime_error
+// when the library cannot be loaded.
+std::vector<Outcome> run_cases(const std::string& task, const std::string& library, int entry,
+                               Mode mode, const std::vector<size_t>& numbers,
+                               const std::string& folder, const Limits& limits, Ended& ended);
+
+// Compiles files (each with its own name_space) into one library, whose entries are their numbers.
+struct Source {
+  std::string path, name_space;
+};
+struct Library {
+  std::string path;
+  std::string refused, message;  // as in Grade, when it could not be built
+};
+Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
+              const Limits& limits);
+
+// Points for an entry of a library. cases, measured: those of the task.
+Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
+            const std::string& library, int entry, const Limits& limits);
+
+// The process's main(), reached by grader_main when the first flag is --child.
+int child_main(int argc, char** argv, const std::vector<Task>& tasks);
+
+}  // namespace lab::grader

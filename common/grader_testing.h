@@ -1,0 +1,27 @@
+// What the tests of the exercises share: wrong solutions made from the right one, and their points.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lab::grader::testing {
+
+// A file that a student might hand in, and the points of its items in the order of the report
+// (right results, no finding, then the aims); empty: it is refused.
+struct Submission {
+  std::string name, text;
+  std::vector<int> points;
+};
+
+// A file of the repository.
+std::string source(const std::string& path);
+// text with every `find` replaced. Throws std::runtime_error when there is none: a planted mistake
+// that no longer applies.
+std::string planted(std::string text, const std::string& find, const std::string& replace);
+
+// Grades all submissions to a task (a file such as exercise.cuh) in one run of program, and checks
+// the points of each with doctest. Returns their reports, JSON.
+std::vector<std::string> check_points(const std::string& program, const std::string& task,
+                                      const std::vector<Submission>& submissions);
+
+}  // namespace lab::grader::testing
