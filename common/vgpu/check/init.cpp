@@ -47,7 +47,7 @@ class InitCheck final : public Observer {
       if (!window.allocation) return;
       window.low = window.allocation->base;
       window.high = window.low + window.allocation->size;
-      window.written = window.allocation->written.get();
+      window.written = window.allocation->all_written() ? nullptr : window.allocation->written.get();
       std::uint32_t here = 0;
       each_lane(todo, [&](int lane) {
         here |= std::uint32_t{a.v[lane] >= window.low && a.v[lane] + bytes <= window.high} << lane;

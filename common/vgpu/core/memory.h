@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,12 @@ struct Allocation {
   int device = 0;
   // One byte for each: was it ever written? Null when nobody asks or all counts as written.
   std::shared_ptr<std::uint8_t[]> written;
+  // All of it was, and so it stays; found out when somebody asks.
+  bool all_written() {
+    if (written && !full) full = !std::memchr(written.get(), 0, size);
+    return !written || full;
+  }
+  bool full = false;            // see all_written
 };
 
 // Device addresses are drawn from a range that the host never maps, so that a host dereference of a
