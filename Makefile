@@ -209,13 +209,19 @@ ladder: $(ladder_programs)
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 lessons := $(foreach n,$(chapters),$(if $(wildcard chapters/0$n_*/README.md),$n))
-docs: $(lessons:%=$T/docs/chapter%.json)
+# A lesson may want a second run, with the flags of its second block.
+lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' chapters/0$1_*/README.md)
+docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$T/docs/chapter$1-more.json)
+docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
-	for n in $(lessons); do python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
-	  $T/docs/chapter$$n.json chapters/0$${n}_*/README.md; done
+	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
+	  $(call docs_results,$n) chapters/0$n_*/README.md;)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
+$T/docs/chapter%-more.json: $D/chapter% $V/libvgpu.so
+	@mkdir -p $(@D)
+	$(docs_env) $< $(call lesson_flags,$*) --json $@ >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
 
 include common/make/figures.mk
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the counters of one run into a chapter's README, or says that they are stale.
+"""Writes the counters of a run into a chapter's README, or says that they are stale.
 
-    refresh_counters.py [--check] RESULT.json README.md
+    refresh_counters.py [--check] RESULT.json... README.md
 
 RESULT.json is what `./run --json` writes on the virtual GPU. The text between the lines
 `<!-- counters:begin -->` and `<!-- counters:end -->` is replaced by what the run counted: nothing
@@ -24,7 +24,11 @@ the number counted is an error.
 
     <!-- counters:show shared instructions occupancy -->
 
-adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy.
+adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
+`no-arrays` leaves out the table of arrays.
+
+A README may have several blocks, each with its own formulas and tables in front of it, and needs as
+many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
 
 Exit status: 0 written or up to date, 1 stale or a formula is wrong, 2 bad input.
 """
@@ -36,8 +40,10 @@ import operator
 import re
 import sys
 
-BEGIN, END, FORMULAS = "<!-- counters:begin -->", "<!-- counters:end -->", "<!-- counters:formulas"
-SHOW, TABLES = "<!-- counters:show", ("shared", "instructions", "occupancy")
+BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
+                   r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
+FORMULAS = "<!-- counters:formulas"
+SHOW, TABLES = "<!-- counters:show", ("shared", "instructions", "occupancy", "no-arrays")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -184,8 +190,8 @@ def block(result, formulas, checked, tables):
 
     shape = ", ".join(f"{key} {problem[key]}" for key in ("batch", "heads", "tokens", "head_dim")
                       if key in problem)
-    lines = [f"Virtual {device['name']}, [{shape}], nvcc {result['nvcc']}.", "",
-             "| kernel | array | access | requests | sectors | sectors/request | ideal "
+    head = [f"Virtual {device['name']}, [{shape}], nvcc {result['nvcc']}."]
+    lines = ["", "| kernel | array | access | requests | sectors | sectors/request | ideal "
              "| bytes asked | by formula |",
              "|---|---|---|--:|--:|--:|--:|--:|---|"]
     wrong, unused = [], dict(formulas)
@@ -215,6 +221,7 @@ def block(result, formulas, checked, tables):
     if not result.get("ratios"):
         lines += ["", f"All loads: {loads['requests']:,} requests, {loads['sectors']:,} sectors, "
                   f"{loads['bytes_asked']:,} bytes asked."]
+    lines = head + ([] if "no-arrays" in tables else lines)
     for name, lines_of in (("shared", shared_table), ("instructions", instructions_table),
                            ("occupancy", occupancy_table)):
         if name in tables:
@@ -237,45 +244,66 @@ def block(result, formulas, checked, tables):
     return lines, wrong
 
 
+def refreshed(text, results):
+    """The README with the blocks that these runs give, [(old, new)] of the blocks, wrong formulas."""
+    blocks = list(BLOCK.finditer(text))
+    if len(blocks) != len(results) or len(blocks) != text.count("<!-- counters:begin"):
+        raise Refused(f"{len(results)} results, but {len(blocks)} times a line '<!-- counters:begin "
+                      "-->' and after it one '<!-- counters:end -->'")
+    new_text, pairs, wrong, end = "", [], [], 0
+    for found, result in zip(blocks, results):
+        flags = found["flags"].split()
+        for flag, value in zip(flags[::2], flags[1::2]):
+            has = result["problem"].get(flag.removeprefix("--").replace("-", "_"))
+            if str(has) != value:
+                raise Refused(f"the block wants {flag} {value}, the result has {has}")
+        before = text[end:found.start()]
+        lines, bad = block(result, *read_formulas(before), read_tables(before))
+        pairs.append((found["old"], "\n" + "\n".join(lines) + "\n\n"))
+        new_text += before + text[found.start():found.start("old")] + pairs[-1][1]
+        new_text += "<!-- counters:end -->\n"
+        wrong += bad
+        end = found.end()
+    return new_text + text[end:], pairs, wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("result", help="what ./run --json wrote")
+    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
     parser.add_argument("readme")
     options = parser.parse_args()
 
     try:
-        with open(options.result, encoding="utf-8") as file:
-            result = json.load(file)
+        results = []
+        for name in options.result:
+            with open(name, encoding="utf-8") as file:
+                results.append(json.load(file))
         with open(options.readme, encoding="utf-8") as file:
             text = file.read()
-        if [line for line in text.splitlines() if line in (BEGIN, END)] != [BEGIN, END]:
-            raise Refused(f"{options.readme}: one line '{BEGIN}' and after it one '{END}' is needed")
-        before, rest = text.split(BEGIN + "\n", 1)
-        old, after = rest.split(END + "\n", 1)
-        lines, wrong = block(result, *read_formulas(before), read_tables(before))
+        new_text, pairs, wrong = refreshed(text, results)
     except (OSError, json.JSONDecodeError, KeyError, Refused) as error:
-        print(f"refresh_counters: {error!r}" if isinstance(error, KeyError)
-              else f"refresh_counters: {error}", file=sys.stderr)
+        words = repr(error) if isinstance(error, KeyError) else error
+        print(f"refresh_counters: {options.readme}: {words}", file=sys.stderr)
         return 2
 
     for line in wrong:
         print(f"{options.readme}: formula: {line}", file=sys.stderr)
     if wrong:
         return 1
-    new = "\n" + "\n".join(lines) + "\n\n"
-    if new == old:
+    if new_text == text:
         print(f"{options.readme}: counters are up to date")
         return 0
     if options.check:
         print(f"{options.readme}: counters are stale; `make docs` writes these:", file=sys.stderr)
-        sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
-            old.splitlines(), new.splitlines(), "README.md", "this run", n=0, lineterm=""))
-        if f"nvcc {result['nvcc']}." not in old:
+        for old, new in pairs:
+            sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
+                old.splitlines(), new.splitlines(), "README.md", "this run", n=0, lineterm=""))
+        if f"nvcc {results[0]['nvcc']}." not in text:
             print("(another nvcc may compile to other instructions)", file=sys.stderr)
         return 1
     with open(options.readme, "w", encoding="utf-8") as file:
-        file.write(before + BEGIN + "\n" + new + END + "\n" + after)
+        file.write(new_text)
     print(f"{options.readme}: counters written")
     return 0
 
