@@ -212,6 +212,11 @@ Error launch_graph(cudaGraphExec_t exec, cudaStream_t stream, bool per_thread) {
     call_host(call);
     error = api([&](Runtime& runtime) { return go_on(runtime, run, host); });
   }
+  {  // somebody else may have destroyed it meanwhile
+    std::lock_guard lock(Runtime::get().mutex);
+    run.exec.reset();
+  }
+  run_destructors();
   return error;
 }
 
