@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
-    // Load with all warps K, then V. Keys past the last token are zero, since a weight of 0 does not save us from
-    // NaN in V.
+    // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
+    // does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
     load_rows<kKeyTile, kHeadDim, kThreads>(K + first_element, tokens - first_key, thread, tiles.k);
     load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);

@@ -113,6 +113,33 @@ TEST_CASE("report: JSON of a GPU's run") {
   CHECK(commas == std::vector<int64_t>(3, 17));
 }
 
+TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios") {
+  lab::Run run = gpu_run();
+  run.device.tensor_flop_per_s = 20e12;
+  const lab::testing::TemporaryFolder folder;
+  run.options.json = folder.path("a.json");
+  lab::Report report(run);
+  // 20 Mflop take 10 us of fp32 units and 1 us of tensor cores; 2 MB take 2 us.
+  report.add("before", timing(40), {1e6, 2e7}, compared(true));
+  report.add("after", timing(10), {1e6, 2e7, true}, compared(true));
+  report.add("copies", timing(10), {2e6, 2e7, true}, compared(true));
+  report.add_ratio("after", "before");
+  CHECK_THROWS_AS(report.add_ratio("after", "missing"), std::invalid_argument);
+  CHECK(report.finish() == lab::kCorrect);
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("a.json")));
+  CHECK(json.at("device").at("tensor_flop_per_s") == 20e12);
+  const auto bound = [&](int line) { return json.at("kernels")[line].at("bound"); };
+  CHECK(bound(0).at("name") == "fp32");
+  CHECK(bound(0).at("us").get<double>() == doctest::Approx(10));
+  CHECK(bound(1).at("us").get<double>() == doctest::Approx(1));
+  CHECK(bound(2).at("name") == "DRAM");
+  CHECK(bound(2).at("us").get<double>() == doctest::Approx(2));
+  REQUIRE(json.at("ratios").size() == 1);
+  CHECK(json.at("ratios")[0].at("of") == "medians");
+  CHECK(json.at("ratios")[0].at("ratio").get<double>() == doctest::Approx(4));
+}
+
 TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's time") {
   const lab::testing::TemporaryFolder folder;
   lab::Run run = gpu_run();
