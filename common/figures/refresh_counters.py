@@ -141,6 +141,26 @@ def table(head, rows):
             *("| " + " | ".join(row) + " |" for row in rows)]
 
 
+def load_sums(kernels):
+    """A line for each step: its kernels stand in front of an entry without counters, or alone."""
+    steps, stages = [], []
+    for kernel in kernels:
+        if kernel.get("counters"):
+            stages.append(kernel)
+        elif stages:
+            steps.append((kernel["name"], stages))
+            stages = []
+    steps += [(kernel["name"], [kernel]) for kernel in stages]
+    lines = []
+    for name, stages in steps:
+        loads = [kernel["counters"]["global"]["load"] for kernel in stages]
+        requests, sectors, asked = (sum(load[what] for load in loads)
+                                    for what in ("requests", "sectors", "bytes_asked"))
+        lines.append(f"All loads{f' of {name}' if len(steps) > 1 else ''}: {requests:,} requests, "
+                     f"{sectors:,} sectors, {asked:,} bytes asked.")
+    return [line if line is lines[-1] else line + "<br>" for line in lines]
+
+
 def shared_table(kernels):
     rows = []
     for kernel in kernels:
@@ -195,15 +215,12 @@ def block(result, formulas, checked, tables):
              "| bytes asked | by formula |",
              "|---|---|---|--:|--:|--:|--:|--:|---|"]
     wrong, unused = [], dict(formulas)
-    loads = {"requests": 0, "sectors": 0, "bytes_asked": 0}
     for kernel in kernels:
         for array, accesses in kernel["counters"]["allocations"].items():
             for access in ("load", "store", "atomic"):
                 counted = accesses[access]
                 if not counted["requests"]:
                     continue
-                if access == "load":
-                    loads = {what: loads[what] + counted[what] for what in loads}
                 formula = unused.pop((kernel["name"], array, access), None)
                 if formula and evaluate(formula, names) != counted["bytes_asked"]:
                     wrong.append(f"{kernel['name']} {array} {access}: {formula} = "
@@ -217,10 +234,7 @@ def block(result, formulas, checked, tables):
 
     wrong += wrong_counters(checked, kernels, names, result["clocks"]["peak_sm_hz"])
 
-    # Chapter 1 stands alone; later ones show the step before beside their own, never the sum of both.
-    if not result.get("ratios"):
-        lines += ["", f"All loads: {loads['requests']:,} requests, {loads['sectors']:,} sectors, "
-                  f"{loads['bytes_asked']:,} bytes asked."]
+    lines += ["", *load_sums(result["kernels"])]
     lines = head + ([] if "no-arrays" in tables else lines)
     for name, lines_of in (("shared", shared_table), ("instructions", instructions_table),
                            ("occupancy", occupancy_table)):

@@ -3,7 +3,7 @@
 #
 #   $(call trace,NAME,CHAPTER,KERNEL:BLOCK,FLAGS)   the trace $T/docs/NAME.json of one block, in a run of
 #                                                   that chapter's program
-#   $(call picture,FILE,SCRIPT,PANELS)              FILE in chapters/, drawn by common/figures/SCRIPT.py;
+#   $(call picture,FILE,SCRIPT,PANELS,OPTIONS)      FILE in chapters/, drawn by common/figures/SCRIPT.py;
 #                                                   each panel begins with NAME.json of a trace
 
 # --out belongs to a photo: random tensors (--tokens) have none.
@@ -16,7 +16,7 @@ endef
 define picture_rule
 pictures += chapters/$1
 chapters/$1: $(addprefix $T/docs/,$(sort $(foreach p,$3,$(firstword $(subst :, ,$p)))))
-	'$(python_plot)' common/figures/$2.py $$@ $(addprefix $T/docs/,$3)
+	'$(python_plot)' common/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
 endef
 trace = $(eval $(trace_rule))
 picture = $(eval $(picture_rule))
@@ -29,6 +29,17 @@ $(call trace,scores,1,scores_kernel:0)
 $(call trace,values,1,values_kernel:0)
 $(call picture,01_naive_attention/warp_loads.png,warp_loads,$(addprefix scores.json:,K:load:20 Q:load:20 \
   scores:store:0) $(addprefix values.json:,V:load:20 scores:load:20))
+
+# Chapter 2
+$(call trace,scores_128,2,scores_kernel:0,--tokens 128)
+$(call trace,tiling_128,2,tiling::attention_kernel:0,--tokens 128)
+$(call picture,02_tiling/score_blocks.png,score_blocks,scores_128.json tiling_128.json,128 64)
+
+# Chapter 3
+$(call trace,tiling,3,tiling::attention_kernel:0)
+$(call trace,coalescing,3,coalescing::attention_kernel:0)
+$(call picture,03_coalescing/warp_loads.png,warp_loads,tiling.json:K:load:20 \
+  $(addprefix coalescing.json:,K:load:0 V:load:0 O:store:0))
 
 # Pictures are drawn each time, traces when a program has changed.
 .PHONY: figures $(pictures)
