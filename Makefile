@@ -4,6 +4,7 @@
 #
 #   .toolkit/                        NVIDIA's compiler wheels, only where they are needed
 #   build/config-*.mk                what common/make/configure.sh found
+#   build/TOOLKIT_ID-sanitize/...    the same again, of make SANITIZE=1
 #   build/TOOLKIT_ID/host/           objects of g++: common/*.cpp, reference/, and the doctest main()
 #   build/TOOLKIT_ID/vgpu/           libvgpu.so, vgpu-lib/libcudart.so.{12,13}, the launcher vgpu,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
@@ -20,6 +21,7 @@
 # A test that compiles kernels at run time finds NVCC, NVCC_FLAGS, TEST_TMP in its environment.
 
 SHELL := /bin/bash
+comma := ,
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -61,7 +63,12 @@ endif
 
 # ---- flags ---------------------------------------------------------------------------------------
 
-T := build/$(TOOLKIT_ID)
+# SANITIZE=1: what g++ compiles, and the host's half of what nvcc compiles, under AddressSanitizer and
+# UndefinedBehaviorSanitizer. Tables that live as long as the process are no leaks, and a program that
+# a test compiles by itself meets the sanitizer only in libvgpu.so, later than it likes.
+T := build/$(TOOLKIT_ID)$(if $(SANITIZE),-sanitize)
+sanitize := $(if $(SANITIZE),-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined \
+  -Wno-uninitialized -Wno-maybe-uninitialized)
 D := $T/$(DEVICE)-$(ARCH)
 H := $T/host
 V := $T/vgpu
@@ -73,16 +80,16 @@ includes := -Icommon $(third_party)
 warnings := -Wall -Wextra -Wno-restrict
 # The same bits on every machine and no fused multiply-add behind the reference's back.
 host_flags := -std=c++20 -O3 -march=native -ffp-contract=off -fopenmp $(warnings) $(includes) \
-  -isystem '$(CUDA_INC)' -MMD -MP
+  -isystem '$(CUDA_INC)' -MMD -MP $(sanitize)
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
 nvcc_common := -std=c++20 -O3 -lineinfo $(includes)
-nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP
+nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
+  $(if $(SANITIZE),-Xcompiler -fsanitize=address$(comma)-fsanitize=undefined$(comma)-fno-omit-frame-pointer)
 libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
 libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'
-comma := ,
-libs := -fopenmp -ldl -lrt -lpthread
+libs := -fopenmp -ldl -lrt -lpthread $(sanitize)
 
 # ---- what there is -------------------------------------------------------------------------------
 
@@ -109,6 +116,7 @@ help:
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
 #> make test            build and run all tests
+#> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
@@ -120,6 +128,8 @@ help:
 #> DEVICE=cuda|vgpu     a real GPU, or the virtual one on the CPU   (default: a real one if there is one)
 #> ARCH=sm_86           architecture of the kernels                 (default: the GPU's; sm_90 for vgpu)
 #> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
+#> SANITIZE=1           (with make test) the host's code under AddressSanitizer and UBSan
+#> FUZZ_SEED=n          (with make fuzz) the same inputs again
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
 
 deps:
@@ -176,6 +186,11 @@ tests := data/check.sh $(lab_tests) $(vgpu_tests) $(chapter_tests) $(exercise_te
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp
+ifdef SANITIZE
+test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0
+test: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
+test: export TEST_TIMEOUT ?= 3600
+endif
 test: $(tests) $(chapters:%=$D/chapter%) $(device_library) $(vgpu_launcher) $(vgpu_links)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
 

@@ -50,6 +50,21 @@ $V/vgpu_tests: $(vgpu_tests_cpp:%.cpp=$V/%.o) $(vgpu_objects) $H/libdoctest_main
 $V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
 	$(call link,-lzstd -llz4)
 
+# Mutated fat binaries, tensor files and PTX, parsed and executed under AddressSanitizer and UBSan.
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= $(shell date +%s)
+fuzz_seeds := $(wildcard common/vgpu/tests/fuzz/seeds/*)
+$V/fuzz: $(patsubst %.cc,$V/%.o,$(wildcard common/vgpu/tests/fuzz/*.cc)) $(vgpu_objects) $H/liblab.a
+	$(call link,-lzstd -llz4)
+.PHONY: fuzz
+ifdef SANITIZE
+fuzz: $V/fuzz
+	@$V/fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --out $T/fuzz $(fuzz_seeds)
+else
+fuzz:
+	@$(MAKE) SANITIZE=1 fuzz
+endif
+
 # Programs on the virtual GPU, whatever DEVICE says.
 $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
