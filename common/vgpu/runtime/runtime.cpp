@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "graph.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,11 @@ namespace vgpu::runtime {
 
 namespace {
 Runtime* made = nullptr;  // for the end of the program, which must not make one
+std::atomic<bool> in_child{false};
+}
+
+bool forked() {
+  return in_child;
 }
 
 Runtime& Runtime::get() {
@@ -36,6 +42,7 @@ Machine& Runtime::machine() {
   if (!machine_) {
     machine_ = std::make_unique<Machine>(settings.spec, settings.options);
     machine_->instruction_limit = settings.instruction_limit;
+    pthread_atfork(nullptr, nullptr, [] { in_child = true; });
     machine_->tracer().set(settings.trace);
     if (settings.spec.memory_bytes > 0)
       machine_->memory().set_limit(static_cast<std::uint64_t>(settings.spec.memory_bytes));
@@ -272,7 +279,7 @@ namespace {
 
 // Runs after the destructors of the program, which may still have used the device.
 __attribute__((destructor)) void at_exit() {
-  if (!made) return;
+  if (!made || in_child) return;   // the parent reports
   int code = 0;
   guarded([&] {
     code = made->finish();

@@ -184,6 +184,9 @@ const char* error_text(int code);
 // The last error of this thread, for cudaGetLastError.
 Error& last_error();
 int not_supported();  // unsupported.cpp, which must not see the CUDA headers, calls it
+// True in a child that fork() made after its parent had used the device: what it has is a copy, with
+// locks and threads that may never answer. As with a GPU, every call fails.
+bool forked();
 // True while a host callback runs in this thread: it must not call CUDA.
 bool& in_callback();
 
@@ -261,6 +264,7 @@ template <class F>
 Error api(F&& body, Context context) {
   return remember(guarded([&]() -> Error {
     if (in_callback()) return cudaErrorNotPermitted;
+    if (forked()) return cudaErrorInitializationError;
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,9 @@ __global__ void store(int* p, int value) { p[threadIdx.x] = value; }
 __global__ void spin() {
   for (volatile int i = 0;; i = i + 1) {
   }
+}
+__global__ void spin_on(volatile int* p) {
+  while (*p == 0) *(p + 0) = 0;
 }
 __global__ void count_up() { shared_count += 2; }
 
@@ -150,6 +154,38 @@ TEST_CASE("child: fault" * doctest::skip()) {
   CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
 }
 
+TEST_CASE("child: endless" * doctest::skip()) {
+  int* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, 4));
+  std::printf("begun\n");
+  std::fflush(stdout);
+  spin_on<<<4, 64>>>(p);
+}
+
+TEST_CASE("child: exit in a callback" * doctest::skip()) {
+  CHECK_OK(cudaLaunchHostFunc(nullptr, [](void*) { std::exit(7); }, nullptr));
+}
+
+TEST_CASE("child: fork" * doctest::skip()) {
+  int* p = nullptr;
+  CHECK_OK(cudaMalloc(&p, 4 * 64));
+  store<<<8, 64>>>(p, 1);  // several blocks: host threads, which a child of fork() does not have
+  CHECK_OK(cudaDeviceSynchronize());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    store<<<8, 64>>>(p, 2);
+    const bool refused = cudaGetLastError() == cudaErrorInitializationError &&
+                         cudaMalloc(&p, 4) == cudaErrorInitializationError &&
+                         cudaDeviceSynchronize() == cudaErrorInitializationError;
+    std::exit(refused ? 5 : 6);
+  }
+  int status = 0;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 5);
+  CHECK_OK(cudaFree(p));  // the parent goes on
+}
+
 TEST_CASE("process: __managed__ variables are shared by host and device") {
   shared_count += 1;
   count_up<<<1, 1>>>();
@@ -223,6 +259,24 @@ TEST_CASE("process: VGPU_INSTRUCTIONS ends a launch that has no end") {
   const Result result = child("VGPU_INSTRUCTIONS=100000", "no end");
   CHECK(result.code == 0);
   CHECK(has(result, "no end after 100000 instructions"));
+}
+
+TEST_CASE("process: Ctrl-C ends a kernel without an end at once") {
+  const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
+  const Result result = run("timeout --preserve-status --kill-after=5 --signal=INT 2 env VGPU_THREADS=2 " +
+                            self + " --no-skip -tc='child: endless'");
+  CHECK_MESSAGE(has(result, "begun"), result.text);
+  CHECK_MESSAGE(result.code == 128 + 2, result.text);
+}
+
+TEST_CASE("process: exit() in a callback ends the program") {
+  const Result result = child("VGPU_CHECK=all", "exit in a callback");
+  CHECK_MESSAGE(result.code == 7, result.text);
+}
+
+TEST_CASE("process: a child of fork() has no device, and does not hang") {
+  const Result result = child("VGPU_PROFILE=text", "fork");
+  CHECK_MESSAGE(result.code == 0, result.text);
 }
 
 TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the rest in words") {
