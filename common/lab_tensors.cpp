@@ -85,6 +85,7 @@ class SafetensorsFile {
 
     Tensor tensor{entry.shape, {}, entry.dtype};
     tensor.values.resize(bytes / dtype_bytes(entry.dtype));
+    if (bytes == 0) return tensor;
     if (entry.dtype == "F32") {
       std::memcpy(tensor.values.data(), raw.data(), bytes);
     } else {
@@ -293,7 +294,9 @@ Array read_npy(const std::string& path) {
   const auto after = [&](const std::string& key) {
     const size_t at = header.find("'" + key + "':");
     if (at == std::string::npos) fail("'" + key + "' is missing in the header");
-    return header.find_first_not_of(' ', at + key.size() + 3);
+    const size_t value = header.find_first_not_of(' ', at + key.size() + 3);
+    if (value == std::string::npos) fail("'" + key + "' has no value in the header");
+    return value;
   };
   if (header.compare(after("fortran_order"), 5, "False") != 0) fail("is not in C order");
   const std::string dtype = header.substr(after("descr"), 5);

@@ -233,4 +233,9 @@ TEST_CASE("npy: values, versions and what is refused") {
   CHECK(contains(npy_refusal(npy(with("'<f4'", "False", "(4294967296, 4294967296)"), 8)),
                  "not possible"));
   CHECK(contains(npy_refusal(npy("{'descr': '<f4'}", 8)), "'fortran_order' is missing"));
+  for (const char* key : {"descr", "fortran_order", "shape"}) {  // cut off behind a key
+    const std::string whole = with("'<f4'", "False", "(2,)");
+    const size_t at = whole.find(std::string("'") + key + "':") + std::strlen(key) + 3;
+    CHECK(contains(npy_refusal(npy(whole.substr(at) + whole.substr(0, at), 8)), "has no value"));
+  }
 }
