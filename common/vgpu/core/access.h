@@ -41,7 +41,9 @@ inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask
     out.strided = false;
     return;
   }
-  out.strided = coalescing_detail::constant_stride(out.v, out.stride);
+  // Steps so large that 31 of them may wrap around say nothing about the lanes between the ends.
+  constexpr std::int64_t kLargest = std::int64_t{1} << 56;
+  out.strided = coalescing_detail::constant_stride(out.v, out.stride) && out.stride > -kLargest && out.stride < kLargest;
 }
 
 struct Extent {

@@ -1,6 +1,7 @@
 // A block in flight, the worker (host thread) that runs it, and the launch it belongs to.
 #pragma once
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -21,7 +22,10 @@ struct Count {
 // Which 32-byte sectors of an allocation a launch touched; one byte each, set by any worker.
 struct TouchMap {
   std::shared_ptr<Allocation> allocation;
-  std::unique_ptr<std::uint8_t[]> read, written;
+  struct Free {
+    void operator()(std::uint8_t* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::uint8_t[], Free> read, written;
   std::size_t sectors = 0;
 };
 
@@ -61,6 +65,7 @@ struct Worker {
   std::uint32_t sectors_per_clock = 4;       // of the named device's L1
   double l1_clocks = 0, shared_clocks = 0;   // of the running block
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
+  std::uint64_t frame_bytes = 0;             // of the calls in flight
   std::uint64_t time = 0;                    // virtual clock base, grows with each finished block
   FunctionState& state_of(const Function& function);
 };
@@ -68,6 +73,9 @@ struct Worker {
 struct Launch {
   Launch(Machine& m, const LaunchRequest& r, std::atomic<std::uint64_t>& heap)
       : machine(m), request(r), memory(m.memory()), params(r.params.begin(), r.params.end()), heap_used(heap) {}
+  ~Launch() {
+    for (const auto& allocation : freed) memory.dispose(*allocation);
+  }
   Machine& machine;
   const LaunchRequest& request;
   Memory& memory;
@@ -80,6 +88,9 @@ struct Launch {
   std::uint32_t stack_bytes = 0;             // local memory a thread for called functions
   std::uint64_t grid_id = 0;
   std::atomic<std::uint64_t>& heap_used;       // bytes of the device heap in use
+  // Copies in flight point into memory: once there was one, what kernels free stays until the end.
+  std::atomic<bool> async_copies{false};
+  std::vector<std::shared_ptr<Allocation>> freed;
   std::uint64_t workspace = 0;               // device address, zeroed; grid-wide barriers live in it
   std::uint64_t seed = 0;                    // of a shuffled schedule, 0: none
   // Every warp of every resident block lets the others go on at each memory instruction, so that

@@ -1,5 +1,7 @@
 #include "builtins.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "access.h"
@@ -10,6 +12,10 @@ namespace {
 
 constexpr std::string_view kNames[] = {"vprintf", "malloc", "free", "__assertfail"};
 constexpr std::size_t kMaxText = 1u << 20;
+constexpr std::uint64_t kMostKept = 1ull << 30;   // freed bytes that copies in flight may still read
+
+// What malloc takes of the heap: pieces have a size in front, as on a GPU.
+std::uint64_t heap_bytes(std::uint64_t size) { return (size + 15) / 16 * 16 + 16; }
 
 template <class T>
 T argument(Warp& warp, const CallSite& site, int lane, std::size_t i) {
@@ -35,6 +41,19 @@ std::string string_at(Warp& warp, const Instr& instr, int lane, std::uint64_t ad
   return text;
 }
 
+// The host's printf with one value. Nothing the device says may make it fail, or write for ever.
+template <class T>
+std::string host_printf(const std::string& spec, T value) {
+  const int length = std::snprintf(nullptr, 0, spec.c_str(), value);
+  if (length < 0) return spec;
+  std::string text(static_cast<std::size_t>(length) + 1, '\0');
+  std::snprintf(text.data(), text.size(), spec.c_str(), value);
+  text.pop_back();
+  return text;
+}
+// A field's width or its precision, read from digits or given by the argument of '*'.
+constexpr std::int64_t kMostWidth = 4096;
+
 // printf as CUDA defines it: arguments packed with natural alignment, floats passed as double.
 std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format, std::uint64_t args,
                       int& used) {
@@ -59,10 +78,15 @@ std::string formatted(Warp& warp, const Instr& instr, int lane, const std::strin
     bool valid = false;
     for (++i; i < format.size(); ++i) {
       const char c = format[i];
-      if (std::strchr("-+ #0123456789.", c)) {
+      if (c != '\0' && std::strchr("-+ #.", c)) {
         spec += c;
+      } else if (c >= '0' && c <= '9') {
+        const std::size_t digits = std::min(format.find_first_not_of("0123456789", i), format.size()) - i;
+        if (digits > 4 && spec.find_first_of("123456789") == spec.npos) spec += std::to_string(kMostWidth);
+        else spec += format.substr(i, std::min<std::size_t>(digits, 4));
+        i += digits - 1;
       } else if (c == '*') {
-        spec += std::to_string(next(0));
+        spec += std::to_string(std::clamp<std::int64_t>(next(0), -kMostWidth, kMostWidth));
       } else if (c == 'l') {
         ++longs;
       } else if (c == 'z' || c == 'j' || c == 't') {
@@ -78,40 +102,28 @@ std::string formatted(Warp& warp, const Instr& instr, int lane, const std::strin
       out += spec;
       continue;
     }
-    char text[512];
     const char c = format[i];
     switch (c) {
       case '%': out += '%'; continue;
       case 'd': case 'i':
-        if (longs) std::snprintf(text, sizeof text, (spec + "lld").c_str(), next(0ll));
-        else std::snprintf(text, sizeof text, (spec + "d").c_str(), next(0));
+        out += longs ? host_printf(spec + "lld", next(0ll)) : host_printf(spec + "d", next(0));
         break;
       case 'u': case 'x': case 'X': case 'o':
-        if (longs) std::snprintf(text, sizeof text, (spec + "ll" + c).c_str(), next(0ull));
-        else std::snprintf(text, sizeof text, (spec + c).c_str(), next(0u));
+        out += longs ? host_printf(spec + "ll" + c, next(0ull)) : host_printf(spec + c, next(0u));
         break;
-      case 'c': std::snprintf(text, sizeof text, (spec + c).c_str(), next(0)); break;
+      case 'c': out += host_printf(spec + c, next(0)); break;
       case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A':
-        std::snprintf(text, sizeof text, (spec + c).c_str(), next(0.0));
+        out += host_printf(spec + c, next(0.0));
         break;
-      case 'p': std::snprintf(text, sizeof text, "%s", ("0x" + [&] {
-                  char hex[32];
-                  std::snprintf(hex, sizeof hex, "%llx", next(0ull));
-                  return std::string(hex);
-                }()).c_str()); break;
+      case 'p': out += host_printf("0x%llx", next(0ull)); break;
       case 's': {
         const std::uint64_t address = next(0ull);
         const std::string s = address ? string_at(warp, instr, lane, address) : "(null)";
-        if (spec == "%") {
-          out += s;
-          continue;
-        }
-        std::snprintf(text, sizeof text, (spec + "s").c_str(), s.c_str());
+        out += spec == "%" ? s : host_printf(spec + "s", s.c_str());
         break;
       }
-      default: out += spec + c; continue;
+      default: out += spec + c;
     }
-    out += text;
   }
   return out;
 }
@@ -147,10 +159,10 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
     each_lane(mask, [&](int lane) {
       const auto size = argument<std::uint64_t>(warp, site, lane, 0);
       std::uint64_t address = 0;
-      if (size && size <= launch.machine.heap_limit && launch.heap_used.load() + size <= launch.machine.heap_limit)
+      if (size && size <= launch.machine.heap_limit && launch.heap_used.load() + heap_bytes(size) <= launch.machine.heap_limit)
         if (const auto a = launch.memory.allocate(size, MemoryKind::heap)) {
           address = a->base;
-          launch.heap_used += size;
+          launch.heap_used += heap_bytes(size);
         }
       result<std::uint64_t>(warp, site, lane, address);
     });
@@ -162,8 +174,16 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
       if (!a || a->base != address || a->kind != MemoryKind::heap)
         throw Fault{FaultKind::illegal_address,
                     describe(warp, instr, lane, "free() of an address that malloc() in device code did not give or that is freed already")};
-      launch.heap_used -= a->size;
-      launch.memory.release(address);
+      launch.heap_used -= heap_bytes(a->size);
+      if (!launch.async_copies) {
+        launch.memory.release(address);
+        return;
+      }
+      std::uint64_t kept = a->size;
+      for (const auto& allocation : launch.freed) kept += allocation->size;
+      if (kept > kMostKept)
+        throw Fault{FaultKind::out_of_memory, describe(warp, instr, lane, "more than 1 GiB freed in one launch that copies asynchronously")};
+      launch.memory.release(address, &launch.freed.emplace_back());
     });
     // Windows that instructions remember may lie in what is gone.
     for (auto& [function, state] : warp.worker->functions)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <numeric>
 #include <unordered_map>
 
 #include "../check/checks.h"
@@ -206,8 +207,11 @@ TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
     map->allocation = allocation;
     // Pinned memory may begin inside a sector.
     map->sectors = (allocation->base + allocation->size + kSectorBytes - 1) / kSectorBytes - allocation->base / kSectorBytes;
-    map->read = std::make_unique<std::uint8_t[]>(map->sectors + 1);
-    map->written = std::make_unique<std::uint8_t[]>(map->sectors + 1);
+    // Pages of a large allocation's map that nobody touches cost nothing.
+    for (auto* flags : {&map->read, &map->written}) {
+      flags->reset(static_cast<std::uint8_t*>(std::calloc(map->sectors + 1, 1)));
+      if (!*flags) throw std::bad_alloc();
+    }
   }
   return map.get();
 }
@@ -227,9 +231,33 @@ void Launch::print(std::string_view text) {
 
 namespace {
 
+// Which block comes n-th: the n-th, or a shuffled one. Grids too large for a list are stepped through
+// with a stride that shares no factor with their size.
+struct BlockOrder {
+  std::vector<std::uint64_t> list;
+  std::uint64_t blocks = 0, stride = 0;
+  BlockOrder(std::uint64_t count, std::uint64_t seed) : blocks(count) {
+    constexpr std::uint64_t kLongest = 1u << 18;
+    if (!seed) return;
+    std::mt19937_64 random(seed);
+    if (count <= kLongest) {
+      list.resize(count);
+      for (std::uint64_t i = 0; i < count; ++i) list[i] = i;
+      std::shuffle(list.begin(), list.end(), random);
+    } else {
+      do stride = 1 + random() % (count - 1);
+      while (std::gcd(stride, count) != 1);
+    }
+  }
+  std::uint64_t block(std::uint64_t n) const {
+    if (stride) return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % blocks);
+    return list.empty() ? n : list[n];
+  }
+};
+
 // Runs the worker's share of blocks. Blocks that wait for others stay resident, up to `resident`.
 void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t first, std::uint64_t step,
-          std::uint64_t resident, std::atomic<std::uint64_t>* shared_next, const std::vector<std::uint64_t>* order) {
+          std::uint64_t resident, std::atomic<std::uint64_t>* shared_next, const BlockOrder& order) {
   const auto sms = static_cast<std::uint64_t>(launch.machine.spec().sm_count);
   std::uint64_t own_next = first;
   auto next_block = [&]() -> std::uint64_t {
@@ -265,7 +293,7 @@ void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t fi
       if (n >= blocks || n > launch.fault_block) {   // (a shuffled launch ends at its first fault)
         more = false;
       } else {
-        block = std::make_unique<Block>(launch, worker, order ? (*order)[n] : n);
+        block = std::make_unique<Block>(launch, worker, order.block(n));
         idle = 0;
       }
     }
@@ -461,6 +489,11 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     if (function.local_bytes > kMaxLocalBytes)
       throw Fault{FaultKind::out_of_memory, function.display + " needs " + std::to_string(function.local_bytes) +
                                                 " bytes of local memory a thread; the most is " + std::to_string(kMaxLocalBytes)};
+    const std::uint64_t warps = (request.block.count() + kWarpSize - 1) / kWarpSize;
+    constexpr std::uint64_t kMostRegisterBytes = 1ull << 30;
+    if (const std::uint64_t bytes = warps * (function.register_bytes + std::uint64_t{kWarpSize} * function.call_area_bytes); bytes > kMostRegisterBytes)
+      throw Fault{FaultKind::out_of_memory, function.display + " needs " + std::to_string(bytes >> 20) + " MiB of PTX registers a block; the most is " +
+                                                std::to_string(kMostRegisterBytes >> 20)};
     launch.params.resize(std::max<std::size_t>(launch.params.size(), function.param_bytes));
     launch.dynamic_shared_base = (function.shared_bytes + function.dynamic_shared_align - 1) /
                                  function.dynamic_shared_align * function.dynamic_shared_align;
@@ -519,13 +552,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       if (!observers.empty()) workers.back()->observers = &observers;
       workers.back()->sectors_per_clock = static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
-    std::vector<std::uint64_t> order;
-    if (launch.seed) {
-      order.resize(blocks);
-      for (std::uint64_t i = 0; i < blocks; ++i) order[i] = i;
-      std::mt19937_64 random(launch.seed);
-      std::shuffle(order.begin(), order.end(), random);
-    }
+    const BlockOrder order(blocks, launch.seed);
     std::atomic<std::uint64_t> next{0};
     std::exception_ptr trouble;
     for (const auto& observer : observers) observer->launch_begin(launch);
@@ -533,8 +560,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     {
       const int t = threads > 1 ? omp_get_thread_num() : 0;
       try {
-        work(launch, *workers[t], blocks, 0, 1, std::max<std::uint64_t>(1, resident / static_cast<std::uint64_t>(threads)), &next,
-             order.empty() ? nullptr : &order);
+        work(launch, *workers[t], blocks, 0, 1, std::max<std::uint64_t>(1, resident / static_cast<std::uint64_t>(threads)), &next, order);
       } catch (const std::exception& error) {   // bad_alloc, and whatever else must not end the process
         launch.stop_at(0, {FaultKind::out_of_memory,
                            "out of host memory (" + std::string(error.what()) + ") while running " + request.function->display});

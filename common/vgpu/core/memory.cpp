@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <new>
@@ -55,6 +56,23 @@ struct Memory::Impl {
   }
 };
 
+namespace {
+// The device's malloc gives many small pieces, and a process has few mappings (65530 on Linux).
+constexpr std::uint64_t kSmall = 64u << 10;
+bool from_host_heap(MemoryKind kind, std::uint64_t size) { return kind == MemoryKind::heap && size <= kSmall; }
+std::byte* obtain(MemoryKind kind, std::uint64_t size) {
+  if (!from_host_heap(kind, size)) return map_pages(mapped_bytes(size));
+  const std::uint64_t bytes = round_up(std::max<std::uint64_t>(size, 1), 64);
+  void* p = std::aligned_alloc(64, bytes);
+  if (p) std::memset(p, 0, bytes);
+  return static_cast<std::byte*>(p);
+}
+void give_back(const Allocation& a) {
+  if (from_host_heap(a.kind, a.size)) std::free(a.host);
+  else munmap(a.host, mapped_bytes(a.size));
+}
+}  // namespace
+
 Memory::Memory() : impl_(std::make_unique<Impl>()) {
   // The range is reserved, so that the host never gets these addresses and a host dereference of a
   // device pointer faults. Where that fails, device pointers still work; only this trap is missing.
@@ -68,7 +86,7 @@ Memory::Memory() : impl_(std::make_unique<Impl>()) {
 Memory::~Memory() {
   for (auto& [base, a] : impl_->live)
     if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap)
-      munmap(a->host, mapped_bytes(a->size));
+      give_back(*a);
   if (impl_->reserved) munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
 }
 
@@ -77,7 +95,7 @@ std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind
   const bool on_device = kind != MemoryKind::pinned;
   if (size > (1ull << 46)) return nullptr;
   if (on_device && (size > impl_->limit || impl_->used > impl_->limit - size)) return nullptr;
-  std::byte* host = map_pages(mapped_bytes(size));
+  std::byte* host = obtain(kind, size);
   if (!host) return nullptr;
   auto a = std::make_shared<Allocation>();
   a->size = size;
@@ -124,7 +142,7 @@ std::shared_ptr<Allocation> Memory::adopt(void* host, std::uint64_t size, Memory
   return a;
 }
 
-bool Memory::release(std::uint64_t address) {
+bool Memory::release(std::uint64_t address, std::shared_ptr<Allocation>* keep) {
   std::unique_lock lock(impl_->mutex);
   const auto it = impl_->live.find(address);
   if (it == impl_->live.end()) return false;
@@ -132,8 +150,12 @@ bool Memory::release(std::uint64_t address) {
   impl_->live.erase(it);
   if (a->kind != MemoryKind::pinned) impl_->used -= a->size;
   a->freed = true;
-  if (a->device != -1) munmap(a->host, mapped_bytes(a->size));
-  a->host = nullptr;
+  if (keep) {
+    *keep = a;
+  } else {
+    if (a->device != -1) give_back(*a);
+    a->host = nullptr;
+  }
   impl_->freed[a->base] = a;
   impl_->freed_order.push_back(a->base);
   if (impl_->freed_order.size() > 4096) {
@@ -154,12 +176,17 @@ std::shared_ptr<Allocation> Memory::revive(const Allocation& freed) {
   a->size = freed.size;
   a->kind = freed.kind;
   a->name = freed.name;
-  a->host = map_pages(mapped_bytes(a->size));
+  a->host = obtain(a->kind, a->size);
   if (!a->host) return nullptr;
   impl_->track(*a);
   impl_->freed.erase(a->base);
   impl_->add(a);
   return a;
+}
+
+void Memory::dispose(Allocation& released) {
+  if (released.host && released.device != -1) give_back(released);
+  released.host = nullptr;
 }
 
 std::shared_ptr<Allocation> Memory::find(std::uint64_t address) const {

@@ -49,8 +49,10 @@ class Memory {
   std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align = 256);
   // Makes memory that the program owns (cudaHostRegister) visible to kernels at its own address.
   std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);
-  // False when `address` is not the base of a live allocation.
-  bool release(std::uint64_t address);
+  // False when `address` is not the base of a live allocation. With `keep`, its bytes stay for what
+  // still reads them (copies in flight), until they are given to dispose().
+  bool release(std::uint64_t address, std::shared_ptr<Allocation>* keep = nullptr);
+  void dispose(Allocation& released);
   // A freed allocation of the device comes back at its address, all zeros and with a new id (memory
   // that a graph allocates anew at each launch). Null when the device or the host has no room, or
   // when the address has been given to somebody else.

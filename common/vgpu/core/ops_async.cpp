@@ -60,6 +60,7 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
     copies.open.push_back(pending);
     warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, pending.shared_offset, from.v[lane], bytes); });
   });
+  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
   warp.worker->async_bytes += uint64_t{static_cast<uint32_t>(std::popcount(mask))} * bytes;
 }
 
@@ -109,6 +110,7 @@ Handler bind_cp_async(Instr& instr, const Mods& mods) {
   if (instr.constant != 16 && (bypass_l1 || (instr.constant != 4 && instr.constant != 8))) return nullptr;
   // [dst], [src], bytes{, src-size | ignore-src}{, cache-policy}
   if (mods.has("L2::cache_hint") && !instr.c.valid()) instr.b = Slot{};
+  if (instr.b.valid() && instr.b_bits > 1 && instr.b_bits != 32) return nullptr;
   if (instr.b.valid() && instr.b_bits == 1) instr.variant = 1;   // ignore-src
   instr.async = true;
   return &copy;

@@ -262,7 +262,7 @@ Handler bind_atom(Instr& instr, const Mods& mods) {
   }
 }
 Handler bind_red_vector(Instr& instr, const Mods&) {
-  return instr.list_count == instr.elements ? &red_vector_f32 : nullptr;
+  return instr.list_count == instr.elements && instr.a_bits == 32 ? &red_vector_f32 : nullptr;
 }
 
 }  // namespace vgpu

@@ -182,7 +182,7 @@ void integer_to_integer(Warp& warp, const Instr& instr, uint32_t mask) {
   write_integers(warp, instr, mask, reinterpret_cast<uint64_t*>(v));
 }
 // The range of an integer type, as what clamps to it.
-int64_t lowest(Type type) { return is_signed(type) ? -(int64_t{1} << (type_bits(type) - 1)) : 0; }
+int64_t lowest(Type type) { return is_signed(type) ? INT64_MIN >> (64 - type_bits(type)) : 0; }
 uint64_t highest(Type type) {
   const int bits = type_bits(type) - (is_signed(type) ? 1 : 0);
   return bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;

@@ -233,12 +233,18 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   object.imm = instr.constant;
   compute_addresses(warp, object, mask, reports);
   const uint32_t* bytes = warp.lanes<const uint32_t>(instr.a);
+  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
   each_lane(mask, [&](int lane) {
     if (bytes[lane] % 16 || to.v[lane] % 16 || from.v[lane] % 16 || reports.v[lane] % 8)
       refuse(warp, instr, lane, "cp.async.bulk of " + std::to_string(bytes[lane]) + " bytes: size and addresses must be multiples of 16");
     if (bytes[lane] == 0) return;
-    lane_pointer(warp, instr, lane, kSharedWindow + to.v[lane], bytes[lane], Access::store);
-    std::byte* at = lane_pointer(warp, instr, lane, kSharedWindow + reports.v[lane], 8, Access::atomic);
+    const auto inside_shared = [&](uint64_t offset, uint32_t size, Access access) {
+      const uint32_t all = warp.block->launch.shared_bytes;
+      if (offset >= all || size > all - offset) report_bad_access(warp, instr, lane, offset, size, access, Space::shared);
+      return warp.block->shared + offset;
+    };
+    inside_shared(to.v[lane], bytes[lane], Access::store);
+    std::byte* at = inside_shared(reports.v[lane], 8, Access::atomic);
     const std::byte* origin = lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
     // As an access, 32 pieces of 16 bytes at a time.
     for (uint32_t done = 0; done < bytes[lane]; done += 16 * kWarpSize) {

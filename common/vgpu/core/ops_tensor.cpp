@@ -421,6 +421,7 @@ Handler bind_wmma_access(Instr& instr, const Mods& mods) {
   op.registers = f.registers;
   op.distinct = f.distinct;
   if (op.distinct == 0 || instr.list_count != op.registers) return nullptr;
+  if ((mods.has("store") ? instr.a_bits : instr.d_bits) != (op.bits == 64 ? 64 : 32)) return nullptr;
   for (int i = 0; i < op.distinct * op.each; ++i)
     for (int lane = 0; lane < kWarpSize; ++lane) {
       const Place p = place_of(op.role, op.shape, lane, i, op.each);

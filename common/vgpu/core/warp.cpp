@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint32_t kSpinTurns = 16;
 constexpr std::uint32_t kQuietTurns = 1024;
 constexpr std::uint32_t kMaxCallDepth = 4096;
+constexpr std::uint64_t kCallsBeyondShare = 4096;          // instructions
+constexpr std::uint64_t kMostFrameBytes = 256ull << 20;   // registers of all calls in flight, a host thread
 
 Ref<Frame> make_frame(const Function& function) {
   Ref<Frame> frame(new Frame);
@@ -24,6 +26,7 @@ Ref<Frame> make_frame(const Function& function) {
   const std::size_t areas = std::size_t{kWarpSize} * function.call_area_bytes;
   frame->storage = std::make_unique<std::byte[]>(function.register_bytes + areas + 64);
   const auto start = reinterpret_cast<std::uintptr_t>(frame->storage.get());
+  frame->bytes = function.register_bytes + areas;
   frame->registers = frame->storage.get() + ((start + 63) / 64 * 64 - start);
   frame->call_area = frame->registers + function.register_bytes;
   return frame;
@@ -167,6 +170,7 @@ Warp::Status Warp::run(std::uint64_t share) {
           const auto& table = frame->function->tables[instr.target];
           const std::uint32_t* index = lanes<std::uint32_t>(instr.a);
           std::uint32_t rest = on;
+          bool backward = false;
           fragments[current].pc = pc;
           while (rest) {
             const std::uint32_t want = index[std::countr_zero(rest)];
@@ -178,6 +182,7 @@ Warp::Status Warp::run(std::uint64_t share) {
             std::uint32_t same = 0;
             each_lane(rest, [&](int lane) { same |= std::uint32_t{index[lane] == want} << lane; });
             rest &= ~same;
+            backward |= table[want] <= pc;
             if (same == fragments[current].mask) {
               fragments[current].pc = table[want];
             } else {
@@ -187,6 +192,7 @@ Warp::Status Warp::run(std::uint64_t share) {
           }
           pc = fragments[current].pc;
           mask = active = fragments[current].mask;
+          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at)) leave = Leave::yield;
           break;
         }
         case Flow::join: {
@@ -223,6 +229,10 @@ Warp::Status Warp::run(std::uint64_t share) {
           fragments[current].pc = pc;
           enter_call(fragments[current], instr, on);
           leave = Leave::switch_fragment;
+          if (instructions >= stop_at && instructions - stop_at >= kCallsBeyondShare) {   // calls alone may go on for ever
+            pc = fragments[current].pc;
+            leave = Leave::yield;
+          }
           break;
         case Flow::ret:
         case Flow::exit:
@@ -486,6 +496,9 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
       return enter_call(fragments[index], instr, mask);
     }
   }
+  if (callee->entry)
+    throw Fault{FaultKind::illegal_instruction,
+                describe(*this, instr, std::countr_zero(mask), "call of " + callee->display + ", which is a kernel")};
   const Function& function = callee->code.empty() ? *launch.prepare(callee) : *callee;
   if (f.frame->depth + 1 > kMaxCallDepth)
     throw Fault{FaultKind::stack_overflow,
@@ -497,6 +510,10 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
   join->pending = mask;
   join->parent = f.join;
   Ref<Frame> inner = make_frame(function);
+  inner->account = &worker->frame_bytes;
+  if ((worker->frame_bytes += inner->bytes) > kMostFrameBytes)
+    throw Fault{FaultKind::stack_overflow,
+                describe(*this, instr, std::countr_zero(mask), "the registers of calls take more than " + std::to_string(kMostFrameBytes >> 20) + " MiB")};
   inner->caller = f.frame;
   inner->call = &instr;
   inner->depth = f.frame->depth + 1;

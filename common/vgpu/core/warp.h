@@ -49,6 +49,11 @@ struct Frame {
   Count* counts = nullptr;              // of its function, by pc; null when nothing is counted
   Site* sites = nullptr;                // of its function, by memory_site
   std::unique_ptr<std::byte[]> storage;
+  std::uint64_t* account = nullptr;     // where `bytes` of storage are counted
+  std::uint64_t bytes = 0;
+  ~Frame() {
+    if (account) *account -= bytes;
+  }
 };
 
 // Where lanes that took different ways wait for each other: the immediate post-dominator of a

@@ -31,6 +31,11 @@ int register_width(Type type) {  // as stored
   return bits == 1 ? 1 : std::max(16, bits);
 }
 
+// Offsets are 64-bit numbers that wrap around, as addresses do.
+void add_offset(std::int64_t& imm, std::uint64_t offset) {
+  imm = static_cast<std::int64_t>(static_cast<std::uint64_t>(imm) + offset);
+}
+
 // One word of the operand signature of a form: "b:u32?" or "d*".
 struct Expected {
   char name = 'x';
@@ -86,7 +91,11 @@ class Decoder {
       decode_statement();
     }
     statement_pc_.back() = static_cast<std::uint32_t>(code_.size());
-    if (code_.empty() || code_.back().flow != Flow::ret || code_.back().guard.valid()) {
+    bool to_end = false;   // a label behind the last instruction
+    for (const auto& branch : branches_) to_end |= statement_pc_[branch.second] == code_.size();
+    for (const auto& table : fn_.tables)
+      for (const std::uint32_t target : table) to_end |= statement_pc_[target] == code_.size();
+    if (to_end || code_.empty() || code_.back().flow != Flow::ret || code_.back().guard.valid()) {
       Instr ret;  // a function may end without one
       ret.flow = Flow::ret;
       ret.op_class = OpClass::control;
@@ -270,7 +279,8 @@ class Decoder {
         mov.imm = o.value;
         mov.run = bind_special(mov, "dynamic_shared_base", bits);
       } else if (address.space == Space::local) {
-        mov.imm = static_cast<std::int64_t>(address.value) + o.value;
+        mov.imm = o.value;
+        add_offset(mov.imm, address.value);
         mov.run = bind_special(mov, "local_base", bits);
       } else {
         return constant(address.value + static_cast<std::uint64_t>(o.value), bits);
@@ -348,21 +358,21 @@ class Decoder {
       return;
     }
     if (base.kind == Kind::integer) {
-      instr.imm += base.value;
+      add_offset(instr.imm, static_cast<std::uint64_t>(base.value));
       return;
     }
     const Address address = address_of(base);
     if (address.dynamic_shared) {
       instr.address = materialize(base, 64);
       instr.address_bits = 64;
-      if (instr.space == Space::generic) instr.imm += static_cast<std::int64_t>(kSharedWindow);
+      if (instr.space == Space::generic) add_offset(instr.imm, kSharedWindow);
       return;
     }
-    instr.imm += static_cast<std::int64_t>(address.value);
+    add_offset(instr.imm, address.value);
     if (instr.space == Space::generic) {
       switch (address.space) {
-        case Space::shared: instr.imm += static_cast<std::int64_t>(kSharedWindow); break;
-        case Space::constant: instr.imm += static_cast<std::int64_t>(kConstantWindow); break;
+        case Space::shared: add_offset(instr.imm, kSharedWindow); break;
+        case Space::constant: add_offset(instr.imm, kConstantWindow); break;
         case Space::local: instr.space = Space::local; break;
         case Space::param: instr.space = Space::param; break;
         default: break;
@@ -397,11 +407,15 @@ class Decoder {
   // All registers of all vector operands in one list, in order (mma: D, A, B, C).
   void all_vectors(Instr& instr) {
     std::vector<Slot> slots;
+    const Type type = instr.dtype == Type::f64 ? Type::f64 : Type::f32;   // other fragments are packed in 32 bits
     for (const Operand& o : statement_->operands) {
       const auto one = [&](const Operand& part) {
+        if (part.kind == Kind::reg && width_of(part) != type_bits(type))
+          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) + " bits in a fragment of " +
+               std::to_string(type_bits(type)) + "-bit registers");
         if (part.kind == Kind::reg) slots.push_back(slots_[part.reg]);
         else if (part.kind == Kind::sink) slots.push_back(sink_);
-        else if (part.kind == Kind::real || part.kind == Kind::integer) slots.push_back(source(part, Type::f32));
+        else if (part.kind == Kind::real || part.kind == Kind::integer) slots.push_back(source(part, type));
         else fail("expected a register in a fragment");
       };
       if (o.kind == Kind::vector)
@@ -632,7 +646,11 @@ class Decoder {
       instr.d_bits = static_cast<std::uint8_t>(register_width(type));
     } else if (o.kind == Kind::pair) {
       for (int i = 0; i < 2; ++i) {
-        const Operand& part = o.parts[i];
+        const Operand& part = o.parts[static_cast<std::size_t>(i)];
+        const int need = i == 0 ? register_width(type) : 1;
+        if (part.kind == Kind::reg && width_of(part) != need)
+          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) + " bits where " +
+               std::to_string(need) + " are needed");
         if (part.kind == Kind::reg) instr.d[i] = slots_[part.reg];
         else if (part.kind == Kind::sink && i == 0) instr.d[i] = sink_;
         else if (part.kind != Kind::sink) fail("expected a register");
@@ -682,6 +700,8 @@ class Decoder {
   }
   Slot constant_of_width(const Operand& o, Type type, int bits) {
     if (o.kind == Kind::integer && !is_float(type)) return constant(static_cast<std::uint64_t>(o.value), bits);
+    if (o.kind != Kind::sink && register_width(type) < bits)
+      fail("a constant of " + std::to_string(register_width(type)) + " bits beside registers of " + std::to_string(bits) + " in one vector");
     return source(o, type);
   }
 
@@ -723,7 +743,8 @@ class Decoder {
       const Address address = address_of(a);
       if (address.dynamic_shared || address.space == Space::local) {
         instr.variant = 3;
-        instr.imm = static_cast<std::int64_t>(address.value) + a.value;
+        instr.imm = a.value;
+        add_offset(instr.imm, address.value);
         instr.special = special_index(address.dynamic_shared ? "dynamic_shared_base" : "local_base");
         return;
       }
@@ -755,6 +776,7 @@ class Decoder {
     const auto it = body_.branch_targets.find(given[1].name);
     if (it == body_.branch_targets.end()) fail("unknown list of branch targets");
     instr.a = source(given[0], Type::u32);
+    if (given[0].kind == Kind::reg && width_of(given[0]) != 32) fail("the index of brx.idx needs a register of 32 bits");
     instr.target = static_cast<std::uint32_t>(fn_.tables.size());
     fn_.tables.emplace_back();
     for (std::string_view name : it->second) fn_.tables.back().push_back(label(name));
@@ -777,11 +799,13 @@ class Decoder {
     if (g == given.size()) fail("call without a function");
     const Operand& target = given[g++];
     if (target.kind == Kind::reg) {
+      if (width_of(target) != 64) fail("a call through a pointer needs a register of 64 bits");
       site.pointer = slots_[target.reg];
       fn_.calls_indirectly = true;
     } else if (target.kind == Kind::symbol) {
       const Function* callee = symbols_.function(target.name);
       if (!callee) fail("unknown function '" + std::string(target.name) + "'");
+      if (callee->entry) fail("'" + callee->display + "' is a kernel, and a kernel cannot be called");
       const auto body = symbols_.parsed->bodies.find(callee->name);
       if (body == symbols_.parsed->bodies.end() || !body->second.has_body) {
         site.builtin = callee->name;

@@ -15,7 +15,7 @@ using ast::Statement;
 
 // Guards against text that is made to hurt; real modules stay far below.
 constexpr std::uint64_t kMaxVariableBytes = 1ull << 40;
-constexpr std::uint32_t kMaxRegisters = 1u << 22;
+constexpr std::uint32_t kMaxRegisters = 1u << 22;     // of all functions together
 constexpr int kMaxNesting = 64;
 
 bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
@@ -607,7 +607,7 @@ class Parser {
   };
 
   std::uint32_t add_register(Type type) {
-    if (body_->registers.size() >= kMaxRegisters) fail("too many registers");
+    if (++declared_registers_ > kMaxRegisters) fail("too many registers");
     body_->registers.push_back({type, {}});
     return static_cast<std::uint32_t>(body_->registers.size() - 1);
   }
@@ -897,7 +897,7 @@ class Parser {
       skip_space();
       while (peek() == '+' || peek() == '-') {
         if (peek() == '+') ++pos_;
-        o.value += integer();
+        o.value = static_cast<std::int64_t>(static_cast<std::uint64_t>(o.value) + static_cast<std::uint64_t>(integer()));
         skip_space();
       }
       while (accept(',')) o.parts.push_back(operand(depth + 1));
@@ -990,6 +990,7 @@ class Parser {
   std::vector<Type> result_types_, param_types_;   // of the function's parameters in registers
   std::vector<Statement> result_stores_;           // what a `ret` does for them
   std::uint32_t location_ = 0;
+  std::uint32_t declared_registers_ = 0;   // in all functions
 };
 
 }  // namespace
