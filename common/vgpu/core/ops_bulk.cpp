@@ -69,7 +69,9 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
       throw Fault{FaultKind::illegal_instruction,
                   describe(warp, instr, lane, "bulk copy of " + std::to_string(bytes[lane]) + " bytes: size and addresses must be multiples of 16")};
     if (bytes[lane] == 0) return;
-    lane_pointer(warp, source, lane, kSharedWindow + from.v[lane], bytes[lane], Access::load);
+    const uint32_t shared = warp.block->launch.shared_bytes;
+    if (from.v[lane] >= shared || bytes[lane] > shared - from.v[lane])
+      report_bad_access(warp, source, lane, from.v[lane], bytes[lane], Access::load, Space::shared);
     lane_pointer(warp, instr, lane, to.v[lane], bytes[lane], access);
     // Counted as an access to global memory, 32 pieces of 16 bytes at a time; those who check are told
     // of each piece, as this thread's.

@@ -64,6 +64,7 @@ TEST_CASE("hostile: bulk copies whose shared addresses are those of another spac
   CHECK(says(outcome_of(gpu, shared + window + copy + "[%rd1], [%in], 16, [%rd3];"), "past the block's shared memory"));
   CHECK(says(outcome_of(gpu, shared + window + copy + "[%rd2], [%in], 16, [%rd1];"), "past the block's shared memory"));
   CHECK(outcome_of(gpu, shared + window + copy + "[%rd2], [%in], 16, [%rd3];").fault.message == "");
+  CHECK(says(outcome_of(gpu, shared + window + "cp.async.bulk.global.shared::cta.bulk_group [%in], [%rd1], 16;"), "past the block's shared memory"));
 }
 
 TEST_CASE("hostile: calls of kernels, of anything, and without end") {
