@@ -28,16 +28,21 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), with);
 }
 
-// The lines that contain one of `words`, each once, in their order.
+// "kernel.cuh:42: error: race: write": what findings of several launches have in common.
+std::string place_and_kind(const std::string& line) {
+  const size_t error = line.find("error: ");
+  return error == std::string::npos ? line : line.substr(0, line.find(" of ", error));
+}
+
+// The lines that contain one of `words`, of those with the same place_and_kind() the first.
 std::vector<std::string> lines_with(const std::string& text, const std::set<std::string>& words) {
   std::vector<std::string> lines;
+  std::set<std::string> seen;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);)
     for (const std::string& word : words)
-      if (line.find(word) != std::string::npos) {
-        if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
-        break;
-      }
+      if (line.find(word) != std::string::npos && seen.insert(place_and_kind(line)).second)
+        lines.push_back(line);
   return lines;
 }
 
@@ -116,7 +121,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
     for (size_t i = first; i < cases.size(); ++i) numbers.push_back(i);
     Ended ended;
     const std::vector<Outcome> outcomes =
-        run_cases(task.file, library, entry, Mode::cases, numbers, folder.folder(), limits, ended);
+        run_cases(task, library, entry, Mode::cases, numbers, folder.folder(), limits, ended);
     for (const Outcome& outcome : outcomes) {
       const Case& problem = cases[first++];
       if (refuse(grade, outcome, problem.name, ended, limits)) return item;
@@ -151,29 +156,25 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
   return item;
 }
 
-// Only what ran through can be said to have no findings, and what is never right has none that mean
-// anything: an empty kernel would be clean.
+// Findings are shown in any case. But no findings only count where something is right: an empty
+// kernel has none.
 Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_right,
                   const std::string& library, int entry, const Limits& limits, Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
-  if (!some_right) {
-    item.details = "not looked at: no problem is right";
-    item.hint = "get the first problem right";
-    return item;
-  }
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i)
     if (cases[i].checked) numbers.push_back(i);
   const testing::TemporaryFolder folder;
   Ended ended;
   const std::vector<Outcome> outcomes =
-      run_cases(task.file, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
+      run_cases(task, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
   for (size_t i = 0; i < outcomes.size(); ++i)
     if (refuse(grade, outcomes[i], cases[numbers[i]].name, ended, limits)) return item;
   const std::vector<std::string> findings = lines_with(ended.output, {": error: "});
   if (findings.empty() && ended.exit_code == 0) {
-    item.points = kCheckPoints;
-    item.details = "memory, race, init, sync";
+    item.points = some_right ? kCheckPoints : 0;
+    item.details = some_right ? "memory, race, init, sync" : "none, but no problem is right either";
+    item.hint = some_right ? "" : "get the first problem right";
     return item;
   }
   item.details = findings.empty() ? outcomes.back().message : joined(findings);
@@ -192,7 +193,7 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   const testing::TemporaryFolder folder;
   Ended ended;
   const std::vector<Outcome> outcomes =
-      run_cases(task.file, library, entry, Mode::counters, {0}, folder.folder(), limits, ended);
+      run_cases(task, library, entry, Mode::counters, {0}, folder.folder(), limits, ended);
   const std::string where = "measured: " + measured.name;
   if (refuse(grade, outcomes[0], where, ended, limits)) return items;
   if (outcomes[0].how == Outcome::failed) {

@@ -97,6 +97,7 @@ struct Task {
   std::function<std::vector<Case>()> cases;
   std::function<Case()> measured;  // the problem whose counters are looked at
   std::vector<Aim> aims;           // together 50 points
+  std::string schedule = "";       // "random:SEED": an order of warps that shows a race in results
 };
 
 // ---- Cases that the exercises share -------------------------------------------------------------

@@ -137,12 +137,12 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   return kCorrect;
 }
 
-std::vector<Outcome> run_cases(const std::string& task, const std::string& library, int entry,
-                               Mode mode, const std::vector<size_t>& numbers,
-                               const std::string& folder, const Limits& limits, Ended& ended) {
+std::vector<Outcome> run_cases(const Task& task, const std::string& library, int entry, Mode mode,
+                               const std::vector<size_t>& numbers, const std::string& folder,
+                               const Limits& limits, Ended& ended) {
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "--child",
-                                      task,
+                                      task.file,
                                       library,
                                       std::to_string(entry),
                                       kModes[int(mode)],
@@ -157,7 +157,7 @@ std::vector<Outcome> run_cases(const std::string& task, const std::string& libra
                              {"VGPU_INSTRUCTIONS", std::to_string(limits.instructions)},
                              {"VGPU_DEVICE", "h200"},
                              {"VGPU_CHECK", mode == Mode::checks ? "all" : ""},
-                             {"VGPU_SCHEDULE", ""},
+                             {"VGPU_SCHEDULE", mode == Mode::cases ? task.schedule : ""},
                              {"VGPU_CACHE", ""},
                              {"VGPU_TRACE", ""},
                              {"VGPU_PROFILE", ""}};

@@ -36,9 +36,9 @@ enum class Mode { cases, checks, counters };
 // Runs the cases of these numbers in one process until one fails; at least one outcome, in that
 // order. folder: for what the process writes. ended: how the process did. Throws std::runtime_error
 // when the library cannot be loaded.
-std::vector<Outcome> run_cases(const std::string& task, const std::string& library, int entry,
-                               Mode mode, const std::vector<size_t>& numbers,
-                               const std::string& folder, const Limits& limits, Ended& ended);
+std::vector<Outcome> run_cases(const Task& task, const std::string& library, int entry, Mode mode,
+                               const std::vector<size_t>& numbers, const std::string& folder,
+                               const Limits& limits, Ended& ended);
 
 // Compiles files (each with its own name_space) into one library, whose entries are their numbers.
 struct Source {

@@ -1,0 +1,121 @@
+// Grades exercise 2, causal attention, and the race to be found in bug.cuh.
+#include <limits>
+
+#include "../../common/grader.h"
+
+namespace {
+
+using namespace lab::grader;
+
+const char* const kParameters =
+    "const half*, const half*, const half*, half*, const AttentionShape&, cudaStream_t";
+
+Case of(const AttentionTensors& t, const std::vector<double>& expected) {
+  Case result = attention_case(t, expected);
+  result.arguments = {input("Q", t.Q), input("K", t.K), input("V", t.V), output("O"),
+                      value(t.query_shape())};
+  return result;
+}
+
+Case causal(int batch, int heads, int tokens, uint64_t seed, double offset = 0) {
+  AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
+  if (offset != 0) t = moved(std::move(t), offset);
+  Case result = of(t, expected(t, [](int, int, int query, int key, double score) {
+                     return key <= query ? score : -std::numeric_limits<double>::infinity();
+                   }));
+  result.hint = offset != 0    ? "scores are large here: the maximum must be subtracted"
+                : tokens == 1  ? "the one query sees the one key: O is V"
+                : tokens <= 64 ? "all keys are in one tile here: which of them does a query see?"
+                               : "several tiles: is all that was added up before rescaled when the "
+                                 "maximum grows, and does the mask count keys from first_key on?";
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all = {causal(1, 1, 1, 1),   causal(1, 2, 2, 2),  causal(3, 1, 15, 3),
+                           causal(1, 1, 16, 4),  causal(1, 3, 17, 5), causal(1, 1, 33, 6),
+                           causal(1, 2, 64, 7),  causal(2, 1, 65, 8), causal(1, 1, 100, 9, 150),
+                           causal(1, 2, 127, 10)};
+  all.push_back(causal(1, 1, 128, 11));
+  all.push_back(causal(1, 2, 197, 12));
+  all.back().checked = false;
+  return all;
+}
+
+// 2 heads of 192 tokens: 12 blocks of 16 rows in each. Tiles of 64 keys that a block needs: 1 for
+// the first 4 blocks, 2 for the next 4, 3 for the last 4: 24 a head (all of them would be 36).
+constexpr double kElements = 2 * 192 * 64, kTileBytes = 64 * 64 * 2;
+Case measured() { return causal(1, 2, 192, 13); }
+
+const std::vector<Aim> kAims = {
+    {"bytes of K and V that are loaded: only tiles that a row sees", 20, Aim::at_most,
+     2 * 24 * 2 * kTileBytes,
+     [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
+     "a block's last row sees first_row + 16 keys: end the loop over the tiles there, and share "
+     "each tile among 16 rows"},
+    {"bytes of all stores: only O, once", 10, Aim::exactly, kElements * 2,
+     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     "scores and weights stay in shared memory or registers; O is written after the loop"},
+    {"bytes of Q that are loaded: once", 5, Aim::at_most, kElements * 2,
+     [](const Counters& c) { return c.bytes("Q", "load"); },
+     "keep the 16 rows of Q in shared memory, loaded before the loop"},
+    {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
+     [](const Counters& c) { return c.moved_over_needed("K", "load"); },
+     "neighbouring lanes must load neighbouring elements of a row"},
+    {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.1,
+     [](const Counters& c) { return c.bank_conflict_share(); },
+     "lanes that read different rows of a tile meet in one bank unless rows are padded"},
+};
+
+// ---- bug.cuh ------------------------------------------------------------------------------------
+
+Case plain(int batch, int heads, int tokens, uint64_t seed) {
+  const AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
+  Case result = of(t, expected(t));
+  result.hint = "warps run in another order here: who reads what before it is written?";
+  return result;
+}
+
+std::vector<Case> bug_cases() {
+  return {plain(1, 1, 17, 1), plain(1, 2, 33, 2), plain(2, 1, 48, 3), plain(1, 1, 65, 4)};
+}
+// 40 rows, a block of 4 warps each.
+constexpr double kRows = 40;
+Case bug_measured() { return plain(1, 1, 40, 5); }
+
+const std::vector<Aim> kBugAims = {
+    {"barriers that warps execute: one for each warp", 30, Aim::at_most, 4 * kRows,
+     [](const Counters& c) { return c.sum("/classes/barrier/warp"); },
+     "one barrier is enough; none in the loop"},
+    {"bytes of K that are loaded: each key once for each row", 10, Aim::exactly, kRows* kRows * 128,
+     [](const Counters& c) { return c.bytes("K", "load"); },
+     "mend the kernel, do not write another"},
+    {"bytes of all stores: only O, once", 10, Aim::exactly, kRows * 128,
+     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     "mend the kernel, do not write another"},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return grader_main(argc, argv,
+                     {{.title = "Exercise 2: causal attention",
+                       .folder = "chapters/02_tiling",
+                       .file = "exercise.cuh",
+                       .solution = "solution.cuh",
+                       .name_space = "exercise",
+                       .parameters = kParameters,
+                       .cases = cases,
+                       .measured = measured,
+                       .aims = kAims},
+                      {.title = "Exercise 2, find the bug",
+                       .folder = "chapters/02_tiling",
+                       .file = "bug.cuh",
+                       .solution = "",
+                       .name_space = "exercise",
+                       .parameters = kParameters,
+                       .cases = bug_cases,
+                       .measured = bug_measured,
+                       .aims = kBugAims,
+                       .schedule = "random:1"}});
+}
