@@ -99,7 +99,11 @@ chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call numbe
 exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
 chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
 
-lab_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp common/reference/*.cpp))
+# Three archives, so that a first `make chapter1` does not wait for what tests and graders need.
+testing_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*test*.cpp))
+grader_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/grader*.cpp))
+lab_objects := $(filter-out $(testing_objects) $(grader_objects),\
+  $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp common/reference/*.cpp)))
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)
@@ -178,7 +182,7 @@ validate:
 # Tests of the exercises run their programs.
 exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
 exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
-$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/liblab.a $H/libdoctest_main.a \
+$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libtesting.a $H/libgrader.a $H/liblab.a $H/libdoctest_main.a \
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
@@ -268,6 +272,9 @@ $H/%.o: %.cpp Makefile
 	$(CXX) $(host_flags) -c $< -o $@
 
 $H/liblab.a: $(lab_objects)
+$H/libtesting.a: $(testing_objects)
+$H/libgrader.a: $(grader_objects)
+$H/liblab.a $H/libtesting.a $H/libgrader.a:
 	@mkdir -p $(@D); rm -f $@
 	ar rcs $@ $^
 
@@ -291,7 +298,7 @@ $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
-$(lab_tests) $(chapter_tests): $H/liblab.a $H/libdoctest_main.a | $(device_library)
+$(lab_tests) $(chapter_tests): $H/libtesting.a $H/liblab.a $H/libdoctest_main.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
 # $1 = sm_75, ...: PTX and machine code of any .cu
