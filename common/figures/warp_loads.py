@@ -106,7 +106,7 @@ def main():
                            Patch(color=MOVED, label="moved: the rest of its 32-byte sector"),
                            Patch(facecolor=UNTOUCHED, edgecolor=EDGE, label="not moved")],
                   loc="center left", fontsize=7.5, frameon=False, ncol=3, borderaxespad=0,
-                  columnspacing=1.0, handlelength=1.2)
+                  columnspacing=0.7, handlelength=1.2)
     fig.text(0.095, 0.025, "offset in the allocation, bytes: of the line (left) + in the line "
              "(below)", fontsize=7.5)
     fig.savefig(sys.argv[1], metadata={"Software": None})

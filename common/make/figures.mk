@@ -41,6 +41,25 @@ $(call trace,coalescing,3,coalescing::attention_kernel:0)
 $(call picture,03_coalescing/warp_loads.png,warp_loads,tiling.json:K:load:20 \
   $(addprefix coalescing.json:,K:load:0 V:load:0 O:store:0))
 
+# Chapter 4
+$(call trace,coalescing_4,4,coalescing::attention_kernel:0)
+$(call trace,wmma,4,wmma_attention:0)
+$(call picture,04_wmma/warp_loads.png,warp_loads,wmma.json:K:load:20 coalescing_4.json:K:load:0 \
+  wmma.json:V:load:20)
+
+# Chapter 5: of the kernels of that name the first launch has 4 warps, the second 8.
+$(call trace,wmma_5,5,wmma_attention:0)
+$(call trace,warps4,5,multi_warp:0@1)
+$(call trace,warps8,5,multi_warp:0@2)
+$(call picture,05_multi_warp/tile_owners.png,tile_owners,$(addsuffix .json:K:64:128:16,wmma_5 warps4 warps8))
+
+# Chapter 6
+$(call trace,multi_warp,6,multi_warp:0)
+$(call trace,coalesced_k,6,coalesced_k:0)
+$(call picture,06_coalesced_k/warp_loads.png,warp_loads,multi_warp.json:K:load:4 coalesced_k.json:K:load:4)
+$(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4 \
+  coalesced_k.json:load16:4)
+
 # Pictures are drawn each time, traces when a program has changed.
 .PHONY: figures $(pictures)
 figures: $(if $(python_plot),$(pictures))
