@@ -170,6 +170,11 @@ void set_counters(bool on) {
   if (function) function(on);
 }
 
+void set_cache_model(bool on) {
+  static const auto function = find<void(int)>("vgpuSetCacheModel");
+  if (function) function(on);
+}
+
 double counter(const std::string& json_pointer) {
   static const auto function = find<double(const char*)>("vgpuLastLaunchCounter");
   return function ? function(json_pointer.c_str()) : std::nan("");

@@ -69,6 +69,7 @@ namespace vgpu {
 bool present();
 void name_allocation(const void* pointer, const std::string& name);
 void set_counters(bool on);
+void set_cache_model(bool on);  // hit rates among the counters; an order of magnitude slower
 double counter(const std::string& json_pointer);  // of the last launch: "/global/load/sectors"
 std::string launch_json();
 std::string launch_report();
@@ -325,9 +326,21 @@ struct Run {
   AttentionProblem problem;
 };
 
+// What a report says of the run behind it, whatever its problem is.
+struct ReportHead {
+  std::string chapter;
+  Options options;
+  Device device;
+  std::string source;                                        // of the problem, for people
+  std::string shape;                                         // so too, with all that matters
+  std::vector<std::pair<std::string, int64_t>> sizes;        // of the problem: JSON and CSV
+  std::vector<std::pair<std::string, std::string>> details;  // more, as JSON text: JSON alone
+};
+
 class Report {
  public:
-  explicit Report(const Run& run) : run_(run) {}
+  explicit Report(const Run& run);
+  explicit Report(ReportHead head) : head_(std::move(head)) {}
 
   // One line, a kernel's. Its bound is the larger of the two times that cost takes at the ceilings.
   void add(const std::string& name, const Timing& timing, const Cost& cost,
@@ -363,7 +376,7 @@ class Report {
     std::string after, before;
     double before_us, after_us;
   };
-  const Run& run_;
+  ReportHead head_;
   std::vector<Row> rows_;
   std::vector<Ratio> ratios_;
   std::vector<std::string> notes_;
@@ -384,6 +397,9 @@ struct AttentionChapter {
 // main() of chapters 1 to 6: flags, input, device and memory in that order, then the chapter;
 // errors become one line on stderr and the exit code.
 int attention_main(int argc, char** argv, const AttentionChapter& chapter);
+
+// Calls program() and returns its exit code; what it throws becomes one line on stderr and a code.
+int guarded_main(const char* chapter, const std::function<ExitCode()>& program);
 
 // ---- The ladder of attention steps --------------------------------------------------------------
 

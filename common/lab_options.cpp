@@ -1,6 +1,4 @@
 // Flags, and the order in which a chapter's program goes to work.
-#include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -8,6 +6,7 @@
 
 #include "lab.cuh"
 #include "lab_files.h"
+#include "lab_flags.h"
 
 namespace lab {
 namespace {
@@ -15,27 +14,6 @@ namespace {
 // Largest values of the flags: far beyond what fits in a GPU, so that the memory check speaks, and
 // small enough that products of them stay far from 2^63.
 constexpr int kMaxTokens = 65536, kMaxBatch = 65536, kMaxHeads = 4096, kMaxSize = 1024;
-constexpr int kMaxRuns = 1'000'000;
-
-// A whole number without anything around it; the error names value and range.
-template <class Number>
-Number parse_number(const std::string& flag, const std::string& text, Number least, Number most) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
-    throw UsageError(flag + " '" + text + "': must be a whole number from " +
-                     std::to_string(least) + " to " + std::to_string(most));
-  return number;
-}
-
-std::string lower_ending(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  std::string ending = dot == std::string::npos ? "" : path.substr(dot);
-  for (char& c : ending) c = char(std::tolower(static_cast<unsigned char>(c)));
-  return ending;
-}
-
-std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // The token that --patch names on a photo of grid x grid patches.
 int parse_patch(const std::string& patch, int grid) {
@@ -48,122 +26,60 @@ int parse_patch(const std::string& patch, int grid) {
   return 1 + row * grid + column;
 }
 
-void require_distinct(const std::vector<std::pair<std::string, std::string>>& files) {
-  for (size_t i = 0; i < files.size(); ++i)
-    for (size_t j = i + 1; j < files.size(); ++j)
-      if (!files[i].second.empty() && !files[j].second.empty() &&
-          canonical_path(files[i].second) == canonical_path(files[j].second))
-        throw UsageError(files[i].first + " and " + files[j].first + " name the same file " +
-                         files[j].second);
-}
-
 }  // namespace
 
 Options parse_options(int argc, const char* const* argv, const std::string& about) {
   Options options;
-  CLI::App app(about);
-  app.get_formatter()->column_width(34);
-  app.footer(
+  Flags flags(
+      about,
       "The problem is a photo (--image, --size), random tensors as soon as --heads, --tokens or\n"
-      "--head-dim is given, or a file (--input: tensors in F16 or F32, scale may be left out).\n"
-      "Exit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or machine "
-      "lacks\n"
-      "what is asked, 86 a race, init or sync finding of the virtual GPU.");
-
-  // Numbers are read as text first: one message for everything that is no number of the range.
-  const auto number = [&](const char* flag, auto& value, auto least, auto most, const char* unit,
-                          const std::string& help) {
-    app.add_option_function<std::string>(
-           flag,
-           [&value, flag, least, most](const std::string& text) {
-             value = parse_number(flag, text, decltype(least)(least), decltype(least)(most));
-           },
-           help)
-        ->type_name(unit);
-  };
-  number("--batch", options.batch, 1, kMaxBatch, "N", "images (GPU: 32, virtual GPU: 1)");
-  number("--heads", options.heads, 1, kMaxHeads, "N", "heads of random tensors (12)");
-  number("--tokens", options.tokens, 1, kMaxTokens, "N", "tokens of random tensors (197)");
-  app.add_option_function<std::string>(
-         "--head-dim",
-         [&](const std::string& text) {
-           if (text != "32" && text != "64" && text != "128")
-             throw UsageError("--head-dim '" + text + "': must be 32, 64 or 128");
-           options.head_dim = std::stoi(text);
-         },
-         "values of a head of random tensors: 32, 64 or 128 (64)")
+      "--head-dim is given, or a file (--input: tensors in F16 or F32, scale may be left out).");
+  flags.number("--batch", options.batch, 1, kMaxBatch, "N", "images (GPU: 32, virtual GPU: 1)");
+  flags.number("--heads", options.heads, 1, kMaxHeads, "N", "heads of random tensors (12)");
+  flags.number("--tokens", options.tokens, 1, kMaxTokens, "N", "tokens of random tensors (197)");
+  flags.app()
+      .add_option_function<std::string>(
+          "--head-dim",
+          [&](const std::string& text) {
+            if (text != "32" && text != "64" && text != "128")
+              throw UsageError("--head-dim '" + text + "': must be 32, 64 or 128");
+            options.head_dim = std::stoi(text);
+          },
+          "values of a head of random tensors: 32, 64 or 128 (64)")
       ->type_name("N");
-  number("--size", options.size, 16, kMaxSize, "PIXELS",
-         "photo's side, a multiple of 16 (224, that is 197 tokens)");
-  app.add_option("--image", options.image, "photo, PNG or JPEG (data/images/chelsea.png)")
-      ->type_name("FILE");
-  app.add_option("--patch", options.patch, "whose attention is drawn; or 'class' (the middle)")
-      ->type_name("ROW,COLUMN");
-  app.add_option("--out", options.out, "heat map, .png or .jpg (attention.png)")->type_name("FILE");
-  app.add_option("--input", options.input,
-                 "safetensors: q k v [batch, heads, tokens, head_dim], scale")
-      ->type_name("FILE");
-  app.add_option("--output", options.output, "safetensors: out, F16")->type_name("FILE");
-  number("--warmup", options.warmup, 0, kMaxRuns, "N",
-         "runs before the timed ones (5; virtual: 0)");
-  number("--iterations", options.iterations, 1, kMaxRuns, "N", "timed runs (50; virtual: 1)");
-  number("--seed", options.seed, uint64_t(0), std::numeric_limits<uint64_t>::max(), "N",
-         "of random tensors, and of the shifts of a batch's photos (1)");
-  app.add_option("--json", options.json, "result as JSON")->type_name("FILE");
-  app.add_option("--csv", options.csv, "result's lines as CSV")->type_name("FILE");
-  app.add_flag("--profile", options.profile, "counters and modelled limits (virtual GPU)");
-  app.add_flag("--all", options.all, "all chapters that are built, on this one problem");
+  flags.number("--size", options.size, 16, kMaxSize, "PIXELS",
+               "photo's side, a multiple of 16 (224, that is 197 tokens)");
+  flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
+  flags.text("--patch", options.patch, "ROW,COLUMN",
+             "whose attention is drawn; or 'class' (the middle)");
+  flags.text("--out", options.out, "FILE", "heat map, .png or .jpg (attention.png)");
+  flags.text("--input", options.input, "FILE",
+             "safetensors: q k v [batch, heads, tokens, head_dim], scale");
+  flags.text("--output", options.output, "FILE", "safetensors: out, F16");
+  flags.run_flags(options, "of random tensors, and of the shifts of a batch's photos (1)");
+  flags.app().add_flag("--all", options.all, "all chapters that are built, on this one problem");
+  flags.parse(argc, argv);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    std::exit(kCorrect);
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + " (--help lists the flags)");
-  }
-
-  const auto given = [&](const char* flag) { return app.count(flag) > 0; };
-  const auto refuse = [&](std::initializer_list<const char*> flags, const std::string& why) {
-    for (const char* flag : flags)
-      if (given(flag)) throw UsageError(std::string(flag) + " " + why);
-  };
-  for (const char* flag : {"--image", "--patch", "--out", "--input", "--output", "--json", "--csv"})
-    if (given(flag) && app.get_option(flag)->as<std::string>().empty())
-      throw UsageError(std::string(flag) + ": the value is empty");
-
-  options.random = given("--heads") || given("--tokens") || given("--head-dim");
-  if (given("--input")) {
-    refuse({"--batch", "--heads", "--tokens", "--head-dim", "--size", "--seed"},
-           "does not go with --input: the file has its own shape");
-    if (!given("--image"))
-      refuse({"--patch", "--out"}, "draws on a photo: --input needs --image with it");
+  options.random = flags.given("--heads") || flags.given("--tokens") || flags.given("--head-dim");
+  if (flags.given("--input")) {
+    flags.refuse({"--batch", "--heads", "--tokens", "--head-dim", "--size", "--seed"},
+                 "does not go with --input: the file has its own shape");
+    if (!flags.given("--image"))
+      flags.refuse({"--patch", "--out"}, "draws on a photo: --input needs --image with it");
   } else if (options.random) {
-    refuse({"--image", "--size", "--patch", "--out"},
-           "belongs to a photo, --heads, --tokens and --head-dim to random tensors: choose one");
+    flags.refuse({"--image", "--size", "--patch", "--out"},
+                 "belongs to a photo, --heads, --tokens and --head-dim to random tensors: choose one");
   }
   if (options.size % 16 != 0)
     throw UsageError(
         format("--size '%d': must be a multiple of 16 pixels, a patch's side", options.size));
-  const bool draws = options.input.empty() ? !options.random : given("--image");
+  const bool draws = options.input.empty() ? !options.random : flags.given("--image");
   if (!draws) options.out.clear();
   if (draws && options.input.empty()) {
     if (options.image.empty()) options.image = repository_path("data/images/chelsea.png");
     if (!options.patch.empty()) parse_patch(options.patch, options.size / 16);
   }
-  const std::string ending = lower_ending(options.out);
-  if (draws && ending != ".png" && ending != ".jpg" && ending != ".jpeg")
-    throw UsageError("--out '" + options.out + "': the name must end in .png, .jpg or .jpeg");
-
-  const std::vector<std::pair<std::string, std::string>> written = {{"--out", options.out},
-                                                                    {"--output", options.output},
-                                                                    {"--json", options.json},
-                                                                    {"--csv", options.csv}};
-  for (const auto& [flag, path] : written)
-    if (!path.empty()) require_writable(flag, path);
-  std::vector<std::pair<std::string, std::string>> files = written;
-  files.insert(files.end(), {{"--image", options.image}, {"--input", options.input}});
-  require_distinct(files);
+  require_files(options);
   return options;
 }
 
@@ -227,7 +143,7 @@ AttentionProblem input_attention(const Options& options) {
 
 // The chapter's steps before its own. Everything that is the user's mistake comes before the device
 // is touched, so that it is named on every machine.
-int attention_program(int argc, char** argv, const AttentionChapter& chapter) {
+ExitCode attention_program(int argc, char** argv, const AttentionChapter& chapter) {
   Run run;
   run.chapter = chapter.name;
   run.options = parse_options(argc, argv, chapter.about);
@@ -288,20 +204,24 @@ int complain(const char* program, const std::string& message, ExitCode code) {
 
 }  // namespace
 
-int attention_main(int argc, char** argv, const AttentionChapter& chapter) {
+int guarded_main(const char* chapter, const std::function<ExitCode()>& program) {
   try {
-    return attention_program(argc, argv, chapter);
+    return program();
   } catch (const UsageError& error) {
-    return complain(chapter.name, error.what(), kBadUsage);
+    return complain(chapter, error.what(), kBadUsage);
   } catch (const std::invalid_argument& error) {
-    return complain(chapter.name, error.what(), kBadUsage);
+    return complain(chapter, error.what(), kBadUsage);
   } catch (const LackError& error) {
-    return complain(chapter.name, error.what(), kLacking);
+    return complain(chapter, error.what(), kLacking);
   } catch (const std::bad_alloc&) {
-    return complain(chapter.name, "out of host memory", kLacking);
+    return complain(chapter, "out of host memory", kLacking);
   } catch (const std::exception& error) {
-    return complain(chapter.name, error.what(), kWrong);
+    return complain(chapter, error.what(), kWrong);
   }
+}
+
+int attention_main(int argc, char** argv, const AttentionChapter& chapter) {
+  return guarded_main(chapter.name, [&] { return attention_program(argc, argv, chapter); });
 }
 
 }  // namespace lab

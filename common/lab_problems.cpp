@@ -1,11 +1,11 @@
 // Inputs that discriminate, photos as tokens, and the attention of one query read off a kernel.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
 #include "lab.cuh"
 #include "lab_files.h"
+#include "lab_random.h"
 
 namespace lab {
 namespace {
@@ -14,21 +14,6 @@ constexpr int kPatch = 16;         // pixels a side
 constexpr int kPatchValues = 768;  // 3 x 16 x 16
 constexpr int kHeads = 12, kHeadDim = 64;
 constexpr double kLength = 8;  // of each (token, head) vector: scores up to 8 with scale 1/8
-
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): number `index` of stream `seed`, in any order.
-uint64_t random_bits(uint64_t seed, uint64_t index) {
-  uint64_t z = seed * 0xd1342543de82ef95 + (index + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// Box-Muller; the standard library's distributions differ from one to the next.
-double normal(uint64_t seed, uint64_t index) {
-  const double u = (double(random_bits(seed, 2 * index) >> 11) + 1) * 0x1p-53;  // (0, 1]
-  const double angle = double(random_bits(seed, 2 * index + 1) >> 11) * 0x1p-53;
-  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * angle);
-}
 
 // Zero mean and length 8, or zeros where all values are the same.
 void normalize(const double* values, half* result) {

@@ -71,6 +71,20 @@ std::string version_text(int version) {
 
 }  // namespace
 
+Report::Report(const Run& run) {
+  const AttentionShape& shape = run.problem.shape;
+  head_ = {run.chapter,
+           run.options,
+           run.device,
+           run.problem.source,
+           describe(shape) + format(", scale %g", double(shape.scale)),
+           {{"batch", shape.batch},
+            {"heads", shape.heads},
+            {"tokens", shape.tokens},
+            {"head_dim", shape.head_dim}},
+           {{"scale", Json(shape.scale).dump()}}};
+}
+
 void Report::require(bool ok, const std::string& otherwise) {
   if (ok) return;
   failed_ = true;
@@ -96,7 +110,7 @@ size_t Report::row_of(const std::string& name) const {
 void Report::add_ratio(const std::string& after, const std::string& before) {
   const auto us = [&](const std::string& name) {
     const size_t row = row_of(name);
-    return run_.device.is_virtual ? modelled_limit_us(row) : rows_[row].timing.median_us;
+    return head_.device.is_virtual ? modelled_limit_us(row) : rows_[row].timing.median_us;
   };
   ratios_.push_back({after, before, us(before), us(after)});
 }
@@ -112,14 +126,12 @@ double Report::modelled_limit_us(size_t row) const {
 }
 
 std::string Report::table() const {
-  const Device& device = run_.device;
-  const AttentionProblem& problem = run_.problem;
+  const Device& device = head_.device;
   std::string text =
       format("device   %s%s, compute capability %d.%d, %d SMs, %s\n", device.name.c_str(),
              device.is_virtual ? " (virtual GPU)" : "", device.major, device.minor, device.sm_count,
              human_bytes(device.memory_bytes).c_str());
-  text += "problem  " + problem.source + "\n         " + describe(problem.shape) +
-          format(", scale %g\n\n", double(problem.shape.scale));
+  text += "problem  " + head_.source + "\n         " + head_.shape + "\n\n";
 
   if (device.is_virtual)
     text += format("%-14s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
@@ -177,8 +189,7 @@ std::string Report::table() const {
 }
 
 std::string Report::json() const {
-  const Device& device = run_.device;
-  const AttentionShape& shape = run_.problem.shape;
+  const Device& device = head_.device;
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
@@ -188,7 +199,7 @@ std::string Report::json() const {
   const std::string git = "git -C '" + repository_path(".") + "' ";
 
   Json json;
-  json["chapter"] = run_.chapter;
+  json["chapter"] = head_.chapter;
   json["time"] = time;
   json["commit"] = command_output(git + "rev-parse HEAD");
   json["changed_files"] = !command_output(git + "status --porcelain --untracked-files=no").empty();
@@ -209,12 +220,12 @@ std::string Report::json() const {
   if (!device.is_virtual)  // "1980 MHz, 3201 MHz", of SMs and memory; empty where there is no tool
     json["clocks"]["sm_and_memory_now"] =
         command_output("nvidia-smi -i 0 --query-gpu=clocks.sm,clocks.mem --format=csv,noheader");
-  json["problem"] = {{"source", run_.problem.source}, {"batch", shape.batch},
-                     {"heads", shape.heads},          {"tokens", shape.tokens},
-                     {"head_dim", shape.head_dim},    {"scale", shape.scale},
-                     {"seed", run_.options.seed}};
-  json["warmup"] = run_.options.warmup;
-  json["iterations"] = run_.options.iterations;
+  json["problem"]["source"] = head_.source;
+  for (const auto& [name, size] : head_.sizes) json["problem"][name] = size;
+  for (const auto& [name, detail] : head_.details) json["problem"][name] = Json::parse(detail);
+  json["problem"]["seed"] = head_.options.seed;
+  json["warmup"] = head_.options.warmup;
+  json["iterations"] = head_.options.iterations;
 
   bool pass = !failed_;
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -261,16 +272,20 @@ std::string Report::json() const {
 }
 
 std::string Report::csv() const {
-  const AttentionShape& shape = run_.problem.shape;
-  std::string text =
-      "chapter,device,virtual,kernel,batch,heads,tokens,head_dim,median_us,min_us,spread,samples,"
-      "bytes,flops,modelled_limit_us,max_abs_error,relative_l2,pass\n";
+  std::string names, sizes;
+  for (const auto& [name, size] : head_.sizes) {
+    names += name + ",";
+    sizes += std::to_string(size) + ",";
+  }
+  std::string text = "chapter,device,virtual,kernel," + names +
+                     "median_us,min_us,spread,samples,"
+                     "bytes,flops,modelled_limit_us,max_abs_error,relative_l2,pass\n";
   const auto cell = [](double value) { return std::isfinite(value) ? format("%.9g", value) : ""; };
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    text += format("%s,\"%s\",%d,%s,%d,%d,%d,%d,", run_.chapter.c_str(), run_.device.name.c_str(),
-                   int(run_.device.is_virtual), row.name.c_str(), shape.batch, shape.heads,
-                   shape.tokens, shape.head_dim);
+    text += format("%s,\"%s\",%d,%s,", head_.chapter.c_str(), head_.device.name.c_str(),
+                   int(head_.device.is_virtual), row.name.c_str()) +
+            sizes;
     text += cell(row.timing.median_us) + "," + cell(row.timing.min_us) + "," +
             cell(row.timing.spread) + format(",%d,", row.timing.samples) + cell(row.cost.bytes) +
             "," + cell(row.cost.flops) + "," +
@@ -283,11 +298,11 @@ std::string Report::csv() const {
 
 ExitCode Report::finish() const {
   std::fputs(table().c_str(), stdout);
-  if (run_.options.profile)
+  if (head_.options.profile)
     for (const Row& row : rows_)
       if (!row.total) std::printf("\n%s\n", row.timing.profile.c_str());
-  if (!run_.options.json.empty()) write_file(run_.options.json, json());
-  if (!run_.options.csv.empty()) write_file(run_.options.csv, csv());
+  if (!head_.options.json.empty()) write_file(head_.options.json, json());
+  if (!head_.options.csv.empty()) write_file(head_.options.csv, csv());
 
   bool pass = !failed_ && !rows_.empty();
   for (const Row& row : rows_) pass = pass && row.comparison.pass;

@@ -1,0 +1,83 @@
+#include "lab_flags.h"
+
+#include <cstdio>
+
+#include "lab_files.h"
+
+namespace lab {
+namespace {
+
+constexpr int kMaxRuns = 1'000'000;
+
+std::string lower_ending(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  std::string ending = dot == std::string::npos ? "" : path.substr(dot);
+  for (char& c : ending) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return ending;
+}
+
+void require_distinct(const std::vector<std::pair<std::string, std::string>>& files) {
+  for (size_t i = 0; i < files.size(); ++i)
+    for (size_t j = i + 1; j < files.size(); ++j)
+      if (!files[i].second.empty() && !files[j].second.empty() &&
+          canonical_path(files[i].second) == canonical_path(files[j].second))
+        throw UsageError(files[i].first + " and " + files[j].first + " name the same file " +
+                         files[j].second);
+}
+
+}  // namespace
+
+Flags::Flags(const std::string& about, const std::string& footer) : app_(about) {
+  app_.get_formatter()->column_width(34);
+  app_.footer(footer +
+              "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
+              "machine lacks\n"
+              "what is asked, 86 a race, init or sync finding of the virtual GPU.");
+}
+
+void Flags::run_flags(Options& options, const std::string& seed_of) {
+  number("--warmup", options.warmup, 0, kMaxRuns, "N",
+         "runs before the timed ones (5; virtual: 0)");
+  number("--iterations", options.iterations, 1, kMaxRuns, "N", "timed runs (50; virtual: 1)");
+  number("--seed", options.seed, uint64_t(0), std::numeric_limits<uint64_t>::max(), "N", seed_of);
+  text("--json", options.json, "FILE", "result as JSON");
+  text("--csv", options.csv, "FILE", "result's lines as CSV");
+  app_.add_flag("--profile", options.profile, "counters and modelled limits (virtual GPU)");
+}
+
+void Flags::parse(int argc, const char* const* argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app_.help().c_str(), stdout);
+    std::exit(kCorrect);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + " (--help lists the flags)");
+  }
+  for (const CLI::Option* option : app_.get_options())
+    if (option->count() > 0 && option->get_type_size() > 0 && option->as<std::string>().empty())
+      throw UsageError(option->get_name() + ": the value is empty");
+}
+
+void Flags::refuse(std::initializer_list<const char*> flags, const std::string& why) const {
+  for (const char* flag : flags)
+    if (given(flag)) throw UsageError(std::string(flag) + " " + why);
+}
+
+void require_files(const Options& options) {
+  const std::string ending = lower_ending(options.out);
+  if (!options.out.empty() && ending != ".png" && ending != ".jpg" && ending != ".jpeg")
+    throw UsageError("--out '" + options.out + "': the name must end in .png, .jpg or .jpeg");
+  std::vector<std::pair<std::string, std::string>> files = {{"--out", options.out},
+                                                            {"--output", options.output},
+                                                            {"--json", options.json},
+                                                            {"--csv", options.csv}};
+  for (const auto& [flag, path] : files)
+    if (!path.empty()) require_writable(flag, path);
+  files.insert(files.end(), {{"--image", options.image}, {"--input", options.input}});
+  require_distinct(files);
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace lab

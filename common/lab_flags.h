@@ -1,0 +1,65 @@
+// Flags of the chapters' programs: what they share, on top of CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <string>
+
+#include "lab.cuh"
+
+namespace lab {
+
+// A whole number without anything around it; the error names value and range.
+template <class Number>
+Number parse_number(const std::string& flag, const std::string& text, Number least, Number most) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
+    throw UsageError(flag + " '" + text + "': must be a whole number from " +
+                     std::to_string(least) + " to " + std::to_string(most));
+  return number;
+}
+
+class Flags {
+ public:
+  Flags(const std::string& about, const std::string& footer);
+
+  // Numbers are read as text first: one message for everything that is no number of the range.
+  template <class Number>
+  void number(const char* flag, Number& value, Number least, Number most, const char* unit,
+              const std::string& help) {
+    app_.add_option_function<std::string>(
+            flag,
+            [&value, flag, least, most](const std::string& text) {
+              value = parse_number(flag, text, least, most);
+            },
+            help)
+        ->type_name(unit);
+  }
+  void text(const char* flag, std::string& value, const char* type, const std::string& help) {
+    app_.add_option(flag, value, help)->type_name(type);
+  }
+  // --warmup, --iterations, --seed, --json, --csv, --profile.
+  void run_flags(Options& options, const std::string& seed_of);
+
+  // Prints the help and exits with 0 for --help. Throws UsageError, also where a flag's value is
+  // empty.
+  void parse(int argc, const char* const* argv);
+  bool given(const char* flag) const { return app_.count(flag) > 0; }
+  void refuse(std::initializer_list<const char*> flags, const std::string& why) const;
+
+  CLI::App& app() { return app_; }
+
+ private:
+  CLI::App app_;
+};
+
+// Throws UsageError unless what is to be written can be, and all files are different ones.
+void require_files(const Options& options);
+
+// "photo.png" of a path.
+std::string file_name(const std::string& path);
+
+}  // namespace lab
