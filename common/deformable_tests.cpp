@@ -1,0 +1,134 @@
+#include "deformable_tests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lab_files.h"
+#include "lab_random.h"
+#include "reference/deformable_attention.h"
+
+namespace lab::testing {
+namespace {
+
+constexpr int kGuard = 256;  // elements on either side of the output; keeps its alignment
+
+std::vector<half> to_half(const std::vector<double>& values) {
+  std::vector<half> halves(values.size());
+  for (size_t i = 0; i < values.size(); ++i) halves[i] = __float2half(float(values[i]));
+  return halves;
+}
+
+bool same_bits(const std::vector<half>& a, const std::vector<half>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(half)) == 0;
+}
+
+}  // namespace
+
+DeformableCase deformable_case(const DeformableShape& shape, Distribution distribution,
+                               uint64_t seed, bool edges) {
+  DeformableCase result;
+  result.name = describe(shape) + (edges ? ", edges" : "");
+  result.problem = random_deformable(shape, distribution, seed);
+  DeformableProblem& p = result.problem;
+  for (int64_t i = 0; edges && i < int64_t(p.locations.size()); ++i) {
+    const int64_t sample = i / 2 % (shape.levels * shape.points);
+    const LevelShape level = shape.level[sample / shape.points];
+    const double size = i % 2 ? level.height : level.width;
+    const float nan = std::numeric_limits<float>::quiet_NaN(),
+                infinity = std::numeric_limits<float>::infinity();
+    const double pixels[] = {-60000, -1.5, -1, -0.5, 0, 0.5, size - 1.5, size - 1, size - 0.5,
+                             size,   size + 0.5, 2 * size};
+    const uint64_t choice = random_bits(seed + 77, uint64_t(i)) % 24;
+    if (choice < 12) p.locations[i] = __float2half(float((pixels[choice] + 0.5) / size));
+    if (choice == 12) p.locations[i] = __float2half(nan);
+    if (choice == 13) p.locations[i] = __float2half(infinity);
+    if (choice == 14) p.locations[i] = __float2half(-infinity);
+  }
+  result.expected.resize(shape.out_elements());
+  reference::deformable_attention(to_float(p.value).data(), to_float(p.locations).data(),
+                                  to_float(p.weights).data(), shape, result.expected.data());
+  return result;
+}
+
+std::vector<DeformableCase> deformable_golden_cases() {
+  const std::string folder = repository_path("data/golden/");
+  const auto manifest = nlohmann::json::parse(read_file(folder + "deformable.json"));
+  std::vector<DeformableCase> cases;
+  for (const auto& entry : manifest.at("cases")) {
+    DeformableCase result;
+    result.name = entry.at("name").get<std::string>() + " (PyTorch)";
+    DeformableShape& shape = result.problem.shape;
+    shape = {entry.at("batch"),    entry.at("queries"), entry.at("heads"),
+             entry.at("channels"), 0,                   entry.at("points"), {}};
+    for (const auto& level : entry.at("levels"))
+      shape.level[shape.levels++] = {level.at(0), level.at(1)};
+    const auto read = [&](const char* array, const std::vector<int64_t>& expected_shape) {
+      const Array values =
+          read_npy(folder + entry.at("arrays").at(array).at("file").get<std::string>());
+      if (values.shape != expected_shape)
+        throw UsageError(folder + ": " + result.name + ": " + array + " and manifest differ");
+      return values.values;
+    };
+    const int64_t B = shape.batch, Q = shape.queries, H = shape.heads, C = shape.channels,
+                  L = shape.levels, P = shape.points;
+    result.problem.value = to_half(read("value", {B, shape.pixels(), H, C}));
+    result.problem.locations = to_half(read("locations", {B, Q, H, L, P, 2}));
+    result.problem.weights = to_half(read("weights", {B, Q, H, L, P}));
+    result.problem.source = result.name;
+    result.expected = read("out", {B, Q, H, C});
+    cases.push_back(std::move(result));
+  }
+  return cases;
+}
+
+Outcome run_deformable(const AnyDeformable& step, const DeformableCase& problem) {
+  const DeformableProblem& inputs = problem.problem;
+  const DeformableShape& shape = inputs.shape;
+  const size_t count = size_t(shape.out_elements());
+  DeviceArray<half> value(inputs.value, "value"), locations(inputs.locations, "locations"),
+      weights(inputs.weights, "weights"), out(count + 2 * kGuard, "out");
+  out.fill_nan();
+
+  Outcome outcome;
+  try {
+    step(value.data(), locations.data(), weights.data(), out.data() + kGuard, shape, nullptr);
+    check(cudaGetLastError());
+    check(cudaDeviceSynchronize());
+  } catch (const std::exception& error) {
+    outcome.caught_by = "error";
+    outcome.details = error.what();
+    return outcome;
+  }
+
+  const std::vector<half> guarded = out.download();
+  outcome.output.assign(guarded.begin() + kGuard, guarded.end() - kGuard);
+  double max_value = 0;
+  for (const half v : inputs.value) max_value = std::max(max_value, std::abs(to_double(v)));
+  // An output is a weighted mean of values, as that of attention is.
+  outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
+                               {shape.batch, shape.queries, shape.heads, shape.channels});
+  outcome.details = outcome.comparison.describe();
+
+  const std::vector<half> untouched(kGuard, __ushort_as_half(0xffff));
+  const bool guards =
+      std::memcmp(guarded.data(), untouched.data(), kGuard * sizeof(half)) == 0 &&
+      std::memcmp(guarded.data() + kGuard + count, untouched.data(), kGuard * sizeof(half)) == 0;
+  if (!guards || !same_bits(value.download(), inputs.value) ||
+      !same_bits(locations.download(), inputs.locations) ||
+      !same_bits(weights.download(), inputs.weights)) {
+    outcome.caught_by = "guard";
+    outcome.details = "memory outside the output was written; " + outcome.details;
+  } else if (outcome.comparison.not_finite > 0) {
+    outcome.caught_by = "not finite";
+  } else if (outcome.comparison.bad > 0) {
+    outcome.caught_by = "element";
+  } else if (!outcome.comparison.pass) {
+    outcome.caught_by = "norm";
+  }
+  return outcome;
+}
+
+}  // namespace lab::testing
