@@ -31,8 +31,17 @@ $V/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
 	@for f in $(vgpu_devices); do \
 	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
 
-$V/libvgpu.so: $(vgpu_objects) $(vgpu_exports)
-	$(CXX) -shared $(vgpu_objects) -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
+# The functions under CUDA 12's version name, see the head of cuda12.cc.
+vgpu_cuda12 := common/vgpu/runtime/cuda12
+$V/generated/cuda12.inc: $(vgpu_objects) $(vgpu_cuda12).cc
+	@mkdir -p $(@D)
+	@nm $(vgpu_objects) | awk '$$2 == "T" && $$3 ~ /^(__)?cuda/ { print $$3 }' | LC_ALL=C sort -u > $@.all
+	@sed -nE 's/^(NEW|JUMP)[(]([^,]*),.*/\2/p' $(vgpu_cuda12).cc > $@.other
+	@{ grep -vxFf $@.other $@.all | sed 's/.*/SAME(&)/'; grep -xFf $@.other $@.all | sed 's/.*/OTHER(&)/'; } > $@
+$V/$(vgpu_cuda12).o: $V/generated/cuda12.inc
+
+$V/libvgpu.so: $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
+	$(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
 	  -lzstd -llz4 $(libs) -o $@
 
 # What the launcher puts in the place of the real shared runtime.

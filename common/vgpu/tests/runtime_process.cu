@@ -383,3 +383,71 @@ int main() {
   CHECK(has(result, "27 49 149 5\n"));
   CHECK(has(result, "134 cudaSuccess\n"));
 }
+
+// No toolkit 12 is needed to be a program of CUDA 12: it imports names of version libcudart.so.12 and has
+// the structs of that time. A library with these names and nothing in them stands in for the linker.
+TEST_CASE("process: programs built with CUDA 12") {
+  const std::string source = temporary("cuda12.cu"), object = temporary("cuda12.o"), program = temporary("cuda12");
+  std::ofstream(source) << R"(
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+extern "C" {
+int cudaGetDeviceProperties_v2(void*, int);
+int v12_pointer_attributes(void*, const void*) asm("cudaPointerGetAttributes");
+int v12_prefetch(const void*, std::size_t, int, void*) asm("cudaMemPrefetchAsync");
+int v12_capture_info(void*, int*, unsigned long long*, void*, void*, void*) asm("cudaStreamGetCaptureInfo_v2");
+int cudaThreadSynchronize();
+}
+__managed__ int total = 1;
+__global__ void kernel(int* p) { p[threadIdx.x] = 3 * threadIdx.x; if (threadIdx.x == 0) total = 9; }
+int main() {
+  // cudaDeviceProp of CUDA 12.8: 1032 bytes; offsets of some members, before and behind those that went.
+  union { char bytes[1040]; int word[260]; } p;
+  std::memset(&p, 0x55, sizeof p);
+  const int error = cudaGetDeviceProperties_v2(&p, 0);
+  const auto size_at = [&](int offset) { std::size_t v; std::memcpy(&v, p.bytes + offset, 8); return v; };
+  printf("%d %s\n", error, p.bytes);
+  // clockRate, totalConstMem, major, deviceOverlap, multiProcessorCount, maxTexture2D[0]
+  printf("%d %zu %d %d %d %d\n", p.word[348 / 4] > 0, size_at(352), p.word[360 / 4], p.word[384 / 4], p.word[388 / 4], p.word[420 / 4]);
+  // memoryBusWidth, sharedMemPerMultiprocessor, sharedMemPerBlockOptin, reservedSharedMemPerBlock, clusterLaunch
+  printf("%d %zu %zu %zu %d\n", p.word[612 / 4], size_at(640), size_at(696), size_at(720), p.word[772 / 4]);
+  printf("%d %x\n", p.word[1028 / 4], p.word[1032 / 4]);
+  int* data;
+  cudaMallocManaged(&data, 128);
+  struct { int type, device; void *device_pointer, *host_pointer; int behind; } a;
+  a.behind = 77;
+  printf("%d ", v12_pointer_attributes(&a, data));
+  printf("%d %d %d %d\n", a.behind, a.type, v12_prefetch(data, 128, 0, nullptr), v12_prefetch(data, 128, -1, nullptr));
+  kernel<<<1, 32>>>(data);
+  printf("%d ", cudaThreadSynchronize());
+  printf("%d %d\n", data[31], total);
+  cudaStream_t stream;
+  cudaStreamCreate(&stream);
+  int status = 7, version = 0;
+  unsigned long long id = 7;
+  printf("%d ", v12_capture_info(stream, &status, &id, nullptr, nullptr, nullptr));
+  printf("%d ", status);
+  cudaRuntimeGetVersion(&version);
+  printf("%d\n", version / 1000);
+}
+)";
+  const char* nvcc = std::getenv("NVCC");
+  const Result built = run(
+      std::string("'") + (nvcc ? nvcc : "nvcc") + "' -gencode arch=compute_75,code=[compute_75,sm_75] --cudart none -c -o " +
+      object + " " + source + " && cd $(dirname " + object + ") && nm -u " + object +
+      " | awk '$2 ~ /cuda/ { print \"void \" $2 \"() {}\" }' > cuda12_names.c && echo 'libcudart.so.12 { global: *; };' > cuda12.map"
+      " && gcc -w -shared -fPIC cuda12_names.c -Wl,-soname,libcudart.so.12 -Wl,--version-script=cuda12.map -o libcudart.so.12"
+      " && g++ " + object + " ./libcudart.so.12 -o " + program);
+  REQUIRE_MESSAGE(built.code == 0, built.text);
+  const Result result = run("build/vgpu " + program);
+  CHECK_MESSAGE(result.code == 0, result.text);
+  CHECK(result.text ==
+        "0 NVIDIA H200\n"
+        "1 65536 9 1 132 131072\n"
+        "6144 233472 232448 1024 1\n"
+        "0 55555555\n"
+        "0 77 3 0 0\n"
+        "0 93 9\n"
+        "0 0 12\n");
+}
