@@ -100,6 +100,7 @@ exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call 
 chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
 
 # Three archives, so that a first `make chapter1` does not wait for what tests and graders need.
+# An archive stands in front of those it needs when linked: graders, testing, lab.
 testing_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*test*.cpp))
 grader_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/grader*.cpp))
 lab_objects := $(filter-out $(testing_objects) $(grader_objects),\
@@ -182,7 +183,7 @@ validate:
 # Tests of the exercises run their programs.
 exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
 exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
-$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libtesting.a $H/libgrader.a $H/liblab.a $H/libdoctest_main.a \
+$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $H/libtesting.a $H/liblab.a $H/libdoctest_main.a \
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 

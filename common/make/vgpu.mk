@@ -82,5 +82,5 @@ $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 $V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
 $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
-  $H/libtesting.a $H/libgrader.a $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
+  $H/libgrader.a $H/libtesting.a $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
