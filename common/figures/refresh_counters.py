@@ -30,13 +30,16 @@ adds tables of shared memory, of instructions (with tensor multiply-adds), of re
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
 
-Exit status: 0 written or up to date, 1 stale or a formula is wrong, 2 bad input.
+Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README.
+
+Exit status: 0 written or up to date, 1 stale or a formula or a quote is wrong, 2 bad input.
 """
 import argparse
 import ast
 import difflib
 import json
 import operator
+import os
 import re
 import sys
 
@@ -281,6 +284,14 @@ def refreshed(text, results):
     return new_text + text[end:], pairs, wrong
 
 
+def stray_quotes(text, kernel):
+    """Quoted lines of code (indented, ending as a statement does) that do not stand in kernel.cuh."""
+    def spaced(code):
+        return " ".join(code.split())
+    quotes = re.findall(r"^    (.*;(?: *//.*)?)$", text, re.MULTILINE)
+    return [quote for quote in quotes if spaced(quote) not in spaced(kernel)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
@@ -295,6 +306,9 @@ def main():
                 results.append(json.load(file))
         with open(options.readme, encoding="utf-8") as file:
             text = file.read()
+        with open(os.path.join(os.path.dirname(options.readme), "kernel.cuh"),
+                  encoding="utf-8") as file:
+            stray = stray_quotes(text, file.read())
         new_text, pairs, wrong = refreshed(text, results)
     except (OSError, json.JSONDecodeError, KeyError, Refused) as error:
         words = repr(error) if isinstance(error, KeyError) else error
@@ -303,7 +317,9 @@ def main():
 
     for line in wrong:
         print(f"{options.readme}: formula: {line}", file=sys.stderr)
-    if wrong:
+    for quote in stray:
+        print(f"{options.readme}: does not stand in kernel.cuh: {quote.strip()}", file=sys.stderr)
+    if wrong or stray:
         return 1
     if new_text == text:
         print(f"{options.readme}: counters are up to date")
