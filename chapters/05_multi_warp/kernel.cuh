@@ -288,7 +288,7 @@ inline int shared_limit() {
   return bytes;
 }
 
-// attention() with 4 or 8 warps a block.
+// attention() with 2, 4 or 8 warps a block.
 template <int kWarps>
 void attention_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                   cudaStream_t stream) {
@@ -306,12 +306,34 @@ void attention_of(const half* Q, const half* K, const half* V, half* O, const At
                              cudaGetErrorString(error));
 }
 
+// Warps a block: 2, 4 or 8, whichever leaves the SM that gets most blocks the least to do, where a
+// block's loads of K and V count as much as the work of one warp. More warps share more, but a few
+// large blocks leave SMs idle.
+inline int warps_for(const AttentionShape& shape) {
+  int device = 0, sms = 1, best = 8;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  int64_t least = INT64_MAX;
+  for (const int warps : {8, 4, 2}) {
+    const int rows = kTile * warps;
+    const int64_t blocks = shape.matrices() * ((int64_t(shape.tokens) + rows - 1) / rows);
+    const int64_t blocks_of_sm = (blocks + sms - 1) / sms;
+    if (blocks_of_sm * (warps + 1) >= least) continue;
+    least = blocks_of_sm * (warps + 1);
+    best = warps;
+  }
+  return best;
+}
+
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
 // what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
-  attention_of<4>(Q, K, V, O, shape, stream);  // 4 warps leave fewer rows past the end than 8
+  require_attention_shape(shape);
+  const int warps = warps_for(shape);
+  const auto of_warps = warps == 2 ? attention_of<2> : warps == 4 ? attention_of<4> : attention_of<8>;
+  of_warps(Q, K, V, O, shape, stream);
 }
 
 }  // namespace multi_warp
