@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "access.h"
+
 namespace vgpu {
 namespace {
 
@@ -223,8 +225,13 @@ std::string Block::waits_for_ever(std::size_t resident) {
     for (const Fragment& f : warp.fragments) {
       if (!f.waiting) continue;
       warp.frame = f.frame.get();
-      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-                      "deadlock: " + who + " in a loop for what no other thread does; waiting");
+      // Managed and pinned memory stand at the address that the host has for them.
+      std::string what = "deadlock: " + who + " in a loop for what no other thread does";
+      const auto allocation = launch.memory.find(warp.looked_at);
+      if (allocation && (allocation->kind == MemoryKind::managed || allocation->kind == MemoryKind::pinned))
+        what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +
+                ": the host cannot write it meanwhile, a launch runs to its end before the call returns)";
+      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask), what + "; waiting");
     }
   return "deadlock: " + who + " for ever in " + launch.request.function->display;
 }

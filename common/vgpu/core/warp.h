@@ -149,8 +149,10 @@ class Warp {
   bool watched = false;                 // this turn looked at such memory
   bool changed = false;                 // this turn wrote to memory that others see
   std::uint64_t sights = 0;             // fingerprint of what this turn saw
+  std::uint64_t looked_at = 0;          // the last such place, for messages
   void look(std::uint64_t address, std::uint64_t value) {
     watched = true;
+    looked_at = address;
     sights = (sights ^ address) * 0x9E3779B97F4A7C15ull;
     sights = (sights ^ sights >> 29 ^ value) * 0xBF58476D1CE4E5B9ull;
   }

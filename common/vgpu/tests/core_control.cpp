@@ -710,3 +710,18 @@ END: xor.b32 %r4, %thread, 63;
     st.global.u32 [%mine], %r5;)", 64, {0}, {64, 1, 1});
   CHECK_SAME(out, expected(64, [](auto i) { return i ^ 63; }));
 }
+
+TEST_CASE("control: a loop that waits for the host says so") {
+  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::managed, MemoryKind::pinned}) {
+    Gpu gpu;
+    gpu.machine.patience = 1 << 20;
+    const auto flag = gpu.machine.memory().allocate(4, kind);
+    flag->name = "flag";
+    for (const std::string look : {"ld.volatile.global.u32 %r1, [%in];", "atom.global.add.u32 %r1, [%in], 0;"}) {
+      const LaunchOutcome outcome = gpu.launch(kernel("AGAIN: " + look + " setp.eq.u32 %p1, %r1, 0; @%p1 bra AGAIN;"), {flag->base, flag->base});
+      CHECK(outcome.fault.kind == FaultKind::deadlock);
+      INFO(outcome.fault.message);
+      CHECK((outcome.fault.message.find("(it looks at host-visible memory, 'flag' (4 bytes") != std::string::npos) == (kind != MemoryKind::device));
+    }
+  }
+}
