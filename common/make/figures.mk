@@ -56,7 +56,8 @@ $(call picture,05_multi_warp/tile_owners.png,tile_owners,$(addsuffix .json:K:64:
 # Chapter 6
 $(call trace,multi_warp,6,multi_warp:0)
 $(call trace,coalesced_k,6,coalesced_k:0)
-$(call picture,06_coalesced_k/warp_loads.png,warp_loads,multi_warp.json:K:load:4 coalesced_k.json:K:load:4)
+$(call picture,06_coalesced_k/warp_loads.png,warp_loads,multi_warp.json:K:load:4 \
+  $(addprefix coalesced_k.json:,K:load:4 V:load:4))
 $(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4 \
   coalesced_k.json:load16:4)
 
