@@ -732,7 +732,14 @@ class Parser {
   }
 
   void body_directive(Function&) {
-    const std::string_view word = dotted();
+    std::string_view word = dotted();
+    // ".reg.b16 x;" without a space, as some of CUDA's headers have it.
+    for (const std::string_view directive : {".reg", ".local", ".shared", ".param"})
+      if (word.starts_with(directive) && word.size() > directive.size() && word[directive.size()] == '.') {
+        pos_ -= word.size() - directive.size();
+        word = directive;
+        break;
+      }
     if (word == ".loc") {
       location_ = loc_directive();
     } else if (word == ".file") {

@@ -489,7 +489,7 @@ TEST_CASE("control: parameters and arguments in registers") {
   add.u64 %wide, %wide, %rd2;
 }
 .func (.reg .u32 %sum) count(.reg .u32 %n) {   // it calls itself
-  .reg .pred %p<2>; .reg .u32 %r<3>;
+  .reg.pred %p<2>; .reg.u32 %r<3>;
   mov.u32 %sum, 0;
   setp.eq.u32 %p1, %n, 0;
   @%p1 bra OUT;
