@@ -1,0 +1,88 @@
+// Grades exercise 4, a table of biases in the scores.
+#include <cmath>
+
+#include "../../common/grader.h"
+
+namespace {
+
+using namespace lab::grader;
+
+Case biased(int batch, int heads, int tokens, uint64_t seed, double offset = 0) {
+  AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
+  if (offset != 0) t = moved(std::move(t), offset);
+  // No two heads and no two near distances alike, up to 3 in size.
+  std::vector<float> bias;  // [heads, 2 tokens - 1]
+  for (int head = 0; head < heads; ++head)
+    for (int i = 0; i < 2 * tokens - 1; ++i)
+      bias.push_back(3 * std::sin(float(i - tokens + 1) * 0.9f + float(head)));
+  Case result = attention_case(
+      t, expected(t, [&](int, int head, int query, int key, double score) {
+        return score + double(bias[head * (2 * tokens - 1) + key - query + tokens - 1]);
+      }));
+  result.arguments = {input("Q", t.Q),     input("K", t.K), input("V", t.V),
+                      input("bias", bias), output("O"),     value(t.query_shape())};
+  result.hint = offset != 0   ? "scores are large here: the maximum must be subtracted"
+                : tokens == 1 ? "one key has all the weight, whatever its score: O is V"
+                : tokens <= 64
+                    ? "one tile of keys: are product, scale and bias right, and is the "
+                      "bias that of this head? (The first index of the element is batch, "
+                      "the second head)"
+                    : "several tiles: are the rows of O rescaled when a maximum grows?";
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all = {biased(1, 1, 1, 1),   biased(1, 2, 2, 2),  biased(3, 1, 15, 3),
+                           biased(1, 1, 16, 4),  biased(2, 3, 17, 5), biased(1, 1, 33, 6),
+                           biased(1, 2, 64, 7),  biased(2, 1, 65, 8), biased(1, 1, 100, 9, 150),
+                           biased(1, 2, 127, 10)};
+  all.push_back(biased(1, 1, 128, 11));
+  all.push_back(biased(1, 2, 197, 12));
+  all.back().checked = false;
+  return all;
+}
+
+// 2 heads of 100 tokens: 7 blocks of 16 rows in each, 2 tiles of 64 keys for each of these.
+constexpr double kTokens = 100, kHeads = 2;
+constexpr double kScores = kHeads * (7 * 16) * (2 * 64);  // padding included
+constexpr double kMultiplyAdds =
+    kHeads * kTokens * kTokens * 64;  // of one product, without padding
+Case measured() { return biased(1, 2, 100, 13); }
+
+const std::vector<Aim> kAims = {
+    {"multiply-adds on the tensor cores: both products", 15, Aim::at_least, 2 * kMultiplyAdds,
+     [](const Counters& c) { return c.sum("/tensor_macs"); },
+     "Q Kᵀ and (weights) V are both products of 16 x 16 tiles: mma_sync"},
+    {"fp32 instructions of all threads: 16 for each score", 10, Aim::at_most, 16 * kScores,
+     [](const Counters& c) { return c.sum("/classes/fp32/thread"); },
+     "only the softmax needs fp32 instructions; a product by hand takes 64 for each score"},
+    {"bytes of K and V that are loaded: once for 16 rows", 5, Aim::at_most,
+     kHeads * 7 * kTokens * 64 * 2 * 2,
+     [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
+     "share each tile among 16 query rows, and do not load past the last token"},
+    {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
+     [](const Counters& c) { return c.moved_over_needed("K", "load"); },
+     "neighbouring lanes must load neighbouring pieces of a row"},
+    {"sectors moved / needed, loads of the bias", 5, Aim::at_most, 1.5,
+     [](const Counters& c) { return c.moved_over_needed("bias", "load"); },
+     "neighbouring keys of one query are neighbours in the table"},
+    {"bytes of all stores: only O, once", 5, Aim::exactly, kHeads* kTokens * 64 * 2,
+     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     "scores stay in shared memory; rows past the last token are not written"},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return grader_main(argc, argv,
+                     {{.title = "Exercise 4: a table of biases in the scores",
+                       .folder = "chapters/04_wmma",
+                       .file = "exercise.cuh",
+                       .solution = "solution.cuh",
+                       .name_space = "exercise",
+                       .parameters = "const half*, const half*, const half*, const float*, half*, "
+                                     "const AttentionShape&, cudaStream_t",
+                       .cases = cases,
+                       .measured = measured,
+                       .aims = kAims}});
+}
