@@ -347,6 +347,11 @@ Access access_of(const Instr& instr) {
   return instr.d[0].valid() ? Access::load : Access::store;
 }
 
+// cp.async and bulk copies into shared memory.
+bool copies_to_shared(const Instr& instr) {
+  return instr.space == Space::shared && instr.address2.valid();
+}
+
 // Puts the workers' counters together, in an order that does not depend on who did what.
 LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& workers,
                       const CacheModel* cache) {
@@ -392,7 +397,9 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         if (owner != function) continue;
         const std::size_t pc = pc_of_site[site];
         reports[pc].global += counters;
-        allocations[id].by_access[static_cast<std::size_t>(access_of(function->code[pc]))] += counters;
+        const Instr& instr = function->code[pc];
+        const Access access = copies_to_shared(instr) ? Access::load : access_of(instr);
+        allocations[id].by_access[static_cast<std::size_t>(access)] += counters;
       }
     for (std::size_t pc = 0; pc < reports.size(); ++pc) {
       InstrReport& r = reports[pc];
@@ -414,6 +421,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
       if (r.space == Space::generic && r.local.requests && !r.global.requests) r.space = Space::local;
       if (r.space == Space::generic && r.global.requests) r.space = Space::global;
       r.access = access_of(instr);
+      r.copies_to_shared = copies_to_shared(instr);
       if (cache) r.cache = cache->of_instruction(instr);
       out.instructions.push_back(std::move(r));
     }

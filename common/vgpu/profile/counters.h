@@ -77,6 +77,8 @@ struct InstrReport {
   OpClass op_class = OpClass::integer;
   Space space = Space::generic;      // of a memory instruction (generic: as it resolved mostly)
   Access access = Access::load;
+  bool copies_to_shared = false;     // reads global memory, while `access` speaks of shared memory
+  Access global_access() const { return copies_to_shared ? Access::load : access; }
   InstrCounters count;
   GlobalCounters global;             // summed over allocations
   GlobalCounters local;              // thread-private memory: spills, stacks, local arrays

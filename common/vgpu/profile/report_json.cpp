@@ -98,7 +98,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
     all.issued += instruction.count.issued;
     all.lanes += instruction.count.lanes;
     const auto access = static_cast<std::size_t>(instruction.access);
-    global[access] += instruction.global;
+    global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
     local[access] += instruction.local;
     shared[access] += instruction.shared;
   }

@@ -181,7 +181,7 @@ class Text {
     bool any_global = false, any_shared = false;
     for (const InstrReport& instruction : c_.instructions) {
       const auto access = static_cast<std::size_t>(instruction.access);
-      global[access] += instruction.global;
+      global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
       local[access] += instruction.local;
       shared[access] += instruction.shared;
       any_global |= instruction.global.requests != 0 || instruction.local.requests != 0;

@@ -112,6 +112,29 @@ TEST_CASE("counters: local memory is interleaved: equal offsets lie side by side
   CHECK(counters_of(outcome, "ld.u32 %r5").space == Space::local);
 }
 
+TEST_CASE("counters: an asynchronous copy loads global and stores shared memory") {
+  Gpu gpu;
+  const auto out = gpu.array<std::uint32_t>(64, 0), in = gpu.array<std::uint32_t>(256, 0);
+  gpu.machine.memory().name(in.address(), "source");
+  const LaunchOutcome outcome = gpu.launch(kernel(R"(
+    .shared .align 16 .b8 tile[512];
+    mul.wide.u32 %rd1, %lane, 16; add.u64 %rd1, %rd1, %in;
+    mul.lo.u32 %r1, %lane, 16; mov.u32 %r2, tile; add.u32 %r2, %r2, %r1;
+    cp.async.cg.shared.global [%r2], [%rd1], 16;
+    cp.async.wait_all;)"), {out.address(), in.address()});
+  REQUIRE(outcome.fault.message == "");
+  REQUIRE(outcome.counters.allocations.size() == 1);
+  const AllocationReport& source = outcome.counters.allocations[0];
+  CHECK(source.name == "source");
+  // 32 lanes of 16 bytes: 16 sectors in 4 lines; nothing is stored to global memory.
+  CHECK(global(source.by_access[0]) == Shape{1, 16, 4, 512, 512, 16});
+  CHECK(source.by_access[1].requests == 0);
+  const InstrReport& copy = counters_of(outcome, "cp.async.cg");
+  CHECK(copy.global_access() == Access::load);
+  CHECK(copy.access == Access::store);
+  CHECK(copy.shared.requests == 1);
+}
+
 TEST_CASE("counters: by allocation, with names; distinct sectors of the launch") {
   Gpu gpu;
   const auto a = gpu.array<std::uint32_t>(1000, 0), b = gpu.array<std::uint32_t>(1000, 0), c = gpu.array<std::uint32_t>(1000, 0);
