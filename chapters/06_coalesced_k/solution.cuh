@@ -63,13 +63,21 @@ __device__ void load_rows_async(const half* rows_global, int valid, int thread,
   }
 }
 
+// Rounds four neighbouring numbers to fp16 and stores them at once.
+__device__ inline void store_half4(half* where, float4 x) {
+  const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
+  *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
+                                        uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
+}
+
 // Multiplies each row of O by the factor that the row's two lanes have. Which lane holds which
 // element of a fragment is not documented, so the factors become a fragment too, through s.
 __device__ inline void scale_rows(Accumulator (&o_frag)[kHeadDim / kTile], float factor,
                                   float (*s)[kKeyTile + kPad]) {
-  const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 8;
+  const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 4;
   __syncwarp();  // s has been read
-  for (int column = first; column < first + 8; ++column) s[row][column] = factor;
+  for (int column = first; column < kTile; column += 8)
+    reinterpret_cast<float4&>(s[row][column]) = make_float4(factor, factor, factor, factor);
   __syncwarp();
   Accumulator factor_frag;
   wmma::load_matrix_sync(factor_frag, &s[0][0], kKeyTile + kPad, wmma::mem_row_major);
@@ -78,27 +86,31 @@ __device__ inline void scale_rows(Accumulator (&o_frag)[kHeadDim / kTile], float
 }
 
 __global__ void __launch_bounds__(kThreads)
-    attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as K, V and O
-                     const half* K, const half* V, half* O, int tokens, float scale_log2) {
+    attention_kernel(const half* Q,  // [batch, heads, queries, head_dim]
+                     const half* K,  // [batch, heads, keys, head_dim]
+                     const half* V,  // [batch, heads, keys, head_dim]
+                     half* O,        // [batch, heads, queries, head_dim]
+                     int queries, int keys, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
   extern __shared__ __align__(128) unsigned char shared_memory[];
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   WarpTiles& own = tiles.warps[warp];
-  const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
+  const int row_blocks = (queries + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
-  const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
+  const int64_t q_matrix = int64_t(blockIdx.x / row_blocks) * queries * kHeadDim;  // in elements
+  const int64_t k_matrix = int64_t(blockIdx.x / row_blocks) * keys * kHeadDim;
 
   // Q, and the first tiles of K and V on their way behind it.
-  const int q_rows = max(0, tokens - first_row);
-  load_rows_async<kTile, 32>(Q + matrix + int64_t(q_rows > 0 ? first_row : 0) * kHeadDim, q_rows,
+  const int q_rows = max(0, queries - first_row);
+  load_rows_async<kTile, 32>(Q + q_matrix + int64_t(q_rows > 0 ? first_row : 0) * kHeadDim, q_rows,
                              lane, own.q);
   __pipeline_commit();
   const auto load_tiles = [&](int first_key, int stage) {
-    const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_rows_async<kKeyTile, kThreads>(K + first_element, tokens - first_key, thread,
+    const int64_t first_element = k_matrix + int64_t(first_key) * kHeadDim;
+    load_rows_async<kKeyTile, kThreads>(K + first_element, keys - first_key, thread,
                                         tiles.k[stage]);
-    load_rows_async<kKeyTile, kThreads>(V + first_element, tokens - first_key, thread,
+    load_rows_async<kKeyTile, kThreads>(V + first_element, keys - first_key, thread,
                                         tiles.v[stage]);
     __pipeline_commit();
   };
@@ -116,12 +128,12 @@ __global__ void __launch_bounds__(kThreads)
   Accumulator o_frag[kHeadDim / kTile];
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
-  for (int first_key = 0, stage = 0; first_key < tokens; first_key += kKeyTile, stage ^= 1) {
+  for (int first_key = 0, stage = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
     // The tiles of this turn have arrived, for all threads; and all are done with the other stage,
     // which the next tiles may now overwrite while these are worked on.
     __pipeline_wait_prior(0);
     __syncthreads();  // the tiles are there
-    if (first_key + kKeyTile < tokens) load_tiles(first_key + kKeyTile, stage ^ 1);
+    if (first_key + kKeyTile < keys) load_tiles(first_key + kKeyTile, stage ^ 1);
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.
     for (int j = 0; j < kKeyTile; j += kTile) {
@@ -137,22 +149,21 @@ __global__ void __launch_bounds__(kThreads)
     __syncwarp();  // the scores are there
 
     // Softmax, in units of log2.
-    float weight[kKeyTile / 2];
+    alignas(16) float weight[kKeyTile / 2];
     float tile_max = -INFINITY;
+    for (int i = 0; i < kKeyTile / 2; i += 4)
+      reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
     for (int i = 0; i < kKeyTile / 2; ++i) {
-      const bool valid = first_key + column(i) < tokens;
-      weight[i] = valid ? own.s[row][column(i)] * scale_log2 : -INFINITY;
+      weight[i] = first_key + column(i) < keys ? weight[i] * scale_log2 : -INFINITY;
       tile_max = fmaxf(tile_max, weight[i]);
     }
     tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
     const float new_max = fmaxf(row_max, tile_max), factor = exp2f(row_max - new_max);
     row_max = new_max;
     row_sum *= factor;
-    for (int i = 0; i < kKeyTile / 2; ++i) {
-      weight[i] = exp2f(weight[i] - row_max);
-      row_sum += weight[i];
-      own.p[row][column(i)] = __float2half(weight[i]);
-    }
+    for (int i = 0; i < kKeyTile / 2; ++i) row_sum += weight[i] = exp2f(weight[i] - row_max);
+    for (int i = 0; i < kKeyTile / 2; i += 4)
+      store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
 
     // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
@@ -177,22 +188,22 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   for (int i = lane; i < kTile * kHeadDim / 2; i += 32) {
     const int o_row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
-    if (first_row + o_row < tokens)
-      *reinterpret_cast<half2*>(O + matrix + int64_t(first_row + o_row) * kHeadDim + d) =
+    if (first_row + o_row < queries)
+      *reinterpret_cast<half2*>(O + q_matrix + int64_t(first_row + o_row) * kHeadDim + d) =
           __floats2half2_rn(own.s[o_row][d], own.s[o_row][d + 1]);
   }
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim 64] fp16, contiguous, starting at multiples of 16
-// bytes. O = softmax(Q Kᵀ scale) V.
+// Q, O: [batch, heads, shape.tokens, head_dim 64]; K, V: [batch, heads, keys, head_dim 64]; all fp16,
+// contiguous, starting at multiples of 16 bytes. O = softmax(Q Kᵀ scale) V.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
+                      const AttentionShape& shape, int keys, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;
   // Two stages need more than the 48 KiB that a block gets without asking.
   cudaFuncSetAttribute(attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        sizeof(Tiles));
   attention_kernel<<<unsigned(shape.matrices() * row_blocks), kThreads, sizeof(Tiles), stream>>>(
-      Q, K, V, O, shape.tokens, shape.scale * kLog2E);
+      Q, K, V, O, shape.tokens, keys, shape.scale * kLog2E);
 }
 
 }  // namespace exercise
