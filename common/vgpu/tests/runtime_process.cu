@@ -60,7 +60,8 @@ bool has(const Result& result, const std::string& part) {
 
 std::string temporary(const std::string& name) {
   const char* variable = std::getenv("TEST_TMP");
-  const std::string directory = variable ? variable : "/tmp";
+  // Absolute: some commands change the directory.
+  const std::string directory = std::filesystem::absolute(variable ? variable : "/tmp");
   std::filesystem::create_directories(directory);
   return directory + "/" + name;
 }
