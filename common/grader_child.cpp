@@ -17,7 +17,6 @@
 #include <fstream>
 #include <new>
 #include <sstream>
-#include <thread>
 
 #include "grader_process.h"
 #include "lab_files.h"
@@ -149,11 +148,9 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
                                       folder};
   for (const size_t number : numbers) command.push_back(std::to_string(number));
   std::filesystem::remove(folder + "/report");
-  // As many threads as help, so that their stacks stay small beside the limit on memory.
-  const std::string threads =
-      std::to_string(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
-  Environment environment = {{"VGPU_THREADS", threads},
-                             {"OMP_NUM_THREADS", threads},
+  // The problems are small, and stacks of threads count as memory.
+  Environment environment = {{"VGPU_THREADS", "1"},
+                             {"OMP_NUM_THREADS", "1"},
                              {"VGPU_INSTRUCTIONS", std::to_string(limits.instructions)},
                              {"VGPU_DEVICE", "h200"},
                              {"VGPU_CHECK", mode == Mode::checks ? "all" : ""},

@@ -136,33 +136,38 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   if (files.empty()) throw UsageError("--batch " + flags.batch + ": there is no .cuh file in it");
   std::sort(files.begin(), files.end());
 
-  // Together, each file gets a namespace of its own; when that does not compile, one by one.
+  // Together, each file gets a namespace of its own, in one library for each core; where that does
+  // not compile, one by one.
   const testing::TemporaryFolder folder;
-  Library all;
-  if (flags.together) {
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<Library> shared(flags.together ? std::min(cores, files.size()) : 0);
+  in_parallel(shared.size(), [&](size_t part) {
+    const std::string place = folder.path(std::to_string(part));
+    std::filesystem::create_directory(place);
     std::vector<Source> sources;
-    for (size_t i = 0; i < files.size(); ++i) {
+    for (size_t i = part; i < files.size(); i += shared.size()) {
       const std::string space = task.name_space + "_" + std::to_string(i);
       std::string text = read_file(files[i].string());
       replace_all(text, "namespace " + task.name_space, "namespace " + space);
-      const std::string copy = std::to_string(i) + "_" + files[i].filename().string();
-      folder.write(copy, text);
-      sources.push_back({folder.path(copy), space});
+      sources.push_back({place + "/" + files[i].filename().string(), space});
+      write_file(sources.back().path, text);
     }
-    all = build(task, sources, folder.folder(), limits);
-  }
-  const bool together = flags.together && all.refused.empty();
+    shared[part] = build(task, sources, place, limits);
+  });
 
   const std::vector<Case> cases = task.cases();
   const Case measured = task.measured();
   std::vector<Grade> grades(files.size());
   in_parallel(files.size(), [&](size_t i) {
+    const size_t parts = shared.size();
     const testing::TemporaryFolder own;
+    const bool built = parts > 0 && shared[i % parts].refused.empty();
     const Library library =
-        together ? all : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
-    grades[i] = library.refused.empty()
-                    ? grade(task, cases, measured, library.path, together ? int(i) : 0, limits)
-                    : refused(library);
+        built ? shared[i % parts]
+              : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
+    const int entry = built ? int(i / parts) : 0;
+    grades[i] = library.refused.empty() ? grade(task, cases, measured, library.path, entry, limits)
+                                        : refused(library);
     grades[i].file = files[i].string();
     write_file(std::filesystem::path(files[i]).replace_extension(".json").string(),
                json_report(task, grades[i]));
