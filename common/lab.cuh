@@ -305,7 +305,7 @@ struct Options {
   int size = 224;  // pixels of the squared photo
   uint64_t seed = 1;
   std::string image, patch, out = "attention.png";
-  std::string input, output, json, csv;
+  std::string input, prefix, output, json, csv;
   bool random = false, profile = false, all = false;
 };
 

@@ -55,6 +55,8 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
   flags.text("--out", options.out, "FILE", "heat map, .png or .jpg (attention.png)");
   flags.text("--input", options.input, "FILE",
              "safetensors: q k v [batch, heads, tokens, head_dim], scale");
+  flags.text("--prefix", options.prefix, "NAME",
+             "what the names in that file begin with: 'block6.' for block6.q");
   flags.text("--output", options.output, "FILE", "safetensors: out, F16");
   flags.run_flags(options, "of random tensors, and of the shifts of a batch's photos (1)");
   flags.app().add_flag("--all", options.all, "all chapters that are built, on this one problem");
@@ -66,6 +68,8 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
                  "does not go with --input: the file has its own shape");
     if (!flags.given("--image"))
       flags.refuse({"--patch", "--out"}, "draws on a photo: --input needs --image with it");
+  } else if (flags.given("--prefix")) {
+    throw UsageError("--prefix belongs to the names in a file: it needs --input");
   } else if (options.random) {
     flags.refuse({"--image", "--size", "--patch", "--out"},
                  "belongs to a photo, --heads, --tokens and --head-dim to random tensors: choose one");
@@ -99,9 +103,10 @@ std::vector<half> checked_halves(const std::string& where, const Tensor& tensor)
 
 AttentionProblem input_attention(const Options& options) {
   const std::string& path = options.input;
-  const std::vector<Tensor> tensors = read_safetensors(path, {"q", "k", "v"}, {"scale"});
+  const std::string names[] = {options.prefix + "q", options.prefix + "k", options.prefix + "v"};
+  const std::vector<Tensor> tensors =
+      read_safetensors(path, {names[0], names[1], names[2]}, {options.prefix + "scale"});
   const Tensor &q = tensors[0], &scale = tensors[3];
-  const char* names[] = {"q", "k", "v"};
   for (int i = 0; i < 3; ++i) {
     const std::string where = path + ": tensor '" + names[i] + "'";
     const std::vector<int64_t>& shape = tensors[i].shape;
@@ -112,7 +117,7 @@ AttentionProblem input_attention(const Options& options) {
     for (const int64_t size : shape)
       if (size < 1 || size > std::numeric_limits<int>::max())
         throw UsageError(where + " has a dimension of " + std::to_string(size));
-    if (shape != q.shape) throw UsageError(where + " has another shape than 'q'");
+    if (shape != q.shape) throw UsageError(where + " has another shape than '" + names[0] + "'");
   }
 
   AttentionProblem problem;
@@ -120,14 +125,14 @@ AttentionProblem input_attention(const Options& options) {
                    float(1 / std::sqrt(double(q.shape[3])))};
   if (!scale.values.empty()) {
     if (scale.values.size() != 1 || !std::isfinite(scale.values[0]))
-      throw UsageError(path + ": tensor 'scale' must be one finite number");
+      throw UsageError(path + ": tensor '" + options.prefix + "scale' must be one finite number");
     problem.shape.scale = scale.values[0];
   }
   require_attention_shape(problem.shape);
-  problem.q = checked_halves(path + ": tensor 'q'", tensors[0]);
-  problem.k = checked_halves(path + ": tensor 'k'", tensors[1]);
-  problem.v = checked_halves(path + ": tensor 'v'", tensors[2]);
-  problem.source = file_name(path);
+  std::vector<half>* const halves[] = {&problem.q, &problem.k, &problem.v};
+  for (int i = 0; i < 3; ++i)
+    *halves[i] = checked_halves(path + ": tensor '" + names[i] + "'", tensors[i]);
+  problem.source = file_name(path) + (options.prefix.empty() ? "" : ", " + options.prefix + "*");
   if (options.image.empty()) return problem;
 
   problem.grid = int(std::lround(std::sqrt(double(problem.shape.tokens - 1))));

@@ -112,6 +112,7 @@ TEST_CASE("options: what does not go together is refused in words") {
     CHECK(contains(refusal({"--input", "t", flag, flag == "--size" ? "224" : "32"}),
                    flag + " does not go with --input"));
   CHECK(contains(refusal({"--input", "t", "--out", "x.png"}), "--input needs --image"));
+  CHECK(contains(refusal({"--prefix", "block6."}), "it needs --input"));
   CHECK(contains(refusal({"--image", "attention.png"}), "name the same file"));
   CHECK(contains(refusal({"--json", "a", "--csv", "a"}), "name the same file"));
   CHECK(contains(refusal({"--input", "t", "--output", "./t"}), "name the same file"));
