@@ -221,6 +221,28 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), with);
 }
 
+// A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
+// once, so that bugs can be planted in those too.
+std::string with_neighbours(const std::string& path, std::vector<std::string>& seen) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  std::string text = read_file(path), result;
+  replace_all(text, "#pragma once", "");
+  for (size_t at = 0, next; at < text.size(); at = next) {
+    next = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const std::string line = text.substr(at, next - at);
+    const size_t quote = line.find('"');
+    if (!line.starts_with("#include \"") || line.find('/') != std::string::npos) {
+      result += line;
+      continue;
+    }
+    const std::string name = line.substr(quote + 1, line.rfind('"') - quote - 1);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    seen.push_back(name);
+    result += with_neighbours(folder + name, seen);
+  }
+  return result;
+}
+
 std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(number); }
 
 }  // namespace
@@ -228,8 +250,8 @@ std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(
 Mutants::Mutants(const std::string& file, const std::string& name_space,
                  const std::vector<Mutant>& mutants) {
   const std::string path = repository_path(file);
-  std::string original = read_file(path);
-  replace_all(original, "#pragma once", "");
+  std::vector<std::string> seen;
+  const std::string original = with_neighbours(path, seen);
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
   for (size_t i = 0; i < mutants.size(); ++i) {

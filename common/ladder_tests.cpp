@@ -150,15 +150,17 @@ std::string own_name() { return std::filesystem::read_symlink("/proc/self/exe").
 
 constexpr const char* kChecksAreOn = "LAB_TESTING_CHECKS_ARE_ON";
 
+bool rerun_with_checks(const std::string& cases) {
+  if (skipped(cases)) return true;
+  if (!vgpu::present() || std::getenv(kChecksAreOn)) return false;
+  const Environment checks("VGPU_CHECK", "race,init,sync"), on(kChecksAreOn, "1");
+  check_passes(own_name(), cases, true);
+  return true;
+}
+
 void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention) {
-  if (skipped("planted bugs")) return;
-  // The virtual GPU's checks are chosen when a process starts: this test starts itself again.
-  if (vgpu::present() && !std::getenv(kChecksAreOn)) {
-    const Environment checks("VGPU_CHECK", "race,init,sync"), on(kChecksAreOn, "1");
-    check_passes(own_name(), "planted bugs*", true);
-    return;
-  }
+  if (rerun_with_checks("planted bugs*")) return;
   const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 32), random_case(1, 2, 33, 64),
                                             random_case(1, 1, 97, 64), random_case(1, 1, 65, 128),
                                             offset_case(1, 1, 17, 64, 150)};
@@ -185,19 +187,19 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
   }
 }
 
-void check_all_checks(const std::string& program) {
+void check_all_checks(const std::string& program,
+                      const std::vector<std::vector<std::string>>& runs) {
   if (skipped("all checks") || skipped_without_counters("all checks")) return;
   const TemporaryFolder folder;
   const Environment checks("VGPU_CHECK", "all");
   for (const std::string schedule :
        {"", "random:1", "random:2", "random:3", "random:4", "random:5"})
-    for (const std::string head_dim : {"32", "64", "128"}) {
+    for (const std::vector<std::string>& arguments : runs) {
       const Environment order("VGPU_SCHEDULE", schedule);
       if (schedule.empty()) unsetenv("VGPU_SCHEDULE");
-      const ProgramResult result = run_program(
-          program, {"--tokens", "83", "--heads", "2", "--head-dim", head_dim}, folder.folder());
+      const ProgramResult result = run_program(program, arguments, folder.folder());
       CAPTURE(schedule);
-      CAPTURE(head_dim);
+      CAPTURE(arguments.back());
       CAPTURE(result.errors);
       CHECK(result.exit_code == 0);
       CHECK(result.errors == "");

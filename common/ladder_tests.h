@@ -38,8 +38,18 @@ using MutantAttention = std::function<AnyAttention(const Mutants& mutants, size_
 void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention);
 
-// The program passes under all of the virtual GPU's checks, in its own order and in five others.
-void check_all_checks(const std::string& program);
+// The virtual GPU's checks are chosen when a process starts: where they are off, runs this test
+// program's cases of that name again with race, init and sync checks on, and returns true. Also true
+// where there is no device.
+bool rerun_with_checks(const std::string& cases);
+
+// The program passes under all of the virtual GPU's checks, in its own order and in five others; with
+// each of these lists of arguments, or on three problems of attention.
+void check_all_checks(const std::string& program,
+                      const std::vector<std::vector<std::string>>& runs = {
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "32"},
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "64"},
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "128"}});
 
 // The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
 void check_on_t4(const std::string& filter);

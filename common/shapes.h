@@ -103,6 +103,7 @@ inline void require_deformable_shape(const DeformableShape& shape) {
   for (int l = 0; l < shape.levels; ++l)
     require(shape.level[l].height >= 1 && shape.level[l].width >= 1,
             "a level has at least 1 x 1 pixels");
+  require(shape.rows() <= INT32_MAX, "batch x queries x heads must be fewer than 2^31");
   // Places in an image are 32-bit numbers in the kernels, and each half of such a product is exact.
   require(shape.pixels() <= INT32_MAX / (int64_t(shape.heads) * shape.channels),
           "the values of one image must be fewer than 2^31");

@@ -1,0 +1,18 @@
+// Chapter 7: multi-scale deformable attention in four steps on one problem, compared with the CPU
+// reference; the last one also finds the directions in a photo.
+#include "../../common/lab_deformable.h"
+#include "persistent.cuh"
+#include "shared.cuh"
+#include "simple.cuh"
+#include "vectorized.cuh"
+
+int main(int argc, char** argv) {
+  namespace steps = persistent_deformable_attention;
+  return lab::deformable_main(argc, argv, "07_persistent_deformable_attention",
+                              "Chapter 7: multi-scale deformable attention, from a thread for each "
+                              "output to persistent blocks.",
+                              {{"simple", steps::simple},
+                               {"vectorized", steps::vectorized},
+                               {"shared", steps::shared},
+                               {"persistent", steps::persistent}});
+}

@@ -1,0 +1,110 @@
+// What steps 3 and 4 share: which levels stand in shared memory, how they get there, and a query
+// whose samples come from both memories.
+#pragma once
+
+#include "sampling.cuh"
+
+namespace persistent_deformable_attention {
+
+// Where each level begins in shared memory, in pixels; -1 where it stays in global memory.
+struct Staging {
+  int first_pixel[kMaxLevels];
+  int bytes;  // of all staged levels, of one (image, head)
+};
+
+// Bytes of shared memory that the current device has for a block and for an SM.
+struct SharedMemory {
+  int of_block = 0, of_sm = 0;
+};
+inline SharedMemory shared_memory() {
+  int device = 0;
+  SharedMemory memory;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&memory.of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&memory.of_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  return memory;
+}
+
+// As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally often.
+inline Staging plan_staging(const DeformableShape& shape, int capacity) {
+  Staging staging{};
+  int order[kMaxLevels] = {0, 1, 2, 3, 4};
+  const auto pixels = [&](int l) { return int64_t(shape.level[l].height) * shape.level[l].width; };
+  std::stable_sort(order, order + shape.levels, [&](int a, int b) { return pixels(a) < pixels(b); });
+  int64_t used = 0;  // pixels
+  for (int& first : staging.first_pixel) first = -1;
+  for (int i = 0; i < shape.levels; ++i) {
+    if ((used + pixels(order[i])) * shape.channels * 2 > capacity) break;
+    staging.first_pixel[order[i]] = int(used);
+    used += pixels(order[i]);
+  }
+  staging.bytes = int(used * shape.channels * 2);
+  return staging;
+}
+
+// Copies the levels that are to be staged, 16 bytes a thread, neighbours side by side. The caller
+// puts a barrier behind it, and one in front of it where the levels of another image are in use.
+template <int kChannels>
+__device__ void stage_levels(const half* value, int plane, const Problem& problem,
+                             const Staging& staging, int threads, uint4* staged) {
+  constexpr int kPieces = Group<kChannels>::kPieces;
+  const int image = plane / problem.heads, head = plane % problem.heads;
+  const int stride = problem.heads * kPieces;  // pieces from a pixel to the next
+  const uint4* image_value = reinterpret_cast<const uint4*>(value) +
+                             int64_t(image) * problem.pixels * stride + head * kPieces;
+  for (int l = 0; l < problem.levels; ++l) {
+    const Level level = problem.level[l];
+    if (staging.first_pixel[l] < 0) continue;
+    const int pieces = level.height * level.width * kPieces;
+    for (int i = threadIdx.x; i < pieces; i += threads)
+      staged[staging.first_pixel[l] * kPieces + i] =
+          __ldg(image_value + int64_t(level.start + i / kPieces) * stride + i % kPieces);
+  }
+}
+
+// One query for each group of lanes, whole warps at a time since shuffles need them. A plane is an
+// (image, head); what is not valid is computed and not written.
+template <int kChannels>
+__device__ void take_query(const half* value, const half* locations, const half* weights, half* out,
+                           int plane, int query, bool valid, const Problem& problem,
+                           const Staging& staging, const uint4* staged, bool use_staged) {
+  using G = Group<kChannels>;
+  const int image = plane / problem.heads, head = plane % problem.heads;
+  const int row = (image * problem.queries + query) * problem.heads + head;
+  const int stride = problem.heads * kChannels;
+  const half* image_value =
+      value + int64_t(image) * problem.pixels * stride + head * kChannels + G::piece() * 8;
+  const int fours = problem.levels << problem.four_shift;  // of samples, of a row
+
+  float sums[8] = {};
+  for (int first = 0; first < fours; first += G::kPieces) {
+    ColumnOfSample prepared[4] = {};
+    const int own = first + G::piece();
+    if (own < fours)
+      prepare_four(locations, weights, int64_t(row) * fours + own,
+                   problem.level[own >> problem.four_shift], G::column(), prepared);
+
+#pragma unroll 1
+    for (int owner = 0; owner < G::kPieces && first + owner < fours; ++owner) {
+      const int l = (first + owner) >> problem.four_shift;  // the same in the whole warp
+      const Level level = problem.level[l];
+      const int source = G::column() * G::kPieces + owner;
+      const int lower_pixel = level.height > 1 ? level.width : 0;
+      if (use_staged && staging.first_pixel[l] >= 0) {
+        // Both columns of a sample are 2 * kPieces pieces side by side: no bank twice for 32 channels.
+        const uint4* level_staged = staged + staging.first_pixel[l] * G::kPieces + G::piece();
+        const auto load = [=](int pixel) { return level_staged[pixel * G::kPieces]; };
+        add_four<G::kLanes>(prepared, source, lower_pixel, load, sums);
+      } else {
+        const half* level_value = image_value + int64_t(level.start) * stride;
+        const auto load = [=](int pixel) {
+          return __ldg(reinterpret_cast<const uint4*>(level_value + int64_t(pixel) * stride));
+        };
+        add_four<G::kLanes>(prepared, source, lower_pixel, load, sums);
+      }
+    }
+  }
+  store_row<kChannels>(out + int64_t(row) * kChannels, valid, sums);
+}
+
+}  // namespace persistent_deformable_attention

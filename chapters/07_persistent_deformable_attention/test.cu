@@ -1,0 +1,523 @@
+// Chapter 7's tests: each step right on every kind of shape and location, same bits twice, planted
+// bugs found, what the counters say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../../common/deformable_tests.h"
+#include "../../common/ladder_tests.h"
+#include "persistent.cuh"
+#include "shared.cuh"
+#include "simple.cuh"
+#include "vectorized.cuh"
+
+namespace steps = persistent_deformable_attention;
+using namespace lab::testing;
+using lab::Distribution;
+
+namespace {
+
+const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
+                                                 {"vectorized", steps::vectorized},
+                                                 {"shared", steps::shared},
+                                                 {"persistent", steps::persistent}};
+
+void check_steps(const DeformableCase& problem) {
+  for (const lab::DeformableStep& step : kSteps) {
+    const Outcome outcome = run_deformable(step.function, problem);
+    CAPTURE(step.name);
+    CAPTURE(problem.name);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("right: every number of channels, points and levels, on, beside and beyond borders") {
+  if (skipped("right")) return;
+  const LevelShape levels[] = {{9, 16}, {1, 1}, {5, 7}, {1, 13}, {11, 1}};
+  uint64_t seed = 1;
+  for (const int channels : {16, 32, 64})
+    for (const int points : {4, 8})
+      for (int count = 1; count <= kMaxLevels; ++count)
+        for (const auto [batch, queries, heads] :
+             {std::array{1, 1, 1}, std::array{3, 29, 2}, std::array{2, 131, 1}}) {
+          DeformableShape shape{batch, queries, heads, channels, count, points, {}};
+          // Each level comes first once.
+          for (int l = 0; l < count; ++l) shape.level[l] = levels[(l + seed) % kMaxLevels];
+          const auto where = seed % 2 ? Distribution::kLocal : Distribution::kUniform;
+          check_steps(deformable_case(shape, where, seed++, true));
+        }
+}
+
+TEST_CASE("right: more queries than any block takes at once, several images a block") {
+  if (skipped("right")) return;
+  DeformableShape shape{5, 389, 3, 32, 2, 4, {{12, 20}, {6, 10}}};
+  check_steps(deformable_case(shape, Distribution::kLocal, 1));
+  shape.heads = 1;
+  shape.channels = 64;
+  check_steps(deformable_case(shape, Distribution::kUniform, 2));
+  // Levels of which only some fit in shared memory: 227 KiB, 113 KiB a block of step 3.
+  shape = {1, 300, 1, 64, 3, 4, {{23, 40}, {46, 80}, {12, 20}}};
+  check_steps(deformable_case(shape, Distribution::kUniform, 3));
+}
+
+TEST_CASE("right: arrays from PyTorch") {
+  if (skipped("arrays from PyTorch")) return;
+  const std::vector<DeformableCase> cases = deformable_golden_cases();
+  REQUIRE(cases.size() >= 6);
+  for (const DeformableCase& problem : cases) check_steps(problem);
+}
+
+TEST_CASE("right: no step reads another image's, head's or level's values") {
+  if (skipped("another image's values")) return;
+  // Everything but image 1, head 1 is NaN; its rows must come out as if it were alone. Queries are no
+  // multiple of any block's.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int queries : {1, 31, 257, 1025}) {
+    DeformableCase problem = deformable_case({3, queries, 3, 16, 3, 4, {{4, 6}, {1, 5}, {7, 1}}},
+                                             Distribution::kUniform, 7, true);
+    const DeformableShape& shape = problem.problem.shape;
+    std::vector<half>& value = problem.problem.value;
+    for (size_t i = 0; i < value.size(); ++i)
+      if (i / 16 % 3 != 1 || int64_t(i) / (shape.pixels() * 48) != 1) value[i] = __float2half(nan);
+    for (const lab::DeformableStep& step : kSteps) {
+      CAPTURE(step.name);
+      const Outcome outcome = run_deformable(step.function, problem);
+      REQUIRE(outcome.output.size() == problem.expected.size());
+      std::vector<half> got;
+      std::vector<double> expected;
+      for (int query = 0; query < queries; ++query)
+        for (int c = 0; c < 16; ++c) {
+          const size_t at = ((size_t(queries) + query) * 3 + 1) * 16 + c;
+          got.push_back(outcome.output[at]);
+          expected.push_back(problem.expected[at]);
+        }
+      const lab::Comparison right =
+          lab::compare(got, expected, lab::Tolerance::attention(4), {queries, 16});
+      CHECK_MESSAGE(right.pass, right.describe());
+    }
+  }
+}
+
+TEST_CASE("the same bits twice, and in steps 2 to 4") {
+  if (skipped("the same bits twice")) return;
+  const DeformableCase problem = deformable_case(
+      {2, 389, 1, 32, 2, 8, {{12, 20}, {6, 10}}}, Distribution::kLocal, 3, true);
+  std::vector<half> vectorized;
+  for (const lab::DeformableStep& step : kSteps) {
+    CAPTURE(step.name);
+    const Outcome first = run_deformable(step.function, problem);
+    const Outcome second = run_deformable(step.function, problem);
+    const size_t bytes = problem.expected.size() * sizeof(half);
+    REQUIRE(first.output.size() == problem.expected.size());
+    REQUIRE(second.output.size() == problem.expected.size());
+    CHECK(std::memcmp(first.output.data(), second.output.data(), bytes) == 0);
+    // Who computes a row and from which memory changes nothing in how it is computed.
+    if (step.name == "vectorized") vectorized = first.output;
+    if (!vectorized.empty())
+      CHECK(std::memcmp(first.output.data(), vectorized.data(), bytes) == 0);
+  }
+}
+
+TEST_CASE("what they cannot do they refuse") {
+  for (const lab::DeformableStep& step : kSteps) {
+    CAPTURE(step.name);
+    const auto message = [&](const DeformableShape& shape, size_t address = 0) -> std::string {
+      try {
+        step.function(nullptr, reinterpret_cast<const half*>(address), nullptr, nullptr, shape,
+                      nullptr);
+      } catch (const std::invalid_argument& error) {
+        return error.what();
+      }
+      return "";
+    };
+    const auto refused = [&](const DeformableShape& shape, const char* named) {
+      return message(shape).find(named) != std::string::npos;
+    };
+    CHECK(message({1, 5, 1, 48, 1, 4, {{2, 3}}}) ==
+          "deformable attention of shape [batch 1, queries 5, heads 1, channels 48, levels 2x3, "
+          "points 4]: channels must be 16, 32 or 64");
+    CHECK(refused({1, 5, 1, 32, 1, 5, {{2, 3}}}, "points must be 4 or 8"));
+    CHECK(refused({1, 5, 1, 32, 0, 4, {}}, "levels must be 1 to 5"));
+    CHECK(refused({1, 5, 1, 32, 6, 4, {}}, "levels must be 1 to 5"));
+    CHECK(refused({1, 0, 1, 32, 1, 4, {{2, 3}}}, "must be at least 1"));
+    CHECK(refused({1, 5, 1, 32, 2, 4, {{2, 3}, {0, 4}}}, "at least 1 x 1 pixels"));
+    CHECK(refused({1, 5, 1, 32, 1, 4, {{65536, 65536}}}, "fewer than 2^31"));
+    CHECK(refused({65536, 65536, 1, 32, 1, 4, {{2, 3}}}, "fewer than 2^31"));
+    CHECK(message({1, 5, 1, 32, 1, 4, {{2, 3}}}, 8).find("multiple of 16 bytes") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("staging: the smallest levels that fit") {
+  const DeformableShape course = lab::course_deformable_shape(1, 1);
+  // 23 x 40 and 12 x 20 pixels of 64 bytes: 58880 + 15360 bytes.
+  const steps::Staging h200 = steps::plan_staging(course, 227 * 1024);
+  CHECK(h200.bytes == 58880 + 15360);
+  CHECK(h200.first_pixel[0] == -1);
+  CHECK(h200.first_pixel[1] == -1);
+  CHECK(h200.first_pixel[2] == 240);
+  CHECK(h200.first_pixel[3] == 0);
+  const steps::Staging t4 = steps::plan_staging(course, 64 * 1024);
+  CHECK(t4.bytes == 15360);
+  CHECK(t4.first_pixel[2] == -1);
+  CHECK(steps::plan_staging(course, 1024).bytes == 0);
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+// Leaves the counters of one launch as those of the last one.
+void run_for_counters(lab::DeformableFunction step, const DeformableShape& shape,
+                      Distribution where) {
+  std::vector<lab::DeformableArrays> arrays =
+      lab::upload(lab::random_deformable(shape, where, 1), 1);
+  lab::DeformableArrays& a = arrays[0];
+  step(a.value.data(), a.locations.data(), a.weights.data(), a.out.data(), shape, nullptr);
+  lab::check(cudaDeviceSynchronize());
+}
+
+}  // namespace
+
+TEST_CASE("counters: vectorized asks for values eight times less often") {
+  if (skipped_without_counters("counters")) return;
+  for (const int channels : {16, 32, 64}) {
+    CAPTURE(channels);
+    DeformableShape shape = lab::course_deformable_shape(1, 320);
+    shape.channels = channels;
+    const double samples = double(shape.samples());
+    run_for_counters(steps::simple, shape, Distribution::kLocal);
+    // Four loads a sample and channel, 32 channels a request.
+    const double simple = counted("value", "load/requests");
+    CHECK(simple == samples * 4 * channels / 32);
+    run_for_counters(steps::vectorized, shape, Distribution::kLocal);
+    // Upper and lower pixel of both columns: two loads of 16 bytes for channels / 4 lanes.
+    const double vectorized = counted("value", "load/requests");
+    CHECK(vectorized == samples * 2 * (channels / 4) / 32);
+    CHECK(vectorized <= simple / 8);
+    // Locations and weights once: 4 and 2 bytes a sample, for both columns; out once.
+    CHECK(counted("locations", "load/bytes_asked") == samples * 4 * 2);
+    CHECK(counted("locations", "load/sectors") == samples * 4 / 32);
+    CHECK(counted("weights", "load/bytes_asked") == samples * 2 * 2);
+    CHECK(counted("out", "store/bytes_asked") == double(shape.out_elements()) * 2);
+    CHECK(counted("out", "store/sectors") == double(shape.out_elements()) * 2 / 32);
+    CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+  }
+}
+
+TEST_CASE("counters: what persistent blocks stage, and no bank conflicts") {
+  if (skipped_without_counters("counters")) return;
+  const DeformableShape shape = lab::course_deformable_shape(5, 3000);
+  const steps::Staging staging = steps::plan_staging(shape, steps::shared_memory().of_block);
+  REQUIRE(staging.bytes > 0);
+  run_for_counters(steps::persistent, shape, Distribution::kUniform);
+  // Each store to shared memory is a staged byte. Blocks' shares follow one another, so that images
+  // are begun once a block, and once more at each border between two images.
+  const double blocks = steps::persistent_blocks<32>(shape, staging);
+  CHECK(lab::vgpu::counter("/grid/0") == blocks);
+  const double staged = lab::vgpu::counter("/shared/store/bytes_asked");
+  CHECK(staged >= blocks * staging.bytes);
+  CHECK(staged <= (blocks + shape.batch) * staging.bytes);
+  CHECK(shared_conflicts() == 0);
+  run_for_counters(steps::shared, shape, Distribution::kUniform);
+  // Each block of step 3 stages for its 256 queries.
+  const double chunks = (shape.queries + steps::kSharedRows - 1) / steps::kSharedRows;
+  CHECK(lab::vgpu::counter("/shared/store/bytes_asked") == chunks * shape.batch * staging.bytes);
+  CHECK(shared_conflicts() == 0);
+}
+
+TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
+  if (skipped_without_counters("counters")) return;
+  const DeformableShape shape = lab::course_deformable_shape(1, 1984);
+  lab::vgpu::set_cache_model(true);
+  for (const lab::DeformableStep& step : kSteps) {
+    double hits[2];
+    for (const auto where : {Distribution::kLocal, Distribution::kUniform}) {
+      run_for_counters(step.function, shape, where);
+      hits[int(where)] = counted("value", "cache/l1/hit_rate");
+      MESSAGE(step.name << ", " << std::string(lab::name_of(where)) << ": L1 hits "
+                        << 100 * hits[int(where)] << "% of value's sectors");
+    }
+    // Samples near each other share pixels; uniform ones only by chance.
+    CHECK(hits[0] > hits[1]);
+    CHECK(hits[0] < 1);
+  }
+  lab::vgpu::set_cache_model(false);
+
+  // A multiply-add for each 2 bytes of values: 1 FLOP a byte, less with locations and weights, which
+  // both columns ask for: 12 bytes a sample beside 4 pixels of 64.
+  run_for_counters(steps::vectorized, shape, Distribution::kLocal);
+  const double intensity = 8.0 * double(shape.samples()) * shape.channels /
+                           lab::vgpu::counter("/global/load/bytes_asked");
+  MESSAGE("arithmetic intensity: " << intensity << " FLOP a byte asked for");
+  CHECK(intensity == doctest::Approx(4 * 64 / (4 * 64 + 12.0)));
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kSimpleBugs = {
+    {"the half pixel is forgotten", "__low2float(location), float(level.width), -0.5f);\n"
+     "      const float y", "__low2float(location), float(level.width), 0.0f);\n"
+     "      const float y", "element"},
+    {"weights beyond the border", "right > left ? tent(x - float(right)) : 0.0f",
+     "tent(x - float(right))", "element"},
+    {"rows past the end are written", "if (index >= rows * channels) return;", "", "error"},
+};
+
+const std::vector<Mutant> kVectorizedBugs = {
+    {"the lower pixel is the upper one", "level.height > 1 ? level.width : 0, load", "0, load",
+     "element"},
+    {"lanes take the other column's weights", "G::column() * G::kPieces + owner", "owner",
+     "element"},
+    {"the columns are not added", "__shfl_xor_sync(0xffffffffu, given, G::kPieces);", "0.0f;",
+     "element"},
+    {"only one four is taken", "first + owner < fours; ++owner", "first + owner < 1; ++owner",
+     "element"},
+    {"a lane prepares its neighbour's samples", "const int own = first + G::piece();",
+     "const int own = first + (G::piece() ^ 1);", "element"},
+    {"rows past the end are written", "const int row = min(wanted_row, rows - 1);",
+     "const int row = wanted_row;", "error"},
+};
+
+const std::vector<Mutant> kPersistentBugs = {
+    {"the nearest pixel instead of the one before", "floorf(x)", "rintf(x)", "element"},
+    {"a single column counts twice", "exists ? tent(x - left - float(column)) : 0.0f",
+     "tent(x - left - float(column))", "element"},
+    {"a single line counts twice", "level.height > 1 ? tent(y - top - 1.0f) : 0.0f",
+     "tent(y - top - 1.0f)", "element"},
+    {"the second image's levels are not staged",
+     "stage_levels<kChannels>(value, plane, problem",
+     "if (plane % 2 == 0) stage_levels<kChannels>(value, plane, problem", "element"},
+    {"staged levels overlap", "staged[staging.first_pixel[l] * kPieces + i]", "staged[i]",
+     "element"},
+    {"a chunk is left out", "chunk = atomicAdd(fetched, 1u);", "chunk = 2 * atomicAdd(fetched, 1u);",
+     "not finite"},
+    {"no barrier before the next image is staged",
+     "      __syncthreads();\n      stage_levels", "      stage_levels", "check"},
+    {"no barrier behind the staging",
+     "kPersistentThreads, staged);\n      __syncthreads();", "kPersistentThreads, staged);",
+     "check"},
+    {"the last query of a share is left out", "(blockIdx.x + 1) / gridDim.x);",
+     "(blockIdx.x + 1) / gridDim.x) - 1;", "not finite"},
+};
+
+using Launcher = std::function<void(const Mutants&, size_t, const half*, const half*, const half*,
+                                    half*, const DeformableShape&)>;
+
+void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
+                const Launcher& launcher) {
+  const std::vector<DeformableCase> cases = {
+      deformable_case({1, 3, 1, 16, 1, 4, {{1, 1}}}, Distribution::kUniform, 1),
+      deformable_case({2, 67, 2, 32, 3, 8, {{5, 6}, {1, 4}, {6, 1}}}, Distribution::kUniform, 2,
+                      true),
+      deformable_case({2, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3, true)};
+  const Mutants loaded("chapters/07_persistent_deformable_attention/" + step + ".cuh",
+                       "persistent_deformable_attention", bugs);
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (expected == "check" && !lab::vgpu::present()) continue;
+    CAPTURE(step);
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const DeformableCase& problem : cases) {
+      const int findings = lab::vgpu::findings();
+      const Outcome outcome = run_deformable(
+          [&](const half* value, const half* locations, const half* weights, half* out,
+              const DeformableShape& shape, cudaStream_t) {
+            launcher(loaded, number, value, locations, weights, out, shape);
+          },
+          problem);
+      caught_by = outcome.caught_by;
+      details = problem.name + ": " + outcome.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs in simple: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in simple*")) return;
+  check_bugs("simple", kSimpleBugs,
+             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
+                const half* weights, half* out, const DeformableShape& shape) {
+               launch(mutants.kernel(number, "simple_kernel"),
+                      steps::blocks_for(shape.out_elements(), steps::kSimpleThreads, shape),
+                      steps::kSimpleThreads, 0, nullptr, value, locations, weights, out,
+                      steps::problem_of(shape), shape.channels);
+             });
+}
+
+TEST_CASE("planted bugs in vectorized: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in vectorized*")) return;
+  check_bugs("vectorized", kVectorizedBugs,
+             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
+                const half* weights, half* out, const DeformableShape& shape) {
+               launch(mutants.kernel(number, "vectorized_kernel", {shape.channels}),
+                      steps::blocks_for(shape.rows(),
+                                        steps::kVectorizedThreads / (shape.channels / 4), shape),
+                      steps::kVectorizedThreads, 0, nullptr, value, locations, weights, out,
+                      steps::problem_of(shape));
+             });
+}
+
+TEST_CASE("planted bugs in persistent: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in persistent*")) return;
+  check_bugs("persistent", kPersistentBugs,
+             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
+                const half* weights, half* out, const DeformableShape& shape) {
+               lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
+               const steps::Staging staging = steps::plan_staging(shape, 48 * 1024);
+               launch(mutants.kernel(number, "persistent_kernel", {shape.channels}), 2,
+                      steps::kPersistentThreads, size_t(staging.bytes), nullptr, value, locations,
+                      weights, out, fetched.data(), steps::problem_of(shape), staging,
+                      steps::work_of(shape));
+               lab::check(cudaDeviceSynchronize());
+             });
+}
+
+// ---- Checks, other devices, machine code, program -----------------------------------------------
+
+TEST_CASE("all checks, six schedules") {
+  check_all_checks("chapter7", {{"--batch", "3", "--queries", "83", "--channels", "16"},
+                                {"--batch", "2", "--queries", "61", "--heads", "2"},
+                                {"--batch", "1", "--queries", "70", "--points", "4",
+                                 "--distribution", "uniform", "--channels", "64"}});
+}
+
+TEST_CASE("on a T4") { check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*"); }
+
+TEST_CASE("machine code: no spills on any architecture") {
+  // All steps in one file: simple is one kernel, the others three each.
+  const std::string folder =
+      lab::repository_path("chapters/07_persistent_deformable_attention") + "/";
+  std::string others;
+  for (const char* step : {"simple", "vectorized", "shared"})
+    others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
+  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 10,
+                     steps::kPersistentThreads);
+}
+
+TEST_CASE("program: the whole way, with a photo") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  const ProgramResult result = run_program(
+      "chapter7", {"--batch", "1", "--queries", "200", "--size", "32", "--json", "a.json", "--csv",
+                   "a.csv", "--out", "map.png", "--output", "out.safetensors"},
+      folder.folder());
+  CAPTURE(result.output);
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 0);
+  CHECK(result.output.find("FAIL") == std::string::npos);
+  CHECK(folder.names() ==
+        std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
+  CHECK(lab::load_image(folder.path("map.png")).width > 2 * 32);
+  const std::vector<lab::Tensor> output =
+      lab::read_safetensors(folder.path("out.safetensors"), {"out"});
+  CHECK(output[0].shape == std::vector<int64_t>{1, 200, 32});
+  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
+  CHECK(json.at("problem").at("queries") == 200);
+  CHECK(json.at("problem").at("distribution") == "local");
+  for (const lab::DeformableStep& step : kSteps)
+    CHECK(result.output.find("\n" + step.name + " ") != std::string::npos);
+}
+
+TEST_CASE("program: a user's tensors in, the right output out") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  const DeformableCase problem =
+      deformable_case({2, 9, 2, 16, 2, 4, {{5, 4}, {1, 3}}}, Distribution::kUniform, 5, true);
+  const lab::DeformableProblem& p = problem.problem;
+  const auto write = [&](const std::vector<int64_t>& weights_shape,
+                         const std::vector<float>& sizes) {
+    lab::write_safetensors(
+        folder.path("in"),
+        {{"value", {{2, 23, 2, 16}, lab::to_float(p.value), "F16"}},
+         {"spatial_shapes", {{2, 2}, sizes, "F32"}},
+         {"sampling_locations", {{2, 9, 2, 2, 4, 2}, lab::to_float(p.locations), "F32"}},
+         {"attention_weights", {weights_shape, lab::to_float(p.weights), "F16"}}});
+    return run_program("chapter7", {"--input", "in", "--output", "out"}, folder.folder());
+  };
+  const ProgramResult result = write({2, 9, 2, 2, 4}, {5, 4, 1, 3});
+  CAPTURE(result.errors);
+  REQUIRE(result.exit_code == 0);
+  const std::vector<lab::Tensor> output = lab::read_safetensors(folder.path("out"), {"out"});
+  REQUIRE(output[0].shape == std::vector<int64_t>{2, 9, 32});
+  const std::vector<double> got(output[0].values.begin(), output[0].values.end());
+  const lab::Comparison right =
+      lab::compare(got, problem.expected, lab::Tolerance::attention(4), {2, 9, 2, 16});
+  CHECK_MESSAGE(right.pass, right.describe());
+
+  const auto refused = [&](const ProgramResult& refusal, const char* named) {
+    CAPTURE(refusal.errors);
+    CHECK(refusal.exit_code == 2);
+    CHECK(refusal.errors.find(named) != std::string::npos);
+  };
+  refused(write({2, 9, 2, 8}, {5, 4, 1, 3}), "'attention_weights' has shape [2, 9, 2, 8]");
+  refused(write({2, 9, 2, 2, 4}, {5, 4, 1, 4}), "'value' has shape [2, 23, 2, 16], [2, 24, 2, 16]");
+  refused(write({2, 9, 2, 2, 4}, {5, 4, 1, 2.5}), "level 1 has a size of 2.5");
+}
+
+TEST_CASE("program: flags and environment that are not right") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named) {
+    const ProgramResult result = run_program("chapter7", arguments, folder.folder());
+    CAPTURE(named);
+    CAPTURE(result.errors);
+    CHECK(result.exit_code == 2);
+    CHECK(result.output == "");
+    CHECK(result.errors.find(named) != std::string::npos);
+    CHECK(folder.names().empty());
+  };
+  refused({"--preset", "huge"}, "--preset 'huge': must be small, medium or full");
+  refused({"--distribution", "normal"}, "must be local or uniform");
+  refused({"--channels", "48"}, "channels must be 16, 32 or 64");
+  refused({"--points", "5"}, "points must be 4 or 8");
+  refused({"--queries", "0"}, "--queries '0'");
+  refused({"--size", "100"}, "multiple of 8");
+  refused({"--out", "map.txt"}, ".png, .jpg or .jpeg");
+  refused({"--json", "missing/file"}, "missing/file");
+  setenv("NUM_QUERY", "many", 1);
+  refused({}, "environment variable NUM_QUERY 'many'");
+  unsetenv("NUM_QUERY");
+}
+
+TEST_CASE("program: environment in place of flags, and more memory than there is") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  setenv("BATCH_SIZE", "4", 1);
+  setenv("NUM_QUERY", "33", 1);
+  setenv("CHANNELS", "16", 1);
+  setenv("NUM_ITERATIONS", "2", 1);
+  const ProgramResult result =
+      run_program("chapter7", {"--batch", "1", "--json", "a.json"}, folder.folder());
+  for (const char* name : {"BATCH_SIZE", "NUM_QUERY", "CHANNELS", "NUM_ITERATIONS"}) unsetenv(name);
+  CAPTURE(result.errors);
+  REQUIRE(result.exit_code == 0);
+  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
+  CHECK(json.at("problem").at("batch") == 1);  // the flag wins
+  CHECK(json.at("problem").at("queries") == 33);
+  CHECK(json.at("problem").at("channels") == 16);
+  CHECK(json.at("iterations") == 2);
+
+  const ProgramResult huge = run_program(
+      "chapter7", {"--batch", "100", "--queries", "10000000"}, folder.folder());
+  CAPTURE(huge.errors);
+  CHECK(huge.exit_code == 3);
+  CHECK(huge.errors.find("queries 10000000") != std::string::npos);
+}

@@ -1,0 +1,396 @@
+// The program of chapter 7: flags and environment, memory, problem, steps, photo.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "lab_deformable.h"
+#include "lab_files.h"
+#include "lab_flags.h"
+#include "reference/deformable_attention.h"
+
+namespace lab {
+namespace {
+
+constexpr int kMaxBatch = 4096, kMaxHeads = 64, kMaxQueries = 10'000'000, kMaxSize = 1024;
+
+struct DeformableOptions {
+  Options common;
+  std::string preset;  // empty: the device decides
+  Distribution distribution = Distribution::kLocal;
+  int queries = 0, channels = 0, points = 8;  // 0: the preset's
+  bool draws = true;
+};
+
+// An environment variable in place of a flag that is not given.
+template <class Number>
+void from_environment(const char* name, const Flags& flags, const char* flag, Number most,
+                      Number& value) {
+  const char* text = std::getenv(name);
+  if (text && *text && !flags.given(flag))
+    value = parse_number(std::string("environment variable ") + name, text, Number(1), most);
+}
+
+DeformableOptions deformable_options(int argc, char** argv, const char* about) {
+  DeformableOptions result;
+  Options& options = result.common;
+  options.heads = 1;
+  options.out = "directions.png";
+  std::string distribution = "local";
+  Flags flags(about,
+              "The problem is random (--preset and the flags that change it) or a file (--input);\n"
+              "the last step also works on a photo (--image, --size) and draws what it finds.\n"
+              "Environment, where the flag is not given: BATCH_SIZE, NUM_QUERY, CHANNELS,\n"
+              "NUM_ITERATIONS.");
+  flags.text("--preset", result.preset, "NAME",
+             "small, medium or full: 2, 8 or 48 images (GPU: full, virtual GPU: small)");
+  flags.text("--distribution", distribution, "NAME",
+             "of sampling points: local (2 pixels around a raster) or uniform (local)");
+  flags.number("--batch", options.batch, 1, kMaxBatch, "N", "images, in place of the preset's");
+  flags.number("--queries", result.queries, 1, kMaxQueries, "N", "queries of an image (15422)");
+  flags.number("--heads", options.heads, 1, kMaxHeads, "N", "heads (1)");
+  flags.number("--channels", result.channels, 16, 64, "N", "of a head: 16, 32 or 64 (32)");
+  flags.number("--points", result.points, 4, 8, "N", "samples of a query in a level: 4 or 8 (8)");
+  flags.number("--size", options.size, 16, kMaxSize, "PIXELS",
+               "photo's side, a multiple of 8 (128; on the way to 4 levels)");
+  flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
+  flags.text("--out", options.out, "FILE", "photo and its directions, .png or .jpg");
+  flags.text("--input", options.input, "FILE",
+             "safetensors: value, spatial_shapes, sampling_locations, attention_weights");
+  flags.text("--output", options.output, "FILE", "safetensors: out, F16");
+  flags.run_flags(options, "of the random problem (1)");
+  flags.parse(argc, argv);
+
+  if (!result.preset.empty() && result.preset != "small" && result.preset != "medium" &&
+      result.preset != "full")
+    throw UsageError("--preset '" + result.preset + "': must be small, medium or full");
+  if (distribution != "local" && distribution != "uniform")
+    throw UsageError("--distribution '" + distribution + "': must be local or uniform");
+  result.distribution = distribution == "local" ? Distribution::kLocal : Distribution::kUniform;
+  if (!flags.given("--size")) options.size = 128;
+  if (options.size % 8 != 0)
+    throw UsageError(format("--size '%d': must be a multiple of 8 pixels, for four levels",
+                            options.size));
+  const bool reshaped = flags.given("--preset") || flags.given("--batch") ||
+                        flags.given("--queries") || flags.given("--heads") ||
+                        flags.given("--channels") || flags.given("--points");
+  if (flags.given("--input")) {
+    flags.refuse({"--preset", "--distribution", "--batch", "--queries", "--heads", "--channels",
+                  "--points", "--seed"},
+                 "does not go with --input: the file has its own shape");
+  } else {
+    from_environment("BATCH_SIZE", flags, "--batch", kMaxBatch, options.batch);
+    from_environment("NUM_QUERY", flags, "--queries", kMaxQueries, result.queries);
+    from_environment("CHANNELS", flags, "--channels", 64, result.channels);
+  }
+  from_environment("NUM_ITERATIONS", flags, "--iterations", 1'000'000, options.iterations);
+  const bool photo_flags = flags.given("--image") || flags.given("--out") || flags.given("--size");
+  result.draws = photo_flags || (!reshaped && options.input.empty());
+  if (!result.draws) options.out.clear();
+  if (result.draws && options.image.empty())
+    options.image = repository_path("data/images/chelsea.png");
+  require_files(options);
+  return result;
+}
+
+// ---- A user's tensors ---------------------------------------------------------------------------
+
+std::vector<half> halves_of(const std::string& path, const char* name, const Tensor& tensor,
+                            bool finite) {
+  std::vector<half> halves(tensor.values.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = __float2half(tensor.values[i]);
+    if (finite && !std::isfinite(__half2float(halves[i])))
+      throw UsageError(format("%s: tensor '%s': element %zu is %g, fp16 holds finite values up to "
+                              "65504",
+                              path.c_str(), name, i, double(tensor.values[i])));
+  }
+  return halves;
+}
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+DeformableProblem input_deformable(const std::string& path) {
+  const std::vector<Tensor> tensors = read_safetensors(
+      path, {"value", "spatial_shapes", "sampling_locations", "attention_weights"});
+  const Tensor &value = tensors[0], &sizes = tensors[1], &locations = tensors[2],
+               &weights = tensors[3];
+  const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
+  if (value.shape.size() != 4)
+    fail("tensor 'value' has shape " + text_of(value.shape) +
+         ", [batch, pixels, heads, channels] is needed");
+  if (sizes.shape.size() != 2 || sizes.shape[1] != 2 || sizes.shape[0] < 1 ||
+      sizes.shape[0] > kMaxLevels)
+    fail("tensor 'spatial_shapes' has shape " + text_of(sizes.shape) +
+         ", [levels, 2] with 1 to 5 levels is needed: height and width of each");
+  if (locations.shape.size() != 6)
+    fail("tensor 'sampling_locations' has shape " + text_of(locations.shape) +
+         ", [batch, queries, heads, levels, points, 2] is needed");
+  for (const Tensor* tensor : {&value, &locations})
+    for (const int64_t size : tensor->shape)
+      if (size < 1 || size > kMaxQueries * int64_t(100))
+        fail("a dimension of " + text_of(tensor->shape) + " is out of range");
+  DeformableProblem problem;
+  DeformableShape& shape = problem.shape;
+  shape = {int(value.shape[0]),     int(locations.shape[1]), int(value.shape[2]),
+           int(value.shape[3]),     int(sizes.shape[0]),     int(locations.shape[4]), {}};
+  for (int l = 0; l < shape.levels; ++l)
+    for (int axis = 0; axis < 2; ++axis) {
+      const float size = sizes.values[2 * l + axis];
+      if (!(size >= 1 && size <= 65536) || size != std::floor(size))
+        fail(format("tensor 'spatial_shapes': level %d has a size of %g, a whole number from 1 to "
+                    "65536 is needed",
+                    l, double(size)));
+      (axis ? shape.level[l].width : shape.level[l].height) = int(size);
+    }
+  require_deformable_shape(shape);
+  const int64_t B = shape.batch, Q = shape.queries, H = shape.heads, L = shape.levels,
+                P = shape.points;
+  const auto require = [&](const char* name, const Tensor& tensor,
+                           const std::vector<int64_t>& needed) {
+    if (tensor.shape != needed)
+      fail(std::string("tensor '") + name + "' has shape " + text_of(tensor.shape) + ", " +
+           text_of(needed) + " is needed to go with the others");
+  };
+  require("value", value, {B, shape.pixels(), H, shape.channels});
+  require("sampling_locations", locations, {B, Q, H, L, P, 2});
+  require("attention_weights", weights, {B, Q, H, L, P});
+  problem.value = halves_of(path, "value", value, true);
+  problem.locations = halves_of(path, "sampling_locations", locations, false);
+  problem.weights = halves_of(path, "attention_weights", weights, true);
+  problem.source = file_name(path);
+  return problem;
+}
+
+// ---- Progress -----------------------------------------------------------------------------------
+
+// "persistent ... 12 s" on a terminal while something takes its time; nothing elsewhere.
+class Progress {
+ public:
+  explicit Progress(const std::string& what) : what_(what) {
+    if (isatty(STDERR_FILENO)) thread_ = std::thread([this] { tick(); });
+  }
+  ~Progress() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void set_share(double share) { share_ = share; }
+
+ private:
+  void tick() {
+    std::unique_lock lock(mutex_);
+    for (int seconds = 1; !wake_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; });
+         ++seconds) {
+      const double share = share_;
+      std::fprintf(stderr, "\r%s ... %s%d s ", what_.c_str(),
+                   share > 0 ? format("%.0f%%, ", 100 * share).c_str() : "", seconds);
+      shown_ = true;
+    }
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  std::string what_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<double> share_{0};
+  bool over_ = false, shown_ = false;
+};
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// The oracle's output of a problem, some rows after the others to tell how far it is.
+class Expected {
+ public:
+  Expected(const DeformableProblem& problem) : shape_(problem.shape) {
+    Progress progress("CPU reference of " + describe(shape_));
+    const std::vector<float> value = to_float(problem.value),
+                             locations = to_float(problem.locations),
+                             weights = to_float(problem.weights);
+    out_.resize(shape_.out_elements());
+    constexpr int64_t kRows = 16384;
+    for (int64_t row = 0; row < shape_.rows(); row += kRows) {
+      reference::deformable_attention_rows(value.data(), locations.data(), weights.data(), shape_,
+                                           row, std::min(kRows, shape_.rows() - row),
+                                           &out_[row * shape_.channels]);
+      progress.set_share(double(row) / double(shape_.rows()));
+    }
+    for (const float v : value) max_value_ = std::max(max_value_, std::abs(v));
+  }
+  // An output is a weighted mean of values, as attention's is: its tolerance.
+  Comparison compared(const std::vector<half>& out) const {
+    return compare(out, out_, Tolerance::attention(max_value_),
+                   {shape_.batch, shape_.queries, shape_.heads, shape_.channels});
+  }
+
+ private:
+  DeformableShape shape_;
+  std::vector<double> out_;
+  float max_value_ = 0;
+};
+
+void run_step(const DeformableStep& step, DeformableArrays& a, const DeformableShape& shape) {
+  step.function(a.value.data(), a.locations.data(), a.weights.data(), a.out.data(), shape, nullptr);
+}
+
+// What the cache model says of a step's loads of values, for both distributions.
+std::string hit_rates(const DeformableStep& step, const DeformableShape& shape, uint64_t seed) {
+  std::string text = step.name + ": hits in L1 of what values ask for:";
+  for (const Distribution distribution : {Distribution::kLocal, Distribution::kUniform}) {
+    std::vector<DeformableArrays> arrays =
+        upload(random_deformable(shape, distribution, seed), 1);
+    run_step(step, arrays[0], shape);
+    check(cudaDeviceSynchronize());
+    text += format(" %.1f%% %s,", 100 * vgpu::counter("/allocations/value/cache/l1/hit_rate"),
+                   name_of(distribution));
+  }
+  text.back() = ' ';
+  return text + format("(cache model, batch %d)", shape.batch);
+}
+
+ExitCode deformable_program(int argc, char** argv, const char* chapter, const char* about,
+                            const std::vector<DeformableStep>& steps) {
+  DeformableOptions all = deformable_options(argc, argv, about);
+  Options& options = all.common;
+  DeformableProblem problem;
+  Image photo;
+  if (!options.input.empty()) problem = input_deformable(options.input);
+  if (all.draws) photo = load_image(options.image);
+
+  const Device device = open_device();
+  const bool is_virtual = device.is_virtual;
+  if (options.profile && !is_virtual)
+    throw LackError(
+        std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
+                    "this GPU: ncu --set full ./run"));
+  if (all.preset.empty()) all.preset = is_virtual ? "small" : "full";
+  if (options.batch == 0)
+    options.batch = all.preset == "small" ? 2 : all.preset == "medium" ? 8 : 48;
+  if (all.queries == 0) all.queries = 15422;
+  if (all.channels == 0) all.channels = 32;
+  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
+  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
+  if (options.input.empty()) {
+    problem.shape = course_deformable_shape(options.batch, all.queries);
+    problem.shape.heads = options.heads;
+    problem.shape.channels = all.channels;
+    problem.shape.points = all.points;
+  }
+  const DeformableShape& shape = problem.shape;
+  require_deformable_shape(shape);
+
+  // On the device the four arrays, in rotated copies. On the host they are there in fp16 and, for
+  // the reference, in float; its output in double, the kernel's in fp16.
+  const double bytes = bytes_of(shape);
+  const int copies = rotation_copies(device, bytes);
+  require_memory(device, bytes * copies, 3 * bytes + 12.0 * double(shape.out_elements()),
+                 "deformable attention of shape " + describe(shape));
+  if (options.input.empty()) {
+    const Progress progress("making the problem");
+    problem = random_deformable(shape, all.distribution, options.seed);
+  }
+
+  ReportHead head{chapter,
+                  options,
+                  device,
+                  problem.source,
+                  describe(shape) + ", " + human_bytes(bytes),
+                  {{"batch", shape.batch},
+                   {"queries", shape.queries},
+                   {"heads", shape.heads},
+                   {"channels", shape.channels},
+                   {"levels", shape.levels},
+                   {"points", shape.points},
+                   {"pixels", shape.pixels()}},
+                  {}};
+  head.details.emplace_back("bytes", format("%.0f", bytes));
+  if (options.input.empty())
+    head.details.emplace_back("distribution", format("\"%s\"", name_of(all.distribution)));
+  Report report(head);
+  const Expected expected(problem);
+  std::vector<DeformableArrays> arrays = upload(problem, copies);
+
+  // Least traffic, and a multiply-add for each channel of each of a sample's four pixels.
+  const Cost cost{bytes, 8.0 * double(shape.samples()) * shape.channels};
+  std::vector<half> out;
+  double loaded = 0;  // bytes that the second step's loads ask for
+  for (const DeformableStep& step : steps) {
+    const Progress progress(step.name);
+    arrays[0].out.fill_nan();
+    const Timing timing =
+        time_stages(device, {[&](int i) { run_step(step, arrays[i % copies], shape); }},
+                    options.warmup, options.iterations)[0];
+    if (&step == &steps[1]) loaded = vgpu::counter("/global/load/bytes_asked");
+    out = arrays[0].out.download();
+    report.add(step.name, timing, cost, expected.compared(out));
+  }
+  for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
+  report.add_ratio(steps.back().name, steps.front().name);
+  if (is_virtual && loaded > 0) {
+    // What its L1 delivers, 128 bytes a clock and SM, and what could be computed with that.
+    const double l1 = 128.0 * device.sm_count * device.clock_hz;
+    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for; at most "
+                       "%.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units do "
+                       "%.0f: faster multiplying would not help",
+                       steps[1].name.c_str(), cost.flops / loaded, cost.flops / loaded * l1 / 1e12,
+                       l1 / 1e12, device.fp32_flop_per_s / 1e12));
+  }
+
+  if (options.profile) {
+    vgpu::set_cache_model(true);
+    DeformableShape one = shape;
+    one.batch = 1;
+    for (const DeformableStep& step : steps) {
+      const Progress progress(step.name + ", cache model");
+      report.note(hit_rates(step, one, options.seed));
+    }
+    vgpu::set_cache_model(false);
+  }
+  if (!options.output.empty())
+    write_safetensors(options.output,
+                      {{"out",
+                        {{shape.batch, shape.queries, int64_t(shape.heads) * shape.channels},
+                         to_float(out),
+                         "F16"}}});
+
+  // The photo: the last step on its pyramid, compared as all else is.
+  if (all.draws) {
+    const DeformableProblem pyramid = photo_deformable(photo, options.size);
+    std::vector<DeformableArrays> a = upload(pyramid, 1);
+    run_step(steps.back(), a[0], pyramid.shape);
+    check(cudaDeviceSynchronize());
+    const std::vector<half> directions = a[0].out.download();
+    const Comparison right = Expected(pyramid).compared(directions);
+    save_image(options.out, draw_directions(pyramid.photo, options.size, directions));
+    report.note(format("%s: %s of %s, %d x %d pixels, seen by 32 oriented filters in 4 levels",
+                       options.out.c_str(), steps.back().name.c_str(),
+                       file_name(options.image).c_str(), options.size, options.size));
+    report.require(right.pass, "on the photo: " + right.describe());
+  }
+  return report.finish();
+}
+
+}  // namespace
+
+int deformable_main(int argc, char** argv, const char* chapter, const char* about,
+                    const std::vector<DeformableStep>& steps) {
+  return guarded_main(chapter, [&] { return deformable_program(argc, argv, chapter, about, steps); });
+}
+
+}  // namespace lab
