@@ -16,7 +16,8 @@ In front of it the README may say what counters must be, by formula:
     tiling: clocks.L1/shared = 2*(64*ceil(N/64) + 16)
     -->
 
-with B, H, N, D for batch, heads, tokens and head_dim, whole numbers, + - * //, brackets, and ceil(a/b).
+with B, H, N, D for batch, heads, tokens and head_dim (in chapter 7 Q, C, L, P, S for queries, channels,
+levels, points and the pixels of an image), whole numbers, + - * //, brackets, and ceil(a/b).
 The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
 any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
 limit in clocks of an SM. Such lines are only checked, not shown. A formula that does not give exactly
@@ -30,7 +31,8 @@ adds tables of shared memory, of instructions (with tensor multiply-adds), of re
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
 
-Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README.
+Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README, or
+in another .cuh of the chapter's steps where there is no such file.
 
 Exit status: 0 written or up to date, 1 stale or a formula or a quote is wrong, 2 bad input.
 """
@@ -205,14 +207,14 @@ def occupancy_table(kernels):
 def block(result, formulas, checked, tables):
     """The lines of the block, and what is wrong with the formulas."""
     problem, device = result["problem"], result["device"]
-    names = {"B": "batch", "H": "heads", "N": "tokens", "D": "head_dim"}
-    names = {short: problem[name] for short, name in names.items() if name in problem}
+    sizes = {"batch": "B", "heads": "H", "tokens": "N", "head_dim": "D",  # attention
+             "queries": "Q", "channels": "C", "levels": "L", "points": "P", "pixels": "S"}
+    names = {short: problem[name] for name, short in sizes.items() if name in problem}
     kernels = [k for k in result["kernels"] if k.get("counters")]
     if not device.get("virtual") or not kernels:
         raise Refused("the result has no counters: it must come from the virtual GPU")
 
-    shape = ", ".join(f"{key} {problem[key]}" for key in ("batch", "heads", "tokens", "head_dim")
-                      if key in problem)
+    shape = ", ".join(f"{key} {problem[key]}" for key in sizes if key in problem)
     head = [f"Virtual {device['name']}, [{shape}], nvcc {result['nvcc']}."]
     lines = ["", "| kernel | array | access | requests | sectors | sectors/request | ideal "
              "| bytes asked | by formula |",
@@ -292,6 +294,18 @@ def stray_quotes(text, kernel):
     return [quote for quote in quotes if spaced(quote) not in spaced(kernel)]
 
 
+def kernel_text(folder):
+    """kernel.cuh, or all .cuh files of a chapter that has several steps."""
+    names = ["kernel.cuh"] if os.path.exists(os.path.join(folder, "kernel.cuh")) else sorted(
+        name for name in os.listdir(folder)
+        if name.endswith(".cuh") and name not in ("exercise.cuh", "solution.cuh"))
+    text = ""
+    for name in names:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            text += file.read() + "\n"
+    return text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
@@ -306,9 +320,7 @@ def main():
                 results.append(json.load(file))
         with open(options.readme, encoding="utf-8") as file:
             text = file.read()
-        with open(os.path.join(os.path.dirname(options.readme), "kernel.cuh"),
-                  encoding="utf-8") as file:
-            stray = stray_quotes(text, file.read())
+        stray = stray_quotes(text, kernel_text(os.path.dirname(options.readme)))
         new_text, pairs, wrong = refreshed(text, results)
     except (OSError, json.JSONDecodeError, KeyError, Refused) as error:
         words = repr(error) if isinstance(error, KeyError) else error
@@ -318,7 +330,7 @@ def main():
     for line in wrong:
         print(f"{options.readme}: formula: {line}", file=sys.stderr)
     for quote in stray:
-        print(f"{options.readme}: does not stand in kernel.cuh: {quote.strip()}", file=sys.stderr)
+        print(f"{options.readme}: does not stand in the kernel: {quote.strip()}", file=sys.stderr)
     if wrong or stray:
         return 1
     if new_text == text:

@@ -66,3 +66,16 @@ $(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0
 figures: $(if $(python_plot),$(pictures))
 	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
 	  'apt-get install python3-matplotlib' >&2; exit 3; fi
+
+# Chapter 7: block 960 of simple_kernel has queries from the middle of the picture.
+pictures += chapters/07_persistent_deformable_attention/directions.jpg
+chapters/07_persistent_deformable_attention/directions.jpg: $D/chapter7 $V/libvgpu.so
+	$(docs_env) $< --batch 1 --queries 1 --image data/images/coffee_360x240.png --size 224 \
+	  --out $@ | tail -n 1
+$(call trace,simple_local,7,simple_kernel:960,--batch 1)
+$(call trace,simple_uniform,7,simple_kernel:960,--batch 1 --distribution uniform)
+$(call trace,vectorized_local,7,vectorized_kernel:240,--batch 1)
+$(call picture,07_persistent_deformable_attention/sample_points.png,sample_points,simple_local.json \
+  simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
+$(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,simple_local.json:value:load:0 \
+  vectorized_local.json:value:load:0)
