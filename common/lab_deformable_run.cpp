@@ -345,8 +345,8 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
   if (is_virtual && loaded > 0) {
     // What its L1 delivers, 128 bytes a clock and SM, and what could be computed with that.
     const double l1 = 128.0 * device.sm_count * device.clock_hz;
-    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for; at most "
-                       "%.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units do "
+    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for; at "
+                       "most %.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units do "
                        "%.0f: faster multiplying would not help",
                        steps[1].name.c_str(), cost.flops / loaded, cost.flops / loaded * l1 / 1e12,
                        l1 / 1e12, device.fp32_flop_per_s / 1e12));
@@ -390,7 +390,8 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
 
 int deformable_main(int argc, char** argv, const char* chapter, const char* about,
                     const std::vector<DeformableStep>& steps) {
-  return guarded_main(chapter, [&] { return deformable_program(argc, argv, chapter, about, steps); });
+  return guarded_main(chapter,
+                      [&] { return deformable_program(argc, argv, chapter, about, steps); });
 }
 
 }  // namespace lab

@@ -7,8 +7,8 @@
 
 namespace persistent_deformable_attention {
 
-// One block an SM, so that nothing is staged twice there; with 28 warps a thread may have 72 registers,
-// and needs them.
+// One block an SM, so that nothing is staged twice there; with 28 warps a thread may have 72
+// registers, and needs them.
 constexpr int kPersistentThreads = 896;
 constexpr int kFixedShare = 15, kOfShares = 16;  // of the queries are dealt out in advance
 constexpr int kFewQueries = 16;  // that a free warp fetches at once: (image, head) and a chunk
@@ -88,7 +88,8 @@ unsigned persistent_blocks(const DeformableShape& shape, const Staging& staging)
                        &blocks_per_sm, kernel, kPersistentThreads, staging.bytes),
                    shape);
   constexpr int kAtOnce = kPersistentThreads / Group<kChannels>::kLanes;
-  return unsigned(std::min(int64_t(sm_count) * blocks_per_sm, (shape.rows() + kAtOnce - 1) / kAtOnce));
+  const int64_t rounds = (shape.rows() + kAtOnce - 1) / kAtOnce;
+  return unsigned(std::min(int64_t(sm_count) * blocks_per_sm, rounds));
 }
 
 template <int kChannels>

@@ -142,8 +142,8 @@ __device__ void add_four(const ColumnOfSample (&prepared)[4], int source, int lo
   }
 }
 
-// Adds the two columns and writes the row, eight bytes a lane: of its piece, the first or the second
-// four channels. Written past the caches, nobody reads it again.
+// Adds the two columns and writes the row, eight bytes a lane: of its piece, the first or the
+// second four channels. Written as what goes first from the caches: nobody reads it again.
 template <int kChannels>
 __device__ void store_row(half* out_row, bool valid, const float (&sums)[8]) {
   using G = Group<kChannels>;
@@ -171,7 +171,8 @@ inline void require_arguments(const half* value, const half* locations, const ha
           "bytes");
 }
 
-// Blocks for `work` items, `each` of them a block. Throws std::invalid_argument beyond a grid's limit.
+// Blocks for `work` items, `each` of them a block. Throws std::invalid_argument beyond a grid's
+// limit.
 inline unsigned blocks_for(int64_t work, int64_t each, const DeformableShape& shape) {
   const int64_t blocks = (work + each - 1) / each;
   if (blocks > INT32_MAX)

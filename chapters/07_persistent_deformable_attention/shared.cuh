@@ -1,5 +1,5 @@
-// Step 3, shared: the small levels are copied to shared memory by each block, which takes its samples
-// of them from there.
+// Step 3, shared: the small levels are copied to shared memory by each block, which takes its
+// samples of them from there.
 #pragma once
 
 #include "staging.cuh"

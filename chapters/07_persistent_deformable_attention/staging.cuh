@@ -25,12 +25,14 @@ inline SharedMemory shared_memory() {
   return memory;
 }
 
-// As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally often.
+// As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally
+// often.
 inline Staging plan_staging(const DeformableShape& shape, int capacity) {
   Staging staging{};
   int order[kMaxLevels] = {0, 1, 2, 3, 4};
   const auto pixels = [&](int l) { return int64_t(shape.level[l].height) * shape.level[l].width; };
-  std::stable_sort(order, order + shape.levels, [&](int a, int b) { return pixels(a) < pixels(b); });
+  std::stable_sort(order, order + shape.levels,
+                   [&](int a, int b) { return pixels(a) < pixels(b); });
   int64_t used = 0;  // pixels
   for (int& first : staging.first_pixel) first = -1;
   for (int i = 0; i < shape.levels; ++i) {
@@ -91,7 +93,8 @@ __device__ void take_query(const half* value, const half* locations, const half*
       const int source = G::column() * G::kPieces + owner;
       const int lower_pixel = level.height > 1 ? level.width : 0;
       if (use_staged && staging.first_pixel[l] >= 0) {
-        // Both columns of a sample are 2 * kPieces pieces side by side: no bank twice for 32 channels.
+        // Both columns of a sample are 2 * kPieces pieces side by side: from 32 channels on, eight
+        // neighbouring lanes never meet in a bank.
         const uint4* level_staged = staged + staging.first_pixel[l] * G::kPieces + G::piece();
         const auto load = [=](int pixel) { return level_staged[pixel * G::kPieces]; };
         add_four<G::kLanes>(prepared, source, lower_pixel, load, sums);

@@ -76,8 +76,8 @@ TEST_CASE("right: arrays from PyTorch") {
 
 TEST_CASE("right: no step reads another image's, head's or level's values") {
   if (skipped("another image's values")) return;
-  // Everything but image 1, head 1 is NaN; its rows must come out as if it were alone. Queries are no
-  // multiple of any block's.
+  // Everything but image 1, head 1 is NaN; its rows must come out as if it were alone. Queries are
+  // no multiple of what any block takes.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const int queries : {1, 31, 257, 1025}) {
     DeformableCase problem = deformable_case({3, queries, 3, 16, 3, 4, {{4, 6}, {1, 5}, {7, 1}}},
@@ -251,7 +251,7 @@ TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
   }
   lab::vgpu::set_cache_model(false);
 
-  // A multiply-add for each 2 bytes of values: 1 FLOP a byte, less with locations and weights, which
+  // A multiply-add for each 2 bytes of values: 1 FLOP a byte, less with locations and weights that
   // both columns ask for: 12 bytes a sample beside 4 pixels of 64.
   run_for_counters(steps::vectorized, shape, Distribution::kLocal);
   const double intensity = 8.0 * double(shape.samples()) * shape.channels /
@@ -299,8 +299,8 @@ const std::vector<Mutant> kPersistentBugs = {
      "if (plane % 2 == 0) stage_levels<kChannels>(value, plane, problem", "element"},
     {"staged levels overlap", "staged[staging.first_pixel[l] * kPieces + i]", "staged[i]",
      "element"},
-    {"a chunk is left out", "chunk = atomicAdd(fetched, 1u);", "chunk = 2 * atomicAdd(fetched, 1u);",
-     "not finite"},
+    {"a chunk is left out", "chunk = atomicAdd(fetched, 1u);",
+     "chunk = 2 * atomicAdd(fetched, 1u);", "not finite"},
     {"no barrier before the next image is staged",
      "      __syncthreads();\n      stage_levels", "      stage_levels", "check"},
     {"no barrier behind the staging",

@@ -77,5 +77,5 @@ $(call trace,simple_uniform,7,simple_kernel:960,--batch 1 --distribution uniform
 $(call trace,vectorized_local,7,vectorized_kernel:240,--batch 1)
 $(call picture,07_persistent_deformable_attention/sample_points.png,sample_points,simple_local.json \
   simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
-$(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,simple_local.json:value:load:0 \
-  vectorized_local.json:value:load:0)
+$(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,vectorized_local.json:value:load:0 \
+  $(addprefix simple_local.json:,value:load:0 value:load:1))
