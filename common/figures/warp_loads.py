@@ -94,7 +94,11 @@ def main():
         left = fig.add_gridspec(1, 1, left=0.095, right=0.475, top=0.92, bottom=0.085)
         right = fig.add_gridspec(len(panels), 1, left=0.605, right=0.985, top=0.92, bottom=0.02,
                                  hspace=1.1)
-        draw(fig.add_subplot(left[0]), *panels[0])
+        first = fig.add_subplot(left[0])
+        draw(first, *panels[0])
+        longest = max(len(label.get_text()) for label in first.get_yticklabels())
+        if longest > 19:  # inches of a character: lines far into a large allocation
+            left.update(left=0.0056 * longest)
         for i, panel in enumerate(panels[1:]):
             draw(fig.add_subplot(right[i]), *panel)
     except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
