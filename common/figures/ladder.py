@@ -107,25 +107,26 @@ def draw(path, ladder):
     for i, ((chapter, name), values) in enumerate(lines.items()):
         if len(values) != len(tokens):
             raise Refused(f"{chapter} {name}: not in every run")
-        color = colors(0.88 * i / max(1, len(lines) - 1))
+        color = colors(0.78 * i / max(1, len(lines) - 1))
         ax.plot(tokens, values, marker="o", markersize=4, color=color, linewidth=1.8)
         number = chapter.split("_")[0].lstrip("0")
         label = chapter.split("_", 1)[1].replace("_", " ") if i == 0 else name
-        ends.append([values[-1], f"{number} {label}: {values[-1]:.3g} µs", color])
+        us = f"{values[-1]:,.0f}" if values[-1] >= 100 else f"{values[-1]:.3g}"
+        ends.append([values[-1], f"{number}: {label}, {us} µs", color])
     # Labels at the ends of the lines, pushed apart where lines end close to each other.
     ends.sort(key=lambda end: end[0])
     place = 0.0
     for at, text, color in ends:
-        place = max(at, place * 1.16)
-        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.06, place), color=color,
+        place = max(at, place * 1.3)
+        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.1, place), color=color,
                     fontsize=8.5, va="center",
                     arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
     # The square of the tokens, above the highest line.
     top = max(values[0] for values in lines.values()) * 1.5
     ax.plot(tokens, [top * (n / tokens[0]) ** 2 for n in tokens], color="#888888", linestyle=":",
             linewidth=1.4)
-    ax.annotate("slope of N²", (tokens[0], top), xytext=(0, 6), textcoords="offset points",
-                fontsize=8.5, color="#666666")
+    ax.annotate("slope of N²", (tokens[1], top * (tokens[1] / tokens[0]) ** 2), xytext=(-8, 8),
+                textcoords="offset points", ha="right", fontsize=8.5, color="#666666")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(tokens[0] * 0.93, tokens[-1] * 2.3)
