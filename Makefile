@@ -125,6 +125,7 @@ help:
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
+#> make docs figures    write the lessons' numbers and pictures anew (CHECK=1: only compare the numbers)
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120
@@ -135,6 +136,7 @@ help:
 #> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
 #> SANITIZE=1           (with make test) the host's code under AddressSanitizer and UBSan
 #> FUZZ_SEED=n          (with make fuzz) the same inputs again
+#> VERBOSE=1            the commands of compiler and linker, not only the files' names
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
 
 deps:
@@ -265,35 +267,41 @@ all_cubins := $(foreach a,$(ARCHS),$(CHAPTERS:%=$T/cubin/$a/%/main.cubin))
 compile-all: $(all_cubins)
 	@for f in $^; do echo "compiled $${f#$T/cubin/}"; done
 
+# $(call run,tool,file,command): one line a file, or with VERBOSE=1 the command.
+run = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' '$1' '$2'; )$3
+
 # ---- rules for files -----------------------------------------------------------------------------
 # Everything depends on the Makefile, for the flags that stand in it.
 
 $H/%.o: %.cpp Makefile
 	@mkdir -p $(@D)
-	$(CXX) $(host_flags) -c $< -o $@
+	$(call run,g++,$<,$(CXX) $(host_flags) -c $< -o $@)
 
 $H/liblab.a: $(lab_objects)
 $H/libtesting.a: $(testing_objects)
 $H/libgrader.a: $(grader_objects)
 $H/liblab.a $H/libtesting.a $H/libgrader.a:
 	@mkdir -p $(@D); rm -f $@
-	ar rcs $@ $^
+	@ar rcs $@ $^
 
 # An archive member is taken only when main() is still missing, see the head of this file.
 $H/libdoctest_main.a: Makefile
 	@mkdir -p $(@D); rm -f $@
-	printf '%s\n' '#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN' '#include <doctest/doctest.h>' | \
+	@printf '%s\n' '#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN' '#include <doctest/doctest.h>' | \
 	  $(CXX) -std=c++20 -O1 $(third_party) -x c++ -c - -o $H/doctest_main.o
-	ar rcs $@ $H/doctest_main.o
+	@ar rcs $@ $H/doctest_main.o
 
 # Tests of the chapters run on a virtual T4 too.
 $D/chapters/%/test.o: also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
-	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(ARCH)) $(also) -c $< -o $@ -MF $(@:.o=.d)
+	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(ARCH)) $(also) -c $< -o $@ -MF $(@:.o=.d))
 
 # $(call link,libraries): of all objects and then all archives among the prerequisites
-link = @mkdir -p $(@D); set -x; $(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@
+define link
+@mkdir -p $(@D)
+$(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@)
+endef
 
 $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
@@ -306,10 +314,10 @@ $(lab_tests) $(chapter_tests): $H/libtesting.a $H/liblab.a $H/libdoctest_main.a 
 define arch_rules
 $V/ptx/$1/%.ptx: %.cu Makefile
 	@mkdir -p $$(@D)
-	'$(NVCC)' $(nvcc_common) -arch=$(1:sm_%=compute_%) -ptx $$< -o $$@ -MMD -MP -MF $$@.d
+	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) -arch=$(1:sm_%=compute_%) -ptx $$< -o $$@ -MMD -MP -MF $$@.d)
 $T/cubin/$1/%.cubin: %.cu Makefile
 	@mkdir -p $$(@D)
-	'$(NVCC)' $(nvcc_common) -arch=$1 -cubin $$< -o $$@ -MMD -MP -MF $$@.d
+	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) -arch=$1 -cubin $$< -o $$@ -MMD -MP -MF $$@.d)
 endef
 $(foreach a,$(all_archs),$(eval $(call arch_rules,$a)))
 

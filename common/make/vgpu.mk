@@ -19,10 +19,10 @@ vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
 
 $V/%.o: %.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(CXX) $(vgpu_flags) -c $< -o $@
+	$(call run,g++,$<,$(CXX) $(vgpu_flags) -c $< -o $@)
 $V/%.o: %.cc Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(CXX) $(vgpu_flags) -c $< -o $@
+	$(call run,g++,$<,$(CXX) $(vgpu_flags) -c $< -o $@)
 $(vgpu_objects) $(vgpu_tests_cpp:%.cpp=$V/%.o): | $V/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
@@ -40,9 +40,10 @@ $V/generated/cuda12.inc: $(vgpu_objects) $(vgpu_cuda12).cc
 	@{ grep -vxFf $@.other $@.all | sed 's/.*/SAME(&)/'; grep -xFf $@.other $@.all | sed 's/.*/OTHER(&)/'; } > $@
 $V/$(vgpu_cuda12).o: $V/generated/cuda12.inc
 
+link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so \
+  $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 $V/libvgpu.so: $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
-	$(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so $(vgpu_exports:%=-Wl,--version-script=%) \
-	  -lzstd -llz4 $(libs) -o $@
+	$(call run,link,$@,$(link_vgpu))
 
 # What the launcher puts in the place of the real shared runtime.
 $(vgpu_links) &: $V/libvgpu.so
@@ -78,7 +79,7 @@ endif
 # Programs on the virtual GPU, whatever DEVICE says.
 $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d)
+	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d))
 $V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
 $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
