@@ -273,8 +273,8 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
   } else if (ended.exit_code != 0) {
     library.refused = "build";
     std::string output = ended.output;
+    replace_all(output, folder + "/student.cu", "(the grader's call)");  // it may lie below root
     replace_all(output, root, "");
-    replace_all(output, folder + "/student.cu", "(the grader's call)");
     const std::vector<std::string> errors = lines_with(output, {"error:", "error :", "fatal"});
     library.message =
         "it does not compile:\n" + (errors.empty() ? output.substr(0, 2000) : joined(errors));

@@ -345,7 +345,9 @@ ProgramResult run_program(const std::string& program, const std::vector<std::str
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
   if (access(path.c_str(), X_OK) != 0) throw std::runtime_error(path + " has not been built");
   const TemporaryFolder logs;
-  std::string command = "cd ";
+  // TEST_TMP may be relative to here, and the program must not make its folders in `folder`.
+  const std::string temporary = std::filesystem::path(logs.folder()).parent_path().string();
+  std::string command = "export TEST_TMP=" + quoted(temporary) + " && cd ";
   command += quoted(folder) + " && " + quoted(path);
   for (const std::string& argument : arguments) (command += ' ') += quoted(argument);
   command += " </dev/null >" + quoted(logs.path("out")) + " 2>" + quoted(logs.path("err"));

@@ -128,6 +128,7 @@ TEST_CASE("grader: other parameters are a build error in words") {
       "#include <cuda_fp16.h>\nnamespace exercise {\ninline void attention(const half*) {}\n}\n");
   const ProgramResult result = run_program("exercise1", {"--file", "other.cuh"}, folder.folder());
   CHECK(result.exit_code == 1);
+  CHECK(has(result.output, "(the grader's call)"));
   CHECK(has(result.output, "must stay as they were: const half*, const half*"));
 }
 
