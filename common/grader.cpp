@@ -73,17 +73,31 @@ std::string explained(const std::string& message, const std::string& output) {
   return lines.empty() ? message : message + "\n" + lines.back();
 }
 
+// What to think about after a message of the compiler's kind; empty for other messages.
 std::string hint_for_findings(const std::string& findings) {
   const auto has = [&](const char* word) { return findings.find(word) != std::string::npos; };
+  const std::string init =
+      "memory is read that nobody wrote: is every element of the tile filled, past the last token "
+      "too? And does the element that is read exist, for every lane?";
+  if (!has(": error: ")) return "";
+  if (has("error: init") && has("error: race")) return init + " The race may come from the same.";
   if (has("error: race"))
     return "between a write and another thread's access there must be a barrier: __syncthreads() "
            "in a block, __syncwarp() in a warp, for asynchronous copies their wait and then one";
   if (has("error: sync"))
     return "every thread of the block (or of the mask) must reach a barrier: none inside an if";
-  if (has("error: init"))
-    return "the named memory is read before anybody wrote it: is every element of the tile filled, "
-           "past the last token too?";
+  if (has("error: init")) return init;
   return "an index is outside of its array: which thread, which element? Guard the last tile";
+}
+
+// "12,288 bytes", "3.5 %", "1.25".
+std::string shown(double value, Aim::Unit unit) {
+  if (unit == Aim::share) return format("%.3g %%", 100 * value);
+  std::string text = format("%.10g", value);
+  const size_t end = std::min(text.find('.'), text.size());
+  if (text.find_first_not_of("0123456789.") == std::string::npos)
+    for (size_t at = end; at > 3; at -= 3) text.insert(at - 3, ",");
+  return text + (unit == Aim::bytes ? " bytes" : "");
 }
 
 // Zero points, with the reason; empty when the outcome is no reason.
@@ -126,8 +140,10 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
       const Case& problem = cases[first++];
       if (refuse(grade, outcome, problem.name, ended, limits)) return item;
       Grade::Failure failure{problem.name, "", {}, 0, 0};
+      std::string hint = problem.hint;
       if (outcome.how == Outcome::failed) {
         failure.details = explained(outcome.message, ended.output);
+        hint = hint_for_findings(failure.details);
       } else {
         Comparer comparer(problem.tolerance, problem.dims);
         std::vector<double> got(outcome.output.size());
@@ -143,12 +159,15 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
         failure.expected = comparison.expected;
         failure.got = comparison.got;
         failure.details = comparison.describe();
+        if (comparison.not_finite > 0) failure.details += "\nnot finite: never written, or NaN";
       }
       if (!grade.failures.empty()) continue;
       grade.failures.push_back(failure);
-      item.hint = problem.hint;
+      item.hint = hint;
     }
   }
+  if (right == 0 && !grade.failures.empty() && !grade.failures[0].index.empty())
+    item.hint = "are all holes filled? No result is right before that. Then: " + item.hint;
   item.points = int(kShapePoints * right / cases.size());
   item.details = format("%zu of %zu problems", right, cases.size());
   if (!grade.failures.empty())
@@ -214,7 +233,8 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
                            : aim.relation == Aim::at_least ? "at least"
                                                            : "exactly";
     items[i].points = reached ? aim.points : 0;
-    items[i].details = format("%.10g, asked for: %s %.10g", got, relation, aim.limit);
+    items[i].details = shown(got, aim.unit) + ", asked for: " + relation + " " +
+                       shown(aim.limit, aim.unit);
     items[i].hint = reached ? "" : aim.hint;
   }
   return items;
@@ -237,6 +257,9 @@ int Grade::most() const {
 
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits) {
+  for (const Source& source : sources)
+    if (std::filesystem::file_size(source.path) == 0)
+      return {"", "build", "the file is empty: " + source.path};
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
   std::string unit = "#include <cuda_fp16.h>\n#include \"shapes.h\"\n";
   for (const Source& source : sources)
@@ -276,7 +299,16 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
     replace_all(output, folder + "/student.cu", "(the grader's call)");  // it may lie below root
     replace_all(output, root, "");
     const std::vector<std::string> errors = lines_with(output, {"error:", "error :", "fatal"});
-    library.message =
+    // What nvcc says of the grader's call when it finds no such name.
+    const std::string function = sources[0].name_space + "::attention";
+    const bool missing =
+        output.find("name followed by \"::\" must be") != std::string::npos ||
+        output.find("\"" + sources[0].name_space + "\" has no member \"attention\"") !=
+            std::string::npos;
+    if (missing)
+      library.message = "there is no function " + function +
+                        " in this file: did you delete the namespace, or save an empty file?\n";
+    library.message +=
         "it does not compile:\n" + (errors.empty() ? output.substr(0, 2000) : joined(errors));
   }
   return library;
@@ -341,6 +373,30 @@ double Counters::requests(const std::string& array, const std::string& access) c
   data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("requests").get<double>(); });
   return sum;
 }
+
+double Counters::sectors(const std::string& array, const std::string& access) const {
+  double sum = 0;
+  data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("sectors").get<double>(); });
+  return sum;
+}
+
+Counters Counters::chosen(const std::string& array, bool both) const {
+  std::vector<bool> loads(data_->launches.size()), stores(loads.size());
+  data_->each(array, "load", [&](size_t i, const Json& c) {
+    if (c.at("requests") != 0) loads[i] = true;
+  });
+  data_->each(array, "store", [&](size_t i, const Json& c) {
+    if (c.at("requests") != 0) stores[i] = true;
+  });
+  Counters result = *this;
+  Json launches = Json::array();
+  for (size_t i = 0; i < loads.size(); ++i)
+    if ((loads[i] && stores[i]) == both) launches.push_back(data_->launches[i]);
+  result.data_ = std::make_shared<Data>(Data{launches, data_->arrays});
+  return result;
+}
+Counters Counters::load_and_store(const std::string& array) const { return chosen(array, true); }
+Counters Counters::load_or_store(const std::string& array) const { return chosen(array, false); }
 
 double Counters::moved_over_needed(const std::string& array, const std::string& access) const {
   std::map<size_t, std::pair<double, double>> by_launch;

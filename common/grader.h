@@ -68,11 +68,17 @@ class Counters {
   // Sectors moved over sectors needed if the same bytes lay side by side, of the worst launch: 1 is
   // coalesced, 16 a warp that reads 2 bytes of each of 32 sectors. NaN without such accesses.
   double moved_over_needed(const std::string& array, const std::string& access) const;
+  // Of all launches, or of one kind: those that both load and store the array, such as a softmax in
+  // place, or the others.
+  Counters load_and_store(const std::string& array) const;
+  Counters load_or_store(const std::string& array) const;
+  double sectors(const std::string& array, const std::string& access) const;
   // Shared-memory conflicts over ideal wavefronts, loads and stores; 0 without shared memory.
   double bank_conflict_share() const;
 
  private:
   struct Data;
+  Counters chosen(const std::string& array, bool both) const;
   std::shared_ptr<const Data> data_;
 };
 
@@ -84,6 +90,7 @@ struct Aim {
   double limit;  // NaN never passes
   std::function<double(const Counters&)> value;
   std::string hint;
+  enum Unit { number, bytes, share } unit = number;  // in which it is shown
 };
 
 // One file that is graded.

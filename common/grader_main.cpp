@@ -52,7 +52,15 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
     std::fputs(app.help().c_str(), stdout);
     std::exit(kCorrect);
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    std::string message = error.what();
+    if (message.find("not expected") != std::string::npos) {
+      const std::string number = tasks[0].folder.substr(std::string("chapters/0").size(), 1);
+      message += message.find("--task") != std::string::npos
+                     ? "\nthis chapter has one task"
+                     : "\nthis ./run grades exercise " + number +
+                           "; for the chapter's program: make chapter" + number;
+    }
+    throw UsageError(message);
   }
   const char* variable = std::getenv("SOLUTION");
   if (variable && std::string(variable) == "1") flags.solution = true;
@@ -85,7 +93,8 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
       throw UsageError(task.file + " has no solution to grade: finding it is the exercise");
     file = repository_path(task.folder + "/" + (flags.solution ? task.solution : task.file));
   }
-  file_size(file);  // throws when there is none
+  if (std::error_code error; !std::filesystem::is_empty(file, error) || error)
+    file_size(file);  // throws when there is none; an empty one is graded
   for (const auto& [flag, path] :
        {std::pair{"--json", flags.json}, std::pair{"--gradescope", flags.gradescope}})
     if (!path.empty()) require_writable(flag, path);
@@ -147,7 +156,8 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     std::vector<Source> sources;
     for (size_t i = part; i < files.size(); i += shared.size()) {
       const std::string space = task.name_space + "_" + std::to_string(i);
-      std::string text = read_file(files[i].string());
+      // An empty file goes into the library too: build() refuses it, and all go one by one.
+      std::string text = std::filesystem::is_empty(files[i]) ? "" : read_file(files[i].string());
       replace_all(text, "namespace " + task.name_space, "namespace " + space);
       sources.push_back({place + "/" + files[i].filename().string(), space});
       write_file(sources.back().path, text);

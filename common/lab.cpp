@@ -393,7 +393,8 @@ std::string Comparison::describe() const {
       text += (axis ? ", " : "") + std::to_string(first_bad[axis]);
     text += format("]: expected %.6g, got %.6g", expected, got);
   }
-  return text + format("; relative L2 error %.2e", relative_l2);
+  if (is_finite(relative_l2)) text += format("; relative L2 error %.2e", relative_l2);
+  return text;
 }
 
 // ---- Files and memory ---------------------------------------------------------------------------

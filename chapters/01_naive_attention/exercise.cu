@@ -1,5 +1,7 @@
 // Grades exercise 1, cross-attention: as many queries as one picture has tokens, as many keys as
 // another one has.
+#include <cmath>
+
 #include "../../common/grader.h"
 
 namespace {
@@ -13,7 +15,9 @@ Case cross(int batch, int heads, int queries, int keys, int head_dim, uint64_t s
   Case result = attention_case(t, expected(t));
   result.arguments = {input("Q", t.Q), input("K", t.K),        input("V", t.V),
                       output("O"),     value(t.query_shape()), value(keys)};
-  result.hint = offset != 0       ? "scores are large here: subtract the row's maximum before expf"
+  result.hint = offset < 0        ? "all scores are far below 0 here: at what value must the search "
+                                    "for the maximum begin?"
+                : offset > 0      ? "scores are large here: subtract the row's maximum before expf"
                 : queries == keys ? "queries and keys are as many here: look at the first wrong "
                                     "element's index, [batch, head, query, d]"
                 : keys < 32       ? "there are fewer keys than lanes in a warp"
@@ -26,7 +30,7 @@ std::vector<Case> cases() {
   std::vector<Case> all = {cross(1, 1, 1, 1, 64, 1),        cross(1, 2, 16, 16, 64, 2),
                            cross(1, 1, 32, 64, 32, 3),      cross(1, 1, 17, 33, 64, 4),
                            cross(2, 3, 31, 15, 32, 5),      cross(1, 1, 33, 2, 128, 6),
-                           cross(1, 1, 2, 65, 64, 7),       cross(3, 1, 65, 63, 64, 8),
+                           cross(1, 1, 2, 65, 64, 7),       cross(3, 1, 65, 63, 64, 8, -150),
                            cross(1, 2, 48, 80, 32, 9, 150), cross(1, 3, 15, 127, 64, 10)};
   all.push_back(cross(1, 2, 197, 50, 64, 11));
   all.push_back(cross(1, 1, 49, 197, 64, 12));
@@ -38,21 +42,30 @@ std::vector<Case> cases() {
 constexpr double kScores = 2 * 64 * 96, kElements = 2 * 64 * 64;
 Case measured() { return cross(1, 2, 64, 96, 64, 13); }
 
-// A fused kernel has no scratch and moves nothing in vain.
-double scratch(const Counters& counters, const char* access) {
-  return counters.requests(kScratch, access) > 0 ? counters.moved_over_needed(kScratch, access) : 1;
+// Sectors that the softmax, the launch that both loads and stores scores, moves for `times` accesses
+// to all scores, over those that are needed. One lane alone, or all lanes at the same score, move 8
+// times as many. A fused kernel has no scratch and moves none.
+double softmax(const Counters& counters, const char* access, int times) {
+  return counters.load_and_store(kScratch).sectors(kScratch, access) / (times * kScores * 4 / 32);
 }
 
+// Of V and of the weights, whichever is worse.
+double values(const Counters& counters) {
+  return std::fmax(counters.moved_over_needed("V", "load"),
+                   counters.load_or_store(kScratch).moved_over_needed(kScratch, "load"));
+}
+
+const char* const kSoftmaxHint =
+    "hole 2: does only one lane of the warp work, or do all read the same? Let lane l take keys l, "
+    "l + 32, ..., so that neighbouring lanes are at neighbouring scores";
+
 const std::vector<Aim> kAims = {
-    {"softmax: sectors moved / needed, loads of the scores", 15, Aim::at_most, 1.3,
-     [](const Counters& c) { return scratch(c, "load"); },
-     "neighbouring lanes must read neighbouring scores of one row: a warp for each row"},
-    {"softmax: sectors moved / needed, stores of the scores", 10, Aim::at_most, 1.3,
-     [](const Counters& c) { return scratch(c, "store"); },
-     "neighbouring lanes must write neighbouring scores of one row: a warp for each row"},
-    {"sectors moved / needed, loads of V", 10, Aim::at_most, 1.1,
-     [](const Counters& c) { return c.moved_over_needed("V", "load"); },
-     "neighbouring lanes must take neighbouring elements d of one row of V"},
+    {"softmax: sectors loaded / those of all scores three times", 15, Aim::at_most, 1.3,
+     [](const Counters& c) { return softmax(c, "load", 3); }, kSoftmaxHint},
+    {"softmax: sectors stored / those of all scores twice", 10, Aim::at_most, 1.3,
+     [](const Counters& c) { return softmax(c, "store", 2); }, kSoftmaxHint},
+    {"sectors moved / needed, loads of V and of the weights", 10, Aim::at_most, 1.1, values,
+     "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},
     {"bytes of K that are loaded: each key once for each score", 5, Aim::at_most, kScores * 64 * 2,
      [](const Counters& c) { return c.bytes("K", "load"); },
      "compute each score once and keep it in memory"},
@@ -61,7 +74,7 @@ const std::vector<Aim> kAims = {
      "add up in a register and store O at the end, in a kernel"},
     {"sectors moved / needed, stores of O", 5, Aim::at_most, 1.1,
      [](const Counters& c) { return c.moved_over_needed("O", "store"); },
-     "neighbouring lanes must take neighbouring elements d of one row of O"},
+     "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},
 };
 
 }  // namespace

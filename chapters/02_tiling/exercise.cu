@@ -64,7 +64,8 @@ const std::vector<Aim> kAims = {
      "neighbouring lanes must load neighbouring elements of a row"},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.1,
      [](const Counters& c) { return c.bank_conflict_share(); },
-     "lanes that read different rows of a tile meet in one bank unless rows are padded"},
+     "lanes that read different rows of a tile meet in one bank unless rows are padded",
+     Aim::share},
 };
 
 // ---- bug.cuh ------------------------------------------------------------------------------------

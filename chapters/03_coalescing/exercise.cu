@@ -58,7 +58,9 @@ const std::vector<Aim> kAims = {
      "O is written after the loop, by one lane for each element"},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.05,
      [](const Counters& c) { return c.bank_conflict_share(); },
-     "lanes that read different rows of a tile meet in one bank unless rows are padded"},
+     "neighbouring lanes must take neighbouring columns: with columns 3 lane, 3 lane + 1, ... two "
+     "lanes often meet in one bank, although rows are padded",
+     Aim::share},
 };
 
 }  // namespace

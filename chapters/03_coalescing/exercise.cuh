@@ -39,10 +39,11 @@ __device__ inline float warp_sum(float x) {
 // Copies kRows rows of [.., head_dim] from global memory to a tile. Rows from `valid` on are zero.
 template <int kRows>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
-  // HOLE 1: fill the tile with all threads of the block, 16 bytes (uint4) at a time.
+  // HOLE 1: fill the tile, 16 bytes (uint4) at a time.
   // Hint: number all pieces of all rows, kRows * kPieces of them, so that neighbouring numbers are
   // neighbours in memory, and deal them out to threads threadIdx.x, threadIdx.x + kThreads, ... Which
-  // row and which d has piece i? Both sides of the copy start at a multiple of 16 bytes.
+  // row and which d has piece i? Both sides of the copy start at a multiple of 16 bytes. (One
+  // warp alone would get the points too: that fewer loads are under way then, no counter shows.)
   (void)rows_global, (void)valid;
   for (int i = threadIdx.x; i < kRows * kHeadDim; i += kThreads)
     tile[i / kHeadDim][i % kHeadDim] = __float2half(0.0f);
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int c = 0; c < kColumnsPerLane; ++c) {
         // HOLE 2: which column d of O is the lane's c-th, and does it exist?
         // Hint: lanes take neighbouring columns, so that they read different banks; with c = 2 only
-        // half of the lanes have one. What does v_tile[j][d] hold for d from 80 to 87?
+        // half of the lanes have one. What does v_tile[j][d] hold for d from 80 to 95?
         const int d = 0;
         const float v = __half2float(v_tile[j][d]);
         output[0][c] += weight.x * v;

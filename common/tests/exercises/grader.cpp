@@ -132,6 +132,32 @@ TEST_CASE("grader: other parameters are a build error in words") {
   CHECK(has(result.output, "must stay as they were: const half*, const half*"));
 }
 
+TEST_CASE("grader: an empty file, and one without the function") {
+  const TemporaryFolder folder;
+  folder.write("empty.cuh", "");
+  folder.write("other.cuh", "namespace exercise { inline void attend() {} }");
+  folder.write("none.cuh", "// nothing\n");
+  const ProgramResult empty = run_program(
+      "exercise1", {"--file", "empty.cuh", "--json", "a.json", "--gradescope", "results.json"},
+      folder.folder());
+  CAPTURE(empty.errors);
+  CHECK(empty.exit_code == 1);
+  CHECK(has(empty.output, "the file is empty"));
+  CHECK(has(empty.output, "0 of 100 points"));
+  CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("refused") == "build");
+  CHECK(nlohmann::json::parse(file_content(folder.path("results.json"))).at("score") == 0);
+  for (const char* file : {"other.cuh", "none.cuh"}) {
+    const ProgramResult result = run_program("exercise1", {"--file", file}, folder.folder());
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 1);
+    CHECK(has(result.output, "there is no function exercise::attention in this file"));
+  }
+  const ProgramResult batch =
+      run_program("exercise1", {"--batch", ".", "--together"}, folder.folder());
+  CHECK(batch.output ==
+        "  0  empty.cuh  (build)\n  0  none.cuh  (build)\n  0  other.cuh  (build)\n");
+}
+
 TEST_CASE("grader: flags that are not right") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named) {
@@ -148,5 +174,7 @@ TEST_CASE("grader: flags that are not right") {
   refused({"--solution", "--json", "missing/a.json"}, "missing/a.json");
   refused({"--seconds", "0"}, "--seconds");
   refused({"--points", "100"}, "--points");
+  refused({"--tokens", "197", "--profile"}, "for the chapter's program: make chapter1");
+  refused({"--task", "bug.cuh"}, "this chapter has one task");
   CHECK(folder.names().empty());
 }
