@@ -167,7 +167,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
     }
   }
   if (right == 0 && !grade.failures.empty() && !grade.failures[0].index.empty())
-    item.hint = "are all holes filled? No result is right before that. Then: " + item.hint;
+    item.hint = "are all holes filled? No result is right before that. If they are: " + item.hint;
   item.points = int(kShapePoints * right / cases.size());
   item.details = format("%zu of %zu problems", right, cases.size());
   if (!grade.failures.empty())
@@ -189,7 +189,11 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
       run_cases(task, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
   for (size_t i = 0; i < outcomes.size(); ++i)
     if (refuse(grade, outcomes[i], cases[numbers[i]].name, ended, limits)) return item;
-  const std::vector<std::string> findings = lines_with(ended.output, {": error: "});
+  std::vector<std::string> findings = lines_with(ended.output, {": error: "});
+  // What nobody wrote is often what races too, and says more.
+  std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
+    return line.find("error: init") != std::string::npos;
+  });
   if (findings.empty() && ended.exit_code == 0) {
     item.points = some_right ? kCheckPoints : 0;
     item.details = some_right ? "memory, race, init, sync" : "none, but no problem is right either";

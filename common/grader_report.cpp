@@ -1,5 +1,6 @@
 // Points in words, as JSON, for Gradescope and as TAP.
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "grader.h"
@@ -43,9 +44,18 @@ std::string text_report(const Task& task, const Grade& grade) {
     text += indented(grade.message, "  ");
   } else {
     const Item* before = nullptr;  // what several parts have in common is said once
+    std::set<std::string> said;
     for (const Item& item : grade.items) {
       text += format("  %-64s %3d of %3d points\n", item.name.c_str(), item.points, item.most);
-      if (!before || item.details != before->details) text += indented(item.details, "      ");
+      if (!before || item.details != before->details) {
+        std::istringstream lines(item.details);
+        for (std::string line; std::getline(lines, line);) {
+          const bool again = line.size() > 40 && !said.insert(line).second;
+          text += indented(again ? "(see above)" : line, "      ");
+        }
+      } else if (item.points == item.most) {
+        text += indented(item.details, "      ");
+      }
       if (!item.hint.empty() && (!before || item.hint != before->hint))
         text += indented("hint: " + item.hint, "      ");
       before = &item;

@@ -15,8 +15,8 @@ Case cross(int batch, int heads, int queries, int keys, int head_dim, uint64_t s
   Case result = attention_case(t, expected(t));
   result.arguments = {input("Q", t.Q), input("K", t.K),        input("V", t.V),
                       output("O"),     value(t.query_shape()), value(keys)};
-  result.hint = offset < 0        ? "all scores are far below 0 here: at what value must the search "
-                                    "for the maximum begin?"
+  result.hint = offset < 0        ? "all scores are far below 0: at which value must the search for "
+                                    "the maximum begin?"
                 : offset > 0      ? "scores are large here: subtract the row's maximum before expf"
                 : queries == keys ? "queries and keys are as many here: look at the first wrong "
                                     "element's index, [batch, head, query, d]"
@@ -68,10 +68,12 @@ const std::vector<Aim> kAims = {
      "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},
     {"bytes of K that are loaded: each key once for each score", 5, Aim::at_most, kScores * 64 * 2,
      [](const Counters& c) { return c.bytes("K", "load"); },
-     "compute each score once and keep it in memory"},
+     "compute each score once and keep it in memory",
+     Aim::bytes},
     {"bytes of O that are stored: each element once", 5, Aim::exactly, kElements * 2,
      [](const Counters& c) { return c.bytes("O", "store"); },
-     "add up in a register and store O at the end, in a kernel"},
+     "add up in a register and store O at the end, in a kernel",
+     Aim::bytes},
     {"sectors moved / needed, stores of O", 5, Aim::at_most, 1.1,
      [](const Counters& c) { return c.moved_over_needed("O", "store"); },
      "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},

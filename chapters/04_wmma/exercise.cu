@@ -59,7 +59,8 @@ const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: once for 16 rows", 5, Aim::at_most,
      kHeads * 7 * kTokens * 64 * 2 * 2,
      [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
-     "share each tile among 16 query rows, and do not load past the last token"},
+     "share each tile among 16 query rows, and do not load past the last token",
+     Aim::bytes},
     {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
      [](const Counters& c) { return c.moved_over_needed("K", "load"); },
      "neighbouring lanes must load neighbouring pieces of a row"},
@@ -68,7 +69,8 @@ const std::vector<Aim> kAims = {
      "neighbouring keys of one query are neighbours in the table"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, kHeads* kTokens * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "scores stay in shared memory; rows past the last token are not written"},
+     "scores stay in shared memory; rows past the last token are not written",
+     Aim::bytes},
 };
 
 }  // namespace

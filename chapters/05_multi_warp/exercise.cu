@@ -59,7 +59,8 @@ double bytes_of_tiles(const Counters& c) { return c.bytes("K", "load") + c.bytes
 const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: real keys, once for 64 rows", 25, Aim::at_most,
      kHeads * 3 * kKeys * 64 * 2 * 2, bytes_of_tiles,
-     "end the loop over the tiles at the last real key, and let the warps share each tile"},
+     "end the loop over the tiles at the last real key, and let the warps share each tile",
+     Aim::bytes},
     {"multiply-adds on the tensor cores: both products of real keys", 5, Aim::at_least,
      kHeads* kTokens* kKeys * 64 * 2, [](const Counters& c) { return c.sum("/tensor_macs"); },
      "both products are mma_sync's"},
@@ -72,7 +73,8 @@ const std::vector<Aim> kAims = {
      "neighbouring lanes must load neighbouring pieces of a row"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 3 * kHeads* kTokens * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "scores stay in shared memory; rows past the last token are not written"},
+     "scores stay in shared memory; rows past the last token are not written",
+     Aim::bytes},
 };
 
 // ---- bug.cuh ------------------------------------------------------------------------------------
@@ -101,13 +103,15 @@ Case bug_measured() { return plain(1, 2, 100, 7); }
 
 const std::vector<Aim> kBugAims = {
     {"bytes of K and V that are loaded: once for 64 rows", 20, Aim::exactly,
-     2 * 2 * 100 * 64 * 2 * 2, bytes_of_tiles, "mend the kernel, do not write another"},
+     2 * 2 * 100 * 64 * 2 * 2, bytes_of_tiles, "mend the kernel, do not write another",
+     Aim::bytes},
     {"multiply-adds on the tensor cores: both products", 20, Aim::exactly, 2.0 * 128 * 128 * 64 * 2,
      [](const Counters& c) { return c.sum("/tensor_macs"); },
      "mend the kernel, do not write another"},
     {"bytes of all stores: only O, once", 10, Aim::exactly, 2 * 100 * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "mend the kernel, do not write another"},
+     "mend the kernel, do not write another",
+     Aim::bytes},
 };
 
 }  // namespace

@@ -49,10 +49,12 @@ Case measured() {
 const std::vector<Aim> kAims = {
     {"bytes that are copied asynchronously: K and V, once for 64 rows", 15, Aim::at_least,
      kTileBytes, [](const Counters& c) { return c.sum("/async_copied_bytes"); },
-     "__pipeline_memcpy_async for all of K and V"},
+     "__pipeline_memcpy_async for all of K and V",
+     Aim::bytes},
     {"bytes of K and V that are loaded: once for 64 rows", 5, Aim::at_most, kTileBytes,
      [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
-     "share each tile among the block's 64 query rows"},
+     "share each tile among the block's 64 query rows",
+     Aim::bytes},
     // For each tile a warp must wait for its copies, then with the block, twice with its own lanes
     // (scores, weights), and commit the next copies; and there is Q, and O at the end.
     {"barriers, commits and waits of a warp: 5 for each tile, and 12", 15, Aim::at_most,
@@ -67,7 +69,8 @@ const std::vector<Aim> kAims = {
      Aim::share},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 2 * kQueries * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "scores stay in shared memory; rows past the last token are not written"},
+     "scores stay in shared memory; rows past the last token are not written",
+     Aim::bytes},
 };
 
 }  // namespace

@@ -101,6 +101,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   CHECK(json(2).at("refused") == "memory");
   CHECK(has(json(2).at("message"), "more memory was asked for"));
   CHECK(has(json(3).at("first_failure").at("details"), "crashed (Aborted)"));
+  CHECK(json(3).at("items")[0].at("hint") == "");  // none about values that are not there
   CHECK(has(json(4).at("first_failure").at("details"), "ended by itself, with exit status 0"));
   CHECK(has(json(5).at("first_failure").at("details"), "crashed (File size limit exceeded)"));
 }
@@ -156,6 +157,16 @@ TEST_CASE("grader: an empty file, and one without the function") {
       run_program("exercise1", {"--batch", ".", "--together"}, folder.folder());
   CHECK(batch.output ==
         "  0  empty.cuh  (build)\n  0  none.cuh  (build)\n  0  other.cuh  (build)\n");
+}
+
+TEST_CASE("grader: the starter, as it is handed out") {
+  const ProgramResult result = run_program("exercise1", {}, ".");
+  CAPTURE(result.output);
+  CHECK(result.exit_code == 1);
+  CHECK(has(result.output, "hint: are all holes filled? No result is right before that"));
+  CHECK(has(result.output, "63 not finite"));  // it writes one element of 64
+  CHECK(has(result.output, "not finite: never written, or NaN"));
+  CHECK_FALSE(has(result.output, "error nan"));
 }
 
 TEST_CASE("grader: flags that are not right") {
