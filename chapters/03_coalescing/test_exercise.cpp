@@ -9,7 +9,7 @@ TEST_CASE("exercise 3: points") {
   const std::string solution = source("chapters/03_coalescing/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // 12 problems: tokens 1, 2, 15, 16, 17, 33, 64, 65, 100 (scores moved by 150), 127, 128, 197.
-  check_points(
+  const std::vector<std::string> reports = check_points(
       "exercise3", "exercise.cuh",
       {{"solution", solution, {30, 20, 20, 5, 10, 5, 5, 5}},
        {"starter", source("chapters/03_coalescing/exercise.cuh"), none},
@@ -56,5 +56,11 @@ TEST_CASE("exercise 3: points") {
        {"multiples of 16: no block for the rest of the rows",
         planted(solution, "const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;",
                 "const int row_blocks = shape.tokens / kQueryRows;"),
-        {7, 0, 0, 0, 0, 0, 0, 0}}});
+        {7, 0, 0, 0, 0, 0, 0, 0}},
+       // Right, since what is read of the padding and of the next row is not stored.
+       {"padding: columns that do not exist are read",
+        planted(solution, "        if (d >= kHeadDim) continue;\n", ""),
+        {30, 0, 20, 5, 10, 5, 5, 5}}});
+  CHECK(reports.back().find("does the element that is read exist, for every lane?") !=
+        std::string::npos);
 }
