@@ -64,13 +64,12 @@ $V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
 # Mutated fat binaries, tensor files and PTX, parsed and executed under AddressSanitizer and UBSan.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= $(shell date +%s)
-fuzz_seeds := $(wildcard common/vgpu/tests/fuzz/seeds/*)
-$V/fuzz: $(patsubst %.cc,$V/%.o,$(wildcard common/vgpu/tests/fuzz/*.cc)) $(vgpu_objects) $H/liblab.a
+$V/fuzz: $(patsubst %.cc,$V/%.o,$(wildcard common/fuzz/*.cc)) $(vgpu_objects) $H/liblab.a
 	$(call link,-lzstd -llz4)
 .PHONY: fuzz
 ifdef SANITIZE
 fuzz: $V/fuzz
-	@$V/fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --out $T/fuzz $(fuzz_seeds)
+	@$V/fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --out $T/fuzz
 else
 fuzz:
 	@$(MAKE) SANITIZE=1 fuzz

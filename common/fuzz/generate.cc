@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include "../../core/machine.h"
-#include "../../ptx/forms.h"
+#include "../vgpu/core/machine.h"
+#include "../vgpu/ptx/forms.h"
 #include "fuzz.h"
 
 namespace vgpu::fuzz {

@@ -11,9 +11,9 @@
 #include <numeric>
 #include <unistd.h>
 
-#include "../../core/machine.h"
-#include "../../runtime/cubin.h"
-#include "../../runtime/fatbin.h"
+#include "../vgpu/core/machine.h"
+#include "../vgpu/runtime/cubin.h"
+#include "../vgpu/runtime/fatbin.h"
 #include "fuzz.h"
 #include "lab.cuh"
 
