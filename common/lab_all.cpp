@@ -131,7 +131,7 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
               problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
               problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
               problem.at("head_dim").get<int>());
-  std::printf("%-22s %-18s %12s %-18s %11s %11s  %s\n", "chapter", "step", is_virtual ? "limit" : "median",
+  std::printf("%-19s %-12s %12s %-17s %11s %11s  %s\n", "chapter", "step", is_virtual ? "limit" : "median",
               is_virtual ? "set by" : "TFLOP/s", "step before", "chapter 1", "result");
   double before = std::nan(""), first = std::nan("");
   for (const Json& step : merged["steps"]) {
@@ -140,7 +140,7 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
     const Json::json_pointer limit("/counters/limit/name");
     const std::string what = is_virtual ? step.contains(limit) ? step[limit].get<std::string>() : "the sum"
                                         : format("%.1f", number(step, "tflop_per_s"));
-    std::printf("%-22s %-18s %9.2f us %-18s", step["chapter"].get<std::string>().c_str(),
+    std::printf("%-19s %-12s %9.2f us %-17s", step["chapter"].get<std::string>().c_str(),
                 step["name"].get<std::string>().c_str(), us, what.c_str());
     if (std::isnan(before)) std::printf(" %11s %11s", "", "");
     else std::printf(" %10.2fx %10.2fx", before / us, first / us);

@@ -310,7 +310,7 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
                   options,
                   device,
                   problem.source,
-                  describe(shape) + ", " + human_bytes(bytes),
+                  describe(shape) + "\n         " + human_bytes(bytes) + " in all",
                   {{"batch", shape.batch},
                    {"queries", shape.queries},
                    {"heads", shape.heads},
