@@ -151,8 +151,15 @@ struct ConvNormShape {
 };
 
 // Pads so that y has ceil(height / stride) x ceil(width / stride) pixels, the odd pixel below and to
-// the right.
+// the right (TensorFlow's SAME). With upsample 2, so that it has 2 height x 2 width pixels, those that
+// a SAME convolution of stride 2 would come from; a kernel of 1 leaves one row and column out.
 inline ConvNormShape same_padded(ConvNormShape shape) {
+  if (shape.upsample == 2) {
+    const int most = shape.kernel - 1, before = (shape.kernel + 1) / 2, after = shape.kernel / 2;
+    shape.pad_top = shape.pad_left = before < most ? before : most;
+    shape.pad_bottom = shape.pad_right = after < most ? after : most;
+    return shape;
+  }
   const auto total = [&](int size) {
     const int out = (size + shape.stride - 1) / shape.stride;
     const int pad = (out - 1) * shape.stride + shape.kernel - size;
@@ -200,8 +207,7 @@ inline void require_conv_norm_shape(const ConvNormShape& shape) {
                 shape.pad_left < shape.width && shape.pad_right < shape.width,
             "padding by reflection must be less than height and width");
   const int64_t largest = INT32_MAX;
-  require(int64_t(shape.height) * shape.upsample + 2 * k <= largest / 2 &&
-              int64_t(shape.width) * shape.upsample + 2 * k <= largest / 2,
+  require(shape.height < 1 << 29 && shape.width < 1 << 29,
           "height and width must be fewer than 2^29");
   require(shape.field_height() + shape.pad_top + shape.pad_bottom >= k &&
               shape.field_width() + shape.pad_left + shape.pad_right >= k,

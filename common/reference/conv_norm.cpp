@@ -18,38 +18,91 @@ int source_of(int at, int size, const ConvNormShape& shape) {
   return at / shape.upsample;
 }
 
+// Output channels that are computed together, so that a row of x is read once for all of them.
+constexpr int64_t kTogether = 4;
+
+// All planes of x, padded and with the zeros of upsample in place. The columns of a row are sorted
+// by their remainder by stride: then what a tap meets along an output row lies side by side.
+struct PaddedPicture {
+  int64_t rows, columns, start_of_odd;  // of a plane; where odd columns begin (stride 2)
+  std::vector<double> planes;
+
+  PaddedPicture(const float* x, const ConvNormShape& shape)
+      : rows((shape.out_height() - 1) * int64_t(shape.stride) + shape.kernel),
+        columns((shape.out_width() - 1) * int64_t(shape.stride) + shape.kernel),
+        start_of_odd((columns + 1) / 2),
+        planes(int64_t(shape.batch) * shape.in_channels * rows * columns) {
+#pragma omp parallel for
+    for (int64_t row = 0; row < int64_t(shape.batch) * shape.in_channels * rows; ++row) {
+      const int from_row = source_of(int(row % rows) - shape.pad_top, shape.height, shape);
+      if (from_row < 0) continue;
+      const float* in = x + (row / rows * shape.height + from_row) * shape.width;
+      for (int64_t column = 0; column < columns; ++column) {
+        const int from = source_of(int(column) - shape.pad_left, shape.width, shape);
+        if (from < 0) continue;
+        const int64_t at = shape.stride == 1 ? column : column / 2 + column % 2 * start_of_odd;
+        planes[row * columns + at] = double(in[from]);
+      }
+    }
+  }
+};
+
+// The sum over all inputs and taps for one row of `count` neighbouring output channels.
+// picture: row `from` of the first input's padded plane; sums [count, out_width].
+void convolve_row(const double* picture, const float* weight, int64_t count,
+                  const ConvNormShape& shape, const PaddedPicture& padded, double* sums) {
+  const int k = shape.kernel;
+  const int64_t width = shape.out_width(), filter = int64_t(shape.in_channels) * k * k;
+  for (int64_t c = 0; c < shape.in_channels; ++c)
+    for (int64_t tap = 0; tap < k * k; ++tap) {
+      const int64_t tap_x = tap % k;
+      const double* in =
+          picture + (c * padded.rows + tap / k) * padded.columns +
+          (shape.stride == 1 ? tap_x : tap_x / 2 + tap_x % 2 * padded.start_of_odd);
+      const float* factor = weight + c * k * k + tap;
+      if (count == kTogether) {
+        const double f0 = factor[0], f1 = factor[filter], f2 = factor[2 * filter],
+                     f3 = factor[3 * filter];
+        double *s0 = sums, *s1 = s0 + width, *s2 = s1 + width, *s3 = s2 + width;
+        for (int64_t i = 0; i < width; ++i) {
+          s0[i] += f0 * in[i], s1[i] += f1 * in[i];
+          s2[i] += f2 * in[i], s3[i] += f3 * in[i];
+        }
+      } else {
+        for (int64_t m = 0; m < count; ++m) {
+          const double f = factor[m * filter];
+          double* s = sums + m * width;
+          for (int64_t i = 0; i < width; ++i) s[i] += f * in[i];
+        }
+      }
+    }
+}
+
 }  // namespace
 
 void convolution(const float* x, const float* weight, const float* bias,
                  const ConvNormShape& shape, double* conv) {
-  const int out_height = shape.out_height(), out_width = shape.out_width(), k = shape.kernel;
-  // Where each column of the padded picture lies in x.
-  std::vector<int> source_column((out_width - 1) * shape.stride + k);
-  for (int at = 0; at < int(source_column.size()); ++at)
-    source_column[at] = source_of(at - shape.pad_left, shape.width, shape);
-#pragma omp parallel for
-  for (int64_t plane = 0; plane < shape.planes(); ++plane) {
-    const int64_t image = plane / shape.out_channels, channel = plane % shape.out_channels;
-    double* out = conv + plane * shape.plane();
-    std::fill(out, out + shape.plane(), bias ? double(bias[channel]) : 0.0);
-    for (int64_t c = 0; c < shape.in_channels; ++c) {
-      const float* in = x + (image * shape.in_channels + c) * shape.height * shape.width;
-      const float* filter = weight + (channel * shape.in_channels + c) * k * k;
-      for (int tap_y = 0; tap_y < k; ++tap_y)
-        for (int tap_x = 0; tap_x < k; ++tap_x) {
-          const double factor = filter[tap_y * k + tap_x];
-          for (int row = 0; row < out_height; ++row) {
-            const int from_row = source_of(row * shape.stride + tap_y - shape.pad_top,
-                                           shape.height, shape);
-            if (from_row < 0) continue;
-            for (int column = 0; column < out_width; ++column) {
-              const int from = source_column[column * shape.stride + tap_x];
-              if (from >= 0)
-                out[int64_t(row) * out_width + column] +=
-                    factor * double(in[int64_t(from_row) * shape.width + from]);
-            }
-          }
-        }
+  const PaddedPicture padded(x, shape);
+  const int64_t height = shape.out_height(), width = shape.out_width();
+  const int64_t groups = (shape.out_channels + kTogether - 1) / kTogether;
+  const int64_t filter = int64_t(shape.in_channels) * shape.kernel * shape.kernel;
+#pragma omp parallel
+  {
+    std::vector<double> sums(kTogether * width);
+#pragma omp for
+    for (int64_t task = 0; task < shape.batch * groups * height; ++task) {
+      const int64_t row = task % height, image = task / height / groups;
+      const int64_t first = task / height % groups * kTogether;
+      const int64_t count = std::min(kTogether, shape.out_channels - first);
+      for (int64_t m = 0; m < count; ++m)
+        std::fill_n(&sums[m * width], width, bias ? double(bias[first + m]) : 0.0);
+      const double* picture =
+          &padded.planes[(image * shape.in_channels * padded.rows + row * shape.stride) *
+                         padded.columns];
+      convolve_row(picture, weight + first * filter, count, shape, padded, sums.data());
+      for (int64_t m = 0; m < count; ++m)
+        std::copy_n(&sums[m * width], width,
+                    conv + ((image * shape.out_channels + first + m) * height + row) * width);
     }
   }
 }
