@@ -114,7 +114,7 @@ device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $
 
 # ---- targets for people --------------------------------------------------------------------------
 
-.PHONY: help deps clean test bench bench-vgpu ptx-coverage compile-all validate ladder docs figures
+.PHONY: help deps clean test ptx-coverage compile-all validate ladder docs figures
 help:
 	@sed -n 's/^#> //p' Makefile
 
@@ -124,8 +124,10 @@ help:
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
+#> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
-#> make docs figures    write the lessons' numbers and pictures anew (CHECK=1: only compare the numbers)
+#> make docs figures    write the lessons' numbers and pictures anew
+#>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120
@@ -189,7 +191,8 @@ $(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $H/libtesti
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
-tests := data/check.sh $(lab_tests) $(vgpu_tests) $(chapter_tests) $(exercise_tests)
+bench_tests := $(if $(shell command -v python3),common/bench/tests/all.py)
+tests := data/check.sh $(bench_tests) $(lab_tests) $(vgpu_tests) $(chapter_tests) $(exercise_tests)
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp
@@ -200,16 +203,6 @@ test: export TEST_TIMEOUT ?= 3600
 endif
 test: $(tests) $(chapters:%=$D/chapter%) $(device_library) $(vgpu_launcher) $(vgpu_links)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
-
-results = data/results/$(if $(filter vgpu,$(DEVICE)),virtual_h200,$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_'))
-bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
-	@if [ -z '$(GPU_ARCH)' ] || [ $(DEVICE) != cuda ]; then \
-	  echo 'make bench needs a GPU, and nvidia-smi lists none (or DEVICE=vgpu was said)' >&2; exit 3; fi
-	@mkdir -p $(results)
-	@for n in $(chapters); do $D/chapter$$n --json $(results)/chapter$$n.json; done
-
-bench-vgpu: $V/tests/bench_vgpu $(chapters:%=$T/vgpu-sm_90/chapter%)
-	@$^
 
 # matplotlib may be that of the system where python3 is another one.
 python_plot = $(shell for p in python3 /usr/bin/python3; do \
@@ -250,6 +243,8 @@ else
 docs figures:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@
 endif
+
+include common/make/bench.mk
 
 # PTX of everything for sm_90; chapters also in the oldest and in the newest dialect.
 cu_files := $(wildcard chapters/*/*.cu common/bench/*.cu common/tests/*.cu common/vgpu/tests/*.cu)

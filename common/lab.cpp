@@ -226,9 +226,41 @@ Timing statistics(std::vector<double> samples_us, bool host_time) {
   timing.host_time = host_time;
   timing.min_us = samples_us.front();
   timing.median_us = n % 2 ? samples_us[n / 2] : (samples_us[n / 2 - 1] + samples_us[n / 2]) / 2;
+  for (const double us : samples_us) timing.mean_us += us / double(n);
+  double squares = 0;
+  for (const double us : samples_us) squares += (us - timing.mean_us) * (us - timing.mean_us);
+  timing.std_us = n < 2 ? std::nan("") : std::sqrt(squares / double(n - 1));
   timing.spread = n < 3 ? std::nan("") : (at(0.9) - at(0.1)) / timing.median_us;
   return timing;
 }
+
+// The most that launches take from the default memory pool while this lives, beyond what was taken;
+// NaN on a GPU without pools.
+class ScratchWatch {
+ public:
+  ScratchWatch() {
+    if (cudaDeviceGetDefaultMemPool(&pool_, 0) != cudaSuccess) {
+      cudaGetLastError();
+      pool_ = nullptr;
+      return;
+    }
+    before_ = attribute(cudaMemPoolAttrUsedMemCurrent);
+    uint64_t reset = 0;  // to what is in use now
+    check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &reset));
+  }
+  double bytes() {
+    return pool_ ? double(attribute(cudaMemPoolAttrUsedMemHigh) - before_) : std::nan("");
+  }
+
+ private:
+  uint64_t attribute(cudaMemPoolAttr which) {
+    uint64_t value = 0;
+    check(cudaMemPoolGetAttribute(pool_, which, &value));
+    return value;
+  }
+  cudaMemPool_t pool_ = nullptr;
+  uint64_t before_ = 0;
+};
 
 std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, int iterations) {
   using Clock = std::chrono::steady_clock;
@@ -255,14 +287,7 @@ std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, 
   return timings;
 }
 
-}  // namespace
-
-std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
-                                int iterations) {
-  if (stages.empty() || warmup < 0 || iterations < 1)
-    throw std::invalid_argument("time_stages needs a stage, warmup >= 0 and iterations >= 1");
-  if (device.is_virtual) return time_on_host(stages, warmup, iterations);
-
+std::vector<Timing> time_by_events(const std::vector<Launch>& stages, int warmup, int iterations) {
   for (int i = 0; i < warmup; ++i)
     for (const Launch& stage : stages) stage(i);
   check(cudaGetLastError());
@@ -301,6 +326,19 @@ std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>&
       samples.push_back(events[e + 1].us_since(events[e]) / launches);
     timings.push_back(statistics(samples, false));
   }
+  return timings;
+}
+
+}  // namespace
+
+std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
+                                int iterations) {
+  if (stages.empty() || warmup < 0 || iterations < 1)
+    throw std::invalid_argument("time_stages needs a stage, warmup >= 0 and iterations >= 1");
+  ScratchWatch scratch;
+  std::vector<Timing> timings = device.is_virtual ? time_on_host(stages, warmup, iterations)
+                                                  : time_by_events(stages, warmup, iterations);
+  for (Timing& timing : timings) timing.scratch_bytes = scratch.bytes();
   return timings;
 }
 

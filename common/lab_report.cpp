@@ -220,6 +220,9 @@ std::string Report::json() const {
   if (!device.is_virtual)  // "1980 MHz, 3201 MHz", of SMs and memory; empty where there is no tool
     json["clocks"]["sm_and_memory_now"] =
         command_output("nvidia-smi -i 0 --query-gpu=clocks.sm,clocks.mem --format=csv,noheader");
+  size_t free_bytes = 0, all_bytes = 0;
+  if (!device.is_virtual && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess)
+    json["memory_in_use_bytes"] = all_bytes - free_bytes;  // of all programs on the GPU
   json["problem"]["source"] = head_.source;
   for (const auto& [name, size] : head_.sizes) json["problem"][name] = size;
   for (const auto& [name, detail] : head_.details) json["problem"][name] = Json::parse(detail);
@@ -236,10 +239,13 @@ std::string Report::json() const {
     line["clock"] = timing.host_time ? "wall time on the host" : "CUDA events";
     line["median_us"] = timing.median_us;
     line["min_us"] = timing.min_us;
+    line["mean_us"] = timing.mean_us;
+    line["std_us"] = number(timing.std_us);
     line["spread"] = number(timing.spread);
     line["samples"] = timing.samples;
     line["bytes"] = row.cost.bytes;
     line["flops"] = row.cost.flops;
+    line["scratch_bytes"] = number(timing.scratch_bytes);
     if (!timing.host_time) {
       const Bound bound = bound_of(device, row.cost);
       line["gb_per_s"] = row.cost.bytes / timing.median_us / 1e3;

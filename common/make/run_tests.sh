@@ -3,7 +3,7 @@
 #
 #   run_tests.sh PROGRAM...
 #
-# A doctest program counts as its test cases; any other program as one. A program that crashes, hangs,
+# A doctest program or one of Python's unittest counts as its test cases; any other program as one. A program that crashes, hangs,
 # fails without a failed case or runs no case at all counts as one failed. Ends with `N passed, N failed`.
 set -u
 
@@ -23,6 +23,12 @@ for program in "$@"; do
     ok=${ok:-0} bad=${bad:-0}
     if [ $code -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
     if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ]; then bad=1; echo "$program: it ran no test case"; fi
+  # "Ran 12 tests in 0.5s", and then "FAILED (failures=1, errors=2)" unless all is well
+  elif ran=$(grep -a -oE '^Ran [0-9]+ tests? in' "$log" | grep -oE '[0-9]+'); then
+    bad=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -oE '(failures|errors)=[0-9]+' |
+      awk -F= '{ sum += $2 } END { print sum + 0 }')
+    ok=$((ran > bad ? ran - bad : 0))
+    if [ $code -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
   elif [ $code -eq 0 ]; then ok=1 bad=0
   else ok=0 bad=1
   fi

@@ -81,11 +81,34 @@ TEST_CASE("time_stages: every stage once an iteration, in order") {
     CHECK(timing.samples == 5);
     CHECK(timing.min_us <= timing.median_us);
     CHECK(timing.spread >= 0);
+    CHECK(timing.std_us >= 0);
+    CHECK(timing.mean_us >= timing.min_us);
+    CHECK(timing.scratch_bytes == 0);
     CHECK(timing.host_time == device.is_virtual);
   }
   CHECK(std::isnan(lab::time_stages(device, {[](int) {}}, 0, 1)[0].spread));
+  CHECK(std::isnan(lab::time_stages(device, {[](int) {}}, 0, 1)[0].std_us));
   CHECK_THROWS_AS(lab::time_stages(device, {}, 0, 1), std::invalid_argument);
   CHECK_THROWS_AS(lab::time_stages(device, stages, 0, 0), std::invalid_argument);
+}
+
+TEST_CASE("time_stages: the most scratch that launches hold at a time") {
+  if (skipped("time_stages")) return;
+  const lab::Device device = lab::open_device();
+  void* kept = nullptr;  // taken before, so no scratch of what is timed
+  lab::check(cudaMallocAsync(&kept, 1 << 20, nullptr));
+  const lab::Launch two_of_three = [](int) {
+    void *a = nullptr, *b = nullptr, *c = nullptr;
+    lab::check(cudaMallocAsync(&a, 4096, nullptr));
+    lab::check(cudaMallocAsync(&b, 8192, nullptr));
+    lab::check(cudaFreeAsync(a, nullptr));
+    lab::check(cudaMallocAsync(&c, 1024, nullptr));
+    lab::check(cudaFreeAsync(b, nullptr));
+    lab::check(cudaFreeAsync(c, nullptr));
+  };
+  CHECK(lab::time_stages(device, {two_of_three}, 1, 2)[0].scratch_bytes == 4096 + 8192);
+  CHECK(lab::time_stages(device, {[](int) {}}, 1, 2)[0].scratch_bytes == 0);
+  lab::check(cudaFreeAsync(kept, nullptr));
 }
 
 TEST_CASE("rotation_copies: together twice the L2, one where that is enough") {

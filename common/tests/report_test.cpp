@@ -31,6 +31,9 @@ lab::Timing timing(double us) {
   lab::Timing timing;
   timing.median_us = us;
   timing.min_us = us / 2;
+  timing.mean_us = 2 * us;
+  timing.std_us = us / 4;
+  timing.scratch_bytes = 4096;
   timing.spread = 0.1;
   timing.samples = 50;
   return timing;
@@ -93,6 +96,9 @@ TEST_CASE("report: JSON of a GPU's run") {
   CHECK(copy["clock"] == "CUDA events");
   CHECK(copy["median_us"] == 10);
   CHECK(copy["min_us"] == 5);
+  CHECK(copy["mean_us"] == 20);
+  CHECK(copy["std_us"] == 2.5);
+  CHECK(copy["scratch_bytes"] == 4096);
   CHECK(copy["gb_per_s"].get<double>() == doctest::Approx(400));
   CHECK(copy["tflop_per_s"].get<double>() == doctest::Approx(0.1));
   CHECK(copy["bound"]["name"] == "DRAM");

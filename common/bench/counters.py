@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Limits and counters of all chapters on the virtual GPU: the reference, and what differs from it.
+
+    counters.py FOLDER RESULT.json...          writes FOLDER/chapterN.json of each chapter
+    counters.py --check FOLDER RESULT.json...  writes nothing, says what differs
+
+RESULT.json is what a chapter's program writes with --json on the virtual GPU. The reference keeps what
+every machine gives again: no wall times, no host. What is 0 is left out, and counts as 0 when
+compared. All counters are deterministic, so each must be equal: one that got worse fails with both
+numbers, and so does one that got better, with the command that renews the reference.
+
+A kernel is known by chapter, problem and name. Worse is more requests, sectors, bytes, wavefronts,
+conflicts, instructions, registers, memory or time at the limit, and less occupancy; a difference in
+anything else (grid, tensor multiply-adds, the limit's name) is no better and no worse.
+
+Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
+"""
+import argparse
+import os
+import sys
+
+import results
+from results import Refused
+
+RENEW = "make bench DEVICE=vgpu"
+# Of a kernel's counters. The rest are quotients of these, or name lines of source.
+KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
+        "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions", "classes",
+        "global", "local", "shared", "allocations", "dram_bytes", "tensor_macs",
+        "async_copied_bytes", "occupancy", "limits", "limit")
+QUOTIENTS = ("sectors_per_request", "ideal_sectors_per_request", "efficiency", "waves", "fraction")
+SAME = ("name", "bytes", "flops", "scratch_bytes", "modelled_limit_us", "pass")
+HEAD = ("chapter", "device", "nvcc")
+
+LESS_IS_WORSE = ("blocks_per_sm", "warps_per_sm")
+NEITHER = ("kernel", "grid", "block", "blocks", "warps", "threads", "ideal", "tensor_macs",
+           "async_copied_bytes", "limiter", "name", "flops")
+
+
+def kept(tree):
+    """The tree without quotients and without what is 0, null or empty."""
+    result = {}
+    for name, value in tree.items():
+        if name in QUOTIENTS:
+            continue
+        if isinstance(value, dict):
+            value = kept(value)
+        if value is False or value not in (0, None, "", {}, "not modelled"):
+            result[name] = value
+    return result
+
+
+def reference_of(result):
+    """(what a reference says of the chapter, of this run of it)."""
+    if not result.get("device", {}).get("virtual"):
+        raise Refused("the result is not of the virtual GPU: it has no counters")
+    kernels = []
+    for kernel in result["kernels"]:
+        line = {name: kernel[name] for name in SAME if name in kernel}
+        counters = kernel.get("counters", {})
+        line.update(kept({name: counters[name] for name in KEPT if name in counters}))
+        kernels.append(line)
+    return {name: result[name] for name in HEAD}, {"problem": result["problem"], "kernels": kernels}
+
+
+def merge(paths):
+    """{chapter's number: reference} of the results, runs in their order."""
+    chapters = {}
+    for path in paths:
+        try:
+            head, run = reference_of(results.read(path))
+            number = results.number_of(head["chapter"])
+        except KeyError as missing:
+            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
+        except Refused as error:
+            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
+        reference = chapters.setdefault(number, {**head, "runs": []})
+        if {name: reference[name] for name in HEAD} != head:
+            raise Refused(f"{path}: of another device or compiler than the chapter's other runs")
+        reference["runs"].append(run)
+    return chapters
+
+
+def kernels_of(reference):
+    """{(problem, kernel): {path of a counter: value}}; a name that comes twice gets a number."""
+    found = {}
+    for run in reference["runs"]:
+        problem, names = results.describe(run["problem"]), {}
+        for kernel in run["kernels"]:
+            name = kernel["name"]
+            names[name] = names.get(name, 0) + 1
+            if names[name] > 1:
+                name += f" #{names[name]}"
+            key = (problem, name)
+            if key in found:
+                raise Refused(f"{reference['chapter']}: two runs of the problem {problem}")
+            found[key] = results.flat(kernel)
+    return found
+
+
+def verdict(path, old, new):
+    """'worse', 'better' or 'changed', of two unequal values."""
+    last = path.split(".")[-1]
+    if path == "pass":
+        return "better" if new else "worse"
+    number = (int, float)
+    if last in NEITHER or not isinstance(old, number) or not isinstance(new, number):
+        return "changed"
+    return "worse" if (new > old) != (last in LESS_IS_WORSE) else "better"
+
+
+def equal(old, new):
+    """Limits are computed, by another compiler perhaps with other roundings."""
+    if isinstance(old, float) and isinstance(new, (int, float)):
+        return abs(old - new) <= 1e-9 * max(abs(old), abs(new))
+    return old == new
+
+
+def shown(value):
+    if isinstance(value, float) and value != int(value):
+        return f"{value:.4g}"
+    return f"{int(value):,}" if isinstance(value, (int, float)) else str(value)
+
+
+def differences(old, new):
+    """[(verdict, line)] between two references of a chapter."""
+    lines = []
+    before, after = kernels_of(old), kernels_of(new)
+    for key in {**before, **after}:
+        where = f"{old['chapter']}: {key[1]} ({key[0]})"
+        if key not in before or key not in after:
+            words = "new, no reference" if key in after else "is in the reference, was not run"
+            lines.append(("changed", f"{where}: {words}"))
+            continue
+        a, b = before[key], after[key]
+        for path in {**a, **b}:
+            x, y = a.get(path, 0), b.get(path, 0)
+            if equal(x, y):
+                continue
+            what = verdict(path, x, y)
+            lines.append((what, f"{where}: {path}: {shown(x)} -> {shown(y)}, {what}"))
+    return lines
+
+
+def check(folder, chapters):
+    """Prints what differs from the folder's files. Returns the exit status."""
+    lines = []
+    for number, new in sorted(chapters.items()):
+        path = os.path.join(folder, f"chapter{number}.json")
+        if not os.path.exists(path):
+            lines.append(("changed", f"{new['chapter']}: no reference, {path}"))
+            continue
+        old = results.read(path)
+        found = differences(old, new)
+        if found and old["nvcc"] != new["nvcc"]:
+            lines.append(("changed", f"{new['chapter']}: the reference is of nvcc {old['nvcc']}, this "
+                          f"run of {new['nvcc']}: compilers differ in registers and instructions"))
+        lines += found
+    if not lines:
+        count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])
+        print(f"{folder}: limits and counters of {count} kernels are those of the reference")
+        return 0
+    for what in ("worse", "changed", "better"):
+        for line in (line for kind, line in lines if kind == what):
+            print(line, file=sys.stderr)
+    worse = sum(kind == "worse" for kind, _ in lines)
+    print(f"{folder}: {worse} counters are worse than the reference, {len(lines) - worse} differ "
+          f"otherwise; if all of that is meant, renew it with `{RENEW}`", file=sys.stderr)
+    return 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
+    parser.add_argument("folder", help="of the reference: data/results/virtual_h200")
+    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
+    options = parser.parse_args()
+    try:
+        chapters = merge(options.result)
+        for reference in chapters.values():
+            kernels_of(reference)  # each name stands for one kernel
+        if options.check:
+            return check(options.folder, chapters)
+        for number, reference in sorted(chapters.items()):
+            path = os.path.join(options.folder, f"chapter{number}.json")
+            results.write(path, results.text_of(reference))
+            print(f"{path}: written from {len(reference['runs'])} runs")
+    except Refused as error:
+        print(f"counters: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
