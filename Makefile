@@ -124,6 +124,7 @@ help:
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
+#>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew)
 #> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
 #> make docs figures    write the lessons' numbers and pictures anew
@@ -196,6 +197,7 @@ tests := data/check.sh $(bench_tests) $(lab_tests) $(vgpu_tests) $(chapter_tests
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp
+test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
 ifdef SANITIZE
 test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0
 test: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1

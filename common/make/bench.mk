@@ -19,12 +19,21 @@ bench:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 bench
 endif
 else
+# ONLY='chapter7 local' measures some problems, FRESH=1 all anew, PEERS=torch also with PyTorch.
+PEERS ?=
+ONLY ?=
+torch_python = $(shell for p in python3 /usr/bin/python3; do \
+  $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
+ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
+$(error PEERS=$(PEERS): say torch)
+endif
 bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
+	@$(need_python)
 	@if [ -z '$(GPU_ARCH)' ] || [ $(DEVICE) != cuda ]; then \
 	  echo 'make bench needs a GPU, and nvidia-smi lists none; make bench DEVICE=vgpu writes the' \
 	    'reference of the virtual GPU' >&2; exit 3; fi
-	@mkdir -p $(results)
-	@for n in $(chapters); do $D/chapter$$n --json $(results)/chapter$$n.json; done
+	@python3 $(bench_scripts)/measure.py --programs $D --results $(results) --only '$(ONLY)' \
+	  $(if $(FRESH),--fresh) $(if $(PEERS),--peers '$(or $(torch_python),python3)')
 endif
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)
 

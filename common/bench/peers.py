@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""The chapters' problems in PyTorch, for `make bench PEERS=torch`.
+
+Reads requests from standard input, a line of JSON each, and answers each with a line:
+
+    {"family": "attention", "problem": {"batch": 32, ...}, "warmup": 5, "iterations": 50}
+    {"rows": [{"name": "cudnn", "median_us": ..., "pass": true, "relative_l2": ...}, ...]}
+
+Its first line says what there is: {"torch": "2.9.0", "device": "NVIDIA H200"}, or {"lacking": why}.
+The problem is that of the program's result file. Each formulation is compared with the problem's
+formula in double precision, on a part of the output, and timed as the lab does it: warm-up, CUDA
+events, samples of at least 0.2 ms, buffers rotated through twice the L2. --device cpu runs all of it
+on the CPU, for tests: the same formulations, wall time.
+"""
+import json
+import math
+import statistics
+import sys
+import time
+
+MOST_ERROR = {"float16": 1e-3, "tf32": 1e-3, "float32": 1e-5}  # relative L2
+
+
+def grid_of(locations):
+    """grid_sample's coordinates, [-1, 1] from border to border: pixel = loc * size - 0.5."""
+    return 2 * locations - 1
+
+
+def deformable(value, shapes, locations, weights):
+    """Deformable attention by grid_sample, as its authors' plain PyTorch code has it.
+
+    value [B, S, H, C], shapes [(height, width)] of the levels, locations [B, Q, H, L, P, 2] as (x, y)
+    in [0, 1], weights [B, Q, H, L, P]; returns [B, Q, H * C].
+    """
+    import torch
+    import torch.nn.functional as F
+    B, _, H, C = value.shape
+    Q, P = locations.shape[1], locations.shape[4]
+    sampled, first = [], 0
+    for level, (height, width) in enumerate(shapes):
+        pixels = value[:, first:first + height * width]  # [B, h * w, H, C]
+        first += height * width
+        pixels = pixels.permute(0, 2, 3, 1).reshape(B * H, C, height, width)
+        grid = grid_of(locations[:, :, :, level]).transpose(1, 2).reshape(B * H, Q, P, 2)
+        sampled.append(F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros",
+                                     align_corners=False))  # [B * H, C, Q, P]
+    factors = weights.permute(0, 2, 1, 3, 4).reshape(B * H, 1, Q, len(shapes) * P)
+    out = (torch.cat(sampled, dim=-1) * factors).sum(-1)  # [B * H, C, Q]
+    return out.reshape(B, H * C, Q).transpose(1, 2)
+
+
+def conv_norm(x, weight, bias, gamma, beta, shape):
+    """Convolution, instance norm, ReLU; shape has stride, pads (top, bottom, left, right), padding."""
+    import torch.nn.functional as F
+    top, bottom, left, right = shape["pads"]
+    mode = "reflect" if shape.get("padding", "zero").startswith("refl") else "constant"
+    # Equal pads of zeros go to the convolution itself, as anybody would write it.
+    if mode == "constant" and top == bottom and left == right:
+        y = F.conv2d(x, weight, bias, stride=shape["stride"], padding=(top, left))
+    else:
+        y = F.conv2d(F.pad(x, (left, right, top, bottom), mode=mode), weight, bias,
+                     stride=shape["stride"])
+    return F.relu(F.instance_norm(y, weight=gamma, bias=beta, eps=shape.get("eps", 1e-5)))
+
+
+def attention(q, k, v, scale):
+    import torch.nn.functional as F
+    return F.scaled_dot_product_attention(q, k, v, scale=scale)
+
+
+def relative_l2(got, expected):
+    got, expected = got.double(), expected.double()
+    if not bool(got.isfinite().all()):
+        return math.inf
+    return float((got - expected).norm() / expected.norm())
+
+
+class Bench:
+    """Times what is launched on one device."""
+
+    def __init__(self, device):
+        import torch
+        self.torch, self.device, self.cuda = torch, device, device == "cuda"
+
+    def copies(self, tensors):
+        """How many copies of the tensors do not stay in the L2 when used in turn."""
+        if not self.cuda:
+            return 1
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        l2 = self.torch.cuda.get_device_properties(0).L2_cache_size
+        return max(1, min(64, math.ceil(2 * l2 / max(1, size))))
+
+    def samples(self, launch, warmup, iterations):
+        """Microseconds of a launch; launch(i) gets the iteration, to rotate its buffers."""
+        if not self.cuda:
+            for i in range(warmup):
+                launch(i)
+            result = []
+            for i in range(iterations):
+                start = time.perf_counter()
+                launch(i)
+                result.append(1e6 * (time.perf_counter() - start))
+            return result
+        event = lambda: self.torch.cuda.Event(enable_timing=True)
+        for i in range(warmup):
+            launch(i)
+        start, stop = event(), event()
+        start.record()
+        for i in range(3):
+            launch(i)
+        stop.record()
+        self.torch.cuda.synchronize()
+        one_us = max(0.1, 1e3 * start.elapsed_time(stop) / 3)
+        together = max(1, min(1000, math.ceil(200 / one_us)))
+        events = [event()]
+        events[0].record()
+        for i in range(iterations):
+            for j in range(together):
+                launch(i * together + j)
+            events.append(event())
+            events[-1].record()
+        self.torch.cuda.synchronize()
+        return [1e3 * a.elapsed_time(b) / together for a, b in zip(events, events[1:])]
+
+    def row(self, name, launch, error, most, request):
+        """Times a launch whose result is within `most`; error() says how far it is off."""
+        off = error()
+        samples = self.samples(launch, request["warmup"], request["iterations"])
+        return {"name": name, "median_us": statistics.median(samples), "min_us": min(samples),
+                "mean_us": statistics.fmean(samples),
+                "std_us": statistics.stdev(samples) if len(samples) > 1 else 0.0,
+                "samples": len(samples), "relative_l2": off if math.isfinite(off) else 1e300,
+                "pass": off <= most}
+
+    def rows(self, formulations, error_of, most, request):
+        """formulations: (name, prepare), where prepare() returns launch(i)."""
+        rows = []
+        for name, prepare in formulations:
+            try:
+                launch = prepare()
+                launch(0)
+                rows.append(self.row(name, launch, lambda: error_of(launch(0)), most, request))
+            except (RuntimeError, ImportError, NotImplementedError) as problem:
+                words = str(problem).strip().splitlines()
+                rows.append({"name": name, "lacking": words[0][:200] if words else "refused"})
+            except Exception as problem:  # torch.compile has errors of its own
+                rows.append({"name": name, "lacking": f"{type(problem).__name__}: {problem}"[:200]})
+            if self.cuda:
+                self.torch.cuda.empty_cache()
+        return rows
+
+    def graphs(self, launch, copies):
+        """launch(i), recorded once for each copy of the buffers, replayed."""
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                launch(0)
+        torch.cuda.current_stream().wait_stream(side)
+        recorded = []
+        for i in range(copies):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = launch(i)
+            recorded.append((graph, out))
+
+        def replay(i):
+            graph, out = recorded[i % copies]
+            graph.replay()
+            return out
+        return replay
+
+    # ---- the families -----------------------------------------------------------------------------
+
+    def attention(self, request):
+        torch, problem = self.torch, request["problem"]
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        shape = [problem[name] for name in ("batch", "heads", "tokens", "head_dim")]
+        scale = problem.get("scale", shape[3] ** -0.5)
+        torch.manual_seed(1)
+        dtype = torch.float16 if self.cuda else torch.float32
+        # Scores with a deviation of 3: peaked, as those of patches that look for each other.
+        make = lambda factor: (factor * torch.randn(shape, device=self.device)).to(dtype)
+        first = [make(3 / (scale * math.sqrt(shape[3]))), make(1), make(1)]
+        count = self.copies(first + first[:1])
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        q, k, v = (t[[0, -1]][:, [0, -1]].double() for t in first)  # corners of batch and heads
+        expected = torch.softmax(q @ k.transpose(-1, -2) * scale, -1) @ v
+
+        def backend(which):
+            def launch(i):
+                with sdpa_kernel(which):
+                    return attention(*sets[i % count], scale)
+            return launch
+        backends = [("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
+                    ("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH)]
+        return self.rows([(name, lambda which=which: backend(which)) for name, which in backends],
+                         lambda out: relative_l2(out[[0, -1]][:, [0, -1]], expected),
+                         MOST_ERROR["float16" if self.cuda else "float32"], request)
+
+    def deformable(self, request):
+        torch, problem = self.torch, request["problem"]
+        B, Q, H, C, P = (problem[name] for name in ("batch", "queries", "heads", "channels", "points"))
+        shapes = problem.get("level_sizes") or [[92, 160], [46, 80], [23, 40], [12, 20]]
+        if len(shapes) != problem["levels"] or sum(h * w for h, w in shapes) != problem["pixels"]:
+            raise ValueError(f"{problem['levels']} levels of {problem['pixels']} pixels in all are "
+                             f"not those of {shapes}")
+        L = len(shapes)
+        torch.manual_seed(1)
+        dtype = torch.float16 if self.cuda else torch.float32
+        random = lambda *size: torch.randn(size, device=self.device)
+        value = random(B, problem["pixels"], H, C).to(dtype)
+        weights = torch.softmax(random(B, Q, H, L * P), -1).reshape(B, Q, H, L, P).to(dtype)
+        if problem.get("distribution") == "uniform":
+            locations = torch.rand(B, Q, H, L, P, 2, device=self.device)
+        else:  # 2 pixels around a raster of queries over the first level
+            sizes = torch.tensor([[w, h] for h, w in shapes], device=self.device)
+            columns = math.ceil(math.sqrt(Q * shapes[0][1] / shapes[0][0]))
+            index = torch.arange(Q, device=self.device)
+            rows = math.ceil(Q / columns)
+            raster = torch.stack([(index % columns + 0.5) / columns, (index // columns + 0.5) / rows],
+                                 -1)
+            locations = raster[None, :, None, None, None] + 2 * random(B, Q, H, L, P, 2) / \
+                sizes[:, None]
+        locations = locations.to(dtype)
+        first = [value, locations, weights]
+        count = self.copies(first)
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        part = min(Q, 64)  # queries of the last image
+        expected = deformable(value[-1:].double(), shapes, locations[-1:, :part].double(),
+                              weights[-1:, :part].double())
+
+        def launch_of(function):
+            return lambda i: function(sets[i % count][0], shapes, *sets[i % count][1:])
+        return self.rows(
+            [("grid_sample", lambda: launch_of(deformable)),
+             ("grid_sample, compiled", lambda: launch_of(torch.compile(deformable)))],
+            # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: grid_sample's own rounding.
+            lambda out: relative_l2(out[-1:, :part], expected), 1e-1 if self.cuda else 1e-5, request)
+
+    def conv_norm(self, request):
+        torch, problem = self.torch, request["problem"]
+        precision = problem.get("precision", "fp32")
+        half = precision == "fp16" and self.cuda
+        # The same arithmetic on both sides: TF32 only where the kernel has it.
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.benchmark = True
+        k = problem["kernel"]
+        shape = {"stride": problem.get("stride", 1), "padding": problem.get("padding", "zero"),
+                 "pads": problem.get("pads", [k // 2] * 4), "eps": problem.get("eps", 1e-5)}
+        torch.manual_seed(1)
+        dtype = torch.float16 if half else torch.float32
+        make = lambda *size: torch.randn(size, device=self.device).to(dtype)
+        C_in, C_out = problem["in_channels"], problem["out_channels"]
+        first = [make(problem["batch"], C_in, problem["height"], problem["width"]),
+                 make(C_out, C_in, k, k), make(C_out), make(C_out), make(C_out)]
+        count = self.copies(first)
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        exact = [t.double() for t in first]
+        if self.cuda:  # one image is enough, in double
+            exact[0] = exact[0][:1]
+        expected = conv_norm(*exact, shape)
+        most = MOST_ERROR["float16" if half else "tf32" if precision == "tf32" else "float32"]
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count], shape)
+        formulations = [("eager", lambda: launch_of(conv_norm)),
+                        ("compiled", lambda: launch_of(torch.compile(conv_norm)))]
+        if self.cuda:
+            formulations.append(("in a CUDA graph", lambda: self.graphs(launch_of(conv_norm), count)))
+        return self.rows(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
+                         request)
+
+
+def answer(bench, line):
+    request = json.loads(line)
+    family = {"attention": bench.attention, "deformable": bench.deformable,
+              "conv_norm": bench.conv_norm}.get(request["family"])
+    if family is None:
+        return {"refused": f"no family '{request['family']}'"}
+    return {"rows": family(request)}
+
+
+def main():
+    say = lambda what: print(json.dumps(what), flush=True)
+    device = "cpu" if sys.argv[1:] == ["--device", "cpu"] else "cuda"
+    try:
+        import torch
+    except ImportError:
+        say({"lacking": "PEERS=torch needs PyTorch: no torch for " + sys.executable})
+        return 3
+    if device == "cuda" and not torch.cuda.is_available():
+        say({"lacking": "PEERS=torch needs a PyTorch with CUDA; this one sees no GPU"})
+        return 3
+    say({"torch": torch.__version__,
+         "device": torch.cuda.get_device_name(0) if device == "cuda" else "CPU"})
+    bench = Bench(device)
+    for line in sys.stdin:
+        try:
+            say(answer(bench, line))
+        except Exception as problem:  # one problem that fails is no end of the others
+            say({"refused": f"{type(problem).__name__}: {problem}"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

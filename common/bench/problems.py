@@ -1,0 +1,123 @@
+"""What `make bench` measures: the problems, their floors, and the code that each kernel is."""
+import dataclasses
+import glob
+import json
+import os
+import re
+import shlex
+
+from results import Refused
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    chapter: int
+    name: str       # of the problem among its chapter's
+    flags: str      # of the chapter's program
+    peers: str = ""  # the family in peers.py that computes the same; of the chapter's last kernel
+
+
+LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
+TABLE = [
+    *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
+              "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
+    *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
+      for distribution in ("local", "uniform")),
+]
+
+
+def table_of(path):
+    """A table from a JSON file, [{"chapter": 3, "name": "small", "flags": "--tokens 17"}, ...]."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [Problem(**line) for line in json.load(file)]
+    except (OSError, ValueError, TypeError) as error:
+        raise Refused(f"{path}: no table of problems: {error}") from None
+
+
+def arguments(problem):
+    return shlex.split(problem.flags)
+
+
+# ---- floors -------------------------------------------------------------------------------------
+
+EXP_PER_CLOCK = 16       # special functions that an SM begins in a clock, sm_75 to sm_120
+L1_BYTES_PER_CLOCK = 128  # of an SM
+
+
+def floors(run, line):
+    """{name: us} below which the problem cannot take, whatever the kernel does.
+
+    Of the program's own bound (compulsory bytes at the DRAM's speed, arithmetic at that of the units
+    that do it); of attention, an exponential for each score; of deformable attention, the four
+    pixels of each sample through the L1.
+    """
+    found = {}
+    bound = line.get("bound") or {}
+    if bound.get("us"):
+        found[bound["name"]] = bound["us"]
+    problem, device = run["problem"], run["device"]
+    clocks_per_us = device["sm_count"] * run["clocks"]["peak_sm_hz"] / 1e6
+    if clocks_per_us <= 0:
+        return found
+    if "tokens" in problem and line.get("flops"):
+        scores = problem["batch"] * problem["heads"] * problem["tokens"] ** 2
+        found["exponentials"] = scores / (EXP_PER_CLOCK * clocks_per_us)
+    if "queries" in problem:
+        samples = (problem["batch"] * problem["queries"] * problem["heads"] * problem["levels"] *
+                   problem["points"])
+        corners = samples * 4 * problem["channels"] * 2  # fp16
+        found["L1"] = corners / (L1_BYTES_PER_CLOCK * clocks_per_us)
+    return found
+
+
+# ---- lines of code ------------------------------------------------------------------------------
+
+def code_lines(text):
+    """Lines with code on them: no comments, no blanks."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    return sum(bool(line.split("//")[0].strip()) for line in text.splitlines())
+
+
+def kernel_lines(chapter, kernel, root=ROOT):
+    """Lines of code of the file that the kernel's step is, with what it includes of its chapter.
+
+    A chapter of several steps has a .cuh named after each, else it is kernel.cuh. None where a
+    chapter has neither: the line is of another chapter's kernel, or of a part of a step.
+    """
+    folders = glob.glob(os.path.join(root, "chapters", f"{chapter:02}_*"))
+    if len(folders) != 1:
+        return None
+    own = os.path.join(folders[0], "kernel.cuh")
+    words = kernel.replace("-", " ").split()
+    named = [os.path.join(folders[0], name + ".cuh") for name in ("_".join(words), words[0])]
+    start = next((path for path in [own, *named] if os.path.exists(path)), None)
+    if start is None:
+        return None
+    count, waiting, seen = 0, [start], set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not os.path.exists(path):
+            continue
+        seen.add(path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        count += code_lines(text)
+        waiting += [os.path.join(folders[0], name)
+                    for name in re.findall(r'^#include "([^/"]+)"', text, re.MULTILINE)]
+    return count
+
+
+def own_kernels(result):
+    """Names of the lines that are the chapter's own steps: what its ratios lead to, else the last."""
+    names = [kernel["name"] for kernel in result["kernels"]]
+    after = [ratio["after"] for ratio in result.get("ratios", [])]
+    before = [ratio["before"] for ratio in result.get("ratios", [])]
+    if not after:
+        return names[-1:]
+    # A chapter of several steps compares them with each other; one of the ladder with the one before.
+    several = not os.path.exists(os.path.join(ROOT, "chapters", result["chapter"], "kernel.cuh"))
+    own = set(after) | (set(before) if several else set())
+    return [name for name in names if name in own]

@@ -1,0 +1,292 @@
+"""The driver of `make bench`, with programs and an nvidia-smi that stand in for those of a GPU."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+from support import BENCH, ROOT, Case, fixture
+
+import machine
+import peering
+import problems
+from results import Lacking
+
+SMI = """#!/bin/sh
+echo 'NVIDIA H200, {driver}, 1980, 3201, 1980, 41, 250.5, P0'
+"""
+TABLE = [{"chapter": 3, "name": "197 tokens", "flags": "--tokens 197"},
+         {"chapter": 3, "name": "577 tokens", "flags": "--tokens 577"},
+         {"chapter": 6, "name": "577 tokens", "flags": "--tokens 577", "peers": "attention"}]
+
+
+class Driver(Case):
+    def setUp(self):
+        super().setUp()
+        for chapter in ("chapter3", "chapter6"):
+            shutil.copy(fixture("program.py"), self.path(chapter))
+            os.chmod(self.path(chapter), 0o755)
+        os.mkdir(self.path("bin"))
+        self.smi()
+        self.write("table.json", json.dumps(TABLE))
+
+    def smi(self, driver="580.1"):
+        self.write("bin/nvidia-smi", SMI.format(driver=driver))
+        os.chmod(self.path("bin/nvidia-smi"), 0o755)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def measure(self, *flags, gpu=True):
+        """Exit status, output; what the programs were called with since the last time."""
+        if os.path.exists(self.path("log")):
+            os.remove(self.path("log"))
+        environment = dict(os.environ)
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment["PATH"] = os.pathsep.join(
+            [self.path("bin") if gpu else self.folder, os.path.dirname(sys.executable), "/usr/bin",
+             "/bin"])
+        done = subprocess.run(
+            [sys.executable, os.path.join(BENCH, "measure.py"), "--programs", self.folder,
+             "--results", self.path("out"), "--table", self.path("table.json"), *flags], text=True,
+            capture_output=True, timeout=120, check=False, env=environment)
+        calls = []
+        if os.path.exists(self.path("log")):
+            with open(self.path("log"), encoding="utf-8") as file:
+                calls = file.read().splitlines()
+        return done.returncode, done.stdout + done.stderr, calls
+
+    def result(self, chapter):
+        with open(self.path(f"out/chapter{chapter}.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_each_problem_is_measured_and_kept_with_its_circumstances(self):
+        status, out, calls = self.measure()
+        self.assertEqual(status, 0, out)
+        self.assertEqual(calls, ["chapter3 197 5 50", "chapter3 577 5 50", "chapter6 577 5 50"])
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
+        result = self.result(3)
+        self.assertEqual(result["driver"], "580.1")
+        self.assertEqual(result["device"]["name"], "NVIDIA H200")
+        self.assertEqual([run["name"] for run in result["runs"]], ["197 tokens", "577 tokens"])
+        run = result["runs"][1]
+        self.assertEqual(run["clocks"]["before"]["sm_mhz"], 1980)
+        self.assertEqual(run["clocks"]["after"]["power_w"], 250.5)
+        self.assertEqual(run["commit"], "abc")
+        kernel = run["kernels"][1]
+        self.assertEqual(kernel["memory_bytes"], 8 * 32 * 12 * 577 * 64 + 1024)
+        self.assertEqual((kernel["median_us"], kernel["std_us"]), (200.0, 2.0))
+        # 41 us of tensor cores, see the floors below; "before" is of another chapter.
+        self.assertEqual(kernel["floor"], "tensor")
+        self.assertAlmostEqual(kernel["share_of_floor"], 41.4 / 200, 3)
+        self.assertGreater(kernel["kernel_lines"], 40)
+        self.assertNotIn("kernel_lines", run["kernels"][0])
+
+    def test_a_second_call_measures_what_is_missing(self):
+        self.measure("--only", "chapter3 197")
+        status, out, calls = self.measure()
+        self.assertEqual(calls, ["chapter3 577 5 50", "chapter6 577 5 50"])
+        self.assertIn("chapter 3, 197 tokens: measured before, kept", out)
+        self.assertEqual((status, self.measure()[2]), (0, []))
+        self.assertEqual(len(self.measure("--fresh")[2]), 3)
+
+    def test_another_program_driver_or_problem_is_measured_anew(self):
+        self.measure()
+        with open(self.path("chapter3"), "a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        self.assertEqual(self.measure()[2], ["chapter3 197 5 50", "chapter3 577 5 50"])
+        self.smi("590.2")
+        status, out, calls = self.measure()
+        self.assertEqual((status, len(calls)), (0, 3))
+        self.assertIn("begun anew", out)
+        self.assertEqual(self.result(3)["driver"], "590.2")
+        self.assertEqual(len(self.result(3)["runs"]), 2)
+        table = [{**TABLE[0], "flags": "--tokens 31"}, *TABLE[1:]]
+        self.write("table.json", json.dumps(table))
+        self.assertEqual(self.measure()[2], ["chapter3 31 5 50"])
+        self.assertEqual([run["flags"] for run in self.result(3)["runs"]],
+                         ["--tokens 31", "--tokens 577"])
+
+    def test_killed_in_the_middle_it_goes_on_from_there(self):
+        self.write("die", "--tokens 577")
+        status, _, calls = self.measure()
+        self.assertEqual((status, len(calls)), (-9, 2))
+        self.assertEqual([run["name"] for run in self.result(3)["runs"]], ["197 tokens"])
+        os.remove(self.path("die"))
+        status, _, calls = self.measure()
+        self.assertEqual((status, calls), (0, ["chapter3 577 5 50", "chapter6 577 5 50"]))
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
+
+    def test_a_damaged_result_is_measured_anew(self):
+        self.measure("--only", "chapter3")
+        self.write("out/chapter3.json", '{"chapter": "03_coal')
+        status, out, calls = self.measure("--only", "chapter3")
+        self.assertEqual((status, len(calls)), (0, 2))
+        self.assertIn("not JSON", out)
+
+    def test_what_is_wrong_or_lacking_is_named_and_not_kept(self):
+        self.write("wrong", "--tokens 197")
+        status, out, calls = self.measure("--only", "chapter3")
+        self.assertEqual((status, len(calls)), (1, 2))
+        self.assertIn("chapter 3, 197 tokens: not measured", out)
+        self.assertEqual([run["name"] for run in self.result(3)["runs"]], ["577 tokens"])
+        os.remove(self.path("wrong"))
+        self.write("lacking", "--tokens 197")
+        status, out, calls = self.measure("--only", "chapter3")
+        self.assertEqual((status, len(calls)), (1, 1))
+        self.assertIn("100 GiB are needed", out)
+
+    def test_without_a_gpu_it_says_so(self):
+        status, out, calls = self.measure(gpu=False)
+        self.assertEqual((status, calls), (3, []))
+        self.assertIn("no nvidia-smi", out)
+        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'No devices were found'; exit 6\n")
+        status, out, _ = self.measure()
+        self.assertEqual(status, 3)
+        self.assertIn("No devices were found", out)
+
+    def test_bad_usage_is_named(self):
+        for flags, words in ((["--only", "chapter9"], "no problem has the words"),
+                             (["--iterations", "49"], "at least 50"),
+                             (["--table", self.path("none")], "no table of problems"),
+                             (["--programs", self.path("bin")], "make chapter3 builds it")):
+            status, out, _ = self.measure(*flags)
+            self.assertEqual(status, 2, out)
+            self.assertIn(words, out)
+
+    def test_peers_take_turns_with_the_program(self):
+        # An interpreter that starts the stand-in whatever script it is given.
+        self.write("bin/torch", f"#!/bin/sh\nexec '{sys.executable}' '{fixture('peers.py')}'\n")
+        os.chmod(self.path("bin/torch"), 0o755)
+        self.measure()
+        status, out, calls = self.measure("--peers", self.path("bin/torch"))
+        self.assertEqual(status, 0, out)
+        self.assertEqual(calls, 2 * ["chapter6 577 5 50"])  # those without peers are kept
+        cudnn, wrong, flash = self.result(6)["runs"][0]["peers"]
+        self.assertEqual(cudnn["kernel"], "after")
+        self.assertEqual(cudnn["ratios"], [0.5, 0.6])
+        self.assertAlmostEqual(cudnn["ratio"], 110 / 200)
+        self.assertIn("wrong: relative L2 5.0e-01", wrong["lacking"])
+        self.assertEqual(flash["lacking"], "no such backend")
+        self.assertIn("after is 0.55 times as fast", out)
+        self.assertIn("the fastest peer", out)
+        self.assertEqual(self.measure("--peers", self.path("bin/torch"))[2], [])
+
+    def test_without_torch_it_says_so(self):
+        self.write("bin/python", f"#!/bin/sh\nexec '{sys.executable}' -S -E \"$@\"\n")
+        os.chmod(self.path("bin/python"), 0o755)
+        status, out, calls = self.measure("--peers", self.path("bin/python"))
+        self.assertEqual((status, calls), (3, []), out)
+        self.assertIn("PEERS=torch needs", out)
+
+    @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")
+    def test_the_real_programs_on_the_virtual_gpu(self):
+        programs = os.path.join(ROOT, os.environ["BENCH_PROGRAMS"])
+        small = "--batch 2 --heads 1 --tokens 17 --head-dim 32"
+        self.write("table.json", json.dumps(
+            [{"chapter": n, "name": "small", "flags": small} for n in (1, 3)] +
+            [{"chapter": 7, "name": "small", "flags": "--batch 1 --queries 9 --channels 16"}]))
+        status, out, _ = self.measure("--virtual", "--programs", programs, "--warmup", "1",
+                                      "--iterations", "3")
+        self.assertEqual(status, 0, out)
+        naive = self.result(1)["runs"][0]["kernels"]
+        self.assertEqual([line["name"] for line in naive],
+                         ["scores", "softmax", "values", "attention"])
+        self.assertEqual(naive[3]["scratch_bytes"], 4 * 2 * 17 * 17)
+        for kernel in naive:
+            self.assertEqual(kernel["samples"], 3)
+            self.assertGreaterEqual(kernel["mean_us"], kernel["min_us"])
+            self.assertGreater(kernel["std_us"], 0)
+        for kernel in self.result(7)["runs"][0]["kernels"]:
+            self.assertIn("kernel_lines", kernel)
+        # The programs of the virtual GPU are no measurement of a GPU.
+        status, out, _ = self.measure("--programs", programs, "--fresh")
+        self.assertEqual(status, 1)
+        self.assertIn("ran on the virtual GPU", out)
+
+
+class Floors(unittest.TestCase):
+    """Against the table of floors at batch 32, 12 heads of 64, worked out for an H200."""
+
+    def run_of(self, **problem):
+        return {"problem": problem, "device": {"sm_count": 132}, "clocks": {"peak_sm_hz": 1.98e9}}
+
+    def test_attention(self):
+        for tokens, tensor, dram in ((197, 4.8, 9.0), (577, 41, 26), (1025, 131, 48)):
+            elements = 32 * 12 * tokens * 64
+            line = {"flops": 4.0 * elements * tokens, "bytes": 8.0 * elements}
+            self.assertAlmostEqual(1e6 * line["flops"] / 790e12 / tensor, 1, delta=0.03)
+            self.assertAlmostEqual(1e6 * line["bytes"] / 4.3e12 / dram, 1, delta=0.03)
+            line["bound"] = {"name": "tensor", "us": 1e6 * line["flops"] / 790e12}
+            found = problems.floors(
+                self.run_of(batch=32, heads=12, tokens=tokens, head_dim=64), line)
+            # 16 exponentials a clock of 132 SMs at 1.98 GHz
+            exponentials = 32 * 12 * tokens ** 2 / (16 * 132 * 1980)
+            self.assertEqual(found, {"tensor": line["bound"]["us"], "exponentials": exponentials})
+
+    def test_deformable_attention_through_the_l1(self):
+        run = self.run_of(batch=48, queries=15422, heads=1, levels=4, points=8, channels=32)
+        found = problems.floors(run, {"bound": {"name": "DRAM", "us": 58.0}})
+        self.assertAlmostEqual(found["L1"], 6.064e9 / (128 * 132 * 1980), delta=0.1)  # 0.18 ms
+        self.assertEqual(found["DRAM"], 58.0)
+
+    def test_an_unknown_device_has_no_floor(self):
+        run = self.run_of(tokens=1)
+        run["device"]["sm_count"] = 0
+        self.assertEqual(problems.floors(run, {"bound": {"name": "unknown", "us": None}}), {})
+
+
+class Code(Case):
+    def test_lines_of_a_kernel_with_what_it_includes_of_its_chapter(self):
+        folder = self.path("chapters/08_two_steps")
+        os.makedirs(folder)
+        for name, text in (("fused.cuh", '// head\n#pragma once\n#include "tile.cuh"\n'
+                                         '#include "../other/kernel.cuh"\n\nint a; // b\n'),
+                           ("tile.cuh", "/* a\n b */\nint c;\nint d;\n"),
+                           ("three_passes.cuh", '#include "tile.cuh"\n#include "fused.cuh"\n')):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        lines = lambda kernel: problems.kernel_lines(8, kernel, self.folder)
+        self.assertEqual(lines("fused"), 4 + 2)
+        self.assertEqual(lines("fused, tf32") or 0, 0)
+        self.assertEqual(lines("fused tf32"), 4 + 2)
+        self.assertEqual(lines("three passes"), 2 + 4 + 2)
+        self.assertIsNone(lines("other"))
+        self.assertIsNone(problems.kernel_lines(9, "fused", self.folder))
+
+    def test_the_chapters_have_lines(self):
+        for chapter in problems.LADDER:
+            self.assertGreater(problems.kernel_lines(chapter, "any"), 20)
+
+
+class Machine(unittest.TestCase):
+    def test_what_a_gpu_does_not_tell_is_none(self):
+        found = machine.parsed("Tesla T4, 535.1, 585, 5000, 1590, 50, [N/A], P8")
+        self.assertEqual((found["sm_mhz"], found["power_w"], found["driver"]), (585.0, None, "535.1"))
+        with self.assertRaises(Lacking):
+            machine.parsed("Tesla T4, 535.1")
+
+
+class Pairing(unittest.TestCase):
+    def kernel_round(self, *times):
+        return {"chapter": "07_persistent_deformable_attention",
+                "kernels": [{"name": name, "median_us": us} for name, us in times],
+                "ratios": [{"before": "simple", "after": "shared"}]}
+
+    def test_the_fastest_kernel_stands_beside_each_peer(self):
+        rounds = [self.kernel_round(("simple", 40.0), ("shared", us)) for us in (10.0, 20.0)]
+        peer = {"name": "p", "min_us": 1, "std_us": 1, "relative_l2": 0, "pass": True}
+        rows = peering.paired(rounds, [[{**peer, "median_us": 30.0}], [{**peer, "median_us": 30.0}]])
+        self.assertEqual(rows[0]["kernel"], "shared")
+        self.assertEqual(rows[0]["ratios"], [3.0, 1.5])
+        self.assertEqual(rows[0]["ratio"], 2.0)
+
+    def test_a_peer_that_fails_once_has_no_ratio(self):
+        rounds = [self.kernel_round(("simple", 40.0), ("shared", 10.0))] * 2
+        peer = {"name": "p", "median_us": 5.0, "min_us": 1, "std_us": 1, "relative_l2": 0,
+                "pass": True}
+        rows = peering.paired(rounds, [[peer], [{"name": "p", "lacking": "out of memory"}]])
+        self.assertEqual(rows, [{"name": "p", "lacking": "out of memory"}])
+        self.assertIn("out of memory", peering.lines(rows)[0])

@@ -1,0 +1,137 @@
+"""The formulations of peers.py against PyTorch's own arrays; needs a Python with torch:
+
+    TESTS=peers_test.py PYTHON common/bench/tests/all.py
+"""
+import ast
+import json
+import math
+import os
+import subprocess
+import sys
+import unittest
+
+from support import BENCH, ROOT
+
+import peering
+import peers
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+GOLDEN = os.path.join(ROOT, "data", "golden")
+
+
+def array(name):
+    """A tensor, in double, of a .npy file (version 1: magic, version, length of the header)."""
+    with open(os.path.join(GOLDEN, name), "rb") as file:
+        content = file.read()
+    length = int.from_bytes(content[8:10], "little")
+    head = ast.literal_eval(content[10:10 + length].decode())
+    dtype = {"<f2": torch.float16, "<f4": torch.float32, "<f8": torch.float64}[head["descr"]]
+    flat = torch.frombuffer(bytearray(content[10 + length:]), dtype=dtype)
+    return flat.reshape(head["shape"]).double()
+
+
+def cases(name):
+    with open(os.path.join(GOLDEN, name), encoding="utf-8") as file:
+        return json.load(file)["cases"]
+
+
+@unittest.skipUnless(torch, "no torch")
+class Formulations(unittest.TestCase):
+    def close(self, got, expected, most=1e-12):
+        self.assertEqual(got.shape, expected.shape)
+        self.assertLessEqual(float((got - expected).norm()), most * float(expected.norm()))
+
+    def test_attention(self):
+        for case in cases("manifest.json"):
+            with self.subTest(case["name"]):
+                q, k, v, out = (array(f"{case['name']}_{x}.npy") for x in ("q", "k", "v", "out"))
+                self.close(peers.attention(q, k, v, case["scale"]), out)
+
+    def test_deformable_attention(self):
+        for case in cases("deformable.json"):
+            if case["name"] == "not_finite":
+                continue  # grid_sample of coordinates that are no numbers is anything
+            with self.subTest(case["name"]):
+                value, locations, weights, out = (
+                    array(f"deformable_{case['name']}_{x}.npy")
+                    for x in ("value", "locations", "weights", "out"))
+                got = peers.deformable(value, case["levels"], locations, weights)
+                self.close(got.reshape(out.shape), out)
+
+    def test_conv_norm(self):
+        inputs, outputs = array("conv_norm_inputs.npy"), array("conv_norm_outputs.npy")
+        at = done = 0
+        for case in cases("conv_norm.json"):
+            taken = []
+
+            def take(*shape):
+                nonlocal at
+                count = math.prod(shape)
+                taken.append(inputs[at:at + count].reshape(shape))
+                at += count
+                return taken[-1]
+            B, I, O, k = (case[x] for x in ("batch", "in_channels", "out_channels", "kernel"))
+            top, bottom, left, right = case["pads"]
+            field = [(case[x] - 1) * case["upsample"] + 1 for x in ("height", "width")]
+            size = [(field[0] + top + bottom - k) // case["stride"] + 1,
+                    (field[1] + left + right - k) // case["stride"] + 1]
+            x, weight = take(B, I, case["height"], case["width"]), take(O, I, k, k)
+            bias = take(O) if case["bias"] else None
+            gamma, beta = take(O), take(O)
+            if case["residual"]:
+                take(B, O, *size)
+            count = B * O * math.prod(size)
+            y = outputs[done + count:done + 2 * count].reshape(B, O, *size)
+            done += 2 * count
+            # Peers have no residual, no upsampling and always a ReLU; PyTorch refuses one pixel.
+            if case["residual"] or case["upsample"] != 1 or math.prod(size) == 1:
+                continue
+            with self.subTest(case["name"]):
+                got = peers.conv_norm(x, weight, bias, gamma, beta, case)
+                extreme = case["name"] == "denormal" or "huge" in case["name"]
+                self.close(got, y.clamp(min=0), 1e-6 if extreme else 1e-9)
+        self.assertEqual((at, done), (len(inputs), len(outputs)))
+
+    def test_wrong_results_have_no_time(self):
+        bench = peers.Bench("cpu")
+        expected = torch.ones(3, dtype=torch.float64)
+        request = {"warmup": 0, "iterations": 3}
+        rows = bench.rows(
+            [("right", lambda: lambda i: torch.ones(3)),
+             ("wrong", lambda: lambda i: torch.zeros(3)),
+             ("no number", lambda: lambda i: torch.full((3,), math.nan)),
+             ("refused", lambda: lambda i: torch.ones(3) @ torch.ones(2))],
+            lambda out: peers.relative_l2(out, expected), 1e-5, request)
+        self.assertEqual([row.get("pass") for row in rows], [True, False, False, None])
+        self.assertIn("lacking", rows[3])
+        json.dumps(rows)
+
+    def test_the_process_answers(self):
+        requests = [{"family": family, "problem": problem, "warmup": 0, "iterations": 2}
+                    for family, problem in (
+                        ("attention", {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32}),
+                        ("deformable", {"batch": 1, "queries": 5, "heads": 1, "channels": 16,
+                                        "points": 4, "levels": 3, "pixels": 19560}),
+                        ("weather", {}))]
+        done = subprocess.run([sys.executable, os.path.join(BENCH, "peers.py"), "--device", "cpu"],
+                              input="".join(json.dumps(r) + "\n" for r in requests), text=True,
+                              capture_output=True, timeout=300, check=True)
+        about, rows, wrong, refused = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(about["torch"], torch.__version__)
+        timed = [row for row in rows["rows"] if "median_us" in row]
+        self.assertTrue(timed and all(row["pass"] for row in timed))
+        self.assertIn("are not those of", wrong["refused"])
+        self.assertIn("weather", refused["refused"])
+
+    @unittest.skipIf(torch and torch.cuda.is_available(), "there is a GPU")
+    def test_without_a_gpu_peers_say_so(self):
+        with self.assertRaisesRegex(peering.Lacking, "sees no GPU"):
+            peering.Peers(sys.executable)
+
+
+if __name__ == "__main__":
+    unittest.main()
