@@ -150,6 +150,13 @@ struct ConvNormShape {
   int64_t y_elements() const { return planes() * plane(); }
 };
 
+// Instance norm alone: batch x channels planes of `plane` pixels one after the other.
+struct NormShape {
+  int batch = 1, channels = 1;
+  int plane = 1;
+  float eps = 1e-5f;
+};
+
 // Pads so that y has ceil(height / stride) x ceil(width / stride) pixels, the odd pixel below and to
 // the right (TensorFlow's SAME). With upsample 2, so that it has 2 height x 2 width pixels, those that
 // a SAME convolution of stride 2 would come from; a kernel of 1 leaves one row and column out.

@@ -1,0 +1,39 @@
+// What the tests of convolution + instance norm share: cases with their expected output, and a step
+// run under suspicion. Plain declarations around lab_conv.h; no test framework.
+#pragma once
+
+#include "lab_conv.h"
+#include "lab_testing.h"
+
+namespace lab::testing {
+
+struct ConvNormTrial {
+  std::string name;
+  ConvNormProblem problem;
+  ConvNormExpected expected;
+};
+// A random problem with the reference's output.
+ConvNormTrial conv_norm_trial(const ConvNormShape& shape, uint64_t seed,
+                              bool with_residual = false);
+// The problem as it is, with the reference's output.
+ConvNormTrial conv_norm_trial(const std::string& name, const ConvNormProblem& problem);
+// data/golden: what PyTorch computed in double precision.
+std::vector<ConvNormTrial> conv_norm_golden_trials();
+
+// Every kernel, stride and padding on small ragged sizes, more than one image, channels that are no
+// multiple of anything, transposed convolutions too: enough to find every loop's last round.
+std::vector<ConvNormShape> conv_norm_shapes();
+
+using AnyConvNorm = std::function<void(const float* x, const float* weight, const float* bias,
+                                       const float* gamma, const float* beta, const float* residual,
+                                       float* y, const ConvNormShape& shape, cudaStream_t stream)>;
+struct ConvNormOutcome {
+  std::vector<float> y;
+  Comparison comparison;
+  std::string caught_by, details;  // as Outcome has them
+};
+// Runs a step with y filled with NaN between two guard areas and compares. `shift` elements off a
+// multiple of 16 bytes all arrays begin.
+ConvNormOutcome run_conv_norm(const AnyConvNorm& step, const ConvNormTrial& trial, int shift = 0);
+
+}  // namespace lab::testing

@@ -1,0 +1,81 @@
+// The lab for chapter 8: problems of convolution + instance norm + ReLU, and the program around
+// them.
+#pragma once
+
+#include "lab.cuh"
+
+namespace lab {
+
+// ---- Problems -----------------------------------------------------------------------------------
+
+struct ConvNormProblem {
+  ConvNormShape shape;
+  std::vector<float> x, weight, bias, gamma, beta, residual;  // as ConvNormShape says; bias and
+                                                              // residual may be empty: none
+  std::string source;                                         // "random, seed 1", for people
+  Image photo;  // whose filters' answers y is; empty otherwise
+};
+
+// Seeded and normal, weights such that the convolution's values are of size 1; gamma around 1.
+ConvNormProblem random_conv_norm(const ConvNormShape& shape, uint64_t seed,
+                                 bool with_residual = false);
+
+// A photo, size x size pixels, under 32 filters of 9 x 9: edges in 16 directions, one side of an
+// edge as positive, and lines in 16. Padding by reflection: the photo's border is no edge.
+ConvNormProblem photo_conv_norm(const Image& photo, int size);
+
+// The photo, and beside it eight of its edges' y of photo_conv_norm(): bright is much of it.
+Image draw_responses(const Image& photo, const ConvNormShape& shape, const std::vector<float>& y);
+
+// The shapes that speed is measured on: "small", "deep", "wide", "point". Throws UsageError.
+ConvNormShape preset_conv_norm(const std::string& name);
+
+// What y must be and how near: fp32 rounds y by 1e-5 on average, or where a plane's mean is large
+// beside its deviation by 1e-6 of that ratio, since what the convolution rounds is of the mean's
+// size; 16 times that is allowed to a single pixel.
+struct ConvNormExpected {
+  std::vector<double> conv, y;  // [batch, out_channels, out_height, out_width]
+  Tolerance tolerance;
+};
+ConvNormExpected expected_conv_norm(const ConvNormProblem& problem);
+Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<double>& conv);
+
+// The type of every step.
+using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
+                                  const float* gamma, const float* beta, const float* residual,
+                                  float* y, const ConvNormShape& shape, cudaStream_t stream);
+// The type of instance norm alone; x and y are [batch, channels, plane].
+using NormFunction = void (*)(const float* x, const float* gamma, const float* beta, float* y,
+                              const NormShape& shape, cudaStream_t stream);
+
+// On the device, in as many copies as rotation needs; copy 0 is the checked one.
+struct ConvNormArrays {
+  DeviceArray<float> x, weight, bias, gamma, beta, residual, conv, y;
+  bool has_bias = false, has_residual = false;
+
+  void run(ConvNormFunction step, const ConvNormShape& shape);
+};
+std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies);
+
+// ---- Program ------------------------------------------------------------------------------------
+
+struct ConvNormStep {
+  std::string name;
+  ConvNormFunction function;
+  // The launches that it consists of on this shape, by name; may leave its values in arrays.conv.
+  using Stage = std::pair<std::string, std::function<void(ConvNormArrays&)>>;
+  std::function<std::vector<Stage>(const ConvNormShape& shape)> stages;
+  // What it does with this shape on the current device, in a line for people; may be null.
+  std::function<std::string(const ConvNormShape& shape)> plan;
+};
+struct NormStep {
+  std::string name;
+  NormFunction function;
+};
+
+// main() of chapter 8: flags, memory, problem, the steps on it one after the other, then instance
+// norm alone on the convolution's values; errors become one line on stderr and the exit code.
+int conv_norm_main(int argc, char** argv, const char* chapter, const char* about,
+                   const std::vector<ConvNormStep>& steps, const std::vector<NormStep>& norms);
+
+}  // namespace lab

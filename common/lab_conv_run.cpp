@@ -1,0 +1,300 @@
+// The program of chapter 8: flags, memory, problem, steps, instance norm alone, picture.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lab_conv.h"
+#include "lab_files.h"
+#include "lab_flags.h"
+#include "reference/conv_norm.h"
+
+namespace lab {
+namespace {
+
+constexpr int kMaxBatch = 4096, kMaxChannels = 65536, kMaxSide = 65536, kMaxSize = 1024;
+
+struct ConvNormOptions {
+  Options common;
+  ConvNormShape shape;  // of a random problem; of a file's the way of the filter
+  bool with_residual = false, draws = true;
+};
+
+ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
+  ConvNormOptions result;
+  Options& options = result.common;
+  ConvNormShape& shape = result.shape;
+  options.batch = 1;
+  options.out = "responses.png";
+  std::string preset, padding = "zero";
+  int batch = 0, in_channels = 0, out_channels = 0, height = 0, width = 0, kernel = 0, stride = 0;
+  Flags flags(
+      about,
+      "The problem is a photo under 32 filters (--image, --size), random tensors as soon as\n"
+      "--preset or one of a shape's flags is given, or a file (--input; F16 or F32).");
+  flags.text("--preset", preset, "NAME",
+             "small (64 channels, 64x64, kernel 3), deep (128, 128x128, 3), wide (64, 256x256, 3) "
+             "or point (256, 64x64, 1)");
+  flags.number("--batch", batch, 1, kMaxBatch, "N", "images (1)");
+  flags.number("--in-channels", in_channels, 1, kMaxChannels, "N", "channels of x (64)");
+  flags.number("--out-channels", out_channels, 1, kMaxChannels, "N", "channels of y (64)");
+  flags.number("--height", height, 1, kMaxSide, "N", "pixels of x (64)");
+  flags.number("--width", width, 1, kMaxSide, "N", "pixels of x (64)");
+  flags.number("--kernel", kernel, 1, 9, "N", "the filter's side: 1, 3, 4, 5 or 9 (3)");
+  flags.number("--stride", stride, 1, 2, "N", "1 or 2 (1); also of --input");
+  flags.text("--padding", padding, "NAME",
+             "zero or reflect (zero), to ceil(size / stride) pixels; also of --input");
+  flags.app().add_flag("--residual", result.with_residual, "random tensors with one to add");
+  flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
+  flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
+  flags.text("--out", options.out, "FILE", "photo and filters' answers, .png or .jpg");
+  flags.text("--input", options.input, "FILE",
+             "safetensors: x [N, C, H, W], weight, gamma, beta; bias, residual if there are");
+  flags.text("--output", options.output, "FILE", "safetensors: out, F32");
+  flags.run_flags(options, "of random tensors (1)");
+  flags.parse(argc, argv);
+
+  if (padding != "zero" && padding != "reflect")
+    throw UsageError("--padding '" + padding + "': must be zero or reflect");
+  bool random = result.with_residual;
+  for (const char* flag : {"--preset", "--batch", "--in-channels", "--out-channels", "--height",
+                           "--width", "--kernel"})
+    random = random || flags.given(flag);
+  const bool filtered = flags.given("--stride") || flags.given("--padding");
+  const bool photo = flags.given("--image") || flags.given("--size") || flags.given("--out");
+  if (flags.given("--input")) {
+    flags.refuse({"--preset", "--batch", "--in-channels", "--out-channels", "--height", "--width",
+                  "--kernel", "--residual", "--seed"},
+                 "does not go with --input: the file has its own shape");
+    flags.refuse({"--image", "--size", "--out"},
+                 "belongs to a photo, --input is one's own tensors");
+  } else if ((random || filtered) && photo) {
+    flags.refuse(
+        {"--image", "--size", "--out"},
+        "belongs to a photo and its filters, a shape's flags to random tensors: choose one");
+  }
+  result.draws = options.input.empty() && !random && !filtered;
+  if (!result.draws) options.out.clear();
+  if (result.draws && options.image.empty())
+    options.image = repository_path("data/images/chelsea.png");
+
+  shape = preset_conv_norm(preset.empty() ? "small" : preset);
+  const auto take = [](int given, int& into) { into = given ? given : into; };
+  take(batch, shape.batch), take(in_channels, shape.in_channels);
+  take(out_channels, shape.out_channels), take(height, shape.height), take(width, shape.width);
+  take(kernel, shape.kernel), take(stride, shape.stride);
+  shape.padding = padding == "zero" ? Padding::kZero : Padding::kReflect;
+  options.batch = shape.batch;
+  require_files(options);
+  return result;
+}
+
+// ---- A user's tensors ---------------------------------------------------------------------------
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& way) {
+  std::vector<Tensor> tensors =
+      read_safetensors(path, {"x", "weight", "gamma", "beta"}, {"bias", "residual"});
+  const std::vector<int64_t>&x = tensors[0].shape, &weight = tensors[1].shape;
+  const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
+  if (x.size() != 4)
+    fail("tensor 'x' has shape " + text_of(x) + ", [batch, in_channels, height, width] is needed");
+  if (weight.size() != 4 || weight[2] != weight[3] || weight[1] != x[1])
+    fail("tensor 'weight' has shape " + text_of(weight) + ", [out_channels, " +
+         std::to_string(x[1]) + ", kernel, kernel] is needed to go with x");
+  for (const auto* shape : {&x, &weight})
+    for (const int64_t size : *shape)
+      if (size < 1 || size > INT32_MAX)
+        fail("a dimension of " + text_of(*shape) + " is out of range");
+  ConvNormProblem p;
+  p.shape = way;
+  p.shape.batch = int(x[0]), p.shape.in_channels = int(x[1]), p.shape.height = int(x[2]);
+  p.shape.width = int(x[3]), p.shape.out_channels = int(weight[0]);
+  p.shape.kernel = int(weight[2]);
+  p.shape = same_padded(p.shape);
+  require_conv_norm_shape(p.shape);
+  const auto require = [&](const char* name, const Tensor& tensor,
+                           const std::vector<int64_t>& needed) {
+    if (tensor.shape != needed)
+      fail(std::string("tensor '") + name + "' has shape " + text_of(tensor.shape) + ", " +
+           text_of(needed) + " is needed to go with the others");
+  };
+  require("gamma", tensors[2], {weight[0]});
+  require("beta", tensors[3], {weight[0]});
+  if (!tensors[4].values.empty()) require("bias", tensors[4], {weight[0]});
+  if (!tensors[5].values.empty())
+    require("residual", tensors[5], {x[0], weight[0], p.shape.out_height(), p.shape.out_width()});
+  const char* names[] = {"x", "weight", "gamma", "beta", "bias", "residual"};
+  std::vector<float>* const into[] = {&p.x, &p.weight, &p.gamma, &p.beta, &p.bias, &p.residual};
+  for (int t = 0; t < 6; ++t) {
+    for (size_t i = 0; i < tensors[t].values.size(); ++i)
+      if (!std::isfinite(tensors[t].values[i]))
+        fail(format("tensor '%s': element %zu is %g, a finite number is needed", names[t], i,
+                    double(tensors[t].values[i])));
+    *into[t] = std::move(tensors[t].values);
+  }
+  p.source = file_name(path);
+  return p;
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// What counters say of a step's launches: how often its output is stored, and whether anything that
+// was stored is read again.
+std::string traffic(const std::string& name, const std::vector<Timing>& launches,
+                    const ConvNormShape& shape) {
+  double stored = 0, read_again = 0;
+  for (const Timing& launch : launches) {
+    const auto counters = nlohmann::json::parse(launch.counters, nullptr, false);
+    const auto number = [&](const char* pointer) {
+      const nlohmann::json::json_pointer at(pointer);
+      return counters.is_object() && counters.contains(at) ? counters.at(at).get<double>() : 0.0;
+    };
+    stored += number("/global/store/bytes_asked");
+    for (const char* array :
+         {"/allocations/conv/load/bytes_asked", "/allocations/y/load/bytes_asked"})
+      read_again += number(array);
+  }
+  return format(
+      "%s: %zu launch%s; stores %.0f bytes, %.3f outputs; reads %.0f bytes of what was "
+      "stored",
+      name.c_str(), launches.size(), launches.size() == 1 ? "" : "es", stored,
+      stored / (4.0 * double(shape.y_elements())), read_again);
+}
+
+ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,
+                           const std::vector<ConvNormStep>& steps,
+                           const std::vector<NormStep>& norms) {
+  ConvNormOptions all = conv_norm_options(argc, argv, about);
+  Options& options = all.common;
+  ConvNormProblem problem;
+  if (!options.input.empty())
+    problem = input_conv_norm(options.input, all.shape);
+  else if (all.draws) {
+    problem = photo_conv_norm(load_image(options.image), options.size);
+    problem.source = format("%s, %d x %d pixels, under 32 filters of 9 x 9 (edges and lines)",
+                            file_name(options.image).c_str(), options.size, options.size);
+  } else {
+    problem.shape = same_padded(all.shape);
+  }
+  const ConvNormShape shape = problem.shape;
+  require_conv_norm_shape(shape);
+
+  const Device device = open_device();
+  const bool is_virtual = device.is_virtual;
+  if (options.profile && !is_virtual)
+    throw LackError(
+        std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
+                    "this GPU: ncu --set full ./run"));
+  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
+  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
+
+  // On the device x, weights, residual, y and two more of its size; on the host x and weights, and
+  // y in double several times.
+  const double inputs = 4.0 * double(shape.x_elements() + shape.weight_elements()),
+               output = 4.0 * double(shape.y_elements());
+  const int copies = rotation_copies(device, inputs + output);
+  require_memory(device, (inputs + 3 * output) * copies + output, 2 * inputs + 8 * output,
+                 "convolution of shape " + describe(shape));
+  if (problem.x.empty()) problem = random_conv_norm(shape, options.seed, all.with_residual);
+
+  ReportHead head{chapter,
+                  options,
+                  device,
+                  problem.source,
+                  describe(shape),
+                  {{"batch", shape.batch},
+                   {"in_channels", shape.in_channels},
+                   {"out_channels", shape.out_channels},
+                   {"height", shape.height},
+                   {"width", shape.width},
+                   {"kernel", shape.kernel},
+                   {"stride", shape.stride}},
+                  {}};
+  Report report(head);
+  const ConvNormExpected expected = expected_conv_norm(problem);
+  std::vector<ConvNormArrays> arrays = upload(problem, copies);
+  const auto compared = [&](const std::vector<float>& y) {
+    return compare(y, expected.y, expected.tolerance,
+                   {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
+  };
+
+  // Least traffic, whatever a step makes of it, and a multiply-add for each output and tap.
+  const double least = inputs + output + (problem.residual.empty() ? 0 : output);
+  const Cost cost{
+      least, 2.0 * double(shape.y_elements()) * shape.in_channels * shape.kernel * shape.kernel};
+  std::vector<float> y;
+  for (const ConvNormStep& step : steps) {
+    const auto stages = step.stages(shape);
+    std::vector<Timing> timings;
+    if (stages.size() > 1) {
+      std::vector<Launch> launches;
+      for (const auto& stage : stages)
+        launches.push_back([&](int i) { stage.second(arrays[i % copies]); });
+      arrays[0].y.fill_nan();
+      timings = time_stages(device, launches, options.warmup, options.iterations);
+      const Comparison right = compared(arrays[0].y.download());
+      for (size_t i = 0; i < stages.size(); ++i) report.add(stages[i].first, timings[i], {}, right);
+    }
+    arrays[0].y.fill_nan();
+    const Timing whole =
+        time_stages(device, {[&](int i) { arrays[i % copies].run(step.function, shape); }},
+                    options.warmup, options.iterations)[0];
+    y = arrays[0].y.download();
+    if (timings.empty()) {
+      timings = {whole};
+      report.add(step.name, whole, cost, compared(y));
+    } else {
+      report.add_total(step.name, whole, cost, compared(y));
+    }
+    if (step.plan) report.note(step.name + ": " + step.plan(shape));
+    if (is_virtual) report.note(traffic(step.name, timings, shape));
+  }
+  for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
+
+  // Instance norm alone, on what the convolution makes.
+  const NormShape norm{shape.batch, shape.out_channels, int(shape.plane()), shape.eps};
+  const std::vector<float> conv(expected.conv.begin(), expected.conv.end());
+  std::vector<double> normalized(conv.begin(), conv.end());
+  reference::instance_norm(normalized.data(), problem.gamma.data(), problem.beta.data(), norm.batch,
+                           norm.channels, norm.plane, double(norm.eps), normalized.data());
+  for (ConvNormArrays& a : arrays) a.conv.upload(conv);
+  for (const NormStep& step : norms) {
+    arrays[0].y.fill_nan();
+    const Launch launch = [&](int i) {
+      ConvNormArrays& a = arrays[i % copies];
+      step.function(a.conv.data(), a.gamma.data(), a.beta.data(), a.y.data(), norm, nullptr);
+    };
+    const Timing timing = time_stages(device, {launch}, options.warmup, options.iterations)[0];
+    report.add(step.name, timing, {2 * output, 8.0 * double(shape.y_elements())},
+               compare(arrays[0].y.download(), normalized, expected.tolerance,
+                       {norm.batch, norm.channels, norm.plane}));
+  }
+  for (size_t i = 1; i < norms.size(); ++i) report.add_ratio(norms[i].name, norms[i - 1].name);
+
+  if (!options.output.empty())
+    write_safetensors(
+        options.output,
+        {{"out",
+          {{shape.batch, shape.out_channels, shape.out_height(), shape.out_width()}, y, "F32"}}});
+  if (all.draws) {
+    save_image(options.out, draw_responses(problem.photo, shape, y));
+    report.note(format("%s: the photo, and what %s answers for edges in 8 directions",
+                       options.out.c_str(), steps.back().name.c_str()));
+  }
+  return report.finish();
+}
+
+}  // namespace
+
+int conv_norm_main(int argc, char** argv, const char* chapter, const char* about,
+                   const std::vector<ConvNormStep>& steps, const std::vector<NormStep>& norms) {
+  return guarded_main(chapter,
+                      [&] { return conv_norm_program(argc, argv, chapter, about, steps, norms); });
+}
+
+}  // namespace lab
