@@ -114,7 +114,7 @@ device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $
 
 # ---- targets for people --------------------------------------------------------------------------
 
-.PHONY: help deps clean test ptx-coverage compile-all validate ladder docs figures
+.PHONY: help deps clean test ptx-coverage compile-all ladder docs figures
 help:
 	@sed -n 's/^#> //p' Makefile
 
@@ -126,6 +126,7 @@ help:
 #> make bench           measure the chapters on a GPU, into data/results
 #>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew)
 #> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
+#> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
@@ -180,8 +181,7 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 
 planned := 1 2 3 4 5 6 7 8
 $(addprefix chapter,$(filter-out $(chapters),$(planned))) \
-$(addprefix exercise,$(filter-out $(exercises),$(planned))) \
-validate:
+$(addprefix exercise,$(filter-out $(exercises),$(planned))):
 	@echo '$@ is not there yet; there is: $(or $(chapters:%=chapter%) $(exercises:%=exercise%),no chapter)' >&2
 	@exit 3
 

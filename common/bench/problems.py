@@ -27,6 +27,12 @@ TABLE = [
       for distribution in ("local", "uniform")),
 ]
 
+# Small and ragged: what `make validate` runs under a profiler, every kernel of a chapter.
+VALIDATED = {
+    **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
+    7: "--batch 1 --queries 999",
+}
+
 
 def table_of(path):
     """A table from a JSON file, [{"chapter": 3, "name": "small", "flags": "--tokens 17"}, ...]."""

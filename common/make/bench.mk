@@ -35,6 +35,24 @@ bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 	@python3 $(bench_scripts)/measure.py --programs $D --results $(results) --only '$(ONLY)' \
 	  $(if $(FRESH),--fresh) $(if $(PEERS),--peers '$(or $(torch_python),python3)')
 endif
+
+# The virtual GPU's counters and results beside those of the GPU under Nsight Compute.
+.PHONY: validate programs
+programs: $(chapters:%=$D/chapter%) $(device_library)
+ifeq ($(GPU_ARCH),)
+validate:
+	@echo 'make validate needs a GPU, and nvidia-smi lists none' >&2; exit 3
+else
+validate: gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
+validate:
+	@$(need_python)
+	@command -v ncu >/dev/null || { echo 'make validate needs ncu, Nsight Compute of the CUDA Toolkit' >&2; exit 3; }
+	@$(MAKE) DEVICE=cuda ARCH=$(GPU_ARCH) programs
+	@$(MAKE) DEVICE=vgpu ARCH=$(GPU_ARCH) programs
+	@python3 $(bench_scripts)/validate.py --cuda $T/cuda-$(GPU_ARCH) --vgpu $T/vgpu-$(GPU_ARCH) \
+	  --record $T/validate --table $(gpu_results)/validation.md
+endif
+
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)
 
 # The virtual GPU itself.

@@ -28,6 +28,7 @@ class Driver(Case):
             shutil.copy(fixture("program.py"), self.path(chapter))
             os.chmod(self.path(chapter), 0o755)
         os.mkdir(self.path("bin"))
+        os.symlink(sys.executable, self.path("bin/python3"))
         self.smi()
         self.write("table.json", json.dumps(TABLE))
 
@@ -45,9 +46,7 @@ class Driver(Case):
             os.remove(self.path("log"))
         environment = dict(os.environ)
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-        environment["PATH"] = os.pathsep.join(
-            [self.path("bin") if gpu else self.folder, os.path.dirname(sys.executable), "/usr/bin",
-             "/bin"])
+        environment["PATH"] = self.path("bin") if gpu else self.path("nothing")
         done = subprocess.run(
             [sys.executable, os.path.join(BENCH, "measure.py"), "--programs", self.folder,
              "--results", self.path("out"), "--table", self.path("table.json"), *flags], text=True,
@@ -175,9 +174,9 @@ class Driver(Case):
         self.assertEqual(self.measure("--peers", self.path("bin/torch"))[2], [])
 
     def test_without_torch_it_says_so(self):
-        self.write("bin/python", f"#!/bin/sh\nexec '{sys.executable}' -S -E \"$@\"\n")
-        os.chmod(self.path("bin/python"), 0o755)
-        status, out, calls = self.measure("--peers", self.path("bin/python"))
+        self.write("bin/no_torch", f"#!/bin/sh\nexec '{sys.executable}' -S -E \"$@\"\n")
+        os.chmod(self.path("bin/no_torch"), 0o755)
+        status, out, calls = self.measure("--peers", self.path("bin/no_torch"))
         self.assertEqual((status, calls), (3, []), out)
         self.assertIn("PEERS=torch needs", out)
 

@@ -1,0 +1,241 @@
+"""`make validate` without a GPU: a table as Nsight Compute prints it, launches in pairs, results."""
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import unittest
+
+from support import BENCH, Case, copy, fixture
+
+import ncu
+import validate
+from results import Lacking, Refused
+
+
+def access(requests, sectors):
+    return {"requests": requests, "sectors": sectors}
+
+
+# What the virtual GPU counts of the launches in fixtures/ncu.csv.
+TILING = {"kernel": "tiling<64>", "mangled": "_Z6tilingv", "grid": [26, 1, 1], "block": [128, 1, 1],
+          "registers": 61, "global": {"load": access(1200, 38400), "store": access(50, 200)},
+          "shared": {"load": {"requests": 2000, "wavefronts": 2000, "conflicts": 0}}}
+COALESCING = {"kernel": "coalescing<64>", "mangled": "_Z10coalescingv", "grid": [14, 1, 1],
+              "block": [128, 1, 1], "registers": 72,
+              "global": {"load": access(150, 2400), "store": access(50, 200)},
+              "shared": {"load": {"requests": 3000, "wavefronts": 3000, "conflicts": 0}}}
+
+
+def table():
+    with open(fixture("ncu.csv"), encoding="utf-8") as file:
+        return file.read()
+
+
+def safetensors(values, layout="e", name="out"):
+    dtype, size = {"e": ("F16", 2), "f": ("F32", 4)}[layout]
+    header = json.dumps({name: {"dtype": dtype, "shape": [len(values)],
+                                "data_offsets": [0, size * len(values)]},
+                         "__metadata__": {"by": "hand"}}).encode()
+    return struct.pack("<Q", len(header)) + header + struct.pack(f"<{len(values)}{layout}", *values)
+
+
+class Table(unittest.TestCase):
+    def test_launches_and_numbers(self):
+        found = ncu.launches(table())
+        self.assertEqual([launch["mangled"] for launch in found],
+                         ["_Z6tilingv", "_Z6tilingv", "_Z10coalescingv"])
+        self.assertEqual((found[0]["grid"], found[0]["block"]), ([26, 1, 1], [128, 1, 1]))
+        metrics = found[2]["metrics"]
+        self.assertEqual(metrics["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"], 2300)
+        self.assertNotIn("l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum", found[0]["metrics"])
+
+    def test_what_is_no_table_is_named(self):
+        with self.assertRaisesRegex(Refused, "printed no table: ==ERROR== nothing"):
+            ncu.launches("==PROF== x\n==ERROR== nothing\n")
+        with self.assertRaisesRegex(Refused, "no table: nothing at all"):
+            ncu.launches("")
+        with self.assertRaisesRegex(Lacking, "may not read the GPU's counters"):
+            ncu.launches("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
+        with self.assertRaisesRegex(Refused, "no column 'Grid Size'"):
+            ncu.launches(table().replace('"Grid Size"', '"Grid"'))
+        with self.assertRaisesRegex(Refused, "no launch"):
+            ncu.launches("\n".join(table().splitlines()[:5]))
+        with self.assertRaisesRegex(Refused, "no size of a grid"):
+            ncu.launches(table().replace("(14, 1, 1)", "(14, 1)"))
+
+    def test_the_profiler_is_asked_for_every_metric(self):
+        command = ncu.command("log", ["./chapter3", "--tokens", "197"])
+        self.assertEqual(command[-3:], ["./chapter3", "--tokens", "197"])
+        pattern = command[command.index("--metrics") + 1]
+        for metrics, _, _ in ncu.COUNTERS.values():
+            for metric in metrics:
+                self.assertIn(metric, pattern)
+
+
+class Pairs(unittest.TestCase):
+    def test_each_kind_of_launch_once(self):
+        pairs = validate.paired([TILING, COALESCING], ncu.launches(table()))
+        self.assertEqual([name for name, _, _ in pairs], ["tiling<64>", "coalescing<64>"])
+        self.assertEqual(pairs[1][2]["metrics"]["launch__registers_per_thread"], 72)
+
+    def test_a_second_launch_that_counts_otherwise_is_a_pair_of_its_own(self):
+        other = copy.deepcopy(TILING)
+        other["global"]["load"]["sectors"] = 4
+        pairs = validate.paired([TILING, other, COALESCING], ncu.launches(table()))
+        self.assertEqual([name for name, _, _ in pairs],
+                         ["tiling<64>", "tiling<64>, launch 2", "coalescing<64>"])
+
+    def test_a_launch_of_one_side_alone_is_named(self):
+        with self.assertRaisesRegex(Refused, "only the GPU launched _Z10coalescingv"):
+            validate.paired([TILING], ncu.launches(table()))
+        moved = {**COALESCING, "grid": [15, 1, 1]}
+        with self.assertRaisesRegex(Refused, r"only the virtual GPU launched .*grid \(15, 1, 1\)"):
+            validate.paired([TILING, COALESCING, moved], ncu.launches(table()))
+
+    def rows(self, ours, launch):
+        return {row["counter"]: row for row in
+                validate.compare_launch(ours, ncu.launches(table())[launch])}
+
+    def test_counters_within_their_bounds(self):
+        rows = self.rows(TILING, 0)
+        self.assertEqual(set(rows), {
+            "global.load.requests", "global.load.sectors", "shared.load.requests",
+            "shared.load.wavefronts", "shared.load.conflicts", "registers"})
+        self.assertTrue(all(row["within"] for row in rows.values()))
+        rows = self.rows(COALESCING, 2)
+        # 2300 of loads and 100 of asynchronous copies; 30 of 3030 wavefronts are 1%.
+        self.assertEqual(rows["global.load.sectors"]["gpu"], 2400)
+        self.assertTrue(all(row["within"] for row in rows.values()))
+
+    def test_counters_beyond_their_bounds(self):
+        for path, value in (("registers", 62), ("global.load.requests", 1201),
+                            ("global.load.sectors", 38399), ("shared.load.wavefronts", 2041),
+                            ("shared.load.conflicts", 41)):
+            with self.subTest(path=path):
+                ours = copy.deepcopy(TILING)
+                place = ours
+                *names, last = path.split(".")
+                for name in names:
+                    place = place[name]
+                place[last] = value
+                beyond = [name for name, row in self.rows(ours, 0).items() if not row["within"]]
+                self.assertEqual(beyond, [path])
+
+
+class Results(Case):
+    def compared(self, ours, theirs, layout="e"):
+        for name, values in (("a", ours), ("b", theirs)):
+            with open(self.path(name), "wb") as file:
+                file.write(safetensors(values, layout))
+        return validate.compare_results(validate.tensors(self.path("a")),
+                                        validate.tensors(self.path("b")))
+
+    def test_bits_roundings_and_errors(self):
+        self.assertEqual(self.compared([1.0, -2.0], [1.0, -2.0]),
+                         ("all 2 numbers of the result have the same bits", True))
+        words, within = self.compared([1.0, 2.0], [1.0, 2.0 + 2 ** -9])
+        self.assertEqual((words, within), ("1 of 2 numbers differ, by at most 0.002", True))
+        self.assertFalse(self.compared([1.0, 2.0], [1.0, 2.01])[1])
+        self.assertFalse(self.compared([1.0, 2.0], [1.0, math.nan])[1])
+        self.assertTrue(self.compared([1.0, math.nan], [1.0, math.nan])[1])
+        self.assertTrue(self.compared([1.0, 2.0], [1.0, 2.0005], "f")[1])
+
+    def test_what_is_no_result_is_named(self):
+        with self.assertRaisesRegex(Refused, "other tensors or sizes"):
+            self.compared([1.0], [1.0, 2.0])
+        with self.assertRaisesRegex(Refused, "empty"):
+            self.compared([], [])
+        for content in (b"", b"\x10\x00\x00\x00\x00\x00\x00\x00{", safetensors([1.0])[:9]):
+            with open(self.path("c"), "wb") as file:
+                file.write(content)
+            with self.assertRaisesRegex(Refused, "no safetensors file"):
+                validate.tensors(self.path("c"))
+
+
+class Whole(Case):
+    """The script, with an ncu, an nvidia-smi and programs that stand in."""
+
+    def write(self, name, content, program=False):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        if program:
+            os.chmod(path, 0o755)
+
+    def setUp(self):
+        super().setUp()
+        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1, 1, 1, 1, 1, 1, P0'\n", True)
+        # ncu ... --log-file FILE ... PROGRAM FLAGS
+        self.write("bin/ncu", f"#!/bin/sh\nwhile [ $1 != --log-file ]; do shift; done\n"
+                              f"/bin/cp '{fixture('ncu.csv')}' $2; shift 4; exec \"$@\"\n", True)
+        self.write("result", safetensors([1.0, 2.0]))
+        copy_result = f"while [ $# -gt 1 ]; do shift; done; /bin/cp '{self.path('result')}' $1\n"
+        self.write("cuda/chapter3", "#!/bin/sh\n" + copy_result, True)
+        self.write("counted", json.dumps([TILING, COALESCING]))
+        self.write("vgpu/chapter3", "#!/bin/sh\n[ $VGPU_DEVICE = h200 ] || exit 9\n"
+                   f"/bin/cp '{self.path('counted')}' ${{VGPU_PROFILE#json:}}\n" + copy_result, True)
+
+    def validate(self, *flags, gpu=True):
+        environment = {**os.environ, "PATH": self.path("bin") if gpu else self.path("nothing")}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        done = subprocess.run(
+            [sys.executable, os.path.join(BENCH, "validate.py"), "--record", self.path("record"),
+             "--only", "3", "--table", self.path("table.md"), *flags], text=True,
+            capture_output=True, timeout=60, check=False, env=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    def record(self, gpu=True):
+        return self.validate("--cuda", self.path("cuda"), "--vgpu", self.path("vgpu"), gpu=gpu)
+
+    def test_recorded_and_compared(self):
+        status, out = self.record()
+        self.assertEqual(status, 0, out)
+        with open(self.path("table.md"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("NVIDIA H200", text)
+        self.assertIn("all 2 numbers of the result have the same bits", text)
+        self.assertIn("| coalescing<64> | shared.load.wavefronts | 3,000 | 3,030 | -30 (-1.0%) | |",
+                      text)
+        self.assertIn("13 comparisons, 0 beyond", text)
+        self.assertEqual(self.validate()[0], 0)  # what was recorded is enough
+
+    def test_a_difference_fails(self):
+        self.record()
+        other = copy.deepcopy(TILING)
+        other["global"]["load"]["sectors"] = 4
+        self.write("record/chapter3.json", json.dumps([other, COALESCING]))
+        status, out = self.validate()
+        self.assertEqual(status, 1)
+        self.assertIn("| tiling<64> | global.load.sectors | 4 | 38,400 | -38,396 (-100.0%) | beyond |",
+                      out)
+        self.write("record/chapter3.json", json.dumps([TILING, COALESCING]))
+        self.write("record/chapter3.cuda.safetensors", safetensors([1.0, 3.0]))
+        status, out = self.validate()
+        self.assertEqual(status, 1)
+        self.assertIn("**beyond the bound**", out)
+
+    def test_what_is_missing_is_named(self):
+        status, out = self.record(gpu=False)
+        self.assertEqual(status, 3)
+        self.assertIn("no nvidia-smi", out)
+        os.remove(self.path("bin/ncu"))
+        status, out = self.record()
+        self.assertEqual(status, 3)
+        self.assertIn("no ncu here", out)
+        self.write("bin/ncu", "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'; exit 1\n", True)
+        status, out = self.record()
+        self.assertEqual(status, 3)
+        self.assertIn("may not read the GPU's counters", out)
+        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GH200, 580.1, 1, 1, 1, 1, 1, P0'\n", True)
+        status, out = self.record()
+        self.assertEqual(status, 3)
+        self.assertIn("cannot be a GH200; it can be: a100, h100, h200", out)
+        self.assertEqual(self.validate()[0], 2)  # nothing was recorded
+
+    def test_names_of_gpus(self):
+        for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
+                          ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-80GB", "a100")):
+            self.assertEqual(validate.virtual_device(name), key)

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""The virtual GPU's counters and results beside those of a GPU: `make validate`.
+
+    validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--only 3,6]
+    validate.py --record FOLDER [--table FILE]
+
+The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and on
+the virtual GPU as the same GPU, and keeps in RECORD what they counted (chapterN.csv, chapterN.json)
+and computed (chapterN.cuda.safetensors, chapterN.vgpu.safetensors). Both forms then compare what is
+there: launches by kernel, grid, block and their order; counters one by one, each within its bound
+(see ncu.py); results bit by bit, or within two roundings of fp16. --table writes all of it as
+Markdown.
+
+Exit status: 0 all within the bounds, 1 something is not, 2 bad usage or input, 3 what is missing.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+import machine
+import ncu
+import problems
+import results
+from results import Lacking, Refused
+
+SECONDS = 600
+ROUNDING = 2.0 ** -11  # of fp16
+
+
+# ---- recording ----------------------------------------------------------------------------------
+
+def run(command, what, environment=None):
+    try:
+        done = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False,
+                              errors="replace", env=environment)
+    except subprocess.TimeoutExpired:
+        raise Refused(f"{what}: stopped after {SECONDS} s") from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        if any("ERR_NVGPUCTRPERM" in line for line in said):
+            ncu.launches("ERR_NVGPUCTRPERM")  # says what to do
+        raise Refused(f"{what}: exit status {done.returncode}: {said[-1] if said else 'nothing said'}")
+
+
+def virtual_device(name):
+    """The key of the GPU in common/vgpu/profile/devices, 'h200' of 'NVIDIA H200'."""
+    folder = os.path.join(problems.ROOT, "common", "vgpu", "profile", "devices")
+    keys = sorted(file.split(".")[0] for file in os.listdir(folder))
+    for key in keys:  # "NVIDIA H100 80GB HBM3" is an h100, a GH200 is no h200
+        if re.search(rf"(?<![a-z0-9]){key}(?![a-z0-9])", name.lower().replace("rtx ", "rtx")):
+            return key
+    raise Lacking(f"the virtual GPU cannot be a {name}; it can be: {', '.join(keys)}")
+
+
+def record(options, chapters):
+    """Runs the programs. Throws Lacking where there is no GPU or no ncu."""
+    gpu = machine.state()
+    if not shutil.which("ncu"):
+        raise Lacking("no ncu here: it comes with the CUDA Toolkit (Nsight Compute)")
+    key = virtual_device(gpu["name"])
+    os.makedirs(options.record, exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("VGPU_")}
+    for chapter in chapters:
+        path = os.path.join(options.record, f"chapter{chapter}")
+        flags = [*problems.VALIDATED[chapter].split(), "--warmup", "0", "--iterations", "1"]
+        print(f"chapter {chapter}: {gpu['name']} under ncu", flush=True)
+        program = os.path.join(options.cuda, f"chapter{chapter}")
+        run(ncu.command(f"{path}.csv", [program, *flags, "--output", f"{path}.cuda.safetensors"]),
+            f"chapter {chapter} under ncu", clean)
+        print(f"chapter {chapter}: virtual {key}", flush=True)
+        program = os.path.join(options.vgpu, f"chapter{chapter}")
+        run([program, *flags, "--output", f"{path}.vgpu.safetensors"],
+            f"chapter {chapter} on the virtual GPU",
+            {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.json"})
+    results.write(os.path.join(options.record, "gpu.json"), results.text_of(gpu))
+
+
+# ---- comparing ----------------------------------------------------------------------------------
+
+def paired(counted, profiled):
+    """[(name, virtual launch, GPU's launch)], each kernel, grid and block once a time that both have.
+
+    A program launches a kernel again to measure its time, so numbers of launches differ: the i-th of
+    a kind is paired with the i-th, and what one side alone has of a kind is left out. Throws Refused
+    where a side has a kind that the other has not at all.
+    """
+    def by_kind(launches):
+        kinds = {}
+        for launch in launches:
+            kind = (launch["mangled"], tuple(launch["grid"]), tuple(launch["block"]))
+            kinds.setdefault(kind, []).append(launch)
+        return kinds
+    ours, theirs = by_kind(counted), by_kind(profiled)
+    for kind in {**ours, **theirs}:
+        if kind not in ours or kind not in theirs:
+            side = "the GPU" if kind in theirs else "the virtual GPU"
+            raise Refused(f"only {side} launched {kind[0]} with grid {kind[1]}, block {kind[2]}")
+    pairs = []
+    for kind, launches in ours.items():
+        for i, (a, b) in enumerate(zip(launches, theirs[kind])):
+            name = a.get("kernel", kind[0]) + (f", launch {i + 1}" if i else "")
+            if i == 0 or flat_counts(a) != flat_counts(launches[0]):
+                pairs.append((name, a, b))
+    return pairs
+
+
+def flat_counts(launch):
+    counters = results.flat(launch)
+    return {name: counters.get(name) for name in ncu.COUNTERS}
+
+
+def compare_launch(ours, theirs):
+    """[{counter, virtual, gpu, within}] of what both count."""
+    rows = []
+    counters = results.flat(ours)
+    for name, (metrics, share, of) in ncu.COUNTERS.items():
+        known = [theirs["metrics"][metric] for metric in metrics if metric in theirs["metrics"]]
+        if not known or name not in counters:
+            continue
+        gpu, virtual = sum(known), counters[name]
+        allowed = share * max(gpu, counters.get(of, 0)) if of else 0
+        rows.append({"counter": name, "virtual": virtual, "gpu": gpu,
+                     "within": abs(virtual - gpu) <= allowed})
+    return rows
+
+
+def tensors(path):
+    """{name: [numbers]} of a safetensors file of F16 and F32."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        length = struct.unpack("<Q", content[:8])[0]
+        header = json.loads(content[8:8 + length])
+        found = {}
+        for name, of in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = of["data_offsets"]
+            layout, size = {"F16": ("e", 2), "F32": ("f", 4)}[of["dtype"]]
+            data = content[8 + length + begin:8 + length + end]
+            found[name] = struct.unpack(f"<{len(data) // size}{layout}", data)
+        return found
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise Refused(f"{path}: no safetensors file: {error!r}") from None
+
+
+def compare_results(ours, theirs):
+    """(words, whether within the bound): of 12 numbers 2 differ, at most by so much."""
+    if {n: len(v) for n, v in ours.items()} != {n: len(v) for n, v in theirs.items()}:
+        raise Refused("the two results have other tensors or sizes")
+    count = differ = 0
+    worst, within = 0.0, True
+    for name, values in ours.items():
+        largest = max((abs(v) for v in values if v == v), default=0.0)
+        for a, b in zip(values, theirs[name]):
+            count += 1
+            if a == b or (a != a and b != b):
+                continue
+            differ += 1
+            worst = max(worst, abs(a - b)) if a == a and b == b else float("inf")
+            within = within and abs(a - b) <= 2 * ROUNDING * max(abs(a), abs(b)) + \
+                2 * ROUNDING * largest
+    if not count:
+        raise Refused("the results are empty")
+    if not differ:
+        return f"all {count:,} numbers of the result have the same bits", True
+    return f"{differ:,} of {count:,} numbers differ, by at most {worst:.2g}", within
+
+
+def compare(folder, chapters):
+    """(lines of the table, how many differences are beyond their bounds, how many comparisons)."""
+    lines, beyond, count = [], 0, 0
+    for chapter in chapters:
+        path = os.path.join(folder, f"chapter{chapter}")
+        try:
+            with open(path + ".json", encoding="utf-8") as file:
+                counted = json.load(file)
+            with open(path + ".csv", encoding="utf-8", errors="replace") as file:
+                profiled = ncu.launches(file.read())
+        except (OSError, ValueError) as error:
+            raise Refused(f"chapter {chapter}: nothing recorded: {error}") from None
+        counted = counted if isinstance(counted, list) else counted.get("launches", [counted])
+        words, within = compare_results(tensors(path + ".vgpu.safetensors"),
+                                        tensors(path + ".cuda.safetensors"))
+        beyond, count = beyond + (not within), count + 1
+        lines += ["", f"## Chapter {chapter}, `{problems.VALIDATED.get(chapter, '')}`", "",
+                  f"Results: {words}{'' if within else ', **beyond the bound**'}.", "",
+                  "| kernel | counter | virtual GPU | GPU | difference | |",
+                  "|---|---|--:|--:|--:|---|"]
+        for name, ours, theirs in paired(counted, profiled):
+            rows = compare_launch(ours, theirs)
+            if not rows:
+                raise Refused(f"chapter {chapter}: {name}: ncu has none of the metrics")
+            count += len(rows)
+            for row in rows:
+                if not row["virtual"] and not row["gpu"]:
+                    continue
+                beyond += not row["within"]
+                difference = row["virtual"] - row["gpu"]
+                share = f" ({100 * difference / row['gpu']:+.1f}%)" if difference and row["gpu"] else ""
+                far = f"{difference:+,.0f}{share}" if difference else "0"
+                lines.append(f"| {name} | {row['counter']} | {row['virtual']:,.0f} | {row['gpu']:,.0f} "
+                             f"| {far} |{'' if row['within'] else ' beyond'} |")
+    return lines, beyond, count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cuda", default="", help="folder of the programs for the GPU")
+    parser.add_argument("--vgpu", default="", help="folder of those for the virtual GPU")
+    parser.add_argument("--record", required=True, help="folder of what was counted and computed")
+    parser.add_argument("--table", default="", help="Markdown file to write")
+    parser.add_argument("--only", default="", help="chapters, as 3,6")
+    options = parser.parse_args()
+    try:
+        chapters = [int(n) for n in options.only.split(",")] if options.only else [
+            n for n in problems.VALIDATED if not options.cuda or
+            os.path.exists(os.path.join(options.cuda, f"chapter{n}"))]
+        if bool(options.cuda) != bool(options.vgpu):
+            raise Refused("--cuda and --vgpu go together")
+        if options.cuda:
+            record(options, chapters)
+        lines, beyond, count = compare(options.record, chapters)
+        gpu = results.read(os.path.join(options.record, "gpu.json"))
+        lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "
+                 f"{count} comparisons, {beyond} beyond their bounds. Requests, sectors and registers "
+                 "must be equal, wavefronts and conflicts of", "shared memory within 2% of the "
+                 "wavefronts, results within two roundings of fp16.", *lines]
+        print("\n".join(lines))
+        if options.table:
+            results.write(options.table, "\n".join(lines) + "\n")
+    except ValueError:
+        print(f"validate: --only {options.only}: chapters, as 3,6", file=sys.stderr)
+        return 2
+    except Lacking as error:
+        print(f"make validate: {error}", file=sys.stderr)
+        return 3
+    except Refused as error:
+        print(f"validate: {error}", file=sys.stderr)
+        return 2
+    return 1 if beyond else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
