@@ -76,14 +76,19 @@ std::string launch_report();
 int findings();  // races, reads of what nobody wrote, missed barriers so far
 }  // namespace vgpu
 
+enum class MemoryKind { kDevice, kManaged };  // managed: the host may look at it, too
+
 // An array on the device that frees itself; T is trivially copyable. The name appears in counters
 // and messages of the virtual GPU.
 template <class T>
 class DeviceArray {
  public:
   // Not initialized. Throws LackError when the memory is not there.
-  DeviceArray(size_t count, const std::string& name) : size_(count) {
-    check(cudaMalloc(reinterpret_cast<void**>(&data_), count * sizeof(T)));
+  DeviceArray(size_t count, const std::string& name, MemoryKind kind = MemoryKind::kDevice)
+      : size_(count) {
+    void** const data = reinterpret_cast<void**>(&data_);
+    check(kind == MemoryKind::kDevice ? cudaMalloc(data, count * sizeof(T))
+                                      : cudaMallocManaged(data, count * sizeof(T)));
     vgpu::name_allocation(data_, name);
   }
   DeviceArray(const std::vector<T>& host, const std::string& name)

@@ -218,14 +218,16 @@ Image draw_directions(const Image& photo, int size, const std::vector<half>& out
   return picture;
 }
 
-std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copies) {
+std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copies, bool watched) {
   std::vector<DeformableArrays> arrays;
+  const auto out_memory = watched ? MemoryKind::kManaged : MemoryKind::kDevice;
   for (int i = 0; i < copies; ++i) {
     const std::string copy = i ? " (copy " + std::to_string(i + 1) + ")" : "";
     arrays.push_back({DeviceArray<half>(problem.value, "value" + copy),
                       DeviceArray<half>(problem.locations, "locations" + copy),
                       DeviceArray<half>(problem.weights, "weights" + copy),
-                      DeviceArray<half>(size_t(problem.shape.out_elements()), "out" + copy)});
+                      DeviceArray<half>(size_t(problem.shape.out_elements()), "out" + copy,
+                                        out_memory)});
     arrays.back().out.fill_nan();
   }
   return arrays;

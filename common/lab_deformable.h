@@ -43,7 +43,9 @@ Image draw_directions(const Image& photo, int size, const std::vector<half>& out
 struct DeformableArrays {
   DeviceArray<half> value, locations, weights, out;
 };
-std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copies);
+// With `watched` the host sees out while a kernel fills it (managed memory).
+std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copies,
+                                     bool watched = false);
 double bytes_of(const DeformableShape& shape);  // of the four arrays: the least traffic
 
 // The type of every step.
@@ -55,10 +57,13 @@ using DeformableFunction = void (*)(const half* value, const half* locations, co
 struct DeformableStep {
   std::string name;
   DeformableFunction function;
+  std::string (*lacks)() = nullptr;  // why this device or build cannot run it; "" when it can
+  std::string before = "";           // the step to compare with; empty: the one in front of it
 };
 
 // main() of chapter 7: flags and environment, memory, problem, the steps on it one after the other,
-// the last step on a photo; errors become one line on stderr and the exit code.
+// the last step on a photo; errors become one line on stderr and the exit code. A step that lacks
+// something is left out with the reason, and refused where it is asked for by name (--step).
 int deformable_main(int argc, char** argv, const char* chapter, const char* about,
                     const std::vector<DeformableStep>& steps);
 

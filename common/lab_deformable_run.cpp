@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -23,6 +24,7 @@ constexpr int kMaxBatch = 4096, kMaxHeads = 64, kMaxQueries = 10'000'000, kMaxSi
 struct DeformableOptions {
   Options common;
   std::string preset;  // empty: the device decides
+  std::string step;    // empty: all
   Distribution distribution = Distribution::kLocal;
   int queries = 0, channels = 0, points = 8;  // 0: the preset's
   bool draws = true;
@@ -50,6 +52,7 @@ DeformableOptions deformable_options(int argc, char** argv, const char* about) {
               "NUM_ITERATIONS.");
   flags.text("--preset", result.preset, "NAME",
              "small, medium or full: 2, 8 or 48 images (GPU: full, virtual GPU: small)");
+  flags.text("--step", result.step, "NAME", "this step alone (all that the device can run)");
   flags.text("--distribution", distribution, "NAME",
              "of sampling points: local (2 pixels around a raster) or uniform (local)");
   flags.number("--batch", options.batch, 1, kMaxBatch, "N", "images, in place of the preset's");
@@ -174,14 +177,17 @@ DeformableProblem input_deformable(const std::string& path) {
 
 // ---- Progress -----------------------------------------------------------------------------------
 
-// "persistent ... 12 s" on a terminal while something takes its time; nothing elsewhere.
+using Clock = std::chrono::steady_clock;
+
+// Says on stderr how far a long piece of work is while it lasts: on a terminal once a second in one
+// line, elsewhere as lines that come ever less often, about ten in ten minutes.
 class Progress {
  public:
-  explicit Progress(const std::string& what) : what_(what) {
-    if (isatty(STDERR_FILENO)) thread_ = std::thread([this] { tick(); });
-  }
+  // share: of the work that is done, 0 to 1, asked for from another thread; negative: unknown.
+  Progress(const std::string& what, std::function<double()> share)
+      : what_(what), share_(std::move(share)), thread_([this] { tick(); }) {}
+  explicit Progress(const std::string& what) : Progress(what, [] { return -1.0; }) {}
   ~Progress() {
-    if (!thread_.joinable()) return;
     {
       const std::lock_guard lock(mutex_);
       over_ = true;
@@ -191,27 +197,51 @@ class Progress {
   }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void set_share(double share) { share_ = share; }
 
  private:
   void tick() {
+    static const Clock::time_point program_start = Clock::now();
+    static double next_line = 15;  // seconds since then
+    const bool terminal = isatty(STDERR_FILENO);
+    const Clock::time_point start = Clock::now();
+    const auto seconds_since = [](Clock::time_point then) {
+      return std::chrono::duration<double>(Clock::now() - then).count();
+    };
+    bool shown = false;
     std::unique_lock lock(mutex_);
-    for (int seconds = 1; !wake_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; });
-         ++seconds) {
-      const double share = share_;
-      std::fprintf(stderr, "\r%s ... %s%d s ", what_.c_str(),
-                   share > 0 ? format("%.0f%%, ", 100 * share).c_str() : "", seconds);
-      shown_ = true;
+    while (!wake_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; })) {
+      const double elapsed = seconds_since(program_start), share = share_();
+      if (!terminal && elapsed < next_line) continue;
+      next_line = std::max(1.5 * next_line, elapsed);
+      const std::string text =
+          format("%s: %s%.0f s", what_.c_str(),
+                 share < 0 ? "" : format("%.0f%% done, ", 100 * share).c_str(),
+                 seconds_since(start));
+      std::fprintf(stderr, terminal ? "\r%s \033[K" : "%s\n", text.c_str());
+      shown = true;
     }
-    if (shown_) std::fputs("\r\033[K", stderr);
+    if (shown && terminal) std::fputs("\r\033[K", stderr);
   }
   std::string what_;
-  std::thread thread_;
+  std::function<double()> share_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<double> share_{0};
-  bool over_ = false, shown_ = false;
+  bool over_ = false;
+  std::thread thread_;  // the last member: it uses the others
 };
+
+// The share of an array full of NaN that has been written, seen in 1000 places. out: what the host
+// may look at while a kernel runs.
+double share_written(const half* out, size_t count) {
+  const size_t places = std::min<size_t>(count, 1000);
+  size_t written = 0;
+  for (size_t i = 0; i < places; ++i) {
+    const volatile uint16_t* place =
+        reinterpret_cast<const volatile uint16_t*>(out) + i * count / places;
+    written += *place != 0xffff;
+  }
+  return double(written) / double(places);
+}
 
 // ---- Steps --------------------------------------------------------------------------------------
 
@@ -219,7 +249,9 @@ class Progress {
 class Expected {
  public:
   Expected(const DeformableProblem& problem) : shape_(problem.shape) {
-    Progress progress("CPU reference of " + describe(shape_));
+    std::atomic<double> share = 0;
+    const Progress progress("CPU reference of " + describe(shape_),
+                            [&] { return share.load(); });
     const std::vector<float> value = to_float(problem.value),
                              locations = to_float(problem.locations),
                              weights = to_float(problem.weights);
@@ -229,7 +261,7 @@ class Expected {
       reference::deformable_attention_rows(value.data(), locations.data(), weights.data(), shape_,
                                            row, std::min(kRows, shape_.rows() - row),
                                            &out_[row * shape_.channels]);
-      progress.set_share(double(row) / double(shape_.rows()));
+      share = double(std::min(row + kRows, shape_.rows())) / double(shape_.rows());
     }
     for (const float v : value) max_value_ = std::max(max_value_, std::abs(v));
   }
@@ -264,8 +296,30 @@ std::string hit_rates(const DeformableStep& step, const DeformableShape& shape, 
   return text + format("(cache model, batch %d)", shape.batch);
 }
 
+// The step of that name, or all; those that lack something are left out, and said why. Throws
+// UsageError for a name that is none, LackError where the one asked for lacks something.
+std::vector<DeformableStep> chosen_steps(const std::vector<DeformableStep>& steps,
+                                         const std::string& name,
+                                         std::vector<std::string>& left_out) {
+  std::vector<DeformableStep> chosen;
+  std::string names;
+  for (const DeformableStep& step : steps) {
+    names += (names.empty() ? "" : &step == &steps.back() ? " or " : ", ") + step.name;
+    if (!name.empty() && name != step.name) continue;
+    const std::string lack = step.lacks ? step.lacks() : "";
+    if (lack.empty())
+      chosen.push_back(step);
+    else if (name.empty())
+      left_out.push_back(step.name + " is left out: it " + lack);
+    else
+      throw LackError("--step " + name + ": it " + lack);
+  }
+  if (chosen.empty()) throw UsageError("--step '" + name + "': must be " + names);
+  return chosen;
+}
+
 ExitCode deformable_program(int argc, char** argv, const char* chapter, const char* about,
-                            const std::vector<DeformableStep>& steps) {
+                            const std::vector<DeformableStep>& all_steps) {
   DeformableOptions all = deformable_options(argc, argv, about);
   Options& options = all.common;
   DeformableProblem problem;
@@ -279,6 +333,8 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     throw LackError(
         std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
                     "this GPU: ncu --set full ./run"));
+  std::vector<std::string> left_out;
+  const std::vector<DeformableStep> steps = chosen_steps(all_steps, all.step, left_out);
   if (all.preset.empty()) all.preset = is_virtual ? "small" : "full";
   if (options.batch == 0)
     options.batch = all.preset == "small" ? 2 : all.preset == "medium" ? 8 : 48;
@@ -324,31 +380,39 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     head.details.emplace_back("distribution", format("\"%s\"", name_of(all.distribution)));
   Report report(head);
   const Expected expected(problem);
-  std::vector<DeformableArrays> arrays = upload(problem, copies);
+  std::vector<DeformableArrays> arrays = upload(problem, copies, is_virtual);
 
   // Least traffic, and a multiply-add for each channel of each of a sample's four pixels.
   const Cost cost{bytes, 8.0 * double(shape.samples()) * shape.channels};
   std::vector<half> out;
-  double loaded = 0;  // bytes that the second step's loads ask for
+  const DeformableStep& wide = all_steps[1];
+  double loaded = 0;  // bytes that its loads ask for
   for (const DeformableStep& step : steps) {
-    const Progress progress(step.name);
     arrays[0].out.fill_nan();
+    check(cudaDeviceSynchronize());
+    const half* watched = arrays[0].out.data();
+    const bool once = is_virtual && options.warmup + options.iterations == 1;
+    const Progress progress(step.name, [=, count = arrays[0].out.size()] {
+      return once ? share_written(watched, count) : -1;
+    });
     const Timing timing =
         time_stages(device, {[&](int i) { run_step(step, arrays[i % copies], shape); }},
                     options.warmup, options.iterations)[0];
-    if (&step == &steps[1]) loaded = vgpu::counter("/global/load/bytes_asked");
+    if (step.name == wide.name) loaded = vgpu::counter("/global/load/bytes_asked");
     out = arrays[0].out.download();
     report.add(step.name, timing, cost, expected.compared(out));
   }
-  for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
-  report.add_ratio(steps.back().name, steps.front().name);
+  for (size_t i = 1; i < steps.size(); ++i)
+    report.add_ratio(steps[i].name, steps[i].before.empty() ? steps[i - 1].name : steps[i].before);
+  if (steps.size() > 2) report.add_ratio(steps.back().name, steps.front().name);
+  for (const std::string& why : left_out) report.note(why);
   if (is_virtual && loaded > 0) {
     // What its L1 delivers, 128 bytes a clock and SM, and what could be computed with that.
     const double l1 = 128.0 * device.sm_count * device.clock_hz;
     report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for; at "
-                       "most %.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units do "
-                       "%.0f: faster multiplying would not help",
-                       steps[1].name.c_str(), cost.flops / loaded, cost.flops / loaded * l1 / 1e12,
+                       "most %.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units "
+                       "do %.0f: faster multiplying would not help",
+                       wide.name.c_str(), cost.flops / loaded, cost.flops / loaded * l1 / 1e12,
                        l1 / 1e12, device.fp32_flop_per_s / 1e12));
   }
 

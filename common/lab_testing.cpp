@@ -285,6 +285,12 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
   check(cudaLibraryLoadData(&library_, ptx_.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
 }
 
+void Mutants::reset() {
+  check(cudaDeviceReset());
+  library_ = nullptr;
+  check(cudaLibraryLoadData(&library_, ptx_.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+}
+
 Mutants::~Mutants() {
   if (library_) cudaLibraryUnload(library_);
 }

@@ -18,21 +18,17 @@ __global__ void __launch_bounds__(kSharedThreads, 2)
                   const __grid_constant__ Problem problem,
                   const __grid_constant__ Staging staging) {
   // A block has one plane, an (image, head), and some of its queries.
-  using G = Group<kChannels>;
   extern __shared__ uint4 staged[];  // [staged pixels, pieces]
   const int chunks = (problem.queries + kSharedRows - 1) / kSharedRows;
   const int plane = blockIdx.x / chunks;
-  const int first_query = int(blockIdx.x % chunks) * kSharedRows;
-  const int end = min(first_query + kSharedRows, problem.queries);
+  const int first = int(blockIdx.x % chunks) * kSharedRows;
+  const int last = min(first + kSharedRows, problem.queries);
 
   stage_levels<kChannels>(value, plane, problem, staging, kSharedThreads, staged);
   __syncthreads();
-
-  const int warp = threadIdx.x / 32, row = threadIdx.x % 32 / G::kLanes;
-  constexpr int kAtOnce = kSharedThreads / G::kLanes;
-  for (int at = first_query + warp * G::kRowsPerWarp; at < end; at += kAtOnce)
-    take_query<kChannels>(value, locations, weights, out, plane, min(at + row, end - 1),
-                          at + row < end, problem, staging, staged, true);
+  OwnMemory<kChannels> place{staging, staged};
+  take_queries<kChannels>({value, locations, weights, out}, plane, first, last, threadIdx.x / 32,
+                          kSharedThreads / 32, problem, place);
 }
 
 template <int kChannels>

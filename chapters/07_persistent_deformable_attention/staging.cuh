@@ -1,4 +1,4 @@
-// What steps 3 and 4 share: which levels stand in shared memory, how they get there, and a query
+// What steps 3 to 6 share: which levels stand in shared memory, how they get there, and a query
 // whose samples come from both memories.
 #pragma once
 
@@ -64,18 +64,41 @@ __device__ void stage_levels(const half* value, int plane, const Problem& proble
   }
 }
 
+// What a query's samples are taken from, and where its row goes; shapes as in the kernels.
+struct Arrays {
+  const half *value, *locations, *weights;
+  half* out;
+};
+
+// Where a query finds the levels that are staged: in its block's own shared memory. Other steps
+// have other places; a place has has(level) and, for such a level, loader(level), which brings 16
+// bytes of a pixel.
+template <int kChannels>
+struct OwnMemory {
+  const Staging& staging;
+  const uint4* staged;  // [staged pixels, pieces]
+
+  __device__ bool has(int l) const { return staging.first_pixel[l] >= 0; }
+  __device__ auto loader(int l) const {
+    // Both columns of a sample are 2 * kPieces pieces side by side: from 32 channels on, eight
+    // neighbouring lanes never meet in a bank.
+    using G = Group<kChannels>;
+    const uint4* level_staged = staged + staging.first_pixel[l] * G::kPieces + G::piece();
+    return [=](int pixel) { return level_staged[pixel * G::kPieces]; };
+  }
+};
+
 // One query for each group of lanes, whole warps at a time since shuffles need them. A plane is an
 // (image, head); what is not valid is computed and not written.
-template <int kChannels>
-__device__ void take_query(const half* value, const half* locations, const half* weights, half* out,
-                           int plane, int query, bool valid, const Problem& problem,
-                           const Staging& staging, const uint4* staged, bool use_staged) {
+template <int kChannels, class Place>
+__device__ void take_query(const Arrays& arrays, int plane, int query, bool valid,
+                           const Problem& problem, Place& staged) {
   using G = Group<kChannels>;
   const int image = plane / problem.heads, head = plane % problem.heads;
   const int row = (image * problem.queries + query) * problem.heads + head;
   const int stride = problem.heads * kChannels;
-  const half* image_value =
-      value + int64_t(image) * problem.pixels * stride + head * kChannels + G::piece() * 8;
+  const half* image_value = arrays.value + int64_t(image) * problem.pixels * stride +
+                            head * kChannels + G::piece() * 8;
   const int fours = problem.levels << problem.four_shift;  // of samples, of a row
 
   float sums[8] = {};
@@ -83,7 +106,7 @@ __device__ void take_query(const half* value, const half* locations, const half*
     ColumnOfSample prepared[4] = {};
     const int own = first + G::piece();
     if (own < fours)
-      prepare_four(locations, weights, int64_t(row) * fours + own,
+      prepare_four(arrays.locations, arrays.weights, int64_t(row) * fours + own,
                    problem.level[own >> problem.four_shift], G::column(), prepared);
 
 #pragma unroll 1
@@ -92,12 +115,8 @@ __device__ void take_query(const half* value, const half* locations, const half*
       const Level level = problem.level[l];
       const int source = G::column() * G::kPieces + owner;
       const int lower_pixel = level.height > 1 ? level.width : 0;
-      if (use_staged && staging.first_pixel[l] >= 0) {
-        // Both columns of a sample are 2 * kPieces pieces side by side: from 32 channels on, eight
-        // neighbouring lanes never meet in a bank.
-        const uint4* level_staged = staged + staging.first_pixel[l] * G::kPieces + G::piece();
-        const auto load = [=](int pixel) { return level_staged[pixel * G::kPieces]; };
-        add_four<G::kLanes>(prepared, source, lower_pixel, load, sums);
+      if (staged.has(l)) {
+        add_four<G::kLanes>(prepared, source, lower_pixel, staged.loader(l), sums);
       } else {
         const half* level_value = image_value + int64_t(level.start) * stride;
         const auto load = [=](int pixel) {
@@ -107,7 +126,17 @@ __device__ void take_query(const half* value, const half* locations, const half*
       }
     }
   }
-  store_row<kChannels>(out + int64_t(row) * kChannels, valid, sums);
+  store_row<kChannels>(arrays.out + int64_t(row) * kChannels, valid, sums);
+}
+
+// Queries first .. last-1 of a plane, dealt out to `warps` warps of which this is number `warp`.
+template <int kChannels, class Place>
+__device__ void take_queries(const Arrays& arrays, int plane, int first, int last, int warp,
+                             int warps, const Problem& problem, Place& staged) {
+  using G = Group<kChannels>;
+  for (first += warp * G::kRowsPerWarp; first < last; first += warps * G::kRowsPerWarp)
+    take_query<kChannels>(arrays, plane, min(first + G::row(), last - 1), first + G::row() < last,
+                          problem, staged);
 }
 
 }  // namespace persistent_deformable_attention

@@ -10,6 +10,7 @@
 
 #include "../../common/deformable_tests.h"
 #include "../../common/ladder_tests.h"
+#include "bulk.cuh"
 #include "persistent.cuh"
 #include "shared.cuh"
 #include "simple.cuh"
@@ -24,10 +25,19 @@ namespace {
 const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
                                                  {"vectorized", steps::vectorized},
                                                  {"shared", steps::shared},
-                                                 {"persistent", steps::persistent}};
+                                                 {"persistent", steps::persistent},
+                                                 {"bulk", steps::bulk, steps::bulk_lacks}};
+
+// Those that the device can run.
+std::vector<lab::DeformableStep> runnable() {
+  std::vector<lab::DeformableStep> result;
+  for (const lab::DeformableStep& step : kSteps)
+    if (!step.lacks || step.lacks().empty()) result.push_back(step);
+  return result;
+}
 
 void check_steps(const DeformableCase& problem) {
-  for (const lab::DeformableStep& step : kSteps) {
+  for (const lab::DeformableStep& step : runnable()) {
     const Outcome outcome = run_deformable(step.function, problem);
     CAPTURE(step.name);
     CAPTURE(problem.name);
@@ -86,7 +96,7 @@ TEST_CASE("right: no step reads another image's, head's or level's values") {
     std::vector<half>& value = problem.problem.value;
     for (size_t i = 0; i < value.size(); ++i)
       if (i / 16 % 3 != 1 || int64_t(i) / (shape.pixels() * 48) != 1) value[i] = __float2half(nan);
-    for (const lab::DeformableStep& step : kSteps) {
+    for (const lab::DeformableStep& step : runnable()) {
       CAPTURE(step.name);
       const Outcome outcome = run_deformable(step.function, problem);
       REQUIRE(outcome.output.size() == problem.expected.size());
@@ -105,12 +115,12 @@ TEST_CASE("right: no step reads another image's, head's or level's values") {
   }
 }
 
-TEST_CASE("the same bits twice, and in steps 2 to 4") {
+TEST_CASE("the same bits twice, and in steps 2 to 6") {
   if (skipped("the same bits twice")) return;
   const DeformableCase problem = deformable_case(
       {2, 389, 1, 32, 2, 8, {{12, 20}, {6, 10}}}, Distribution::kLocal, 3, true);
   std::vector<half> vectorized;
-  for (const lab::DeformableStep& step : kSteps) {
+  for (const lab::DeformableStep& step : runnable()) {
     CAPTURE(step.name);
     const Outcome first = run_deformable(step.function, problem);
     const Outcome second = run_deformable(step.function, problem);
@@ -220,7 +230,8 @@ TEST_CASE("counters: what persistent blocks stage, and no bank conflicts") {
   run_for_counters(steps::persistent, shape, Distribution::kUniform);
   // Each store to shared memory is a staged byte. Blocks' shares follow one another, so that images
   // are begun once a block, and once more at each border between two images.
-  const double blocks = steps::persistent_blocks<32>(shape, staging);
+  const double blocks =
+      steps::persistent_blocks<32>(steps::persistent_kernel<32>, shape, staging.bytes);
   CHECK(lab::vgpu::counter("/grid/0") == blocks);
   const double staged = lab::vgpu::counter("/shared/store/bytes_asked");
   CHECK(staged >= blocks * staging.bytes);
@@ -233,11 +244,44 @@ TEST_CASE("counters: what persistent blocks stage, and no bank conflicts") {
   CHECK(shared_conflicts() == 0);
 }
 
+TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
+  if (skipped_without_counters("counters") || !steps::bulk_lacks().empty()) return;
+  DeformableShape shape = lab::course_deformable_shape(5, 3000);
+  run_for_counters(steps::bulk, shape, Distribution::kUniform);
+  const double blocks = lab::vgpu::counter("/grid/0"), staged = 58880 + 15360;  // levels 2 and 3
+  const double copied = lab::vgpu::counter("/async_copied_bytes");
+  CHECK(copied >= blocks * staged);
+  CHECK(copied <= (blocks + shape.batch) * staged);
+  // Each is loaded once, and nothing but the mbarrier is stored to shared memory.
+  const double loaded = counted("value", "load/bytes_asked");
+  CHECK(lab::vgpu::counter("/shared/store/bytes_asked") == blocks * 8);
+  CHECK(shared_conflicts() == 0);
+  run_for_counters(steps::persistent, shape, Distribution::kUniform);
+  const double plain = counted("value", "load/bytes_asked");
+  CHECK(loaded / plain == doctest::Approx(1).epsilon(0.05));
+}
+
+TEST_CASE("a step that the device lacks the means for is refused by name") {
+  if (skipped("refusals")) return;
+  const std::string lack = steps::bulk_lacks();
+  MESSAGE("bulk " << (lack.empty() ? "can run" : lack));
+  const DeformableCase problem =
+      deformable_case({1, 5, 1, 16, 1, 4, {{2, 3}}}, Distribution::kUniform, 1);
+  const Outcome outcome = run_deformable(steps::bulk, problem);
+  CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
+  if (lack.empty()) return;
+  int major = 0;
+  lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  CHECK(lack.find(major < 9 ? "needs compute capability 9.0 or newer, this device has "
+                            : "needs a build for sm_90 or newer") == 0);
+  CHECK(outcome.details == "deformable attention, step bulk: " + lack);
+}
+
 TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
   if (skipped_without_counters("counters")) return;
   const DeformableShape shape = lab::course_deformable_shape(1, 1984);
   lab::vgpu::set_cache_model(true);
-  for (const lab::DeformableStep& step : kSteps) {
+  for (const lab::DeformableStep& step : runnable()) {
     double hits[2];
     for (const auto where : {Distribution::kLocal, Distribution::kUniform}) {
       run_for_counters(step.function, shape, where);
@@ -302,12 +346,28 @@ const std::vector<Mutant> kPersistentBugs = {
     {"a chunk is left out", "chunk = atomicAdd(fetched, 1u);",
      "chunk = 2 * atomicAdd(fetched, 1u);", "not finite"},
     {"no barrier before the next image is staged",
-     "      __syncthreads();\n      stage_levels", "      stage_levels", "check"},
+     "    __syncthreads();\n    stage_levels", "    stage_levels", "check"},
     {"no barrier behind the staging",
-     "kPersistentThreads, staged);\n      __syncthreads();", "kPersistentThreads, staged);",
+     "kPersistentThreads, staged);\n    __syncthreads();", "kPersistentThreads, staged);",
      "check"},
     {"the last query of a share is left out", "(blockIdx.x + 1) / gridDim.x);",
      "(blockIdx.x + 1) / gridDim.x) - 1;", "not finite"},
+};
+
+const std::vector<Mutant> kBulkBugs = {
+    {"levels are read before they are here",
+     "while (!ptx::mbarrier_try_wait_parity(arrived, parity))", "while (false)", "check"},
+    {"each plane is waited for as if it were the first", "parity ^= 1;", "", "check"},
+    {"the wait is for the phase before", "uint32_t parity = 0;", "uint32_t parity = 1;", "check"},
+    {"several heads' channels are copied as one piece", "problem.heads == 1 ? pixels : 1",
+     "pixels", "element"},
+};
+// With these some wait for ever, which is found out without checks, and sooner.
+const std::vector<Mutant> kBulkHangs = {
+    {"the next plane is asked for while some still wait for this one",
+     "__syncthreads();\n    if (threadIdx.x < 32 && staging",
+     "if (plane * problem.queries <= begin) __syncthreads();\n"
+     "    if (threadIdx.x < 32 && staging", "error"},
 };
 
 using Launcher = std::function<void(const Mutants&, size_t, const half*, const half*, const half*,
@@ -320,8 +380,8 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
       deformable_case({2, 67, 2, 32, 3, 8, {{5, 6}, {1, 4}, {6, 1}}}, Distribution::kUniform, 2,
                       true),
       deformable_case({2, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3, true)};
-  const Mutants loaded("chapters/07_persistent_deformable_attention/" + step + ".cuh",
-                       "persistent_deformable_attention", bugs);
+  Mutants loaded("chapters/07_persistent_deformable_attention/" + step + ".cuh",
+                 "persistent_deformable_attention", bugs);
   for (size_t number = 0; number <= bugs.size(); ++number) {
     const std::string name = number ? bugs[number - 1].name : "none";
     const std::string expected = number ? bugs[number - 1].caught_by : "";
@@ -342,6 +402,7 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
       // What a missing barrier does to the result is a matter of luck.
       if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
         caught_by = "check";
+      if (outcome.caught_by == "error") loaded.reset();
       if (!caught_by.empty()) break;
     }
     CAPTURE(details);
@@ -391,6 +452,32 @@ TEST_CASE("planted bugs in persistent: each is caught, and by what") {
              });
 }
 
+namespace {
+
+void launch_bulk_mutant(const Mutants& mutants, size_t number, const half* value,
+                        const half* locations, const half* weights, half* out,
+                        const DeformableShape& shape) {
+  lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
+  const steps::Staging staging = steps::plan_staging(shape, 32 * 1024);
+  launch(mutants.kernel(number, "bulk_kernel", {shape.channels}), 2, steps::kPersistentThreads,
+         size_t(staging.bytes), nullptr, value, locations, weights, out, fetched.data(),
+         steps::problem_of(shape), staging, steps::work_of(shape));
+  lab::check(cudaDeviceSynchronize());
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs in bulk: each is caught, and by what") {
+  if (skipped("planted bugs in bulk") || !steps::bulk_lacks().empty()) return;
+  if (rerun_with_checks("planted bugs in bulk*")) return;
+  check_bugs("bulk", kBulkBugs, launch_bulk_mutant);
+}
+
+TEST_CASE("bulk: what never ends is caught") {
+  if (skipped_without_counters("bulk: what never ends") || !steps::bulk_lacks().empty()) return;
+  check_bugs("bulk", kBulkHangs, launch_bulk_mutant);
+}
+
 // ---- Checks, other devices, machine code, program -----------------------------------------------
 
 TEST_CASE("all checks, six schedules") {
@@ -400,17 +487,43 @@ TEST_CASE("all checks, six schedules") {
                                  "--distribution", "uniform", "--channels", "64"}});
 }
 
-TEST_CASE("on a T4") { check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*"); }
+TEST_CASE("on a T4") { 
+  check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
+ }
 
 TEST_CASE("machine code: no spills on any architecture") {
   // All steps in one file: simple is one kernel, the others three each.
   const std::string folder =
       lab::repository_path("chapters/07_persistent_deformable_attention") + "/";
   std::string others;
-  for (const char* step : {"simple", "vectorized", "shared"})
+  for (const char* step : {"simple", "vectorized", "shared", "bulk"})
     others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
-  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 10,
+  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 13,
                      steps::kPersistentThreads);
+}
+
+TEST_CASE("program: a step that lacks something is left out, and refused where it is asked for") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "chapter7");
+    arguments.insert(arguments.end(), {"--batch", "1", "--queries", "9", "--json",
+                                       folder.path("a.json")});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    return lab::deformable_main(int(argv.size()), argv.data(), "test", "",
+                                {{"simple", steps::simple},
+                                 {"vectorized", steps::vectorized},
+                                 {"warped", nullptr, [] { return std::string("needs a warp"); }}});
+  };
+  CHECK(run({}) == lab::kCorrect);
+  const std::string json = file_content(folder.path("a.json"));
+  CHECK(json.find("vectorized") != std::string::npos);
+  CHECK(json.find("warped is left out: it needs a warp") != std::string::npos);
+  CHECK(run({"--step", "simple"}) == lab::kCorrect);
+  CHECK(file_content(folder.path("a.json")).find("vectorized") == std::string::npos);
+  CHECK(run({"--step", "warped"}) == lab::kLacking);
+  CHECK(run({"--step", "fast"}) == lab::kBadUsage);
 }
 
 TEST_CASE("program: the whole way, with a photo") {
