@@ -127,7 +127,7 @@ help:
 #>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew)
 #> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
-#> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json and .png
+#> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
 #> make bench-vgpu      measure the virtual GPU itself
@@ -219,7 +219,7 @@ ladder: $(ladder_programs)
 	@for n in $(ladder_tokens); do \
 	  $(docs_env) $< --all --tokens $$n --json $T/docs/ladder_$$n.json; echo; done
 	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
-	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder.png) \
+	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
 	  $(ladder_tokens:%=$T/docs/ladder_%.json)
 
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures

@@ -19,6 +19,7 @@ import argparse
 import os
 import sys
 
+import problems
 import results
 from results import Refused
 
@@ -54,9 +55,12 @@ def reference_of(result):
     """(what a reference says of the chapter, of this run of it)."""
     if not result.get("device", {}).get("virtual"):
         raise Refused("the result is not of the virtual GPU: it has no counters")
-    kernels = []
+    kernels, own = [], problems.own_kernels(result)
     for kernel in result["kernels"]:
         line = {name: kernel[name] for name in SAME if name in kernel}
+        if kernel["name"] in own:
+            lines = problems.kernel_lines(results.number_of(result["chapter"]), kernel["name"])
+            line.update({"kernel_lines": lines} if lines else {})
         counters = kernel.get("counters", {})
         line.update(kept({name: counters[name] for name in KEPT if name in counters}))
         kernels.append(line)
@@ -95,6 +99,7 @@ def kernels_of(reference):
             if key in found:
                 raise Refused(f"{reference['chapter']}: two runs of the problem {problem}")
             found[key] = results.flat(kernel)
+            found[key].pop("kernel_lines", None)  # for pictures: a kernel may be written otherwise
     return found
 
 

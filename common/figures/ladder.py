@@ -2,13 +2,13 @@
 """Puts runs of the whole ladder together, one a number of tokens, and draws them.
 
     ./run --all --tokens 197 --json 197.json; ...
-    ladder.py LADDER.json PICTURE 197.json 577.json 1025.json
-    ladder.py LADDER.json PICTURE                              draws what LADDER.json holds
+    ladder.py LADDER.json STEM 197.json 577.json 1025.json
+    ladder.py LADDER.json STEM                                 draws what LADDER.json holds
     ladder.py --check LADDER.json 197.json 577.json 1025.json  writes nothing, says what differs
 
 LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
-modelled limits and counters. PICTURE (.png or .svg) shows the steps' times or modelled limits over
-the tokens, both logarithmic, with a line of slope 2: attention's work grows with the square of the
+modelled limits and counters. STEM.svg and STEM.png show the steps' times, or hollow their modelled
+limits, over the tokens, both logarithmic, with a line of slope 2: attention's work grows with the square of the
 tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the file is written
 and the exit status is 3.
 
@@ -19,6 +19,8 @@ import difflib
 import json
 import os
 import sys
+
+import palette
 
 # Of each step: what a run of the virtual GPU gives again on every machine, and what a GPU gives.
 SAME_EVERYWHERE = ("chapter", "name", "modelled_limit_us", "bytes", "flops", "pass")
@@ -87,11 +89,8 @@ def check(path, ladder):
     return 1
 
 
-def draw(path, ladder):
-    import matplotlib
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "ladder"
-    import matplotlib.pyplot as plt
+def draw(stem, ladder):
+    plt = palette.plot()
     from matplotlib.ticker import NullLocator
 
     virtual = ladder["device"]["virtual"]
@@ -101,15 +100,17 @@ def draw(path, ladder):
     for run in ladder["runs"]:
         for step in run["steps"]:
             lines.setdefault((step["chapter"], step["name"]), []).append(step[value])
-    fig, ax = plt.subplots(figsize=(8.4, 5.2), dpi=110)
-    colors = plt.get_cmap("plasma")
+    fig, ax = plt.subplots(figsize=(8.4, 5.2))
     ends = []
     for i, ((chapter, name), values) in enumerate(lines.items()):
         if len(values) != len(tokens):
             raise Refused(f"{chapter} {name}: not in every run")
-        color = colors(0.78 * i / max(1, len(lines) - 1))
-        ax.plot(tokens, values, marker="o", markersize=4, color=color, linewidth=1.8)
         number = chapter.split("_")[0].lstrip("0")
+        color = palette.of_chapter(int(number))
+        # A chapter's second line is dashed.
+        again = any(key[0] == chapter for key in list(lines)[:i])
+        ax.plot(tokens, values, marker="o", markersize=5, color=color, linewidth=1.8,
+                markerfacecolor="none" if virtual else color, linestyle="--" if again else "-")
         label = chapter.split("_", 1)[1].replace("_", " ") if i == 0 else name
         us = f"{values[-1]:,.0f}" if values[-1] >= 100 else f"{values[-1]:.3g}"
         ends.append([values[-1], f"{number}: {label}, {us} µs", color])
@@ -117,16 +118,16 @@ def draw(path, ladder):
     ends.sort(key=lambda end: end[0])
     place = 0.0
     for at, text, color in ends:
-        place = max(at, place * 1.3)
-        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.1, place), color=color,
+        place = max(at, place * 1.34)
+        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.15, place), color=color,
                     fontsize=8.5, va="center",
                     arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
     # The square of the tokens, above the highest line.
     top = max(values[0] for values in lines.values()) * 1.5
-    ax.plot(tokens, [top * (n / tokens[0]) ** 2 for n in tokens], color="#888888", linestyle=":",
+    ax.plot(tokens, [top * (n / tokens[0]) ** 2 for n in tokens], color=palette.INK, linestyle=":",
             linewidth=1.4)
     ax.annotate("slope of N²", (tokens[1], top * (tokens[1] / tokens[0]) ** 2), xytext=(-8, 8),
-                textcoords="offset points", ha="right", fontsize=8.5, color="#666666")
+                textcoords="offset points", ha="right", fontsize=8.5)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(tokens[0] * 0.93, tokens[-1] * 2.3)
@@ -137,28 +138,23 @@ def draw(path, ladder):
     ax.set_ylabel("modelled limit, µs (a lower bound)" if virtual else "median time, µs")
     problem = ladder["runs"][0]["problem"]
     ax.set_title(f"{'Virtual ' if virtual else ''}{ladder['device']['name']}: batch "
-                 f"{problem['batch']}, {problem['heads']} heads of {problem['head_dim']}, fp16",
-                 fontsize=10, loc="left")
-    ax.grid(True, which="major", color="#e4e4e4", linewidth=0.7)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+                 f"{problem['batch']}, {problem['heads']} heads of {problem['head_dim']}, fp16")
     fig.tight_layout()
-    fig.savefig(path, facecolor="white", metadata={"Date": None} if path.endswith(".svg")
-                else {"Software": None})
+    palette.save(fig, stem)
 
 
 def main():
     if len(sys.argv) < 3:
-        print("usage: ladder.py LADDER.json PICTURE [RUN.json...]", file=sys.stderr)
+        print("usage: ladder.py LADDER.json STEM [RUN.json...]", file=sys.stderr)
         return 2
     try:
         if sys.argv[1] == "--check":
             return check(sys.argv[2], merge(sys.argv[3:]))
-        path, picture, runs = sys.argv[1], sys.argv[2], sys.argv[3:]
+        path, stem, runs = sys.argv[1], sys.argv[2], sys.argv[3:]
         if runs:
             write(path, merge(runs))
             print(f"{path}: written from {len(runs)} runs")
-        draw(picture, read(path))
+        draw(stem, read(path))
     except ImportError as missing:
         print(f"ladder: no picture: {missing}; on Debian or Ubuntu: apt-get install "
               "python3-matplotlib", file=sys.stderr)
@@ -167,7 +163,6 @@ def main():
         print(f"ladder: {error!r}" if isinstance(error, KeyError) else f"ladder: {error}",
               file=sys.stderr)
         return 2
-    print(f"{picture}: drawn")
     return 0
 
 

@@ -61,6 +61,14 @@ $(call picture,06_coalesced_k/warp_loads.png,warp_loads,multi_warp.json:K:load:4
 $(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4 \
   coalesced_k.json:load16:4)
 
+# What was measured, and the virtual GPU's limits: all result folders.
+result_folders := $(patsubst %/,%,$(dir $(wildcard data/results/*/chapter1.json)))
+.PHONY: $(result_folders)
+pictures += $(result_folders)
+$(result_folders):
+	@'$(python_plot)' common/figures/measured.py $@
+	@$(if $(wildcard $@/ladder.json),'$(python_plot)' common/figures/ladder.py $@/ladder.json $@/ladder)
+
 # Pictures are drawn each time, traces when a program has changed.
 .PHONY: figures $(pictures)
 figures: $(if $(python_plot),$(pictures))

@@ -1,0 +1,146 @@
+"""The pictures of results: what of a file they show, their colours, and that they can be drawn."""
+import json
+import os
+import re
+import sys
+import unittest
+
+from support import ROOT, Case
+
+sys.path.insert(0, os.path.join(ROOT, "common", "figures"))
+import measured  # noqa: E402
+import palette  # noqa: E402
+from results import Refused  # noqa: E402
+
+try:
+    import matplotlib
+except ImportError:
+    matplotlib = None
+
+DEVICE = {"name": "NVIDIA H200", "dram_bytes_per_s": 4e12, "fp32_flop_per_s": 60e12,
+          "tensor_flop_per_s": 800e12}
+
+
+def kernel(name, us, **more):
+    return {"name": name, "bytes": 1000.0, "flops": 8e6, **more, "median_us": us,
+            "modelled_limit_us": us}
+
+
+def counted(name, us, sectors, dram, **more):
+    return kernel(name, us, dram_bytes=dram, **more,
+                  **{"global": {"load": {"sectors": sectors}, "store": {"requests": 1}}})
+
+
+NAIVE = [counted("scores", 3.0, 30, 500), counted("softmax", 1.0, 10, 400),
+         kernel("attention", 4.0, kernel_lines=100, scratch_bytes=600.0)]
+TILING = [*NAIVE[:2], kernel("attention", 4.0), counted("tiling", 2.0, 7, 300, kernel_lines=50)]
+SHARED = [counted("simple", 8.0, 9, 100, kernel_lines=40),
+          counted("shared", 4.0, 5, 200, kernel_lines=80)]
+
+
+class Figures(Case):
+    def write(self, number, name, kernels, virtual=True, **problem):
+        runs = [{"problem": problem, "kernels": kernels}]
+        if "tokens" in problem:
+            runs.append({"problem": {"tokens": 17}, "kernels": []})
+        with open(self.path(f"chapter{number}.json"), "w", encoding="utf-8") as file:
+            json.dump({"chapter": name, "device": {**DEVICE, "virtual": virtual}, "runs": runs}, file)
+
+    def write_all(self, virtual=True):
+        self.write(1, "01_naive_attention", NAIVE, virtual, tokens=197)
+        self.write(2, "02_tiling", TILING, virtual, tokens=197)
+        self.write(7, "07_deformable", SHARED, virtual, queries=9)
+
+    def test_steps_are_the_chapters_own_and_totals_are_sums(self):
+        self.write_all()
+        chapters = measured.load(self.folder)
+        steps = {step.name: step for chapter in chapters for step in chapter.steps}
+        self.assertEqual(list(steps), ["attention", "tiling", "simple", "shared"])
+        naive = steps["attention"]
+        self.assertEqual((naive.sectors, naive.dram_bytes, naive.memory_bytes, naive.lines),
+                         (40, 900, 1600, 100))
+        self.assertEqual((steps["tiling"].sectors, steps["tiling"].dram_bytes), (7, 300))
+        self.assertFalse(naive.measured)
+        groups = measured.ladders(chapters)
+        self.assertEqual([[step.name for step in of] for _, of in groups],
+                         [["attention", "tiling"], ["simple", "shared"]])
+        self.assertIn("tokens 197", groups[0][0])
+
+    def test_a_gpu_has_times_and_is_drawn_full(self):
+        self.write_all(virtual=False)
+        step = measured.load(self.folder)[1].steps[0]
+        self.assertTrue(step.measured)
+        self.assertEqual(measured.device_of(measured.load(self.folder)), "NVIDIA H200")
+
+    def test_the_ladder_at_the_most_tokens_stands_for_attention(self):
+        self.write_all()
+        runs = [{"problem": {"tokens": tokens}, "steps": [
+            {"chapter": "01_naive_attention", "name": "attention", "modelled_limit_us": tokens / 1.0,
+             "flops": 1.0, "bytes": 1.0}]} for tokens in (1025, 197)]
+        with open(self.path("ladder.json"), "w", encoding="utf-8") as file:
+            json.dump({"runs": runs}, file)
+        groups = measured.climbed(self.folder, measured.load(self.folder))
+        self.assertEqual([step.us for step in groups[0][1]], [1025.0])
+        self.assertEqual(len(groups), 2)
+
+    def test_what_is_no_result_is_named(self):
+        with self.assertRaisesRegex(Refused, "no chapterN.json"):
+            measured.load(self.folder)
+        with open(self.path("chapter3.json"), "w", encoding="utf-8") as file:
+            file.write('{"chapter": "03_x", "runs": []}')
+        with self.assertRaisesRegex(Refused, "chapter3.json: not a result of make bench"):
+            measured.load(self.folder)
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_drawn_with_units_full_or_hollow(self):
+        plt = palette.plot()
+        for virtual in (True, False):
+            self.write_all(virtual)
+            chapters = measured.load(self.folder)
+            for name, draw in measured.PICTURES.items():
+                with self.subTest(name=name, virtual=virtual):
+                    fig = draw(plt, chapters, self.folder)
+                    labels = [ax.get_xlabel() + ax.get_ylabel() for ax in fig.axes]
+                    self.assertRegex(" ".join(labels), {
+                        "speedup": "times as fast|limit", "roofline": "TFLOP/s", "memory": "MiB",
+                        "lines": "GFLOP/s"}[name])
+                    if name == "roofline":
+                        dots = [line for line in fig.axes[0].lines if line.get_marker() == "o"]
+                        self.assertEqual(len(dots), 4)
+                        hollow = {str(line.get_markerfacecolor()) == "none" for line in dots}
+                        self.assertEqual(hollow, {virtual})
+                    plt.close(fig)
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_the_same_bytes_twice(self):
+        plt = palette.plot()
+        self.write_all()
+        for stem in ("a", "b"):
+            fig = measured.draw_lines(plt, measured.load(self.folder), self.folder)
+            palette.save(fig, self.path(stem))
+            plt.close(fig)
+        for ending in (".svg", ".png"):
+            with open(self.path("a" + ending), "rb") as a, open(self.path("b" + ending), "rb") as b:
+                self.assertEqual(a.read(), b.read())
+
+
+class Palette(unittest.TestCase):
+    def test_contrast_by_hand(self):
+        self.assertAlmostEqual(palette.contrast("#ffffff", "#000000"), 21)
+        self.assertAlmostEqual(palette.contrast("#777777", "#777777"), 1)
+
+    def test_every_colour_is_readable_on_white_and_on_dark(self):
+        for color in palette.CHAPTERS:
+            self.assertTrue(re.fullmatch("#[0-9a-f]{6}", color))
+            for ground in palette.GROUNDS:
+                self.assertGreaterEqual(palette.contrast(color, ground), 3)
+        for ground in palette.GROUNDS:
+            self.assertGreaterEqual(palette.contrast(palette.INK, ground), 4)
+
+    def test_no_two_chapters_look_alike(self):
+        self.assertEqual(len(set(palette.CHAPTERS)), 8)
+        self.assertEqual(palette.of_chapter(1), palette.CHAPTERS[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

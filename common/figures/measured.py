@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Draws what `make bench` found: speed-ups, roofline, memory, throughput for a line of code.
+
+    measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
+
+reads FOLDER/chapterN.json and writes FOLDER/speedup, roofline, memory and lines, as .svg and .png,
+from nothing else. What was measured is drawn full. Of the virtual GPU there are only modelled limits,
+lower bounds on the time: these are drawn hollow, at the speed that the limit would allow.
+
+Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
+"""
+import dataclasses
+import glob
+import os
+import sys
+
+import palette
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
+import results  # noqa: E402
+from results import Refused  # noqa: E402
+
+
+@dataclasses.dataclass
+class Step:
+    """A chapter's own step on one problem."""
+    chapter: int
+    name: str
+    us: float
+    measured: bool       # else us is the modelled limit
+    flops: float
+    dram_bytes: float    # of the launches, on the virtual GPU; else the least
+    sectors: float       # of global loads and stores; 0 where nobody counted
+    memory_bytes: float  # arrays and scratch
+    lines: int
+
+
+@dataclasses.dataclass
+class Chapter:
+    number: int
+    title: str
+    problem: str
+    device: dict
+    measured: bool
+    steps: list
+
+
+def chosen(runs):
+    """The run that pictures show: the largest attention, else the first."""
+    return max(runs, key=lambda run: run["problem"].get("tokens", 0))
+
+
+def steps_of(number, run, measured):
+    steps, stages = [], []
+    for kernel in run["kernels"]:
+        counted = "global" in kernel
+        # A line without counters, on the virtual GPU, is the total of the lines since the last one.
+        parts = [kernel] if counted else stages
+        if "kernel_lines" in kernel:
+            dram = sum(part.get("dram_bytes", 0) for part in parts)
+            sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
+            steps.append(Step(
+                number, kernel["name"], kernel["median_us" if measured else "modelled_limit_us"],
+                measured, kernel["flops"], dram or kernel["bytes"], sectors,
+                kernel["bytes"] + (kernel.get("scratch_bytes") or 0), kernel["kernel_lines"]))
+        stages = stages + [kernel] if counted else []
+    return steps
+
+
+def climbed(folder, chapters):
+    """The groups of ladders(), attention at the most tokens where the folder has a ladder.json."""
+    groups = ladders(chapters)
+    path = os.path.join(folder, "ladder.json")
+    if chapters[0].measured or not os.path.exists(path):
+        return groups
+    run = chosen(results.read(path)["runs"])
+    steps = [Step(results.number_of(step["chapter"]), step["name"], step["modelled_limit_us"], False,
+                  step["flops"], step["bytes"], 0, step["bytes"], 1) for step in run["steps"]]
+    return [(f"attention\n{results.describe(run['problem'])}", steps)] + \
+        [group for group in groups if not group[0].startswith("attention\n")]
+
+
+def load(folder):
+    """The chapters of a result folder, in order. Throws Refused for what is no result file."""
+    found = []
+    for path in glob.glob(os.path.join(folder, "chapter*.json")):
+        content = results.read(path)
+        try:
+            measured = not content["device"]["virtual"]
+            number = results.number_of(content["chapter"])
+            run = chosen(content["runs"])
+            title = content["chapter"].split("_", 1)[1].replace("_", " ")
+            found.append(Chapter(number, title, results.describe(run["problem"]), content["device"],
+                                 measured, steps_of(number, run, measured)))
+        except (KeyError, ValueError, TypeError) as error:
+            raise Refused(f"{path}: not a result of make bench: {error!r}") from None
+    if not found:
+        raise Refused(f"{folder}: no chapterN.json in it")
+    return sorted((chapter for chapter in found if chapter.steps), key=lambda of: of.number)
+
+
+def ladders(chapters):
+    """[(title, steps)]: attention's steps through its chapters, and each other chapter's own."""
+    attention = [chapter for chapter in chapters if "tokens" in chapter.problem]
+    groups = []
+    if attention:
+        groups.append((f"attention\n{attention[0].problem}",
+                       [step for chapter in attention for step in chapter.steps]))
+    groups += [(f"{chapter.title}\n{chapter.problem}", chapter.steps)
+               for chapter in chapters if chapter not in attention]
+    return groups
+
+
+def name_of(step):
+    return f"{step.chapter}  {step.name}"
+
+
+def time_of(us):
+    return f"{us:,.0f} µs" if us >= 100 else f"{us:.3g} µs"
+
+
+def device_of(chapters):
+    name = chapters[0].device["name"]
+    return name if chapters[0].measured else f"Virtual {name}, modelled limits"
+
+
+def bars(ax, steps, values, texts):
+    """A bar a step, downwards; hollow where nothing was measured. Log scale from the least on."""
+    for i, (step, value, text) in enumerate(zip(steps, values, texts)):
+        color = palette.of_chapter(step.chapter)
+        ax.barh(i, value, height=0.62, color=color if step.measured else color + "26",
+                edgecolor=color, linewidth=1.4)
+        ax.annotate(text, (value, i), xytext=(4, 0), textcoords="offset points", va="center",
+                    fontsize=8.5)
+    ax.set_yticks(range(len(steps)), [name_of(step) for step in steps])
+    ax.set_ylim(len(steps) - 0.4, -0.6)
+    ax.grid(False, axis="y")
+
+
+def draw_speedup(plt, chapters, folder):
+    groups = climbed(folder, chapters)
+    fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
+        8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
+        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
+    for ax, (title, steps) in zip(axes[:, 0], groups):
+        factors = [steps[0].us / step.us for step in steps]
+        texts = [f"{factor:.3g}×, {time_of(step.us)}" for factor, step in zip(factors, steps)]
+        bars(ax, steps, factors, texts)
+        ax.set_xscale("log")
+        ax.set_xlim(min(factors) * 0.8, max(factors) * 3.2)
+        ax.xaxis.set_major_formatter(plt.FuncFormatter(lambda x, _: f"{x:g}×"))
+        ax.set_title(title, fontsize=9)
+    axes[-1, 0].set_xlabel("times as fast as the first step" if chapters[0].measured else
+                           "ratio of the first step's limit to the step's")
+    fig.suptitle(device_of(chapters), x=0.01, ha="left", fontsize=10)
+    fig.tight_layout()
+    return fig
+
+
+def draw_roofline(plt, chapters, _folder):
+    device = chapters[0].device
+    dram = device["dram_bytes_per_s"] / 1e12
+    peaks = [("fp32", device["fp32_flop_per_s"] / 1e12),
+             ("tensor cores, fp16", device["tensor_flop_per_s"] / 1e12)]
+    steps = [step for chapter in chapters for step in chapter.steps if step.flops]
+    xs = [step.flops / step.dram_bytes for step in steps]
+    ys = [step.flops / step.us / 1e6 for step in steps]
+    left, right = min(min(xs) / 2.5, peaks[0][1] / dram / 5), max([x * 2.5 for x in xs] + [2.2 * peaks[1][1] / dram])
+    fig, ax = plt.subplots(figsize=(8.4, 5.4))
+    ax.plot([left, peaks[1][1] / dram], [left * dram, peaks[1][1]], color=palette.INK, linewidth=1.6)
+    for name, peak in peaks:
+        ax.plot([peak / dram, right], [peak, peak], color=palette.INK, linewidth=1.6)
+        ax.annotate(f"{name}, {peak:,.0f} TFLOP/s", (peak / dram, peak), xytext=(-2, 5), ha="right",
+                    textcoords="offset points", fontsize=8.5)
+    corner = left * 1.25
+    ax.annotate(f"DRAM, {dram:.3g} TB/s", (corner, corner * dram), xytext=(12, -3), fontsize=8.5,
+                textcoords="offset points", va="top")
+    # Points that lie close to each other get their labels one under the other, at the side.
+    place = None
+    for x, y, step in sorted(zip(xs, ys, steps), key=lambda of: -of[1]):
+        color = palette.of_chapter(step.chapter)
+        ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
+                markerfacecolor=color if step.measured else "none", linestyle="none")
+        place = y if place is None else min(y, place / 1.42)
+        ax.annotate(name_of(step), (x, y), xytext=(x * 1.5, place), color=color, fontsize=8.5,
+                    va="center", arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlim(left, right)
+    ax.set_ylim(min(ys + [left * dram]) / 2, peaks[1][1] * 2)
+    ax.set_xlabel("FLOP for each byte that must move to or from DRAM" if chapters[0].measured else
+                  "FLOP for each byte moved to or from DRAM")
+    ax.set_ylabel("TFLOP/s" if chapters[0].measured else "TFLOP/s at the modelled limit, hollow: "
+                                                           "an upper bound")
+    ax.set_title(device_of(chapters))
+    fig.tight_layout()
+    return fig
+
+
+def draw_memory(plt, chapters, _folder):
+    groups = ladders(chapters)
+    fig, axes = plt.subplots(len(groups), 2, squeeze=False, figsize=(
+        9.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
+        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
+    for row, (title, steps) in zip(axes, groups):
+        memory = [step.memory_bytes / 2 ** 20 for step in steps]
+        bars(row[0], steps, memory, [f"{value:.3g}" for value in memory])
+        row[0].set_xlim(0, 1.25 * max(memory))
+        row[0].set_title(title, fontsize=9)
+        sectors = [step.sectors for step in steps]
+        if not any(sectors):
+            row[1].axis("off")
+            row[1].annotate("transactions are counted on the virtual GPU", (0, 0.5),
+                            xycoords="axes fraction", fontsize=8.5)
+            continue
+        bars(row[1], steps, sectors, [f"{value:,.0f}" for value in sectors])
+        row[1].set_yticks([])
+        row[1].set_xscale("log")
+        row[1].set_xlim(min(sectors) / 3, max(sectors) * 12)
+    axes[-1, 0].set_xlabel("device memory in use, MiB")
+    axes[-1, 1].set_xlabel("transactions: sectors of 32 bytes, loaded and stored")
+    fig.suptitle(chapters[0].device["name"] if chapters[0].measured else
+                 f"Virtual {chapters[0].device['name']}, counted", x=0.01, ha="left", fontsize=10)
+    fig.tight_layout()
+    return fig
+
+
+def draw_lines(plt, chapters, _folder):
+    groups = ladders(chapters)
+    fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
+        8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
+        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
+    for ax, (title, steps) in zip(axes[:, 0], groups):
+        values = [step.flops / step.us / 1e3 / step.lines for step in steps]
+        bars(ax, steps, values, [f"{value:.3g} from {step.lines} lines"
+                                 for value, step in zip(values, steps)])
+        ax.set_xlim(0, 1.35 * max(values))
+        ax.set_title(title, fontsize=9)
+    axes[-1, 0].set_xlabel("GFLOP/s" + ("" if chapters[0].measured else " at the modelled limit") +
+                           " for each line of kernel code (no comments, no blanks)")
+    fig.suptitle(device_of(chapters), x=0.01, ha="left", fontsize=10)
+    fig.tight_layout()
+    return fig
+
+
+PICTURES = {"speedup": draw_speedup, "roofline": draw_roofline, "memory": draw_memory,
+            "lines": draw_lines}
+
+
+def main():
+    if len(sys.argv) < 2:
+        print("usage: measured.py FOLDER...", file=sys.stderr)
+        return 2
+    try:
+        plt = palette.plot()
+        for folder in sys.argv[1:]:
+            chapters = load(folder)
+            for name, draw in PICTURES.items():
+                fig = draw(plt, chapters, folder)
+                palette.save(fig, os.path.join(folder, name))
+                plt.close(fig)
+    except ImportError as missing:
+        print(f"measured: no pictures: {missing}; on Debian or Ubuntu: apt-get install "
+              "python3-matplotlib", file=sys.stderr)
+        return 3
+    except Refused as error:
+        print(f"measured: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Colours that are readable on white and on a dark page, and pictures saved as SVG and PNG.
+
+Everything is drawn on a transparent ground, in colours of middle brightness: each has a contrast of at
+least 3 (WCAG 2.1) with white and with GitHub's dark ground, the ink for text 4.
+"""
+INK = "#797e86"
+GROUNDS = ("#ffffff", "#0d1117")
+# Of chapters 1, 2, ...; neighbours differ in hue and a little in brightness.
+CHAPTERS = ("#e5534b", "#c7681f", "#9a7b0f", "#3d8b40", "#1f8a8a", "#2f7fe0", "#8b6cef", "#d0559b")
+
+
+def luminance(color):
+    """Relative luminance of '#rrggbb' (WCAG 2.1)."""
+    linear = []
+    for i in (1, 3, 5):
+        value = int(color[i:i + 2], 16) / 255
+        linear.append(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    bright, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def of_chapter(number):
+    return CHAPTERS[(number - 1) % len(CHAPTERS)]
+
+
+def plot():
+    """matplotlib.pyplot, set to these colours. Throws ImportError where there is none."""
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({
+        "svg.hashsalt": "figures", "font.size": 9.5, "text.color": INK, "axes.labelcolor": INK,
+        "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
+        "axes.titlesize": 10, "axes.titlelocation": "left", "axes.spines.top": False,
+        "axes.spines.right": False, "axes.grid": True, "grid.color": INK, "grid.alpha": 0.25,
+        "grid.linewidth": 0.7,
+        "axes.axisbelow": True, "legend.frameon": False, "axes.facecolor": "none",
+        "figure.facecolor": "none", "savefig.transparent": True})
+    import matplotlib.pyplot as plt
+    return plt
+
+
+def save(fig, stem):
+    """STEM.svg and STEM.png, the same bytes each time."""
+    fig.savefig(stem + ".svg", metadata={"Date": None})
+    fig.savefig(stem + ".png", dpi=140, metadata={"Software": None})
+    print(f"{stem}.svg, .png: drawn")
