@@ -98,6 +98,10 @@ number = $(patsubst 0%,%,$(firstword $(subst _, ,$(notdir $1))))
 chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call number,$d)))
 exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
 chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
+# test_NAME.cu beside it is a program of its own: test_chapterN_NAME.
+more_tests_cu := $(wildcard chapters/0[1-9]_*/test_*.cu)
+more_test = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))_$(patsubst test_%.cu,%,$(notdir $1))
+chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
 
 # Three archives, so that a first `make chapter1` does not wait for what tests and graders need.
 # An archive stands in front of those it needs when linked: graders, testing, lab.
@@ -158,6 +162,7 @@ $D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/main.cu))
 $D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/test.cu)) $H/libdoctest_main.a
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
+$(foreach f,$(more_tests_cu),$(eval $(call more_test,$f): $D/$(f:.cu=.o)))
 
 # Grading needs the counters, so exercises always run on the virtual GPU. The program compiles the
 # student's file itself, as grader.conf says: what does not compile is a result, not a failed make.

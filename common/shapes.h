@@ -178,6 +178,11 @@ inline ConvNormShape same_padded(ConvNormShape shape) {
   return shape;
 }
 
+// Where a layer's parameters lie, as ConvNormShape has them; bias may be null: zeros.
+struct ConvNormParameters {
+  const float *weight, *bias, *gamma, *beta;
+};
+
 // "[batch 1, channels 64 to 128, 256x256, kernel 3, stride 2, zeros 0 1 0 1]"; in the order top,
 // bottom, left, right
 inline std::string describe(const ConvNormShape& shape) {

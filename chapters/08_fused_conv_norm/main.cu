@@ -1,5 +1,8 @@
-// Chapter 8: convolution + instance norm + ReLU on one problem, compared with the CPU reference.
+// Chapter 8: convolution + instance norm + ReLU on one problem, compared with the CPU reference;
+// with --style, a network of them on a photo.
 #include "../../common/lab_conv.h"
+#include "../../common/lab_style.h"
+#include "network.cuh"
 #include "three_passes.cuh"
 
 namespace {
@@ -23,9 +26,18 @@ std::vector<lab::ConvNormStep::Stage> three_passes_stages(const ConvNormShape& s
   return {{"convolution", convolution}, {"instance norm", norm}, {"ReLU", relu}};
 }
 
+// Style transfer, each layer by the last step.
+int style_main(int argc, char** argv) {
+  const auto path = [](const ConvNormShape&) { return std::string("three passes"); };
+  return lab::style_main(argc, argv, "08_fused_conv_norm",
+                         {steps::three_passes, steps::residual_block, steps::planes_of,
+                          steps::pixels_of, path});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (lab::style_asked(argc, argv)) return style_main(argc, argv);
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one.",
