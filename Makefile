@@ -232,7 +232,7 @@ ladder: $(ladder_programs)
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 lessons := $(foreach n,$(chapters),$(if $(wildcard chapters/0$n_*/README.md),$n))
 # A lesson may want a second run, with the flags of its second block.
-lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' chapters/0$1_*/README.md)
+lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' chapters/0$1_*/README.md 2>/dev/null)
 docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$T/docs/chapter$1-more.json)
 docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \

@@ -68,10 +68,12 @@ def paired(rounds, peer_rounds):
     how sure the ratio is; `ratio` is of the medians.
     """
     own = problems.own_kernels(rounds[0])
+    # The problem as a whole: a chapter may also have lines for a part of it.
+    whole = max(kernel.get("flops") or 0 for kernel in rounds[0]["kernels"] if kernel["name"] in own)
     times = {}
     for result in rounds:
         for kernel in result["kernels"]:
-            if kernel["name"] in own:
+            if kernel["name"] in own and (kernel.get("flops") or 0) == whole:
                 times.setdefault(kernel["name"], []).append(kernel["median_us"])
     kernel = min(times, key=lambda name: statistics.median(times[name]))
     kernel_us = statistics.median(times[kernel])

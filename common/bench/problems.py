@@ -25,12 +25,15 @@ TABLE = [
               "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
       for distribution in ("local", "uniform")),
+    *(Problem(8, shape, f"--preset {shape}", "conv_norm")
+      for shape in ("small", "deep", "wide", "point")),
 ]
 
 # Small and ragged: what `make validate` runs under a profiler, every kernel of a chapter.
 VALIDATED = {
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
     7: "--batch 1 --queries 999",
+    8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
 }
 
 

@@ -11,7 +11,7 @@ bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_re
 .PHONY: bench bench-vgpu
 ifneq ($(bench_reference),)
 ifeq ($(ARCH),sm_90)
-bench: $(foreach n,$(lessons),$(call docs_results,$n))
+bench: $(foreach n,$(chapters),$(call docs_results,$n))
 	@$(need_python)
 	@python3 $(bench_scripts)/counters.py $(if $(CHECK),--check) $(results) $^
 else

@@ -270,9 +270,12 @@ class Machine(unittest.TestCase):
 
 class Pairing(unittest.TestCase):
     def kernel_round(self, *times):
+        part = {"name": "a part", "median_us": 1.0, "flops": 3.0}
         return {"chapter": "07_persistent_deformable_attention",
-                "kernels": [{"name": name, "median_us": us} for name, us in times],
-                "ratios": [{"before": "simple", "after": "shared"}]}
+                "kernels": [part] + [{"name": name, "median_us": us, "flops": 9.0}
+                                     for name, us in times],
+                "ratios": [{"before": "simple", "after": "shared"},
+                           {"before": "shared", "after": "a part"}]}
 
     def test_the_fastest_kernel_stands_beside_each_peer(self):
         rounds = [self.kernel_round(("simple", 40.0), ("shared", us)) for us in (10.0, 20.0)]
