@@ -24,10 +24,11 @@ class InitCheck final : public Observer {
   }
 
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
-              std::uint32_t bytes, Access access, Space space, const Places&) override {
+              std::uint32_t bytes, Access access, Space space, const Places& places) override {
     if (space == Space::shared) {
-      if (block_ != warp.block) {
-        block_ = warp.block;
+      Block* const of = places.owner ? places.owner : warp.block;
+      if (block_ != of) {
+        block_ = of;
         of_block_ = shared_.at(block_).data();
       }
       look(warp, instr, mask, a, bytes, access, space, of_block_, 0);
@@ -60,8 +61,8 @@ class InitCheck final : public Observer {
       todo &= ~here;
     }
   }
-  void copy_land(Warp& warp, int, std::uint32_t offset, std::uint32_t bytes) override {
-    std::memset(shared_.at(warp.block).data() + offset, 1, bytes);
+  void copy_land(Warp&, int, Block& to, std::uint32_t offset, std::uint32_t bytes) override {
+    std::memset(shared_.at(&to).data() + offset, 1, bytes);
   }
 
  private:
@@ -119,7 +120,10 @@ class InitCheck final : public Observer {
               what += access == Access::load ? "read" : "atomic access";
               what += " of " + bytes_text(bytes) + " that nobody wrote, ";
               what += space == Space::shared
-                          ? "at offset " + std::to_string(first) + " of the block's shared memory,"
+                          ? "at offset " + std::to_string(first) + " of " +
+                                (block_ == warp.block ? "the block's shared memory,"
+                                                      : "the shared memory of block " +
+                                                            block_text(launch, block_->linear) + ",")
                           : global_text(launch, first) + ",";
               return describe(warp, own, lane, what);
             });

@@ -64,6 +64,20 @@ void report_misaligned(Warp& warp, const Instr& instr, int lane, std::uint64_t a
                            " address " + hexadecimal(address) + ", which is no multiple of " + std::to_string(bytes))};
 }
 
+void report_no_block(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                     std::uint64_t bytes, Access access, int rank) {
+  const Cluster& cluster = warp.block->cluster;
+  std::string what = "out-of-bounds " + verb(access) + " of " + count(bytes, "byte") + " at offset " +
+                     std::to_string(address % kRankedBytes) + " of the shared memory of rank " +
+                     (rank < 254 ? std::to_string(rank) : "254 or above") + " of the cluster, which ";
+  if (const Block* block = cluster.block(rank))
+    what += "is block (" + std::to_string(block->index.x) + "," + std::to_string(block->index.y) + "," +
+            std::to_string(block->index.z) + ") and has ended: a barrier of the cluster must keep it until then;";
+  else
+    what += "has " + count(cluster.blocks.size(), "block") + ", ranks from 0;";
+  throw Fault{FaultKind::illegal_address, describe(warp, instr, lane, what + " access")};
+}
+
 void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                        std::uint32_t bytes, Access access, Space space) {
   Launch& launch = warp.block->launch;

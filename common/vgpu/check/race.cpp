@@ -9,7 +9,8 @@
 //
 // Accesses are compared by time: a counter that grows at each such event. Each warp's accesses
 // carry the time of its last event, and a thread knows of each other one up to which time what it
-// did is over (check/known.h). Most questions are answered by two numbers: when the block's last
+// did is over (check/known.h). Blocks of a cluster also meet at its barrier, and a block must not end
+// before what others do to its shared memory is over. Most questions are answered by two numbers: when the block's last
 // barrier was, and when the warp last met.
 #include <array>
 #include <bit>
@@ -82,8 +83,17 @@ struct Arrival {
   Knowledge known;
 };
 
+// The last access of a warp to the shared memory of another block.
+struct Visit {
+  std::uint32_t record = 0;
+  int lane = 0;
+  std::uint64_t address = 0;
+};
+
 struct BlockState {
   Block* block = nullptr;
+  std::unordered_map<Trace, Visit> visits;  // of other blocks' warps, by their keys
+  Knowledge ended;                          // what its threads knew when they ended
   Time barrier = 0;                // all threads know each other up to here
   bool mbarriers = false;          // it uses mbarrier objects
   std::uint32_t first_record = 0;  // older ones in reused shadow are of other blocks
@@ -92,6 +102,11 @@ struct BlockState {
   std::array<std::vector<Arrival>, 16> arrivals;
   std::vector<std::unique_ptr<ShadowPage>> shared;
   std::unordered_map<std::uint64_t, Flag> flags;  // in shared memory
+};
+
+// What those who have arrived at a cluster's barrier knew, in this phase and the last one.
+struct ClusterState {
+  Knowledge arriving, told;
 };
 
 class RaceCheck final : public Observer {
@@ -134,6 +149,7 @@ class RaceCheck final : public Observer {
     for (auto& page : it->second->shared)
       if (page) spare_.push_back(std::move(page));
     if (current_ == it->second.get()) current_ = nullptr;
+    clusters_.erase(&block.cluster);
     blocks_.erase(it);
   }
 
@@ -144,9 +160,14 @@ class RaceCheck final : public Observer {
   void barrier_complete(Block& block, int barrier) override;
   void warp_sync(Warp& warp, const Instr&, std::uint32_t mask, std::uint32_t members) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
-  void copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
-                  std::uint64_t address, std::uint32_t bytes) override;
-  void copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes) override;
+  void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override;
+  void cluster_complete(Cluster& cluster) override;
+  void cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) override;
+  void lanes_exit(Warp& warp, const Instr&, std::uint32_t mask) override;
+  void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t offset,
+                  std::uint32_t bytes) override;
+  void copy_land(Warp& warp, int lane, Block& to, std::uint32_t offset,
+                 std::uint32_t bytes) override;
 
  private:
   // The access that is looked at.
@@ -156,6 +177,7 @@ class RaceCheck final : public Observer {
     const Places* places;
     const Addresses* addresses;
     BlockState& block;
+    BlockState& home;                // whose shared memory it is; else `block`
     WarpState& state;
     std::uint32_t bytes;
     Access access;
@@ -176,6 +198,8 @@ class RaceCheck final : public Observer {
   Knowledge known_of(BlockState& block, WarpState& warp, int lane);
   Knowledge known_of_warp(BlockState& block, WarpState& warp);
   void meet(Warp& warp, std::uint32_t mask);
+  void learn_lanes(Warp& warp, std::uint32_t mask, const Knowledge& told);
+  void end(BlockState& block);
   void tick(WarpState& warp) { warp.now = ++clock_; }
   bool ordered(Now& now, int lane, Trace before);
   bool ordered_for_all(Now& now, Trace before);
@@ -195,6 +219,7 @@ class RaceCheck final : public Observer {
   Time clock_ = 1;
   std::unordered_map<Block*, std::unique_ptr<BlockState>> blocks_;
   BlockState* current_ = nullptr;
+  std::unordered_map<Cluster*, ClusterState> clusters_;
   std::vector<Record> records_ = std::vector<Record>(1024);  // a ring once it has kRecords
   std::uint32_t next_record_ = 1;
   Shadow global_;
@@ -290,7 +315,7 @@ bool RaceCheck::ordered(Now& now, int lane, Trace before) {
 
 ShadowPage& RaceCheck::page(Now& now, std::uint64_t address, int shift) {
   if (now.space == Space::global) return global_.page(address, shift);
-  auto& page = now.block.shared[address >> kPageBits];
+  auto& page = now.home.shared[address >> kPageBits];
   if (!page) page = std::make_unique<ShadowPage>(shift);
   if (shift < page->shift()) page->refine(shift);
   return *page;
@@ -501,9 +526,11 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
       return "thread " + thread_text(launch, static_cast<std::uint32_t>(
                                                  warp * kWarpSize + static_cast<std::uint32_t>(l)));
     };
-    const std::string place = now.space == Space::shared
-                                  ? "shared memory at offset " + std::to_string(address)
-                                  : "global memory " + global_text(launch, address);
+    std::string place = now.space == Space::shared
+                            ? "shared memory at offset " + std::to_string(address)
+                            : "global memory " + global_text(launch, address);
+    if (&now.home != &now.block || (now.space == Space::shared && !same_block))
+      place += " of block " + block_text(launch, now.home.block->linear);
     const std::string in = block_text(launch, r.block);
     std::string text = there + ": error: race: ";
     text += pending ? "asynchronous copy" : verb(r.access);
@@ -520,6 +547,8 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
                                ? " in the same instruction"
                                : " without a __syncwarp between"
             : same_block ? " without a barrier between"
+            : now.space == Space::shared
+                ? " without a barrier of the cluster or a release and an acquire between"
                          : " without a barrier of the grid or a release and an acquire between";
     if (same_block)
       text += ", in block " + in + " of ";
@@ -534,20 +563,27 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
   if (instr.async && space == Space::shared) return;  // copy_issue tells
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
+  BlockState& home = places.owner ? *blocks_.at(places.owner) : block;
   const bool atomic = access == Access::atomic;
   Now now{warp,
           instr,
           &places,
           &a,
           block,
+          home,
           state,
           bytes,
           access,
           space,
           0,
-          space == Space::shared ? block.first_record : 1};
+          space == Space::shared ? home.first_record : 1};
   now.trace = state.key | record_for(state, warp, instr, bytes, access);
-  block.mbarriers |= instr.op_class == OpClass::barrier;
+  home.mbarriers |= instr.op_class == OpClass::barrier;
+  // (A relaxed arrival at an mbarrier tells nothing, but whoever waits for it knows that it is over.)
+  if (places.owner && !(instr.op_class == OpClass::barrier && (instr.order & kOrderRelaxed))) {
+    const int lane = std::countr_zero(mask);
+    home.visits[state.key] = {record_of(now.trace), lane, a.v[lane]};
+  }
   if (atomic)
     now.trace |= kTraceAtomic;
   else if (instr.order & (kOrderRelaxed | kOrderAcquire | kOrderRelease))
@@ -569,7 +605,7 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
 // ---- flags ------------------------------------------------------------------------------------
 
 Flag* RaceCheck::find_flag(Now& now, std::uint64_t address) {
-  auto& flags = now.space == Space::shared ? now.block.flags : flags_;
+  auto& flags = now.space == Space::shared ? now.home.flags : flags_;
   if (flags.empty()) return nullptr;
   const auto it = flags.find(address);
   return it == flags.end() ? nullptr : &it->second;
@@ -609,7 +645,7 @@ void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
       }
     }
     if (!flag && !told && !told_in_block) return;
-    auto& flags = now.space == Space::shared ? block.flags : flags_;
+    auto& flags = now.space == Space::shared ? now.home.flags : flags_;
     Flag& to = flags[a.v[i]];
     if (now.access == Access::store) to = {};  // an atomic passes on what was there
     if (to.block != block.block->linear) to.known_in_block = {};
@@ -793,15 +829,109 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
   }
 }
 
-// ---- asynchronous copies ----------------------------------------------------------------------
+// ---- clusters ---------------------------------------------------------------------------------
 
-void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
-                           std::uint64_t, std::uint32_t bytes) {
+void RaceCheck::cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
+  Knowledge& to = clusters_[&warp.block->cluster].arriving;
+  if (instr.order & kOrderRelaxed) {  // only what a fence before it has released
+    to = join(to, join(block.fenced, state.fenced));
+    if (state.lanes)
+      each_lane(mask, [&](int i) {
+        if (state.lane(i).fence) to = join(to, state.lane(i).fence->known);
+      });
+    return;
+  }
+  if (mask == warp.live) {
+    const std::uint64_t key = thread_key(warp.block->linear, warp.index, 0);
+    to = join(to, learn(known_of_warp(block, state), root_, key, kWarpLevel, state.now));
+    if (state.lanes) each_lane(mask, [&](int i) { to = join(to, state.lane(i).known); });
+  } else {
+    each_lane(mask, [&](int i) { to = join(to, known_of(block, state, i)); });
+  }
+  tick(state);
+}
+
+void RaceCheck::learn_lanes(Warp& warp, std::uint32_t mask, const Knowledge& told) {
+  WarpState& state = state_of(*warp.block).warps[warp.index];
+  if (mask == warp.live)
+    state.known = join(state.known, told);
+  else
+    each_lane(mask, [&](int i) { state.lane(i).known = join(state.lane(i).known, told); });
+}
+
+void RaceCheck::cluster_complete(Cluster& cluster) {
+  ClusterState& state = clusters_[&cluster];
+  state.told = std::exchange(state.arriving, {});
+  for (const auto& block : cluster.blocks)
+    for (Warp& warp : block->warps)
+      for (const Fragment& f : warp.fragments)
+        if (f.state == Fragment::State::at_cluster) learn_lanes(warp, f.mask, state.told);
+}
+
+void RaceCheck::cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) {
+  if (const std::uint32_t passing = mask & warp.cluster_passed)
+    learn_lanes(warp, passing, clusters_[&warp.block->cluster].told);
+}
+
+void RaceCheck::lanes_exit(Warp& warp, const Instr&, std::uint32_t mask) {
+  BlockState& block = state_of(*warp.block);
+  if (!block.visits.empty()) {
+    WarpState& state = block.warps[warp.index];
+    block.ended = join(block.ended, known_of_warp(block, state));
+    if (state.lanes)
+      each_lane(mask, [&](int i) { block.ended = join(block.ended, state.lane(i).known); });
+  }
+  if (warp.block->live_threads == static_cast<std::uint32_t>(std::popcount(mask))) end(block);
+}
+
+// The block's last thread ends, and with it the shared memory that others may still be using.
+void RaceCheck::end(BlockState& block) {
+  const std::string gone = "block " + block_text(*launch_, block.block->linear);
+  const auto thread = [&](const Record& r, int lane) {
+    return "thread " + thread_text(*launch_, r.warp * kWarpSize + static_cast<std::uint32_t>(lane)) +
+           " of block " + block_text(*launch_, r.block);
+  };
+  for (const auto& [key, visit] : block.visits) {
+    if (forgotten(visit.record)) continue;
+    const Record r = record(visit.record);
+    const auto lane = static_cast<std::uint32_t>(visit.lane);
+    if (r.time <= known_until(block.ended, thread_key(r.block, r.warp, lane))) continue;
+    const std::string there = where(*r.instr, *r.function);
+    findings_.add(there + "|end", [&] {
+      return there + ": error: race: " +
+             (r.access == Access::load ? "read" : r.access == Access::store ? "write" : "atomic access") +
+             " of " + bytes_text(r.bytes) + " at offset " + std::to_string(visit.address) +
+             " of the shared memory of " + gone + " by " + thread(r, visit.lane) +
+             ", and the end of that block, without a barrier of the cluster or a release and an "
+             "acquire between, in " +
+             launch_->request.function->display;
+    });
+  }
+  for (const AsyncArrival& copy : block.block->async_arrivals) {
+    if (copy.warp->block == block.block || !copy.bytes) continue;
+    const std::string there = where(*copy.instr, *copy.frame->function);
+    findings_.add(there + "|flight", [&] {
+      return there + ": error: race: asynchronous copy of " + bytes_text(copy.bytes) +
+             " to the shared memory of " + gone + " by block " +
+             block_text(*launch_, copy.warp->block->linear) +
+             ", and the end of that block before it waited for the copy, in " +
+             launch_->request.function->display;
+    });
+  }
+}
+
+// ---- asynchronous copies ----------------------------------------------------------------------
+
+void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, Block& to,
+                           std::uint32_t offset, std::uint32_t bytes) {
+  BlockState& block = state_of(*warp.block);
+  BlockState& home = *blocks_.at(&to);
+  WarpState& state = block.warps[warp.index];
   const std::uint32_t each = std::min(bytes, 16u);  // bulk copies come in one piece
-  Now now{warp,          instr,         nullptr, nullptr,           block, state, each,
-          Access::store, Space::shared, 0,       block.first_record};
+  Now now{warp,  instr, nullptr,       nullptr,       block, home,
+          state, each,  Access::store, Space::shared, 0,     home.first_record};
   now.trace = state.key | record_for(state, warp, instr, bytes, Access::store);
   for (std::uint32_t at = offset; at < offset + bytes; at += each) {
     touch(now, lane, at, false);
@@ -811,12 +941,13 @@ void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32
   }
 }
 
-void RaceCheck::copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes) {
-  BlockState& block = state_of(*warp.block);
-  WarpState& state = block.warps[warp.index];
+void RaceCheck::copy_land(Warp& warp, int lane, Block& to, std::uint32_t offset,
+                          std::uint32_t bytes) {
+  BlockState& home = *blocks_.at(&to);
+  WarpState& state = state_of(*warp.block).warps[warp.index];
   const std::uint32_t each = std::min(bytes, 16u);
   for (std::uint32_t at = offset; at < offset + bytes; at += each) {
-    auto& page = block.shared[at >> kPageBits];
+    auto& page = home.shared[at >> kPageBits];
     if (!page) continue;
     Trace* written = page->written() + (at % kPageBytes >> page->shift());
     for (std::uint32_t i = 0; i < each >> page->shift(); ++i) {
@@ -825,7 +956,7 @@ void RaceCheck::copy_land(Warp& warp, int lane, std::uint32_t offset, std::uint3
           lane_of(t) != lane)
         continue;
       const std::uint32_t n = record_of(t);
-      if (n < block.first_record || forgotten(n) || block.mbarriers) {
+      if (n < home.first_record || forgotten(n) || home.mbarriers) {
         t = 0;  // an mbarrier tells those who wait for it, whoever they are
         continue;
       }

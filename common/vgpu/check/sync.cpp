@@ -75,6 +75,13 @@ class SyncCheck final : public Observer {
     });
   }
 
+  void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override {
+    whole_warp(warp, instr, mask);
+  }
+  void cluster_wait(Warp& warp, const Instr& instr, std::uint32_t mask) override {
+    whole_warp(warp, instr, mask);
+  }
+
   void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask,
                  std::uint32_t members) override {
     if (!instr.e.valid()) return;
@@ -132,6 +139,15 @@ class SyncCheck final : public Observer {
     const auto& lines = function.module->lines;
     return instr.ptx_line == 0 || instr.ptx_line > lines.size() ||
            lines[instr.ptx_line - 1].find(".aligned") != std::string_view::npos;
+  }
+  void whole_warp(Warp& warp, const Instr& instr, std::uint32_t mask) {
+    if (mask == warp.live || !aligned(instr, *warp.frame->function)) return;
+    add(warp, instr, std::countr_zero(mask), "divergent", [&] {
+      return "sync: the cluster's barrier (.aligned) reached by " +
+             std::to_string(std::popcount(mask)) + " of the " +
+             std::to_string(std::popcount(warp.live)) +
+             " threads of the warp, which all must come together,";
+    });
   }
   template <class F>
   void add(Warp& warp, const Instr& instr, int lane, const char* kind, F words) {

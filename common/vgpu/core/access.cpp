@@ -63,7 +63,64 @@ void check_alignment(Warp& warp, const Instr& instr, std::uint32_t mask, const A
   });
 }
 
+// Accesses of which some name a block of the cluster. Those to the executing block are what they
+// would be without its rank.
+void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                     std::uint32_t bytes, Access access, Places& places) {
+  std::byte* pointers[kWarpSize];
+  std::uint32_t todo = mask, remote = 0;
+  while (todo) {   // block by block
+    const SharedPlace first = shared_place(warp, instr, std::countr_zero(todo), a.v[std::countr_zero(todo)], bytes, access);
+    std::uint32_t here = 0;
+    Addresses part;
+    std::fill_n(part.v, kWarpSize, std::uint64_t{first.offset});
+    each_lane(todo, [&](int lane) {
+      const SharedPlace place = shared_place(warp, instr, lane, a.v[lane], bytes, access);
+      if (place.block != first.block) return;
+      here |= 1u << lane;
+      part.v[lane] = place.offset;
+      pointers[lane] = place.bytes();
+    });
+    todo &= ~here;
+    Places some;
+    if (first.block == warp.block) {
+      resolve_shared(warp, instr, here, part, bytes, access, some);
+      continue;
+    }
+    remote |= here;
+    check_alignment(warp, instr, here, part, bytes, access, Space::shared);
+    some.owner = first.block;
+    some.bias = reinterpret_cast<std::intptr_t>(first.block->shared);
+    if (!instr.async)
+      warp.worker->notify([&](Observer& o) { o.access(warp, instr, here, part, bytes, access, Space::shared, some); });
+  }
+  places.single = false;
+  std::copy_n(pointers, kWarpSize, places.pointer);
+  if (!remote || !warp.worker->counting) return;
+  RemoteCounters& c = warp.frame->sites[instr.memory_site].remote;
+  ++c.requests;
+  c.bytes += std::uint64_t{static_cast<std::uint32_t>(std::popcount(remote))} * bytes;
+}
+
 }  // namespace
+
+SharedPlace shared_place(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                         std::uint64_t bytes, Access access) {
+  Block* block = warp.block;
+  // The window of .shared::cta ends with the block's own memory.
+  const bool own_only = instr.space == Space::shared && !instr.cluster;
+  const int rank = own_only || address >= kSharedWindowSize ? -1 : rank_in(address);
+  std::uint64_t offset = address;
+  if (rank >= 0) {
+    block = warp.block->cluster.block(rank);
+    if (!block || block->live_threads == 0) report_no_block(warp, instr, lane, address, bytes, access, rank);
+    offset = address % kRankedBytes;
+  }
+  const std::uint64_t size = warp.block->launch.shared_bytes;
+  if (offset >= size || bytes > size - offset)
+    report_bad_access(warp, instr, lane, offset, static_cast<std::uint32_t>(bytes), access, Space::shared);
+  return {block, static_cast<std::uint32_t>(offset)};
+}
 
 void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                     std::uint32_t bytes, Access access, Places& places) {
@@ -117,11 +174,14 @@ void resolve_shared(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
                     std::uint32_t bytes, Access access, Places& places) {
   const Extent extent = extent_of(a, bytes);
   const std::uint32_t size = warp.block->launch.shared_bytes;
-  if (extent.high >= size || extent.high + bytes > size) [[unlikely]]
+  if (extent.high >= size || extent.high + bytes > size) [[unlikely]] {
+    if (instr.cluster || instr.space != Space::shared)
+      return resolve_cluster(warp, instr, mask, a, bytes, access, places);
     each_lane(mask, [&](int lane) {
       if (a.v[lane] >= size || a.v[lane] + bytes > size)
         report_bad_access(warp, instr, lane, a.v[lane], bytes, access, Space::shared);
     });
+  }
   if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::shared);
   places.single = true;
   places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
@@ -259,7 +319,7 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
   };
   Launch& launch = warp.block->launch;
   if (address - kSharedWindow < kSharedWindowSize)
-    return inside(address - kSharedWindow, launch.shared_bytes, warp.block->shared, Space::shared);
+    return shared_place(warp, instr, lane, address - kSharedWindow, bytes, access).bytes();
   if (address - kLocalWindow < kLocalWindowSize)
     return inside(address - kLocalWindow, warp.local_capacity, warp.local + std::size_t{warp.local_capacity} * lane, Space::local);
   if (address - kConstantWindow < kConstantWindowSize)

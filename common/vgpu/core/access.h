@@ -64,6 +64,7 @@ inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
 
 // Where the bytes of each lane are on the host: one bias for all, or a pointer each.
 struct Places {
+  Block* owner = nullptr;                  // of shared memory, when it is another block's
   bool single = true;
   std::ptrdiff_t bias = 0;                 // pointer = address + bias
   std::byte* pointer[kWarpSize];           // of active lanes, when not single
@@ -92,6 +93,22 @@ inline void resolve(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
   }
 }
 
+// A place in the shared memory of the cluster: whose, and where in it.
+struct SharedPlace {
+  Block* block = nullptr;
+  std::uint32_t offset = 0;
+  std::byte* bytes() const { return block->shared + offset; }
+};
+// Where `address` of .shared::cluster (or .shared::cta, as the instruction says) is. Throws Fault when
+// there is no block of this rank, it has ended, or `bytes` do not fit into its shared memory.
+SharedPlace shared_place(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                         std::uint64_t bytes, Access access);
+// An address in the instruction's space, shared or generic, as one of .shared::cluster; an address
+// elsewhere is none of any block.
+inline std::uint64_t in_shared_window(const Instr& instr, std::uint64_t address) {
+  return instr.space == Space::shared ? address : address - kSharedWindow;
+}
+
 // One lane's bytes behind a generic address, for functions of the machine (printf reads strings).
 std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                         std::uint32_t bytes, Access access);
@@ -99,6 +116,9 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
 // check/memory_check.cpp: says what is wrong with an access, in the words of a compiler error.
 [[noreturn]] void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                                     std::uint32_t bytes, Access access, Space space);
+// The same for shared memory of a block of the cluster that does not exist or has ended.
+[[noreturn]] void report_no_block(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                                  std::uint64_t bytes, Access access, int rank);
 [[noreturn]] void report_misaligned(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                                     std::uint32_t bytes, Access access, Space space);
 // "'K' (50432 bytes, argument 2)"

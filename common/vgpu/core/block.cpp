@@ -17,6 +17,7 @@ constexpr std::uint64_t kShare = 1u << 22, kWaitShare = 1u << 12;
 // that wait for reconvergence are let go.
 constexpr std::uint64_t kIdleRounds = 2;
 constexpr std::uint64_t kReleaseRounds = 8;
+constexpr std::uint32_t kBlockedTurns = 64;   // the same at the cluster's barrier
 // Instructions after which other blocks get their turn in any case.
 constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 
@@ -43,7 +44,8 @@ std::string describe(const Warp& warp, const Instr& instr, int lane, const std::
          triple(block.index.x, block.index.y, block.index.z) + " in " + block.launch.request.function->display;
 }
 
-Block::Block(Launch& l, Worker& w, std::uint64_t linear_index) : launch(l), worker(w), linear(linear_index) {
+Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t linear_index)
+    : launch(l), worker(w), cluster(c), rank(r), linear(linear_index) {
   const LaunchRequest& request = launch.request;
   const Function& function = *request.function;
   index.x = static_cast<std::uint32_t>(linear % request.grid.x);
@@ -51,6 +53,9 @@ Block::Block(Launch& l, Worker& w, std::uint64_t linear_index) : launch(l), work
   index.z = static_cast<std::uint32_t>(linear / (std::uint64_t{request.grid.x} * request.grid.y));
   const auto threads = static_cast<std::uint32_t>(request.block.count());
   live_threads = threads;
+  const auto sms = static_cast<std::uint64_t>(launch.machine.spec().sm_count);
+  const std::uint64_t in_cluster = request.cluster.count();
+  sm = (cluster.number % std::max<std::uint64_t>(1, sms / in_cluster) * in_cluster + rank) % sms;
   if (launch.seed) random_.seed(launch.seed * 0x9E3779B97F4A7C15ull + linear);
 
   shared_storage_ = std::make_unique<std::byte[]>(launch.shared_bytes + 128);
@@ -108,10 +113,12 @@ Block::Status Block::run() {
   std::vector<std::uint32_t> order(warps.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t executed = 0;
-  const std::uint64_t share = std::min(launch.may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
-  const std::uint64_t warp_share = std::min(launch.may_wait ? kWaitShare : kShare, share);
+  got_further = false;
+  const bool may_wait = launch.may_wait || cluster.blocks.size() > 1;
+  const std::uint64_t share = std::min(may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
+  const std::uint64_t warp_share = std::min(may_wait ? kWaitShare : kShare, share);
   for (;;) {
-    if (linear > launch.fault_block) return Status::done;
+    if (cluster.number > launch.fault_cluster) return Status::done;
     if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
     bool ran = false, progress = false, alive = false;
     for (std::uint32_t i : order) {
@@ -124,18 +131,24 @@ Block::Status Block::run() {
       const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : warp_share);
       executed += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
-      if (linear > launch.fault_block) return Status::done;
+      if (cluster.number > launch.fault_cluster) return Status::done;
     }
     if (!alive) return Status::done;
+    got_further |= progress;
     if (progress) {
       idle_rounds = 0;
       if (executed >= share || launch.small_turns) return Status::waiting;
       continue;
     }
     ++idle_rounds;
+    if (!ran && at_cluster_barrier()) {
+      // Lanes at a join keep together unless others wait very long for what they may do.
+      if (++blocked_turns_ % kBlockedTurns == 0 && release_joins()) continue;
+      return Status::blocked;
+    }
     bool released = false;
     if (!ran || idle_rounds >= kReleaseRounds)
-      for (Warp& warp : warps) released |= warp.release_joins();
+      released = release_joins();
     if (released) continue;
     if (!ran) deadlock();
     if (idle_rounds >= kIdleRounds) return Status::waiting;
@@ -201,9 +214,23 @@ void Block::reduce(int barrier, bool any, bool all, std::uint32_t count) {
   b.count += count;
 }
 
-void Block::threads_exited(std::uint32_t count) {
-  live_threads -= count;
+void Block::threads_exited(Warp& warp, std::uint32_t lanes) {
+  live_threads -= static_cast<std::uint32_t>(std::popcount(lanes));
   check_barriers();
+  cluster.threads_exited(warp, lanes);
+}
+
+bool Block::release_joins() {
+  bool released = false;
+  for (Warp& warp : warps) released |= warp.release_joins();
+  return released;
+}
+
+bool Block::at_cluster_barrier() const {
+  for (const Warp& warp : warps)
+    for (const Fragment& f : warp.fragments)
+      if (f.state == Fragment::State::at_cluster) return true;
+  return false;
 }
 
 std::string Block::runs_for_ever() {

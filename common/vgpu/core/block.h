@@ -9,6 +9,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "cluster.h"
 #include "machine.h"
 #include "observer.h"
 #include "warp.h"
@@ -38,6 +39,7 @@ struct Site {
   std::uint64_t marked_first = ~std::uint64_t{0};  // sectors that were marked last, see count_global
   std::int64_t marked_stride = 0;
   SharedCounters shared;
+  RemoteCounters remote;
   GlobalCounters local;
 };
 
@@ -102,10 +104,10 @@ struct Launch {
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
   std::vector<std::uint64_t> issued_by_sm;
-  // Of the faulting block that comes first in the grid. Blocks behind it end, those before it run on,
-  // so that it does not depend on who was quicker.
+  // Of the faulting cluster that comes first in the grid. Those behind it end, those before it run on,
+  // so that it does not depend on who was quicker. (Without clusters each block is one.)
   Fault fault;
-  std::atomic<std::uint64_t> fault_block{~0ull};
+  std::atomic<std::uint64_t> fault_cluster{~0ull};
   std::uint64_t start_time = 0;              // virtual nanoseconds at the launch
 
   // Decoded function, ready to run. Throws PtxError.
@@ -113,7 +115,7 @@ struct Launch {
   std::function<const Function*(std::uint64_t address)> function_at;
   TouchMap* touch_map(const std::shared_ptr<Allocation>& allocation);
   void print(std::string_view text);
-  void stop_at(std::uint64_t block, Fault why);
+  void stop_at(std::uint64_t cluster, Fault why);
 };
 
 struct Barrier {
@@ -124,45 +126,51 @@ struct Barrier {
 };
 
 // What an mbarrier object will be told once copies have landed: a thread's arrival after its copies
-// (ops_mbarrier.cpp), or, with a source, the bytes of one bulk copy.
+// (ops_mbarrier.cpp), or the `bytes` of a copy into the shared memory of the object's block.
 struct AsyncArrival {
   std::byte* object = nullptr;
-  Warp* warp = nullptr;
+  Warp* warp = nullptr;                  // who asked for it
   Ref<Frame> frame;                      // where the warp stood
   const Instr* instr = nullptr;
   int lane = 0;
   std::uint64_t up_to = 0;               // the last copy that the arrival waits for
-  const std::byte* source = nullptr;
-  std::uint32_t shared_offset = 0, bytes = 0;
+  std::uint32_t bytes = 0, shared_offset = 0;
+  const std::byte* source = nullptr;     // in global memory, or in the shared memory of the warp's block
+  std::vector<std::byte> value;          // instead of a source: of st.async and red.async
 };
 
 class Block {
  public:
-  Block(Launch& launch, Worker& worker, std::uint64_t linear);
+  Block(Launch& launch, Worker& worker, Cluster& cluster, std::uint32_t rank, std::uint64_t linear);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  enum class Status { done, waiting };
-  // Runs until all threads have exited, or until it only waits for what other blocks do.
-  // Throws Fault.
+  enum class Status { done, waiting, blocked };
+  // Runs until all threads have exited, or until it only waits for what other blocks do; blocked: no
+  // thread can go on before the cluster's barrier is complete. Throws Fault.
   Status run();
 
   // Called by warps.
   void arrive(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t mask, int barrier,
               std::uint32_t expected, bool wait);
   void reduce(int barrier, bool any, bool all, std::uint32_t count);  // bar.red's operands
-  void threads_exited(std::uint32_t count);
+  void threads_exited(Warp& warp, std::uint32_t lanes);
+  bool release_joins();   // lanes that wait for others of their warp go on without them
 
   Launch& launch;
   Worker& worker;
+  Cluster& cluster;
+  std::uint32_t rank = 0;           // in the cluster
   std::uint64_t linear = 0;
+  std::uint64_t sm = 0;             // where it is placed; a cluster is on consecutive ones
   Dim3 index;
   std::uint32_t live_threads = 0;
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
   std::vector<AsyncArrival> async_arrivals;
   std::uint64_t idle_rounds = 0;    // rounds in which every warp only turned in waiting loops
+  bool got_further = false;         // in the last run
   std::uint64_t clock() const;
   // Words for a deadlock of `resident` blocks that all wait in loops.
   std::string waits_for_ever(std::size_t resident);
@@ -171,9 +179,11 @@ class Block {
  private:
   void complete_barrier(int barrier);
   void check_barriers();
+  bool at_cluster_barrier() const;
   [[noreturn]] void deadlock();
 
   Barrier barriers_[16];
+  std::uint32_t blocked_turns_ = 0;
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::mt19937_64 random_;
 };

@@ -216,11 +216,11 @@ TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
   return map.get();
 }
 
-void Launch::stop_at(std::uint64_t block, Fault why) {
+void Launch::stop_at(std::uint64_t cluster, Fault why) {
   const std::lock_guard lock(mutex);
-  if (fault.kind != FaultKind::none && block > fault_block) return;
+  if (fault.kind != FaultKind::none && cluster > fault_cluster) return;
   fault = std::move(why);
-  fault_block = block;
+  fault_cluster = cluster;
 }
 
 void Launch::print(std::string_view text) {
@@ -231,12 +231,12 @@ void Launch::print(std::string_view text) {
 
 namespace {
 
-// Which block comes n-th: the n-th, or a shuffled one. Grids too large for a list are stepped through
-// with a stride that shares no factor with their size.
-struct BlockOrder {
+// Which cluster comes n-th: the n-th, or a shuffled one. Grids too large for a list are stepped
+// through with a stride that shares no factor with their size.
+struct ClusterOrder {
   std::vector<std::uint64_t> list;
-  std::uint64_t blocks = 0, stride = 0;
-  BlockOrder(std::uint64_t count, std::uint64_t seed) : blocks(count) {
+  std::uint64_t clusters = 0, stride = 0;
+  ClusterOrder(std::uint64_t count, std::uint64_t seed) : clusters(count) {
     constexpr std::uint64_t kLongest = 1u << 18;
     if (!seed) return;
     std::mt19937_64 random(seed);
@@ -249,98 +249,113 @@ struct BlockOrder {
       while (std::gcd(stride, count) != 1);
     }
   }
-  std::uint64_t block(std::uint64_t n) const {
-    if (stride) return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % blocks);
+  std::uint64_t cluster(std::uint64_t n) const {
+    if (stride) return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % clusters);
     return list.empty() ? n : list[n];
   }
 };
 
-// Runs the worker's share of blocks. Blocks that wait for others stay resident, up to `resident`.
-void work(Launch& launch, Worker& worker, std::uint64_t blocks, std::uint64_t first, std::uint64_t step,
-          std::uint64_t resident, std::atomic<std::uint64_t>* shared_next, const BlockOrder& order) {
-  const auto sms = static_cast<std::uint64_t>(launch.machine.spec().sm_count);
-  std::uint64_t own_next = first;
-  auto next_block = [&]() -> std::uint64_t {
-    if (shared_next) return shared_next->fetch_add(1, std::memory_order_relaxed);
-    const std::uint64_t block = own_next;
-    own_next += step;
-    return block;
-  };
-  std::vector<double> l1(worker.counting ? sms : 0), shared(worker.counting ? sms : 0);
-  std::vector<std::uint64_t> issued(worker.counting ? sms : 0);
-  auto run = [&](Block& block) {
-    worker.l1_clocks = worker.shared_clocks = 0;
-    std::uint64_t before = 0, after = 0;
-    for (const Warp& w : block.warps) before += w.instructions;
-    const Block::Status status = block.run();
-    for (const Warp& w : block.warps) after += w.instructions;
-    if (worker.counting) {
-      const std::uint64_t sm = block.linear % sms;
-      l1[sm] += worker.l1_clocks;
-      shared[sm] += worker.shared_clocks;
-      issued[sm] += after - before;
-    }
-    return status;
-  };
-  std::deque<std::unique_ptr<Block>> waiting;
-  bool more = true;
-  std::uint64_t idle = 0;   // instructions since a block last got further
-  std::uint64_t total = 0;
-  for (;;) {
-    std::unique_ptr<Block> block;
-    if (more && waiting.size() < resident) {
-      const std::uint64_t n = next_block();
-      if (n >= blocks || n > launch.fault_block) {   // (a shuffled launch ends at its first fault)
-        more = false;
-      } else {
-        block = std::make_unique<Block>(launch, worker, order.block(n));
-        idle = 0;
+// Takes clusters from those that are left and runs them. Those that wait for others stay resident,
+// up to `resident`, and take turns; in a cluster its blocks do.
+class Work {
+ public:
+  Work(Launch& launch, Worker& worker)
+      : launch_(launch), worker_(worker), l1_(worker.counting ? launch.l1_clocks_by_sm.size() : 0),
+        shared_(l1_.size()), issued_(l1_.size()) {}
+
+  void run(const ClusterOrder& order, std::uint64_t resident, std::atomic<std::uint64_t>& next) {
+    std::deque<std::unique_ptr<Cluster>> waiting;
+    for (bool more = true;;) {
+      std::unique_ptr<Cluster> cluster;
+      if (more && waiting.size() < resident) {
+        const std::uint64_t n = next.fetch_add(1, std::memory_order_relaxed);
+        if (n >= order.clusters || n > launch_.fault_cluster) {   // (a shuffled launch ends at its first fault)
+          more = false;
+        } else {
+          cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
+          idle_ = 0;
+        }
       }
-    }
-    if (!block) {
-      if (waiting.empty()) break;
-      block = std::move(waiting.front());
-      waiting.pop_front();
-    }
-    if (block->linear > launch.fault_block) continue;
-    std::uint64_t executed = 0;
-    for (const Warp& w : block->warps) executed -= w.instructions;
-    Block::Status status;
-    try {
-      status = run(*block);
-    } catch (Fault& fault) {
-      launch.stop_at(block->linear, std::move(fault));
-      break;
-    } catch (const PtxError& error) {
-      launch.stop_at(block->linear, {FaultKind::illegal_instruction, error.what()});
-      break;
-    }
-    for (const Warp& w : block->warps) executed += w.instructions;
-    if (status == Block::Status::done) {
-      for (const Warp& w : block->warps) worker.time += w.instructions + w.slept;
-      idle = 0;
-      continue;
-    }
-    idle = block->idle_rounds ? idle + executed : 0;
-    if ((total += executed) >= launch.machine.instruction_limit) {
-      launch.stop_at(block->linear, {FaultKind::deadlock, block->runs_for_ever()});
-      break;
-    }
-    if (idle > launch.machine.patience) {
-      launch.stop_at(block->linear, {FaultKind::deadlock, block->waits_for_ever(waiting.size() + 1)});
-      break;
-    }
-    waiting.push_back(std::move(block));
-  }
-  if (worker.counting) {
-    const std::lock_guard lock(launch.mutex);
-    for (std::uint64_t sm = 0; sm < sms; ++sm) {
-      launch.l1_clocks_by_sm[sm] += l1[sm];
-      launch.shared_clocks_by_sm[sm] += shared[sm];
-      launch.issued_by_sm[sm] += issued[sm];
+      if (!cluster) {
+        if (waiting.empty()) break;
+        cluster = std::move(waiting.front());
+        waiting.pop_front();
+      }
+      if (cluster->number > launch_.fault_cluster) continue;
+      try {
+        if (turn(*cluster, waiting.size() + 1)) continue;
+      } catch (Fault& fault) {
+        launch_.stop_at(cluster->number, std::move(fault));
+        if (launch_.may_wait) break;   // perhaps for this one
+        continue;
+      } catch (const PtxError& error) {
+        launch_.stop_at(cluster->number, {FaultKind::illegal_instruction, error.what()});
+        if (launch_.may_wait) break;
+        continue;
+      }
+      waiting.push_back(std::move(cluster));
     }
   }
-}
+
+  // Tells the launch what was counted by SM.
+  void finish() {
+    const std::lock_guard lock(launch_.mutex);
+    for (std::size_t sm = 0; sm < l1_.size(); ++sm) {
+      launch_.l1_clocks_by_sm[sm] += l1_[sm];
+      launch_.shared_clocks_by_sm[sm] += shared_[sm];
+      launch_.issued_by_sm[sm] += issued_[sm];
+    }
+  }
+
+ private:
+  // One turn of each block. True when all have ended. Throws Fault, also when nobody gets any further.
+  bool turn(Cluster& cluster, std::uint64_t resident) {
+    std::size_t blocked = 0, live = 0;
+    for (const std::uint32_t rank : cluster.order()) {
+      Block& block = *cluster.blocks[rank];
+      if (block.live_threads == 0) continue;
+      ++live;
+      const std::uint64_t before = instructions(block);
+      worker_.l1_clocks = worker_.shared_clocks = 0;
+      const Block::Status status = block.run();
+      const std::uint64_t executed = instructions(block) - before;
+      if (worker_.counting) {
+        l1_[block.sm] += worker_.l1_clocks;
+        shared_[block.sm] += worker_.shared_clocks;
+        issued_[block.sm] += executed;
+      }
+      if (status == Block::Status::done) {
+        for (const Warp& w : block.warps) worker_.time += w.instructions + w.slept;
+        idle_ = 0;
+        continue;
+      }
+      if (status == Block::Status::blocked && executed == 0) {
+        ++blocked;
+        continue;
+      }
+      idle_ = block.got_further ? 0 : idle_ + executed;
+      if ((total_ += executed) >= launch_.machine.instruction_limit)
+        throw Fault{FaultKind::deadlock, block.runs_for_ever()};
+      if (idle_ > launch_.machine.patience)
+        throw Fault{FaultKind::deadlock, block.waits_for_ever(resident * cluster.blocks.size())};
+    }
+    if (live && blocked == live && !cluster.release_joins())
+      throw Fault{FaultKind::deadlock, cluster.deadlock()};
+    return cluster.done() || cluster.number > launch_.fault_cluster;
+  }
+  static std::uint64_t instructions(const Block& block) {
+    std::uint64_t sum = 0;
+    for (const Warp& w : block.warps) sum += w.instructions;
+    return sum;
+  }
+
+  Launch& launch_;
+  Worker& worker_;
+  std::vector<double> l1_, shared_;
+  std::vector<std::uint64_t> issued_;
+  std::uint64_t idle_ = 0;    // instructions since a block last got further
+  std::uint64_t total_ = 0;
+};
 
 Access access_of(const Instr& instr) {
   if (instr.op_class == OpClass::atomic) return Access::atomic;
@@ -349,7 +364,7 @@ Access access_of(const Instr& instr) {
 
 // cp.async and bulk copies into shared memory.
 bool copies_to_shared(const Instr& instr) {
-  return instr.space == Space::shared && instr.address2.valid();
+  return instr.space == Space::shared && instr.address2.valid() && !instr.from_shared;
 }
 
 // Puts the workers' counters together, in an order that does not depend on who did what.
@@ -359,7 +374,8 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
   LaunchCounters out;
   out.kernel = request.function->display;
   out.mangled = request.function->name;
-  const Dim3 g = request.grid, b = request.block;
+  const Dim3 g = request.grid, b = request.block, c = request.cluster;
+  std::copy_n(std::array{c.x, c.y, c.z}.data(), 3, out.cluster);
   std::copy_n(std::array{g.x, g.y, g.z}.data(), 3, out.grid);
   std::copy_n(std::array{b.x, b.y, b.z}.data(), 3, out.block);
   out.static_shared = request.function->shared_bytes;
@@ -385,6 +401,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         if (instr.flow != Flow::memory) continue;
         const Site& site = it->second->sites[instr.memory_site];
         reports[pc].shared += site.shared;
+        reports[pc].remote += site.remote;
         reports[pc].local += site.local;
       }
     }
@@ -417,7 +434,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
       }
       r.op_class = instr.op_class;
       r.space = instr.space;
-      if (r.space == Space::generic && r.shared.requests && !r.global.requests) r.space = Space::shared;
+      if (r.space == Space::generic && (r.shared.requests || r.remote.requests) && !r.global.requests) r.space = Space::shared;
       if (r.space == Space::generic && r.local.requests && !r.global.requests) r.space = Space::local;
       if (r.space == Space::generic && r.global.requests) r.space = Space::global;
       r.access = access_of(instr);
@@ -509,7 +526,10 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     launch.warps_per_block = static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
     launch.stack_bytes = stack_limit;
     launch.start_time = impl_->time;
-    const std::uint64_t blocks = request.grid.count();
+    const std::uint64_t blocks = request.grid.count(), in_cluster = request.cluster.count();
+    if (in_cluster == 0 || request.grid.x % request.cluster.x || request.grid.y % request.cluster.y || request.grid.z % request.cluster.z)
+      throw Fault{FaultKind::illegal_instruction, "the grid of " + function.display + " is no multiple of its clusters"};
+    const std::uint64_t clusters = blocks / in_cluster;
     bool order_matters = function.order_matters;
     {   // of everything it may call, too
       std::vector<const Function*> todo = {&function}, seen;
@@ -533,7 +553,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       launch.workspace = workspace->base;
     }
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
-    threads = static_cast<int>(std::clamp<std::uint64_t>(blocks, 1, static_cast<std::uint64_t>(std::max(1, threads))));
+    threads = static_cast<int>(std::clamp<std::uint64_t>(clusters, 1, static_cast<std::uint64_t>(std::max(1, threads))));
     observers = make_checks(impl_->options);
     if (request.observer) observers.push_back(request.observer());
     if (request.count && impl_->options.cache != CacheMode::off) {
@@ -560,7 +580,8 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       if (!observers.empty()) workers.back()->observers = &observers;
       workers.back()->sectors_per_clock = static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
-    const BlockOrder order(blocks, launch.seed);
+    const ClusterOrder order(clusters, launch.seed);
+    const std::uint64_t resident_clusters = std::max<std::uint64_t>(1, resident / in_cluster / static_cast<std::uint64_t>(threads));
     std::atomic<std::uint64_t> next{0};
     std::exception_ptr trouble;
     for (const auto& observer : observers) observer->launch_begin(launch);
@@ -568,7 +589,9 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     {
       const int t = threads > 1 ? omp_get_thread_num() : 0;
       try {
-        work(launch, *workers[t], blocks, 0, 1, std::max<std::uint64_t>(1, resident / static_cast<std::uint64_t>(threads)), &next, order);
+        Work work(launch, *workers[t]);
+        work.run(order, resident_clusters, next);
+        work.finish();
       } catch (const std::exception& error) {   // bad_alloc, and whatever else must not end the process
         launch.stop_at(0, {FaultKind::out_of_memory,
                            "out of host memory (" + std::string(error.what()) + ") while running " + request.function->display});

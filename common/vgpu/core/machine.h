@@ -47,7 +47,9 @@ struct KernelAttributes {       // what the cubin says, filled by the runtime
 struct LaunchRequest {
   const LoadedModule* module = nullptr;
   const Function* function = nullptr;   // an entry of it
-  Dim3 grid, block, cluster;
+  Dim3 grid, block;
+  Dim3 cluster;                         // in blocks; divides the grid
+  bool explicit_cluster = false;        // the program asked for clusters (%is_explicit_cluster)
   std::uint32_t dynamic_shared = 0;     // bytes
   std::span<const std::byte> params;    // laid out as function->params says
   bool cooperative = false;

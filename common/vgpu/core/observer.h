@@ -11,6 +11,7 @@
 namespace vgpu {
 
 class Block;
+class Cluster;
 class Warp;
 struct Addresses;
 struct Launch;
@@ -28,8 +29,8 @@ class Observer {
   virtual void block_end(Block&) {}
 
   // Lanes in `mask` access `bytes` each. `addresses`: in the state space named (global addresses;
-  // offsets in shared memory); `places`: where the bytes are on the host. Called after the memory
-  // check and before the bytes move.
+  // offsets in shared memory, of the block that `places` says); `places`: where the bytes are on the
+  // host. Called after the memory check and before the bytes move.
   virtual void access(Warp&, const Instr&, std::uint32_t mask, const Addresses& addresses,
                       std::uint32_t bytes, Access, Space, const Places& places) {
     (void)mask, (void)addresses, (void)bytes, (void)places;
@@ -48,6 +49,11 @@ class Observer {
   }
   // All that were expected have arrived; those that wait go on.
   virtual void barrier_complete(Block&, int barrier) { (void)barrier; }
+  // barrier.cluster: lanes arrive; all threads of the cluster have; lanes that wait (they go on at
+  // once when their phase is complete, else when it completes).
+  virtual void cluster_arrive(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
+  virtual void cluster_complete(Cluster&) {}
+  virtual void cluster_wait(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
   // The lanes in `mask` have met in an operation of several lanes; `members`: the union of their
   // member masks, lanes that have exited included. `instr` may be a copy whose operands are gathered
   // from several places: its registers can be read, its address means nothing.
@@ -57,13 +63,15 @@ class Observer {
   virtual void fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
   virtual void lanes_exit(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
 
-  // An asynchronous copy of `bytes` from global to shared memory by one lane: asked for, and landed.
-  virtual void copy_issue(Warp&, const Instr&, int lane, std::uint32_t shared_offset,
-                          std::uint64_t global_address, std::uint32_t bytes) {
-    (void)lane, (void)shared_offset, (void)global_address, (void)bytes;
+  // An asynchronous copy of `bytes` to the shared memory of `to` (the lane's block or another one of
+  // its cluster) by one lane: asked for, and landed.
+  virtual void copy_issue(Warp&, const Instr&, int lane, Block& to, std::uint32_t shared_offset,
+                          std::uint32_t bytes) {
+    (void)lane, (void)to, (void)shared_offset, (void)bytes;
   }
-  virtual void copy_land(Warp&, int lane, std::uint32_t shared_offset, std::uint32_t bytes) {
-    (void)lane, (void)shared_offset, (void)bytes;
+  virtual void copy_land(Warp&, int lane, Block& to, std::uint32_t shared_offset,
+                         std::uint32_t bytes) {
+    (void)lane, (void)to, (void)shared_offset, (void)bytes;
   }
 };
 

@@ -14,7 +14,7 @@ void land(Warp& warp, int lane, const PendingCopy& copy) {
   std::byte* to = warp.block->shared + copy.shared_offset;
   std::memcpy(to, copy.source, copy.source_bytes);
   std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
-  warp.worker->notify([&](Observer& o) { o.copy_land(warp, lane, copy.shared_offset, copy.bytes); });
+  warp.worker->notify([&](Observer& o) { o.copy_land(warp, lane, *warp.block, copy.shared_offset, copy.bytes); });
 }
 
 void copy(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -58,7 +58,7 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
     LaneCopies& copies = warp.copies_of(lane);
     pending.number = ++copies.issued;
     copies.open.push_back(pending);
-    warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, pending.shared_offset, from.v[lane], bytes); });
+    warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, *warp.block, pending.shared_offset, bytes); });
   });
   if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
   warp.worker->async_bytes += uint64_t{static_cast<uint32_t>(std::popcount(mask))} * bytes;

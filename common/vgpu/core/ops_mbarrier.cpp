@@ -3,10 +3,12 @@
 // An object is 64 bits: pending arrivals, expected arrivals, bytes still to come (of bulk copies) and
 // the number of the phase. What an arrival returns is the object as it was; a wait compares phases.
 //
-// Copies land as late as the program allows here too: when somebody waits for the object that they
-// report to, and finds that only they are missing.
+// Threads of other blocks of the cluster may arrive at an object, and copies from there report to it;
+// only threads of its own block wait. Copies land as late as the program allows here too: when
+// somebody waits for the object that they report to, and finds that only they are missing.
 #include "../ptx/forms.h"
 #include "access.h"
+#include "bulk.h"
 
 namespace vgpu {
 namespace {
@@ -55,24 +57,26 @@ void put(std::byte* at, const Object& object) {
   throw Fault{FaultKind::illegal_instruction, describe(warp, instr, lane, what)};
 }
 
-// Calls f(lane, place of the object) for each active lane.
+// Calls f(lane, place of the object) for each active lane. `remote`: it may be another block's.
 template <class F>
-void each_object(Warp& warp, const Instr& instr, uint32_t mask, Access access, F f) {
+void each_object(Warp& warp, const Instr& instr, uint32_t mask, Access access, bool remote, F f) {
   Addresses a;
   compute_addresses(warp, instr, mask, a);
+  each_lane(mask, [&](int lane) {
+    const uint64_t address = in_shared_window(instr, a.v[lane]);
+    if (address >= kSharedWindowSize) refuse(warp, instr, lane, "mbarrier outside shared memory");
+    const int rank = rank_in(address);
+    if (!remote && (instr.cluster || instr.space != Space::shared) && rank >= 0 && rank != static_cast<int>(warp.block->rank))
+      refuse(warp, instr, lane, "this operation on an mbarrier of another block (only arrive, expect_tx and complete_tx reach it)");
+  });
   Places places;
   resolve(warp, instr, mask, a, 8, access, places);
-  each_lane(mask, [&](int lane) {
-    std::byte* at = places.at(a, lane);
-    if (at < warp.block->shared || at >= warp.block->shared + warp.block->launch.shared_bytes)
-      refuse(warp, instr, lane, "mbarrier outside shared memory");
-    f(lane, at);
-  });
+  each_lane(mask, [&](int lane) { f(lane, places.at(a, lane)); });
 }
 
 void init(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* counts = warp.lanes<const uint32_t>(instr.a);
-  each_object(warp, instr, mask, Access::store, [&](int lane, std::byte* at) {
+  each_object(warp, instr, mask, Access::store, false, [&](int lane, std::byte* at) {
     if (counts[lane] == 0 || counts[lane] > kMostArrivals)
       refuse(warp, instr, lane, "mbarrier for " + std::to_string(counts[lane]) + " arrivals (1 to 1048575)");
     Object object;
@@ -83,7 +87,7 @@ void init(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 void invalidate(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_object(warp, instr, mask, Access::store, [&](int, std::byte* at) { std::memset(at, 0, 8); });
+  each_object(warp, instr, mask, Access::store, false, [&](int, std::byte* at) { std::memset(at, 0, 8); });
   warp.changed = true;
 }
 
@@ -97,11 +101,11 @@ void arrive_at(const Warp& warp, const Instr& instr, int lane, std::byte* at, ui
   put(at, object);
 }
 
-enum Kind : std::uint8_t { kArrive, kDrop, kExpectAndArrive, kExpect, kComplete };
+enum Kind : std::uint8_t { kArrive, kDrop, kExpectAndArrive, kExpectAndDrop, kExpect, kComplete };
 
 void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* operand = instr.a.valid() ? warp.lanes<const uint32_t>(instr.a) : nullptr;
-  each_object(warp, instr, mask, Access::atomic, [&](int lane, std::byte* at) {
+  each_object(warp, instr, mask, Access::atomic, true, [&](int lane, std::byte* at) {
     Object object = object_at(at);
     const uint64_t before = object.word();
     const uint32_t value = operand ? operand[lane] : 1;
@@ -109,15 +113,16 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
       object.bytes += instr.variant == kComplete ? -int64_t{value} : int64_t{value};
       if (value % 4 || object.bytes >= kMostBytes || object.bytes < -kMostBytes)
         refuse(warp, instr, lane, "mbarrier told of " + std::to_string(value) + " bytes");
-      if (instr.variant != kExpectAndArrive) object.complete_phase();
+      if (instr.variant >= kExpect) object.complete_phase();
       put(at, object);
     }
-    if (instr.variant == kDrop) {
-      if (value > object.expected) refuse(warp, instr, lane, "more arrivals dropped than the mbarrier expects");
-      object.expected -= value;
+    const uint32_t arrivals = instr.variant >= kExpectAndArrive ? 1 : value;
+    if (instr.variant == kDrop || instr.variant == kExpectAndDrop) {
+      if (arrivals > object.expected) refuse(warp, instr, lane, "more arrivals dropped than the mbarrier expects");
+      object.expected -= arrivals;
       put(at, object);
     }
-    if (instr.variant <= kExpectAndArrive) arrive_at(warp, instr, lane, at, instr.variant == kExpectAndArrive ? 1 : value);
+    if (instr.variant < kExpect) arrive_at(warp, instr, lane, at, arrivals);
     if (instr.d[0].valid()) warp.lanes<uint64_t>(instr.d[0])[lane] = before;
   });
   warp.changed = true;
@@ -126,46 +131,77 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
 // ---- copies that report to an object -----------------------------------------------------------
 
 // For those who check: what has landed is told to the object, by the thread that asked for it.
-void tell(const AsyncArrival& arrival) {
+void tell(const AsyncArrival& arrival, Block& home) {
   Warp& warp = *arrival.warp;
   Addresses a;
-  std::fill_n(a.v, kWarpSize, static_cast<uint64_t>(arrival.object - warp.block->shared));
+  std::fill_n(a.v, kWarpSize, static_cast<uint64_t>(arrival.object - home.shared));
   Places places;
-  places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
+  places.owner = &home == warp.block ? nullptr : &home;
+  places.bias = reinterpret_cast<std::intptr_t>(home.shared);
   warp.worker->notify([&](Observer& o) {
     o.access(warp, *arrival.instr, 1u << arrival.lane, a, 8, Access::atomic, Space::shared, places);
   });
 }
 
-void land_bulk(const AsyncArrival& copy) {
-  std::memcpy(copy.warp->block->shared + copy.shared_offset, copy.source, copy.bytes);
-  copy.warp->worker->notify([&](Observer& o) {
-    for (uint32_t k = 0; k < copy.bytes; k += 16) o.copy_land(*copy.warp, copy.lane, copy.shared_offset + k, 16);
-  });
+void land_bytes(const AsyncArrival& copy, Block& home) {
+  Warp& warp = *copy.warp;
+  std::byte* const to = home.shared + copy.shared_offset;
+  const std::byte* from = copy.value.empty() ? copy.source : copy.value.data();
+  if (copy.instr->from_shared) {
+    if (warp.block->live_threads == 0)
+      refuse(warp, *copy.instr, copy.lane, "the source of an asynchronous copy is shared memory of a block that has ended; asked for");
+    warp.worker->notify([&](Observer& o) {   // it is read now
+      const auto offset = static_cast<uint64_t>(from - warp.block->shared);
+      for (uint32_t k = 0; k < copy.bytes; k += 16) {
+        Addresses a;
+        std::fill_n(a.v, kWarpSize, offset + k);
+        Places places;
+        places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
+        o.access(warp, *copy.instr, 1u << copy.lane, a, 16, Access::load, Space::shared, places);
+      }
+    });
+  }
+  if (const auto reduce = reinterpret_cast<BulkReduction>(const_cast<void*>(copy.instr->data))) {
+    Addresses a;
+    std::fill_n(a.v, kWarpSize, uint64_t{copy.shared_offset});
+    Places places;
+    places.owner = &home == warp.block ? nullptr : &home;
+    places.bias = reinterpret_cast<std::intptr_t>(home.shared);
+    warp.worker->notify([&](Observer& o) {
+      o.access(warp, *copy.instr, 1u << copy.lane, a, copy.bytes, Access::atomic, Space::shared, places);
+    });
+    reduce(to, from, copy.bytes);
+  } else {
+    std::memcpy(to, from, copy.bytes);
+    warp.worker->notify([&](Observer& o) {
+      for (uint32_t k = 0; k < copy.bytes; k += 16)
+        o.copy_land(warp, copy.lane, home, copy.shared_offset + k, std::min(16u, copy.bytes - k));
+    });
+  }
   Object object = object_at(copy.object);
   object.bytes -= copy.bytes;
   object.complete_phase();
   put(copy.object, object);
 }
 
-// What was to report to this object lands now.
+// What was to report to this object of the block lands now.
 void land_for(Block& block, const std::byte* at) {
   for (std::size_t i = 0; i < block.async_arrivals.size();) {
     if (block.async_arrivals[i].object != at) {
       ++i;
       continue;
     }
-    AsyncArrival arrival = block.async_arrivals[i];
+    const AsyncArrival arrival = std::move(block.async_arrivals[i]);
     block.async_arrivals.erase(block.async_arrivals.begin() + static_cast<std::ptrdiff_t>(i));
     Warp& warp = *arrival.warp;
     Frame* const running = std::exchange(warp.frame, arrival.frame.get());
-    if (arrival.source) {
-      land_bulk(arrival);
+    if (arrival.bytes) {
+      land_bytes(arrival, block);
     } else {
       land_copies(warp, arrival.lane, arrival.up_to);
       arrive_at(warp, *arrival.instr, arrival.lane, arrival.object, 1);
     }
-    tell(arrival);
+    tell(arrival, block);
     warp.frame = running;
   }
 }
@@ -181,16 +217,16 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
     Addresses a;
     compute_addresses(warp, instr, mask, a);
     each_lane(mask, [&](int lane) {
-      const uint64_t generic = a.v[lane] + (instr.space == Space::shared ? kSharedWindow : 0);
-      const std::byte* at = lane_pointer(warp, instr, lane, generic, 8, Access::atomic);
-      if (done(lane, at)) return;
+      const SharedPlace place = shared_place(warp, instr, lane, in_shared_window(instr, a.v[lane]), 8, Access::atomic);
+      const std::byte* at = place.bytes();
+      if (place.block != warp.block || done(lane, at)) return;
       const uint64_t before = object_at(at).word();
       land_for(*warp.block, at);
       warp.changed |= object_at(at).word() != before;
     });
   }
   uint32_t over = 0;
-  each_object(warp, instr, mask, Access::atomic, [&](int lane, std::byte* at) {
+  each_object(warp, instr, mask, Access::atomic, false, [&](int lane, std::byte* at) {
     over |= uint32_t{done(lane, at)} << lane;
     warp.look(reinterpret_cast<std::uintptr_t>(at), object_at(at).word());
   });
@@ -205,19 +241,40 @@ void pending_count(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // cp.async.mbarrier.arrive: an arrival when all copies that the thread has asked for have landed.
 void arrive_after_copies(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_object(warp, instr, mask, Access::atomic, [&](int lane, std::byte* at) {
+  each_object(warp, instr, mask, Access::atomic, false, [&](int lane, std::byte* at) {
     if (!instr.variant) {   // one more arrival to wait for in this phase, this one
       Object object = object_at(at);
       if (object.pending == kMostArrivals) refuse(warp, instr, lane, "too many arrivals at an mbarrier");
       ++object.pending;
       put(at, object);
     }
-    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, warp.copies_of(lane).issued, nullptr, 0, 0});
+    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, warp.copies_of(lane).issued, 0, 0, nullptr, {}});
   });
   warp.changed = true;
 }
 
-// cp.async.bulk [shared], [global], bytes, [mbarrier]
+// Where an asynchronous operation writes and what it reports to: in the same block's shared memory.
+struct Target {
+  SharedPlace data, object;
+};
+Target target_of(Warp& warp, const Instr& instr, int lane, uint64_t to, uint64_t reports, uint32_t bytes) {
+  const Target t{shared_place(warp, instr, lane, to, bytes, Access::store),
+                 shared_place(warp, instr, lane, reports, 8, Access::atomic)};
+  if (t.data.block != t.object.block)
+    refuse(warp, instr, lane, "copy to the shared memory of rank " + std::to_string(t.data.block->rank) +
+                                  " that reports to an mbarrier of rank " + std::to_string(t.object.block->rank) +
+                                  ": both must be of one block; asked for");
+  if (t.object.offset % 8) report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
+  return t;
+}
+void count_remote(Warp& warp, const Instr& instr, uint32_t requests, uint64_t bytes) {
+  if (!requests || !warp.worker->counting) return;
+  RemoteCounters& c = warp.frame->sites[instr.memory_site].remote;
+  c.requests += requests;
+  c.bytes += bytes;
+}
+
+// cp.async.bulk [shared], [global or shared], bytes, [mbarrier]{, blocks of the cluster}
 void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses to, from, reports;
   compute_addresses(warp, instr, mask, to);
@@ -225,7 +282,8 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   source.address = instr.address2;
   source.address_bits = instr.address2_bits;
   source.imm = instr.imm2;
-  source.space = Space::global;
+  source.space = instr.from_shared ? Space::shared : Space::global;
+  source.cluster = false;
   source.frame_local = false;
   compute_addresses(warp, source, mask, from);
   object.address = instr.b;
@@ -233,21 +291,19 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   object.imm = instr.constant;
   compute_addresses(warp, object, mask, reports);
   const uint32_t* bytes = warp.lanes<const uint32_t>(instr.a);
+  const std::uint16_t* ranks = instr.e.valid() ? warp.lanes<const std::uint16_t>(instr.e) : nullptr;
   if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
+  uint32_t remote = 0;
+  uint64_t remote_bytes = 0;
   each_lane(mask, [&](int lane) {
     if (bytes[lane] % 16 || to.v[lane] % 16 || from.v[lane] % 16 || reports.v[lane] % 8)
       refuse(warp, instr, lane, "cp.async.bulk of " + std::to_string(bytes[lane]) + " bytes: size and addresses must be multiples of 16");
     if (bytes[lane] == 0) return;
-    const auto inside_shared = [&](uint64_t offset, uint32_t size, Access access) {
-      const uint32_t all = warp.block->launch.shared_bytes;
-      if (offset >= all || size > all - offset) report_bad_access(warp, instr, lane, offset, size, access, Space::shared);
-      return warp.block->shared + offset;
-    };
-    inside_shared(to.v[lane], bytes[lane], Access::store);
-    std::byte* at = inside_shared(reports.v[lane], 8, Access::atomic);
-    const std::byte* origin = lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
+    const std::byte* origin =
+        instr.from_shared ? shared_place(warp, source, lane, from.v[lane], bytes[lane], Access::load).bytes()
+                          : lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
     // As an access, 32 pieces of 16 bytes at a time.
-    for (uint32_t done = 0; done < bytes[lane]; done += 16 * kWarpSize) {
+    for (uint32_t done = 0; done < bytes[lane] && !instr.from_shared; done += 16 * kWarpSize) {
       const uint32_t pieces = std::min(bytes[lane] - done, 16u * kWarpSize) / 16;
       Addresses a;
       for (uint32_t k = 0; k < kWarpSize; ++k) a.v[k] = from.v[lane] + done + 16 * std::min(k, pieces - 1);
@@ -256,18 +312,62 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
       Places places;
       resolve_global(warp, source, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, 16, Access::load, places);
     }
-    const auto offset = static_cast<uint32_t>(to.v[lane]);
-    warp.worker->notify([&](Observer& o) {
-      for (uint32_t k = 0; k < bytes[lane]; k += 16) o.copy_issue(warp, instr, lane, offset + k, from.v[lane] + k, 16);
-    });
-    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, 0, origin, offset, bytes[lane]});
-    warp.worker->async_bytes += bytes[lane];
+    // A multicast goes to the same place in each block whose bit is set, and reports there.
+    for (uint32_t r = 0; r < (ranks ? 16u : 1u); ++r) {
+      if (ranks && !(ranks[lane] >> r & 1)) continue;
+      const Target t = ranks ? target_of(warp, instr, lane, with_rank(to.v[lane], r), with_rank(reports.v[lane], r), bytes[lane])
+                             : target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes[lane]);
+      warp.worker->notify([&](Observer& o) {
+        for (uint32_t k = 0; k < bytes[lane]; k += 16) o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
+      });
+      t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane, 0, bytes[lane],
+                                                t.data.offset, origin, {}});
+      warp.worker->async_bytes += bytes[lane];
+      if (t.data.block == warp.block) continue;
+      remote = 1;
+      remote_bytes += bytes[lane];
+    }
   });
+  count_remote(warp, instr, remote, remote_bytes);
+  warp.changed = true;
+}
+
+// st.async and red.async [shared], values, [mbarrier]
+void store_async(Warp& warp, const Instr& instr, uint32_t mask) {
+  Addresses to, reports;
+  compute_addresses(warp, instr, mask, to);
+  Instr object = instr;
+  object.address = instr.b;
+  object.address_bits = instr.b_bits;
+  object.imm = instr.constant;
+  compute_addresses(warp, object, mask, reports);
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    to.v[lane] = in_shared_window(instr, to.v[lane]);
+    reports.v[lane] = in_shared_window(instr, reports.v[lane]);
+  }
+  const uint32_t each = static_cast<uint32_t>(type_bits(instr.type)) / 8, bytes = each * instr.elements;
+  uint32_t remote = 0;
+  each_lane(mask, [&](int lane) {
+    if (to.v[lane] % bytes) report_misaligned(warp, instr, lane, to.v[lane], bytes, Access::store, Space::shared);
+    const Target t = target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes);
+    std::vector<std::byte> value(bytes);
+    for (uint32_t k = 0; k < instr.elements; ++k) {
+      const Slot slot = instr.elements == 1 ? instr.a : Slot{instr.list[k]};
+      std::memcpy(value.data() + k * each, warp.lanes<const std::byte>(slot) + static_cast<uint32_t>(lane) * each, each);
+    }
+    if (!instr.data)
+      warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset, bytes); });
+    t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane, 0, bytes,
+                                              t.data.offset, nullptr, std::move(value)});
+    remote += t.data.block != warp.block;
+  });
+  count_remote(warp, instr, remote != 0, uint64_t{remote} * bytes);
   warp.changed = true;
 }
 
 Kind kind_of(const Mods& mods) {
-  if (mods.has("expect_tx")) return mods.has("arrive") ? kExpectAndArrive : kExpect;
+  if (mods.has("expect_tx"))
+    return mods.has("arrive") ? kExpectAndArrive : mods.has("arrive_drop") ? kExpectAndDrop : kExpect;
   if (mods.has("complete_tx")) return kComplete;
   return mods.has("arrive_drop") ? kDrop : kArrive;
 }
@@ -276,6 +376,8 @@ Kind kind_of(const Mods& mods) {
 
 Handler bind_mbarrier_init(Instr&, const Mods& mods) { return mods.has("init") ? &init : &invalidate; }
 Handler bind_mbarrier_arrive(Instr& instr, const Mods& mods) {
+  // What an arrival at another block's object returns means nothing there: `_`, the first register.
+  if (instr.cluster && instr.d[0].valid() && instr.d[0].bits != 0) return nullptr;
   instr.variant = kind_of(mods);
   if (!(instr.order & kOrderRelaxed)) instr.order |= kOrderRelease;
   return &arrive;
@@ -291,10 +393,25 @@ Handler bind_cp_mbarrier(Instr& instr, const Mods& mods) {
   instr.order |= kOrderRelease;
   return &arrive_after_copies;
 }
+// What lands is told to the object as a release.
 Handler bind_cp_bulk(Instr& instr, const Mods&) {
   instr.async = true;
-  instr.order |= kOrderRelease;
+  instr.order = kOrderRelease;
   return &bulk_copy;
+}
+Handler bind_st_async(Instr& instr, const Mods&) {
+  instr.async = true;
+  instr.order = kOrderRelease;
+  if (type_bits(instr.type) * instr.elements > 128) return nullptr;
+  if (instr.elements > 1 ? instr.list_count != instr.elements : instr.list != nullptr) return nullptr;
+  return instr.a_bits == type_bits(instr.type) ? &store_async : nullptr;
+}
+Handler bind_red_async(Instr& instr, const Mods& mods) {
+  instr.async = true;
+  instr.order = kOrderRelease;
+  const BulkReduction reduction = bulk_reduction(instr.type, mods);
+  instr.data = reinterpret_cast<const void*>(reduction);
+  return reduction && instr.a_bits == type_bits(instr.type) ? &store_async : nullptr;
 }
 
 }  // namespace vgpu

@@ -67,7 +67,7 @@ struct SpecialRow {
   Special value;
 };
 
-// Cluster registers as they read in a launch without clusters: one block each.
+// In a launch without clusters each block is one of its own.
 constexpr SpecialRow kSpecials[] = {
     {"tid.x", 32, [](Warp& w, const Instr&, int l) -> uint64_t { return thread_of(w, l) % request_of(w).block.x; }},
     {"tid.y", 32, [](Warp& w, const Instr&, int l) -> uint64_t { return thread_of(w, l) / request_of(w).block.x % request_of(w).block.y; }},
@@ -84,7 +84,7 @@ constexpr SpecialRow kSpecials[] = {
     {"laneid", 32, [](Warp&, const Instr&, int l) -> uint64_t { return static_cast<uint64_t>(l); }},
     {"warpid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.index; }},
     {"nwarpid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return static_cast<uint64_t>(w.block->launch.machine.spec().max_warps_per_sm); }},
-    {"smid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->linear % static_cast<uint64_t>(w.block->launch.machine.spec().sm_count); }},
+    {"smid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->sm; }},
     {"nsmid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return static_cast<uint64_t>(w.block->launch.machine.spec().sm_count); }},
     {"gridid", 64, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.grid_id; }},
     {"lanemask_eq", 32, [](Warp&, const Instr&, int l) -> uint64_t { return 1ull << l; }},
@@ -103,21 +103,21 @@ constexpr SpecialRow kSpecials[] = {
     {"aggr_smem_size", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.shared_bytes + static_cast<uint64_t>(w.block->launch.machine.spec().shared_reserved); }},
     {"reserved_smem_offset_begin", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
     {"reserved_smem_offset_end", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"clusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.x; }},
-    {"clusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.y; }},
-    {"clusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.z; }},
-    {"nclusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.x; }},
-    {"nclusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.y; }},
-    {"nclusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.z; }},
-    {"cluster_ctaid.x", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"cluster_ctaid.y", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"cluster_ctaid.z", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"cluster_nctaid.x", 32, [](Warp&, const Instr&, int) -> uint64_t { return 1; }},
-    {"cluster_nctaid.y", 32, [](Warp&, const Instr&, int) -> uint64_t { return 1; }},
-    {"cluster_nctaid.z", 32, [](Warp&, const Instr&, int) -> uint64_t { return 1; }},
-    {"cluster_ctarank", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"cluster_nctarank", 32, [](Warp&, const Instr&, int) -> uint64_t { return 1; }},
-    {"is_explicit_cluster", 1, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
+    {"clusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.x / request_of(w).cluster.x; }},
+    {"clusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.y / request_of(w).cluster.y; }},
+    {"clusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.z / request_of(w).cluster.z; }},
+    {"nclusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.x / request_of(w).cluster.x; }},
+    {"nclusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.y / request_of(w).cluster.y; }},
+    {"nclusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.z / request_of(w).cluster.z; }},
+    {"cluster_ctaid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.x % request_of(w).cluster.x; }},
+    {"cluster_ctaid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.y % request_of(w).cluster.y; }},
+    {"cluster_ctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.z % request_of(w).cluster.z; }},
+    {"cluster_nctaid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.x; }},
+    {"cluster_nctaid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.y; }},
+    {"cluster_nctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.z; }},
+    {"cluster_ctarank", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->rank; }},
+    {"cluster_nctarank", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.count(); }},
+    {"is_explicit_cluster", 1, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).explicit_cluster; }},
     {"current_graph_exec", 64, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
     // Cooperative groups reads the address of the grid's workspace here, high and low half.
     {"envreg1", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.workspace >> 32; }},
@@ -144,9 +144,21 @@ void add_window(Warp& warp, const Instr& instr, uint32_t mask) {
   map1<T, T>(warp, instr, mask, [window](T v) { return static_cast<T>(v + window); });
 }
 
+// The window of .shared::cta is part of that of .shared::cluster.
 template <class T>
 void is_space(Warp& warp, const Instr& instr, uint32_t mask) {
   const T* a = warp.lanes<const T>(instr.a);
+  if (instr.space == Space::shared) {
+    const Block& block = *warp.block;
+    set_predicate(warp, instr.d[0], collect([&](int lane) {
+      const uint64_t address = a[lane] - kSharedWindow;
+      if (address >= kSharedWindowSize) return false;
+      const int rank = rank_in(address);
+      return rank < 0 || (instr.cluster ? block.cluster.block(rank) != nullptr
+                                        : rank == static_cast<int>(block.rank));
+    }), mask);
+    return;
+  }
   auto space_of = [](uint64_t v) {
     if (v - kSharedWindow < kSharedWindowSize) return Space::shared;
     if (v - kLocalWindow < kLocalWindowSize) return Space::local;
@@ -231,6 +243,46 @@ Handler bind_cvta(Instr& instr, const Mods& mods) {
 }
 Handler bind_isspacep(Instr& instr, const Mods&) {
   return instr.a_bits == 32 ? nullptr : &is_space<uint64_t>;
+}
+namespace {
+// mapa: the address of the same place in another block; getctarank: whose place it is.
+template <class T>
+void map_address(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<T> result(warp, instr.d[0], mask);
+  const T* a = warp.lanes<const T>(instr.a);
+  const uint32_t* rank = warp.lanes<const uint32_t>(instr.b);
+  const uint64_t window = instr.space == Space::shared ? 0 : kSharedWindow;
+  each_lane(mask, [&](int lane) {
+    // (The operand may be a shared variable's name, which is no generic address.)
+    const uint64_t address = a[lane] < kSharedWindowSize ? a[lane] : a[lane] - window;
+    if (address >= kSharedWindowSize)
+      throw Fault{FaultKind::address_space, describe(warp, instr, lane, "mapa of an address that is not in shared memory")};
+    result.lanes()[lane] = static_cast<T>(window + with_rank(address, rank[lane]));
+  });
+}
+template <class T>
+void rank_of_address(Warp& warp, const Instr& instr, uint32_t mask) {
+  Result<uint32_t> result(warp, instr.d[0], mask);
+  const T* a = warp.lanes<const T>(instr.a);
+  const uint64_t window = instr.space == Space::shared ? 0 : kSharedWindow;
+  each_lane(mask, [&](int lane) {
+    const uint64_t address = a[lane] < kSharedWindowSize ? a[lane] : a[lane] - window;
+    if (address >= kSharedWindowSize)
+      throw Fault{FaultKind::address_space, describe(warp, instr, lane, "getctarank of an address that is not in shared memory")};
+    const int rank = rank_in(address);
+    result.lanes()[lane] = rank < 0 ? warp.block->rank : static_cast<uint32_t>(rank);
+  });
+}
+}  // namespace
+
+// Generic addresses have 64 bits.
+Handler bind_mapa(Instr& instr, const Mods&) {
+  if (instr.type == Type::u64) return &map_address<uint64_t>;
+  return instr.space == Space::shared ? &map_address<uint32_t> : nullptr;
+}
+Handler bind_getctarank(Instr& instr, const Mods&) {
+  if (instr.type == Type::u64) return &rank_of_address<uint64_t>;
+  return instr.space == Space::shared ? &rank_of_address<uint32_t> : nullptr;
 }
 Handler bind_activemask(Instr&, const Mods&) { return &active_mask; }
 Handler bind_createpolicy(Instr&, const Mods&) { return &zero<uint64_t>; }

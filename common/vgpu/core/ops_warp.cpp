@@ -156,6 +156,14 @@ void barrier(Warp& warp, const Instr& instr, uint32_t mask) {
   block.arrive(warp, warp.fragments[warp.arriving_], instr, mask, static_cast<int>(id), expected, instr.imm == 0);
 }
 
+void arrive_in_cluster(Warp& warp, const Instr& instr, uint32_t mask) {
+  warp.block->cluster.arrive(warp, instr, mask);
+  ++warp.fragments[warp.arriving_].pc;
+}
+void wait_for_cluster(Warp& warp, const Instr& instr, uint32_t mask) {
+  warp.block->cluster.wait(warp, warp.fragments[warp.arriving_], instr, mask);
+}
+
 void sleep(Warp& warp, const Instr& instr, uint32_t mask) {
   // Nobody sleeps: the virtual clock moves on by what was asked.
   warp.slept += warp.lanes<const uint32_t>(instr.a)[std::countr_zero(mask)];
@@ -189,6 +197,12 @@ Handler bind_barrier(Instr& instr, const Mods& mods) {
   instr.imm = mods.has("arrive");
   if (mods.has("red")) instr.variant = static_cast<std::uint8_t>(mods.pick({"popc", "and", "or"}));
   return &barrier;
+}
+// Unless it says .relaxed, an arrival releases; a wait acquires.
+Handler bind_cluster_barrier(Instr& instr, const Mods& mods) {
+  const bool arrives = mods.has("arrive");
+  instr.order |= !arrives ? kOrderAcquire : mods.has("relaxed") ? kOrderRelaxed : kOrderRelease;
+  return arrives ? &arrive_in_cluster : &wait_for_cluster;
 }
 Handler bind_nanosleep(Instr&, const Mods&) { return &sleep; }
 Handler bind_trap(Instr&, const Mods&) { return &nothing; }

@@ -418,7 +418,7 @@ void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
     join->pending &= ~lanes;
     complete_join(join, ended);
   }
-  block->threads_exited(static_cast<std::uint32_t>(std::popcount(lanes)));
+  block->threads_exited(*this, lanes);
   // Somebody may have waited for these lanes only.
   for (std::size_t i = 0; i < fragments.size(); ++i) {
     if (fragments[i].state != Fragment::State::at_sync) continue;

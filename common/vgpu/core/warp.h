@@ -88,7 +88,7 @@ struct Join {
 
 // Lanes that run together.
 struct Fragment {
-  enum class State : std::uint8_t { ready, at_barrier, at_sync };
+  enum class State : std::uint8_t { ready, at_barrier, at_sync, at_cluster };
   std::uint32_t pc = 0;
   std::uint32_t mask = 0;
   std::uint32_t sync_mask = 0;          // lanes of `mask` that the instruction waits with (guard)
@@ -143,6 +143,9 @@ class Warp {
   std::uint32_t index = 0;              // in its block
   std::uint32_t live = 0;               // lanes that exist and have not exited
   std::uint32_t active = 0;             // lanes of the running fragment (activemask)
+  // Lanes that have arrived at the cluster's barrier in this phase; in one that is complete, and have
+  // not waited for it yet.
+  std::uint32_t cluster_arrived = 0, cluster_passed = 0;
   std::uint32_t carry = 0;              // condition code of add.cc and the like, one bit a lane
   // A loop waits when a turn writes nothing and sees, at the same places, what one of the turns
   // before it saw in memory that others may write.

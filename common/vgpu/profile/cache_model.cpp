@@ -102,7 +102,7 @@ void CacheModel::block_end(Block& block) {
 }
 
 int CacheModel::sm_of(const Block& block) const {
-  return static_cast<int>(block.linear % static_cast<std::uint64_t>(sms_));
+  return static_cast<int>(block.sm);
 }
 
 CacheModel::Site& CacheModel::site_of(Warp& warp, const Instr& instr) {

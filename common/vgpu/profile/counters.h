@@ -49,6 +49,18 @@ struct SharedCounters {
   }
 };
 
+// Accesses to the shared memory of other blocks of the cluster (distributed shared memory).
+struct RemoteCounters {
+  std::uint64_t requests = 0;        // of warps, with at least one lane that reaches another block
+  std::uint64_t bytes = 0;           // of these lanes; of asynchronous copies: all
+
+  RemoteCounters& operator+=(const RemoteCounters& other) {
+    requests += other.requests;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
 // What the cache model makes of global and local accesses, in sectors of 32 bytes. All zero without
 // the model. A hit in the L2 is a sector that needs no read from DRAM: stores never do.
 struct CacheCounters {
@@ -83,6 +95,7 @@ struct InstrReport {
   GlobalCounters global;             // summed over allocations
   GlobalCounters local;              // thread-private memory: spills, stacks, local arrays
   SharedCounters shared;
+  RemoteCounters remote;
   CacheCounters cache;
 };
 
@@ -109,6 +122,7 @@ struct LaunchCounters {
   std::string kernel;          // display name
   std::string mangled;
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+  std::uint32_t cluster[3] = {1, 1, 1};      // blocks
   std::uint32_t static_shared = 0, dynamic_shared = 0;  // bytes
   int registers = 0;           // per thread from the cubin, 0 unknown
   int local_bytes = 0;         // per thread from the cubin (spills and arrays), -1 unknown

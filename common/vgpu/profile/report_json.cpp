@@ -33,6 +33,10 @@ Json shared_json(const SharedCounters& c) {
           {"bytes_asked", c.bytes_asked}};
 }
 
+Json remote_json(const RemoteCounters& c) {
+  return {{"requests", c.requests}, {"bytes", c.bytes}};
+}
+
 Json by_access(const std::array<GlobalCounters, 3>& counters) {
   Json json = Json::object();
   for (std::size_t i = 0; i < kAccess.size(); ++i) json[kAccess[i]] = global_json(counters[i]);
@@ -91,6 +95,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   InstrCounters all;
   std::array<GlobalCounters, 3> global, local;
   std::array<SharedCounters, 3> shared;
+  std::array<RemoteCounters, 3> remote;
   for (const InstrReport& instruction : counters.instructions) {
     Class& of_class = classes[static_cast<std::size_t>(instruction.op_class)];
     of_class.warp += instruction.count.issued;
@@ -101,6 +106,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
     global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
     local[access] += instruction.local;
     shared[access] += instruction.shared;
+    remote[access] += instruction.remote;
   }
 
   Json json = {{"kernel", counters.kernel},
@@ -109,6 +115,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
                {"device_key", device.key},
                {"grid", {counters.grid[0], counters.grid[1], counters.grid[2]}},
                {"block", {counters.block[0], counters.block[1], counters.block[2]}},
+               {"cluster", {counters.cluster[0], counters.cluster[1], counters.cluster[2]}},
                {"blocks", blocks},
                {"warps", counters.warps},
                {"threads", counters.threads},
@@ -127,6 +134,9 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["local"] = by_access(local);
   for (std::size_t i = 0; i < kAccess.size(); ++i)
     json["shared"][kAccess[i]] = shared_json(shared[i]);
+  for (std::size_t i = 0; i < kAccess.size(); ++i)
+    json["distributed_shared"][kAccess[i]] = remote_json(remote[i]);
+  json["distributed_shared"]["bandwidth"] = "unknown";
 
   json["allocations"] = Json::object();
   for (const AllocationReport& allocation : counters.allocations) {

@@ -125,7 +125,9 @@ class Text {
 
  private:
   void head() {
-    const std::string shape = "  grid " + dims(c_.grid) + "  block " + dims(c_.block);
+    std::string shape = "  grid " + dims(c_.grid) + "  block " + dims(c_.block);
+    if (std::uint64_t{c_.cluster[0]} * c_.cluster[1] * c_.cluster[2] > 1)
+      shape += "  cluster " + dims(c_.cluster);
     out_ += keep_begin(c_.kernel, kColumns - shape.size()) + shape + "\n";
     out_ += wrapped(format("%s warps, counted on the virtual GPU in PTX, before ptxas; limits "
                            "modelled for %s at %.0f MHz",
@@ -178,12 +180,15 @@ class Text {
   void memory() {
     std::array<GlobalCounters, 3> global, local;
     std::array<SharedCounters, 3> shared;
-    bool any_global = false, any_shared = false;
+    std::array<RemoteCounters, 3> remote;
+    bool any_global = false, any_shared = false, any_remote = false;
     for (const InstrReport& instruction : c_.instructions) {
       const auto access = static_cast<std::size_t>(instruction.access);
       global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
       local[access] += instruction.local;
       shared[access] += instruction.shared;
+      remote[access] += instruction.remote;
+      any_remote |= instruction.remote.requests != 0;
       any_global |= instruction.global.requests != 0 || instruction.local.requests != 0;
       any_shared |= instruction.shared.requests != 0;
     }
@@ -221,6 +226,18 @@ class Text {
                            .c_str());
       }
     }
+    if (any_remote) distributed(remote);
+  }
+
+  void distributed(const std::array<RemoteCounters, 3>& remote) {
+    out_ += format("\n%-24s %18s %18s\n", "Distributed shared memory", "requests", "bytes");
+    constexpr std::array<const char*, 3> kAccess = {"loads", "stores", "atomics"};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (remote[i].requests != 0)
+        out_ += format("  %-23s %18s %18s\n", kAccess[i], count(remote[i].requests).c_str(),
+                       count(remote[i].bytes).c_str());
+    out_ += wrapped("other blocks' shared memory, not counted above; its bandwidth is unknown, so "
+                    "it has no limit below", 2);
   }
 
   void allocations() {

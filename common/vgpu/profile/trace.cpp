@@ -84,7 +84,7 @@ class Trace : public Observer {
   Trace(Tracer& tracer, std::uint64_t block) : tracer_(tracer), block_(block) {}
 
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& addresses,
-              std::uint32_t bytes, Access access, Space space, const Places&) override {
+              std::uint32_t bytes, Access access, Space space, const Places& places) override {
     if (warp.block->linear != block_) return;
     const Function& function = *warp.frame->function;
     const Instr* key = &function.code[instr.pc];  // an instruction may be passed as a copy
@@ -98,6 +98,7 @@ class Trace : public Observer {
     row.bytes = bytes;
     row.access = access;
     row.space = space;
+    row.of_block = places.owner ? places.owner->linear : block_;
     std::copy_n(addresses.v, kWarpSize, row.addresses.begin());
     Instruction& instruction = instructions_[at->second];
     if (instruction.executed++ == 0) instruction.first = row;
@@ -106,9 +107,9 @@ class Trace : public Observer {
     last_ = {row.warp, at->second};
   }
 
-  void copy_issue(Warp& warp, const Instr& instr, int lane, std::uint32_t shared_offset,
-                  std::uint64_t, std::uint32_t) override {
-    if (warp.block->linear != block_) return;
+  void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t shared_offset,
+                  std::uint32_t) override {
+    if (warp.block->linear != block_ || &to != warp.block) return;
     const auto at = index_.find(&warp.frame->function->code[instr.pc]);
     // What a copy reads was the access before; a lane that reads nothing has none.
     if (at == index_.end() || last_ != std::pair{warp.index, at->second}) return;
@@ -153,6 +154,7 @@ class Trace : public Observer {
     std::uint32_t warp = 0, mask = 0, bytes = 0;
     Access access = Access::load;
     Space space = Space::global;
+    std::uint64_t of_block = 0;  // whose shared memory it is
     bool copies = false;  // to_shared counts
     std::array<std::uint64_t, kWarpSize> addresses{};
     std::array<std::uint32_t, kWarpSize> to_shared{};
@@ -189,6 +191,7 @@ class Trace : public Observer {
       std::array<std::uint32_t, kWarpSize> offsets;
       for (std::size_t i = 0; i < kWarpSize; ++i)
         offsets[i] = static_cast<std::uint32_t>(row.addresses[i]);
+      if (row.of_block != block_) json["of_block"] = row.of_block;
       json["offsets"] = by_lane(row.mask, [&](int lane) { return row.addresses[lane]; });
       json["banks"] = banks(row, row.mask, offsets.data(), json);
       return json;

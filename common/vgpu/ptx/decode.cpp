@@ -388,16 +388,17 @@ class Decoder {
   // The source of an asynchronous copy, in the other of its two spaces.
   void second_memory_operand(Instr& instr, const Operand& o) {
     Instr other;
-    other.space = instr.space == Space::shared ? Space::global : Space::shared;
+    other.space = instr.space == Space::shared && !instr.from_shared ? Space::global : Space::shared;
     memory_operand(other, o);
     instr.address2 = other.address;
     instr.address2_bits = other.address_bits;
     instr.imm2 = other.imm;
   }
-  // The object that a bulk copy reports to; always in shared memory.
+  // The object that an asynchronous operation reports to: in shared memory, with an address like that
+  // of the data.
   void third_memory_operand(Instr& instr, const Operand& o) {
     Instr other;
-    other.space = Space::shared;
+    other.space = instr.space == Space::generic ? Space::generic : Space::shared;
     memory_operand(other, o);
     instr.b = other.address;
     instr.b_bits = other.address_bits;
@@ -496,8 +497,9 @@ class Decoder {
         instr.elements = static_cast<std::uint8_t>(w[1] - '0');
       } else if (w == "global") {
         instr.space = Space::global;
-      } else if (w == "shared" || w == "shared::cta") {
+      } else if (w == "shared" || w == "shared::cta" || w == "shared::cluster") {
         instr.space = Space::shared;
+        instr.cluster |= w == "shared::cluster";
       } else if (w == "local") {
         instr.space = Space::local;
       } else if (w == "const") {
@@ -522,7 +524,10 @@ class Decoder {
     const std::string_view opcode = form->opcode;
     apply_mods(instr, opcode, mods);
     // Of the first operand; the others have their own.
-    if (opcode == "cp") instr.space = mods.has("bulk_group") || mods.has("prefetch") ? Space::global : Space::shared;
+    if (opcode == "cp") {
+      instr.space = mods.has("bulk_group") || mods.has("prefetch") ? Space::global : Space::shared;
+      instr.from_shared = mods.has("shared::cluster") && mods.has("shared::cta");
+    }
 
     if (instr.flow == Flow::branch) return branch(instr);
     if (instr.flow == Flow::branch_table) return branch_table(instr);

@@ -39,9 +39,9 @@ constexpr Group kGroups[] = {
     {"$evict", ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|"
                ".L1::no_allocate|.evict_normal|.evict_first|.evict_last|.evict_unchanged|"
                ".no_allocate"},
-    {"$space", ".const|.global|.local|.param|.param::entry|.param::func|.shared|.shared::cta"},
-    {"$stspace", ".global|.local|.param|.param::func|.shared|.shared::cta"},
-    {"$atomspace", ".global|.shared|.shared::cta"},
+    {"$space", ".const|.global|.local|.param|.param::entry|.param::func|.shared|.shared::cta|.shared::cluster"},
+    {"$stspace", ".global|.local|.param|.param::func|.shared|.shared::cta|.shared::cluster"},
+    {"$atomspace", ".global|.shared|.shared::cta|.shared::cluster"},
     {"$sem", ".relaxed|.acquire|.release|.acq_rel"},
     {"$cop", ".ca|.cg|.cs|.lu|.cv|.wb|.wt"},
     {"$hint", ".L2::cache_hint"},

@@ -564,8 +564,21 @@ class Parser {
       } else if (word == ".pragma") {
         quoted();
         accept(';');
-      } else if (word == ".noreturn" || word == ".explicitcluster" || word == ".blocksareclusters") {
-      } else {  // .maxnreg, .maxclusterrank, .reqnctapercluster, .abi_preserve ...: numbers
+      } else if (word == ".reqnctapercluster") {
+        std::fill_n(fn->required_cluster, 3, 1u);
+        for (std::uint32_t& n : fn->required_cluster) {
+          n = static_cast<std::uint32_t>(integer());
+          if (n == 0) fail(".reqnctapercluster 0: a cluster has at least one block");
+          if (!accept(',')) break;
+        }
+      } else if (word == ".maxclusterrank") {
+        fn->max_cluster = static_cast<std::uint32_t>(integer());
+      } else if (word == ".explicitcluster") {
+        fn->explicit_cluster = true;
+      } else if (word == ".blocksareclusters") {
+        fn->blocks_are_clusters = true;
+      } else if (word == ".noreturn") {
+      } else {  // .maxnreg, .abi_preserve ...: numbers
         do integer();
         while (accept(','));
       }

@@ -89,6 +89,8 @@ struct alignas(64) Instr {
   bool carry_out = false;       // .cc
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
   bool async = false;           // the access happens later: see ops_async.cpp
+  bool cluster = false;         // space is .shared::cluster
+  bool from_shared = false;     // of a copy to shared memory: its source is in shared memory, too
   std::uint8_t order = 0;       // bits of Order: what the memory model is told, for those who check it
   std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
   std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
@@ -151,6 +153,10 @@ struct Function {
   std::uint32_t max_threads = 0;      // .maxntid product, 0 when unsaid
   std::uint32_t required_block[3] = {0, 0, 0};  // .reqntid
   std::uint32_t min_blocks = 0;       // .minnctapersm
+  std::uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster, in blocks
+  std::uint32_t max_cluster = 0;      // .maxclusterrank, blocks of a cluster; 0 when unsaid
+  bool explicit_cluster = false;      // .explicitcluster: a launch must have clusters
+  bool blocks_are_clusters = false;   // .blocksareclusters: the grid is given in clusters
   bool calls_indirectly = false, recursive = false;
   // Whether the results may depend on the order of blocks (an atomic whose result is used, a
   // float atomic, volatile or acquiring loads): such kernels run their blocks in order.

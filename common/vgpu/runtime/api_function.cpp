@@ -40,6 +40,7 @@ Error set_attribute(Kernel& kernel, int attr, int value) {
     case cudaFuncAttributeRequiredClusterHeight:
     case cudaFuncAttributeRequiredClusterDepth:
       if (value < 0) return cudaErrorInvalidValue;
+      if (kernel.function->required_cluster[0]) return cudaErrorNotPermitted;  // said when compiled
       kernel.required_cluster[attr - cudaFuncAttributeRequiredClusterWidth] = value;
       return cudaSuccess;
     case cudaFuncAttributeNonPortableClusterSizeAllowed:
@@ -69,16 +70,13 @@ Error max_active_blocks(int* blocks, const void* function, int threads, std::siz
 }
 
 dim3 cluster_of(const Kernel& kernel, const cudaLaunchConfig_t& config) {
-  dim3 cluster(1, 1, 1);
-  if (kernel.required_cluster[0] > 0)
-    cluster = dim3(static_cast<unsigned>(kernel.required_cluster[0]),
-                   static_cast<unsigned>(std::max(1, kernel.required_cluster[1])),
-                   static_cast<unsigned>(std::max(1, kernel.required_cluster[2])));
+  dim3 asked(0, 0, 0);
   for (unsigned i = 0; i < config.numAttrs; ++i)
     if (config.attrs[i].id == cudaLaunchAttributeClusterDimension)
-      cluster = dim3(config.attrs[i].val.clusterDim.x, config.attrs[i].val.clusterDim.y,
-                     config.attrs[i].val.clusterDim.z);
-  return cluster;
+      asked = dim3(config.attrs[i].val.clusterDim.x, config.attrs[i].val.clusterDim.y,
+                   config.attrs[i].val.clusterDim.z);
+  const dim3 cluster = cluster_of(kernel, asked);
+  return cluster.x || cluster.y || cluster.z ? cluster : dim3(1, 1, 1);
 }
 
 bool sound(const cudaLaunchConfig_t* config) {
@@ -108,10 +106,11 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     attributes->binaryVersion = code_version(kernel);
     attributes->maxDynamicSharedSizeBytes = max_dynamic_shared(kernel);
     attributes->preferredShmemCarveout = kernel.carveout;
-    attributes->clusterDimMustBeSet = 0;
-    attributes->requiredClusterWidth = kernel.required_cluster[0];
-    attributes->requiredClusterHeight = kernel.required_cluster[1];
-    attributes->requiredClusterDepth = kernel.required_cluster[2];
+    attributes->clusterDimMustBeSet = kernel.function->explicit_cluster;
+    const dim3 cluster = cluster_of(kernel, dim3(0, 0, 0));
+    attributes->requiredClusterWidth = static_cast<int>(cluster.x);
+    attributes->requiredClusterHeight = static_cast<int>(cluster.y);
+    attributes->requiredClusterDepth = static_cast<int>(cluster.z);
     attributes->clusterSchedulingPolicyPreference = kernel.cluster_scheduling;
     attributes->nonPortableClusterSizeAllowed = kernel.nonportable_cluster;
     return cudaSuccess;
@@ -227,7 +226,7 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* function
     const int threads =
         static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z);
     const int blocks = blocks_per_sm(kernel, threads, config->dynamicSmemBytes);
-    *size = blocks == 0 ? 0 : kernel.nonportable_cluster ? 16 : 8;
+    *size = blocks == 0 ? 0 : static_cast<int>(max_cluster_blocks(kernel));
     return cudaSuccess;
   });
 }
@@ -240,7 +239,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
     if (!spec.clusters || spec.major < 9) return cudaErrorNotSupported;
     const dim3 cluster = cluster_of(kernel, *config);
     const std::uint64_t size = std::uint64_t{cluster.x} * cluster.y * cluster.z;
-    if (size == 0 || size > (kernel.nonportable_cluster ? 16u : 8u))
+    if (size == 0 || size > max_cluster_blocks(kernel))
       return cudaErrorInvalidClusterSize;
     const int threads =
         static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z);

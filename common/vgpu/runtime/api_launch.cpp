@@ -20,7 +20,7 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
                       bool per_thread) {
   if (!config || (config->numAttrs > 0 && !config->attrs)) return remember(cudaErrorInvalidValue);
   LaunchConfig launch{
-      config->gridDim, config->blockDim, {1, 1, 1}, config->dynamicSmemBytes, false};
+      config->gridDim, config->blockDim, {0, 0, 0}, config->dynamicSmemBytes, false};
   cudaEvent_t completion = nullptr;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -83,7 +83,7 @@ Error launch_host(cudaStream_t stream, cudaHostFn_t function, void* data, bool p
 }
 
 LaunchConfig simple(dim3 grid, dim3 block, std::size_t shared, bool cooperative = false) {
-  return {grid, block, {1, 1, 1}, shared, cooperative};
+  return {grid, block, {0, 0, 0}, shared, cooperative};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // One launch: is the configuration possible on this device, where are the arguments, run it, and
 // what becomes of a fault.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -46,7 +47,7 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
     say("cannot launch " + display_name(kernel.name) + ": " + why);
     return error;
   };
-  const dim3 grid = config.grid, block = config.block, cluster = config.cluster;
+  const dim3 grid = grid_of(kernel, config), block = config.block;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
       grid.z > 65535)
@@ -79,18 +80,35 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
                       std::to_string(spec.shared_per_block_optin) +
                       " for a block after cudaFuncSetAttribute(.., "
                       "cudaFuncAttributeMaxDynamicSharedMemorySize, ..))");
+  const dim3 cluster = cluster_of(kernel, config.cluster);
   const std::uint64_t cluster_blocks = std::uint64_t{cluster.x} * cluster.y * cluster.z;
-  if (cluster_blocks != 1) {
+  const auto& wanted = kernel.function->required_cluster;
+  const bool asked = config.cluster.x || config.cluster.y || config.cluster.z;
+  if (asked && wanted[0] &&
+      (wanted[0] != cluster.x || wanted[1] != cluster.y || wanted[2] != cluster.z))
+    return refuse(cudaErrorInvalidClusterSize,
+                  "cluster " + text(cluster) + ", the kernel was compiled for " +
+                      text({wanted[0], wanted[1], wanted[2]}));
+  if (kernel.function->explicit_cluster && cluster_blocks == 0 && !asked)
+    return refuse(cudaErrorInvalidClusterSize,
+                  "the kernel has __cluster_dims__ without numbers: its launch must say them "
+                  "(cudaLaunchAttributeClusterDimension)");
+  if (asked && cluster_blocks == 0)
+    return refuse(cudaErrorInvalidConfiguration, "cluster " + text(cluster) + " has no blocks");
+  if (cluster_blocks > 1) {
     if (!spec.clusters || spec.major < 9)
       return refuse(cudaErrorNotSupported, "clusters need compute capability 9.0");
-    if (cluster_blocks == 0 || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
+    if (grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
       return refuse(cudaErrorInvalidConfiguration,
                     "grid " + text(grid) + " is not a multiple of cluster " + text(cluster));
-    if (cluster_blocks > (kernel.nonportable_cluster ? 16u : 8u))
-      return refuse(cudaErrorInvalidClusterSize,
-                    "cluster " + text(cluster) + " has " + std::to_string(cluster_blocks) +
-                        " blocks, 8 are allowed (16 with "
-                        "cudaFuncAttributeNonPortableClusterSizeAllowed)");
+    if (cluster_blocks > max_cluster_blocks(kernel))
+      return refuse(
+          cudaErrorInvalidClusterSize,
+          "cluster " + text(cluster) + " has " + std::to_string(cluster_blocks) + " blocks, " +
+              std::to_string(max_cluster_blocks(kernel)) +
+              (kernel.function->max_cluster
+                   ? " are allowed by the kernel's __launch_bounds__"
+                   : " are allowed (16 with cudaFuncAttributeNonPortableClusterSizeAllowed)"));
   }
   resident = blocks_per_sm(kernel, static_cast<int>(threads), config.dynamic_shared);
   if (resident == 0)
@@ -109,6 +127,29 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
 
 }  // namespace
 
+dim3 cluster_of(const Kernel& kernel, dim3 asked) {
+  if (asked.x || asked.y || asked.z) return asked;
+  const auto& wanted = kernel.function->required_cluster;
+  if (wanted[0]) return {wanted[0], wanted[1], wanted[2]};
+  const auto& set = kernel.required_cluster;
+  return {static_cast<unsigned>(set[0]), static_cast<unsigned>(set[1]),
+          static_cast<unsigned>(set[2])};
+}
+
+dim3 grid_of(const Kernel& kernel, const LaunchConfig& config) {
+  const dim3 n = kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster)
+                                                      : dim3(1, 1, 1);
+  const auto times = [](unsigned a, unsigned b) {  // too many stay too many
+    return static_cast<unsigned>(std::min<std::uint64_t>(std::uint64_t{a} * b, 0xffffffffu));
+  };
+  return {times(config.grid.x, n.x), times(config.grid.y, n.y), times(config.grid.z, n.z)};
+}
+
+unsigned max_cluster_blocks(const Kernel& kernel) {
+  const unsigned most = kernel.nonportable_cluster ? 16 : 8;
+  return kernel.function->max_cluster ? std::min(most, kernel.function->max_cluster) : most;
+}
+
 Error check_launch(Kernel& kernel, const LaunchConfig& config) {
   if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
   int resident = 1;
@@ -125,9 +166,11 @@ Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::by
   LaunchRequest request;
   request.module = kernel.library->module.get();
   request.function = &function;
-  request.grid = {config.grid.x, config.grid.y, config.grid.z};
+  const dim3 grid = grid_of(kernel, config), cluster = cluster_of(kernel, config.cluster);
+  request.grid = {grid.x, grid.y, grid.z};
   request.block = {config.block.x, config.block.y, config.block.z};
-  request.cluster = {config.cluster.x, config.cluster.y, config.cluster.z};
+  request.explicit_cluster = cluster.x != 0;
+  if (request.explicit_cluster) request.cluster = {cluster.x, cluster.y, cluster.z};
   request.dynamic_shared = static_cast<std::uint32_t>(config.dynamic_shared);
   request.params = params;
   request.cooperative = config.cooperative;

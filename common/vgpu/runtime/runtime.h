@@ -219,10 +219,17 @@ Error find_symbol(const void* symbol, Symbol& out);
 
 // launch.cpp
 struct LaunchConfig {
-  dim3 grid, block, cluster{1, 1, 1};
+  dim3 grid, block;
+  dim3 cluster{0, 0, 0};  // in blocks; all 0: as the kernel says
   std::uint64_t dynamic_shared = 0;
   bool cooperative = false;
 };
+// The clusters of a launch that asks for `asked`; {0, 0, 0}: it has none. And the grid in blocks,
+// which kernels with __block_size__(.., cluster) are given in clusters.
+dim3 cluster_of(const Kernel& kernel, dim3 asked);
+dim3 grid_of(const Kernel& kernel, const LaunchConfig& config);
+// Blocks that a cluster of the kernel may have.
+unsigned max_cluster_blocks(const Kernel& kernel);
 // `params`: as Function::params has them.
 Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params);
 Error check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the kernel, too

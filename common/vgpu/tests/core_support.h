@@ -92,6 +92,8 @@ class Gpu {
     request.dynamic_shared = dynamic_shared;
     request.params = params;
     request.cooperative = cooperative;
+    request.cluster = cluster;
+    request.explicit_cluster = cluster.count() > 1;
     request.resident_blocks_per_sm = resident;
     LaunchOutcome result = machine.launch(request);
     if (result.fault.kind == FaultKind::none) touch_all(text);
@@ -116,6 +118,7 @@ class Gpu {
   std::string printed;
   LaunchOutcome outcome;
   bool cooperative = false;
+  Dim3 cluster;   // of launches, in blocks
   int resident = 1;
   LoadedModule& module() { return *module_; }
 
@@ -171,6 +174,7 @@ inline InstrReport counters_of(const LaunchOutcome& outcome, const std::string& 
       }
       sum.shared.requests += r.shared.requests, sum.shared.wavefronts += r.shared.wavefronts;
       sum.shared.ideal += r.shared.ideal, sum.shared.bytes_asked += r.shared.bytes_asked;
+      sum.remote += r.remote;
     }
     found = true;
   }
