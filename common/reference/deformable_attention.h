@@ -16,4 +16,10 @@ void deformable_attention_rows(const float* value, const float* locations, const
                                const DeformableShape& shape, int64_t first_row, int64_t count,
                                double* out);
 
+// The gradient of Σ grad_out · out with respect to the weights. grad_out is [batch, queries, heads,
+// channels], grad_weights as the weights are. out is linear in them: the dot product of grad_out
+// with each sample.
+void deformable_weight_gradient(const float* value, const float* locations, const float* grad_out,
+                                const DeformableShape& shape, double* grad_weights);
+
 }  // namespace reference

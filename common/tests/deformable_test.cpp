@@ -74,6 +74,37 @@ TEST_CASE("deformable reference: some rows alone are those of the whole") {
   for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == whole.expected[13 * 16 + i]);
 }
 
+TEST_CASE("deformable reference: the weights' gradient against differences of the output") {
+  // The output is linear in the weights: a step of 1 gives the exact difference.
+  const DeformableShape shape{2, 3, 2, 16, 2, 4, {{3, 4}, {1, 2}}};
+  lab::DeformableProblem p =
+      lab::testing::deformable_case(shape, lab::Distribution::kUniform, 9, true).problem;
+  std::vector<float> value = lab::to_float(p.value), locations = lab::to_float(p.locations),
+                     weights = lab::to_float(p.weights), grad_out(shape.out_elements());
+  for (size_t i = 0; i < grad_out.size(); ++i) grad_out[i] = float(i % 13) - 6.0f;
+  const auto loss = [&] {
+    std::vector<double> out(shape.out_elements());
+    reference::deformable_attention(value.data(), locations.data(), weights.data(), shape,
+                                    out.data());
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) sum += double(grad_out[i]) * out[i];
+    return sum;
+  };
+  std::vector<double> gradient(shape.samples());
+  reference::deformable_weight_gradient(value.data(), locations.data(), grad_out.data(), shape,
+                                        gradient.data());
+  const double before = loss();
+  int outside = 0;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    weights[i] += 1;
+    CHECK(loss() - before == doctest::Approx(gradient[i]).epsilon(1e-6));
+    weights[i] -= 1;
+    outside += gradient[i] == 0;
+  }
+  CHECK(outside > 0);  // some points are, and some locations are NaN
+  CHECK(outside < int(gradient.size()) * 3 / 4);
+}
+
 TEST_CASE("deformable problems: distributions, weights and the course's size") {
   const DeformableShape full = lab::course_deformable_shape(48, 15422);
   CHECK(full.pixels() == 19560);
