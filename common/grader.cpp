@@ -270,7 +270,7 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
     unit += "#include \"" + std::filesystem::canonical(source.path).string() + "\"\n";
   unit += "#include \"grader_entry.cuh\"\n";
   for (size_t i = 0; i < sources.size(); ++i) {
-    const std::string function = sources[i].name_space + "::attention";
+    const std::string function = sources[i].name_space + "::" + task.function;
     unit += "static_assert(std::is_same_v<decltype(&" + function + "), void (*)(" +
             task.parameters + ")>,\n    \"the parameters of " + function +
             " must stay as they were: " + task.parameters + "\");\n";
@@ -304,11 +304,11 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
     replace_all(output, root, "");
     const std::vector<std::string> errors = lines_with(output, {"error:", "error :", "fatal"});
     // What nvcc says of the grader's call when it finds no such name.
-    const std::string function = sources[0].name_space + "::attention";
+    const std::string function = sources[0].name_space + "::" + task.function;
     const bool missing =
         output.find("name followed by \"::\" must be") != std::string::npos ||
-        output.find("\"" + sources[0].name_space + "\" has no member \"attention\"") !=
-            std::string::npos;
+        output.find("\"" + sources[0].name_space + "\" has no member \"" + task.function +
+                    "\"") != std::string::npos;
     if (missing)
       library.message = "there is no function " + function +
                         " in this file: did you delete the namespace, or save an empty file?\n";

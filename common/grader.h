@@ -1,4 +1,4 @@
-// The grader of the chapters' exercises. A student writes exercise::attention in exercise.cuh; the
+// The grader of the chapters' exercises. A student writes a function in exercise.cuh; the
 // grader compiles it, runs it on the virtual GPU in processes of their own with limits on time,
 // memory and instructions, and gives points: 30 for right results, 20 for no finding of any check,
 // 50 for counters that show the chapter's idea. It knows no chapter: what is asked stands in a
@@ -100,11 +100,12 @@ struct Task {
   std::string file;        // "exercise.cuh", in the folder
   std::string solution;    // "solution.cuh", or empty
   std::string name_space;  // that the file fills: "exercise"
-  std::string parameters;  // of its attention(): "const half*, const half*, ..., cudaStream_t"
+  std::string parameters;  // of that function: "const half*, const half*, ..., cudaStream_t"
   std::function<std::vector<Case>()> cases;
   std::function<Case()> measured;  // the problem whose counters are looked at
   std::vector<Aim> aims;           // together 50 points
   std::string schedule = "";       // "random:SEED": an order of warps that shows a race in results
+  std::string function = "attention";  // in the namespace: the one that is called
 };
 
 // ---- Cases that the exercises share -------------------------------------------------------------

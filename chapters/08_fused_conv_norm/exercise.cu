@@ -1,0 +1,149 @@
+// Grades exercise 8, layer norm behind a 1x1 convolution.
+#include <cmath>
+
+#include "../../common/grader.h"
+#include "../../common/lab_random.h"
+
+namespace {
+
+using namespace lab::grader;
+
+// What a problem is made of; fp16 as the student gets it.
+struct Tensors {
+  ConvNormShape shape;
+  std::vector<half> x, weight;     // [batch, in_channels, pixels], [out_channels, in_channels]
+  std::vector<float> gamma, beta;  // [out_channels]
+};
+
+// Normal values, convolutions of size 1. `offset`: what is added to all convolutions of a pixel,
+// through a first input channel of 64; a multiple of 64, so that fp16 has it exactly.
+Tensors random_problem(int batch, int in_channels, int out_channels, int height, int width,
+                       uint64_t seed, double offset) {
+  Tensors t;
+  t.shape = {.batch = batch, .in_channels = in_channels, .out_channels = out_channels,
+             .height = height, .width = width, .kernel = 1, .pad_top = 0, .pad_left = 0,
+             .pad_bottom = 0, .pad_right = 0};
+  const int64_t pixels = int64_t(height) * width;
+  for (int64_t i = 0; i < t.shape.x_elements(); ++i) {
+    const bool first = offset != 0 && i / pixels % in_channels == 0;
+    t.x.push_back(__float2half(first ? 64.0f : float(lab::normal(seed, i))));
+  }
+  const double size = 1 / std::sqrt(double(in_channels));
+  for (int64_t i = 0; i < t.shape.weight_elements(); ++i) {
+    const bool first = offset != 0 && i % in_channels == 0;
+    t.weight.push_back(
+        __float2half(float(first ? offset / 64 : size * lab::normal(seed + 1000, i))));
+  }
+  for (int c = 0; c < out_channels; ++c) {
+    t.gamma.push_back(float(1 + 0.3 * lab::normal(seed + 2000, c)));
+    t.beta.push_back(float(0.3 * lab::normal(seed + 3000, c)));
+  }
+  return t;
+}
+
+// Straight from the formula, in double precision.
+std::vector<double> expected_of(const Tensors& t) {
+  const ConvNormShape& s = t.shape;
+  const int64_t pixels = int64_t(s.height) * s.width;
+  std::vector<double> y(s.y_elements()), conv(s.out_channels);
+  for (int64_t n = 0; n < s.batch; ++n)
+    for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+      double mean = 0, variance = 0;
+      for (int m = 0; m < s.out_channels; ++m) {
+        conv[m] = 0;
+        for (int c = 0; c < s.in_channels; ++c)
+          conv[m] += lab::to_double(t.weight[int64_t(m) * s.in_channels + c]) *
+                     lab::to_double(t.x[(n * s.in_channels + c) * pixels + pixel]);
+        mean += conv[m] / s.out_channels;
+      }
+      for (const double value : conv) variance += (value - mean) * (value - mean) / s.out_channels;
+      for (int m = 0; m < s.out_channels; ++m)
+        y[(n * s.out_channels + m) * pixels + pixel] =
+            std::fmax(0, double(t.gamma[m]) * (conv[m] - mean) /
+                                 std::sqrt(variance + double(s.eps)) + double(t.beta[m]));
+    }
+  return y;
+}
+
+Case of(const Tensors& t, const std::vector<double>& expected) {
+  const ConvNormShape& s = t.shape;
+  Case result;
+  result.name = describe(s);
+  result.dims = {s.batch, s.out_channels, s.height, s.width};
+  result.arguments = {input("x", t.x),       input("weight", t.weight), input("gamma", t.gamma),
+                      input("beta", t.beta), output("y"),               value(s)};
+  // y is rounded to fp16 by up to 2^-11 of itself. A convolution of 1024 has 2^-14 of rounding for
+  // each of its summands, with alternating signs, and deviations of 1: 2^-10 is 16 of them.
+  result.tolerance = {.atol = 0x1p-10, .rtol = 0x1p-10, .relative_l2 = 1e-3};
+  result.expected = expected;
+  return result;
+}
+
+Case layer_norm(int batch, int in_channels, int out_channels, int height, int width, uint64_t seed,
+                double offset = 0) {
+  const Tensors t = random_problem(batch, in_channels, out_channels, height, width, seed, offset);
+  Case result = of(t, expected_of(t));
+  const int pixels = height * width;
+  if (offset != 0) result.name += ", around " + std::to_string(int(offset));
+  result.hint =
+      offset != 0 ? "the mean is large here: squares of the values themselves lose the deviations"
+      : out_channels == 1 ? "one channel: its mean is itself, the variance 0, and y is relu(beta)"
+      : out_channels % 16 ? "a warp with fewer than 16 channels: are those that do not exist in "
+                            "the sums, and by which number is divided?"
+      : pixels % 64       ? "the last block has fewer than 64 pixels"
+                          : "full tiles: are the sums of all eight warps in the mean?";
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all = {
+      layer_norm(1, 1, 1, 1, 1, 1),       layer_norm(1, 3, 16, 1, 5, 2),
+      layer_norm(1, 16, 128, 8, 8, 3),    layer_norm(2, 17, 33, 5, 13, 4),
+      layer_norm(3, 5, 100, 2, 2, 5),     layer_norm(1, 40, 7, 3, 43, 6),
+      layer_norm(1, 9, 64, 9, 7, 7, 1024), layer_norm(2, 33, 48, 5, 5, 8, -768),
+      layer_norm(2, 65, 112, 14, 14, 9),  layer_norm(1, 48, 128, 17, 23, 10, 512)};
+  all[8].checked = all[9].checked = false;
+  return all;
+}
+
+// 4 blocks of 64 pixels each.
+constexpr double kIn = 64, kOut = 96, kPixels = 256, kBlocks = 4;
+Case measured() { return of(random_problem(1, int(kIn), int(kOut), 16, 16, 11, 0), {}); }
+
+const std::vector<Aim> kAims = {
+    {"bytes of all stores: only y, once", 15, Aim::exactly, kOut * kPixels * 2,
+     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     "the convolution stays in registers until it is normalized", Aim::bytes},
+    {"bytes of x that are loaded: once", 15, Aim::at_most, kIn * kPixels * 2,
+     [](const Counters& c) { return c.bytes("x", "load"); },
+     "a tile of x in shared memory serves all output channels", Aim::bytes},
+    {"bytes of memory of your own that are loaded", 5, Aim::exactly, 0,
+     [](const Counters& c) { return c.bytes(kScratch, "load"); },
+     "what a block computed itself it need not load", Aim::bytes},
+    {"bytes of the weights that are loaded: once for 64 pixels", 5, Aim::at_most,
+     kBlocks * kIn * kOut * 2, [](const Counters& c) { return c.bytes("weight", "load"); },
+     "a tile of weights in shared memory serves all 64 pixels", Aim::bytes},
+    {"sectors moved / needed, loads of x", 5, Aim::at_most, 1.02,
+     [](const Counters& c) { return c.moved_over_needed("x", "load"); },
+     "neighbouring lanes must load neighbouring pixels"},
+    {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.02,
+     [](const Counters& c) { return c.bank_conflict_share(); },
+     "what lanes of a warp touch at a time is one word, or in different banks", Aim::share},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return grader_main(argc, argv,
+                     {{.title = "Exercise 8: layer norm behind a 1x1 convolution",
+                       .folder = "chapters/08_fused_conv_norm",
+                       .file = "exercise.cuh",
+                       .solution = "solution.cuh",
+                       .name_space = "exercise",
+                       .parameters = "const half*, const half*, const float*, const float*, half*, "
+                                     "const ConvNormShape&, cudaStream_t",
+                       .cases = cases,
+                       .measured = measured,
+                       .aims = kAims,
+                       .function = "conv_layer_norm"}});
+}
