@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Writes the numbers of the front page from result files: what each chapter's step bought, and where.
+
+    front_page.py [--check] README.md FOLDER...     data/results/virtual_h200, data/results/nvidia_h200
+
+In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes what the
+chapter's fastest step bought: of attention over the chapter before it at the most tokens, of chapters
+with several steps over their first one. Of the virtual GPU that is the modelled limit, of GPUs the
+time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the list of devices.
+
+Exit status: 0 written or up to date, 1 stale, 2 bad input.
+"""
+import argparse
+import difflib
+import os
+import re
+import sys
+
+import results
+from results import Refused
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "figures"))
+import measured  # noqa: E402
+
+ROW = re.compile(r"^(\| (\d+) \| \[[^\]]*\]\(chapters/[^)]*\) \| [^|\n]* \|)[^\n]*$", re.MULTILINE)
+DEVICES = re.compile(r"(?<=^<!-- devices:begin -->\n).*?(?=^<!-- devices:end -->$)",
+                     re.MULTILINE | re.DOTALL)
+
+
+def micros(us):
+    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
+
+
+def bought(folder):
+    """{chapter: '1,236 → 298 µs, 4.1×'} of a folder of results."""
+    chapters = measured.load(folder)
+    found = {}
+    for _, steps in measured.climbed(folder, chapters):
+        before = None  # the fastest step of the chapter before
+        for number in sorted({step.chapter for step in steps}):
+            own = [step for step in steps if step.chapter == number]
+            best = min(own, key=lambda step: step.us)
+            # A chapter with several steps and none before it begins with its own first.
+            start = before or (own[0] if own[0] is not best else None)
+            found[number] = f"{micros(best.us)} µs" if start is None else \
+                f"{micros(start.us)} → {micros(best.us)} µs, {start.us / best.us:.3g}×"
+            before = best
+    return found
+
+
+def cells(folders):
+    """{chapter: the text of its fourth cell}; GPUs' times are in front of modelled limits."""
+    texts = {}
+    for folder in sorted(folders, key=lambda of: "virtual" in of):
+        chapters = measured.load(folder)
+        name = "" if not chapters[0].measured else chapters[0].device["name"] + ": "
+        for number, text in bought(folder).items():
+            texts.setdefault(number, []).append(name + text)
+    return {number: "<br>".join(text) for number, text in texts.items()}
+
+
+def devices(folders):
+    """The table of measured GPUs, or that there is none."""
+    rows = []
+    for folder in folders:
+        found = [results.read(os.path.join(folder, file)) for file in sorted(os.listdir(folder))
+                 if re.fullmatch(r"chapter\d+\.json", file)]
+        found = [result for result in found if not result["device"]["virtual"]]
+        if not found:
+            continue
+        runs = [run for result in found for run in result["runs"]]
+        first = found[0]
+        rows.append(f"| {first['device']['name']} | {first['driver']} | {first['nvcc']} | "
+                    f"{len(runs)} problems of {len(found)} chapters | "
+                    f"{max(run['date'] for run in runs)[:10]} | [results]({folder}) |")
+    if not rows:
+        return ("No GPU has been measured yet: all numbers on this page are modelled limits of a "
+                "virtual H200.\n`make bench` measures one, into `data/results`.\n")
+    return "\n".join(["| device | driver | nvcc | measured | last | |", "|---|---|---|---|---|---|",
+                      *rows]) + "\n"
+
+
+def refreshed(text, folders):
+    texts = cells(folders)
+
+    def row(match):
+        return f"{match[1]} {texts.get(int(match[2]), '')} |".replace("  |", " |")
+    if not DEVICES.search(text):
+        raise Refused("no lines '<!-- devices:begin -->' and '<!-- devices:end -->'")
+    new = ROW.sub(row, text)
+    listed = {int(match[2]) for match in ROW.finditer(text)}
+    missing = sorted(set(texts) - listed)
+    if missing:
+        raise Refused(f"no row for chapter {missing[0]}: '| {missing[0]} | [name](chapters/...) | "
+                      "what it is |'")
+    return DEVICES.sub(lambda _: devices(folders), new)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
+    parser.add_argument("readme")
+    parser.add_argument("folder", nargs="+", help="of results")
+    options = parser.parse_args()
+    try:
+        with open(options.readme, encoding="utf-8") as file:
+            text = file.read()
+        new = refreshed(text, options.folder)
+    except (OSError, KeyError, Refused) as error:
+        words = f"no {error} in a result" if isinstance(error, KeyError) else error
+        print(f"front_page: {options.readme}: {words}", file=sys.stderr)
+        return 2
+    if new == text:
+        print(f"{options.readme}: numbers are up to date")
+        return 0
+    if options.check:
+        print(f"{options.readme}: numbers are stale; `make docs` writes these:", file=sys.stderr)
+        sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
+            text.splitlines(), new.splitlines(), "README.md", "results", n=0, lineterm=""))
+        return 1
+    results.write(options.readme, new)
+    print(f"{options.readme}: numbers written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

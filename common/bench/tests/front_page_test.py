@@ -1,0 +1,73 @@
+"""The numbers of the front page."""
+import json
+import os
+
+from support import Case, script
+
+README = """# A course
+| # | chapter | the step | limit |
+|---|---|---|---|
+| 1 | [naive](chapters/01_naive/README.md) | as it stands | old |
+| 2 | [tiling](chapters/02_tiling/README.md) | tiles |
+| 7 | [other](chapters/07_other/README.md) | several | |
+<!-- devices:begin -->
+old
+<!-- devices:end -->
+the end
+"""
+
+
+class FrontPage(Case):
+    def write(self, folder, number, name, kernels, virtual, **problem):
+        os.makedirs(self.path(folder), exist_ok=True)
+        lines = [{"name": kernel, "bytes": 8.0, "flops": 1.0, "kernel_lines": 9, "median_us": us,
+                  "modelled_limit_us": us, "global": {}} for kernel, us in kernels]
+        with open(self.path(f"{folder}/chapter{number}.json"), "w", encoding="utf-8") as file:
+            json.dump({"chapter": name, "driver": "580.1", "nvcc": "13.0",
+                       "device": {"name": "NVIDIA H200", "virtual": virtual},
+                       "runs": [{"problem": problem, "kernels": lines,
+                                 "date": "2026-01-02T03:04:05Z"}]}, file)
+
+    def setUp(self):
+        super().setUp()
+        self.write("virtual", 1, "01_naive", [("a", 1236.4)], True, tokens=9)
+        self.write("virtual", 2, "02_tiling", [("b", 400.0), ("c", 298.0)], True, tokens=9)
+        self.write("virtual", 7, "07_other", [("d", 26.0), ("e", 8.0), ("f", 9.0)], True, queries=9)
+        with open(self.path("README.md"), "w", encoding="utf-8") as file:
+            file.write(README)
+
+    def refresh(self, *flags):
+        folders = [self.path(name) for name in self.files() if name != "README.md"]
+        status, out, err = script("front_page.py", *flags, self.path("README.md"), *folders)
+        with open(self.path("README.md"), encoding="utf-8") as file:
+            return status, out + err, file.read()
+
+    def test_limits_of_the_virtual_gpu(self):
+        status, out, text = self.refresh("--check")
+        self.assertEqual((status, text), (1, README))
+        self.assertIn("stale", out)
+        status, _, text = self.refresh()
+        self.assertEqual(status, 0)
+        self.assertIn("| as it stands | 1,236 µs |\n", text)
+        self.assertIn("| tiles | 1,236 → 298 µs, 4.15× |\n", text)
+        self.assertIn("| several | 26 → 8 µs, 3.25× |\n", text)
+        self.assertIn("No GPU has been measured yet", text)
+        self.assertTrue(text.endswith("<!-- devices:end -->\nthe end\n"))
+        self.assertEqual(self.refresh("--check")[0], 0)
+
+    def test_times_of_a_gpu_come_first(self):
+        self.write("h200", 1, "01_naive", [("a", 9000.0)], False, tokens=9)
+        self.write("h200", 2, "02_tiling", [("b", 3000.0)], False, tokens=9)
+        status, _, text = self.refresh()
+        self.assertEqual(status, 0)
+        self.assertIn("| NVIDIA H200: 9,000 → 3,000 µs, 3×<br>1,236 → 298 µs, 4.15× |", text)
+        self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |", text)
+
+    def test_what_is_missing_is_named(self):
+        self.write("virtual", 8, "08_more", [("g", 1.0)], True, height=9)
+        status, out, _ = self.refresh()
+        self.assertEqual(status, 2)
+        self.assertIn("no row for chapter 8", out)
+        with open(self.path("README.md"), "w", encoding="utf-8") as file:
+            file.write("nothing")
+        self.assertIn("devices:begin", self.refresh()[1])
