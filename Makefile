@@ -237,7 +237,8 @@ docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$T/docs/chapt
 docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
-	  $(call docs_results,$n) chapters/0$n_*/README.md;)
+	  $(call docs_results,$n) chapters/0$n_*/README.md;) \
+	python3 common/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }

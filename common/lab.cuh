@@ -135,7 +135,7 @@ struct Timing {
   double median_us = 0, min_us = 0, mean_us = 0;
   double spread = 0;  // (90th - 10th percentile) / median; NaN with fewer than 3 samples
   double std_us = 0;  // standard deviation of the samples; NaN with fewer than 2
-  double scratch_bytes = 0;  // most that the stages take at a time (cudaMallocAsync); NaN: not known
+  double scratch_bytes = 0;  // most that the stages take at a time (cudaMallocAsync); NaN: unknown
   int samples = 0;
   bool host_time = false;
   std::string counters;  // of the last launch, JSON; empty on a GPU
