@@ -1,5 +1,5 @@
-// Convolution and instance norm: the oracle agrees with PyTorch, with numbers worked out by hand and
-// with the formula taken literally; shapes say and refuse what they should.
+// Convolution and instance norm: the oracle agrees with PyTorch, with numbers worked out by hand
+// and with the formula taken literally; shapes say and refuse what they should.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -150,7 +150,7 @@ TEST_CASE("conv-norm reference: NaN is passed on, behind the ReLU too") {
 }
 
 TEST_CASE("conv-norm shapes: SAME padding, sizes and words") {
-  // TensorFlow's: total = max((ceil(size / stride) - 1) stride + kernel - size, 0), half of it first.
+  // TensorFlow's: max((ceil(size / stride) - 1) stride + kernel - size, 0), half of it first.
   const auto padded = [](int height, int width, int kernel, int stride) {
     return same_padded({.height = height, .width = width, .kernel = kernel, .stride = stride});
   };
@@ -195,7 +195,8 @@ TEST_CASE("conv-norm shapes: SAME padding, sizes and words") {
 }
 
 TEST_CASE("conv-norm shapes: every limit, and what is just inside") {
-  const ConvNormShape good{.batch = 2, .in_channels = 3, .out_channels = 4, .height = 5, .width = 6};
+  const ConvNormShape good{
+      .batch = 2, .in_channels = 3, .out_channels = 4, .height = 5, .width = 6};
   CHECK(refusal(good) == "");
   const auto changed = [&](auto change) {
     ConvNormShape shape = good;

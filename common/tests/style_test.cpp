@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lab_files.h"
 #include "lab_style.h"
 #include "lab_testing.h"
 #include "reference/conv_norm.h"
@@ -165,4 +166,48 @@ TEST_CASE("style network: sizes from layer to layer") {
     CHECK(stages[10].shape.out_width() == (width + 3) / 4 * 4);
   }
   CHECK_THROWS_AS(lab::style_stages(network, 40000, 40000), std::invalid_argument);
+}
+
+TEST_CASE("style network: a dumped TensorFlow checkpoint becomes a file") {
+  if (lab::command_output("python3 -c 'print(1)'") != "1") {
+    MESSAGE("skipped: a dumped TensorFlow checkpoint: there is no python3");
+    return;
+  }
+  // The narrow network as a dump: float32, filters [height, width, in, out], transposed ones
+  // [height, width, out, in]; filter, beta and gamma of layer after layer.
+  const TemporaryFolder folder;
+  const std::string path = golden("style_narrow.safetensors");
+  std::string manifest;
+  int number = 0;
+  for (const StyleLayer& layer : lab::read_style_network(path))
+    for (const char* part : {".weight", ".in_beta", ".in_gamma"}) {
+      const Tensor tensor = lab::read_safetensors(path, {layer.name + part})[0];
+      std::vector<int64_t> shape = tensor.shape;
+      std::vector<float> values = tensor.values;
+      if (shape.size() == 4) {
+        const int64_t a = shape[0], b = shape[1], taps = shape[2] * shape[3];
+        for (int64_t i = 0; i < a * b * taps; ++i)
+          values[i % taps * a * b + i / taps % b * a + i / taps / b] = tensor.values[i];
+        shape = {shape[2], shape[3], b, a};
+      }
+      const std::string name = number ? "Variable_" + std::to_string(number) : "Variable";
+      folder.write(name, std::string(reinterpret_cast<const char*>(values.data()),
+                                     values.size() * sizeof(float)));
+      manifest += (number++ ? ", \"" : "\"") + name + "\": {\"filename\": \"" + name +
+                  "\", \"shape\": [";
+      for (size_t i = 0; i < shape.size(); ++i)
+        manifest += (i ? ", " : "") + std::to_string(shape[i]);
+      manifest += "]}";
+    }
+  folder.write("manifest.json", "{" + manifest + "}");
+  lab::command_output("python3 '" + lab::repository_path("data/convert_style.py") + "' '" +
+                      folder.folder() + "' '" + folder.path("out") + "'");
+  const std::vector<StyleLayer> made = lab::read_style_network(folder.path("out")),
+                                expected = lab::read_style_network(path);
+  for (size_t l = 0; l < made.size(); ++l) {
+    CAPTURE(made[l].name);
+    CHECK(made[l].weight == expected[l].weight);
+    CHECK(made[l].gamma == expected[l].gamma);
+    CHECK(made[l].beta == expected[l].beta);
+  }
 }

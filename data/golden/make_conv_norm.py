@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the arrays of convolution + instance norm in this folder with PyTorch, in double precision.
+"""Writes the arrays of convolution + instance norm in this folder with PyTorch, in float64.
 
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch==2.11.0 numpy==2.4.6
     /tmp/golden/bin/python data/golden/make_conv_norm.py
 
-Two formulations, which must agree to 12 digits: conv2d (or conv_transpose2d), instance_norm and relu;
-and one that unfolds the padded picture into columns and takes mean and variance by itself. Nothing in
-the build or in the tests needs PyTorch.
+Two formulations, which must agree to 11 digits: conv2d (or conv_transpose2d), instance_norm and
+relu; and one that unfolds the padded picture into columns and takes mean and variance by itself.
+Nothing in the build or in the tests needs PyTorch.
 
-conv_norm_inputs.npy (float32) holds x, weight, bias, gamma, beta and residual of all cases one after
-the other, conv_norm_outputs.npy (float64) the convolution and y. Shapes, and what of it a case has,
+conv_norm_inputs.npy (float32) holds x, weight, bias, gamma, beta and residual of all cases one
+after the other, conv_norm_outputs.npy (float64) the convolution and y. Shapes, and what of it a case has,
 stand in conv_norm.json; names as in common/shapes.h.
 """
 
@@ -60,7 +60,7 @@ def shapes():
     yield "transposed_pixel", turned | {"height": 1, "width": 1}, 403, "normal"
     yield "transposed_k4", turned | {"kernel": 4, "pads": [2, 2, 2, 2], "height": 4, "width": 5}, \
         404, "normal"
-    # Planes far from zero: by the bias, and by the picture itself, mirrored so that borders are alike.
+    # Planes far from zero: by the bias, and by the picture itself, mirrored to be so at its border.
     yield "mean_1e4_of_bias", plain | {"eps": 1e-3}, 411, "bias 1e4"
     yield "mean_1e4_of_x", plain | {"padding": "reflect", "relu": False}, 412, "x 1e4"
     yield "one_pixel", plain | {"height": 1, "width": 1, "relu": False}, 421, "normal"
@@ -210,8 +210,8 @@ def main():
                     "direct formulation",
         "torch": torch.__version__, "numpy": numpy.__version__,
         "layout": "case after case: x, weight, bias (if there is one), gamma, beta, residual (if "
-                  "there is one) float32; convolution, y float64; C order, pads: top, bottom, left, "
-                  "right",
+                  "there is one) float32; convolution, y float64; C order, pads: top, bottom, "
+                  "left, right",
         "inputs": save("inputs", all_inputs, "<f4"), "outputs": save("outputs", all_outputs, "<f8"),
         "cases": cases,
     }

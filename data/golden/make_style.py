@@ -6,8 +6,8 @@
     /tmp/golden/bin/python data/golden/make_style.py [mathura.safetensors]
     /tmp/golden/bin/python data/golden/make_style.py --compare WEIGHTS PHOTO STYLED
 
-style_narrow.safetensors is a network of the same layers with few channels and seeded random weights;
-style_photo_*.png are cut out of images/chelsea.png, style_narrow_*.png what the network makes of
+style_narrow.safetensors is a network of the same layers with few channels and seeded random
+weights; style_photo_*.png are cut out of images/chelsea.png, style_narrow_*.png what the network makes of
 them. style_residual_*.npy is one residual block: float32 x, then weight, gamma and beta of both
 convolutions; float64 out. With the trained weights of data/SOURCES.md the script also writes
 style_mathura_*.png. --compare says how far a picture is from this script's. Nothing in the build or
@@ -149,8 +149,8 @@ def main():
         expected = network(numpy.asarray(Image.open(photo).convert("RGB")),
                            read_safetensors(weights)).astype(int)
         off = numpy.abs(numpy.asarray(Image.open(styled).convert("RGB")).astype(int) - expected)
-        print(f"{expected.shape[1]} x {expected.shape[0]}: {100 * (off.max(2) <= 1).mean():.3f}% of "
-              f"the pixels within one grey level, {100 * (off.max(2) == 0).mean():.3f}% the same, "
+        print(f"{expected.shape[1]} x {expected.shape[0]}: {100 * (off.max(2) <= 1).mean():.3f}% "
+              f"of the pixels within one grey level, {100 * (off.max(2) == 0).mean():.3f}% the same, "
               f"largest difference {off.max()}")
         return
     weights = narrow_network()
