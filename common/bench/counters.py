@@ -4,8 +4,8 @@
     counters.py FOLDER RESULT.json...          writes FOLDER/chapterN.json of each chapter
     counters.py --check FOLDER RESULT.json...  writes nothing, says what differs
 
-RESULT.json is what a chapter's program writes with --json on the virtual GPU. The reference keeps what
-every machine gives again: no wall times, no host. What is 0 is left out, and counts as 0 when
+RESULT.json is what a chapter's program writes with --json on the virtual GPU. The reference keeps
+what every machine gives again: no wall times, no host. What is 0 is left out, and counts as 0 when
 compared. All counters are deterministic, so each must be equal: one that got worse fails with both
 numbers, and so does one that got better, with the command that renews the reference.
 
@@ -26,8 +26,8 @@ from results import Refused
 RENEW = "make bench DEVICE=vgpu"
 # Of a kernel's counters. The rest are quotients of these, or name lines of source.
 KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
-        "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions", "classes",
-        "global", "local", "shared", "allocations", "dram_bytes", "tensor_macs",
+        "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions",
+        "classes", "global", "local", "shared", "allocations", "dram_bytes", "tensor_macs",
         "async_copied_bytes", "occupancy", "limits", "limit")
 QUOTIENTS = ("sectors_per_request", "ideal_sectors_per_request", "efficiency", "waves", "fraction")
 SAME = ("name", "bytes", "flops", "scratch_bytes", "modelled_limit_us", "pass")
@@ -158,8 +158,9 @@ def check(folder, chapters):
         old = results.read(path)
         found = differences(old, new)
         if found and old["nvcc"] != new["nvcc"]:
-            lines.append(("changed", f"{new['chapter']}: the reference is of nvcc {old['nvcc']}, this "
-                          f"run of {new['nvcc']}: compilers differ in registers and instructions"))
+            lines.append(("changed", f"{new['chapter']}: the reference is of nvcc {old['nvcc']}, "
+                          f"this run of {new['nvcc']}: compilers differ in "
+                          "registers and instructions"))
         lines += found
     if not lines:
         count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])

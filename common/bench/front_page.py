@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the numbers of the front page from result files: what each chapter's step bought, and where.
+"""Writes the numbers of the front page from result files: what each step bought, and where.
 
-    front_page.py [--check] README.md FOLDER...     data/results/virtual_h200, data/results/nvidia_h200
+    front_page.py [--check] README.md FOLDER...     data/results/virtual_h200 and others
 
-In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes what the
-chapter's fastest step bought: of attention over the chapter before it at the most tokens, of chapters
-with several steps over their first one. Of the virtual GPU that is the modelled limit, of GPUs the
-time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the list of devices.
+In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes
+what the chapter's fastest step bought: of attention over the chapter before it at the most tokens,
+of chapters with several steps over their first one. Of the virtual GPU that is the modelled limit,
+of GPUs the time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
+list of devices.
 
 Exit status: 0 written or up to date, 1 stale, 2 bad input.
 """

@@ -14,7 +14,8 @@ Each number comes with its check: what a kernel computed wrongly is reported and
     --table FILE     other problems, as JSON
     --virtual        on the virtual GPU (with --table): for the tests of this script
 
-Exit status: 0 all measured, 1 something is wrong or failed, 2 bad usage or input, 3 what is missing.
+Exit status: 0 all measured, 1 something is wrong or failed, 2 bad usage or input, 3 what is
+missing.
 """
 import argparse
 import datetime
@@ -34,10 +35,11 @@ from results import Lacking, Refused
 
 WARMUP, ITERATIONS, SECONDS, ROUNDS = 5, 50, 300, 2
 HEAD = ("chapter", "device", "runtime", "nvcc")
-OF_RUN = ("commit", "changed_files", "problem", "warmup", "iterations", "memory_in_use_bytes", "notes")
-OF_KERNEL = ("name", "clock", "median_us", "min_us", "mean_us", "std_us", "spread", "samples", "bytes",
-             "flops", "scratch_bytes", "gb_per_s", "tflop_per_s", "max_abs_error", "relative_l2",
-             "pass")
+OF_RUN = ("commit", "changed_files", "problem", "warmup", "iterations", "memory_in_use_bytes",
+          "notes")
+OF_KERNEL = ("name", "clock", "median_us", "min_us", "mean_us", "std_us", "spread", "samples",
+             "bytes", "flops", "scratch_bytes", "gb_per_s", "tflop_per_s", "max_abs_error",
+             "relative_l2", "pass")
 
 
 def digest(path):

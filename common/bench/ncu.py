@@ -5,8 +5,8 @@ import io
 from results import Lacking, Refused
 
 # Counter of the virtual GPU: metrics whose sum it is, and how far apart they may be, as a share of
-# the number in the last column. Requests and sectors are a matter of addresses: equal. Wavefronts and
-# conflicts of shared memory also count how warps meet at the banks: 2% of the wavefronts.
+# the number in the last column. Requests and sectors are a matter of addresses: equal. Wavefronts
+# and conflicts of shared memory also count how warps meet at the banks: 2% of the wavefronts.
 _GLOBAL = "l1tex__t_{what}_pipe_lsu_mem_{space}_op_{op}.sum"
 COUNTERS = {}
 for _access, _op in (("load", "ld"), ("store", "st")):
@@ -52,8 +52,8 @@ def launches(text):
     lines = text.splitlines()
     for line in lines:
         if "ERR_NVGPUCTRPERM" in line:
-            raise Lacking("ncu may not read the GPU's counters: run as root, or let the driver allow "
-                          "it (NVreg_RestrictProfilingToAdminUsers=0)")
+            raise Lacking("ncu may not read the GPU's counters: run as root, or let the driver "
+                          "allow it (NVreg_RestrictProfilingToAdminUsers=0)")
     table = [line for line in lines if line.startswith('"')]
     if not table:
         said = [line for line in lines if line.strip()]

@@ -4,8 +4,8 @@
     notebook.py [--skip TAG] FILE.ipynb
 
 In the current folder, one cell after the other, in one namespace; lines that begin with ! go to the
-shell. Pictures (IPython.display.Image and SVG) must be there and be pictures. Unlike in a notebook, a
-command that fails ends it. Cells with the tag are left out.
+shell. Pictures (IPython.display.Image and SVG) must be there and be pictures. Unlike in a notebook,
+a command that fails ends it. Cells with the tag are left out.
 
 Exit status: 0 all cells ran, 1 one failed, 2 no notebook.
 """
@@ -58,7 +58,8 @@ def translated(source):
     for line in source.splitlines():
         if match := re.match(r"(\s*)!(.*)$", line):
             if re.search(r"\{\w+\}|(?<![\\$])\$\{?[a-z]\w*", match[2]):
-                raise Refused(f"'{line.strip()}': Python's variables are not put into commands here")
+                raise Refused(
+                    f"'{line.strip()}': Python's variables are not put into commands here")
             line = f"{match[1]}shell({match[2].strip()!r})"
         elif re.match(r"\s*%", line):
             raise Refused(f"'{line.strip()}': only ! is known here")

@@ -63,13 +63,14 @@ class Peers:
 def paired(rounds, peer_rounds):
     """A row for each peer: its time, that of the chapter's fastest own kernel, and their ratio.
 
-    rounds: what the program reported, peer_rounds: the rows of the peers, measured in turns with it.
-    A ratio above 1: the kernel is faster. Each round has one of its own, so that their spread shows
-    how sure the ratio is; `ratio` is of the medians.
+    rounds: what the program reported, peer_rounds: the rows of the peers, measured in turns
+    with it. A ratio above 1: the kernel is faster. Each round has one of its own, so that their
+    spread shows how sure the ratio is; `ratio` is of the medians.
     """
     own = problems.own_kernels(rounds[0])
     # The problem as a whole: a chapter may also have lines for a part of it.
-    whole = max(kernel.get("flops") or 0 for kernel in rounds[0]["kernels"] if kernel["name"] in own)
+    whole = max(kernel.get("flops") or 0 for kernel in rounds[0]["kernels"]
+                if kernel["name"] in own)
     times = {}
     for result in rounds:
         for kernel in result["kernels"]:
@@ -109,7 +110,7 @@ def lines(rows):
             text.append(f"    PyTorch {row['name']}: {row['lacking']}")
             continue
         spread = ", ".join(f"{ratio:.2f}" for ratio in row["ratios"])
-        text.append(f"    PyTorch {row['name']:<22} {row['median_us']:10.1f} us; {row['kernel']} is "
-                    f"{row['ratio']:.2f} times as fast (by round: {spread})"
+        text.append(f"    PyTorch {row['name']:<22} {row['median_us']:10.1f} us; {row['kernel']} "
+                    f"is {row['ratio']:.2f} times as fast (by round: {spread})"
                     f"{', the fastest peer' if row['name'] == best else ''}")
     return text

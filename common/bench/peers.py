@@ -9,8 +9,8 @@ Reads requests from standard input, a line of JSON each, and answers each with a
 Its first line says what there is: {"torch": "2.9.0", "device": "NVIDIA H200"}, or {"lacking": why}.
 The problem is that of the program's result file. Each formulation is compared with the problem's
 formula in double precision, on a part of the output, and timed as the lab does it: warm-up, CUDA
-events, samples of at least 0.2 ms, buffers rotated through twice the L2. --device cpu runs all of it
-on the CPU, for tests: the same formulations, wall time.
+events, samples of at least 0.2 ms, buffers rotated through twice the L2. --device cpu runs all of
+it on the CPU, for tests: the same formulations, wall time.
 """
 import json
 import math
@@ -29,8 +29,8 @@ def grid_of(locations):
 def deformable(value, shapes, locations, weights):
     """Deformable attention by grid_sample, as its authors' plain PyTorch code has it.
 
-    value [B, S, H, C], shapes [(height, width)] of the levels, locations [B, Q, H, L, P, 2] as (x, y)
-    in [0, 1], weights [B, Q, H, L, P]; returns [B, Q, H * C].
+    value [B, S, H, C], shapes [(height, width)] of the levels, locations [B, Q, H, L, P, 2] as
+    (x, y) in [0, 1], weights [B, Q, H, L, P]; returns [B, Q, H * C].
     """
     import torch
     import torch.nn.functional as F
@@ -50,7 +50,7 @@ def deformable(value, shapes, locations, weights):
 
 
 def conv_norm(x, weight, bias, gamma, beta, shape):
-    """Convolution, instance norm, ReLU; shape has stride, pads (top, bottom, left, right), padding."""
+    """Convolution, instance norm, ReLU; shape: stride, pads (top, bottom, left, right), padding."""
     import torch.nn.functional as F
     top, bottom, left, right = shape["pads"]
     mode = "reflect" if shape.get("padding", "zero").startswith("refl") else "constant"
@@ -171,7 +171,7 @@ class Bench:
             return out
         return replay
 
-    # ---- the families -----------------------------------------------------------------------------
+    # ---- the families ----------------------------------------------------------------------------
 
     def attention(self, request):
         torch, problem = self.torch, request["problem"]
@@ -201,7 +201,8 @@ class Bench:
 
     def deformable(self, request):
         torch, problem = self.torch, request["problem"]
-        B, Q, H, C, P = (problem[name] for name in ("batch", "queries", "heads", "channels", "points"))
+        B, Q, H, C, P = (problem[name]
+                         for name in ("batch", "queries", "heads", "channels", "points"))
         shapes = problem.get("level_sizes") or [[92, 160], [46, 80], [23, 40], [12, 20]]
         if len(shapes) != problem["levels"] or sum(h * w for h, w in shapes) != problem["pixels"]:
             raise ValueError(f"{problem['levels']} levels of {problem['pixels']} pixels in all are "
@@ -219,8 +220,8 @@ class Bench:
             columns = math.ceil(math.sqrt(Q * shapes[0][1] / shapes[0][0]))
             index = torch.arange(Q, device=self.device)
             rows = math.ceil(Q / columns)
-            raster = torch.stack([(index % columns + 0.5) / columns, (index // columns + 0.5) / rows],
-                                 -1)
+            raster = torch.stack(
+                [(index % columns + 0.5) / columns, (index // columns + 0.5) / rows], -1)
             locations = raster[None, :, None, None, None] + 2 * random(B, Q, H, L, P, 2) / \
                 sizes[:, None]
         locations = locations.to(dtype)
@@ -237,7 +238,8 @@ class Bench:
             [("grid_sample", lambda: launch_of(deformable)),
              ("grid_sample, compiled", lambda: launch_of(torch.compile(deformable)))],
             # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: grid_sample's own rounding.
-            lambda out: relative_l2(out[-1:, :part], expected), 1e-1 if self.cuda else 1e-5, request)
+            lambda out: relative_l2(out[-1:, :part], expected), 1e-1 if self.cuda else 1e-5,
+            request)
 
     def conv_norm(self, request):
         torch, problem = self.torch, request["problem"]
@@ -269,7 +271,8 @@ class Bench:
         formulations = [("eager", lambda: launch_of(conv_norm)),
                         ("compiled", lambda: launch_of(torch.compile(conv_norm)))]
         if self.cuda:
-            formulations.append(("in a CUDA graph", lambda: self.graphs(launch_of(conv_norm), count)))
+            formulations.append(
+                ("in a CUDA graph", lambda: self.graphs(launch_of(conv_norm), count)))
         return self.rows(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
                          request)
 

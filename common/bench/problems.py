@@ -59,9 +59,9 @@ L1_BYTES_PER_CLOCK = 128  # of an SM
 def floors(run, line):
     """{name: us} below which the problem cannot take, whatever the kernel does.
 
-    Of the program's own bound (compulsory bytes at the DRAM's speed, arithmetic at that of the units
-    that do it); of attention, an exponential for each score; of deformable attention, the four
-    pixels of each sample through the L1.
+    Of the program's own bound (compulsory bytes at the DRAM's speed, arithmetic at that of the
+    units that do it); of attention, an exponential for each score; of deformable attention, the
+    four pixels of each sample through the L1.
     """
     found = {}
     bound = line.get("bound") or {}
@@ -120,13 +120,13 @@ def kernel_lines(chapter, kernel, root=ROOT):
 
 
 def own_kernels(result):
-    """Names of the lines that are the chapter's own steps: what its ratios lead to, else the last."""
+    """Names of the chapter's own steps among the lines: what its ratios lead to, else the last."""
     names = [kernel["name"] for kernel in result["kernels"]]
     after = [ratio["after"] for ratio in result.get("ratios", [])]
     before = [ratio["before"] for ratio in result.get("ratios", [])]
     if not after:
         return names[-1:]
-    # A chapter of several steps compares them with each other; one of the ladder with the one before.
+    # A chapter of several steps compares them with each other, one of the ladder with another's.
     several = not os.path.exists(os.path.join(ROOT, "chapters", result["chapter"], "kernel.cuh"))
     own = set(after) | (set(before) if several else set())
     return [name for name in names if name in own]

@@ -4,12 +4,12 @@
     validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--only 3,6]
     validate.py --record FOLDER [--table FILE]
 
-The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and on
-the virtual GPU as the same GPU, and keeps in RECORD what they counted (chapterN.csv, chapterN.json)
-and computed (chapterN.cuda.safetensors, chapterN.vgpu.safetensors). Both forms then compare what is
-there: launches by kernel, grid, block and their order; counters one by one, each within its bound
-(see ncu.py); results bit by bit, or within two roundings of fp16. --table writes all of it as
-Markdown.
+The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and
+on the virtual GPU as the same GPU, and keeps in RECORD what they counted (chapterN.csv,
+chapterN.json) and computed (chapterN.cuda.safetensors, chapterN.vgpu.safetensors). Both forms then
+compare what is there: launches by kernel, grid, block and their order; counters one by one, each
+within its bound (see ncu.py); results bit by bit, or within two roundings of fp16. --table writes
+all of it as Markdown.
 
 Exit status: 0 all within the bounds, 1 something is not, 2 bad usage or input, 3 what is missing.
 """
@@ -44,7 +44,8 @@ def run(command, what, environment=None):
         said = (done.stdout + done.stderr).strip().splitlines()
         if any("ERR_NVGPUCTRPERM" in line for line in said):
             ncu.launches("ERR_NVGPUCTRPERM")  # says what to do
-        raise Refused(f"{what}: exit status {done.returncode}: {said[-1] if said else 'nothing said'}")
+        raise Refused(f"{what}: exit status {done.returncode}: "
+                      f"{said[-1] if said else 'nothing said'}")
 
 
 def virtual_device(name):
@@ -83,11 +84,11 @@ def record(options, chapters):
 # ---- comparing ----------------------------------------------------------------------------------
 
 def paired(counted, profiled):
-    """[(name, virtual launch, GPU's launch)], each kernel, grid and block once a time that both have.
+    """[(name, virtual launch, GPU's launch)]: each kernel, grid and block that both have.
 
-    A program launches a kernel again to measure its time, so numbers of launches differ: the i-th of
-    a kind is paired with the i-th, and what one side alone has of a kind is left out. Throws Refused
-    where a side has a kind that the other has not at all.
+    A program launches a kernel again to measure its time, so numbers of launches differ: the
+    i-th of a kind is paired with the i-th, and what one side alone has of a kind is left out.
+    Throws Refused where a side has a kind that the other has not at all.
     """
     def by_kind(launches):
         kinds = {}
@@ -202,10 +203,11 @@ def compare(folder, chapters):
                     continue
                 beyond += not row["within"]
                 difference = row["virtual"] - row["gpu"]
-                share = f" ({100 * difference / row['gpu']:+.1f}%)" if difference and row["gpu"] else ""
-                far = f"{difference:+,.0f}{share}" if difference else "0"
-                lines.append(f"| {name} | {row['counter']} | {row['virtual']:,.0f} | {row['gpu']:,.0f} "
-                             f"| {far} |{'' if row['within'] else ' beyond'} |")
+                far = f"{difference:+,.0f}" if difference else "0"
+                if difference and row["gpu"]:
+                    far += f" ({100 * difference / row['gpu']:+.1f}%)"
+                lines.append(f"| {name} | {row['counter']} | {row['virtual']:,.0f} "
+                             f"| {row['gpu']:,.0f} | {far} |{'' if row['within'] else ' beyond'} |")
     return lines, beyond, count
 
 
@@ -218,9 +220,14 @@ def main():
     parser.add_argument("--only", default="", help="chapters, as 3,6")
     options = parser.parse_args()
     try:
+        if options.only and not re.fullmatch(r"\d+(,\d+)*", options.only):
+            raise Refused(f"--only {options.only}: chapters, as 3,6")
         chapters = [int(n) for n in options.only.split(",")] if options.only else [
             n for n in problems.VALIDATED if not options.cuda or
             os.path.exists(os.path.join(options.cuda, f"chapter{n}"))]
+        unknown = [n for n in chapters if n not in problems.VALIDATED]
+        if unknown:
+            raise Refused(f"chapter {unknown[0]} has no line in problems.VALIDATED")
         if bool(options.cuda) != bool(options.vgpu):
             raise Refused("--cuda and --vgpu go together")
         if options.cuda:
@@ -228,15 +235,13 @@ def main():
         lines, beyond, count = compare(options.record, chapters)
         gpu = results.read(os.path.join(options.record, "gpu.json"))
         lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "
-                 f"{count} comparisons, {beyond} beyond their bounds. Requests, sectors and registers "
-                 "must be equal, wavefronts and conflicts of", "shared memory within 2% of the "
-                 "wavefronts, results within two roundings of fp16.", *lines]
+                 f"{count} comparisons, {beyond} beyond their bounds. Requests, sectors and "
+                 "registers must be equal, wavefronts and conflicts",
+                 "of shared memory within 2% of the wavefronts, results within two roundings of "
+                 "fp16.", *lines]
         print("\n".join(lines))
         if options.table:
             results.write(options.table, "\n".join(lines) + "\n")
-    except ValueError:
-        print(f"validate: --only {options.only}: chapters, as 3,6", file=sys.stderr)
-        return 2
     except Lacking as error:
         print(f"make validate: {error}", file=sys.stderr)
         return 3

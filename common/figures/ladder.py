@@ -8,9 +8,9 @@
 
 LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
 modelled limits and counters. STEM.svg and STEM.png show the steps' times, or hollow their modelled
-limits, over the tokens, both logarithmic, with a line of slope 2: attention's work grows with the square of the
-tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the file is written
-and the exit status is 3.
+limits, over the tokens, both logarithmic, with a line of slope 2: attention's work grows with the
+square of the tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the
+file is written and the exit status is 3.
 
 Exit status: 0 written or the same, 1 another file than the runs give, 2 bad usage or input, 3 no
 matplotlib.

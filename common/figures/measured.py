@@ -4,8 +4,8 @@
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
 reads FOLDER/chapterN.json and writes FOLDER/speedup, roofline, memory and lines, as .svg and .png,
-from nothing else. What was measured is drawn full. Of the virtual GPU there are only modelled limits,
-lower bounds on the time: these are drawn hollow, at the speed that the limit would allow.
+from nothing else. What was measured is drawn full. Of the virtual GPU there are only modelled
+limits, lower bounds on the time: these are drawn hollow, at the speed that the limit would allow.
 
 Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
 """
@@ -16,7 +16,8 @@ import sys
 
 import palette
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "bench"))
 import results  # noqa: E402
 from results import Refused  # noqa: E402
 
@@ -74,8 +75,9 @@ def climbed(folder, chapters):
     if chapters[0].measured or not os.path.exists(path):
         return groups
     run = chosen(results.read(path)["runs"])
-    steps = [Step(results.number_of(step["chapter"]), step["name"], step["modelled_limit_us"], False,
-                  step["flops"], step["bytes"], 0, step["bytes"], 1) for step in run["steps"]]
+    steps = [Step(results.number_of(step["chapter"]), step["name"], step["modelled_limit_us"],
+                  False, step["flops"], step["bytes"], 0, step["bytes"], 1)
+             for step in run["steps"]]
     return [(f"attention\n{results.describe(run['problem'])}", steps)] + \
         [group for group in groups if not group[0].startswith("attention\n")]
 
@@ -165,9 +167,11 @@ def draw_roofline(plt, chapters, _folder):
     steps = [step for chapter in chapters for step in chapter.steps if step.flops]
     xs = [step.flops / step.dram_bytes for step in steps]
     ys = [step.flops / step.us / 1e6 for step in steps]
-    left, right = min(min(xs) / 2.5, peaks[0][1] / dram / 5), max([x * 2.5 for x in xs] + [2.2 * peaks[1][1] / dram])
+    left = min(min(xs) / 2.5, peaks[0][1] / dram / 5)
+    right = max(max(xs) * 2.5, peaks[1][1] / dram * 2.2)
     fig, ax = plt.subplots(figsize=(8.4, 5.4))
-    ax.plot([left, peaks[1][1] / dram], [left * dram, peaks[1][1]], color=palette.INK, linewidth=1.6)
+    ax.plot([left, peaks[1][1] / dram], [left * dram, peaks[1][1]], color=palette.INK,
+            linewidth=1.6)
     for name, peak in peaks:
         ax.plot([peak / dram, right], [peak, peak], color=palette.INK, linewidth=1.6)
         ax.annotate(f"{name}, {peak:,.0f} TFLOP/s", (peak / dram, peak), xytext=(-2, 5), ha="right",

@@ -1,7 +1,7 @@
 """Colours that are readable on white and on a dark page, and pictures saved as SVG and PNG.
 
-Everything is drawn on a transparent ground, in colours of middle brightness: each has a contrast of at
-least 3 (WCAG 2.1) with white and with GitHub's dark ground, the ink for text 4.
+Everything is drawn on a transparent ground, in colours of middle brightness: each has a contrast of
+at least 3 (WCAG 2.1) with white and with GitHub's dark ground, the ink for text 4.
 """
 INK = "#797e86"
 GROUNDS = ("#ffffff", "#0d1117")

@@ -1,8 +1,9 @@
 # Measuring: `make bench`, its reference on the virtual GPU, the tests of the scripts behind them.
-# Included by the Makefile, which says where things go; common/bench/README.md says what is measured.
+# Included by the Makefile, which says where things go; common/bench/README.md: what is measured.
 
 bench_scripts := common/bench
-results = data/results/$(if $(filter vgpu,$(DEVICE)),virtual_h200,$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_'))
+gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
+results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results))
 
 # Limits and counters of all chapters, from the runs of `make docs`: with CHECK=1 compared with the
 # reference, otherwise the new reference.
@@ -43,10 +44,10 @@ ifeq ($(GPU_ARCH),)
 validate:
 	@echo 'make validate needs a GPU, and nvidia-smi lists none' >&2; exit 3
 else
-validate: gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
 validate:
 	@$(need_python)
-	@command -v ncu >/dev/null || { echo 'make validate needs ncu, Nsight Compute of the CUDA Toolkit' >&2; exit 3; }
+	@command -v ncu >/dev/null || { \
+	  echo 'make validate needs ncu, Nsight Compute of the CUDA Toolkit' >&2; exit 3; }
 	@$(MAKE) DEVICE=cuda ARCH=$(GPU_ARCH) programs
 	@$(MAKE) DEVICE=vgpu ARCH=$(GPU_ARCH) programs
 	@python3 $(bench_scripts)/validate.py --cuda $T/cuda-$(GPU_ARCH) --vgpu $T/vgpu-$(GPU_ARCH) \

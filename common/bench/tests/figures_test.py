@@ -44,7 +44,8 @@ class Figures(Case):
         if "tokens" in problem:
             runs.append({"problem": {"tokens": 17}, "kernels": []})
         with open(self.path(f"chapter{number}.json"), "w", encoding="utf-8") as file:
-            json.dump({"chapter": name, "device": {**DEVICE, "virtual": virtual}, "runs": runs}, file)
+            json.dump({"chapter": name, "device": {**DEVICE, "virtual": virtual}, "runs": runs},
+                      file)
 
     def write_all(self, virtual=True):
         self.write(1, "01_naive_attention", NAIVE, virtual, tokens=197)
@@ -75,8 +76,9 @@ class Figures(Case):
     def test_the_ladder_at_the_most_tokens_stands_for_attention(self):
         self.write_all()
         runs = [{"problem": {"tokens": tokens}, "steps": [
-            {"chapter": "01_naive_attention", "name": "attention", "modelled_limit_us": tokens / 1.0,
-             "flops": 1.0, "bytes": 1.0}]} for tokens in (1025, 197)]
+            {"chapter": "01_naive_attention", "name": "attention",
+             "modelled_limit_us": float(tokens), "flops": 1.0, "bytes": 1.0}]}
+            for tokens in (1025, 197)]
         with open(self.path("ladder.json"), "w", encoding="utf-8") as file:
             json.dump({"runs": runs}, file)
         groups = measured.climbed(self.folder, measured.load(self.folder))

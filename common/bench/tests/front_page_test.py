@@ -61,7 +61,8 @@ class FrontPage(Case):
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
         self.assertIn("| NVIDIA H200: 9,000 → 3,000 µs, 3×<br>1,236 → 298 µs, 4.15× |", text)
-        self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |", text)
+        self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |",
+                      text)
 
     def test_what_is_missing_is_named(self):
         self.write("virtual", 8, "08_more", [("g", 1.0)], True, height=9)

@@ -22,7 +22,8 @@ class Executor(Case):
 
     def test_cells_share_names_and_the_shell_is_there(self):
         status, out = self.run_cells("x = 20", "print(x + 1)\n!echo one | tr a-z A-Z",
-                                     "import os\nif x:\n    !touch made\nos.path.exists('made') or 1/0")
+                                     "import os\nif x:\n    !touch made\n"
+                                     "os.path.exists('made') or 1/0")
         self.assertEqual(status, 0, out)
         self.assertIn("21\n$ echo one", out)
         self.assertIn("ONE", out)

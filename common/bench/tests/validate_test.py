@@ -1,4 +1,4 @@
-"""`make validate` without a GPU: a table as Nsight Compute prints it, launches in pairs, results."""
+"""`make validate` without a GPU: a table as Nsight Compute prints it, pairs, results."""
 import json
 import math
 import os
@@ -167,7 +167,8 @@ class Whole(Case):
 
     def setUp(self):
         super().setUp()
-        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1, 1, 1, 1, 1, 1, P0'\n", True)
+        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1, 1, 1, 1, 1, 1, P0'\n",
+                   True)
         # ncu ... --log-file FILE ... PROGRAM FLAGS
         self.write("bin/ncu", f"#!/bin/sh\nwhile [ $1 != --log-file ]; do shift; done\n"
                               f"/bin/cp '{fixture('ncu.csv')}' $2; shift 4; exec \"$@\"\n", True)
@@ -176,7 +177,8 @@ class Whole(Case):
         self.write("cuda/chapter3", "#!/bin/sh\n" + copy_result, True)
         self.write("counted", json.dumps([TILING, COALESCING]))
         self.write("vgpu/chapter3", "#!/bin/sh\n[ $VGPU_DEVICE = h200 ] || exit 9\n"
-                   f"/bin/cp '{self.path('counted')}' ${{VGPU_PROFILE#json:}}\n" + copy_result, True)
+                   f"/bin/cp '{self.path('counted')}' ${{VGPU_PROFILE#json:}}\n" + copy_result,
+                   True)
 
     def validate(self, *flags, gpu=True):
         environment = {**os.environ, "PATH": self.path("bin") if gpu else self.path("nothing")}
@@ -209,8 +211,8 @@ class Whole(Case):
         self.write("record/chapter3.json", json.dumps([other, COALESCING]))
         status, out = self.validate()
         self.assertEqual(status, 1)
-        self.assertIn("| tiling<64> | global.load.sectors | 4 | 38,400 | -38,396 (-100.0%) | beyond |",
-                      out)
+        self.assertIn("| tiling<64> | global.load.sectors | 4 | 38,400 | -38,396 (-100.0%) "
+                      "| beyond |", out)
         self.write("record/chapter3.json", json.dumps([TILING, COALESCING]))
         self.write("record/chapter3.cuda.safetensors", safetensors([1.0, 3.0]))
         status, out = self.validate()
@@ -235,7 +237,16 @@ class Whole(Case):
         self.assertIn("cannot be a GH200; it can be: a100, h100, h200", out)
         self.assertEqual(self.validate()[0], 2)  # nothing was recorded
 
+    def test_bad_usage_is_named(self):
+        for flags, words in ((["--only", "three"], "chapters, as 3,6"),
+                             (["--only", "3,99"], "chapter 99 has no line"),
+                             (["--cuda", self.path("cuda")], "go together")):
+            status, out = self.validate(*flags)
+            self.assertEqual(status, 2)
+            self.assertIn(words, out)
+
     def test_names_of_gpus(self):
         for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
-                          ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-80GB", "a100")):
+                          ("NVIDIA GeForce RTX 4090", "rtx4090"),
+                          ("NVIDIA A100-SXM4-80GB", "a100")):
             self.assertEqual(validate.virtual_device(name), key)
