@@ -1,7 +1,8 @@
-// Chapter 7: multi-scale deformable attention in five steps on one problem, compared with the CPU
+// Chapter 7: multi-scale deformable attention in six steps on one problem, compared with the CPU
 // reference; the last one also finds the directions in a photo.
 #include "../../common/lab_deformable.h"
 #include "bulk.cuh"
+#include "cluster.cuh"
 #include "persistent.cuh"
 #include "shared.cuh"
 #include "simple.cuh"
@@ -16,5 +17,6 @@ int main(int argc, char** argv) {
                                {"vectorized", steps::vectorized},
                                {"shared", steps::shared},
                                {"persistent", steps::persistent},
+                               {"cluster", steps::cluster, steps::cluster_lacks, "persistent"},
                                {"bulk", steps::bulk, steps::bulk_lacks, "persistent"}});
 }

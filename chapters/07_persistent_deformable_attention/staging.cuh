@@ -9,7 +9,8 @@ namespace persistent_deformable_attention {
 // Where each level begins in shared memory, in pixels; -1 where it stays in global memory.
 struct Staging {
   int first_pixel[kMaxLevels];
-  int bytes;  // of all staged levels, of one (image, head)
+  int levels;  // that are staged
+  int bytes;   // of them, of one (image, head), in each block
 };
 
 // Bytes of shared memory that the current device has for a block and for an SM.
@@ -25,20 +26,28 @@ inline SharedMemory shared_memory() {
   return memory;
 }
 
+// Where several blocks share a level they take turns after so many pixels.
+constexpr int kRunPixels = 16;
+
 // As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally
-// often.
-inline Staging plan_staging(const DeformableShape& shape, int capacity) {
+// often. With several blocks, each has its share of each level and `capacity` bytes.
+inline Staging plan_staging(const DeformableShape& shape, int capacity, int blocks = 1) {
   Staging staging{};
   int order[kMaxLevels] = {0, 1, 2, 3, 4};
-  const auto pixels = [&](int l) { return int64_t(shape.level[l].height) * shape.level[l].width; };
+  const auto pixels = [&](int l) {
+    const int64_t all = int64_t(shape.level[l].height) * shape.level[l].width;
+    const int64_t turn = int64_t(blocks) * kRunPixels;
+    return blocks == 1 ? all : (all + turn - 1) / turn * kRunPixels;
+  };
   std::stable_sort(order, order + shape.levels,
                    [&](int a, int b) { return pixels(a) < pixels(b); });
   int64_t used = 0;  // pixels
   for (int& first : staging.first_pixel) first = -1;
-  for (int i = 0; i < shape.levels; ++i) {
-    if ((used + pixels(order[i])) * shape.channels * 2 > capacity) break;
-    staging.first_pixel[order[i]] = int(used);
-    used += pixels(order[i]);
+  for (; staging.levels < shape.levels; ++staging.levels) {
+    const int l = order[staging.levels];
+    if ((used + pixels(l)) * shape.channels * 2 > capacity) break;
+    staging.first_pixel[l] = int(used);
+    used += pixels(l);
   }
   staging.bytes = int(used * shape.channels * 2);
   return staging;

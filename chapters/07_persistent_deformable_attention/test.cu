@@ -11,6 +11,7 @@
 #include "../../common/deformable_tests.h"
 #include "../../common/ladder_tests.h"
 #include "bulk.cuh"
+#include "cluster.cuh"
 #include "persistent.cuh"
 #include "shared.cuh"
 #include "simple.cuh"
@@ -26,6 +27,7 @@ const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
                                                  {"vectorized", steps::vectorized},
                                                  {"shared", steps::shared},
                                                  {"persistent", steps::persistent},
+                                                 {"cluster", steps::cluster, steps::cluster_lacks},
                                                  {"bulk", steps::bulk, steps::bulk_lacks}};
 
 // Those that the device can run.
@@ -180,6 +182,30 @@ TEST_CASE("staging: the smallest levels that fit") {
   CHECK(steps::plan_staging(course, 1024).bytes == 0);
 }
 
+TEST_CASE("staging: clusters of blocks hold larger levels, in runs of 16 pixels") {
+  // Of 2 blocks each has half of 46 x 80, 23 x 40 and 12 x 20 pixels, in whole runs: 115,
+  // 29 and 8 of them. Level 0 alone would be 460.
+  const DeformableShape course = lab::course_deformable_shape(1, 1);
+  const steps::Staging two = steps::plan_staging(course, 227 * 1024, 2);
+  CHECK(two.levels == 3);
+  CHECK(two.bytes == (115 + 29 + 8) * 16 * 64);
+  CHECK(two.first_pixel[0] == -1);
+  CHECK(two.first_pixel[1] == (29 + 8) * 16);
+  // Of 8 blocks: 115, 29, 8 and 2 runs.
+  const steps::Staging eight = steps::plan_staging(course, 227 * 1024, 8);
+  CHECK(eight.levels == 4);
+  CHECK(eight.bytes == (115 + 29 + 8 + 2) * 16 * 64);
+  CHECK(eight.first_pixel[0] == (29 + 8 + 2) * 16);
+  CHECK(steps::plan_staging(course, 227 * 1024, 4).levels == 3);
+
+  if (skipped("plan_clusters") || !steps::cluster_lacks().empty()) return;
+  const steps::ClusterPlan plan = steps::plan_clusters(steps::cluster_kernel<32>, course);
+  CHECK(plan.blocks == 8);
+  CHECK(plan.clusters >= 1);
+  // All levels of a small image fit into the smallest cluster.
+  CHECK(steps::plan_clusters(steps::cluster_kernel<32>, {1, 9, 1, 32, 1, 4, {{9, 9}}}).blocks == 2);
+}
+
 // ---- Counters -----------------------------------------------------------------------------------
 
 namespace {
@@ -261,20 +287,42 @@ TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
   CHECK(loaded / plain == doctest::Approx(1).epsilon(0.05));
 }
 
+TEST_CASE("counters: clusters read staged levels from each other") {
+  if (skipped_without_counters("counters") || !steps::cluster_lacks().empty()) return;
+  const DeformableShape shape = lab::course_deformable_shape(3, 3000);
+  run_for_counters(steps::cluster, shape, Distribution::kUniform);
+  // Clusters of 8 hold all 19560 pixels of 64 bytes, and stage them together: when they begin, and
+  // once more where one goes on to the next image.
+  const double clusters = lab::vgpu::counter("/grid/0") / 8, levels = 19560 * 64;
+  const double staged = lab::vgpu::counter("/shared/store/bytes_asked");
+  CHECK(staged >= clusters * levels);
+  CHECK(staged <= (clusters + shape.batch) * levels);
+  CHECK(std::fmod(staged, levels) == 0);
+  // Of what the dealt out queries read, 4 pixels of 64 bytes a sample, 7 of 8 lie in another block:
+  // runs are dealt out in turn, and uniform points meet all alike. The last block's last round may
+  // take a query again.
+  const double samples = double(shape.samples()) * steps::kFixedShare / steps::kOfShares;
+  const double remote = lab::vgpu::counter("/distributed_shared/load/bytes");
+  CHECK(remote / (samples * 4 * 64) == doctest::Approx(7 / 8.0).epsilon(0.02));
+}
+
 TEST_CASE("a step that the device lacks the means for is refused by name") {
   if (skipped("refusals")) return;
-  const std::string lack = steps::bulk_lacks();
-  MESSAGE("bulk " << (lack.empty() ? "can run" : lack));
   const DeformableCase problem =
       deformable_case({1, 5, 1, 16, 1, 4, {{2, 3}}}, Distribution::kUniform, 1);
-  const Outcome outcome = run_deformable(steps::bulk, problem);
-  CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
-  if (lack.empty()) return;
-  int major = 0;
-  lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  CHECK(lack.find(major < 9 ? "needs compute capability 9.0 or newer, this device has "
-                            : "needs a build for sm_90 or newer") == 0);
-  CHECK(outcome.details == "deformable attention, step bulk: " + lack);
+  for (const lab::DeformableStep& step : kSteps) {
+    if (!step.lacks) continue;
+    const std::string lack = step.lacks();
+    MESSAGE(step.name << " " << (lack.empty() ? "can run" : lack));
+    const Outcome outcome = run_deformable(step.function, problem);
+    CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
+    if (lack.empty()) continue;
+    int major = 0;
+    lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    CHECK(lack.find(major < 9 ? "needs compute capability 9.0 or newer, this device has "
+                              : "needs a build for sm_90 or newer") == 0);
+    CHECK(outcome.details == "deformable attention, step " + step.name + ": " + lack);
+  }
 }
 
 TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
@@ -368,6 +416,22 @@ const std::vector<Mutant> kBulkHangs = {
      "__syncthreads();\n    if (threadIdx.x < 32 && staging",
      "if (plane * problem.queries <= begin) __syncthreads();\n"
      "    if (threadIdx.x < 32 && staging", "error"},
+};
+
+const std::vector<Mutant> kClusterBugs = {
+    {"pixels are looked for in the wrong block", "const int owner = run & ((1 << shift) - 1);",
+     "const int owner = (run + 1) & ((1 << shift) - 1);", "element"},
+    {"each block takes the whole cluster's queries", "const int shift = __ffs(blocks) - 1, warp = "
+     "rank * kPersistentThreads / 32 + threadIdx.x / 32;",
+     "const int shift = __ffs(blocks) - 1, warp = threadIdx.x / 32;", "not finite"},
+    {"no barrier behind the staging", "cluster.sync();  // all shares are here", "", "check"},
+    {"a barrier of the block where the cluster must meet",
+     "cluster.sync();  // all shares are here", "__syncthreads();", "check"},
+    {"no barrier before the next image is staged", "cluster.sync();  // nobody reads", "//",
+     "check"},
+    {"nobody waits for others before the block ends",
+     "cluster.barrier_arrive();\n  take_rest<kChannels>(arrays, fetched, problem, work);\n"
+     "  cluster.barrier_wait();", "take_rest<kChannels>(arrays, fetched, problem, work);", "check"},
 };
 
 using Launcher = std::function<void(const Mutants&, size_t, const half*, const half*, const half*,
@@ -473,6 +537,28 @@ TEST_CASE("planted bugs in bulk: each is caught, and by what") {
   check_bugs("bulk", kBulkBugs, launch_bulk_mutant);
 }
 
+TEST_CASE("planted bugs in cluster: each is caught, and by what") {
+  if (skipped("planted bugs in cluster") || !steps::cluster_lacks().empty()) return;
+  if (rerun_with_checks("planted bugs in cluster*")) return;
+  check_bugs("cluster", kClusterBugs,
+             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
+                const half* weights, half* out, const DeformableShape& shape) {
+               lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
+               unsigned* const counter = fetched.data();
+               steps::Problem problem = steps::problem_of(shape);
+               steps::Staging staging = steps::plan_staging(shape, 24 * 1024, 2);
+               steps::Work work = steps::work_of(shape);
+               // Two clusters of two blocks.
+               const steps::ClusterLaunch launch(4, 2, staging, nullptr);
+               const void* arguments[] = {&value,   &locations, &weights, &out,
+                                          &counter, &problem,   &staging, &work};
+               lab::check(cudaLaunchKernelExC(
+                   &launch.config, mutants.kernel(number, "cluster_kernel", {shape.channels}),
+                   const_cast<void**>(arguments)));
+               lab::check(cudaDeviceSynchronize());
+             });
+}
+
 TEST_CASE("bulk: what never ends is caught") {
   if (skipped_without_counters("bulk: what never ends") || !steps::bulk_lacks().empty()) return;
   check_bugs("bulk", kBulkHangs, launch_bulk_mutant);
@@ -496,9 +582,9 @@ TEST_CASE("machine code: no spills on any architecture") {
   const std::string folder =
       lab::repository_path("chapters/07_persistent_deformable_attention") + "/";
   std::string others;
-  for (const char* step : {"simple", "vectorized", "shared", "bulk"})
+  for (const char* step : {"simple", "vectorized", "shared", "cluster", "bulk"})
     others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
-  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 13,
+  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 16,
                      steps::kPersistentThreads);
 }
 
