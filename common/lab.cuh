@@ -358,6 +358,8 @@ class Report {
   // How much faster the line `after` is than the line `before`, both already added: in time on a
   // GPU, in modelled limits on the virtual one.
   void add_ratio(const std::string& after, const std::string& before);
+  // One more number of a line that is there already, for --json.
+  void add_number(const std::string& line, const std::string& name, double value);
   void note(const std::string& line) { notes_.push_back(line); }
   // A check that has no line of its own: the note appears only where it fails.
   void require(bool ok, const std::string& otherwise);
@@ -373,6 +375,7 @@ class Report {
     Cost cost;
     Comparison comparison;
     bool total;
+    std::vector<std::pair<std::string, double>> numbers = {};
   };
   std::string table() const;
   std::string json() const;

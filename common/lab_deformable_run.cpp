@@ -282,18 +282,20 @@ void run_step(const DeformableStep& step, DeformableArrays& a, const DeformableS
 }
 
 // What the cache model says of a step's loads of values, for both distributions.
-std::string hit_rates(const DeformableStep& step, const DeformableShape& shape, uint64_t seed) {
+void add_hit_rates(const DeformableStep& step, const DeformableShape& shape, uint64_t seed,
+                   Report& report) {
   std::string text = step.name + ": hits in L1 of what values ask for:";
   for (const Distribution distribution : {Distribution::kLocal, Distribution::kUniform}) {
     std::vector<DeformableArrays> arrays =
         upload(random_deformable(shape, distribution, seed), 1);
     run_step(step, arrays[0], shape);
     check(cudaDeviceSynchronize());
-    text += format(" %.1f%% %s,", 100 * vgpu::counter("/allocations/value/cache/l1/hit_rate"),
-                   name_of(distribution));
+    const double rate = vgpu::counter("/allocations/value/cache/l1/hit_rate");
+    report.add_number(step.name, std::string("l1_hit_rate_") + name_of(distribution), rate);
+    text += format(" %.1f%% %s,", 100 * rate, name_of(distribution));
   }
   text.back() = ' ';
-  return text + format("(cache model, batch %d)", shape.batch);
+  report.note(text + format("(cache model, batch %d)", shape.batch));
 }
 
 // The step of that name, or all; those that lack something are left out, and said why. Throws
@@ -422,7 +424,7 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     one.batch = 1;
     for (const DeformableStep& step : steps) {
       const Progress progress(step.name + ", cache model");
-      report.note(hit_rates(step, one, options.seed));
+      add_hit_rates(step, one, options.seed, report);
     }
     vgpu::set_cache_model(false);
   }

@@ -85,6 +85,10 @@ Report::Report(const Run& run) {
            {{"scale", Json(shape.scale).dump()}}};
 }
 
+void Report::add_number(const std::string& line, const std::string& name, double value) {
+  rows_[row_of(line)].numbers.emplace_back(name, value);
+}
+
 void Report::require(bool ok, const std::string& otherwise) {
   if (ok) return;
   failed_ = true;
@@ -261,6 +265,7 @@ std::string Report::json() const {
     line["wrong_elements"] = row.comparison.bad;
     line["compared_elements"] = row.comparison.count;
     line["pass"] = row.comparison.pass;
+    for (const auto& [name, value] : row.numbers) line[name] = number(value);
     pass = pass && row.comparison.pass;
     json["kernels"].push_back(line);
   }

@@ -26,7 +26,8 @@ the number counted is an error.
     <!-- counters:show shared instructions occupancy -->
 
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
-`no-arrays` leaves out the table of arrays.
+`distributed` of other blocks' shared memory; `hits` of the cache model's hit rates, which need a run
+with --profile. `no-arrays` leaves out the table of arrays, `no-limits` that of limits.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
@@ -48,7 +49,8 @@ import sys
 BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
 FORMULAS = "<!-- counters:formulas"
-SHOW, TABLES = "<!-- counters:show", ("shared", "instructions", "occupancy", "no-arrays")
+SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "instructions", "occupancy", "hits",
+                                        "no-arrays", "no-limits")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -180,6 +182,31 @@ def shared_table(kernels):
             *table(["kernel", "access", "requests", "wavefronts", "ideal", "conflicts"], rows)]
 
 
+def distributed_table(kernels):
+    rows = []
+    for kernel in kernels:
+        for access in ("load", "store", "atomic"):
+            counted = kernel["counters"].get("distributed_shared", {}).get(access)
+            if counted and counted["requests"]:
+                rows.append([kernel["name"], access, f"{counted['requests']:,}",
+                             f"{counted['bytes']:,}"])
+    if not rows:
+        raise Refused("counters:show distributed: no kernel reached another block's shared memory")
+    return ["Shared memory of other blocks of the cluster:", "",
+            *table(["kernel", "access", "requests", "bytes"], rows)]
+
+
+def hits_table(kernels):
+    prefix = "l1_hit_rate_"
+    names = [name for name in kernels[0] if name.startswith(prefix)]
+    if not names:
+        raise Refused("counters:show hits: the result has no hit rates, it needs --profile")
+    rows = [[kernel["name"], *(f"{100 * kernel[name]:.1f} %" for name in names)]
+            for kernel in kernels]
+    return ["Sectors of values found in the L1, by the model of the caches:", "",
+            *table(["kernel", *(name.removeprefix(prefix) for name in names)], rows)]
+
+
 def instructions_table(kernels):
     counted = [kernel["counters"] for kernel in kernels]
     classes = [c for c in CLASSES if any(of["classes"][c]["warp"] for of in counted)]
@@ -241,11 +268,14 @@ def block(result, formulas, checked, tables):
 
     lines += ["", *load_sums(result["kernels"])]
     lines = head + ([] if "no-arrays" in tables else lines)
-    for name, lines_of in (("shared", shared_table), ("instructions", instructions_table),
-                           ("occupancy", occupancy_table)):
+    for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),
+                           ("instructions", instructions_table),
+                           ("occupancy", occupancy_table), ("hits", hits_table)):
         if name in tables:
             lines += ["", *lines_of(kernels)]
 
+    if "no-limits" in tables:
+        return lines, wrong
     # Pipes that have something to do in at least one kernel.
     limits = [kernel["counters"]["limits"] for kernel in kernels]
     pipes = [p for p in limits[0] if any(micros(of.get(p)) != "-" for of in limits)]
@@ -271,7 +301,7 @@ def refreshed(text, results):
                       "-->' and after it one '<!-- counters:end -->'")
     new_text, pairs, wrong, end = "", [], [], 0
     for found, result in zip(blocks, results):
-        flags = found["flags"].split()
+        flags = found["flags"].removesuffix(" --profile").split()
         for flag, value in zip(flags[::2], flags[1::2]):
             has = result["problem"].get(flag.removeprefix("--").replace("-", "_"))
             if str(has) != value:
