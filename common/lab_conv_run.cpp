@@ -147,23 +147,25 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
 // was stored is read again.
 std::string traffic(const std::string& name, const std::vector<Timing>& launches,
                     const ConvNormShape& shape) {
-  double stored = 0, read_again = 0;
+  double all = 0, outputs = 0, read_again = 0;
   for (const Timing& launch : launches) {
     const auto counters = nlohmann::json::parse(launch.counters, nullptr, false);
-    const auto number = [&](const char* pointer) {
+    const auto number = [&](const std::string& pointer) {
       const nlohmann::json::json_pointer at(pointer);
       return counters.is_object() && counters.contains(at) ? counters.at(at).get<double>() : 0.0;
     };
-    stored += number("/global/store/bytes_asked");
-    for (const char* array :
-         {"/allocations/conv/load/bytes_asked", "/allocations/y/load/bytes_asked"})
-      read_again += number(array);
+    all += number("/global/store/bytes_asked");
+    for (const std::string array : {"conv", "y"}) {
+      outputs += number("/allocations/" + array + "/store/bytes_asked");
+      read_again += number("/allocations/" + array + "/load/bytes_asked");
+    }
   }
-  return format(
-      "%s: %zu launch%s; stores %.0f bytes, %.3f outputs; reads %.0f bytes of what was "
-      "stored",
-      name.c_str(), launches.size(), launches.size() == 1 ? "" : "es", stored,
-      stored / (4.0 * double(shape.y_elements())), read_again);
+  const double output = 4.0 * double(shape.y_elements());
+  return format("%s: %zu launch%s; stores %.3f outputs of %s%s, reads %.3f of what was stored",
+                name.c_str(), launches.size(), launches.size() == 1 ? "" : "es", outputs / output,
+                human_bytes(output).c_str(),
+                all > outputs ? (" and " + human_bytes(all - outputs) + " of moments").c_str() : "",
+                read_again / output);
 }
 
 ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,

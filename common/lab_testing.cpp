@@ -248,10 +248,11 @@ std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(
 }  // namespace
 
 Mutants::Mutants(const std::string& file, const std::string& name_space,
-                 const std::vector<Mutant>& mutants) {
+                 const std::vector<Mutant>& mutants, const std::string& instances) {
   const std::string path = repository_path(file);
   std::vector<std::string> seen;
-  const std::string original = with_neighbours(path, seen);
+  const std::string original = with_neighbours(path, seen) + "\nnamespace " + name_space + " {\n" +
+                               instances + "\n}\n";
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
   for (size_t i = 0; i < mutants.size(); ++i) {

@@ -66,9 +66,10 @@ struct Mutant {
 // and loaded. Throws std::runtime_error when a mutant does not apply or does not compile.
 class Mutants {
  public:
-  // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills.
+  // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills;
+  // instances: code behind it in that namespace, for templates that the file itself does not use.
   Mutants(const std::string& file, const std::string& name_space,
-          const std::vector<Mutant>& mutants);
+          const std::vector<Mutant>& mutants, const std::string& instances = "");
   ~Mutants();
   Mutants(const Mutants&) = delete;
   Mutants& operator=(const Mutants&) = delete;

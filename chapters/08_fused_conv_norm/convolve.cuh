@@ -43,6 +43,14 @@ __device__ inline void wait_for_older_stages() {
 #endif
 }
 
+// This thread's number, asked for anew: what the compiler works out from it is not kept in
+// registers from one tile to the next.
+__device__ inline int thread_index() {
+  int index = threadIdx.x;
+  asm volatile("" : "+r"(index));
+  return index;
+}
+
 // ---- One stage ----------------------------------------------------------------------------------
 
 // The pixel of an axis that padding by reflection finds at `at`; what is out of its reach stays
@@ -52,15 +60,17 @@ __device__ inline int reflected(int at, int size) {
   return at >= size ? 2 * (size - 1) - at : at;
 }
 
-// What a thread needs to know of its tile while it computes.
+// What a block needs to know of its tile while it computes. It stands in shared memory, read when
+// it is needed: registers are for sums.
 struct Window {
+  int image, group;
   Axis rows, columns;
   int top, left;  // of the tile's stage in x, padding included: may be negative
   int shift;      // columns between a multiple of 4 and left, where copies are of 16 bytes
 };
 template <class T, int kStride>
 __device__ Window window_of(const Place& place, const Problem& problem) {
-  Window w{rows_of(place, problem), columns_of(place, problem), 0, 0, 0};
+  Window w{place.image, place.group, rows_of(place, problem), columns_of(place, problem), 0, 0, 0};
   w.top = place.row * kStride - w.rows.pad;
   w.left = place.column * kStride - w.columns.pad;
   if (problem.wide_x) w.shift = w.left & 3, w.left -= w.shift;
@@ -71,15 +81,16 @@ __device__ Window window_of(const Place& place, const Problem& problem) {
 template <class T, int kStride>
 __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
                         float* rows,     // [stage_channels, stage_rows, pitch] (shared)
-                        int image, int first_channel, const Window& w, const Problem& problem) {
+                        int first_channel, const Window& w, const Problem& problem) {
   constexpr int kPitch = T::pitch(kStride), kPieces = kPitch / 4;
   constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;  // that share a row
   const int pieces = (w.shift + (T::kColumns - 1) * kStride + w.columns.taps + 3) / 4;
-  const int piece = threadIdx.x % kLanes;
+  const int thread = thread_index();
+  const int piece = thread % kLanes;
   if (piece >= pieces) return;
   const int column = w.left + 4 * piece;
   const int all_rows = problem.stage_channels * problem.stage_rows;
-  for (int i = threadIdx.x / kLanes; i < all_rows; i += T::kThreads / kLanes) {
+  for (int i = thread / kLanes; i < all_rows; i += T::kThreads / kLanes) {
     const int channel = first_channel + i / problem.stage_rows;
     int row = w.top + i % problem.stage_rows;
     if (problem.reflect) row = reflected(row, problem.height);
@@ -87,7 +98,7 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
     const bool row_inside = channel < problem.in_channels && row >= 0 && row < problem.height;
     const float* from =
         x +
-        ((int64_t(image) * problem.in_channels + channel) * problem.height + row) * problem.width;
+        ((int64_t(w.image) * problem.in_channels + channel) * problem.height + row) * problem.width;
     float* to = rows + i * kPitch + 4 * piece;
     const bool inside = column >= 0 && column + 3 < problem.width;
     if (problem.wide_x && (inside || !problem.reflect)) {
@@ -115,48 +126,78 @@ __device__ void stage_weights(const float* weight,  // [out_channels, in_channel
   const int row_length = problem.in_channels * taps_of_channel;
   const float* from = weight + first_channel * taps_of_channel;
   // 16 lanes a row.
-  for (int m = threadIdx.x / 16; m < T::kTileChannels; m += T::kThreads / 16) {
+  const int thread = thread_index();
+  for (int m = thread / 16; m < T::kTileChannels; m += T::kThreads / 16) {
     const int channel = group * T::kTileChannels + m;
     const bool exists = channel < problem.out_channels;
     const float* from_row = from + int64_t(channel) * row_length;
     float* to = rows + m * problem.weight_pitch;
     if (problem.wide_weight)
-      for (int k = threadIdx.x % 16 * 4; k < products; k += 64)
+      for (int k = thread % 16 * 4; k < products; k += 64)
         copy_async<16>(to + k, exists ? from_row + k : weight, exists);
     else
-      for (int k = threadIdx.x % 16; k < (products + 3) / 4 * 4; k += 16) {
+      for (int k = thread % 16; k < (products + 3) / 4 * 4; k += 16) {
         const bool inside = exists && k < products;
         copy_async<4>(to + k, inside ? from_row + taps[k] : weight, inside);
       }
   }
 }
 
-// The products of a stage, four at a time: each weight meets all the thread's pixels, each pixel
-// all its channels. Groups of threads take turns.
+// The products of a stage, two at a time, in turns between groups of threads: each weight meets all
+// the thread's pixels, each pixel all its channels. More at a time would leave no registers for
+// sums.
 template <class T, int kStride>
-__device__ void multiply(const float* weights, const float* pixels, const int4* offsets, int fours,
+__device__ void multiply(const float* weights, const float* pixels, const int2* offsets, int twos,
                          int split, int weight_pitch, float (&sum)[T::kChannels][T::kRows]) {
   constexpr int kRowStep = T::pitch(kStride) * kStride;
-  for (int four = split; four < fours; four += T::kSplit) {
-    const int4 offset = offsets[four];
-    float pixel[4][T::kRows];
+#pragma unroll 1
+  for (int two = split; two < twos; two += T::kSplit) {
+    const int2 offset = offsets[two];
+    float pixel[2][T::kRows];
 #pragma unroll
     for (int j = 0; j < T::kRows; ++j) {
       pixel[0][j] = pixels[offset.x + j * kRowStep];
       pixel[1][j] = pixels[offset.y + j * kRowStep];
-      pixel[2][j] = pixels[offset.z + j * kRowStep];
-      pixel[3][j] = pixels[offset.w + j * kRowStep];
     }
-    const float* row = weights + 4 * four;
+    const float* row = weights + 2 * two;
 #pragma unroll
     for (int i = 0; i < T::kChannels; ++i, row += T::kGroups * weight_pitch) {
-      const float4 w = *reinterpret_cast<const float4*>(row);
+      const float2 w = *reinterpret_cast<const float2*>(row);
 #pragma unroll
       for (int j = 0; j < T::kRows; ++j) {
         sum[i][j] = fmaf(w.x, pixel[0][j], sum[i][j]);
         sum[i][j] = fmaf(w.y, pixel[1][j], sum[i][j]);
-        sum[i][j] = fmaf(w.z, pixel[2][j], sum[i][j]);
-        sum[i][j] = fmaf(w.w, pixel[3][j], sum[i][j]);
+      }
+    }
+  }
+}
+
+// The same for stride 1 and filters of kTaps rows: a thread's pixels stand below each other, so
+// that the taps of a filter's column find almost the same ones, loaded once for all of them. A turn
+// is a column of a channel's filter.
+template <class T, int kTaps>
+__device__ void multiply_columns(const float* weights, const float* pixels, int channels,
+                                 int columns, int split, const Problem& problem,
+                                 float (&sum)[T::kChannels][T::kRows]) {
+  constexpr int kPitch = T::pitch(1);
+  int channel = 0, column = split;
+#pragma unroll 1
+  for (;; column += T::kSplit) {
+    while (column >= columns) column -= columns, ++channel;
+    if (channel >= channels) return;
+    float pixel[T::kRows + kTaps - 1];
+#pragma unroll
+    for (int j = 0; j < T::kRows + kTaps - 1; ++j)
+      pixel[j] = pixels[(channel * problem.stage_rows + j) * kPitch + column];
+    const float* const filter = weights + channel * kTaps * columns + column;
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const float* row = filter + tap * columns;
+#pragma unroll
+      for (int i = 0; i < T::kChannels; ++i, row += T::kGroups * problem.weight_pitch) {
+        const float w = *row;
+#pragma unroll
+        for (int j = 0; j < T::kRows; ++j) sum[i][j] = fmaf(w, pixel[j + tap], sum[i][j]);
       }
     }
   }
@@ -167,9 +208,10 @@ __device__ void multiply(const float* weights, const float* pixels, const int4* 
 // Who a thread is within its tile.
 template <class T>
 struct Thread {
-  int split = int(threadIdx.x) / T::kSplitThreads;
-  int group = int(threadIdx.x) % T::kSplitThreads / T::kColumns;
-  int column = int(threadIdx.x) % T::kColumns;
+  int index = thread_index();
+  int split = index / T::kSplitThreads;
+  int group = index % T::kSplitThreads / T::kColumns;
+  int column = index % T::kColumns;
   // Its own output channels of the tile's, once shares are added.
   __device__ int channel(int own) const { return (split * T::kOwn + own) * T::kGroups + group; }
 };
@@ -179,23 +221,21 @@ template <class T>
 __device__ void add_shares(const float (&sum)[T::kChannels][T::kRows], const Thread<T>& me,
                            float* exchange,  // [kSplit - 1, kTileFloats] (shared)
                            float (&value)[T::kOwn][T::kRows]) {
-  const int lane = threadIdx.x % T::kSplitThreads;
+  const int lane = me.index % T::kSplitThreads;
   const auto place = [&](int from, int owner, int i, int j) {
     const int slot = from < owner ? from : from - 1;
     return exchange +
            (((slot * T::kSplit + owner) * T::kOwn + i) * T::kRows + j) * T::kSplitThreads + lane;
   };
 #pragma unroll
-  for (int owner = 0; owner < T::kSplit; ++owner)
+  for (int owner = 0; owner < T::kSplit; ++owner) {
+    if (owner == me.split) continue;
 #pragma unroll
     for (int i = 0; i < T::kOwn; ++i)
 #pragma unroll
-      for (int j = 0; j < T::kRows; ++j) {
-        if (owner == me.split)
-          value[i][j] = sum[owner * T::kOwn + i][j];
-        else
-          *place(me.split, owner, i, j) = sum[owner * T::kOwn + i][j];
-      }
+      for (int j = 0; j < T::kRows; ++j)
+        *place(me.split, owner, i, j) = sum[owner * T::kOwn + i][j];
+  }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < T::kOwn; ++i)
@@ -204,7 +244,7 @@ __device__ void add_shares(const float (&sum)[T::kChannels][T::kRows], const Thr
       float all = 0;
 #pragma unroll
       for (int from = 0; from < T::kSplit; ++from)
-        all += from == me.split ? value[i][j] : *place(from, me.split, i, j);
+        all += from == me.split ? sum[from * T::kOwn + i][j] : *place(from, me.split, i, j);
       value[i][j] = all;
     }
   __syncthreads();
@@ -217,16 +257,18 @@ template <class T, int kStride>
 __device__ void convolve(const float* x, const float* weight, const Place& place,
                          const Problem& problem, float* memory, float (&value)[T::kOwn][T::kRows]) {
   const Thread<T> me;
-  const Window w = window_of<T, kStride>(place, problem);
   constexpr int kPitch = T::pitch(kStride);
 
-  // List the taps: where each product of a stage finds its pixel and its weight. The last four is
+  // List the taps: where each product of a stage finds its pixel and its weight. The last two is
   // filled up with the first pixel, which is there, and gets weights of zero.
   int* const offsets = reinterpret_cast<int*>(memory + 2 * problem.stage_floats);
   int* const taps = offsets + problem.weight_pitch;
+  Window& w = *reinterpret_cast<Window*>(taps + problem.weight_pitch);
+  if (threadIdx.x == 0) w = window_of<T, kStride>(place, problem);
+  __syncthreads();
   const int area = w.rows.taps * w.columns.taps;
   const int products_of_stage = problem.stage_channels * area;
-  for (int k = threadIdx.x; k < problem.weight_pitch; k += T::kThreads) {
+  for (int k = me.index; k < problem.weight_pitch; k += T::kThreads) {
     int offset = 0, tap = 0;
     if (k < products_of_stage) {
       const int channel = k / area, y = k % area / w.columns.taps, column = k % w.columns.taps;
@@ -246,9 +288,8 @@ __device__ void convolve(const float* x, const float* weight, const Place& place
     float* const to = memory + stage % 2 * problem.stage_floats;
     const int first_channel = stage * problem.stage_channels;
     const int channels = min(problem.stage_channels, problem.in_channels - first_channel);
-    stage_weights<T>(weight, to, taps, place.group, first_channel, channels * area, problem);
-    stage_x<T, kStride>(x, to + T::kTileChannels * problem.weight_pitch, place.image, first_channel,
-                        w, problem);
+    stage_weights<T>(weight, to, taps, w.group, first_channel, channels * area, problem);
+    stage_x<T, kStride>(x, to + T::kTileChannels * problem.weight_pitch, first_channel, w, problem);
   };
 
   // Load the next stage while this one is multiplied.
@@ -260,13 +301,18 @@ __device__ void convolve(const float* x, const float* weight, const Place& place
     wait_for_older_stages();
     __syncthreads();
     const float* const from = memory + stage % 2 * problem.stage_floats;
+    const float* const weights = from + me.group * problem.weight_pitch;
+    const float* const pixels =
+        from + T::kTileChannels * problem.weight_pitch + w.shift + me.column * kStride;
     const int channels =
         min(problem.stage_channels, problem.in_channels - stage * problem.stage_channels);
-    multiply<T, kStride>(
-        from + me.group * problem.weight_pitch,
-        from + T::kTileChannels * problem.weight_pitch + w.shift + me.column * kStride,
-        reinterpret_cast<const int4*>(offsets), (channels * area + 3) / 4, me.split,
-        problem.weight_pitch, sum);
+    if (kStride == 1 && w.rows.taps == 3)
+      multiply_columns<T, 3>(weights, pixels, channels, w.columns.taps, me.split, problem, sum);
+    else if (kStride == 1 && w.rows.taps == 9)
+      multiply_columns<T, 9>(weights, pixels, channels, w.columns.taps, me.split, problem, sum);
+    else
+      multiply<T, kStride>(weights, pixels, reinterpret_cast<const int2*>(offsets),
+                           (channels * area + 1) / 2, me.split, problem.weight_pitch, sum);
     __syncthreads();
   }
   add_shares<T>(sum, me, memory, value);

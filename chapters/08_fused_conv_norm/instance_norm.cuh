@@ -7,9 +7,6 @@
 
 namespace fused_conv_norm {
 
-constexpr int kNormThreads = 512;
-constexpr int kNormWarps = kNormThreads / 32;
-
 // ---- 1: one thread a plane ----------------------------------------------------------------------
 
 __global__ void __launch_bounds__(32) naive_norm_kernel(const float* x,  // [batch, channels, plane]
@@ -38,29 +35,6 @@ __global__ void __launch_bounds__(32) naive_norm_kernel(const float* x,  // [bat
   }
   const float factor = norm_factor(gamma[channel], sqrtf(variance) / scale, shape.eps);
   for (int i = 0; i < shape.plane; ++i) to[i] = fmaf(from[i] - moments.mean, factor, beta[channel]);
-}
-
-// ---- What the other three share -----------------------------------------------------------------
-
-// The moments of a whole block from those of its threads; the same for all threads.
-__device__ inline Moments moments_of_block(Moments mine, Moments* shared /* [kNormWarps + 1] */) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    // Lower lanes stand first, so that both lanes of a pair get the same bits.
-    const Moments other{__shfl_xor_sync(0xffffffffu, mine.count, d),
-                        __shfl_xor_sync(0xffffffffu, mine.mean, d),
-                        __shfl_xor_sync(0xffffffffu, mine.deviation, d)};
-    mine = threadIdx.x & d ? merged(other, mine) : merged(mine, other);
-  }
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = mine;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    Moments all = shared[0];
-    for (int warp = 1; warp < kNormWarps; ++warp) all = merged(all, shared[warp]);
-    shared[kNormWarps] = all;
-  }
-  __syncthreads();
-  return shared[kNormWarps];
 }
 
 // ---- 2 to 4: a block a plane --------------------------------------------------------------------

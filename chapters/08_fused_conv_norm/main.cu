@@ -1,9 +1,11 @@
 // Chapter 8: convolution + instance norm + ReLU on one problem, compared with the CPU reference;
 // with --style, a network of them on a photo.
+#include <memory>
+
 #include "../../common/lab_conv.h"
 #include "../../common/lab_style.h"
+#include "fused.cuh"
 #include "network.cuh"
-#include "three_passes.cuh"
 
 namespace {
 
@@ -25,12 +27,28 @@ std::vector<lab::ConvNormStep::Stage> three_passes_stages(const ConvNormShape& s
   };
   return {{"convolution", convolution}, {"instance norm", norm}, {"ReLU", relu}};
 }
+// Those of fused(): two where the output does not fit on the chip.
+std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
+  if (steps::plan_of(shape).fits) return {};
+  const auto moments =
+      std::make_shared<lab::DeviceArray<float>>(steps::moments_floats(shape), "moments");
+  const auto first = [=](ConvNormArrays& a) {
+    steps::first_pass(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape, nullptr);
+  };
+  const auto second = [=](ConvNormArrays& a) {
+    steps::second_pass(moments->data(), a.gamma.data(), a.beta.data(),
+                       a.has_residual ? a.residual.data() : nullptr, a.y.data(), shape, nullptr);
+  };
+  return {{"first pass", first}, {"second pass", second}};
+}
 
 // Style transfer, each layer by the last step.
 int style_main(int argc, char** argv) {
-  const auto path = [](const ConvNormShape&) { return std::string("three passes"); };
+  const auto path = [](const ConvNormShape& shape) {
+    return std::string(steps::plan_of(shape).fits ? "fused" : "two passes");
+  };
   return lab::style_main(argc, argv, "08_fused_conv_norm",
-                         {steps::three_passes, steps::residual_block, steps::planes_of,
+                         {steps::fused, steps::residual_block, steps::planes_of,
                           steps::pixels_of, path});
 }
 
@@ -41,7 +59,8 @@ int main(int argc, char** argv) {
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one.",
-                             {{"three passes", steps::three_passes, three_passes_stages, nullptr}},
+                             {{"three passes", steps::three_passes, three_passes_stages, nullptr},
+                              {"fused", steps::fused, fused_stages, steps::describe_plan}},
                              {{"naive norm", steps::naive_norm},
                               {"warp norm", steps::warp_reduced_norm},
                               {"vector norm", steps::vectorized_norm},

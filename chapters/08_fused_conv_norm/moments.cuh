@@ -45,6 +45,15 @@ struct Running {
     mean = fmaf(distance, share, mean);
     add_squares(distance, before * share);
   }
+  __device__ void add(const Moments& other) {
+    if (other.count == 0) return;
+    const float before = count;
+    count += other.count;
+    const float share = other.count / count, distance = other.mean - mean;
+    mean = fmaf(distance, share, mean);
+    add_squares(other.deviation, other.count);
+    add_squares(distance, before * share);
+  }
   __device__ void add_squares(float distance, float times) {
     const float small = distance * 0x1p-70f;
     squares = fmaf(distance * distance, times, squares);
@@ -92,6 +101,30 @@ __device__ Moments moments_of(const float (&value)[kCount], float count, const V
   squares = sum_of_lanes<kLanes>(squares) * each;
   return {count, mean + distances / scale,
           sqrtf(fmaxf(squares - distances * distances, 0.0f)) / scale};
+}
+
+constexpr int kNormThreads = 512;  // of a block that works on a plane
+constexpr int kNormWarps = kNormThreads / 32;
+
+// The moments of a whole block from those of its threads; the same for all threads.
+__device__ inline Moments moments_of_block(Moments mine, Moments* shared /* [kNormWarps + 1] */) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {
+    // Lower lanes stand first, so that both lanes of a pair get the same bits.
+    const Moments other{__shfl_xor_sync(0xffffffffu, mine.count, d),
+                        __shfl_xor_sync(0xffffffffu, mine.mean, d),
+                        __shfl_xor_sync(0xffffffffu, mine.deviation, d)};
+    mine = threadIdx.x & d ? merged(other, mine) : merged(mine, other);
+  }
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    Moments all = shared[0];
+    for (int warp = 1; warp < kNormWarps; ++warp) all = merged(all, shared[warp]);
+    shared[kNormWarps] = all;
+  }
+  __syncthreads();
+  return shared[kNormWarps];
 }
 
 // gamma / sqrt(variance + eps), from the deviation.

@@ -73,14 +73,14 @@ struct TileOf {
   }
 };
 // The large one has most products for each load; the medium one spreads a small output over more
-// blocks; the narrow one is for few output channels.
+// blocks, and a tile's products over all of their warps; the narrow one is for few output channels.
 enum TileName { kLarge, kMedium, kNarrow, kTileNames };
 template <int kName>
 struct Tile;
 template <>
 struct Tile<kLarge> : TileOf<8, 8, 8, 16, 2> {};
 template <>
-struct Tile<kMedium> : TileOf<8, 4, 4, 16, 4> {};
+struct Tile<kMedium> : TileOf<8, 4, 8, 8, 8> {};
 template <>
 struct Tile<kNarrow> : TileOf<4, 1, 8, 32, 4> {};
 
@@ -154,7 +154,7 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
   // As many channels a stage as give a few dozen products, fewer where that is too large.
   const int taps = up(p.kernel, p.upsample);
   const int pitch = T::pitch(shape.stride);
-  p.stage_channels = taps == 1 ? 32 : taps == 2 ? 8 : taps == 3 ? 4 : taps <= 5 ? 2 : 1;
+  p.stage_channels = taps == 1 ? 32 : taps <= 3 ? 8 : taps <= 5 ? 4 : 3;
   p.stage_rows = (T::kRows - 1) * shape.stride + taps;
   for (;; p.stage_channels /= 2) {
     // Rows of weights begin at multiples of 16 bytes, and lie so that eight of them side by side
@@ -178,12 +178,13 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
 template <int kName>
 int tile_bytes(const Problem& problem) {
   using T = Tile<kName>;
-  const int stages = 2 * problem.stage_floats + 2 * problem.weight_pitch;
+  constexpr int kWindow = 16;  // the place of a tile, see Window
+  const int stages = 2 * problem.stage_floats + 2 * problem.weight_pitch + kWindow;
   return 4 * std::max(stages, (T::kSplit - 1) * T::kTileFloats);
 }
 
-// The kind of tile that keeps the busiest SM busy for the shortest time. The larger ones do more
-// with each load, which counts as a quarter.
+// The kind of tile that keeps the busiest SM busy for the shortest time; a product costs more in
+// the smaller ones, which do less with each load.
 inline TileName choose_tile(const ConvNormShape& shape, int sm_count) {
   const auto cost = [&](int channels, int rows, int columns, double each) {
     const auto up = [](int64_t value, int64_t unit) { return (value + unit - 1) / unit; };
@@ -197,7 +198,7 @@ inline TileName choose_tile(const ConvNormShape& shape, int sm_count) {
                medium = cost(Tile<kMedium>::kTileChannels, Tile<kMedium>::kRows,
                              Tile<kMedium>::kColumns, 1.25),
                narrow = cost(Tile<kNarrow>::kTileChannels, Tile<kNarrow>::kRows,
-                             Tile<kNarrow>::kColumns, 1.5);
+                             Tile<kNarrow>::kColumns, 3);
   return narrow < std::min(large, medium) ? kNarrow : medium < large ? kMedium : kLarge;
 }
 

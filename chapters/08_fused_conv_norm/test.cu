@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "../../common/conv_norm_tests.h"
+#include "../../common/lab_random.h"
 #include "../../common/ladder_tests.h"
-#include "three_passes.cuh"
+#include "../../common/reference/conv_norm.h"
+#include "fused.cuh"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;
@@ -21,7 +23,13 @@ struct NamedStep {
   const char* name;
   lab::ConvNormFunction function;
 };
-const std::vector<NamedStep> kSteps = {{"three passes", steps::three_passes}};
+const std::vector<NamedStep> kSteps = {{"three passes", steps::three_passes},
+                                       {"fused", steps::fused},
+                                       {"two passes", steps::two_passes}};
+const std::vector<lab::NormStep> kNorms = {{"naive", steps::naive_norm},
+                                           {"warp-reduced", steps::warp_reduced_norm},
+                                           {"vectorized", steps::vectorized_norm},
+                                           {"one read", steps::one_read_norm}};
 
 void check_steps(const ConvNormTrial& trial, int shift = 0) {
   for (const NamedStep& step : kSteps) {
@@ -34,7 +42,17 @@ void check_steps(const ConvNormTrial& trial, int shift = 0) {
   }
 }
 
+ConvNormShape shape_of(int batch, int in_channels, int out_channels, int height, int width,
+                       int kernel, int stride = 1) {
+  ConvNormShape s;
+  s.batch = batch, s.in_channels = in_channels, s.out_channels = out_channels;
+  s.height = height, s.width = width, s.kernel = kernel, s.stride = stride;
+  return same_padded(s);
+}
+
 }  // namespace
+
+// ---- Right --------------------------------------------------------------------------------------
 
 TEST_CASE("right: every kernel, stride and padding, ragged sizes, several images") {
   if (skipped("right")) return;
@@ -50,4 +68,261 @@ TEST_CASE("right: arrays from PyTorch, large means, one pixel, huge and denormal
   const std::vector<ConvNormTrial> trials = conv_norm_golden_trials();
   REQUIRE(trials.size() >= 30);
   for (const ConvNormTrial& trial : trials) check_steps(trial);
+}
+
+TEST_CASE("right: each kind of tile, several tiles a block, planes that end within a block") {
+  if (skipped("each kind of tile")) return;
+  const steps::DeviceLimits limits = steps::device_limits();
+  const auto check = [&](const ConvNormShape& shape, steps::TileName tile, bool several) {
+    CAPTURE(describe(shape));
+    CHECK(steps::choose_tile(shape, limits.sm_count) == tile);
+    const steps::Plan plan = steps::plan_of(shape);
+    CHECK(plan.fits);
+    CHECK((plan.tiles_of_block > 1) == several);
+    check_steps(conv_norm_trial(shape, 3, true));
+  };
+  // Fields of 132 SMs or 40: what they hold differs, so do the sizes.
+  const bool small = limits.sm_count < 100;
+  check(shape_of(1, 2, 64, small ? 56 : 99, small ? 64 : 160, 1), steps::kLarge, false);
+  check(shape_of(2, 3, 24, 33, 47, 3, 2), steps::kMedium, false);
+  check(shape_of(3, 2, 40, small ? 50 : 100, small ? 48 : 120, 3), steps::kMedium, true);
+  check(shape_of(1, 2, 3, small ? 90 : 100, 99, 3), steps::kNarrow, false);
+}
+
+TEST_CASE("right: no step reads another image or another channel's weights") {
+  if (skipped("another image")) return;
+  // Everything but image 1, output channel 5 is NaN.
+  ConvNormTrial trial = conv_norm_trial(shape_of(3, 4, 9, 11, 12, 3), 5);
+  const ConvNormShape& shape = trial.problem.shape;
+  const float nan = std::nanf("");
+  const int64_t image = shape.x_elements() / 3, filter = 4 * 9, plane = shape.plane();
+  for (int64_t i = 0; i < shape.x_elements(); ++i)
+    if (i / image != 1) trial.problem.x[i] = nan;
+  for (int64_t i = 0; i < shape.weight_elements(); ++i)
+    if (i / filter != 5) trial.problem.weight[i] = nan;
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const ConvNormOutcome outcome = run_conv_norm(step.function, trial);
+    REQUIRE(int64_t(outcome.y.size()) == shape.y_elements());
+    const int64_t at = (1 * 9 + 5) * plane;
+    const lab::Comparison right = lab::compare(
+        std::vector<float>(outcome.y.begin() + at, outcome.y.begin() + at + plane),
+        std::vector<double>(trial.expected.y.begin() + at, trial.expected.y.begin() + at + plane),
+        trial.expected.tolerance, {plane});
+    CHECK_MESSAGE(right.pass, right.describe());
+  }
+}
+
+TEST_CASE("right: planes of one pixel are beta, whatever the convolution; a bias changes nothing") {
+  if (skipped("planes of one pixel")) return;
+  ConvNormTrial trial = conv_norm_trial(shape_of(2, 7, 5, 1, 1, 3), 6, true);
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const ConvNormOutcome outcome = run_conv_norm(step.function, trial);
+    REQUIRE(outcome.y.size() == 10);
+    for (int i = 0; i < 10; ++i)  // exactly
+      CHECK(outcome.y[i] == std::max(0.0f, trial.problem.beta[i % 5] + trial.problem.residual[i]));
+  }
+  // Bits of fused, which does not read it, and nearly so of what adds it.
+  trial = conv_norm_trial(shape_of(1, 3, 6, 9, 10, 3), 7);
+  const ConvNormOutcome with = run_conv_norm(steps::fused, trial);
+  trial.problem.bias.clear();
+  const ConvNormOutcome without = run_conv_norm(steps::fused, trial);
+  CHECK(with.y == without.y);
+  CHECK(run_conv_norm(steps::three_passes, trial).caught_by == "");
+}
+
+TEST_CASE("the same bits twice") {
+  if (skipped("the same bits twice")) return;
+  const ConvNormTrial trial = conv_norm_trial(shape_of(2, 5, 40, 37, 50, 3), 8, true);
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const ConvNormOutcome first = run_conv_norm(step.function, trial);
+    const ConvNormOutcome second = run_conv_norm(step.function, trial);
+    REQUIRE(first.y.size() == trial.expected.y.size());
+    CHECK(std::memcmp(first.y.data(), second.y.data(), first.y.size() * 4) == 0);
+  }
+}
+
+TEST_CASE("what they cannot do they refuse") {
+  const float* const something = reinterpret_cast<const float*>(64);
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const auto message = [&](const ConvNormShape& shape, const float* weight) -> std::string {
+      try {
+        step.function(something, weight, nullptr, something, something, nullptr,
+                      const_cast<float*>(something), shape, nullptr);
+      } catch (const std::invalid_argument& error) {
+        return error.what();
+      }
+      return "";
+    };
+    ConvNormShape shape;
+    shape.kernel = 7;
+    CHECK(
+        message(shape, something) ==
+        "convolution of shape [batch 1, channels 1 to 1, 1x1, kernel 7, stride 1, zeros 1 1 1 1]: "
+        "kernel must be 1, 3, 4, 5 or 9");
+    CHECK(message({}, nullptr).find("must not be null") != std::string::npos);
+  }
+  for (const lab::NormStep& step : kNorms) {
+    const float* x = something;
+    CHECK_THROWS_WITH_AS(step.function(x, x, x, const_cast<float*>(x), {1, 0, 5}, nullptr),
+                         doctest::Contains("channels 0"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(step.function(x, x, x, nullptr, {1, 2, 5}, nullptr),
+                         doctest::Contains("must not be null"), std::invalid_argument);
+  }
+}
+
+TEST_CASE("instance norm alone: right on planes of every size, large means, huge values") {
+  if (skipped("instance norm alone")) return;
+  uint64_t seed = 1;
+  for (const int plane : {1, 2, 3, 31, 500, 516, 2048, 4097, 6400, 16388, 17000, 24580}) {
+    for (const double mean : {0.0, 1e4, 1e25}) {
+      if (mean > 0 && plane > 6400) continue;
+      const NormShape shape{1 + plane % 2, plane > 5000 ? 1 : 3, plane, 1e-5f};
+      const int64_t count = int64_t(shape.batch) * shape.channels * plane;
+      const std::vector<float> gamma = {1, -0.5f, 2}, beta = {0, 3, -1};
+      std::vector<float> x(count);
+      const double size = mean > 1e20 ? 1e23 : 1;
+      for (int64_t i = 0; i < count; ++i)
+        x[i] = float(mean + size * lab::normal(seed, uint64_t(i)));
+      ++seed;
+      std::vector<double> expected(x.begin(), x.end());
+      reference::instance_norm(expected.data(), gamma.data(), beta.data(), shape.batch,
+                               shape.channels, plane, double(shape.eps), expected.data());
+      // 1e-6 of the mean over the deviation; of one pixel, whose deviation is sqrt(eps) at least.
+      const double ratio = mean / (mean > 1e20 ? 1e22 : 0.5);
+      const double share = std::max(1e-5, 1e-6 * ratio);
+      for (const lab::NormStep& step : kNorms) {
+        CAPTURE(step.name);
+        CAPTURE(plane);
+        CAPTURE(mean);
+        lab::DeviceArray<float> from(x, "x"), to(x.size(), "y"), g(gamma, "gamma"), b(beta, "beta");
+        to.fill_nan();
+        step.function(from.data(), g.data(), b.data(), to.data(), shape, nullptr);
+        const lab::Comparison right =
+            lab::compare(to.download(), expected, {32 * share, share, share},
+                         {shape.batch, shape.channels, plane});
+        CHECK_MESSAGE(right.pass, right.describe());
+        // In place, too.
+        step.function(from.data(), g.data(), b.data(), from.data(), shape, nullptr);
+        CHECK(from.download() == to.download());
+      }
+    }
+  }
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+// Counters of each launch of a step.
+struct Counted {
+  double launches = 0, stored = 0, read_again = 0, stored_in_all = 0;
+};
+Counted count_step(const std::vector<std::function<void()>>& launches) {
+  Counted sum;
+  for (const auto& launch : launches) {
+    launch();
+    lab::check(cudaDeviceSynchronize());
+    const auto number = [](const char* pointer) {
+      const double value = lab::vgpu::counter(pointer);
+      return std::isfinite(value) ? value : 0.0;
+    };
+    ++sum.launches;
+    sum.stored_in_all += number("/global/store/bytes_asked");
+    for (const char* array : {"conv", "y"}) {
+      const std::string of = std::string("/allocations/") + array;
+      sum.stored += number((of + "/store/bytes_asked").c_str());
+      sum.read_again += number((of + "/load/bytes_asked").c_str());
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("counters: one launch and one output stored instead of three") {
+  if (skipped_without_counters("counters")) return;
+  for (const ConvNormShape& shape :
+       {shape_of(1, 8, 64, 32, 32, 3), shape_of(2, 3, 5, 19, 21, 5, 2)}) {
+    CAPTURE(describe(shape));
+    const lab::ConvNormProblem problem = lab::random_conv_norm(shape, 1);
+    std::vector<lab::ConvNormArrays> arrays = lab::upload(problem, 1);
+    lab::ConvNormArrays& a = arrays[0];
+    const double output = 4.0 * double(shape.y_elements());
+
+    const Counted three =
+        count_step({[&] {
+                      steps::convolution(a.x.data(), a.weight.data(), a.bias.data(), a.conv.data(),
+                                         shape, nullptr);
+                    },
+                    [&] {
+                      steps::vectorized_norm(a.conv.data(), a.gamma.data(), a.beta.data(),
+                                             a.y.data(), steps::norm_shape(shape), nullptr);
+                    },
+                    [&] { steps::relu(a.y.data(), nullptr, shape, nullptr); }});
+    CHECK(three.stored == 3 * output);
+    CHECK(three.read_again == 3 * output);  // twice by the norm, once by ReLU
+    CHECK(three.stored_in_all == three.stored);
+
+    REQUIRE(steps::plan_of(shape).fits);
+    const Counted fused = count_step({[&] { a.run(steps::fused, shape); }});
+    CHECK(fused.stored == output);
+    CHECK(fused.read_again == 0);
+    // Beside it only the moments: 8 bytes a channel and tile.
+    CHECK(fused.stored_in_all - fused.stored <= 4.0 * double(steps::moments_floats(shape)));
+    CHECK(lab::vgpu::counter("/grid/0") == steps::plan_of(shape).blocks);
+  }
+}
+
+TEST_CASE("counters: rows of x and weights come 16 bytes at a time, without bank conflicts") {
+  if (skipped_without_counters("counters")) return;
+  // One tile of 32 channels x 8 x 8 pixels, 4 input channels in one stage: 32 rows of 36 weights,
+  // and of x 4 channels x 10 rows, of which 8 are in the picture, x 8 + 2 columns in 4 pieces of 16
+  // bytes, of which 2 are. What is outside is set to 0 and reads nothing.
+  const ConvNormShape shape = shape_of(1, 4, 32, 8, 8, 3);
+  std::vector<lab::ConvNormArrays> arrays = lab::upload(lab::random_conv_norm(shape, 1), 1);
+  arrays[0].run(steps::fused, shape);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(lab::vgpu::counter("/grid/0") == 1);
+  CHECK(counted("weight", "load/bytes_asked") == 32 * 36 * 4);
+  CHECK(counted("x", "load/bytes_asked") == 4 * 8 * 8 * 4);
+  CHECK(shared_conflicts() <= 0.02 * shared_wavefronts());
+}
+
+TEST_CASE("counters: four steps of instance norm") {
+  if (skipped_without_counters("counters")) return;
+  const NormShape shape{1, 32, 4096, 1e-5f};
+  const double bytes = 4.0 * 32 * 4096;
+  lab::DeviceArray<float> x(std::vector<float>(32 * 4096, 1.5f), "x"), y(32 * 4096, "y"),
+      gamma(std::vector<float>(32, 1), "gamma"), beta(std::vector<float>(32, 0), "beta");
+  // How often x is read; sectors of a request.
+  const double reads[] = {4, 2, 2, 1}, sectors[] = {32, 4, 16, 16};
+  for (size_t i = 0; i < kNorms.size(); ++i) {
+    CAPTURE(kNorms[i].name);
+    kNorms[i].function(x.data(), gamma.data(), beta.data(), y.data(), shape, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    CHECK(counted("x", "load/bytes_asked") == reads[i] * bytes);
+    CHECK(counted("x", "load/sectors_per_request") == sectors[i]);
+    CHECK(counted("y", "store/bytes_asked") == bytes);
+  }
+}
+
+TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
+  if (skipped("plan")) return;
+  const int sm_count = steps::device_limits().sm_count;
+  if (sm_count != 132 && sm_count != 40) return;
+  for (const char* preset : {"small", "deep", "wide", "point"}) {
+    CAPTURE(preset);
+    const ConvNormShape shape = lab::preset_conv_norm(preset);
+    const steps::Plan plan = steps::plan_of(shape);
+    CHECK(plan.fits == (sm_count == 132 || std::string(preset) == "small"));
+    const std::string text = steps::describe_plan(shape);
+    CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: the output is "));
+  }
+  if (sm_count == 40)
+    CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
+              .find("the output is 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
 }

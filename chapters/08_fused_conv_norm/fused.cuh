@@ -1,0 +1,161 @@
+// Step 2, fused: one launch and one store. Each block keeps the values of its tiles on the chip
+// while all blocks work out their moments; after one barrier of the whole grid it normalizes what
+// it kept. An output that does not fit on the chip takes two passes.
+#pragma once
+
+#include "fused_kernels.cuh"
+#include "three_passes.cuh"
+
+namespace fused_conv_norm {
+
+// ---- How a shape is done ------------------------------------------------------------------------
+
+// How fused() does a shape on the current device.
+struct Plan {
+  TileName tile = kLarge;
+  bool fits = false;  // on the chip
+  int blocks = 0, blocks_of_sm = 0, tiles_of_block = 0;
+  int shared_bytes = 0;  // of a block
+};
+
+// The fewest tiles a block with which all blocks are on the device at once; fits is false where
+// there is no such number.
+template <int kName, int kStride>
+Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormShape& shape) {
+  using T = Tile<kName>;
+  const auto kernel = fused_kernel<kName, kStride>;
+  require_done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    limits.shared_bytes),
+               shape);
+  Plan plan{TileName(kName)};
+  for (int tiles = 1;; ++tiles) {
+    const int64_t bytes = tile_bytes<kName>(problem) + int64_t(tiles - 1) * T::kTileFloats * 4;
+    if (bytes > limits.shared_bytes) return plan;
+    require_done(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&plan.blocks_of_sm, kernel,
+                                                               T::kThreads, size_t(bytes)),
+                 shape);
+    plan.blocks = (problem.tiles - 1) / tiles + 1;
+    plan.tiles_of_block = tiles;
+    plan.shared_bytes = int(bytes);
+    plan.fits = plan.blocks <= int64_t(plan.blocks_of_sm) * limits.sm_count;
+    if (plan.fits) return plan;
+  }
+}
+
+// ---- Launches -----------------------------------------------------------------------------------
+
+// Calls use.operator()<kName, kStride>(problem, limits) for the kind of tile that suits the shape.
+template <class Use>
+void with_problem(const float* x, const float* weight, const ConvNormShape& shape, const Use& use) {
+  const DeviceLimits limits = device_limits();
+  with_tile(choose_tile(shape, limits.sm_count), shape.stride, [&]<int kName, int kStride>() {
+    use.template operator()<kName, kStride>(problem_of<kName>(shape, x, weight, limits), limits);
+  });
+}
+
+// How fused() does the shape on the current device; which arrays are well aligned is left open.
+inline Plan plan_of(const ConvNormShape& shape) {
+  Plan plan;
+  with_problem(nullptr, nullptr, shape,
+               [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits& limits) {
+                 plan = plan_of<kName, kStride>(problem, limits, shape);
+               });
+  return plan;
+}
+
+// Floats of the moments of all tiles.
+inline int64_t moments_floats(const ConvNormShape& shape) {
+  int64_t floats = 0;
+  with_problem(nullptr, nullptr, shape,
+               [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
+                 floats = int64_t(problem.tiles) * Tile<kName>::kTileChannels * 2;
+               });
+  return floats;
+}
+
+// The two passes, each alone; moments: moments_floats().
+inline void first_pass(const float* x, const float* weight, float* y, float* moments,
+                       const ConvNormShape& shape, cudaStream_t stream) {
+  with_problem(
+      x, weight, shape, [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits&) {
+        const auto kernel = first_pass_kernel<kName, kStride>;
+        const int bytes = tile_bytes<kName>(problem);
+        require_done(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+            shape);
+        kernel<<<problem.tiles, Tile<kName>::kThreads, bytes, stream>>>(
+            x, weight, y, reinterpret_cast<float2*>(moments), problem);
+        require_done(cudaGetLastError(), shape);
+      });
+}
+inline void second_pass(const float* moments, const float* gamma, const float* beta,
+                        const float* residual, float* y, const ConvNormShape& shape,
+                        cudaStream_t stream) {
+  const bool wide = planes_are_aligned(y, residual, norm_shape(shape));
+  const int64_t blocks = shape.planes() * ((shape.plane() - 1) / kPassPixels + 1);
+  with_problem(
+      nullptr, nullptr, shape, [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
+        const auto kernel = wide ? second_pass_kernel<kName, 4> : second_pass_kernel<kName, 1>;
+        kernel<<<unsigned(blocks), kNormThreads, 0, stream>>>(
+            reinterpret_cast<const float2*>(moments), gamma, beta, residual, y, problem);
+        require_done(cudaGetLastError(), shape);
+      });
+}
+
+// As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
+inline void two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
+                       const float* beta, const float* residual, float* y,
+                       const ConvNormShape& shape, cudaStream_t stream) {
+  (void)bias;
+  require_arguments(x, weight, gamma, beta, y, shape);
+  Workspace moments(moments_floats(shape), shape, stream);
+  first_pass(x, weight, y, moments.data(), shape, stream);
+  second_pass(moments.data(), gamma, beta, residual, y, shape, stream);
+}
+
+// As two_passes(), but in one cooperative launch where the output fits on the chip. Two runs give
+// the same bits.
+inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
+                  const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+                  cudaStream_t stream) {
+  require_arguments(x, weight, gamma, beta, y, shape);
+  bool fits = false;
+  with_problem(x, weight, shape,
+               [&]<int kName, int kStride>(Problem problem, const DeviceLimits& limits) {
+                 const Plan plan = plan_of<kName, kStride>(problem, limits, shape);
+                 fits = plan.fits;
+                 if (!fits) return;
+                 Workspace moments(moments_floats(shape), shape, stream);
+                 float2* partials = reinterpret_cast<float2*>(moments.data());
+                 int working_floats = tile_bytes<kName>(problem) / 4;
+                 void* arguments[] = {&x, &weight,   &gamma,          &beta,   &residual,
+                                      &y, &partials, &working_floats, &problem};
+                 require_done(cudaLaunchCooperativeKernel(fused_kernel<kName, kStride>, plan.blocks,
+                                                          Tile<kName>::kThreads, arguments,
+                                                          size_t(plan.shared_bytes), stream),
+                              shape);
+               });
+  if (!fits) two_passes(x, weight, bias, gamma, beta, residual, y, shape, stream);
+}
+
+// "one launch: 128 blocks ..." or "two passes: ...", for people.
+inline std::string describe_plan(const ConvNormShape& shape) {
+  const Plan plan = plan_of(shape);
+  const DeviceLimits limits = device_limits();
+  const auto text = [](int64_t number) { return std::to_string(number); };
+  const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
+  const int64_t output = shape.y_elements() * 4;
+  const std::string of_sms = text(limits.sm_count) + " SMs";
+  if (!plan.fits)
+    return "two passes: the output is " + kib(output) + ", " + kib(output / limits.sm_count) +
+           " for each of " + of_sms + "; with at most " + kib(limits.shared_bytes) +
+           " of shared memory a block, it does not stay on the chip";
+  const char* const tiles[] = {"64 channels x 128 pixels", "32 channels x 64 pixels",
+                               "4 channels x 256 pixels"};
+  return "one launch: " + text(plan.blocks) + " blocks on " + of_sms + ", up to " +
+         text(plan.blocks_of_sm) + " on one; each keeps " + text(plan.tiles_of_block) +
+         (plan.tiles_of_block == 1 ? " tile of " : " tiles of ") + tiles[plan.tile] + ", all " +
+         kib(output) + " of the output stay on the chip";
+}
+
+}  // namespace fused_conv_norm
