@@ -29,7 +29,8 @@ Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormS
                shape);
   Plan plan{TileName(kName)};
   for (int tiles = 1;; ++tiles) {
-    const int64_t bytes = tile_bytes<kName>(problem) + int64_t(tiles - 1) * T::kTileFloats * 4;
+    const int64_t bytes =
+        tile_bytes<kName>(problem) + 4 * (kMomentFloats<T> + int64_t(tiles - 1) * T::kTileFloats);
     if (bytes > limits.shared_bytes) return plan;
     require_done(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&plan.blocks_of_sm, kernel,
                                                                T::kThreads, size_t(bytes)),
@@ -53,22 +54,32 @@ void with_problem(const float* x, const float* weight, const ConvNormShape& shap
   });
 }
 
-// How fused() does the shape on the current device; which arrays are well aligned is left open.
+// How fused() does the shape on the current device: with the best kind of tile whose outputs all fit
+// on the chip. Which arrays begin at multiples of 16 bytes is left open.
 inline Plan plan_of(const ConvNormShape& shape) {
-  Plan plan;
-  with_problem(nullptr, nullptr, shape,
-               [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits& limits) {
-                 plan = plan_of<kName, kStride>(problem, limits, shape);
-               });
-  return plan;
+  const DeviceLimits limits = device_limits();
+  Plan best;
+  for (const TileName name : tiles_by_cost(shape, limits.sm_count)) {
+    with_tile(name, shape.stride, [&]<int kName, int kStride>() {
+      best = plan_of<kName, kStride>(problem_of<kName>(shape, nullptr, nullptr, limits), limits,
+                                     shape);
+    });
+    if (best.fits) break;
+  }
+  return best;
 }
 
-// Floats of the moments of all tiles.
+// Floats of the moments when that many blocks compute the tiles.
+template <int kName>
+int64_t moments_floats(int blocks, const Problem& problem) {
+  return runs_of(blocks, problem) * Tile<kName>::kTileChannels * 4;
+}
+// The same for two passes, with a block for each tile.
 inline int64_t moments_floats(const ConvNormShape& shape) {
   int64_t floats = 0;
   with_problem(nullptr, nullptr, shape,
                [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
-                 floats = int64_t(problem.tiles) * Tile<kName>::kTileChannels * 2;
+                 floats = moments_floats<kName>(problem.tiles, problem);
                });
   return floats;
 }
@@ -84,7 +95,7 @@ inline void first_pass(const float* x, const float* weight, float* y, float* mom
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             shape);
         kernel<<<problem.tiles, Tile<kName>::kThreads, bytes, stream>>>(
-            x, weight, y, reinterpret_cast<float2*>(moments), problem);
+            x, weight, y, reinterpret_cast<float4*>(moments), problem);
         require_done(cudaGetLastError(), shape);
       });
 }
@@ -97,7 +108,7 @@ inline void second_pass(const float* moments, const float* gamma, const float* b
       nullptr, nullptr, shape, [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
         const auto kernel = wide ? second_pass_kernel<kName, 4> : second_pass_kernel<kName, 1>;
         kernel<<<unsigned(blocks), kNormThreads, 0, stream>>>(
-            reinterpret_cast<const float2*>(moments), gamma, beta, residual, y, problem);
+            reinterpret_cast<const float4*>(moments), gamma, beta, residual, y, problem);
         require_done(cudaGetLastError(), shape);
       });
 }
@@ -119,23 +130,20 @@ inline void fused(const float* x, const float* weight, const float* bias, const 
                   const float* beta, const float* residual, float* y, const ConvNormShape& shape,
                   cudaStream_t stream) {
   require_arguments(x, weight, gamma, beta, y, shape);
-  bool fits = false;
-  with_problem(x, weight, shape,
-               [&]<int kName, int kStride>(Problem problem, const DeviceLimits& limits) {
-                 const Plan plan = plan_of<kName, kStride>(problem, limits, shape);
-                 fits = plan.fits;
-                 if (!fits) return;
-                 Workspace moments(moments_floats(shape), shape, stream);
-                 float2* partials = reinterpret_cast<float2*>(moments.data());
-                 int working_floats = tile_bytes<kName>(problem) / 4;
-                 void* arguments[] = {&x, &weight,   &gamma,          &beta,   &residual,
-                                      &y, &partials, &working_floats, &problem};
-                 require_done(cudaLaunchCooperativeKernel(fused_kernel<kName, kStride>, plan.blocks,
-                                                          Tile<kName>::kThreads, arguments,
-                                                          size_t(plan.shared_bytes), stream),
-                              shape);
-               });
-  if (!fits) two_passes(x, weight, bias, gamma, beta, residual, y, shape, stream);
+  const Plan plan = plan_of(shape);
+  if (!plan.fits) return two_passes(x, weight, bias, gamma, beta, residual, y, shape, stream);
+  with_tile(plan.tile, shape.stride, [&]<int kName, int kStride>() {
+    Problem problem = problem_of<kName>(shape, x, weight, device_limits());
+    Workspace workspace(moments_floats<kName>(plan.blocks, problem), shape, stream);
+    float4* moments = reinterpret_cast<float4*>(workspace.data());
+    int working_floats = tile_bytes<kName>(problem) / 4;
+    void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
+                         &y, &moments, &working_floats, &problem};
+    require_done(cudaLaunchCooperativeKernel(fused_kernel<kName, kStride>, plan.blocks,
+                                             Tile<kName>::kThreads, arguments,
+                                             size_t(plan.shared_bytes), stream),
+                 shape);
+  });
 }
 
 // "one launch: 128 blocks ..." or "two passes: ...", for people.

@@ -11,33 +11,43 @@ namespace fused_conv_norm {
 
 // ---- Moments of planes that lie in many blocks --------------------------------------------------
 
-// Outputs of a channel in that tile of a plane.
-template <class T>
-__device__ float outputs_of(int tile, const Problem& problem) {
-  const Place place = place_of(tile, problem, T::kRows, T::kColumns);
-  const int rows = min(T::kRows, rows_of(place, problem).outputs - place.row);
-  const int columns = min(T::kColumns, columns_of(place, problem).outputs - place.column);
-  return float(max(rows, 0) * max(columns, 0));
+// Tiles go to blocks in a row, first_tile(b) and so on to block b; those of a block that belong to
+// the same channels are a run, and leave one set of moments. Along the tiles each run is in another
+// block or of other channels than the one before: block + channels' number is its place.
+__device__ inline int first_tile(int block, int blocks, int tiles) {
+  return int(int64_t(tiles) * block / blocks);
+}
+__device__ inline int block_of(int tile, int blocks, int tiles) {
+  return int((int64_t(tile + 1) * blocks - 1) / tiles);
+}
+inline int64_t runs_of(int blocks, const Problem& problem) {
+  return int64_t(blocks) + int64_t(problem.batch) * problem.groups;
 }
 
-// Mean and deviation of each channel of a tile, for whoever needs all of its plane.
+// Takes a tile's values into the moments of its run, and writes those when the run ends with it.
 template <class T>
-__device__ void write_moments(const float (&value)[T::kOwn][T::kRows], int tile,
-                              float2* partials,  // [tiles, tile channels]
-                              const Problem& problem) {
+__device__ void add_to_run(const float (&value)[T::kOwn][T::kRows], int tile, bool begins,
+                           bool ends,
+                           Moments* of_run,  // [tile channels] (shared)
+                           float4* moments,  // [runs, tile channels]: count, mean, deviation
+                           const Problem& problem) {
   const Thread<T> me;
   const Place place = place_of(tile, problem, T::kRows, T::kColumns);
-  const int rows = rows_of(place, problem).outputs - place.row;
-  const bool column_inside = place.column + me.column < columns_of(place, problem).outputs;
-  const float count = outputs_of<T>(tile, problem);
+  const int rows = rows_of(place, problem).outputs - place.row,
+            columns = columns_of(place, problem).outputs - place.column;
+  const float count = float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0));
+  const int run = blockIdx.x + tile / problem.plane_tiles;
 #pragma unroll
   for (int i = 0; i < T::kOwn; ++i) {
     // A channel's pixels are all in neighbouring lanes of one warp.
-    const Moments moments =
-        moments_of<T::kColumns>(value[i], count, [&](int j) { return j < rows && column_inside; });
-    if (me.column == 0)
-      partials[int64_t(tile) * T::kTileChannels + me.channel(i)] = {moments.mean,
-                                                                    moments.deviation};
+    Moments all = moments_of<T::kColumns>(value[i], count,
+                                          [&](int j) { return j < rows && me.column < columns; });
+    const int channel = me.channel(i);
+    if (me.column != 0) continue;
+    if (!begins) all = merged(of_run[channel], all);
+    of_run[channel] = all;
+    if (ends)
+      moments[int64_t(run) * T::kTileChannels + channel] = {all.count, all.mean, all.deviation, 0};
   }
 }
 
@@ -46,23 +56,25 @@ struct Norm {
   float mean, factor, beta;
 };
 
-// The norms of a tile's channels from the moments of all tiles of its planes, merged in an order
+// The norms of a tile's channels from the moments of all runs of its planes, merged in an order
 // that does not depend on which block does it: the same bits everywhere. All threads of a block
-// call it.
+// call it; blocks: that computed the tiles.
 template <class T>
-__device__ void merge_moments(const float2* partials, const float* gamma, const float* beta,
-                              const Place& place, const Problem& problem,
+__device__ void merge_moments(const float4* moments, const float* gamma, const float* beta,
+                              const Place& place, int blocks, const Problem& problem,
                               Moments* of_slices,  // [kSlices, tile channels] (shared)
                               Norm* norms) {       // [tile channels] (shared)
   constexpr int kSlices = T::kThreads / T::kTileChannels;
   const int channel = threadIdx.x % T::kTileChannels, slice = threadIdx.x / T::kTileChannels;
-  const int first = (place.image * problem.groups + place.group) * problem.plane_tiles;
+  const int planes = place.image * problem.groups + place.group;
+  const int first = block_of(planes * problem.plane_tiles, blocks, problem.tiles),
+            last = block_of((planes + 1) * problem.plane_tiles - 1, blocks, problem.tiles);
   Running running;
 #pragma unroll 4
-  for (int t = slice; t < problem.plane_tiles; t += kSlices) {
+  for (int block = first + slice; block <= last; block += kSlices) {
     // Other blocks wrote them in this launch: not through the read-only path.
-    const float2 partial = __ldcg(partials + int64_t(first + t) * T::kTileChannels + channel);
-    running.add(Moments{outputs_of<T>(t, problem), partial.x, partial.y});
+    const float4 run = __ldcg(moments + int64_t(block + planes) * T::kTileChannels + channel);
+    running.add(Moments{run.x, run.y, run.z});
   }
   of_slices[threadIdx.x] = running.moments();
   __syncthreads();
@@ -81,6 +93,10 @@ __device__ inline float normalized(float value, const Norm& norm, float residual
   return relu && y < 0 ? 0.0f : y;  // NaN stays NaN
 }
 
+// Floats of shared memory for the moments of a run.
+template <class T>
+constexpr int kMomentFloats = 3 * T::kTileChannels;
+
 // ---- One launch ---------------------------------------------------------------------------------
 
 template <int kName, int kStride>
@@ -91,17 +107,19 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
                  const float* beta,      // [out_channels]
                  const float* residual,  // as y, or null
                  float* y,               // [batch, out_channels, out_height, out_width]
-                 float2* partials,       // [tiles, tile channels]
+                 float4* moments,        // [runs, tile channels]
                  int working_floats, const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   extern __shared__ float4 memory[];
   float* const working = reinterpret_cast<float*>(memory);
-  float* const parked = working + working_floats;  // [tiles of a block - 1, own values, threads]
+  Moments* const of_run = reinterpret_cast<Moments*>(working + working_floats);
+  float* const parked = working + working_floats + kMomentFloats<T>;
   constexpr int kOwnValues = T::kOwn * T::kRows;
 
-  // This block's tiles follow one another. Each but the last is parked in shared memory.
-  const int first = int(int64_t(problem.tiles) * blockIdx.x / gridDim.x);
-  const int last = int(int64_t(problem.tiles) * (blockIdx.x + 1) / gridDim.x) - 1;
+  // This block's tiles follow one another. Each but the last is parked in shared memory:
+  // [tiles of a block - 1, own values, threads].
+  const int first = first_tile(blockIdx.x, gridDim.x, problem.tiles);
+  const int last = first_tile(blockIdx.x + 1, gridDim.x, problem.tiles) - 1;
   float value[T::kOwn][T::kRows];
 #pragma unroll 1
   for (int tile = first; tile <= last; ++tile) {
@@ -113,7 +131,9 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
     }
     const Place place = place_of(tile, problem, T::kRows, T::kColumns);
     convolve<T, kStride>(x, weight, place, problem, working, value);
-    write_moments<T>(value, tile, partials, problem);
+    const bool begins = tile == first || tile % problem.plane_tiles == 0;
+    const bool ends = tile == last || (tile + 1) % problem.plane_tiles == 0;
+    add_to_run<T>(value, tile, begins, ends, of_run, moments, problem);
   }
 
   // The only barrier of the grid: from here on all moments are there.
@@ -136,7 +156,7 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
     if (tile / problem.plane_tiles != plane_group) {
       plane_group = tile / problem.plane_tiles;
       __syncthreads();
-      merge_moments<T>(partials, gamma, beta, place, problem, of_slices, norms);
+      merge_moments<T>(moments, gamma, beta, place, gridDim.x, problem, of_slices, norms);
     }
     for_each_output<T>(place, problem, [&](int i, int j, int, int64_t index) {
       y[index] = normalized(value[i][j], norms[me.channel(i)], residual ? residual[index] : 0.0f,
@@ -150,14 +170,15 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
 // The values of the convolution to y, and the moments of its tiles: a block for each tile.
 template <int kName, int kStride>
 __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThreads)
-    first_pass_kernel(const float* x, const float* weight, float* y, float2* partials,
+    first_pass_kernel(const float* x, const float* weight, float* y, float4* moments,
                       const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   extern __shared__ float4 memory[];
   const Place place = place_of(blockIdx.x, problem, T::kRows, T::kColumns);
   float value[T::kOwn][T::kRows];
   convolve<T, kStride>(x, weight, place, problem, reinterpret_cast<float*>(memory), value);
-  write_moments<T>(value, blockIdx.x, partials, problem);
+  add_to_run<T>(value, blockIdx.x, true, true, reinterpret_cast<Moments*>(memory), moments,
+                problem);
   for_each_output<T>(place, problem,
                      [&](int i, int j, int, int64_t index) { y[index] = value[i][j]; });
 }
@@ -167,7 +188,7 @@ constexpr int kPassPixels = kNormThreads * 16;  // of a block of the second pass
 // Normalizes y where it is. kPixels: of a load, 1 or 4.
 template <int kName, int kPixels>
 __global__ void __launch_bounds__(kNormThreads)
-    second_pass_kernel(const float2* partials, const float* gamma, const float* beta,
+    second_pass_kernel(const float4* moments, const float* gamma, const float* beta,
                        const float* residual, float* y, const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   __shared__ Moments shared[kNormWarps + 1];
@@ -176,13 +197,13 @@ __global__ void __launch_bounds__(kNormThreads)
   const int plane = blockIdx.x / pieces, piece = blockIdx.x % pieces;
   const int channel = plane % problem.out_channels, image = plane / problem.out_channels;
 
-  // Merge the moments of the plane's tiles.
-  const int first = (image * problem.groups + channel / T::kTileChannels) * problem.plane_tiles;
+  // Merge the moments of the plane's tiles: a block computed each, a run each.
+  const int planes = image * problem.groups + channel / T::kTileChannels;
+  const int64_t first = int64_t(planes) * problem.plane_tiles + planes;
   Running mine;
   for (int t = threadIdx.x; t < problem.plane_tiles; t += kNormThreads) {
-    const float2 partial =
-        partials[int64_t(first + t) * T::kTileChannels + channel % T::kTileChannels];
-    mine.add(Moments{outputs_of<T>(t, problem), partial.x, partial.y});
+    const float4 run = moments[(first + t) * T::kTileChannels + channel % T::kTileChannels];
+    mine.add(Moments{run.x, run.y, run.z});
   }
   const Moments all = moments_of_block(mine.moments(), shared);
   const Norm norm{all.mean, norm_factor(gamma[channel], all.deviation, problem.eps), beta[channel]};

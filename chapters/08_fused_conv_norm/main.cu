@@ -47,9 +47,9 @@ int style_main(int argc, char** argv) {
   const auto path = [](const ConvNormShape& shape) {
     return std::string(steps::plan_of(shape).fits ? "fused" : "two passes");
   };
-  return lab::style_main(argc, argv, "08_fused_conv_norm",
-                         {steps::fused, steps::residual_block, steps::planes_of,
-                          steps::pixels_of, path});
+  return lab::style_main(
+      argc, argv, "08_fused_conv_norm",
+      {steps::fused, steps::residual_block, steps::planes_of, steps::pixels_of, path});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -183,23 +184,27 @@ int tile_bytes(const Problem& problem) {
   return 4 * std::max(stages, (T::kSplit - 1) * T::kTileFloats);
 }
 
-// The kind of tile that keeps the busiest SM busy for the shortest time; a product costs more in
-// the smaller ones, which do less with each load.
-inline TileName choose_tile(const ConvNormShape& shape, int sm_count) {
-  const auto cost = [&](int channels, int rows, int columns, double each) {
+// The kinds of tile, first the one that keeps the busiest SM busy for the shortest time; a product
+// costs more in the smaller ones, which do less with each load.
+inline std::array<TileName, kTileNames> tiles_by_cost(const ConvNormShape& shape, int sm_count) {
+  const auto cost = [&]<int kName>(double each) {
+    using T = Tile<kName>;
     const auto up = [](int64_t value, int64_t unit) { return (value + unit - 1) / unit; };
-    const int64_t tiles = shape.batch * up(shape.out_channels, channels) * shape.upsample *
-                          shape.upsample * up(up(shape.out_height(), shape.upsample), rows) *
-                          up(up(shape.out_width(), shape.upsample), columns);
-    return double(up(tiles, sm_count)) * channels * rows * columns * each;
+    const int64_t tiles = shape.batch * up(shape.out_channels, T::kTileChannels) * shape.upsample *
+                          shape.upsample * up(up(shape.out_height(), shape.upsample), T::kRows) *
+                          up(up(shape.out_width(), shape.upsample), T::kColumns);
+    return double(up(tiles, sm_count)) * T::kTileFloats * each;
   };
-  const double large = cost(Tile<kLarge>::kTileChannels, Tile<kLarge>::kRows,
-                            Tile<kLarge>::kColumns, 1),
-               medium = cost(Tile<kMedium>::kTileChannels, Tile<kMedium>::kRows,
-                             Tile<kMedium>::kColumns, 1.25),
-               narrow = cost(Tile<kNarrow>::kTileChannels, Tile<kNarrow>::kRows,
-                             Tile<kNarrow>::kColumns, 3);
-  return narrow < std::min(large, medium) ? kNarrow : medium < large ? kMedium : kLarge;
+  const double costs[] = {cost.template operator()<kLarge>(1),
+                          cost.template operator()<kMedium>(1.25),
+                          cost.template operator()<kNarrow>(3)};
+  std::array<TileName, kTileNames> names = {kLarge, kMedium, kNarrow};
+  std::stable_sort(names.begin(), names.end(),
+                   [&](TileName a, TileName b) { return costs[a] < costs[b]; });
+  return names;
+}
+inline TileName choose_tile(const ConvNormShape& shape, int sm_count) {
+  return tiles_by_cost(shape, sm_count)[0];
 }
 
 // Throws std::invalid_argument for a shape that no step takes, or arrays that are not there.

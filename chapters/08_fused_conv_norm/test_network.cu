@@ -35,8 +35,8 @@ TEST_CASE("network: a residual block is PyTorch's, whichever step computes it") 
   const lab::Array inputs = lab::read_npy(folder + "style_residual_inputs.npy"),
                    expected = lab::read_npy(folder + "style_residual_out.npy");
   REQUIRE(expected.shape == std::vector<int64_t>{2, 12, 7, 9});
-  const ConvNormShape shape = same_padded({.batch = 2, .in_channels = 12, .out_channels = 12,
-                                           .height = 7, .width = 9, .eps = 1e-3f});
+  const ConvNormShape shape = same_padded(
+      {.batch = 2, .in_channels = 12, .out_channels = 12, .height = 7, .width = 9, .eps = 1e-3f});
   size_t at = 0;
   const auto take = [&](int64_t count) {
     std::vector<float> values(inputs.values.begin() + at, inputs.values.begin() + at + count);
@@ -52,8 +52,8 @@ TEST_CASE("network: a residual block is PyTorch's, whichever step computes it") 
   const Parameters first = parameters(), second = parameters();
   REQUIRE(at == inputs.values.size());
 
-  for (const auto& [name, step] : std::vector<std::pair<std::string, ConvNormStep>>{
-           {"three passes", three_passes}}) {
+  for (const auto& [name, step] :
+       std::vector<std::pair<std::string, ConvNormStep>>{{"three passes", three_passes}}) {
     CAPTURE(name);
     lab::DeviceArray<float> between(shape.y_elements(), "between"), y(shape.y_elements(), "y");
     between.fill_nan();
@@ -64,9 +64,8 @@ TEST_CASE("network: a residual block is PyTorch's, whichever step computes it") 
     // Sums of 108 products of size 4 or so, divided by their deviation, twice.
     double largest = 0;
     for (const double value : expected.values) largest = std::max(largest, std::abs(value));
-    const lab::Comparison result =
-        lab::compare(y.download(), expected.values, lab::Tolerance::fp32_sum(2 * 108, largest),
-                     {2, 12, 7, 9});
+    const lab::Comparison result = lab::compare(
+        y.download(), expected.values, lab::Tolerance::fp32_sum(2 * 108, largest), {2, 12, 7, 9});
     CHECK_MESSAGE(result.pass, result.describe());
   }
 
@@ -106,10 +105,9 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
   const float infinity = std::numeric_limits<float>::infinity();
   // tanh saturates at -22.5 and 277.5, which are levels 0 and 255; x = 0 is 127.5, rounded up.
   const std::vector<std::pair<float, int>> levels = {
-      {0.0f, 128},       {-infinity, 0},         {infinity, 255},  {-20.0f, 0},  {20.0f, 255},
-      {1e-3f, 128},      {-1e-2f, 126},          {0.5f, 197},      {-0.5f, 58},  {1e-38f, 128},
-      {1.2533f, 255},    {-1.2533f, 0},          {1.0f, 242},      {-1.0f, 13},
-      {std::nanf(""), 255}};
+      {0.0f, 128},    {-infinity, 0}, {infinity, 255}, {-20.0f, 0}, {20.0f, 255},
+      {1e-3f, 128},   {-1e-2f, 126},  {0.5f, 197},     {-0.5f, 58}, {1e-38f, 128},
+      {1.2533f, 255}, {-1.2533f, 0},  {1.0f, 242},     {-1.0f, 13}, {std::nanf(""), 255}};
   const int plane_height = 8, plane_width = 12, height = 5, width = 11;
   std::vector<float> values(3 * plane_height * plane_width);
   const auto level = [&](int c, int row, int column) {
