@@ -190,6 +190,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
          {"local_sectors", line.local.sectors},
          {"wavefronts", line.shared.wavefronts},
          {"conflicts", line.shared.wavefronts - line.shared.ideal},
+         {"distributed_shared", remote_json(line.remote)},
          {"limit_share", line.share}});
     if (counters.cache.modelled) json["lines"].back()["cache"] = cache_json(line.cache);
   }

@@ -36,6 +36,7 @@ std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limit
     report.global += instruction.global;
     report.local += instruction.local;
     report.shared += instruction.shared;
+    report.remote += instruction.remote;
     report.cache += instruction.cache;
   }
   std::vector<LineReport> lines;

@@ -15,6 +15,7 @@ struct LineReport {
   InstrCounters count;
   GlobalCounters global, local;
   SharedCounters shared;
+  RemoteCounters remote;
   CacheCounters cache;          // all zero without the cache model
   double share = 0;             // of the cost on the largest limit, 0 to 1
 };
