@@ -21,6 +21,10 @@ constexpr std::uint32_t kBlockedTurns = 64;   // the same at the cluster's barri
 // Instructions after which other blocks get their turn in any case.
 constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 
+// Turns that end with a second fetch, whatever it costs; then instructions that a turn has at least.
+constexpr std::uint32_t kFairTurns = 32;
+constexpr std::uint64_t kFetchShare = 1u << 12;
+
 constexpr std::uint32_t kSmallLocal = 1024;
 
 }  // namespace
@@ -112,8 +116,8 @@ std::uint64_t Block::clock() const {
 Block::Status Block::run() {
   std::vector<std::uint32_t> order(warps.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::uint64_t executed = 0;
-  got_further = false;
+  executed_ = 0;
+  fetched_ = gives_way_ = got_further = false;
   const bool may_wait = launch.may_wait || cluster.blocks.size() > 1;
   const std::uint64_t share = std::min(may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
   const std::uint64_t warp_share = std::min(may_wait ? kWaitShare : kShare, share);
@@ -129,7 +133,7 @@ Block::Status Block::run() {
       ran = true;
       const std::uint64_t before = warp.instructions;
       const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : warp_share);
-      executed += warp.instructions - before;
+      executed_ += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
       if (cluster.number > launch.fault_cluster) return Status::done;
     }
@@ -137,7 +141,8 @@ Block::Status Block::run() {
     got_further |= progress;
     if (progress) {
       idle_rounds = 0;
-      if (executed >= share || launch.small_turns) return Status::waiting;
+      if (gives_way_) ++fair_turns_;
+      if (gives_way_ || executed_ >= share || launch.small_turns) return Status::waiting;
       continue;
     }
     ++idle_rounds;
@@ -218,6 +223,13 @@ void Block::threads_exited(Warp& warp, std::uint32_t lanes) {
   live_threads -= static_cast<std::uint32_t>(std::popcount(lanes));
   check_barriers();
   cluster.threads_exited(warp, lanes);
+}
+
+bool Block::may_fetch() {
+  if (!launch.fair) return true;
+  if (!fetched_ || (fair_turns_ >= kFairTurns && executed_ < kFetchShare)) return fetched_ = true;
+  gives_way_ = true;
+  return false;
 }
 
 bool Block::release_joins() {

@@ -98,6 +98,8 @@ struct Launch {
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
   bool small_turns = false;
+  // Blocks that fetch from a counter in a loop let others fetch, too: see Block::may_fetch.
+  bool fair = false;
   // The kernel looks at memory that others may write, so it may wait for them.
   bool may_wait = false;
   std::mutex mutex;                          // guards what follows
@@ -156,6 +158,10 @@ class Block {
               std::uint32_t expected, bool wait);
   void reduce(int barrier, bool any, bool all, std::uint32_t count);  // bar.red's operands
   void threads_exited(Warp& warp, std::uint32_t lanes);
+  // Asked by warps before an atomic that fetches more work, perhaps. In a turn a block fetches once;
+  // then the others have theirs, as on a GPU where all go on at the same time. (After many such turns
+  // it may fetch as often as it likes in a turn's beginning, so that turns are worth their cost.)
+  bool may_fetch();
   bool release_joins();   // lanes that wait for others of their warp go on without them
 
   Launch& launch;
@@ -183,7 +189,9 @@ class Block {
   [[noreturn]] void deadlock();
 
   Barrier barriers_[16];
-  std::uint32_t blocked_turns_ = 0;
+  std::uint32_t blocked_turns_ = 0, fair_turns_ = 0;
+  bool fetched_ = false, gives_way_ = false;   // in this turn
+  std::uint64_t executed_ = 0;                 // in this turn, by warps before the running one
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::mt19937_64 random_;
 };

@@ -398,7 +398,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         const Instr& instr = function->code[pc];
         reports[pc].count.issued += it->second->counts[pc].issued;
         reports[pc].count.lanes += it->second->counts[pc].lanes;
-        if (instr.flow != Flow::memory) continue;
+        if (!is_memory(instr.flow)) continue;
         const Site& site = it->second->sites[instr.memory_site];
         reports[pc].shared += site.shared;
         reports[pc].remote += site.remote;
@@ -407,7 +407,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
     }
     std::vector<std::size_t> pc_of_site(function->memory_sites);
     for (std::size_t pc = 0; pc < reports.size(); ++pc)
-      if (function->code[pc].flow == Flow::memory) pc_of_site[function->code[pc].memory_site] = pc;
+      if (is_memory(function->code[pc].flow)) pc_of_site[function->code[pc].memory_site] = pc;
     for (auto& worker : workers)
       for (auto& [key, counters] : worker->by_allocation) {
         const auto& [owner, site, id] = key;
@@ -544,6 +544,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
           if (site.callee) todo.push_back(site.callee);
       }
     }
+    launch.fair = blocks > 1;
     launch.may_wait = order_matters || request.cooperative;
     if (request.cooperative) {
       workspace = impl_->memory.allocate(4096, MemoryKind::heap);
@@ -561,6 +562,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       cache = model.get();
       observers.push_back(std::move(model));
       launch.small_turns = !launch.seed;
+      launch.fair &= !launch.small_turns;   // it is in any case
     }
     if (auto trace = impl_->tracer.watch(launch)) observers.push_back(std::move(trace));
     if (order_matters || request.cooperative || launch.seed || !observers.empty()) threads = 1;

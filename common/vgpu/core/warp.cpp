@@ -144,6 +144,17 @@ Warp::Status Warp::run(std::uint64_t share) {
       ++instructions;
       switch (instr.flow) {
         case Flow::plain: case Flow::memory: break;   // done above
+        case Flow::fetch:
+          if (on && !block->may_fetch()) {   // again in the next turn
+            if (counts) --counts[pc].issued, counts[pc].lanes -= static_cast<std::uint32_t>(std::popcount(on));
+            --instructions;
+            leave = Leave::yield;
+            break;
+          }
+          if (on) instr.run(*this, instr, on);
+          ++pc;
+          if (instructions >= stop_at) leave = Leave::yield;
+          break;
         case Flow::branch: {
           const bool backward = instr.target <= pc;
           if (on == mask) {

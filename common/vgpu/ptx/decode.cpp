@@ -543,6 +543,7 @@ class Decoder {
     else operands(instr, parse_signature(form->operands));
     instr.run = form->bind(instr, mods);
     if (!instr.run) fail("the virtual GPU does not support '" + std::string(s.name) + "' with these operands");
+    instr.counter = opcode == "atom" && !is_float(instr.type) && mods.pick({"add", "inc", "dec"}) >= 0;
     code_.push_back(instr);
   }
 
@@ -835,22 +836,36 @@ class Decoder {
     for (const Instr& i : fn_.code) {
       for (const Slot* slot : {&i.a, &i.b, &i.c, &i.e, &i.address, &i.guard})
         if (slot->valid()) read.insert(slot->bits);
-      if (i.list && (i.flow != Flow::memory || !i.d[0].valid()))
+      if (i.list && (!is_memory(i.flow) || !i.d[0].valid()))
         for (int k = 0; k < i.list_count; ++k) read.insert(i.list[k]);
     }
     for (const CallSite& site : fn_.calls) {
       if (site.pointer.valid()) read.insert(site.pointer.bits);
       if (!site.builtin.empty() && site.builtin != "__assertfail") fn_.order_matters = true;
     }
-    for (const Instr& i : fn_.code) {
+    for (Instr& i : fn_.code) {
       if (i.space != Space::global && i.space != Space::generic) continue;
       if (i.op_class == OpClass::atomic) {
         if (is_float(i.type) || i.variant) fn_.order_matters = true;   // variant: exchanges, the last one wins
-        if (i.d[0].valid() && i.d[0].bits != sink_.bits && read.count(i.d[0].bits)) fn_.order_matters = true;
+        if (!i.d[0].valid() || i.d[0].bits == sink_.bits || !read.count(i.d[0].bits)) continue;
+        fn_.order_matters = true;
+        if (i.counter && in_loop(i.pc)) i.flow = Flow::fetch;
       } else if (i.op_class == OpClass::memory && i.volatile_ && i.d[0].valid()) {
         fn_.order_matters = true;
       }
     }
+  }
+
+  // Whether a jump back leads over the instruction.
+  bool in_loop(std::uint32_t pc) const {
+    for (const Instr& i : fn_.code) {
+      if (i.pc < pc) continue;
+      if (i.flow == Flow::branch && i.target <= pc) return true;
+      if (i.flow != Flow::branch_table) continue;
+      for (const std::uint32_t target : fn_.tables[i.target])
+        if (target <= pc) return true;
+    }
+    return false;
   }
 
   Function& fn_;

@@ -35,6 +35,7 @@ struct Slot {
 enum class Flow : std::uint8_t {
   plain,      // run the handler, go on
   memory,     // like plain, and a point where a shuffled schedule may switch warps
+  fetch,      // the same for an atomic in a loop that asks a counter for more: see Block::may_fetch
   branch,     // bra
   branch_table,  // brx.idx
   join,       // pseudo instruction: lanes that took different ways meet here
@@ -44,6 +45,8 @@ enum class Flow : std::uint8_t {
   yield,      // nanosleep and the like: let others go first
   trap,
 };
+
+inline bool is_memory(Flow flow) { return flow == Flow::memory || flow == Flow::fetch; }
 
 // Rounding of the result; `none` is the instruction's default (nearest even for arithmetic).
 enum class Rounding : std::uint8_t { none, rn, rz, rm, rp, rna, rni, rzi, rmi, rpi, rs };
@@ -90,6 +93,7 @@ struct alignas(64) Instr {
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
   bool async = false;           // the access happens later: see ops_async.cpp
   bool cluster = false;         // space is .shared::cluster
+  bool counter = false;         // atom.add, .inc, .dec of an integer
   bool from_shared = false;     // of a copy to shared memory: its source is in shared memory, too
   std::uint8_t order = 0;       // bits of Order: what the memory model is told, for those who check it
   std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
