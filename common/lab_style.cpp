@@ -76,10 +76,10 @@ std::vector<StyleLayer> read_style_network(const std::string& path) {
       const std::string any = "1 to " + std::to_string(kMaxChannels);
       const std::string width = is_residual(layer) || last ? std::to_string(out) : any;
       const std::string before = std::to_string(channels);
-      fail(weight, "has shape " + shape_text(shape) + ", [" + (transposed ? before : width) + ", " +
-                       (transposed ? width : before) + ", " + std::to_string(k) + ", " +
-                       std::to_string(k) + "] is needed: " +
-                       (transposed ? "[in, out" : "[out, in") + ", kernel, kernel]");
+      fail(weight,
+           "has shape " + shape_text(shape) + ", [" + (transposed ? before : width) + ", " +
+               (transposed ? width : before) + ", " + std::to_string(k) + ", " + std::to_string(k) +
+               "] is needed: " + (transposed ? "[in, out" : "[out, in") + ", kernel, kernel]");
     }
     for (size_t part : {1, 2})
       if (tensors[weight + part].shape != std::vector<int64_t>{out})

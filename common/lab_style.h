@@ -36,8 +36,7 @@ struct StyleStage {
   bool residual = false;
   ConvNormShape shape;  // of each of its layers
 };
-std::vector<StyleStage> style_stages(const std::vector<StyleLayer>& network, int height,
-                                     int width);
+std::vector<StyleStage> style_stages(const std::vector<StyleLayer>& network, int height, int width);
 
 // ---- Program ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxSize = 8192;            // pixels, of --size
+constexpr int kMaxSize = 8192;           // pixels, of --size
 constexpr double kReferenceFlops = 2e9;  // of a layer; beyond it some of its channels are compared
 
 struct StyleOptions {
@@ -122,8 +122,9 @@ struct Line {
 };
 
 std::string time_text(double us) {
-  return us < 1e3 ? format("%.1f us", us) : us < 1e6 ? format("%.1f ms", us / 1e3)
-                                                     : format("%.2f s", us / 1e6);
+  return us < 1e3   ? format("%.1f us", us)
+         : us < 1e6 ? format("%.1f ms", us / 1e3)
+                    : format("%.2f s", us / 1e6);
 }
 
 // What runs is on the screen while it runs, and the rest of its line when it is done.
@@ -182,8 +183,8 @@ Memory memory_of(const std::vector<StyleLayer>& network, const std::vector<Style
 void run_line(Line& line, const Device& device, const Options& options,
               const std::function<void()>& launch) {
   print_begin(line);
-  line.timing = time_stages(device, {[&](int) { launch(); }}, options.warmup,
-                            options.iterations)[0];
+  line.timing =
+      time_stages(device, {[&](int) { launch(); }}, options.warmup, options.iterations)[0];
 }
 
 Image run_network(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,
@@ -199,8 +200,8 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
     const size_t plane = photo.rgb.size() / 3;
     const double level = photo.rgb[i % plane * 3 + i / plane];
     if (std::abs(x_host[i] - level / 255) > 1e-6)
-      throw std::runtime_error(format("planes_of: element %zu is %g, level %g was meant", i,
-                                      double(x_host[i]), level));
+      throw std::runtime_error(
+          format("planes_of: element %zu is %g, level %g was meant", i, double(x_host[i]), level));
   }
 
   for (const StyleStage& stage : stages) {
@@ -278,8 +279,7 @@ void write_json(const StyleOptions& all, const char* chapter, const Device& devi
   }
   json["findings"] = vgpu::findings();
   json["pass"] = pass;
-  write_file(all.common.json,
-             json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file(all.common.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKernels& kernels) {
@@ -294,8 +294,7 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
   const Memory memory = memory_of(network, stages, photo);
   const std::string what = format("style transfer of %d x %d pixels", photo.width, photo.height);
-  require_memory(device, memory.device, memory.host,
-                 what + " (a smaller picture: --size PIXELS)");
+  require_memory(device, memory.device, memory.host, what + " (a smaller picture: --size PIXELS)");
 
   double flops = 0;
   for (const StyleStage& stage : stages) flops += flops_of(stage.shape) * (stage.residual ? 2 : 1);
@@ -316,9 +315,10 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
               device.is_virtual ? ", wall time of the virtual GPU on this machine's CPU" : "");
   const ConvNormShape& last = stages.back().shape;
   if (last.out_height() != photo.height || last.out_width() != photo.width)
-    std::printf("The network makes %d x %d pixels of it, multiples of 4; what is too much is cut "
-                "off above\nand on the left, where padding had moved the picture from.\n",
-                last.out_width(), last.out_height());
+    std::printf(
+        "The network makes %d x %d pixels of it, multiples of 4; what is too much is cut "
+        "off above\nand on the left, where padding had moved the picture from.\n",
+        last.out_width(), last.out_height());
   for (const Line& line : lines)
     for (const Comparison& c : line.comparisons)
       if (!c.pass) std::printf("%s: %s\n", line.name.c_str(), c.describe().c_str());

@@ -20,9 +20,16 @@ struct Tensors {
 Tensors random_problem(int batch, int in_channels, int out_channels, int height, int width,
                        uint64_t seed, double offset) {
   Tensors t;
-  t.shape = {.batch = batch, .in_channels = in_channels, .out_channels = out_channels,
-             .height = height, .width = width, .kernel = 1, .pad_top = 0, .pad_left = 0,
-             .pad_bottom = 0, .pad_right = 0};
+  t.shape = {.batch = batch,
+             .in_channels = in_channels,
+             .out_channels = out_channels,
+             .height = height,
+             .width = width,
+             .kernel = 1,
+             .pad_top = 0,
+             .pad_left = 0,
+             .pad_bottom = 0,
+             .pad_right = 0};
   const int64_t pixels = int64_t(height) * width;
   for (int64_t i = 0; i < t.shape.x_elements(); ++i) {
     const bool first = offset != 0 && i / pixels % in_channels == 0;
@@ -58,9 +65,9 @@ std::vector<double> expected_of(const Tensors& t) {
       }
       for (const double value : conv) variance += (value - mean) * (value - mean) / s.out_channels;
       for (int m = 0; m < s.out_channels; ++m)
-        y[(n * s.out_channels + m) * pixels + pixel] =
-            std::fmax(0, double(t.gamma[m]) * (conv[m] - mean) /
-                                 std::sqrt(variance + double(s.eps)) + double(t.beta[m]));
+        y[(n * s.out_channels + m) * pixels + pixel] = std::fmax(
+            0, double(t.gamma[m]) * (conv[m] - mean) / std::sqrt(variance + double(s.eps)) +
+                   double(t.beta[m]));
     }
   return y;
 }
@@ -70,8 +77,12 @@ Case of(const Tensors& t, const std::vector<double>& expected) {
   Case result;
   result.name = describe(s);
   result.dims = {s.batch, s.out_channels, s.height, s.width};
-  result.arguments = {input("x", t.x),       input("weight", t.weight), input("gamma", t.gamma),
-                      input("beta", t.beta), output("y"),               value(s)};
+  result.arguments = {input("x", t.x),
+                      input("weight", t.weight),
+                      input("gamma", t.gamma),
+                      input("beta", t.beta),
+                      output("y"),
+                      value(s)};
   // y is rounded to fp16 by up to 2^-11 of itself. A convolution of 1024 has 2^-14 of rounding for
   // each of its summands, with alternating signs, and deviations of 1: 2^-10 is 16 of them.
   result.tolerance = {.atol = 0x1p-10, .rtol = 0x1p-10, .relative_l2 = 1e-3};
@@ -97,11 +108,11 @@ Case layer_norm(int batch, int in_channels, int out_channels, int height, int wi
 
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      layer_norm(1, 1, 1, 1, 1, 1),       layer_norm(1, 3, 16, 1, 5, 2),
-      layer_norm(1, 16, 128, 8, 8, 3),    layer_norm(2, 17, 33, 5, 13, 4),
-      layer_norm(3, 5, 100, 2, 2, 5),     layer_norm(1, 40, 7, 3, 43, 6),
+      layer_norm(1, 1, 1, 1, 1, 1),        layer_norm(1, 3, 16, 1, 5, 2),
+      layer_norm(1, 16, 128, 8, 8, 3),     layer_norm(2, 17, 33, 5, 13, 4),
+      layer_norm(3, 5, 100, 2, 2, 5),      layer_norm(1, 40, 7, 3, 43, 6),
       layer_norm(1, 9, 64, 9, 7, 7, 1024), layer_norm(2, 33, 48, 5, 5, 8, -768),
-      layer_norm(2, 65, 112, 14, 14, 9),  layer_norm(1, 48, 128, 17, 23, 10, 512)};
+      layer_norm(2, 65, 112, 14, 14, 9),   layer_norm(1, 48, 128, 17, 23, 10, 512)};
   all[8].checked = all[9].checked = false;
   return all;
 }
@@ -111,17 +122,17 @@ constexpr double kIn = 64, kOut = 96, kPixels = 256, kBlocks = 4;
 Case measured() { return of(random_problem(1, int(kIn), int(kOut), 16, 16, 11, 0), {}); }
 
 const std::vector<Aim> kAims = {
-    {"bytes of all stores: only y, once", 15, Aim::exactly, kOut * kPixels * 2,
+    {"bytes of all stores: only y, once", 15, Aim::exactly, kOut* kPixels * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
      "the convolution stays in registers until it is normalized", Aim::bytes},
-    {"bytes of x that are loaded: once", 15, Aim::at_most, kIn * kPixels * 2,
+    {"bytes of x that are loaded: once", 15, Aim::at_most, kIn* kPixels * 2,
      [](const Counters& c) { return c.bytes("x", "load"); },
      "a tile of x in shared memory serves all output channels", Aim::bytes},
     {"bytes of memory of your own that are loaded", 5, Aim::exactly, 0,
      [](const Counters& c) { return c.bytes(kScratch, "load"); },
      "what a block computed itself it need not load", Aim::bytes},
     {"bytes of the weights that are loaded: once for 64 pixels", 5, Aim::at_most,
-     kBlocks * kIn * kOut * 2, [](const Counters& c) { return c.bytes("weight", "load"); },
+     kBlocks* kIn* kOut * 2, [](const Counters& c) { return c.bytes("weight", "load"); },
      "a tile of weights in shared memory serves all 64 pixels", Aim::bytes},
     {"sectors moved / needed, loads of x", 5, Aim::at_most, 1.02,
      [](const Counters& c) { return c.moved_over_needed("x", "load"); },

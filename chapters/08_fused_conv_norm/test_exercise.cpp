@@ -67,14 +67,14 @@ TEST_CASE("exercise 8: points") {
        {"two kernels", unfused(solution), {30, 20, 0, 15, 0, 5, 5, 5}},
        // Squares of 1024, 768 and 512 have no digits left for deviations of 1.
        {"mean of the squares minus square of the mean",
-        planted(planted(planted(planted(solution, "(conv[c].x - mean.x) * (conv[c].x - mean.x)",
-                                        "conv[c].x * conv[c].x"),
-                                "(conv[c].y - mean.y) * (conv[c].y - mean.y)",
-                                "conv[c].y * conv[c].y"),
-                        "squares.x / out_channels + eps",
-                        "fmaxf(squares.x / out_channels - mean.x * mean.x, 0.0f) + eps"),
-                "squares.y / out_channels + eps",
-                "fmaxf(squares.y / out_channels - mean.y * mean.y, 0.0f) + eps"),
+        planted(
+            planted(planted(planted(solution, "(conv[c].x - mean.x) * (conv[c].x - mean.x)",
+                                    "conv[c].x * conv[c].x"),
+                            "(conv[c].y - mean.y) * (conv[c].y - mean.y)", "conv[c].y * conv[c].y"),
+                    "squares.x / out_channels + eps",
+                    "fmaxf(squares.x / out_channels - mean.x * mean.x, 0.0f) + eps"),
+            "squares.y / out_channels + eps",
+            "fmaxf(squares.y / out_channels - mean.y * mean.y, 0.0f) + eps"),
         {21, 20, 0, 0, 0, 0, 0, 0}},
        // Right with 128 channels, and with one, whose distance from its mean is 0 in any case.
        {"channels that do not exist are in the variance",
@@ -91,14 +91,15 @@ TEST_CASE("exercise 8: points") {
         {9, 0, 0, 0, 0, 0, 0, 0}},
        // Eight warps load the same pixels, beside the tile.
        {"x from global memory, each warp for itself",
-        planted(solution, "const float left = tiles.x[k][lane], right = tiles.x[k][lane + 32];",
-                "const auto at = [&](int pixel) {\n"
-                "        return first_channel + k < in_channels && pixel < pixels\n"
-                "                   ? __half2float(x[int64_t(first_channel + k) * pixels + pixel])\n"
-                "                   : 0.0f;\n"
-                "      };\n"
-                "      const float left = at(first_pixel + lane),\n"
-                "                  right = at(first_pixel + lane + 32);"),
+        planted(
+            solution, "const float left = tiles.x[k][lane], right = tiles.x[k][lane + 32];",
+            "const auto at = [&](int pixel) {\n"
+            "        return first_channel + k < in_channels && pixel < pixels\n"
+            "                   ? __half2float(x[int64_t(first_channel + k) * pixels + pixel])\n"
+            "                   : 0.0f;\n"
+            "      };\n"
+            "      const float left = at(first_pixel + lane),\n"
+            "                  right = at(first_pixel + lane + 32);"),
         {30, 20, 15, 0, 5, 5, 5, 5}},
        // Half a warp loads 16 rows of x, and stores to 16 rows of the tile: one bank.
        {"uncoalesced: neighbouring lanes load neighbouring channels",

@@ -56,9 +56,8 @@ void convolve_row(const double* picture, const float* weight, int64_t count,
   for (int64_t c = 0; c < shape.in_channels; ++c)
     for (int64_t tap = 0; tap < k * k; ++tap) {
       const int64_t tap_x = tap % k;
-      const double* in =
-          picture + (c * padded.rows + tap / k) * padded.columns +
-          (shape.stride == 1 ? tap_x : tap_x / 2 + tap_x % 2 * padded.start_of_odd);
+      const double* in = picture + (c * padded.rows + tap / k) * padded.columns +
+                         (shape.stride == 1 ? tap_x : tap_x / 2 + tap_x % 2 * padded.start_of_odd);
       const float* factor = weight + c * k * k + tap;
       if (count == kTogether) {
         const double f0 = factor[0], f1 = factor[filter], f2 = factor[2 * filter],
@@ -80,8 +79,8 @@ void convolve_row(const double* picture, const float* weight, int64_t count,
 
 }  // namespace
 
-void convolution(const float* x, const float* weight, const float* bias,
-                 const ConvNormShape& shape, double* conv) {
+void convolution(const float* x, const float* weight, const float* bias, const ConvNormShape& shape,
+                 double* conv) {
   const PaddedPicture padded(x, shape);
   const int64_t height = shape.out_height(), width = shape.out_width();
   const int64_t groups = (shape.out_channels + kTogether - 1) / kTogether;

@@ -92,8 +92,8 @@ TEST_CASE("conv-norm reference: four pixels by hand") {
   std::vector<double> y(4);
   reference::convolution(x.data(), weight.data(), &bias, shape, y.data());
   CHECK(y == std::vector<double>{17, 27, 37, 48});
-  const double deviation = std::sqrt(
-      (15.25 * 15.25 + 5.25 * 5.25 + 4.75 * 4.75 + 15.75 * 15.75) / 4);
+  const double deviation =
+      std::sqrt((15.25 * 15.25 + 5.25 * 5.25 + 4.75 * 4.75 + 15.75 * 15.75) / 4);
   reference::conv_norm(x.data(), weight.data(), &bias, &gamma, &beta, nullptr, shape, y.data());
   CHECK(y[0] == 0);  // 1 - 2.6 behind the ReLU
   CHECK(y[1] == doctest::Approx(1 - 2 * 5.25 / deviation));
@@ -106,15 +106,25 @@ TEST_CASE("conv-norm reference: four pixels by hand") {
   CHECK(y == std::vector<double>{14, 23, 32, 41});
   // A plane of one value has variance 0: beta is left.
   const std::vector<float> same = {5, 5, 5, 5};
-  ConvNormShape pixel{.height = 2, .width = 2, .kernel = 1, .pad_top = 0, .pad_left = 0,
-                      .pad_bottom = 0, .pad_right = 0};
+  ConvNormShape pixel{.height = 2,
+                      .width = 2,
+                      .kernel = 1,
+                      .pad_top = 0,
+                      .pad_left = 0,
+                      .pad_bottom = 0,
+                      .pad_right = 0};
   reference::conv_norm(same.data(), x.data(), nullptr, &gamma, &beta, x.data(), pixel, y.data());
   CHECK(y == std::vector<double>{2, 3, 4, 5});
 }
 
 TEST_CASE("conv-norm reference: more channels than are computed together, rows by the formula") {
-  const ConvNormShape shape = same_padded({.batch = 2, .in_channels = 5, .out_channels = 6,
-                                           .height = 9, .width = 11, .kernel = 5, .stride = 2});
+  const ConvNormShape shape = same_padded({.batch = 2,
+                                           .in_channels = 5,
+                                           .out_channels = 6,
+                                           .height = 9,
+                                           .width = 11,
+                                           .kernel = 5,
+                                           .stride = 2});
   std::vector<float> x(shape.x_elements()), weight(shape.weight_elements());
   for (size_t i = 0; i < x.size(); ++i) x[i] = float(int(lab::random_bits(1, i) % 17) - 8);
   for (size_t i = 0; i < weight.size(); ++i)
@@ -139,8 +149,13 @@ TEST_CASE("conv-norm reference: more channels than are computed together, rows b
 }
 
 TEST_CASE("conv-norm reference: NaN is passed on, behind the ReLU too") {
-  const ConvNormShape shape{.height = 3, .width = 3, .kernel = 1, .pad_top = 0, .pad_left = 0,
-                            .pad_bottom = 0, .pad_right = 0};
+  const ConvNormShape shape{.height = 3,
+                            .width = 3,
+                            .kernel = 1,
+                            .pad_top = 0,
+                            .pad_left = 0,
+                            .pad_bottom = 0,
+                            .pad_right = 0};
   std::vector<float> x(9, 1.0f), one = {1.0f};
   x[4] = std::nanf("");
   std::vector<double> y(9);
@@ -180,8 +195,12 @@ TEST_CASE("conv-norm shapes: SAME padding, sizes and words") {
   CHECK(pads(same_padded({.kernel = 3, .upsample = 2})) == std::array<int, 4>{2, 1, 2, 1});
   CHECK(refusal(same_padded({.kernel = 1, .upsample = 2})) == "");
 
-  const ConvNormShape shape = same_padded({.batch = 2, .in_channels = 64, .out_channels = 128,
-                                           .height = 256, .width = 255, .stride = 2});
+  const ConvNormShape shape = same_padded({.batch = 2,
+                                           .in_channels = 64,
+                                           .out_channels = 128,
+                                           .height = 256,
+                                           .width = 255,
+                                           .stride = 2});
   CHECK(describe(shape) ==
         "[batch 2, channels 64 to 128, 256x255, kernel 3, stride 2, zeros 0 1 1 1]");
   CHECK(describe(same_padded({.height = 4, .width = 5, .upsample = 2})) ==
@@ -258,16 +277,23 @@ TEST_CASE("conv-norm shapes: every limit, and what is just inside") {
   // 2^31 elements are one too many. 46341² is the first square beyond it.
   const char* elements = "x, weight and y must have fewer than 2^31 elements";
   const auto single = [](int channels, int out_channels, int height, int width, int batch = 1) {
-    return refusal({.batch = batch, .in_channels = channels, .out_channels = out_channels,
-                    .height = height, .width = width, .kernel = 1, .pad_top = 0, .pad_left = 0,
-                    .pad_bottom = 0, .pad_right = 0});
+    return refusal({.batch = batch,
+                    .in_channels = channels,
+                    .out_channels = out_channels,
+                    .height = height,
+                    .width = width,
+                    .kernel = 1,
+                    .pad_top = 0,
+                    .pad_left = 0,
+                    .pad_bottom = 0,
+                    .pad_right = 0});
   };
   CHECK(single(1, 1, 46340, 46340) == "");
   CHECK(contains(single(1, 1, 46341, 46341), elements));
-  CHECK(contains(single(2, 1, 32768, 32768), elements));              // x
-  CHECK(contains(single(1, 2, 32768, 32768), elements));              // y
-  CHECK(contains(single(1, 1, 32768, 32768, 2), elements));           // both, by the batch
-  CHECK(contains(single(46341, 46341, 1, 1), elements));              // weight
+  CHECK(contains(single(2, 1, 32768, 32768), elements));     // x
+  CHECK(contains(single(1, 2, 32768, 32768), elements));     // y
+  CHECK(contains(single(1, 1, 32768, 32768, 2), elements));  // both, by the batch
+  CHECK(contains(single(46341, 46341, 1, 1), elements));     // weight
   CHECK(single(46340, 46340, 1, 1) == "");
   CHECK(contains(single(1, 1, 1 << 29, 1), "height and width must be fewer than 2^29"));
   CHECK(contains(single(1, 1, 1, 1 << 29), "height and width must be fewer than 2^29"));

@@ -55,8 +55,8 @@ void check_picture(const std::string& weights, const std::string& name, const st
   for (int pixel = 0; pixel < pixels; ++pixel) {
     int largest = 0;
     for (int c = 0; c < 3; ++c)
-      largest = std::max(largest, std::abs(int(got.rgb[3 * pixel + c]) -
-                                           int(expected.rgb[3 * pixel + c])));
+      largest = std::max(largest,
+                         std::abs(int(got.rgb[3 * pixel + c]) - int(expected.rgb[3 * pixel + c])));
     off += largest > 1;
   }
   CHECK(off <= pixels / 1000);
@@ -98,8 +98,8 @@ TEST_CASE("style: what the program says, writes and refuses") {
   CHECK(contains(odd.output, "The network makes 24 x 24 pixels of it"));
   CHECK(contains(odd.output, "deconv2  5 to 4, 12x12 to 24x24, 3x3, transposed"));
   const std::string json = lab::testing::file_content(folder.path("a.json"));
-  for (const char* part : {"\"res5\"", "\"path\"", "\"median_us\"", "\"pass\": true",
-                           "\"style_narrow.safetensors\""})
+  for (const char* part :
+       {"\"res5\"", "\"path\"", "\"median_us\"", "\"pass\": true", "\"style_narrow.safetensors\""})
     CHECK(contains(json, part));
 
   const auto refused = [&](const std::vector<std::string>& arguments, int code,
@@ -125,8 +125,8 @@ TEST_CASE("style: what the program says, writes and refuses") {
       const int64_t out = layer.name == "conv1" ? 2000 : layer.out_channels, k = layer.kernel;
       std::vector<int64_t> shape = {out, before, k, k};
       if (layer.upsample == 2) std::swap(shape[0], shape[1]);
-      tensors.push_back({layer.name + ".weight",
-                         {shape, std::vector<float>(out * before * k * k, 0.5f), "F16"}});
+      tensors.push_back(
+          {layer.name + ".weight", {shape, std::vector<float>(out * before * k * k, 0.5f), "F16"}});
       for (const char* part : {".in_gamma", ".in_beta"})
         tensors.push_back({layer.name + part, {{out}, std::vector<float>(out, 0.5f), "F16"}});
       before = out;

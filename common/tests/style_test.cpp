@@ -93,8 +93,7 @@ TEST_CASE("style network: layers, channels and transposed weights of a file") {
   for (int m = 0; m < 5; ++m)
     for (int pixel = 0; pixel < 4; ++pixel) {
       double sum = 0;
-      for (int c = 0; c < 8; ++c)
-        sum += raw[0].values[(c * 5 + m) * 9 + pixel / 2 * 3 + pixel % 2];
+      for (int c = 0; c < 8; ++c) sum += raw[0].values[(c * 5 + m) * 9 + pixel / 2 * 3 + pixel % 2];
       CHECK(y[m * 4 + pixel] == doctest::Approx(sum));
     }
 }
@@ -193,8 +192,8 @@ TEST_CASE("style network: a dumped TensorFlow checkpoint becomes a file") {
       const std::string name = number ? "Variable_" + std::to_string(number) : "Variable";
       folder.write(name, std::string(reinterpret_cast<const char*>(values.data()),
                                      values.size() * sizeof(float)));
-      manifest += (number++ ? ", \"" : "\"") + name + "\": {\"filename\": \"" + name +
-                  "\", \"shape\": [";
+      manifest +=
+          (number++ ? ", \"" : "\"") + name + "\": {\"filename\": \"" + name + "\", \"shape\": [";
       for (size_t i = 0; i < shape.size(); ++i)
         manifest += (i ? ", " : "") + std::to_string(shape[i]);
       manifest += "]}";
