@@ -28,12 +28,12 @@ StyleOptions style_options(int argc, char** argv) {
   Options& options = result.common;
   options.out = "styled.png";
   Flags flags("Chapter 8: a style-transfer network on a photo.",
-              "The network is a safetensors file; the chapter's README says where to find one and "
-              "what\nits tensors are called.");
+              "The network is a safetensors file; STYLE.md in the chapter's folder says where to\n"
+              "find one and what its tensors are called.");
   flags.text("--style", result.network, "FILE", "trained network, safetensors (F16 or F32)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
   flags.number("--size", options.size, 1, kMaxSize, "PIXELS",
-               "squared photo's side (as it is, neither cut nor resized)");
+               "squared photo's side (without it, the photo as it is)");
   flags.text("--out", options.out, "FILE", "styled picture, .png or .jpg (styled.png)");
   flags.number("--warmup", options.warmup, 0, 1000, "N",
                "runs of a layer before the timed ones (5; virtual: 0)");
@@ -288,7 +288,13 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   const std::vector<StyleLayer> network = read_style_network(all.network);
   Image photo = load_image(options.image);
   if (all.squared) photo = square(photo, options.size);
-  const std::vector<StyleStage> stages = style_stages(network, photo.height, photo.width);
+  std::vector<StyleStage> stages;
+  try {
+    stages = style_stages(network, photo.height, photo.width);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(format("%d x %d pixels are too many (fewer: --size PIXELS): %s", photo.width,
+                            photo.height, error.what()));
+  }
   const Device device = open_device();
   if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
