@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "../../common/lab_testing.h"
+#include "fused.cuh"
 #include "network.cuh"
-#include "three_passes.cuh"
 
 namespace {
 
@@ -52,8 +52,8 @@ TEST_CASE("network: a residual block is PyTorch's, whichever step computes it") 
   const Parameters first = parameters(), second = parameters();
   REQUIRE(at == inputs.values.size());
 
-  for (const auto& [name, step] :
-       std::vector<std::pair<std::string, ConvNormStep>>{{"three passes", three_passes}}) {
+  for (const auto& [name, step] : std::vector<std::pair<std::string, ConvNormStep>>{
+           {"three passes", three_passes}, {"two passes", two_passes}, {"fused", fused}}) {
     CAPTURE(name);
     lab::DeviceArray<float> between(shape.y_elements(), "between"), y(shape.y_elements(), "y");
     between.fill_nan();
