@@ -13,6 +13,7 @@ Exit status: 0 written or up to date, 1 stale, 2 bad input.
 """
 import argparse
 import difflib
+import glob
 import os
 import re
 import sys
@@ -82,7 +83,12 @@ def devices(folders):
                       *rows]) + "\n"
 
 
-def refreshed(text, folders):
+def has_lesson(root, number):
+    return bool(glob.glob(os.path.join(root, "chapters", f"{number:02}_*", "README.md")))
+
+
+def refreshed(text, folders, root):
+    """The page in `root` with the numbers of these results. Throws Refused where it lacks a row."""
     texts = cells(folders)
 
     def row(match):
@@ -91,7 +97,7 @@ def refreshed(text, folders):
         raise Refused("no lines '<!-- devices:begin -->' and '<!-- devices:end -->'")
     new = ROW.sub(row, text)
     listed = {int(match[2]) for match in ROW.finditer(text)}
-    missing = sorted(set(texts) - listed)
+    missing = sorted(number for number in set(texts) - listed if has_lesson(root, number))
     if missing:
         raise Refused(f"no row for chapter {missing[0]}: '| {missing[0]} | [name](chapters/...) | "
                       "what it is |'")
@@ -107,7 +113,7 @@ def main():
     try:
         with open(options.readme, encoding="utf-8") as file:
             text = file.read()
-        new = refreshed(text, options.folder)
+        new = refreshed(text, options.folder, os.path.dirname(os.path.abspath(options.readme)))
     except (OSError, KeyError, Refused) as error:
         words = f"no {error} in a result" if isinstance(error, KeyError) else error
         print(f"front_page: {options.readme}: {words}", file=sys.stderr)

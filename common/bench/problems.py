@@ -120,13 +120,15 @@ def kernel_lines(chapter, kernel, root=ROOT):
 
 
 def own_kernels(result):
-    """Names of the chapter's own steps among the lines: what its ratios lead to, else the last."""
-    names = [kernel["name"] for kernel in result["kernels"]]
-    after = [ratio["after"] for ratio in result.get("ratios", [])]
-    before = [ratio["before"] for ratio in result.get("ratios", [])]
-    if not after:
-        return names[-1:]
-    # A chapter of several steps compares them with each other, one of the ladder with another's.
-    several = not os.path.exists(os.path.join(ROOT, "chapters", result["chapter"], "kernel.cuh"))
-    own = set(after) | (set(before) if several else set())
-    return [name for name in names if name in own]
+    """Names of the chapter's own steps among the lines of its report.
+
+    Of a chapter with one kernel.cuh what its ratios lead to, else its last line: the others are
+    stages, or another chapter's. Of a chapter with several steps all lines but stages, which have
+    no bytes of their own that must move.
+    """
+    kernels = result["kernels"]
+    if not os.path.exists(os.path.join(ROOT, "chapters", result["chapter"], "kernel.cuh")):
+        return [kernel["name"] for kernel in kernels if kernel.get("bytes") != 0]
+    after = {ratio["after"] for ratio in result.get("ratios", [])}
+    return [kernel["name"] for kernel in kernels if kernel["name"] in after] or \
+        [kernels[-1]["name"]]

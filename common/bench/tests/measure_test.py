@@ -260,6 +260,25 @@ class Code(Case):
             self.assertGreater(problems.kernel_lines(chapter, "any"), 20)
 
 
+class Own(unittest.TestCase):
+    def own(self, chapter, kernels, *ratios):
+        return problems.own_kernels({
+            "chapter": chapter,
+            "kernels": [{"name": name, "bytes": size} for name, size in kernels],
+            "ratios": [{"before": before, "after": after} for before, after in ratios]})
+
+    def test_one_kernel_beside_another_chapters(self):
+        self.assertEqual(self.own("03_coalescing", [("tiling", 8.0), ("coalescing", 8.0)],
+                                  ("tiling", "coalescing")), ["coalescing"])
+        self.assertEqual(self.own("01_naive_attention", [("scores", 8.0), ("attention", 8.0)]),
+                         ["attention"])
+
+    def test_several_steps_and_stages(self):
+        self.assertEqual(self.own("08_fused_conv_norm", [
+            ("convolution", 0.0), ("ReLU", 0.0), ("three passes", 9.0), ("warp norm", 5.0)],
+            ("naive norm", "warp norm")), ["three passes", "warp norm"])
+
+
 class Machine(unittest.TestCase):
     def test_what_a_gpu_does_not_tell_is_none(self):
         found = machine.parsed("Tesla T4, 535.1, 585, 5000, 1590, 50, [N/A], P8")
