@@ -24,8 +24,8 @@ import palette
 
 # Of each step: what a run of the virtual GPU gives again on every machine, and what a GPU gives.
 SAME_EVERYWHERE = ("chapter", "name", "modelled_limit_us", "bytes", "flops", "pass")
-MEASURED = ("chapter", "name", "median_us", "min_us", "spread", "samples", "bytes", "flops",
-            "gb_per_s", "tflop_per_s", "bound", "share_of_bound", "relative_l2", "pass")
+MEASURED = ("chapter", "name", "median_us", "min_us", "mean_us", "std_us", "spread", "samples",
+            "bytes", "flops", "gb_per_s", "tflop_per_s", "bound", "share_of_bound", "relative_l2", "pass")
 COUNTED = ("limits", "limit", "global", "shared", "tensor_macs", "occupancy")
 HEAD = ("device", "nvcc")
 HEAD_MEASURED = HEAD + ("time", "commit", "driver", "runtime", "clocks", "warmup", "iterations")

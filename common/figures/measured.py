@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Draws what `make bench` found: speed-ups, roofline, memory, throughput for a line of code.
+"""Draws what `make bench` found: ladder, speed-ups, roofline, memory, throughput by lines.
 
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
-reads FOLDER/chapterN.json and writes FOLDER/speedup, roofline, memory and lines, as .svg and .png,
+reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens) and writes
+FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png,
 from nothing else. What was measured is drawn full. Of the virtual GPU there are only modelled
 limits, lower bounds on the time: these are drawn hollow, at the speed that the limit would allow.
 
@@ -14,6 +15,7 @@ import glob
 import os
 import sys
 
+import ladder
 import palette
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -101,6 +103,32 @@ def load(folder):
     return sorted((chapter for chapter in found if chapter.steps), key=lambda of: of.number)
 
 
+def ladder_of(folder):
+    """What ladder.py draws: each step of attention over the tokens. None where there is none."""
+    path = os.path.join(folder, "ladder.json")
+    if os.path.exists(path):
+        return results.read(path)
+    by_tokens, device = {}, None
+    for path in sorted(glob.glob(os.path.join(folder, "chapter*.json"))):
+        content = results.read(path)
+        for run in content["runs"]:
+            if content["device"]["virtual"] or "tokens" not in run["problem"]:
+                continue
+            device = content["device"]
+            at = by_tokens.setdefault(run["problem"]["tokens"], {"problem": run["problem"],
+                                                                 "steps": []})
+            at["steps"] += [{"chapter": content["chapter"], "name": kernel["name"],
+                             "median_us": kernel["median_us"]}
+                            for kernel in run["kernels"] if "kernel_lines" in kernel]
+    # A step that was not measured at all tokens has no line.
+    runs = [by_tokens[tokens] for tokens in sorted(by_tokens)]
+    known = [{(step["chapter"], step["name"]) for step in run["steps"]} for run in runs]
+    for run in runs:
+        run["steps"] = [step for step in run["steps"]
+                        if all((step["chapter"], step["name"]) in of for of in known)]
+    return {"device": device, "runs": runs} if len(runs) > 1 and runs[0]["steps"] else None
+
+
 def ladders(chapters):
     """[(title, steps)]: attention's steps through its chapters, and each other chapter's own."""
     attention = [chapter for chapter in chapters if "tokens" in chapter.problem]
@@ -180,12 +208,13 @@ def draw_roofline(plt, chapters, _folder):
     ax.annotate(f"DRAM, {dram:.3g} TB/s", (corner, corner * dram), xytext=(12, -3), fontsize=8.5,
                 textcoords="offset points", va="top")
     # Points that lie close to each other get their labels one under the other, at the side.
-    place = None
+    placed = []
     for x, y, step in sorted(zip(xs, ys, steps), key=lambda of: -of[1]):
         color = palette.of_chapter(step.chapter)
         ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
                 markerfacecolor=color if step.measured else "none", linestyle="none")
-        place = y if place is None else min(y, place / 1.42)
+        place = min([y] + [at / 1.42 for near, at in placed if 0.3 < near / x < 3])
+        placed.append((x, place))
         ax.annotate(name_of(step), (x, y), xytext=(x * 1.5, place), color=color, fontsize=8.5,
                     va="center", arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
     ax.set_xscale("log")
@@ -259,6 +288,8 @@ def main():
         plt = palette.plot()
         for folder in sys.argv[1:]:
             chapters = load(folder)
+            if over_tokens := ladder_of(folder):
+                ladder.draw(os.path.join(folder, "ladder"), over_tokens)
             for name, draw in PICTURES.items():
                 fig = draw(plt, chapters, folder)
                 palette.save(fig, os.path.join(folder, name))

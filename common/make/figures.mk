@@ -67,7 +67,6 @@ result_folders := $(patsubst %/,%,$(dir $(wildcard data/results/*/chapter1.json)
 pictures += $(result_folders)
 $(result_folders):
 	@'$(python_plot)' common/figures/measured.py $@
-	@$(if $(wildcard $@/ladder.json),'$(python_plot)' common/figures/ladder.py $@/ladder.json $@/ladder)
 
 # Pictures are drawn each time, traces when a program has changed.
 .PHONY: figures $(pictures)

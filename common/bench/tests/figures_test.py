@@ -85,6 +85,22 @@ class Figures(Case):
         self.assertEqual([step.us for step in groups[0][1]], [1025.0])
         self.assertEqual(len(groups), 2)
 
+    def test_a_gpus_ladder_has_the_steps_of_all_tokens(self):
+        for number, name, us in ((1, "01_naive_attention", 40.0), (2, "02_tiling", 20.0)):
+            runs = [{"problem": {"tokens": tokens, "batch": 32, "heads": 12, "head_dim": 64},
+                     "kernels": [kernel("before", 99.0), kernel(name[3:], us * tokens,
+                                                                kernel_lines=9)]}
+                    for tokens in (577, 197, 1025)[:3 if number == 1 else 2]]
+            with open(self.path(f"chapter{number}.json"), "w", encoding="utf-8") as file:
+                json.dump({"chapter": name, "device": {**DEVICE, "virtual": False}, "runs": runs},
+                          file)
+        found = measured.ladder_of(self.folder)
+        self.assertEqual([run["problem"]["tokens"] for run in found["runs"]], [197, 577, 1025])
+        self.assertEqual([[step["median_us"] for step in run["steps"]] for run in found["runs"]],
+                         [[197 * 40.0], [577 * 40.0], [1025 * 40.0]])
+        self.write_all()
+        self.assertIsNone(measured.ladder_of(self.folder))  # of the virtual GPU ladder.json has it
+
     def test_what_is_no_result_is_named(self):
         with self.assertRaisesRegex(Refused, "no chapterN.json"):
             measured.load(self.folder)
