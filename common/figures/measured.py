@@ -168,6 +168,7 @@ def bars(ax, steps, values, texts):
 
 
 def draw_speedup(plt, chapters, folder):
+    from matplotlib import ticker
     groups = climbed(folder, chapters)
     fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
         8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
@@ -178,7 +179,9 @@ def draw_speedup(plt, chapters, folder):
         bars(ax, steps, factors, texts)
         ax.set_xscale("log")
         ax.set_xlim(min(factors) * 0.8, max(factors) * 3.2)
-        ax.xaxis.set_major_formatter(plt.FuncFormatter(lambda x, _: f"{x:g}×"))
+        ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}×")
+        ax.xaxis.set_minor_formatter(ticker.NullFormatter())
         ax.set_title(title, fontsize=9)
     axes[-1, 0].set_xlabel("times as fast as the first step" if chapters[0].measured else
                            "ratio of the first step's limit to the step's")
