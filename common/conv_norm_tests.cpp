@@ -61,17 +61,16 @@ std::vector<ConvNormShape> conv_norm_shapes() {
   int number = 0;
   for (const int kernel : {1, 3, 4, 5, 9})
     for (const int stride : {1, 2})
-      for (const Padding padding : {Padding::kZero, Padding::kReflect})
-        for (const auto& [height, width] : {std::array{13, 20}, std::array{19, 11}}) {
-          ConvNormShape s;
-          s.kernel = kernel, s.stride = stride, s.padding = padding;
-          s.height = height, s.width = width;
-          s.batch = 1 + number % 2;
-          s.in_channels = std::array{3, 8, 5, 1, 12}[number % 5];
-          s.out_channels = std::array{3, 37, 8, 70}[number % 4];
-          shapes.push_back(same_padded(s));
-          ++number;
-        }
+      for (const Padding padding : {Padding::kZero, Padding::kReflect}) {
+        ConvNormShape s;
+        s.kernel = kernel, s.stride = stride, s.padding = padding;
+        s.height = number % 3 ? 13 : 19, s.width = number % 3 ? 20 : 11;
+        s.batch = 1 + number % 2;
+        s.in_channels = std::array{3, 8, 5, 1, 12}[number % 5];
+        s.out_channels = std::array{3, 37, 8, 70}[number % 4];
+        shapes.push_back(same_padded(s));
+        ++number;
+      }
   for (const int kernel : {1, 3, 4, 9}) {  // upsampled, odd and even padding
     ConvNormShape s;
     s.kernel = kernel, s.upsample = 2;

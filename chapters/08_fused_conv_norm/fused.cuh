@@ -54,8 +54,8 @@ void with_problem(const float* x, const float* weight, const ConvNormShape& shap
   });
 }
 
-// How fused() does the shape on the current device: with the best kind of tile whose outputs all fit
-// on the chip. Which arrays begin at multiples of 16 bytes is left open.
+// How fused() does the shape on the current device: with the best kind of tile whose outputs all
+// fit on the chip. Which arrays begin at multiples of 16 bytes is left open.
 inline Plan plan_of(const ConvNormShape& shape) {
   const DeviceLimits limits = device_limits();
   Plan best;

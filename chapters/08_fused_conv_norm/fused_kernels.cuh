@@ -155,7 +155,6 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
     const Place place = place_of(tile, problem, T::kRows, T::kColumns);
     if (tile / problem.plane_tiles != plane_group) {
       plane_group = tile / problem.plane_tiles;
-      __syncthreads();
       merge_moments<T>(moments, gamma, beta, place, gridDim.x, problem, of_slices, norms);
     }
     for_each_output<T>(place, problem, [&](int i, int j, int, int64_t index) {

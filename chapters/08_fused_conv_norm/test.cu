@@ -330,3 +330,248 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
               .find("the output is 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
 }
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+const std::vector<Mutant> kFusedBugs = {
+    {"no barrier behind a stage", "    __syncthreads();\n  }\n  add_shares", "  }\n  add_shares",
+     "check"},
+    {"a stage is read before it has come", "    wait_for_older_stages();\n", "", "check"},
+    {"no barrier before shares are read", "= sum[owner * T::kOwn + i][j];\n  }\n  __syncthreads();",
+     "= sum[owner * T::kOwn + i][j];\n  }", "check"},
+    {"the grid does not wait", "cooperative_groups::this_grid().sync();", "__syncthreads();",
+     "check"},
+    {"a share of the products is left out", "for (int from = 0; from < T::kSplit; ++from)",
+     "for (int from = 0; from < T::kSplit - 1; ++from)", "element"},
+    {"a filter's rows all meet the first pixel", "fmaf(w, pixel[j + tap]", "fmaf(w, pixel[j]",
+     "element"},
+    {"the border's pixel appears twice", "2 * (size - 1) - at", "2 * size - 1 - at", "element"},
+    {"the padding is on the other side", "place.column * kStride - w.columns.pad",
+     "place.column * kStride + w.columns.pad", "element"},
+    {"odd rows of an upsampled picture are moved", "(pad - part - first_tap) / 2",
+     "(pad + part - first_tap) / 2", "element"},
+    {"a run forgets its first tiles", "if (!begins) all = merged(of_run[channel], all);", "",
+     "element"},
+    {"tiles at the border count as full",
+     "float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0))",
+     "float(T::kTilePixels)", "element"},
+    {"what lies outside is in the mean", "return j < rows && me.column < columns;", "return true;",
+     "element"},
+    {"means of tiles may differ for nothing",
+     "of_a * of_a) + share * (1 - share) * between * between;", "of_a * of_a);", "element"},
+    {"squares of huge values overflow", "return largest > 0x1p+60f ? 0x1p-70f : 1.0f;",
+     "return 1.0f;", "element"},
+    {"eps is forgotten", "sqrtf(fmaf(deviation, deviation, eps))", "deviation", "not finite"},
+    {"parked tiles come back in another order", "parked[((tile - first) * kOwnValues",
+     "parked[((last - 1 - tile) * kOwnValues", "element"},
+    {"the first channels' norms serve all", "if (tile / problem.plane_tiles != plane_group)",
+     "if (plane_group < 0)", "element"},
+    {"a tile too few", "problem.tiles) - 1;", "problem.tiles) - 2;", "not finite"},
+    {"what is left of the picture is read", "column >= 0 && column + 3 < problem.width",
+     "column + 3 < problem.width", "error"},
+};
+
+// fused(), with medium tiles, about four a block.
+void run_mutant(const Mutants& mutants, size_t number, const ConvNormShape& shape, const float* x,
+                const float* weight, const float* gamma, const float* beta, const float* residual,
+                float* y) {
+  using T = steps::Tile<steps::kMedium>;
+  steps::Problem problem =
+      steps::problem_of<steps::kMedium>(shape, x, weight, steps::device_limits());
+  int working_floats = steps::tile_bytes<steps::kMedium>(problem) / 4;
+  const int blocks = (problem.tiles + 3) / 4;
+  const int bytes = 4 * (working_floats + steps::kMomentFloats<T> + 4 * T::kTileFloats);
+  lab::DeviceArray<float4> runs(size_t(steps::runs_of(blocks, problem)) * T::kTileChannels, "runs");
+  float4* moments = runs.data();
+  const void* kernel = mutants.kernel(number, "fused_kernel", {steps::kMedium, 1});
+  lab::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
+                       &y, &moments, &working_floats, &problem};
+  lab::check(
+      cudaLaunchCooperativeKernel(kernel, blocks, T::kThreads, arguments, size_t(bytes), nullptr));
+  lab::check(cudaDeviceSynchronize());
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs in fused: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in fused*")) return;
+  ConvNormShape reflecting = shape_of(2, 9, 40, 13, 20, 3);
+  reflecting.padding = Padding::kReflect;
+  ConvNormShape upsampled = shape_of(1, 3, 5, 6, 5, 3);
+  upsampled.upsample = 2;
+  upsampled.pad_top = upsampled.pad_left = 2;
+  std::vector<ConvNormTrial> trials = {conv_norm_trial(shape_of(1, 3, 4, 1, 1, 1), 1),
+                                       conv_norm_trial(reflecting, 2, true),
+                                       conv_norm_trial(upsampled, 3)};
+  lab::ConvNormProblem huge = lab::random_conv_norm(shape_of(1, 2, 3, 9, 17, 3), 4);
+  for (float& value : huge.x) value *= 1e25f;
+  trials.push_back(conv_norm_trial("huge values", huge));
+  trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
+
+  const Mutants mutants("chapters/08_fused_conv_norm/fused_kernels.cuh", "fused_conv_norm",
+                        kFusedBugs, "const auto instance = &fused_kernel<kMedium, 1>;");
+  for (size_t number = 0; number <= kFusedBugs.size(); ++number) {
+    const std::string name = number ? kFusedBugs[number - 1].name : "none";
+    const std::string expected = number ? kFusedBugs[number - 1].caught_by : "";
+    if (expected == "check" && !lab::vgpu::present()) continue;
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const ConvNormTrial& trial : trials) {
+      const int findings = lab::vgpu::findings();
+      const ConvNormOutcome outcome = run_conv_norm(
+          [&](const float* x, const float* weight, const float*, const float* gamma,
+              const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+              cudaStream_t) {
+            run_mutant(mutants, number, shape, x, weight, gamma, beta, residual, y);
+          },
+          trial);
+      caught_by = outcome.caught_by;
+      details = trial.name + ": " + outcome.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+// ---- Checks, other devices, machine code, program -----------------------------------------------
+
+TEST_CASE("checked: all steps without a finding") {
+  if (rerun_with_checks("checked: all steps*")) return;
+  const int findings = lab::vgpu::findings();
+  check_steps(conv_norm_trial(shape_of(2, 5, 9, 17, 19, 3), 1, true));
+  check_steps(conv_norm_trial(shape_of(1, 3, 3, 21, 35, 9, 2), 2));
+  ConvNormShape upsampled = shape_of(1, 3, 5, 6, 5, 3);
+  upsampled.upsample = 2;
+  check_steps(conv_norm_trial(upsampled, 3));
+  CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("all checks, six schedules") {
+  check_all_checks("chapter8", {{"--in-channels", "5", "--out-channels", "40", "--height", "19",
+                                 "--width", "20", "--residual"},
+                                {"--in-channels", "3", "--out-channels", "3", "--height", "17",
+                                 "--width", "33", "--kernel", "5", "--padding", "reflect"}});
+}
+
+TEST_CASE("on a T4") {
+  check_on_t4("right: arrays*,right: each*,right: no*,plan: *,counters: one*");
+}
+
+TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of 256 may have") {
+  if (skipped_without_counters("machine code")) return;
+  const auto check = [](const void* kernel, int threads) {
+    cudaFuncAttributes attributes;
+    lab::check(cudaFuncGetAttributes(&attributes, kernel));
+    CHECK(attributes.localSizeBytes == 0);
+    CHECK(attributes.numRegs * threads <= 65536);
+  };
+  for (int name = 0; name < steps::kTileNames; ++name)
+    for (const int stride : {1, 2})
+      steps::with_tile(steps::TileName(name), stride, [&]<int kName, int kStride>() {
+        CAPTURE(kName);
+        CAPTURE(kStride);
+        check((const void*)steps::convolution_kernel<kName, kStride>, 512);
+        check((const void*)steps::fused_kernel<kName, kStride>, 512);
+        check((const void*)steps::first_pass_kernel<kName, kStride>, 512);
+        check((const void*)steps::second_pass_kernel<kName, 4>, steps::kNormThreads);
+      });
+  check((const void*)steps::norm_kernel<4, 12>, steps::kNormThreads);
+  check((const void*)steps::norm_kernel<1, 32>, steps::kNormThreads);
+}
+
+TEST_CASE("machine code: the largest kernel spills on no architecture") {
+  check_machine_code("chapters/08_fused_conv_norm/fused_kernels.cuh",
+                     "const auto instance = &fused_conv_norm::fused_kernel<0, 1>;", 1, 512);
+}
+
+TEST_CASE("program: the whole way, with a photo") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  const ProgramResult result = run_program("chapter8",
+                                           {"--size", "32", "--json", "a.json", "--csv", "a.csv",
+                                            "--out", "map.png", "--output", "out.safetensors"},
+                                           folder.folder());
+  CAPTURE(result.output);
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 0);
+  CHECK(result.output.find("FAIL") == std::string::npos);
+  CHECK(folder.names() ==
+        std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
+  CHECK(lab::load_image(folder.path("map.png")).width > 2 * 32);
+  const std::vector<lab::Tensor> output =
+      lab::read_safetensors(folder.path("out.safetensors"), {"out"});
+  CHECK(output[0].shape == std::vector<int64_t>{1, 32, 32, 32});
+  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
+  CHECK(json.at("problem").at("kernel") == 9);
+  for (const char* line : {"three passes", "fused", "convolution", "instance norm", "ReLU",
+                           "naive norm", "one-read norm"})
+    CHECK(result.output.find(std::string("\n") + line + " ") != std::string::npos);
+  if (lab::vgpu::present()) {
+    CHECK(result.output.find("three passes: 3 launches; stores 3.000 outputs") !=
+          std::string::npos);
+    CHECK(result.output.find("fused: 1 launch; stores 1.000 outputs") != std::string::npos);
+    CHECK(result.output.find("reads 0.000 of what was stored") != std::string::npos);
+  }
+}
+
+TEST_CASE("program: a user's tensors in, the right output out") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  ConvNormShape shape = shape_of(2, 3, 4, 9, 7, 3, 2);
+  shape.padding = Padding::kReflect;
+  const ConvNormTrial trial = conv_norm_trial(shape, 5, true);
+  const lab::ConvNormProblem& p = trial.problem;
+  const auto write = [&](const std::vector<int64_t>& gamma_shape) {
+    lab::write_safetensors(folder.path("in"), {{"x", {{2, 3, 9, 7}, p.x, "F32"}},
+                                               {"weight", {{4, 3, 3, 3}, p.weight, "F32"}},
+                                               {"bias", {{4}, p.bias, "F32"}},
+                                               {"gamma", {gamma_shape, p.gamma, "F32"}},
+                                               {"beta", {{4}, p.beta, "F32"}},
+                                               {"residual", {{2, 4, 5, 4}, p.residual, "F32"}}});
+    return run_program(
+        "chapter8", {"--input", "in", "--output", "out", "--stride", "2", "--padding", "reflect"},
+        folder.folder());
+  };
+  const ProgramResult result = write({4});
+  CAPTURE(result.errors);
+  REQUIRE(result.exit_code == 0);
+  const std::vector<lab::Tensor> output = lab::read_safetensors(folder.path("out"), {"out"});
+  REQUIRE(output[0].shape == std::vector<int64_t>{2, 4, 5, 4});
+  const lab::Comparison right =
+      lab::compare(output[0].values, trial.expected.y, trial.expected.tolerance, {2, 4, 5, 4});
+  CHECK_MESSAGE(right.pass, right.describe());
+  const ProgramResult refusal = write({2, 2});
+  CHECK(refusal.exit_code == 2);
+  CHECK(refusal.errors.find("'gamma' has shape [2, 2], [4] is needed") != std::string::npos);
+}
+
+TEST_CASE("program: flags that are not right, more memory than there is") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named,
+                           int code = 2) {
+    const ProgramResult result = run_program("chapter8", arguments, folder.folder());
+    CAPTURE(named);
+    CAPTURE(result.errors);
+    CHECK(result.exit_code == code);
+    CHECK(result.output == "");
+    CHECK(result.errors.find(named) != std::string::npos);
+    CHECK(folder.names().empty());
+  };
+  refused({"--preset", "huge"}, "--preset 'huge': must be small, deep, wide or point");
+  refused({"--padding", "same"}, "--padding 'same': must be zero or reflect");
+  refused({"--kernel", "7"}, "kernel must be 1, 3, 4, 5 or 9");
+  refused({"--stride", "3"}, "--stride '3'");
+  refused({"--kernel", "3", "--size", "64"}, "choose one");
+  refused({"--out", "map.txt"}, ".png, .jpg or .jpeg");
+  refused({"--input", "missing"}, "missing");
+  if (has_device())
+    refused({"--batch", "4096", "--out-channels", "1024", "--height", "128", "--width", "2"},
+            "channels 64 to 1024", 3);
+}
