@@ -7,9 +7,10 @@ import subprocess
 import sys
 import unittest
 
-from support import BENCH, Case, copy, fixture
+from support import BENCH, ROOT, Case, copy, fixture
 
 import ncu
+import problems
 import validate
 from results import Lacking, Refused
 
@@ -186,7 +187,7 @@ class Whole(Case):
         done = subprocess.run(
             [sys.executable, os.path.join(BENCH, "validate.py"), "--record", self.path("record"),
              "--only", "3", "--table", self.path("table.md"), *flags], text=True,
-            capture_output=True, timeout=60, check=False, env=environment)
+            capture_output=True, timeout=300, check=False, env=environment)
         return done.returncode, done.stdout + done.stderr
 
     def record(self, gpu=True):
@@ -244,6 +245,26 @@ class Whole(Case):
             status, out = self.validate(*flags)
             self.assertEqual(status, 2)
             self.assertIn(words, out)
+
+    @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")
+    def test_every_chapters_launches_find_their_pairs(self):
+        programs = os.path.join(ROOT, os.environ["BENCH_PROGRAMS"])
+        chapters = ",".join(str(n) for n in problems.VALIDATED
+                            if os.path.exists(os.path.join(programs, f"chapter{n}")))
+        self.write("bin/ncu", f"#!/bin/sh\nexport BENCH='{BENCH}'\n"
+                   f"exec '{sys.executable}' '{fixture('ncu_of_vgpu.py')}' \"$@\"\n", True)
+        flags = ("--cuda", programs, "--vgpu", programs, "--only", chapters)
+        status, out = self.validate(*flags)
+        self.assertEqual(status, 0, out)
+        self.assertNotIn("beyond |", out)
+        self.assertEqual(out.count("of the result have the same bits"), chapters.count(",") + 1)
+        self.assertRegex(
+            out, r"\| naive_attention::scores_kernel \| global.load.sectors \| [\d,]{4,} \|")
+        os.environ["COUNT_MORE"] = "launch__registers_per_thread"
+        self.addCleanup(os.environ.pop, "COUNT_MORE")
+        status, out = self.validate(*flags[:4], "--only", "3")
+        self.assertEqual(status, 1)
+        self.assertRegex(out, r"\| registers \| \d+ \| \d+ \| -1 \(-\d\.\d%\) \| beyond \|")
 
     def test_names_of_gpus(self):
         for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
