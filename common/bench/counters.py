@@ -27,8 +27,8 @@ RENEW = "make bench DEVICE=vgpu"
 # Of a kernel's counters. The rest are quotients of these, or name lines of source.
 KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
         "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions",
-        "classes", "global", "local", "shared", "allocations", "dram_bytes", "tensor_macs",
-        "async_copied_bytes", "occupancy", "limits", "limit")
+        "classes", "global", "local", "shared", "distributed_shared", "allocations", "dram_bytes",
+        "tensor_macs", "async_copied_bytes", "occupancy", "limits", "limit")
 QUOTIENTS = ("sectors_per_request", "ideal_sectors_per_request", "efficiency", "waves", "fraction")
 SAME = ("name", "bytes", "flops", "scratch_bytes", "modelled_limit_us", "pass")
 HEAD = ("chapter", "device", "nvcc")
@@ -46,7 +46,7 @@ def kept(tree):
             continue
         if isinstance(value, dict):
             value = kept(value)
-        if value is False or value not in (0, None, "", {}, "not modelled"):
+        if value is False or value not in (0, None, "", {}, "not modelled", "unknown"):
             result[name] = value
     return result
 

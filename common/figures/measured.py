@@ -59,7 +59,8 @@ def steps_of(number, run, measured):
         counted = "global" in kernel
         # A line without counters, on the virtual GPU, is the total of the lines since the last one.
         parts = [kernel] if counted else stages
-        if "kernel_lines" in kernel:
+        # A limit that leaves out other blocks' shared memory is not to be compared with others.
+        if "kernel_lines" in kernel and (measured or "distributed_shared" not in kernel):
             dram = sum(part.get("dram_bytes", 0) for part in parts)
             sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
             steps.append(Step(
