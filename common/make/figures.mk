@@ -68,12 +68,6 @@ pictures += $(result_folders)
 $(result_folders):
 	@'$(python_plot)' common/figures/measured.py $@
 
-# Pictures are drawn each time, traces when a program has changed.
-.PHONY: figures $(pictures)
-figures: $(if $(python_plot),$(pictures))
-	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
-	  'apt-get install python3-matplotlib' >&2; exit 3; fi
-
 # Chapter 7: block 960 of simple_kernel has queries from the middle of the picture.
 pictures += chapters/07_persistent_deformable_attention/directions.jpg
 chapters/07_persistent_deformable_attention/directions.jpg: $D/chapter7 $V/libvgpu.so
@@ -86,3 +80,9 @@ $(call picture,07_persistent_deformable_attention/sample_points.png,sample_point
   simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
 $(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,vectorized_local.json:value:load:0 \
   $(addprefix simple_local.json:,value:load:0 value:load:1))
+
+# Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
+.PHONY: figures $(pictures)
+figures: $(if $(python_plot),$(pictures))
+	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
+	  'apt-get install python3-matplotlib' >&2; exit 3; fi
