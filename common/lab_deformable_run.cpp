@@ -1,20 +1,13 @@
 // The program of chapter 7: flags and environment, memory, problem, steps, photo.
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <mutex>
 #include <set>
-#include <thread>
 
 #include "lab_deformable.h"
 #include "lab_files.h"
 #include "lab_flags.h"
+#include "lab_progress.h"
 #include "reference/deformable_attention.h"
 
 namespace lab {
@@ -176,74 +169,6 @@ DeformableProblem input_deformable(const std::string& path) {
   return problem;
 }
 
-// ---- Progress -----------------------------------------------------------------------------------
-
-using Clock = std::chrono::steady_clock;
-
-// Says on stderr how far a long piece of work is while it lasts: on a terminal once a second in one
-// line, elsewhere as lines that come ever less often, about ten in ten minutes.
-class Progress {
- public:
-  // share: of the work that is done, 0 to 1, asked for from another thread; negative: unknown.
-  Progress(const std::string& what, std::function<double()> share)
-      : what_(what), share_(std::move(share)), thread_([this] { tick(); }) {}
-  explicit Progress(const std::string& what) : Progress(what, [] { return -1.0; }) {}
-  ~Progress() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
- private:
-  void tick() {
-    static const Clock::time_point program_start = Clock::now();
-    static double next_line = 15;  // seconds since then
-    const bool terminal = isatty(STDERR_FILENO);
-    const Clock::time_point start = Clock::now();
-    const auto seconds_since = [](Clock::time_point then) {
-      return std::chrono::duration<double>(Clock::now() - then).count();
-    };
-    bool shown = false;
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; })) {
-      const double elapsed = seconds_since(program_start), share = share_();
-      if (!terminal && elapsed < next_line) continue;
-      next_line = std::max(1.5 * next_line, elapsed);
-      const std::string text =
-          format("%s: %s%.0f s", what_.c_str(),
-                 share < 0 ? "" : format("%.0f%% done, ", 100 * share).c_str(),
-                 seconds_since(start));
-      std::fprintf(stderr, terminal ? "\r%s \033[K" : "%s\n", text.c_str());
-      shown = true;
-    }
-    if (shown && terminal) std::fputs("\r\033[K", stderr);
-  }
-  std::string what_;
-  std::function<double()> share_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool over_ = false;
-  std::thread thread_;  // the last member: it uses the others
-};
-
-// The share of an array full of NaN that has been written, seen in 1000 places. out: what the host
-// may look at while a kernel runs.
-double share_written(const half* out, size_t count) {
-  const size_t places = std::min<size_t>(count, 1000);
-  size_t written = 0;
-  for (size_t i = 0; i < places; ++i) {
-    const volatile uint16_t* place =
-        reinterpret_cast<const volatile uint16_t*>(out) + i * count / places;
-    written += *place != 0xffff;
-  }
-  return double(written) / double(places);
-}
-
 // ---- Steps --------------------------------------------------------------------------------------
 
 // The oracle's output of a problem, some rows after the others to tell how far it is.
@@ -280,6 +205,19 @@ class Expected {
 
 void run_step(const DeformableStep& step, DeformableArrays& a, const DeformableShape& shape) {
   step.function(a.value.data(), a.locations.data(), a.weights.data(), a.out.data(), shape, nullptr);
+}
+
+// The share of an array full of NaN that has been written, seen in 1000 places. out: what the host
+// may look at while a kernel runs.
+double share_written(const half* out, size_t count) {
+  const size_t places = std::min<size_t>(count, 1000);
+  size_t written = 0;
+  for (size_t i = 0; i < places; ++i) {
+    const volatile uint16_t* place =
+        reinterpret_cast<const volatile uint16_t*>(out) + i * count / places;
+    written += *place != 0xffff;
+  }
+  return double(written) / double(places);
 }
 
 // What the cache model says of a step's loads of values, for both distributions.
