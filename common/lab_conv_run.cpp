@@ -16,6 +16,7 @@ constexpr int kMaxBatch = 4096, kMaxChannels = 65536, kMaxSide = 65536, kMaxSize
 struct ConvNormOptions {
   Options common;
   ConvNormShape shape;  // of a random problem; of a file's the way of the filter
+  std::string preset;   // that it comes from
   bool with_residual = false, draws = true;
 };
 
@@ -25,13 +26,13 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   ConvNormShape& shape = result.shape;
   options.batch = 1;
   options.out = "responses.png";
-  std::string preset, padding = "zero";
+  std::string padding = "zero";
   int batch = 0, in_channels = 0, out_channels = 0, height = 0, width = 0, kernel = 0, stride = 0;
   Flags flags(
       about,
       "The problem is a photo under 32 filters (--image, --size), random tensors as soon as\n"
       "--preset or one of a shape's flags is given, or a file (--input; F16 or F32).");
-  flags.text("--preset", preset, "NAME",
+  flags.text("--preset", result.preset, "NAME",
              "small (64 channels, 64x64, kernel 3), deep (128, 128x128, 3), wide (64, 256x256, 3) "
              "or point (256, 64x64, 1)");
   flags.number("--batch", batch, 1, kMaxBatch, "N", "images (1)");
@@ -77,7 +78,7 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   if (result.draws && options.image.empty())
     options.image = repository_path("data/images/chelsea.png");
 
-  shape = preset_conv_norm(preset.empty() ? "small" : preset);
+  shape = preset_conv_norm(result.preset.empty() ? "small" : result.preset);
   const auto take = [](int given, int& into) { into = given ? given : into; };
   take(batch, shape.batch), take(in_channels, shape.in_channels);
   take(out_channels, shape.out_channels), take(height, shape.height), take(width, shape.width);
@@ -217,6 +218,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {"kernel", shape.kernel},
                    {"stride", shape.stride}},
                   {}};
+  if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);
   std::vector<ConvNormArrays> arrays = upload(problem, copies);

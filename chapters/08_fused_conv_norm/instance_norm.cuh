@@ -80,12 +80,13 @@ __global__ void __launch_bounds__(kNormThreads)
   // Reduce: by shuffles in each warp, then over the warps.
   const Moments all = moments_of_block(mine.moments(), shared);
   const float factor = norm_factor(gamma[channel], all.deviation, shape.eps);
+  const float shift = beta[channel];
 
   // Write, from memory or from what was kept.
   const auto write = [&](int i, const float(&value)[kPixels]) {
     float result[kPixels];
 #pragma unroll
-    for (int c = 0; c < kPixels; ++c) result[c] = fmaf(value[c] - all.mean, factor, beta[channel]);
+    for (int c = 0; c < kPixels; ++c) result[c] = fmaf(value[c] - all.mean, factor, shift);
     if constexpr (kPixels == 4)
       reinterpret_cast<float4*>(to)[i] = *reinterpret_cast<const float4*>(result);
     else

@@ -6,11 +6,11 @@
 #   $(call picture,FILE,SCRIPT,PANELS,OPTIONS)      FILE in chapters/, drawn by common/figures/SCRIPT.py;
 #                                                   each panel begins with NAME.json of a trace
 
-# --out belongs to a photo: random tensors (--tokens) have none.
+# --out belongs to a photo: random tensors (--tokens, --preset) have none.
 define trace_rule
 $T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
 	@mkdir -p $$(@D)
-	$(docs_env) VGPU_TRACE=$3:$$@ $$< $4 $(if $(findstring --tokens,$4),,--out $$(@:.json=.png)) \
+	$(docs_env) VGPU_TRACE=$3:$$@ $$< $4 $(if $(findstring --tokens,$4)$(findstring --preset,$4),,--out $$(@:.json=.png)) \
 	  | tail -n 1
 endef
 define picture_rule
@@ -80,6 +80,16 @@ $(call picture,07_persistent_deformable_attention/sample_points.png,sample_point
   simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
 $(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,vectorized_local.json:value:load:0 \
   $(addprefix simple_local.json:,value:load:0 value:load:1))
+
+# Chapter 8: block 36 of fused_kernel lies within the picture.
+pictures += chapters/08_fused_conv_norm/responses.jpg chapters/08_fused_conv_norm/bytes_moved.png
+chapters/08_fused_conv_norm/responses.jpg: $D/chapter8 $V/libvgpu.so
+	$(docs_env) $< --size 160 --out $@ | tail -n 1
+chapters/08_fused_conv_norm/bytes_moved.png: $T/docs/chapter8.json
+	'$(python_plot)' common/figures/bytes_moved.py $@ $<
+$(call trace,fused_small,8,fused_kernel:36,--preset small)
+$(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_small.json:,weight:load:0 \
+  y:store:0 y:store:1))
 
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
