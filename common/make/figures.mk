@@ -80,6 +80,9 @@ $(call picture,07_persistent_deformable_attention/sample_points.png,sample_point
   simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
 $(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,vectorized_local.json:value:load:0 \
   $(addprefix simple_local.json:,value:load:0 value:load:1))
+$(call trace,cluster_3,7,cluster_kernel:3,--step cluster --batch 1 --queries 2000)
+$(call picture,07_persistent_deformable_attention/cluster_shares.png,cluster_shares,cluster_3.json \
+  simple_local.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
 
 # Chapter 8: block 36 of fused_kernel lies within the picture.
 pictures += chapters/08_fused_conv_norm/responses.jpg chapters/08_fused_conv_norm/bytes_moved.png
