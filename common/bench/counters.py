@@ -121,10 +121,16 @@ def equal(old, new):
     return old == new
 
 
-def shown(value):
+def shown(value, digits=4):
     if isinstance(value, float) and value != int(value):
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     return f"{int(value):,}" if isinstance(value, (int, float)) else str(value)
+
+
+def change(old, new):
+    """'17.7 -> 17.5'; with all digits where fewer look the same."""
+    digits = 4 if shown(old) != shown(new) else 12
+    return f"{shown(old, digits)} -> {shown(new, digits)}"
 
 
 def differences(old, new):
@@ -143,7 +149,7 @@ def differences(old, new):
             if equal(x, y):
                 continue
             what = verdict(path, x, y)
-            lines.append((what, f"{where}: {path}: {shown(x)} -> {shown(y)}, {what}"))
+            lines.append((what, f"{where}: {path}: {change(x, y)}, {what}"))
     return lines
 
 

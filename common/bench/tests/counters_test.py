@@ -105,6 +105,10 @@ class Reference(Case):
                 self.assertIn(", changed", err)
                 self.assertIn(": 0 counters are worse", err)
 
+    def test_a_small_difference_is_shown(self):
+        err = self.compared(changed("kernels/0/modelled_limit_us", 5.250001))[2]
+        self.assertIn("modelled_limit_us: 5.25 -> 5.250001, worse", err)
+
     def test_a_rounding_is_no_difference(self):
         self.assertEqual(self.compared(changed("kernels/0/modelled_limit_us", 5.25 + 1e-12))[0], 0)
         self.assertEqual(self.compared(changed("kernels/0/modelled_limit_us", 5.25 + 1e-6))[0], 1)
