@@ -79,6 +79,8 @@ endif
 $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,sm_90) -c $< -o $@ -MF $(@:.o=.d))
+# (A multicast is for sm_90a, says ptxas; for sm_90 it is allowed.)
+$V/cu/common/vgpu/tests/check_clusters.o: nvcc_common += -Xptxas -w
 $V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
 $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \

@@ -230,11 +230,11 @@ class Text {
   }
 
   void distributed(const std::array<RemoteCounters, 3>& remote) {
-    out_ += format("\n%-24s %18s %18s\n", "Distributed shared memory", "requests", "bytes");
+    out_ += format("\n%-25s %11s %18s\n", "Distributed shared memory", "requests", "bytes");
     constexpr std::array<const char*, 3> kAccess = {"loads", "stores", "atomics"};
     for (std::size_t i = 0; i < 3; ++i)
       if (remote[i].requests != 0)
-        out_ += format("  %-23s %18s %18s\n", kAccess[i], count(remote[i].requests).c_str(),
+        out_ += format("  %-23s %11s %18s\n", kAccess[i], count(remote[i].requests).c_str(),
                        count(remote[i].bytes).c_str());
     out_ += wrapped("other blocks' shared memory, not counted above; its bandwidth is unknown, so "
                     "it has no limit below", 2);
