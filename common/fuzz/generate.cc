@@ -136,7 +136,11 @@ std::string instruction(Random& random) {
     text += count++ ? ", " : " ";
     switch (word[0]) {
       case 'm': case 'o': text += memory(name, random); break;
-      case 'n': text += memory(".global", random); break;
+      case 'n': {
+        const bool between = name.find("shared::cluster") != name.npos && name.find("shared::cta") != name.npos;
+        text += memory(between ? ".shared" : ".global", random);
+        break;
+      }
       case 't': text += label; break;
       case 'i': text += std::to_string(random.below(300)); break;
       case 'k': text += random.chance(6) ? number(random) : std::to_string(4 << random.below(3)); break;
@@ -201,6 +205,10 @@ std::string generate_ptx(Random& random) {
               "; setp.lt.u32 %p" + n + ", %r" + n + ", 99; mov.b128 %q" + n + ", {%d" + n + ", %d0};\n";
     }
     code += "mov.u32 %r0, %laneid; mul.lo.u32 %r0, %r0, 16;\nmov.u64 %d1, tile; cvta.shared.u64 %d1, %d1;\nmov.u64 %d2, helper;\n";
+    if (random.chance(3)) {   // addresses of another block's shared memory
+      const std::string rank = std::to_string(random.below(random.chance(6) ? 300 : 3));
+      code += "mapa.shared::cluster.u32 %r0, %r0, " + rank + ";\nmapa.u64 %d1, %d1, " + rank + ";\n";
+    }
     code += "L0:\n";
     for (int i = 0; i < length; ++i) {
       if (i == length / 3) code += "L1:\n";

@@ -206,6 +206,11 @@ void run_ptx(const std::string& input) {
     request.grid = {static_cast<std::uint32_t>(1 + random.below(3)), static_cast<std::uint32_t>(1 + random.below(2)), 1};
     request.dynamic_shared = static_cast<std::uint32_t>(random.chance(2) ? random.below(4096) : 0);
     request.params = params;
+    if (random.chance(2)) {   // clusters
+      request.cluster = {static_cast<std::uint32_t>(1 + random.below(3)), static_cast<std::uint32_t>(1 + random.below(2)), 1};
+      request.explicit_cluster = true;
+      if (!random.chance(8)) request.grid = {request.grid.x * request.cluster.x, request.grid.y * request.cluster.y, 1};
+    }
     request.cooperative = random.chance(6);
     request.count = !random.chance(4);
     const LaunchOutcome outcome = machine.launch(request);

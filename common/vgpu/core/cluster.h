@@ -1,9 +1,9 @@
 // A thread block cluster: blocks that are resident together and reach each other's shared memory.
 // A block of a launch without clusters is a cluster of its own.
 //
-// An address in .shared::cluster is the offset in a block's shared memory, with the block's rank + 1
-// in its highest byte; 0 there is the executing block itself, so that addresses of .shared::cta mean
-// the same in both. In the generic address space kSharedWindow is added.
+// An address in .shared::cluster is the offset in a block's shared memory, with the block's rank +
+// 1 in its highest byte; 0 there is the executing block, so that addresses of .shared::cta mean the
+// same in both. In the generic address space kSharedWindow is added.
 #pragma once
 #include <memory>
 #include <random>
@@ -62,8 +62,8 @@ class Cluster {
   // In which order its blocks take turns: by rank, or shuffled anew each time.
   const std::vector<std::uint32_t>& order();
 
-  // barrier.cluster: a thread arrives, and later waits until all threads of the cluster that have not
-  // ended have arrived. Throw Fault for an arrival after an arrival, a wait without one.
+  // barrier.cluster: a thread arrives, and later waits until all threads of the cluster that have
+  // not ended have arrived. Throw Fault for an arrival after an arrival, a wait without one.
   void arrive(Warp& warp, const Instr& instr, std::uint32_t lanes);
   void wait(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t lanes);
   void threads_exited(const Warp& warp, std::uint32_t lanes);

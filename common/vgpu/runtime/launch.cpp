@@ -93,8 +93,9 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
     return refuse(cudaErrorInvalidClusterSize,
                   "the kernel has __cluster_dims__ without numbers: its launch must say them "
                   "(cudaLaunchAttributeClusterDimension)");
-  if (asked && cluster_blocks == 0)
-    return refuse(cudaErrorInvalidConfiguration, "cluster " + text(cluster) + " has no blocks");
+  if (cluster_blocks == 0 && (cluster.x || cluster.y || cluster.z))
+    return refuse(asked ? cudaErrorInvalidConfiguration : cudaErrorInvalidClusterSize,
+                  "cluster " + text(cluster) + " has no blocks");
   if (cluster_blocks > 1) {
     if (!spec.clusters || spec.major < 9)
       return refuse(cudaErrorNotSupported, "clusters need compute capability 9.0");

@@ -1,7 +1,7 @@
-// Programs with clusters, as nvcc compiles them, under all checks: a histogram in distributed shared
-// memory, a reduction, a ring of st.async, tiles by multicast, copies from block to block. The right
-// ones are silent in any order, those with a planted bug say where and exit with 86. Each case runs
-// this program again (its "child:" cases) with the checks on.
+// Programs with clusters, as nvcc compiles them, under all checks: a histogram in distributed
+// shared memory, a reduction, a ring of st.async, tiles by multicast, copies from block to block.
+// The right ones are silent in any order, those with a planted bug say where and exit with 86. Each
+// case runs this program again (its "child:" cases) with the checks on.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
@@ -66,7 +66,8 @@ __device__ void await(std::uint64_t* barrier, unsigned phase) {
   }
 }
 
-// Values go round a ring of blocks: each thread sends its one to the next block, which waits for all.
+// Values go round a ring of blocks: each thread sends its one to the next block, which waits for
+// all.
 template <bool kWait>
 __global__ void ring(int* values, int rounds) {
   __shared__ alignas(16) int arrived[2][kThreads];

@@ -89,20 +89,28 @@ TEST_CASE("cluster: a ring of four blocks; addresses in both widths, with and wi
   // Each thread reads its word of the next block through one of four addresses, and tells its rank.
   const auto got = gpu.run(R"(
 mov.u32 %r1, %cluster_ctarank; add.u32 %r2, %r1, 1; and.b32 %r2, %r2, 3;
-mad.lo.u32 %r3, %r1, 100, %thread; shl.b32 %r4, %thread, 2; mov.u32 %r5, data; add.u32 %r5, %r5, %r4; st.shared.u32 [%r5], %r3;
+mad.lo.u32 %r3, %r1, 100, %thread; shl.b32 %r4, %thread, 2; mov.u32 %r5, data;
+add.u32 %r5, %r5, %r4; st.shared.u32 [%r5], %r3;
 barrier.cluster.arrive.release; barrier.cluster.wait.acquire;
 cvt.u64.u32 %rd1, %r5; cvta.shared::cluster.u64 %rd2, %rd1;
 mapa.shared::cluster.u32 %r6, %r5, %r2;
 mapa.shared::cluster.u64 %rd3, %rd1, %r2;
 mapa.u64 %rd4, %rd2, %r2;
 mapa.u64 %rd5, data, %r2; cvt.u64.u32 %rd6, %r4; add.u64 %rd5, %rd5, %rd6;
-ld.shared::cluster.u32 %r10, [%r6]; ld.shared::cluster.u32 %r11, [%rd3]; ld.u32 %r12, [%rd4]; ld.volatile.u32 %r13, [%rd5];
-getctarank.shared::cluster.u32 %r20, %r6; getctarank.shared::cluster.u64 %r21, %rd3; getctarank.u64 %r22, %rd4; getctarank.u64 %r23, %rd2;
-sub.u32 %r23, %r23, %r1; mad.lo.u32 %r20, %r20, 10, %r21; mad.lo.u32 %r20, %r20, 10, %r22; mad.lo.u32 %r20, %r20, 10, %r23;
-setp.eq.u32 %p1, %r10, %r11; setp.eq.and.u32 %p1, %r10, %r12, %p1; setp.eq.and.u32 %p1, %r10, %r13, %p1;
-isspacep.shared::cluster %p2, %rd4; isspacep.shared %p3, %rd4; isspacep.shared::cta %p4, %rd2; isspacep.shared::cluster %p5, %rd2; isspacep.global %p6, %rd4;
+ld.shared::cluster.u32 %r10, [%r6]; ld.shared::cluster.u32 %r11, [%rd3]; ld.u32 %r12, [%rd4];
+ld.volatile.u32 %r13, [%rd5];
+getctarank.shared::cluster.u32 %r20, %r6; getctarank.shared::cluster.u64 %r21, %rd3;
+getctarank.u64 %r22, %rd4; getctarank.u64 %r23, %rd2;
+sub.u32 %r23, %r23, %r1; mad.lo.u32 %r20, %r20, 10, %r21; mad.lo.u32 %r20, %r20, 10, %r22;
+mad.lo.u32 %r20, %r20, 10, %r23;
+setp.eq.u32 %p1, %r10, %r11; setp.eq.and.u32 %p1, %r10, %r12, %p1;
+setp.eq.and.u32 %p1, %r10, %r13, %p1;
+isspacep.shared::cluster %p2, %rd4; isspacep.shared %p3, %rd4; isspacep.shared::cta %p4, %rd2;
+isspacep.shared::cluster %p5, %rd2; isspacep.global %p6, %rd4;
 mapa.u64 %rd7, %rd2, 4; isspacep.shared::cluster %p7, %rd7;
-not.pred %p3, %p3; not.pred %p6, %p6; not.pred %p7, %p7; and.pred %p1, %p1, %p2; and.pred %p1, %p1, %p3; and.pred %p1, %p1, %p4; and.pred %p1, %p1, %p5; and.pred %p1, %p1, %p6; and.pred %p1, %p1, %p7;
+not.pred %p3, %p3; not.pred %p6, %p6; not.pred %p7, %p7; and.pred %p1, %p1, %p2;
+and.pred %p1, %p1, %p3; and.pred %p1, %p1, %p4; and.pred %p1, %p1, %p5; and.pred %p1, %p1, %p6;
+and.pred %p1, %p1, %p7;
 cvta.to.shared::cluster.u64 %rd8, %rd4; setp.eq.and.u64 %p1, %rd8, %rd3, %p1;
 mad.lo.u32 %r10, %r20, 1000, %r10; @!%p1 mov.u32 %r10, 0;
 st.global.u32 [%mine], %r10;
@@ -145,7 +153,8 @@ TEST_CASE("cluster: every width and order of loads and stores reaches the other 
   for (const bool pull : {false, true})  // the data is fetched from the peer, or sent to it
     for (const Row& row : rows) {
       CAPTURE(row.store);
-      // Block b's 32 x 16 bytes are 4 words each, (b << 16) + 4 lane + k; bytes [0, n) come from the peer.
+      // Block b's 32 x 16 bytes are 4 words each, (b << 16) + 4 lane + k; bytes [0, n) come from
+      // the peer.
       Clusters gpu({2, 1, 1});
       const std::string names[] = {"%r1", "%r2", "%r3", "%r4"};
       std::string body =
@@ -229,8 +238,8 @@ TEST_CASE("cluster: atomics of every kind on the other block's memory") {
       if (const auto at = op.find(from); at != op.npos) op.replace(at, 2, kind + to);
     const std::string type = (fp ? "f" : "b") + std::to_string(8 * row.bytes);
     Clusters gpu({2, 1, 1});
-    // in: before, operand, third, 8 bytes each. Every block works on its peer's word, then shows its own
-    // and what its operation returned.
+    // in: before, operand, third, 8 bytes each. Every block works on its peer's word, then shows
+    // its own and what its operation returned.
     const std::vector<std::uint64_t> words = {row.before, row.operand, row.third};
     std::vector<std::uint32_t> in(6);
     std::memcpy(in.data(), words.data(), 24);
@@ -250,14 +259,16 @@ TEST_CASE("cluster: atomics of every kind on the other block's memory") {
   Clusters gpu({2, 1, 1});
   const auto got = gpu.run(kPeer + R"(
 st.shared.v4.u32 [data], {1, 2, 3, 4}; st.shared.u32 [data+16], 0x00070005;
-mov.u64 %rd1, 0x200000001; mov.u64 %rd2, 0x400000003; mov.b128 %q1, {%rd1, %rd2}; mov.u64 %rd3, 77; mov.b128 %q2, {%rd3, %rd3};
+mov.u64 %rd1, 0x200000001; mov.u64 %rd2, 0x400000003; mov.b128 %q1, {%rd1, %rd2};
+mov.u64 %rd3, 77; mov.b128 %q2, {%rd3, %rd3};
 mov.u16 %h1, 7; mov.u16 %h2, 9;
 )" + kSync + R"(
 atom.relaxed.cluster.shared::cluster.cas.b128 %q3, [%r92], %q1, %q2;
 atom.shared::cluster.cas.b16 %h3, [%r92+18], %h1, %h2;
 )" + kSync + "atom.exch.relaxed.cluster.shared::cluster.b128 %q4, [%r92], %q1;\n" +
                                kSync + R"(
-mov.b128 {%rd4, %rd5}, %q4; cvt.u32.u64 %r1, %rd5; ld.shared.u32 %r2, [data+4]; ld.shared.u32 %r3, [data+16];
+mov.b128 {%rd4, %rd5}, %q4; cvt.u32.u64 %r1, %rd5; ld.shared.u32 %r2, [data+4];
+ld.shared.u32 %r3, [data+16];
 mad.lo.u32 %r1, %r1, 10, %r2; add.u32 %r1, %r1, %r3; st.global.u32 [%mine], %r1;)",
                            2, {0}, {1, 1, 1}, {2, 1, 1}, kShared);
   CHECK_SAME(got, std::vector<std::uint32_t>{772 + 0x00090005, 772 + 0x00090005});
@@ -266,13 +277,15 @@ mad.lo.u32 %r1, %r1, 10, %r2; add.u32 %r1, %r1, %r3; st.global.u32 [%mine], %r1;
 TEST_CASE(
     "cluster: generic addresses in several blocks and spaces at once; own ones count as shared") {
   Clusters gpu({2, 1, 1});
-  // Lanes 0-7 read their own block, 8-15 the peer through its rank, 16-23 their own through its rank,
-  // 24-31 global memory.
+  // Lanes 0-7 read their own block, 8-15 the peer through its rank, 16-23 their own through its
+  // rank, 24-31 global memory.
   const auto got =
       gpu.run(R"(
-mov.u32 %r90, %cluster_ctarank; xor.b32 %r91, %r90, 1; shl.b32 %r1, %lane, 2; mov.u32 %r2, data; add.u32 %r2, %r2, %r1;
+mov.u32 %r90, %cluster_ctarank; xor.b32 %r91, %r90, 1; shl.b32 %r1, %lane, 2; mov.u32 %r2, data;
+add.u32 %r2, %r2, %r1;
 mad.lo.u32 %r3, %r90, 100, %lane; st.shared.u32 [%r2], %r3;
-cvt.u64.u32 %rd1, %r2; cvta.shared.u64 %rd1, %rd1; mapa.u64 %rd2, %rd1, %r91; mapa.u64 %rd3, %rd1, %r90;
+cvt.u64.u32 %rd1, %r2; cvta.shared.u64 %rd1, %rd1; mapa.u64 %rd2, %rd1, %r91;
+mapa.u64 %rd3, %rd1, %r90;
 shl.b32 %r4, %lane, 2; cvt.u64.u32 %rd4, %r4; add.u64 %rd4, %rd4, %in;
 setp.ge.u32 %p1, %lane, 8; setp.ge.u32 %p2, %lane, 16; setp.ge.u32 %p3, %lane, 24;
 @%p1 mov.u64 %rd1, %rd2; @%p2 mov.u64 %rd1, %rd3; @%p3 mov.u64 %rd1, %rd4;
@@ -291,8 +304,8 @@ setp.ge.u32 %p1, %lane, 8; setp.ge.u32 %p2, %lane, 16; setp.ge.u32 %p3, %lane, 2
 }
 
 TEST_CASE("cluster: the barrier lets nobody through before all have arrived, phase after phase") {
-  // 40 rounds, each with a barrier in one of its spellings: every thread writes its round to the peer,
-  // and must find its own word written.
+  // 40 rounds, each with a barrier in one of its spellings: every thread writes its round to the
+  // peer, and must find its own word written.
   const std::string spellings[] = {
       "barrier.cluster.arrive; barrier.cluster.wait;",
       "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;",
@@ -304,8 +317,10 @@ TEST_CASE("cluster: the barrier lets nobody through before all have arrived, pha
     for (const std::string& barrier : spellings) {
       Clusters gpu({8, 1, 1}, {.threads = 2, .schedule_seed = seed});
       const auto got = gpu.run(R"(
-mov.u32 %r90, %cluster_ctarank; add.u32 %r91, %r90, 3; and.b32 %r91, %r91, 7; shl.b32 %r1, %thread, 2;
-mapa.shared::cluster.u32 %r92, data, %r91; add.u32 %r92, %r92, %r1; mov.u32 %r2, data; add.u32 %r2, %r2, %r1;
+mov.u32 %r90, %cluster_ctarank; add.u32 %r91, %r90, 3; and.b32 %r91, %r91, 7;
+shl.b32 %r1, %thread, 2;
+mapa.shared::cluster.u32 %r92, data, %r91; add.u32 %r92, %r92, %r1; mov.u32 %r2, data;
+add.u32 %r2, %r2, %r1;
 mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r20, 0;
 again:
 st.shared::cluster.u32 [%r92], %r3;
@@ -321,8 +336,8 @@ st.global.u32 [%mine], %r4;)",
 
 TEST_CASE("cluster: threads that end count as arrived, lanes may wait on their own") {
   Clusters gpu({2, 1, 1});
-  // Block 1's second warp ends at once, the lanes of the others come to the barrier in two parts; the
-  // odd ones do something between arriving and waiting.
+  // Block 1's second warp ends at once, the lanes of the others come to the barrier in two parts;
+  // the odd ones do something between arriving and waiting.
   const auto got = gpu.run(kPeer + R"(
 shl.b32 %r1, %thread, 2; add.u32 %r92, %r92, %r1; mov.u32 %r2, data; add.u32 %r2, %r2, %r1;
 setp.ge.u32 %p1, %number, 96; @%p1 ret;
@@ -352,7 +367,8 @@ loop: ld.volatile.shared.u32 %r1, [data]; setp.eq.u32 %p2, %r1, 0; @%p2 bra loop
 meet: barrier.cluster.arrive; barrier.cluster.wait; st.shared::cluster.u32 [%r92], 1;)",
                           block, grid),
             "deadlock: all 2 blocks that run wait"));
-  // Lane 0 of each block waits for the cluster, which its own warp's other lanes, at the block's barrier, keep waiting.
+  // Lane 0 of each block waits for the cluster, which its own warp's other lanes, at the block's
+  // barrier, keep waiting.
   CHECK(lacks(Clusters({2, 1, 1}).message(
                   "setp.eq.u32 %p1, %lane, 0; @%p1 bra lead;\nbarrier.sync 0; bra meet;\nlead: "
                   "barrier.cluster.arrive;\nbarrier.cluster.wait;\nbarrier.sync 0;\nmeet: "
@@ -418,7 +434,8 @@ TEST_CASE("cluster: arrivals at another block's mbarrier, in every spelling") {
   for (const std::string order : {"", ".release.cluster", ".relaxed.cluster", ".release.cta"}) {
     CAPTURE(order);
     Clusters gpu({2, 1, 1}, {.threads = 1, .schedule_seed = order.size()});
-    // The peer's threads arrive at this block's object, which expects 32 of them, 16 bytes, and 3 more.
+    // The peer's threads arrive at this block's object, which expects 32 of them, 16 bytes, and 3
+    // more.
     const auto got = gpu.run(
         kPeer + R"(
 mov.u32 %r1, object; setp.eq.u32 %p1, %lane, 0; mov.u32 %r9, 0;
@@ -479,31 +496,41 @@ TEST_CASE(
     "before") {
   for (const std::uint64_t seed : {0, 5}) {
     Clusters gpu({4, 1, 1}, {.threads = 1, .schedule_seed = seed});
-    // Each block sends 64 bytes of its own to the next one; then rank 0 sends 128 bytes of global memory
-    // to ranks 0, 1 and 3, and rank 2 copies 32 bytes to rank 1.
+    // Each block sends 64 bytes of its own to the next one; then rank 0 sends 128 bytes of global
+    // memory to ranks 0, 1 and 3, and rank 2 copies 32 bytes to rank 1.
     const auto got =
         gpu.run(R"(
-mov.u32 %r90, %cluster_ctarank; add.u32 %r91, %r90, 1; and.b32 %r91, %r91, 3; mapa.shared::cluster.u32 %r92, data, %r91; mapa.shared::cluster.u32 %r93, object, %r91;
-mov.u32 %r1, object; mov.u32 %r2, data; setp.eq.u32 %p1, %lane, 0; shl.b32 %r3, %lane, 2; add.u32 %r4, %r2, %r3;
+mov.u32 %r90, %cluster_ctarank; add.u32 %r91, %r90, 1; and.b32 %r91, %r91, 3;
+mapa.shared::cluster.u32 %r92, data, %r91; mapa.shared::cluster.u32 %r93, object, %r91;
+mov.u32 %r1, object; mov.u32 %r2, data; setp.eq.u32 %p1, %lane, 0; shl.b32 %r3, %lane, 2;
+add.u32 %r4, %r2, %r3;
 @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;
-mad.lo.u32 %r5, %r90, 100, %lane; st.shared.u32 [%r4], %r5; st.shared.u32 [%r4+128], 1; st.shared.u32 [%r4+256], 2; st.shared.u32 [%r4+384], 2;
+mad.lo.u32 %r5, %r90, 100, %lane; st.shared.u32 [%r4], %r5; st.shared.u32 [%r4+128], 1;
+st.shared.u32 [%r4+256], 2; st.shared.u32 [%r4+384], 2;
 )" + kSync + R"(
 @%p1 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], 64;
 add.u32 %r6, %r92, 128;
-@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r2], 64, [%r93];
+@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r2], 64,
+[%r93];
 ld.shared.u32 %r10, [%r4+128];
 wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra wait;
 ld.shared.u32 %r11, [%r4+128]; mad.lo.u32 %r11, %r11, 2, %r10;
 )" + kSync + R"(
-mov.u32 %r12, 128; setp.eq.u32 %p3, %r90, 1; @%p3 mov.u32 %r12, 160; setp.ne.u32 %p4, %r90, 2; and.pred %p4, %p4, %p1;
-@%p4 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], %r12; and.pred %p5, %p1, %p4; setp.eq.and.u32 %p5, %r90, 0, %p5;
+mov.u32 %r12, 128; setp.eq.u32 %p3, %r90, 1; @%p3 mov.u32 %r12, 160; setp.ne.u32 %p4, %r90, 2;
+and.pred %p4, %p4, %p1;
+@%p4 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], %r12; and.pred %p5, %p1, %p4;
+setp.eq.and.u32 %p5, %r90, 0, %p5;
 )" + kSync + R"(
 mov.u16 %h1, 11; add.u32 %r13, %r2, 256;
-@%p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r13], [%in], 64, [%r1], %h1;
+@%p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r13],
+[%in], 64, [%r1], %h1;
 mov.u64 %rd5, 0; add.u32 %r14, %r2, 320; add.u64 %rd6, %in, 64;
-@%p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r14], [%rd6], 64, [%r1], %h1, %rd5;
-setp.eq.and.u32 %p6, %r90, 2, %p1; mapa.shared::cluster.u32 %r15, %r13, 1; mapa.shared::cluster.u32 %r16, %r1, 1;
-@%p6 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r15+128], [%in], 32, [%r16];
+@%p5 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint
+[%r14], [%rd6], 64, [%r1], %h1, %rd5;
+setp.eq.and.u32 %p6, %r90, 2, %p1; mapa.shared::cluster.u32 %r15, %r13, 1;
+mapa.shared::cluster.u32 %r16, %r1, 1;
+@%p6 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r15+128], [%in], 32,
+[%r16];
 @%p6 mbarrier.arrive.shared.b64 _, [%r1];
 wait2: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 1; @!%p2 bra wait2;
 ld.shared.u32 %r17, [%r4+256]; ld.shared.u32 %r18, [%r4+384];
@@ -521,8 +548,8 @@ st.global.u32 [%mine], %r11;
           4 * 64);
     CHECK(counters_of(gpu.outcome, "cp.async.bulk.shared::cluster.shared::cta").remote.requests ==
           4);
-    CHECK(counters_of(gpu.outcome, "[%r13], [%in], 64").remote.bytes == 2 * 64);
-    CHECK(counters_of(gpu.outcome, "[%r13], [%in], 64").global.bytes_asked == 64);
+    CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").remote.bytes == 2 * 64);
+    CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").global.bytes_asked == 64);
     CHECK(counters_of(gpu.outcome, "[%r15+128]").remote.bytes == 32);
   }
   const Dim3 one{1, 1, 1}, two{2, 1, 1};
@@ -665,7 +692,8 @@ TEST_CASE(
   for (const std::uint64_t seed : {0, 1, 2}) {
     Clusters gpu({2, 1, 1}, {.threads = 2, .schedule_seed = seed});
     const auto out = gpu.array<std::uint32_t>(64);
-    // The odd block of each cluster from the third on writes past its memory; its peer waits for it.
+    // The odd block of each cluster from the third on writes past its memory; its peer waits for
+    // it.
     const LaunchOutcome outcome =
         gpu.launch(kernel(kPeer +
                               "setp.lt.u32 %p1, %block, 4; @%p1 bra meet; setp.eq.u32 %p2, %r90, "
@@ -689,10 +717,12 @@ TEST_CASE(
 mov.u32 %r90, %cluster_ctarank; mapa.shared::cluster.u32 %r92, data, 0; setp.eq.u32 %p1, %r90, 0;
 @%p1 st.shared.u32 [data], 0;
 )" + kSync + R"(
-mov.u32 %r1, %ctaid.z; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r1, %r1, 4, %r2; mad.lo.u32 %r1, %r1, 8, %r3;
+mov.u32 %r1, %ctaid.z; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r1, %r1, 4, %r2;
+mad.lo.u32 %r1, %r1, 8, %r3;
 red.shared::cluster.add.u32 [%r92], %r1;
 )" + kSync + R"(
-mul.wide.u32 %rd1, %r1, 4; add.u64 %rd1, %rd1, %out; ld.shared::cluster.u32 %r4, [%r92]; st.global.u32 [%rd1], %r4;
+mul.wide.u32 %rd1, %r1, 4; add.u64 %rd1, %rd1, %out; ld.shared::cluster.u32 %r4, [%r92];
+st.global.u32 [%rd1], %r4;
 )" + kSync;
   const auto want = expected(128, [](std::uint32_t b) {
     const std::uint32_t x = b % 8 / 2 * 2, y = b / 8 % 4 / 2 * 2, z = b / 32 / 2 * 2;

@@ -1,5 +1,5 @@
-// Fair turns: blocks that fetch work from a counter get about as much of it each, whatever the order
-// in which they run.
+// Fair turns: blocks that fetch work from a counter get about as much of it each, whatever the
+// order in which they run.
 #include <algorithm>
 
 #include "core_support.h"

@@ -374,3 +374,34 @@ TEST_CASE("text report: 100 columns hold the largest numbers and the longest nam
   counters.distinct_sectors_read = 0;
   CHECK(widest(report_text(counters, device("a100"))) <= 100);
 }
+
+TEST_CASE("reports: distributed shared memory, apart from shared") {
+  LaunchCounters counters = launch(16);
+  counters.cluster[0] = 4;
+  InstrReport load = instruction(OpClass::memory, "ld.shared::cluster.u32 \t%r1, [%r2];", 9, 200);
+  load.space = Space::shared;
+  load.remote = {7, 700};
+  InstrReport copy = instruction(OpClass::memory, "st.async.u32 \t[%r1], %r2, [%r3];", 2, 64);
+  copy.space = Space::shared;
+  copy.access = Access::store;
+  copy.remote = {2, 256};
+  counters.instructions = {load, copy};
+  const Json json = Json::parse(report_json(counters, device("h200")));
+  CHECK(json["cluster"] == Json({4, 1, 1}));
+  CHECK(json["distributed_shared"]["load"] == Json({{"requests", 7}, {"bytes", 700}}));
+  CHECK(json["distributed_shared"]["store"] == Json({{"requests", 2}, {"bytes", 256}}));
+  CHECK(json["distributed_shared"]["atomic"]["requests"] == 0);
+  CHECK(json["distributed_shared"]["bandwidth"] == "unknown");
+  CHECK(json["shared"]["load"]["requests"] == 0);
+  const std::string text = report_text(counters, device("h200"));
+  CHECK(text.find("cluster (4)") != text.npos);
+  CHECK(text.find("loads                             7                700") != text.npos);
+  CHECK(text.find("its bandwidth is unknown") != text.npos);
+  CHECK(widest(text) <= 100);
+  // Without clusters there is no such table.
+  counters.cluster[0] = 1;
+  counters.instructions = {};
+  const std::string none = report_text(counters, device("h200"));
+  CHECK(none.find("cluster") == none.npos);
+  CHECK(none.find("Distributed") == none.npos);
+}

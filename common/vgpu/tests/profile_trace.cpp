@@ -36,8 +36,10 @@ struct Traced {
 };
 
 // Traces the launch of a kernel called `k` with the body given, and 2 x 2 blocks.
-Traced trace(const std::string& what, const std::string& body, Dim3 block = {32, 1, 1}) {
+Traced trace(const std::string& what, const std::string& body, Dim3 block = {32, 1, 1},
+             Dim3 cluster = {1, 1, 1}) {
   Gpu gpu;
+  gpu.cluster = cluster;
   const std::string file = temporary("trace.json");
   gpu.machine.tracer().set(spec(what + ":" + file));
   const auto out = gpu.array<std::uint32_t>(4096), in = gpu.array<std::uint32_t>(4096);
@@ -172,6 +174,26 @@ cp.async.wait_all;)");
   CHECK(copy["sector_count"] == 8);
   CHECK(copy["to_shared"][5] == 40);
   CHECK(copy["banks"][17] == 2);   // 136 / 4 = 34
+}
+
+TEST_CASE("trace: accesses to another block's shared memory say whose it is") {
+  // Block 3 is at (1,1); its cluster has blocks 2 and 3 of the row.
+  const Traced t = trace("k:3", R"(
+.shared .align 16 .b8 s[256];
+mov.u32 %r2, s; shl.b32 %r1, %lane, 2; add.u32 %r2, %r2, %r1; st.shared.u32 [%r2], %lane;
+mapa.shared::cluster.u32 %r3, %r2, 0; mapa.shared::cluster.u32 %r4, %r2, 1;
+barrier.cluster.arrive; barrier.cluster.wait;
+ld.shared::cluster.u32 %r5, [%r3+128]; ld.shared::cluster.u32 %r6, [%r4];
+barrier.cluster.arrive; barrier.cluster.wait;)",
+                         {32, 1, 1}, {2, 1, 1});
+  const Json& a = t.json["accesses"];
+  REQUIRE(a.size() == 3);
+  CHECK_FALSE(a[0].contains("of_block"));
+  CHECK(a[1]["of_block"] == 2);
+  CHECK(a[1]["access"] == "load");
+  CHECK(a[1]["offsets"][1] == 132);
+  CHECK_FALSE(a[2].contains("of_block"));
+  CHECK(a[2]["offsets"][1] == 4);
 }
 
 TEST_CASE("trace: long loops are cut, and the rest is counted") {
