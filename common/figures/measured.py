@@ -36,6 +36,7 @@ class Step:
     sectors: float       # of global loads and stores; 0 where nobody counted
     memory_bytes: float  # arrays and scratch
     lines: int
+    peer: bool = False   # PyTorch's, measured beside the chapter's
 
 
 @dataclasses.dataclass
@@ -46,6 +47,7 @@ class Chapter:
     device: dict
     measured: bool
     steps: list
+    peers: list  # steps of PyTorch's on the same problem
 
 
 def chosen(runs):
@@ -96,12 +98,18 @@ def load(folder):
             run = chosen(content["runs"])
             title = content["chapter"].split("_", 1)[1].replace("_", " ")
             found.append(Chapter(number, title, results.describe(run["problem"]), content["device"],
-                                 measured, steps_of(number, run, measured)))
+                                 measured, steps_of(number, run, measured),
+                                 peers_of(number, run)))
         except (KeyError, ValueError, TypeError) as error:
             raise Refused(f"{path}: not a result of make bench: {error!r}") from None
     if not found:
         raise Refused(f"{folder}: no chapterN.json in it")
     return sorted((chapter for chapter in found if chapter.steps), key=lambda of: of.number)
+
+
+def peers_of(number, run):
+    return [Step(number, f"PyTorch {row['name']}", row["median_us"], True, 0, 0, 0, 0, 0, True)
+            for row in run.get("peers", []) if "median_us" in row]
 
 
 def ladder_of(folder):
@@ -143,7 +151,7 @@ def ladders(chapters):
 
 
 def name_of(step):
-    return f"{step.chapter}  {step.name}"
+    return step.name if step.peer else f"{step.chapter}  {step.name}"
 
 
 def time_of(us):
@@ -158,7 +166,7 @@ def device_of(chapters):
 def bars(ax, steps, values, texts):
     """A bar a step, downwards; hollow where nothing was measured. Log scale from the least on."""
     for i, (step, value, text) in enumerate(zip(steps, values, texts)):
-        color = palette.of_chapter(step.chapter)
+        color = palette.INK if step.peer else palette.of_chapter(step.chapter)
         ax.barh(i, value, height=0.62, color=color if step.measured else color + "26",
                 edgecolor=color, linewidth=1.4)
         ax.annotate(text, (value, i), xytext=(4, 0), textcoords="offset points", va="center",
@@ -170,7 +178,9 @@ def bars(ax, steps, values, texts):
 
 def draw_speedup(plt, chapters, folder):
     from matplotlib import ticker
-    groups = climbed(folder, chapters)
+    peers = {chapter.number: chapter.peers for chapter in chapters}
+    groups = [(title, steps + peers.get(steps[-1].chapter, []))
+              for title, steps in climbed(folder, chapters)]
     fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
         8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
         gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})

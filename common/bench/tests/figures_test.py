@@ -73,6 +73,22 @@ class Figures(Case):
         self.assertTrue(step.measured)
         self.assertEqual(measured.device_of(measured.load(self.folder)), "NVIDIA H200")
 
+    def test_peers_stand_beside_a_gpus_steps(self):
+        self.write_all(virtual=False)
+        with open(self.path("chapter2.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        content["runs"][0]["peers"] = [{"name": "cudnn", "median_us": 1.0},
+                                       {"name": "flash", "lacking": "no backend"}]
+        with open(self.path("chapter2.json"), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        chapters = measured.load(self.folder)
+        self.assertEqual([(peer.name, peer.us) for peer in chapters[1].peers],
+                         [("PyTorch cudnn", 1.0)])
+        if matplotlib:
+            fig = measured.draw_speedup(palette.plot(), chapters, self.folder)
+            names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
+            self.assertEqual(names, ["1  attention", "2  tiling", "PyTorch cudnn"])
+
     def test_the_ladder_at_the_most_tokens_stands_for_attention(self):
         self.write_all()
         runs = [{"problem": {"tokens": tokens}, "steps": [
