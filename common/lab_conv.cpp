@@ -154,6 +154,43 @@ Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<
   return {.atol = 16 * share * gamma, .rtol = share, .relative_l2 = share};
 }
 
+Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
+                                     const ConvNormExpected& expected) {
+  const ConvNormShape& shape = problem.shape;
+  const int64_t plane = shape.plane();
+  // In proportion to the largest, so that no square overflows.
+  const auto squares = [](std::vector<float> values) {
+    float largest = 0;
+    for (const float v : values) largest = std::max(largest, std::abs(v));
+    for (float& v : values) v = largest > 0 ? v / largest * (v / largest) : 0;
+    return std::pair(std::move(values), double(largest));
+  };
+  const auto [x, x_size] = squares(problem.x);
+  const auto [weight, weight_size] = squares(problem.weight);
+  std::vector<double> products(expected.conv.size());
+  reference::convolution(x.data(), weight.data(), nullptr, shape, products.data());
+  double worst = 0;
+#pragma omp parallel for reduction(max : worst)
+  for (int64_t p = 0; p < shape.planes(); ++p) {
+    double mean = 0, variance = 0, sum = 0;
+    for (int64_t i = 0; i < plane; ++i) mean += expected.conv[p * plane + i] / double(plane);
+    for (int64_t i = 0; i < plane; ++i) {
+      const double distance = expected.conv[p * plane + i] - mean;
+      variance += distance * distance / double(plane);
+      sum += products[p * plane + i] / double(plane);
+    }
+    worst = std::max(worst, std::sqrt(sum) * x_size * weight_size /
+                                std::sqrt(variance + double(shape.eps)));
+  }
+  const double each = std::numbers::sqrt2 * 0x1p-11 * worst;
+  Tolerance tolerance = expected.tolerance;
+  const double gamma = tolerance.atol / tolerance.relative_l2;  // 16 times the largest
+  tolerance.relative_l2 += each;
+  tolerance.rtol += each;
+  tolerance.atol = gamma * tolerance.relative_l2;
+  return tolerance;
+}
+
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem) {
   const ConvNormShape& shape = problem.shape;
   const auto or_null = [](const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); };

@@ -40,6 +40,15 @@ struct ConvNormExpected {
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem);
 Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<double>& conv);
 
+// The same where products are of operands rounded to 11 bits, tf32 or fp16 (within fp16's range):
+// each operand by at most 2^-11 of itself, a product by sqrt(2) 2^-11 where the two roundings are
+// independent, and a sum of independent roundings by that share of the root of the sum of squared
+// products. Beside a plane's deviation that is sqrt(2) 2^-11 r, with r = sqrt(mean over the plane of
+// sum (x w)^2 / (variance + eps)): near 1 for random tensors, larger where products cancel. r is
+// worked out in double, for each plane; the worst counts.
+Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
+                                     const ConvNormExpected& expected);
+
 // The type of every step.
 using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
                                   const float* gamma, const float* beta, const float* residual,
@@ -67,6 +76,10 @@ struct ConvNormStep {
   std::function<std::vector<Stage>(const ConvNormShape& shape)> stages;
   // What it does with this shape on the current device, in a line for people; may be null.
   std::function<std::string(const ConvNormShape& shape)> plan;
+  // Of its products: a step in tf32 or fp16 is run where --precision asks for it.
+  std::string precision = "fp32";
+  // Why the current device cannot, in words; empty where it can. May be null: it always can.
+  std::function<std::string()> lacking;
 };
 struct NormStep {
   std::string name;

@@ -18,6 +18,7 @@ struct ConvNormOptions {
   ConvNormShape shape;  // of a random problem; of a file's the way of the filter
   std::string preset;   // that it comes from
   bool with_residual = false, draws = true;
+  std::string precision = "fp32";
 };
 
 ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
@@ -44,6 +45,9 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.number("--stride", stride, 1, 2, "N", "1 or 2 (1); also of --input");
   flags.text("--padding", padding, "NAME",
              "zero or reflect (zero), to ceil(size / stride) pixels; also of --input");
+  flags.text("--precision", result.precision, "NAME",
+             "fp32, tf32 or fp16 (fp32): the last two add a step on tensor cores, which rounds what "
+             "goes into products; arrays and sums stay fp32");
   flags.app().add_flag("--residual", result.with_residual, "random tensors with one to add");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
@@ -56,6 +60,8 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
 
   if (padding != "zero" && padding != "reflect")
     throw UsageError("--padding '" + padding + "': must be zero or reflect");
+  if (result.precision != "fp32" && result.precision != "tf32" && result.precision != "fp16")
+    throw UsageError("--precision '" + result.precision + "': must be fp32, tf32 or fp16");
   bool random = result.with_residual;
   for (const char* flag : {"--preset", "--batch", "--in-channels", "--out-channels", "--height",
                            "--width", "--kernel"})
@@ -169,10 +175,23 @@ std::string traffic(const std::string& name, const std::vector<Timing>& launches
                 read_again / output);
 }
 
+// fp16 ends at 65504: beyond it operands would be infinite.
+void require_fp16_range(const ConvNormProblem& problem) {
+  for (const auto& [name, values] : {std::pair("x", &problem.x), {"weight", &problem.weight}})
+    for (size_t i = 0; i < values->size(); ++i)
+      if (!(std::abs((*values)[i]) <= 65504))
+        throw UsageError(format("--precision fp16: element %zu of %s is %g, fp16 ends at 65504; "
+                                "tf32 has the range of fp32",
+                                i, name, double((*values)[i])));
+}
+
 ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,
-                           const std::vector<ConvNormStep>& steps,
+                           const std::vector<ConvNormStep>& all_steps,
                            const std::vector<NormStep>& norms) {
   ConvNormOptions all = conv_norm_options(argc, argv, about);
+  std::vector<ConvNormStep> steps;
+  for (const ConvNormStep& step : all_steps)
+    if (step.precision == "fp32" || step.precision == all.precision) steps.push_back(step);
   Options& options = all.common;
   ConvNormProblem problem;
   if (!options.input.empty())
@@ -193,6 +212,9 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
     throw LackError(
         std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
                     "this GPU: ncu --set full ./run"));
+  for (const ConvNormStep& step : steps)
+    if (const std::string why = step.lacking ? step.lacking() : ""; !why.empty())
+      throw LackError("--precision " + all.precision + ": " + why);
   if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
 
@@ -204,12 +226,13 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   require_memory(device, (inputs + 3 * output) * copies + output, 2 * inputs + 8 * output,
                  "convolution of shape " + describe(shape));
   if (problem.x.empty()) problem = random_conv_norm(shape, options.seed, all.with_residual);
+  if (all.precision == "fp16") require_fp16_range(problem);
 
   ReportHead head{chapter,
                   options,
                   device,
                   problem.source,
-                  describe(shape),
+                  describe(shape) + (all.precision == "fp32" ? "" : ", " + all.precision),
                   {{"batch", shape.batch},
                    {"in_channels", shape.in_channels},
                    {"out_channels", shape.out_channels},
@@ -217,13 +240,16 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {"width", shape.width},
                    {"kernel", shape.kernel},
                    {"stride", shape.stride}},
-                  {}};
+                  {{"precision", '"' + all.precision + '"'}}};
   if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);
   std::vector<ConvNormArrays> arrays = upload(problem, copies);
-  const auto compared = [&](const std::vector<float>& y) {
-    return compare(y, expected.y, expected.tolerance,
+  const Tolerance of_rounded = all.precision == "fp32"
+                                   ? expected.tolerance
+                                   : rounded_products_tolerance(problem, expected);
+  const auto compared = [&](const std::vector<float>& y, const ConvNormStep& step) {
+    return compare(y, expected.y, step.precision == "fp32" ? expected.tolerance : of_rounded,
                    {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
   };
 
@@ -241,7 +267,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
         launches.push_back([&](int i) { stage.second(arrays[i % copies]); });
       arrays[0].y.fill_nan();
       timings = time_stages(device, launches, options.warmup, options.iterations);
-      const Comparison right = compared(arrays[0].y.download());
+      const Comparison right = compared(arrays[0].y.download(), step);
       for (size_t i = 0; i < stages.size(); ++i) report.add(stages[i].first, timings[i], {}, right);
     }
     arrays[0].y.fill_nan();
@@ -251,9 +277,9 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
     y = arrays[0].y.download();
     if (timings.empty()) {
       timings = {whole};
-      report.add(step.name, whole, cost, compared(y));
+      report.add(step.name, whole, cost, compared(y, step));
     } else {
-      report.add_total(step.name, whole, cost, compared(y));
+      report.add_total(step.name, whole, cost, compared(y, step));
     }
     if (step.plan) report.note(step.name + ": " + step.plan(shape));
     if (is_virtual) report.note(traffic(step.name, timings, shape));

@@ -100,6 +100,7 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
         x +
         ((int64_t(w.image) * problem.in_channels + channel) * problem.height + row) * problem.width;
     float* to = rows + i * kPitch + 4 * piece;
+    if constexpr (T::kTensor) to += i / problem.stage_rows * problem.channel_gap;
     const bool inside = column >= 0 && column + 3 < problem.width;
     if (problem.wide_x && (inside || !problem.reflect)) {
       copy_async<16>(to, row_inside && inside ? from + column : x, row_inside && inside);

@@ -10,6 +10,17 @@ namespace fused_conv_norm {
 
 // ---- How a shape is done ------------------------------------------------------------------------
 
+// The kinds of tile that a step may choose from, best first. (tensor.cuh has others.)
+struct Fp32Tiles {
+  static auto by_cost(const ConvNormShape& shape, const DeviceLimits& limits) {
+    return tiles_by_cost(shape, limits.sm_count);
+  }
+  template <class Use>
+  static void with(TileName name, int stride, const Use& use) {
+    with_tile(name, stride, use);
+  }
+};
+
 // How fused() does a shape on the current device.
 struct Plan {
   TileName tile = kLarge;
@@ -46,21 +57,22 @@ Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormS
 // ---- Launches -----------------------------------------------------------------------------------
 
 // Calls use.operator()<kName, kStride>(problem, limits) for the kind of tile that suits the shape.
-template <class Use>
+template <class Tiles, class Use>
 void with_problem(const float* x, const float* weight, const ConvNormShape& shape, const Use& use) {
   const DeviceLimits limits = device_limits();
-  with_tile(choose_tile(shape, limits.sm_count), shape.stride, [&]<int kName, int kStride>() {
+  Tiles::with(Tiles::by_cost(shape, limits)[0], shape.stride, [&]<int kName, int kStride>() {
     use.template operator()<kName, kStride>(problem_of<kName>(shape, x, weight, limits), limits);
   });
 }
 
 // How fused() does the shape on the current device: with the best kind of tile whose outputs all
 // fit on the chip. Which arrays begin at multiples of 16 bytes is left open.
-inline Plan plan_of(const ConvNormShape& shape) {
+template <class Tiles = Fp32Tiles>
+Plan plan_of(const ConvNormShape& shape) {
   const DeviceLimits limits = device_limits();
   Plan best;
-  for (const TileName name : tiles_by_cost(shape, limits.sm_count)) {
-    with_tile(name, shape.stride, [&]<int kName, int kStride>() {
+  for (const TileName name : Tiles::by_cost(shape, limits)) {
+    Tiles::with(name, shape.stride, [&]<int kName, int kStride>() {
       best = plan_of<kName, kStride>(problem_of<kName>(shape, nullptr, nullptr, limits), limits,
                                      shape);
     });
@@ -75,19 +87,21 @@ int64_t moments_floats(int blocks, const Problem& problem) {
   return runs_of(blocks, problem) * Tile<kName>::kTileChannels * 4;
 }
 // The same for two passes, with a block for each tile.
-inline int64_t moments_floats(const ConvNormShape& shape) {
+template <class Tiles = Fp32Tiles>
+int64_t moments_floats(const ConvNormShape& shape) {
   int64_t floats = 0;
-  with_problem(nullptr, nullptr, shape,
-               [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
-                 floats = moments_floats<kName>(problem.tiles, problem);
-               });
+  with_problem<Tiles>(nullptr, nullptr, shape,
+                      [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
+                        floats = moments_floats<kName>(problem.tiles, problem);
+                      });
   return floats;
 }
 
 // The two passes, each alone; moments: moments_floats().
-inline void first_pass(const float* x, const float* weight, float* y, float* moments,
-                       const ConvNormShape& shape, cudaStream_t stream) {
-  with_problem(
+template <class Tiles = Fp32Tiles>
+void first_pass(const float* x, const float* weight, float* y, float* moments,
+                const ConvNormShape& shape, cudaStream_t stream) {
+  with_problem<Tiles>(
       x, weight, shape, [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits&) {
         const auto kernel = first_pass_kernel<kName, kStride>;
         const int bytes = tile_bytes<kName>(problem);
@@ -99,12 +113,12 @@ inline void first_pass(const float* x, const float* weight, float* y, float* mom
         require_done(cudaGetLastError(), shape);
       });
 }
-inline void second_pass(const float* moments, const float* gamma, const float* beta,
-                        const float* residual, float* y, const ConvNormShape& shape,
-                        cudaStream_t stream) {
+template <class Tiles = Fp32Tiles>
+void second_pass(const float* moments, const float* gamma, const float* beta, const float* residual,
+                 float* y, const ConvNormShape& shape, cudaStream_t stream) {
   const bool wide = planes_are_aligned(y, residual, norm_shape(shape));
   const int64_t blocks = shape.planes() * ((shape.plane() - 1) / kPassPixels + 1);
-  with_problem(
+  with_problem<Tiles>(
       nullptr, nullptr, shape, [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
         const auto kernel = wide ? second_pass_kernel<kName, 4> : second_pass_kernel<kName, 1>;
         kernel<<<unsigned(blocks), kNormThreads, 0, stream>>>(
@@ -113,26 +127,22 @@ inline void second_pass(const float* moments, const float* gamma, const float* b
       });
 }
 
-// As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
-inline void two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
-                       const float* beta, const float* residual, float* y,
-                       const ConvNormShape& shape, cudaStream_t stream) {
-  (void)bias;
-  require_arguments(x, weight, gamma, beta, y, shape);
-  Workspace moments(moments_floats(shape), shape, stream);
-  first_pass(x, weight, y, moments.data(), shape, stream);
-  second_pass(moments.data(), gamma, beta, residual, y, shape, stream);
+// The steps on tiles of whatever kinds.
+template <class Tiles>
+void two_passes_on(const float* x, const float* weight, const float* gamma, const float* beta,
+                   const float* residual, float* y, const ConvNormShape& shape,
+                   cudaStream_t stream) {
+  Workspace moments(moments_floats<Tiles>(shape), shape, stream);
+  first_pass<Tiles>(x, weight, y, moments.data(), shape, stream);
+  second_pass<Tiles>(moments.data(), gamma, beta, residual, y, shape, stream);
 }
-
-// As two_passes(), but in one cooperative launch where the output fits on the chip. Two runs give
-// the same bits.
-inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
-                  const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-                  cudaStream_t stream) {
-  require_arguments(x, weight, gamma, beta, y, shape);
-  const Plan plan = plan_of(shape);
-  if (!plan.fits) return two_passes(x, weight, bias, gamma, beta, residual, y, shape, stream);
-  with_tile(plan.tile, shape.stride, [&]<int kName, int kStride>() {
+template <class Tiles>
+void fused_on(const float* x, const float* weight, const float* gamma, const float* beta,
+              const float* residual, float* y, const ConvNormShape& shape, cudaStream_t stream) {
+  const Plan plan = plan_of<Tiles>(shape);
+  if (!plan.fits)
+    return two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
+  Tiles::with(plan.tile, shape.stride, [&]<int kName, int kStride>() {
     Problem problem = problem_of<kName>(shape, x, weight, device_limits());
     Workspace workspace(moments_floats<kName>(plan.blocks, problem), shape, stream);
     float4* moments = reinterpret_cast<float4*>(workspace.data());
@@ -146,9 +156,29 @@ inline void fused(const float* x, const float* weight, const float* bias, const 
   });
 }
 
+// As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
+inline void two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
+                       const float* beta, const float* residual, float* y,
+                       const ConvNormShape& shape, cudaStream_t stream) {
+  (void)bias;
+  require_arguments(x, weight, gamma, beta, y, shape);
+  two_passes_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
+}
+
+// As two_passes(), but in one cooperative launch where the output fits on the chip. Two runs give
+// the same bits.
+inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
+                  const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+                  cudaStream_t stream) {
+  (void)bias;
+  require_arguments(x, weight, gamma, beta, y, shape);
+  fused_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
+}
+
 // "one launch: 128 blocks ..." or "two passes: ...", for people.
-inline std::string describe_plan(const ConvNormShape& shape) {
-  const Plan plan = plan_of(shape);
+template <class Tiles>
+std::string describe_plan_on(const ConvNormShape& shape) {
+  const Plan plan = plan_of<Tiles>(shape);
   const DeviceLimits limits = device_limits();
   const auto text = [](int64_t number) { return std::to_string(number); };
   const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
@@ -158,12 +188,18 @@ inline std::string describe_plan(const ConvNormShape& shape) {
     return "two passes: the output is " + kib(output) + ", " + kib(output / limits.sm_count) +
            " for each of " + of_sms + "; with at most " + kib(limits.shared_bytes) +
            " of shared memory a block, it does not stay on the chip";
-  const char* const tiles[] = {"64 channels x 128 pixels", "32 channels x 64 pixels",
-                               "4 channels x 256 pixels"};
+  std::string tile;
+  Tiles::with(plan.tile, shape.stride, [&]<int kName, int>() {
+    tile = text(Tile<kName>::kTileChannels) + " channels x " + text(Tile<kName>::kTilePixels) +
+           " pixels";
+  });
   return "one launch: " + text(plan.blocks) + " blocks on " + of_sms + ", up to " +
          text(plan.blocks_of_sm) + " on one; each keeps " + text(plan.tiles_of_block) +
-         (plan.tiles_of_block == 1 ? " tile of " : " tiles of ") + tiles[plan.tile] + ", all " +
+         (plan.tiles_of_block == 1 ? " tile of " : " tiles of ") + tile + ", all " +
          kib(output) + " of the output stay on the chip";
+}
+inline std::string describe_plan(const ConvNormShape& shape) {
+  return describe_plan_on<Fp32Tiles>(shape);
 }
 
 }  // namespace fused_conv_norm

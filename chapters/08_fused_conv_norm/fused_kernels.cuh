@@ -100,7 +100,7 @@ constexpr int kMomentFloats = 3 * T::kTileChannels;
 // ---- One launch ---------------------------------------------------------------------------------
 
 template <int kName, int kStride>
-__global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThreads)
+__global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
     fused_kernel(const float* x,         // [batch, in_channels, height, width]
                  const float* weight,    // [out_channels, in_channels, kernel, kernel]
                  const float* gamma,     // [out_channels]
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThr
 
 // The values of the convolution to y, and the moments of its tiles: a block for each tile.
 template <int kName, int kStride>
-__global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThreads)
+__global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
     first_pass_kernel(const float* x, const float* weight, float* y, float4* moments,
                       const __grid_constant__ Problem problem) {
   using T = Tile<kName>;

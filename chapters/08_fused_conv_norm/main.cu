@@ -6,6 +6,7 @@
 #include "../../common/lab_style.h"
 #include "fused.cuh"
 #include "network.cuh"
+#include "tensor.cuh"
 
 namespace {
 
@@ -28,18 +29,32 @@ std::vector<lab::ConvNormStep::Stage> three_passes_stages(const ConvNormShape& s
   return {{"convolution", convolution}, {"instance norm", norm}, {"ReLU", relu}};
 }
 // Those of fused(): two where the output does not fit on the chip.
+template <class Tiles>
 std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
-  if (steps::plan_of(shape).fits) return {};
+  if (steps::plan_of<Tiles>(shape).fits) return {};
   const auto moments =
-      std::make_shared<lab::DeviceArray<float>>(steps::moments_floats(shape), "moments");
+      std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
   const auto first = [=](ConvNormArrays& a) {
-    steps::first_pass(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape, nullptr);
+    steps::first_pass<Tiles>(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape, nullptr);
   };
   const auto second = [=](ConvNormArrays& a) {
-    steps::second_pass(moments->data(), a.gamma.data(), a.beta.data(),
-                       a.has_residual ? a.residual.data() : nullptr, a.y.data(), shape, nullptr);
+    steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(),
+                              a.has_residual ? a.residual.data() : nullptr, a.y.data(), shape,
+                              nullptr);
   };
   return {{"first pass", first}, {"second pass", second}};
+}
+
+// The step on tensor cores.
+template <steps::Precision kPrecision>
+lab::ConvNormStep tensor_step(const char* precision) {
+  using Tiles = steps::TensorTiles<kPrecision>;
+  return {std::string("fused ") + precision,
+          steps::tensor_fused<kPrecision>,
+          fused_stages<Tiles>,
+          steps::describe_plan_on<Tiles>,
+          precision,
+          steps::lacking<kPrecision>};
 }
 
 // Style transfer, each layer by the last step.
@@ -58,9 +73,13 @@ int main(int argc, char** argv) {
   if (lab::style_asked(argc, argv)) return style_main(argc, argv);
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
-                             "over memory to one.",
+                             "over memory to one;\n"
+                             "with --precision, on tensor cores.",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
-                              {"fused", steps::fused, fused_stages, steps::describe_plan}},
+                              {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
+                               steps::describe_plan},
+                              tensor_step<steps::kTf32>("tf32"),
+                              tensor_step<steps::kFp16>("fp16")},
                              {{"naive norm", steps::naive_norm},
                               {"warp norm", steps::warp_reduced_norm},
                               {"vector norm", steps::vectorized_norm},

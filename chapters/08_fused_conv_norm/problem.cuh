@@ -32,7 +32,8 @@ struct Problem {
 
   // Stages: so many input channels at once, of each so many rows of x; floats of a row of weights,
   // and of a stage in all.
-  int stage_channels, stage_rows, weight_pitch, stage_floats;
+  // For tensor cores channels lie channel_gap floats further apart than their rows need.
+  int stage_channels, stage_rows, weight_pitch, stage_floats, channel_gap;
 };
 
 // A convolution of x with zeros between its pixels (upsample 2) meets a pixel with every other tap
@@ -67,6 +68,8 @@ struct TileOf {
   static constexpr int kSplitThreads = kGroups * kColumns;
   static constexpr int kThreads = kSplitThreads * kSplit;
   static constexpr int kOwn = kChannels / kSplit;  // channels of a thread once shares are added
+  static constexpr int kBlocks = 512 / kThreads;   // of an SM, at least: bounds the registers
+  static constexpr bool kTensor = false;           // products on tensor cores, see tensor_tile.cuh
   // A row of x in a stage: its columns under the widest filter, and up to 3 more to begin at a
   // multiple of 16 bytes.
   __host__ __device__ static constexpr int pitch(int stride) {
@@ -75,7 +78,16 @@ struct TileOf {
 };
 // The large one has most products for each load; the medium one spreads a small output over more
 // blocks, and a tile's products over all of their warps; the narrow one is for few output channels.
-enum TileName { kLarge, kMedium, kNarrow, kTileNames };
+enum TileName {
+  kLarge,
+  kMedium,
+  kNarrow,
+  kTileNames,  // above: those of fp32; below: tensor_tile.cuh
+  kTf32Large = kTileNames,
+  kTf32Small,
+  kFp16Large,
+  kFp16Small
+};
 template <int kName>
 struct Tile;
 template <>
@@ -112,6 +124,14 @@ __device__ inline Axis rows_of(const Place& place, const Problem& problem) {
 __device__ inline Axis columns_of(const Place& place, const Problem& problem) {
   return axis_of(place.part_x, problem.upsample, problem.kernel, problem.pad_left,
                  problem.out_width);
+}
+
+// Eight pixels side by side of four channels are a read of tensor cores' operands: 8 or 24 floats
+// beyond a multiple of 32 apart, they are in different banks.
+inline int channel_gap(int floats) {
+  int gap = 0;
+  while ((floats + gap) % 16 != 8) gap += 4;
+  return gap;
 }
 
 // Shared memory that a block of this device can have, and its SMs.
@@ -161,8 +181,11 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
     // Rows of weights begin at multiples of 16 bytes, and lie so that eight of them side by side
     // are in different banks.
     p.weight_pitch = up(p.stage_channels * taps * taps, 4) * 4;
+    if (T::kTensor) p.weight_pitch += 4;  // room for a zero at the end
     if (p.weight_pitch % 8 == 0) p.weight_pitch += 4;
-    p.stage_floats = T::kTileChannels * p.weight_pitch + p.stage_channels * p.stage_rows * pitch;
+    if (T::kTensor) p.channel_gap = channel_gap(p.stage_rows * pitch);
+    p.stage_floats = T::kTileChannels * p.weight_pitch +
+                     p.stage_channels * (p.stage_rows * pitch + p.channel_gap);
     if (p.stage_channels == 1 || p.stage_floats * 4 <= limits.shared_bytes / 5) break;
   }
   const auto aligned = [](const float* array) {
@@ -176,11 +199,13 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
 
 // Bytes that a block needs to compute tiles: two stages and the list of taps, or the shares of the
 // sums on their way between threads.
+constexpr int kWindowFloats = 16;  // the place of a tile, see Window
 template <int kName>
 int tile_bytes(const Problem& problem) {
   using T = Tile<kName>;
-  constexpr int kWindow = 16;  // the place of a tile, see Window
-  const int stages = 2 * problem.stage_floats + 2 * problem.weight_pitch + kWindow;
+  const int stages = 2 * problem.stage_floats + 2 * problem.weight_pitch + kWindowFloats;
+  if constexpr (T::kTensor)  // their list of products is longer
+    return 4 * std::max(stages + problem.weight_pitch + 2 * T::kStep, T::kExchangeFloats);
   return 4 * std::max(stages, (T::kSplit - 1) * T::kTileFloats);
 }
 

@@ -9,7 +9,7 @@ namespace fused_conv_norm {
 
 // conv = convolution + bias, a block for each tile.
 template <int kName, int kStride>
-__global__ void __launch_bounds__(Tile<kName>::kThreads, 512 / Tile<kName>::kThreads)
+__global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
     convolution_kernel(const float* x,       // [batch, in_channels, height, width]
                        const float* weight,  // [out_channels, in_channels, kernel, kernel]
                        const float* bias,    // [out_channels], or null
