@@ -40,7 +40,7 @@ struct ConvNormExpected {
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem);
 Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<double>& conv);
 
-// The same where products are of operands rounded to 11 bits, tf32 or fp16 (within fp16's range):
+// The same where products are of operands rounded to 11 bits, tf32 or fp16 (normal numbers there):
 // each operand by at most 2^-11 of itself, a product by sqrt(2) 2^-11 where the two roundings are
 // independent, and a sum of independent roundings by that share of the root of the sum of squared
 // products. Beside a plane's deviation that is sqrt(2) 2^-11 r, with r = sqrt(mean over the plane of
@@ -79,7 +79,7 @@ struct ConvNormStep {
   // Of its products: a step in tf32 or fp16 is run where --precision asks for it.
   std::string precision = "fp32";
   // Why the current device cannot, in words; empty where it can. May be null: it always can.
-  std::function<std::string()> lacking;
+  std::function<std::string()> lacking = nullptr;
 };
 struct NormStep {
   std::string name;

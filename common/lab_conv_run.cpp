@@ -240,7 +240,8 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {"width", shape.width},
                    {"kernel", shape.kernel},
                    {"stride", shape.stride}},
-                  {{"precision", '"' + all.precision + '"'}}};
+                  {}};
+  if (all.precision != "fp32") head.details = {{"precision", '"' + all.precision + '"'}};
   if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);

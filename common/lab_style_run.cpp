@@ -40,7 +40,12 @@ StyleOptions style_options(int argc, char** argv) {
   flags.number("--iterations", options.iterations, 1, 1000, "N",
                "timed runs of a layer (50; virtual: 1)");
   flags.text("--json", options.json, "FILE", "result as JSON");
+  std::string precision = "fp32";
+  flags.text("--precision", precision, "NAME", "fp32, all that style transfer has");
   flags.parse(argc, argv);
+  if (precision != "fp32")
+    throw UsageError("--precision '" + precision +
+                     "': does not go with --style, whose layers are computed in fp32");
   if (options.image.empty()) options.image = repository_path("data/images/chelsea.png");
   result.squared = flags.given("--size");
   require_files(options);

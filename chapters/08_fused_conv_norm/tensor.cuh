@@ -76,7 +76,8 @@ void require_tensor_cores(const ConvNormShape& shape) {
 // As fused() and two_passes(), with x and weight rounded to tf32 or fp16 as they go into products
 // (all arrays are fp32, and so are sums and everything behind them): each operand by up to 2^-11 of
 // itself. fp16 ends at 65504, beyond which x and weight become infinite, and rounds what is below
-// 2^-14 by up to 2^-25. Two runs give the same bits.
+// 2^-14 by up to 2^-25; tf32 has the range of fp32, and rounds what is below 2^-126 by up to 2^-137.
+// Two runs give the same bits.
 // Throws as fused(), and std::invalid_argument where the device has no such tensor cores.
 template <Precision kPrecision>
 void tensor_two_passes(const float* x, const float* weight, const float* bias, const float* gamma,

@@ -6,7 +6,7 @@
 
 #include <cuda_fp16.h>
 
-#include "convolve.cuh"
+#include "fused_kernels.cuh"
 
 namespace fused_conv_norm {
 
@@ -115,9 +115,9 @@ __device__ void list_products(int2* list, int channels, const Window& w, const P
   for (int k = thread_index(); k < all; k += T::kThreads) {
     const int channel = k % channels, tap = k / channels;
     const int row = tap / w.columns.taps, column = tap % w.columns.taps;
-    list[k] = k < products ? int2{channel * area + tap,
-                                  channel * channel_floats + row * kPitch + column}
-                           : int2{problem.weight_pitch - 1, 0};
+    list[k] = k < products
+                  ? int2{channel * area + tap, channel * channel_floats + row * kPitch + column}
+                  : int2{problem.weight_pitch - 1, 0};
   }
 }
 
@@ -194,9 +194,9 @@ __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixe
 
 // The convolution's values of one tile, as convolve() in fp32 gives them.
 template <class T, int kStride>
-  requires T::kTensor
-__device__ void convolve(const float* x, const float* weight, const Place& place,
-                         const Problem& problem, float* memory, float (&value)[T::kOwn][T::kRows]) {
+requires T::kTensor __device__ void convolve(const float* x, const float* weight,
+                                             const Place& place, const Problem& problem,
+                                             float* memory, float (&value)[T::kOwn][T::kRows]) {
   const Warp<T> me;
   int* const taps = reinterpret_cast<int*>(memory + 2 * problem.stage_floats);
   Window& w = *reinterpret_cast<Window*>(taps + problem.weight_pitch);
@@ -206,9 +206,9 @@ __device__ void convolve(const float* x, const float* weight, const Place& place
   const int area = w.rows.taps * w.columns.taps;
   for (int k = thread_index(); k < problem.stage_channels * area; k += T::kThreads) {
     const int channel = k / area, y = k % area / w.columns.taps, column = k % w.columns.taps;
-    taps[k] = (channel * problem.kernel + w.rows.first_tap + y * problem.upsample) *
-                  problem.kernel +
-              w.columns.first_tap + column * problem.upsample;
+    taps[k] =
+        (channel * problem.kernel + w.rows.first_tap + y * problem.upsample) * problem.kernel +
+        w.columns.first_tap + column * problem.upsample;
   }
   // A zero ends each row of weights.
   for (int m = thread_index(); m < 2 * T::kTileChannels; m += T::kThreads)
