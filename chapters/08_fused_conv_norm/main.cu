@@ -74,7 +74,9 @@ int main(int argc, char** argv) {
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one;\n"
-                             "with --precision, on tensor cores.",
+                             "with --precision, on tensor cores. Another program of it: --style "
+                             "NETWORK sends a\nphoto through a style-transfer network (--style "
+                             "NETWORK --help).",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
                                steps::describe_plan},
