@@ -61,9 +61,11 @@ struct Attention {
         scores(shape.scores(), "scores") {
     lab::AttentionArrays& a = arrays[0];
     stages = {
-        {"scores", [&] { naive_attention::launch_scores(a.Q.data(), a.K.data(), scores.data(), shape, 0); }},
+        {"scores",
+         [&] { naive_attention::launch_scores(a.Q.data(), a.K.data(), scores.data(), shape, 0); }},
         {"softmax", [&] { naive_attention::launch_softmax(scores.data(), shape, 0); }},
-        {"values", [&] { naive_attention::launch_values(scores.data(), a.V.data(), a.O.data(), shape, 0); }}};
+        {"values",
+         [&] { naive_attention::launch_values(scores.data(), a.V.data(), a.O.data(), shape, 0); }}};
   }
   Attention(const Attention&) = delete;
 };
@@ -78,11 +80,13 @@ double run_seconds(const Attention::Stage& stage) {
 // ---- one core, with and without counters, and all cores ------------------------------------------
 
 double bench_kernels(Attention& attention, void (*set_threads)(int), int cores) {
-  std::printf("%-10s %12s %14s %14s %12s %14s\n", "kernel", "warp instr.", "1 core", "1 core", "counters",
-              "all cores");
-  std::printf("%-10s %12s %14s %14s %12s %14s\n", "", "", "M/s counting", "M/s plain", "cost", "over one");
+  std::printf("%-10s %12s %14s %14s %12s %14s\n", "kernel", "warp instr.", "1 core", "1 core",
+              "counters", "all cores");
+  std::printf("%-10s %12s %14s %14s %12s %14s\n", "", "", "M/s counting", "M/s plain", "cost",
+              "over one");
   double sum_counted = 0, sum_plain = 0, sum_all_cores = 0, sum_instructions = 0;
-  auto line = [](const char* name, double instructions, double counted, double plain, double all_cores) {
+  auto line = [](const char* name, double instructions, double counted, double plain,
+                 double all_cores) {
     std::printf("%-10s %12.0f %14.1f %14.1f %11.2fx %13.2fx\n", name, instructions,
                 1e-6 * instructions / counted, 1e-6 * instructions / plain, counted / plain,
                 counted / all_cores);
@@ -144,9 +148,12 @@ void bench_tensor(void (*set_threads)(int)) {
     each.push_back((run(kTimes) - without) / kTimes);
   }
   set_threads(0);
-  if (out.download()[0] != kTimes * 16 * 0.25f) throw std::runtime_error("the fragments' product is wrong");
-  std::printf("\nwmma 16x16x16, fp16 with fp32 accumulation, counted: %.2f us each (one core, loop included)\n",
-              1e6 * median(each));
+  if (out.download()[0] != kTimes * 16 * 0.25f)
+    throw std::runtime_error("the fragments' product is wrong");
+  std::printf(
+      "\nwmma 16x16x16, fp16 with fp32 accumulation, counted: %.2f us each (one core, loop "
+      "included)\n",
+      1e6 * median(each));
 }
 
 // ---- other processes -------------------------------------------------------------------------------
@@ -166,7 +173,8 @@ std::string output_of(const std::string& command) {
 int child() {
   Attention attention(9, 127);
   lab::vgpu::set_counters(false);
-  for (const Attention::Stage& stage : attention.stages) {   // once for the decoding, then for the time
+  for (const Attention::Stage& stage :
+       attention.stages) {  // once for the decoding, then for the time
     run_seconds(stage);
     std::printf("%.9f\n", run_seconds(stage));
   }
@@ -178,10 +186,11 @@ void bench_checks(const Attention& attention) {
   std::vector<std::vector<double>> plain(3), checked(3);
   for (int round = 0; round < kRounds; ++round)
     for (const bool all : {false, true}) {
-      const std::string text = output_of(std::string("VGPU_THREADS=1 ") + (all ? "VGPU_CHECK=all '" : "'") +
-                                         self + "' --child");
+      const std::string text = output_of(std::string("VGPU_THREADS=1 ") +
+                                         (all ? "VGPU_CHECK=all '" : "'") + self + "' --child");
       const char* at = text.c_str();
-      for (int i = 0; i < 3; ++i) (all ? checked : plain)[i].push_back(std::strtod(at, const_cast<char**>(&at)));
+      for (int i = 0; i < 3; ++i)
+        (all ? checked : plain)[i].push_back(std::strtod(at, const_cast<char**>(&at)));
     }
   std::printf("\nall checks over memory checks alone, 127 tokens, 9 heads, one core:");
   double sum_plain = 0, sum_checked = 0;
@@ -196,9 +205,11 @@ void bench_checks(const Attention& attention) {
 void bench_programs(int count, char** programs) {
   for (int i = 0; i < count; ++i) {
     const std::string out = (std::filesystem::temp_directory_path() / "bench_vgpu.png").string();
-    const double seconds = seconds_of([&] { output_of(std::string(programs[i]) + " --out '" + out + "'"); });
+    const double seconds =
+        seconds_of([&] { output_of(std::string(programs[i]) + " --out '" + out + "'"); });
     std::filesystem::remove(out);
-    std::printf("default run of %s: %.2f s\n", std::filesystem::path(programs[i]).filename().c_str(), seconds);
+    std::printf("default run of %s: %.2f s\n",
+                std::filesystem::path(programs[i]).filename().c_str(), seconds);
   }
 }
 
@@ -207,19 +218,21 @@ void bench_programs(int count, char** programs) {
 int main(int argc, char** argv) {
   try {
     lab::open_device();
-    const auto set_threads =
-        reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "vgpuSetThreads"));
+    const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "vgpuSetThreads"));
     if (!lab::vgpu::present() || !set_threads) {
       std::fprintf(stderr, "bench-vgpu measures the virtual GPU: build it with DEVICE=vgpu\n");
       return lab::kLacking;
     }
     if (argc == 2 && !std::strcmp(argv[1], "--child")) return child();
     const int cores = omp_get_num_procs();
-    std::printf("virtual GPU on %d cores; chapter 1's kernels, 577 tokens, 12 heads of 64; medians of %d runs\n\n",
-                cores, kRounds);
+    std::printf(
+        "virtual GPU on %d cores; chapter 1's kernels, 577 tokens, 12 heads of 64; medians of %d "
+        "runs\n\n",
+        cores, kRounds);
     Attention attention(12, 577);
     const double kernels = bench_kernels(attention, set_threads, cores);
-    const std::vector<float> q = lab::to_float(attention.problem.q), k = lab::to_float(attention.problem.k),
+    const std::vector<float> q = lab::to_float(attention.problem.q),
+                             k = lab::to_float(attention.problem.k),
                              v = lab::to_float(attention.problem.v);
     std::vector<double> expected(attention.shape.elements());
     std::vector<double> reference;
@@ -227,8 +240,10 @@ int main(int argc, char** argv) {
       reference.push_back(seconds_of([&] {
         reference::attention(q.data(), k.data(), v.data(), attention.shape, expected.data());
       }));
-    std::printf("\nCPU reference (double precision, all cores) %.3f s; the three kernels, counted, %.2f s: %.1f times as long\n",
-                median(reference), kernels, kernels / median(reference));
+    std::printf(
+        "\nCPU reference (double precision, all cores) %.3f s; the three kernels, counted, %.2f s: "
+        "%.1f times as long\n",
+        median(reference), kernels, kernels / median(reference));
     bench_tensor(set_threads);
     bench_checks(attention);
     std::printf("\n");

@@ -3,13 +3,13 @@
 #include <lz4.h>
 #include <zstd.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <numeric>
-#include <unistd.h>
 
 #include "../vgpu/core/machine.h"
 #include "../vgpu/runtime/cubin.h"
@@ -23,7 +23,9 @@ Counts counts;
 
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 template <class T>
 void put(std::string& bytes, std::size_t at, T value) {
   if (bytes.size() < at + sizeof value) bytes.resize(at + sizeof value);
@@ -38,7 +40,9 @@ std::string entry(int kind, std::uint64_t flags, const std::string& content) {
   std::string stored = content;
   if (flags & kLz4) {
     stored.resize(static_cast<std::size_t>(LZ4_compressBound(static_cast<int>(content.size()))));
-    stored.resize(static_cast<std::size_t>(LZ4_compress_default(content.data(), stored.data(), static_cast<int>(content.size()), static_cast<int>(stored.size()))));
+    stored.resize(static_cast<std::size_t>(LZ4_compress_default(content.data(), stored.data(),
+                                                                static_cast<int>(content.size()),
+                                                                static_cast<int>(stored.size()))));
   } else if (flags & kZstd) {
     stored.resize(ZSTD_compressBound(content.size()));
     stored.resize(ZSTD_compress(stored.data(), stored.size(), content.data(), content.size(), 3));
@@ -48,7 +52,8 @@ std::string entry(int kind, std::uint64_t flags, const std::string& content) {
   put<std::uint16_t>(bytes, 0x00, static_cast<std::uint16_t>(kind));
   put<std::uint32_t>(bytes, 0x04, 0x50);
   put<std::uint64_t>(bytes, 0x08, padded);
-  put<std::uint32_t>(bytes, 0x10, flags & (kLz4 | kZstd) ? static_cast<std::uint32_t>(stored.size()) : 0);
+  put<std::uint32_t>(bytes, 0x10,
+                     flags & (kLz4 | kZstd) ? static_cast<std::uint32_t>(stored.size()) : 0);
   put<std::uint32_t>(bytes, 0x1c, 90);
   put<std::uint64_t>(bytes, 0x28, flags);
   put<std::uint64_t>(bytes, 0x38, flags & (kLz4 | kZstd) ? content.size() : 0);
@@ -70,7 +75,10 @@ std::string container(const std::vector<std::string>& entries) {
 std::string small_cubin() {
   const std::string kernel = "_Z1kPf";
   std::string names(1, '\0');
-  for (const std::string& name : {std::string(".nv.info"), ".nv.info." + kernel, ".nv.shared." + kernel, std::string(".symtab"), std::string(".strtab"), kernel}) names += name + '\0';
+  for (const std::string& name :
+       {std::string(".nv.info"), ".nv.info." + kernel, ".nv.shared." + kernel,
+        std::string(".symtab"), std::string(".strtab"), kernel})
+    names += name + '\0';
   std::string bytes(sizeof(Elf64_Ehdr), '\0'), info, symbols(2 * sizeof(Elf64_Sym), '\0');
   for (const int attribute : {0x2f, 0x11, 0x12}) {
     info += {4, static_cast<char>(attribute), 8, 0, 1, 0, 0, 0, 32, 0, 0, 0};
@@ -79,7 +87,8 @@ std::string small_cubin() {
   symbol.st_name = static_cast<Elf64_Word>(names.find(kernel + '\0', names.find(".strtab")));
   std::memcpy(symbols.data() + sizeof symbol, &symbol, sizeof symbol);
   std::vector<Elf64_Shdr> sections(1);
-  const auto add = [&](const std::string& name, unsigned type, const std::string& content, unsigned link) {
+  const auto add = [&](const std::string& name, unsigned type, const std::string& content,
+                       unsigned link) {
     Elf64_Shdr s{};
     s.sh_name = static_cast<Elf64_Word>(names.find(name));
     s.sh_type = type, s.sh_offset = bytes.size(), s.sh_size = content.size(), s.sh_link = link;
@@ -101,7 +110,8 @@ std::string small_cubin() {
   header.e_shnum = static_cast<Elf64_Half>(sections.size());
   header.e_shstrndx = 1;
   std::memcpy(bytes.data(), &header, sizeof header);
-  bytes.append(reinterpret_cast<const char*>(sections.data()), sections.size() * sizeof(Elf64_Shdr));
+  bytes.append(reinterpret_cast<const char*>(sections.data()),
+               sections.size() * sizeof(Elf64_Shdr));
   return bytes;
 }
 
@@ -112,9 +122,12 @@ void run_fatbin(const std::string& input) {
     const auto images = runtime::read_container(bytes_of(input));
     for (const runtime::Image& image : images) {
       try {
-        if (image.uncompressed > (64u << 20)) continue;   // a claim of up to 1 GiB is allowed, and slow
-        if (image.kind == runtime::Image::Kind::elf) runtime::read_cubin(runtime::image_bytes(image));
-        else runtime::image_text(image);
+        if (image.uncompressed > (64u << 20))
+          continue;  // a claim of up to 1 GiB is allowed, and slow
+        if (image.kind == runtime::Image::Kind::elf)
+          runtime::read_cubin(runtime::image_bytes(image));
+        else
+          runtime::image_text(image);
       } catch (const runtime::FatbinError&) {
       }
     }
@@ -133,11 +146,14 @@ std::string safetensors(const std::string& header, std::size_t data) {
   return bytes + header + std::string(data, '\1');
 }
 std::string npy(int version, const std::string& dtype, const std::string& shape, std::size_t data) {
-  std::string header = "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  std::string header =
+      "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
   std::string bytes = "\x93NUMPY";
   bytes += {static_cast<char>(version), 0};
-  if (version == 1) put<std::uint16_t>(bytes, 8, static_cast<std::uint16_t>(header.size()));
-  else put<std::uint32_t>(bytes, 8, static_cast<std::uint32_t>(header.size()));
+  if (version == 1)
+    put<std::uint16_t>(bytes, 8, static_cast<std::uint16_t>(header.size()));
+  else
+    put<std::uint32_t>(bytes, 8, static_cast<std::uint32_t>(header.size()));
   return bytes + header + std::string(data, '\2');
 }
 
@@ -193,7 +209,9 @@ void run_ptx(const std::string& input) {
     std::vector<std::byte> params(function->param_bytes);
     for (const Param& p : function->params)
       for (std::uint32_t at = 0; at + 4 <= p.size; at += 8) {
-        std::uint64_t value = random.chance(6) ? random.engine() : random.chance(3) ? second->base : memory->base;
+        std::uint64_t value = random.chance(6)   ? random.engine()
+                              : random.chance(3) ? second->base
+                                                 : memory->base;
         if (p.size < 8 || random.chance(8)) value = random.below(300);
         std::memcpy(params.data() + p.offset + at, &value, std::min<std::uint32_t>(8, p.size - at));
       }
@@ -203,13 +221,16 @@ void run_ptx(const std::string& input) {
     const std::uint32_t threads[] = {1, 31, 32, 33, 64, 100};
     request.block = {random.pick(threads), 1, 1};
     if (random.chance(5)) request.block = {8, 4, 2};
-    request.grid = {static_cast<std::uint32_t>(1 + random.below(3)), static_cast<std::uint32_t>(1 + random.below(2)), 1};
+    request.grid = {static_cast<std::uint32_t>(1 + random.below(3)),
+                    static_cast<std::uint32_t>(1 + random.below(2)), 1};
     request.dynamic_shared = static_cast<std::uint32_t>(random.chance(2) ? random.below(4096) : 0);
     request.params = params;
-    if (random.chance(2)) {   // clusters
-      request.cluster = {static_cast<std::uint32_t>(1 + random.below(3)), static_cast<std::uint32_t>(1 + random.below(2)), 1};
+    if (random.chance(2)) {  // clusters
+      request.cluster = {static_cast<std::uint32_t>(1 + random.below(3)),
+                         static_cast<std::uint32_t>(1 + random.below(2)), 1};
       request.explicit_cluster = true;
-      if (!random.chance(8)) request.grid = {request.grid.x * request.cluster.x, request.grid.y * request.cluster.y, 1};
+      if (!random.chance(8))
+        request.grid = {request.grid.x * request.cluster.x, request.grid.y * request.cluster.y, 1};
     }
     request.cooperative = random.chance(6);
     request.count = !random.chance(4);
@@ -303,17 +324,30 @@ std::string read(const std::string& path) {
 
 std::vector<Target> targets(const std::vector<std::string>& files) {
   std::vector<std::string> ptx = {kKernels}, cubins = {small_cubin()};
-  for (const std::string& file : files) (file.ends_with(".ptx") ? ptx : cubins).push_back(read(file));
+  for (const std::string& file : files)
+    (file.ends_with(".ptx") ? ptx : cubins).push_back(read(file));
   const std::string text = ptx.back().substr(0, 20000), cubin = cubins.back().substr(0, 20000);
   return {
       {"generated", {}, true, run_ptx},
       {"ptx", ptx, true, run_ptx},
-      {"fatbin", {container({entry(1, 0, text.substr(0, 500)), entry(1, kLz4, text), entry(1, kZstd | kSpecific, text), entry(2, kZstd, cubin)}),
-                  container({entry(2, kLz4, cubin)}), container({entry(1, kZstd, text.substr(0, 300))})}, false, run_fatbin},
+      {"fatbin",
+       {container({entry(1, 0, text.substr(0, 500)), entry(1, kLz4, text),
+                   entry(1, kZstd | kSpecific, text), entry(2, kZstd, cubin)}),
+        container({entry(2, kLz4, cubin)}), container({entry(1, kZstd, text.substr(0, 300))})},
+       false,
+       run_fatbin},
       {"cubin", cubins, false, run_cubin},
-      {"safetensors", {safetensors(R"({"__metadata__":{"a":"b"},"q":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]},"scale":{"dtype":"F32","shape":[],"data_offsets":[12,16]}})", 16),
-                       safetensors(R"({"q":{"dtype":"F32","shape":[1,0,4],"data_offsets":[0,0]}})", 0)}, true, run_safetensors},
-      {"npy", {npy(1, "<f4", "(2, 3)", 24), npy(2, "<f2", "(4,)", 8), npy(3, "<f8", "()", 8)}, true, run_npy},
+      {"safetensors",
+       {safetensors(
+            R"({"__metadata__":{"a":"b"},"q":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]},"scale":{"dtype":"F32","shape":[],"data_offsets":[12,16]}})",
+            16),
+        safetensors(R"({"q":{"dtype":"F32","shape":[1,0,4],"data_offsets":[0,0]}})", 0)},
+       true,
+       run_safetensors},
+      {"npy",
+       {npy(1, "<f4", "(2, 3)", 24), npy(2, "<f2", "(4,)", 8), npy(3, "<f8", "()", 8)},
+       true,
+       run_npy},
   };
 }
 

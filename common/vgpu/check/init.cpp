@@ -48,7 +48,8 @@ class InitCheck final : public Observer {
       if (!window.allocation) return;
       window.low = window.allocation->base;
       window.high = window.low + window.allocation->size;
-      window.written = window.allocation->all_written() ? nullptr : window.allocation->written.get();
+      window.written =
+          window.allocation->all_written() ? nullptr : window.allocation->written.get();
       std::uint32_t here = 0;
       each_lane(todo, [&](int lane) {
         here |= std::uint32_t{a.v[lane] >= window.low && a.v[lane] + bytes <= window.high} << lane;
@@ -119,12 +120,13 @@ class InitCheck final : public Observer {
               std::string what = "init: ";
               what += access == Access::load ? "read" : "atomic access";
               what += " of " + bytes_text(bytes) + " that nobody wrote, ";
-              what += space == Space::shared
-                          ? "at offset " + std::to_string(first) + " of " +
-                                (block_ == warp.block ? "the block's shared memory,"
-                                                      : "the shared memory of block " +
-                                                            block_text(launch, block_->linear) + ",")
-                          : global_text(launch, first) + ",";
+              what +=
+                  space == Space::shared
+                      ? "at offset " + std::to_string(first) + " of " +
+                            (block_ == warp.block ? "the block's shared memory,"
+                                                  : "the shared memory of block " +
+                                                        block_text(launch, block_->linear) + ",")
+                      : global_text(launch, first) + ",";
               return describe(warp, own, lane, what);
             });
       });

@@ -12,7 +12,8 @@ std::string argument_text(const Launch& launch, const Allocation& allocation) {
     if (params[i].size != 8 || params[i].offset + 8 > launch.params.size()) continue;
     std::uint64_t value;
     std::memcpy(&value, launch.params.data() + params[i].offset, 8);
-    if (value >= allocation.base && value < allocation.base + std::max<std::uint64_t>(1, allocation.size))
+    if (value >= allocation.base &&
+        value < allocation.base + std::max<std::uint64_t>(1, allocation.size))
       return "argument " + std::to_string(i + 1);
   }
   return "";
@@ -60,19 +61,22 @@ void report_misaligned(Warp& warp, const Instr& instr, int lane, std::uint64_t a
                        std::uint32_t bytes, Access access, Space space) {
   throw Fault{FaultKind::misaligned,
               describe(warp, instr, lane,
-                       "misaligned " + verb(access) + " of " + count(bytes, "byte") + " at " + std::string(space_name(space)) +
-                           " address " + hexadecimal(address) + ", which is no multiple of " + std::to_string(bytes))};
+                       "misaligned " + verb(access) + " of " + count(bytes, "byte") + " at " +
+                           std::string(space_name(space)) + " address " + hexadecimal(address) +
+                           ", which is no multiple of " + std::to_string(bytes))};
 }
 
 void report_no_block(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                      std::uint64_t bytes, Access access, int rank) {
   const Cluster& cluster = warp.block->cluster;
-  std::string what = "out-of-bounds " + verb(access) + " of " + count(bytes, "byte") + " at offset " +
-                     std::to_string(address % kRankedBytes) + " of the shared memory of rank " +
-                     (rank < 254 ? std::to_string(rank) : "254 or above") + " of the cluster, which ";
+  std::string what =
+      "out-of-bounds " + verb(access) + " of " + count(bytes, "byte") + " at offset " +
+      std::to_string(address % kRankedBytes) + " of the shared memory of rank " +
+      (rank < 254 ? std::to_string(rank) : "254 or above") + " of the cluster, which ";
   if (const Block* block = cluster.block(rank))
-    what += "is block (" + std::to_string(block->index.x) + "," + std::to_string(block->index.y) + "," +
-            std::to_string(block->index.z) + ") and has ended: a barrier of the cluster must keep it until then;";
+    what += "is block (" + std::to_string(block->index.x) + "," + std::to_string(block->index.y) +
+            "," + std::to_string(block->index.z) +
+            ") and has ended: a barrier of the cluster must keep it until then;";
   else
     what += "has " + count(cluster.blocks.size(), "block") + ", ranks from 0;";
   throw Fault{FaultKind::illegal_address, describe(warp, instr, lane, what + " access")};
@@ -82,49 +86,67 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
                        std::uint32_t bytes, Access access, Space space) {
   Launch& launch = warp.block->launch;
   const std::string what = verb(access) + " of " + count(bytes, "byte");
-  auto fault = [&](FaultKind kind, const std::string& text) { throw Fault{kind, describe(warp, instr, lane, text)}; };
+  auto fault = [&](FaultKind kind, const std::string& text) {
+    throw Fault{kind, describe(warp, instr, lane, text)};
+  };
   if (space != Space::global) {
-    if ((space == Space::constant || (space == Space::param && !instr.frame_local)) && access != Access::load)
-      fault(FaultKind::address_space, what + " to read-only " + std::string(space_name(space)) + " memory");
-    const std::uint64_t size = space == Space::shared    ? launch.shared_bytes
+    if ((space == Space::constant || (space == Space::param && !instr.frame_local)) &&
+        access != Access::load)
+      fault(FaultKind::address_space,
+            what + " to read-only " + std::string(space_name(space)) + " memory");
+    const std::uint64_t size = space == Space::shared     ? launch.shared_bytes
                                : space == Space::local    ? warp.local_capacity
                                : space == Space::constant ? launch.constant_bytes
                                : instr.frame_local        ? warp.frame->function->call_area_bytes
                                                           : launch.params.size();
-    const std::string owner = space == Space::shared ? "the block's shared memory"
-                              : space == Space::local ? "the thread's local memory"
+    const std::string owner = space == Space::shared     ? "the block's shared memory"
+                              : space == Space::local    ? "the thread's local memory"
                               : space == Space::constant ? "the module's constant memory"
-                              : instr.frame_local ? "the parameters of a call" : "the kernel's arguments";
+                              : instr.frame_local        ? "the parameters of a call"
+                                                         : "the kernel's arguments";
     const std::uint64_t past = address >= size ? address - size : 0;
     fault(FaultKind::illegal_address,
           "out-of-bounds " + what + " at offset " + std::to_string(address) + ", " +
-              (address >= size ? count(past, "byte") + " past" : "across the end of") + " " + owner + " (" + count(size, "byte") + ")");
+              (address >= size ? count(past, "byte") + " past" : "across the end of") + " " +
+              owner + " (" + count(size, "byte") + ")");
   }
   if (address < 65536)
-    fault(FaultKind::illegal_address, address == 0 ? "null pointer: " + what + " at address 0"
-                                                   : "null pointer: " + what + " at address " + hexadecimal(address));
-  const auto in_window = [&](std::uint64_t window, std::uint64_t size) { return address - window < size; };
-  for (auto [window, name] : {std::pair{kSharedWindow, "shared"}, {kLocalWindow, "local"}, {kConstantWindow, "constant"}, {kParamWindow, "param"}})
+    fault(FaultKind::illegal_address,
+          address == 0 ? "null pointer: " + what + " at address 0"
+                       : "null pointer: " + what + " at address " + hexadecimal(address));
+  const auto in_window = [&](std::uint64_t window, std::uint64_t size) {
+    return address - window < size;
+  };
+  for (auto [window, name] : {std::pair{kSharedWindow, "shared"},
+                              {kLocalWindow, "local"},
+                              {kConstantWindow, "constant"},
+                              {kParamWindow, "param"}})
     if (in_window(window, 1ull << 32))
-      fault(FaultKind::address_space, what + " of ." + name + " memory by an instruction for global memory");
+      fault(FaultKind::address_space,
+            what + " of ." + name + " memory by an instruction for global memory");
   if (const auto a = launch.memory.nearest(address)) {
     const std::uint64_t end = a->base + a->size;
     const std::string text = allocation_text(launch, *a);
     const std::string named = a->name.empty() ? "an allocation " + text : "allocation " + text;
     if (a->freed && address >= a->base && address < end)
-      fault(FaultKind::illegal_address, "use after free: " + what + ", " + count(address - a->base, "byte") + " into freed " +
+      fault(FaultKind::illegal_address, "use after free: " + what + ", " +
+                                            count(address - a->base, "byte") + " into freed " +
                                             "allocation " + text);
     if (!a->freed && address >= a->base && address < end)
       fault(FaultKind::illegal_address, "out-of-bounds " + what + ", across the end of " + named);
     if (!a->freed && address >= end)
-      fault(FaultKind::illegal_address, "out-of-bounds " + what + ", " + count(address - end, "byte") + " past " + named);
+      fault(FaultKind::illegal_address,
+            "out-of-bounds " + what + ", " + count(address - end, "byte") + " past " + named);
     if (!a->freed && address < a->base)
-      fault(FaultKind::illegal_address, "out-of-bounds " + what + ", " + count(a->base - address, "byte") + " before " + named);
+      fault(FaultKind::illegal_address,
+            "out-of-bounds " + what + ", " + count(a->base - address, "byte") + " before " + named);
   }
   if (address - kDeviceRange >= kDeviceRangeSize && host_has(address))
-    fault(FaultKind::illegal_address, "host pointer: " + what + " at " + hexadecimal(address) +
-                                          ", which is ordinary host memory (cudaMalloc or cudaMallocManaged it, or copy it)");
-  fault(FaultKind::illegal_address, "out-of-bounds " + what + " at " + hexadecimal(address) + ", in no allocation");
+    fault(FaultKind::illegal_address,
+          "host pointer: " + what + " at " + hexadecimal(address) +
+              ", which is ordinary host memory (cudaMalloc or cudaMallocManaged it, or copy it)");
+  fault(FaultKind::illegal_address,
+        "out-of-bounds " + what + " at " + hexadecimal(address) + ", in no allocation");
   __builtin_unreachable();
 }
 

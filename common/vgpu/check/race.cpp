@@ -94,9 +94,9 @@ struct BlockState {
   Block* block = nullptr;
   std::unordered_map<Trace, Visit> visits;  // of other blocks' warps, by their keys
   Knowledge ended;                          // what its threads knew when they ended
-  Time barrier = 0;                // all threads know each other up to here
-  bool mbarriers = false;          // it uses mbarrier objects
-  std::uint32_t first_record = 0;  // older ones in reused shadow are of other blocks
+  Time barrier = 0;                         // all threads know each other up to here
+  bool mbarriers = false;                   // it uses mbarrier objects
+  std::uint32_t first_record = 0;           // older ones in reused shadow are of other blocks
   Knowledge known, fenced;
   std::vector<WarpState> warps;
   std::array<std::vector<Arrival>, 16> arrivals;
@@ -177,7 +177,7 @@ class RaceCheck final : public Observer {
     const Places* places;
     const Addresses* addresses;
     BlockState& block;
-    BlockState& home;                // whose shared memory it is; else `block`
+    BlockState& home;  // whose shared memory it is; else `block`
     WarpState& state;
     std::uint32_t bytes;
     Access access;
@@ -549,7 +549,7 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
             : same_block ? " without a barrier between"
             : now.space == Space::shared
                 ? " without a barrier of the cluster or a release and an acquire between"
-                         : " without a barrier of the grid or a release and an acquire between";
+                : " without a barrier of the grid or a release and an acquire between";
     if (same_block)
       text += ", in block " + in + " of ";
     else
@@ -565,18 +565,8 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
   WarpState& state = block.warps[warp.index];
   BlockState& home = places.owner ? *blocks_.at(places.owner) : block;
   const bool atomic = access == Access::atomic;
-  Now now{warp,
-          instr,
-          &places,
-          &a,
-          block,
-          home,
-          state,
-          bytes,
-          access,
-          space,
-          0,
-          space == Space::shared ? home.first_record : 1};
+  Now now{warp,  instr, &places, &a,    block, home,
+          state, bytes, access,  space, 0,     space == Space::shared ? home.first_record : 1};
   now.trace = state.key | record_for(state, warp, instr, bytes, access);
   home.mbarriers |= instr.op_class == OpClass::barrier;
   // (A relaxed arrival at an mbarrier tells nothing, but whoever waits for it knows that it is over.)
@@ -890,7 +880,8 @@ void RaceCheck::lanes_exit(Warp& warp, const Instr&, std::uint32_t mask) {
 void RaceCheck::end(BlockState& block) {
   const std::string gone = "block " + block_text(*launch_, block.block->linear);
   const auto thread = [&](const Record& r, int lane) {
-    return "thread " + thread_text(*launch_, r.warp * kWarpSize + static_cast<std::uint32_t>(lane)) +
+    return "thread " +
+           thread_text(*launch_, r.warp * kWarpSize + static_cast<std::uint32_t>(lane)) +
            " of block " + block_text(*launch_, r.block);
   };
   for (const auto& [key, visit] : block.visits) {
@@ -901,7 +892,9 @@ void RaceCheck::end(BlockState& block) {
     const std::string there = where(*r.instr, *r.function);
     findings_.add(there + "|end", [&] {
       return there + ": error: race: " +
-             (r.access == Access::load ? "read" : r.access == Access::store ? "write" : "atomic access") +
+             (r.access == Access::load    ? "read"
+              : r.access == Access::store ? "write"
+                                          : "atomic access") +
              " of " + bytes_text(r.bytes) + " at offset " + std::to_string(visit.address) +
              " of the shared memory of " + gone + " by " + thread(r, visit.lane) +
              ", and the end of that block, without a barrier of the cluster or a release and an "

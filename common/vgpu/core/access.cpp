@@ -13,7 +13,8 @@ bool move_window(Warp& warp, const Instr& instr, Site& site, std::uint64_t addre
   if (!allocation) return false;
   site.low = allocation->base;
   site.high = allocation->base + allocation->size;
-  site.bias = static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(allocation->host) - allocation->base);
+  site.bias = static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(allocation->host) -
+                                          allocation->base);
   if (warp.worker->counting) {
     site.counters = &counters_of(warp, instr, allocation->id);
     const TouchMap* map = warp.block->launch.touch_map(allocation);
@@ -48,7 +49,7 @@ void count_global(Warp& warp, Site& site, const Addresses& a, std::uint32_t mask
       map[first] = 1;
     } else if (a.strided && a.stride > 0 && a.stride <= static_cast<std::int64_t>(kSectorBytes)) {
       for (std::uint32_t s = 0; s < shape.sectors; ++s) map[first + s] = 1;
-    } else {   // inactive lanes repeat an active one's address
+    } else {  // inactive lanes repeat an active one's address
       for (int lane = 0; lane < kWarpSize; ++lane) map[a.v[lane] / kSectorBytes] = 1;
     }
   };
@@ -59,7 +60,8 @@ void count_global(Warp& warp, Site& site, const Addresses& a, std::uint32_t mask
 void check_alignment(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                      std::uint32_t bytes, Access access, Space space) {
   each_lane(mask, [&](int lane) {
-    if (a.v[lane] & (bytes - 1)) report_misaligned(warp, instr, lane, a.v[lane], bytes, access, space);
+    if (a.v[lane] & (bytes - 1))
+      report_misaligned(warp, instr, lane, a.v[lane], bytes, access, space);
   });
 }
 
@@ -69,8 +71,9 @@ void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const A
                      std::uint32_t bytes, Access access, Places& places) {
   std::byte* pointers[kWarpSize];
   std::uint32_t todo = mask, remote = 0;
-  while (todo) {   // block by block
-    const SharedPlace first = shared_place(warp, instr, std::countr_zero(todo), a.v[std::countr_zero(todo)], bytes, access);
+  while (todo) {  // block by block
+    const SharedPlace first = shared_place(warp, instr, std::countr_zero(todo),
+                                           a.v[std::countr_zero(todo)], bytes, access);
     std::uint32_t here = 0;
     Addresses part;
     std::fill_n(part.v, kWarpSize, std::uint64_t{first.offset});
@@ -92,7 +95,9 @@ void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const A
     some.owner = first.block;
     some.bias = reinterpret_cast<std::intptr_t>(first.block->shared);
     if (!instr.async)
-      warp.worker->notify([&](Observer& o) { o.access(warp, instr, here, part, bytes, access, Space::shared, some); });
+      warp.worker->notify([&](Observer& o) {
+        o.access(warp, instr, here, part, bytes, access, Space::shared, some);
+      });
   }
   places.single = false;
   std::copy_n(pointers, kWarpSize, places.pointer);
@@ -113,12 +118,14 @@ SharedPlace shared_place(Warp& warp, const Instr& instr, int lane, std::uint64_t
   std::uint64_t offset = address;
   if (rank >= 0) {
     block = warp.block->cluster.block(rank);
-    if (!block || block->live_threads == 0) report_no_block(warp, instr, lane, address, bytes, access, rank);
+    if (!block || block->live_threads == 0)
+      report_no_block(warp, instr, lane, address, bytes, access, rank);
     offset = address % kRankedBytes;
   }
   const std::uint64_t size = warp.block->launch.shared_bytes;
   if (offset >= size || bytes > size - offset)
-    report_bad_access(warp, instr, lane, offset, static_cast<std::uint32_t>(bytes), access, Space::shared);
+    report_bad_access(warp, instr, lane, offset, static_cast<std::uint32_t>(bytes), access,
+                      Space::shared);
   return {block, static_cast<std::uint32_t>(offset)};
 }
 
@@ -127,7 +134,8 @@ void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
   Site& site = warp.frame->sites[instr.memory_site];
   const Extent extent = extent_of(a, bytes);
   if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::global);
-  if (extent.low < site.low || extent.high + bytes > site.high || extent.high + bytes < extent.high) [[unlikely]] {
+  if (extent.low < site.low || extent.high + bytes > site.high || extent.high + bytes < extent.high)
+      [[unlikely]] {
     const bool found = move_window(warp, instr, site, extent.low);
     if (!found || extent.high + bytes > site.high || extent.high + bytes < extent.high) {
       // Several allocations, or a wrong address: lane by lane.
@@ -146,7 +154,8 @@ void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
         each_lane(todo, [&](int lane) {
           if (!inside(a.v[lane])) return;
           here |= 1u << lane;
-          places.pointer[lane] = reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(site.bias));
+          places.pointer[lane] =
+              reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(site.bias));
         });
         if (warp.worker->counting) {
           Addresses part = a;
@@ -160,13 +169,16 @@ void resolve_global(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
         }
         todo &= ~here;
       }
-      warp.worker->notify([&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::global, places); });
+      warp.worker->notify([&](Observer& o) {
+        o.access(warp, instr, mask, a, bytes, access, Space::global, places);
+      });
       return;
     }
   }
   places.single = true;
   places.bias = site.bias;
-  warp.worker->notify([&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::global, places); });
+  warp.worker->notify(
+      [&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::global, places); });
   if (warp.worker->counting) count_global(warp, site, a, mask, bytes, access);
 }
 
@@ -185,11 +197,13 @@ void resolve_shared(Warp& warp, const Instr& instr, std::uint32_t mask, const Ad
   if (extent.misaligned) check_alignment(warp, instr, mask, a, bytes, access, Space::shared);
   places.single = true;
   places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
-  if (!instr.async)   // a copy writes when it lands
-    warp.worker->notify([&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::shared, places); });
+  if (!instr.async)  // a copy writes when it lands
+    warp.worker->notify(
+        [&](Observer& o) { o.access(warp, instr, mask, a, bytes, access, Space::shared, places); });
   if (!warp.worker->counting) return;
   alignas(64) std::uint32_t offsets[kWarpSize];
-  for (int lane = 0; lane < kWarpSize; ++lane) offsets[lane] = static_cast<std::uint32_t>(a.v[lane]);
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    offsets[lane] = static_cast<std::uint32_t>(a.v[lane]);
   const SharedShape shape = shared_request(offsets, mask, bytes);
   SharedCounters& c = warp.frame->sites[instr.memory_site].shared;
   ++c.requests;
@@ -213,20 +227,26 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
   };
   switch (space) {
     case Space::constant:
-      if (access != Access::load) report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes, access, space);
+      if (access != Access::load)
+        report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes,
+                          access, space);
       inside(launch.constant_bytes);
       places.single = true;
       places.bias = reinterpret_cast<std::intptr_t>(launch.constants);
       return;
     case Space::param:
-      if (instr.frame_local) {   // .param variables of a call: each lane has its own
+      if (instr.frame_local) {  // .param variables of a call: each lane has its own
         const std::uint32_t area = warp.frame->function->call_area_bytes;
         inside(area);
         places.single = false;
-        each_lane(mask, [&](int lane) { places.pointer[lane] = warp.frame->call_area + lane * area + a.v[lane]; });
+        each_lane(mask, [&](int lane) {
+          places.pointer[lane] = warp.frame->call_area + lane * area + a.v[lane];
+        });
         return;
       }
-      if (access != Access::load) report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes, access, space);
+      if (access != Access::load)
+        report_bad_access(warp, instr, std::countr_zero(mask), a.v[std::countr_zero(mask)], bytes,
+                          access, space);
       inside(launch.params.size());
       places.single = true;
       places.bias = reinterpret_cast<std::intptr_t>(launch.params.data());
@@ -242,8 +262,10 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
       Addresses physical;
       const std::uint32_t word = std::max(4u, bytes);
       for (int lane = 0; lane < kWarpSize; ++lane)
-        physical.v[lane] = a.v[lane] / word * word * kWarpSize + static_cast<std::uint64_t>(lane) * word + a.v[lane] % word;
-      warp.worker->notify([&](Observer& o) { o.local_access(warp, instr, mask, physical, bytes, access); });
+        physical.v[lane] = a.v[lane] / word * word * kWarpSize +
+                           static_cast<std::uint64_t>(lane) * word + a.v[lane] % word;
+      warp.worker->notify(
+          [&](Observer& o) { o.local_access(warp, instr, mask, physical, bytes, access); });
       const RequestShape shape = global_request(physical.v, mask, bytes);
       GlobalCounters& c = warp.frame->sites[instr.memory_site].local;
       ++c.requests;
@@ -255,9 +277,11 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
       warp.worker->l1_clocks += l1_clocks(shape);
       return;
     }
-    default: break;
+    default:
+      break;
   }
-  throw Fault{FaultKind::address_space, describe(warp, instr, std::countr_zero(mask), "access to an unknown state space")};
+  throw Fault{FaultKind::address_space,
+              describe(warp, instr, std::countr_zero(mask), "access to an unknown state space")};
 }
 
 void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
@@ -271,25 +295,36 @@ void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const A
   };
   auto window_of = [](Space space) {
     switch (space) {
-      case Space::shared: return kSharedWindow;
-      case Space::local: return kLocalWindow;
-      case Space::constant: return kConstantWindow;
-      case Space::param: return kParamWindow;
-      default: return std::uint64_t{0};
+      case Space::shared:
+        return kSharedWindow;
+      case Space::local:
+        return kLocalWindow;
+      case Space::constant:
+        return kConstantWindow;
+      case Space::param:
+        return kParamWindow;
+      default:
+        return std::uint64_t{0};
     }
   };
   auto resolve_in = [&](Space space, std::uint32_t lanes, const Addresses& at, Places& out) {
     switch (space) {
-      case Space::global: resolve_global(warp, instr, lanes, at, bytes, access, out); break;
-      case Space::shared: resolve_shared(warp, instr, lanes, at, bytes, access, out); break;
-      default: resolve_other(warp, instr, lanes, at, bytes, access, space, out);
+      case Space::global:
+        resolve_global(warp, instr, lanes, at, bytes, access, out);
+        break;
+      case Space::shared:
+        resolve_shared(warp, instr, lanes, at, bytes, access, out);
+        break;
+      default:
+        resolve_other(warp, instr, lanes, at, bytes, access, space, out);
     }
   };
   const int first = std::countr_zero(mask);
   const Space space = space_of(a.v[first]);
   std::uint32_t same = 0;
   each_lane(mask, [&](int lane) { same |= std::uint32_t{space_of(a.v[lane]) == space} << lane; });
-  if (space == Space::global && same == mask) return resolve_global(warp, instr, mask, a, bytes, access, places);
+  if (space == Space::global && same == mask)
+    return resolve_global(warp, instr, mask, a, bytes, access, places);
   // Other spaces, perhaps several: one after the other, as pointers.
   places.single = false;
   std::uint32_t todo = mask;
@@ -314,16 +349,19 @@ void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const A
 std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                         std::uint32_t bytes, Access access) {
   auto inside = [&](std::uint64_t offset, std::uint64_t size, std::byte* base, Space space) {
-    if (offset >= size || bytes > size - offset) report_bad_access(warp, instr, lane, offset, bytes, access, space);
+    if (offset >= size || bytes > size - offset)
+      report_bad_access(warp, instr, lane, offset, bytes, access, space);
     return base + offset;
   };
   Launch& launch = warp.block->launch;
   if (address - kSharedWindow < kSharedWindowSize)
     return shared_place(warp, instr, lane, address - kSharedWindow, bytes, access).bytes();
   if (address - kLocalWindow < kLocalWindowSize)
-    return inside(address - kLocalWindow, warp.local_capacity, warp.local + std::size_t{warp.local_capacity} * lane, Space::local);
+    return inside(address - kLocalWindow, warp.local_capacity,
+                  warp.local + std::size_t{warp.local_capacity} * lane, Space::local);
   if (address - kConstantWindow < kConstantWindowSize)
-    return inside(address - kConstantWindow, launch.constant_bytes, launch.constants, Space::constant);
+    return inside(address - kConstantWindow, launch.constant_bytes, launch.constants,
+                  Space::constant);
   if (address - kParamWindow < kParamWindowSize)
     return inside(address - kParamWindow, launch.params.size(), launch.params.data(), Space::param);
   std::byte* p = launch.memory.translate(address, bytes);

@@ -11,7 +11,7 @@
 namespace vgpu {
 
 struct alignas(64) Addresses {
-  std::uint64_t v[kWarpSize];   // inactive lanes repeat an active one's
+  std::uint64_t v[kWarpSize];  // inactive lanes repeat an active one's
   // Most accesses of a full warp step evenly from lane to lane, and then a formula replaces loops
   // over lanes. `stride` bytes; only meaningful when `strided`.
   bool strided = false;
@@ -22,7 +22,8 @@ struct alignas(64) Addresses {
 inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask, Addresses& out) {
   const auto imm = static_cast<std::uint64_t>(instr.imm);
   if (!instr.address.valid()) {
-    const std::uint64_t value = instr.frame_local && instr.space == Space::local ? imm + warp.frame->local_base : imm;
+    const std::uint64_t value =
+        instr.frame_local && instr.space == Space::local ? imm + warp.frame->local_base : imm;
     for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = value;
     out.strided = mask == kFullMask;
     out.stride = 0;
@@ -33,17 +34,20 @@ inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask
     for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = base[lane] + imm;
   } else {
     const auto* base = warp.lanes<const std::uint32_t>(instr.address);
-    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = static_cast<std::uint32_t>(base[lane] + imm);
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      out.v[lane] = static_cast<std::uint32_t>(base[lane] + imm);
   }
   if (mask != kFullMask) {
     const std::uint64_t filler = out.v[std::countr_zero(mask)];
-    for (int lane = 0; lane < kWarpSize; ++lane) out.v[lane] = (mask >> lane & 1) ? out.v[lane] : filler;
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      out.v[lane] = (mask >> lane & 1) ? out.v[lane] : filler;
     out.strided = false;
     return;
   }
   // Steps so large that 31 of them may wrap around say nothing about the lanes between the ends.
   constexpr std::int64_t kLargest = std::int64_t{1} << 56;
-  out.strided = coalescing_detail::constant_stride(out.v, out.stride) && out.stride > -kLargest && out.stride < kLargest;
+  out.strided = coalescing_detail::constant_stride(out.v, out.stride) && out.stride > -kLargest &&
+                out.stride < kLargest;
 }
 
 struct Extent {
@@ -64,12 +68,13 @@ inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
 
 // Where the bytes of each lane are on the host: one bias for all, or a pointer each.
 struct Places {
-  Block* owner = nullptr;                  // of shared memory, when it is another block's
+  Block* owner = nullptr;  // of shared memory, when it is another block's
   bool single = true;
-  std::ptrdiff_t bias = 0;                 // pointer = address + bias
-  std::byte* pointer[kWarpSize];           // of active lanes, when not single
+  std::ptrdiff_t bias = 0;        // pointer = address + bias
+  std::byte* pointer[kWarpSize];  // of active lanes, when not single
   std::byte* at(const Addresses& a, int lane) const {
-    return single ? reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(bias)) : pointer[lane];
+    return single ? reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(bias))
+                  : pointer[lane];
   }
 };
 
@@ -86,10 +91,14 @@ void resolve_generic(Warp& warp, const Instr& instr, std::uint32_t mask, const A
 inline void resolve(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                     std::uint32_t bytes, Access access, Places& places) {
   switch (instr.space) {
-    case Space::global: return resolve_global(warp, instr, mask, a, bytes, access, places);
-    case Space::shared: return resolve_shared(warp, instr, mask, a, bytes, access, places);
-    case Space::generic: return resolve_generic(warp, instr, mask, a, bytes, access, places);
-    default: return resolve_other(warp, instr, mask, a, bytes, access, instr.space, places);
+    case Space::global:
+      return resolve_global(warp, instr, mask, a, bytes, access, places);
+    case Space::shared:
+      return resolve_shared(warp, instr, mask, a, bytes, access, places);
+    case Space::generic:
+      return resolve_generic(warp, instr, mask, a, bytes, access, places);
+    default:
+      return resolve_other(warp, instr, mask, a, bytes, access, instr.space, places);
   }
 }
 

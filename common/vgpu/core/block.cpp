@@ -17,7 +17,7 @@ constexpr std::uint64_t kShare = 1u << 22, kWaitShare = 1u << 12;
 // that wait for reconvergence are let go.
 constexpr std::uint64_t kIdleRounds = 2;
 constexpr std::uint64_t kReleaseRounds = 8;
-constexpr std::uint32_t kBlockedTurns = 64;   // the same at the cluster's barrier
+constexpr std::uint32_t kBlockedTurns = 64;  // the same at the cluster's barrier
 // Instructions after which other blocks get their turn in any case.
 constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 
@@ -45,7 +45,8 @@ std::string describe(const Warp& warp, const Instr& instr, int lane, const std::
   const Function& function = warp.frame ? *warp.frame->function : *block.launch.request.function;
   return where(instr, function) + ": error: " + what + " by thread " +
          triple(t % size.x, t / size.x % size.y, t / (size.x * size.y)) + " of block " +
-         triple(block.index.x, block.index.y, block.index.z) + " in " + block.launch.request.function->display;
+         triple(block.index.x, block.index.y, block.index.z) + " in " +
+         block.launch.request.function->display;
 }
 
 Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t linear_index)
@@ -68,12 +69,14 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
 
   // A kernel that calls functions needs a stack of a size that only running it tells.
   std::uint32_t local_bytes = function.local_bytes;
-  if (!function.calls.empty()) local_bytes += std::max<std::uint32_t>(kSmallLocal, launch.stack_bytes);
+  if (!function.calls.empty())
+    local_bytes += std::max<std::uint32_t>(kSmallLocal, launch.stack_bytes);
   const std::size_t frame_bytes =
       (function.register_bytes + std::size_t{kWarpSize} * function.call_area_bytes + 63) / 64 * 64;
   frame_storage_ = std::make_unique<std::byte[]>(frame_bytes * launch.warps_per_block + 64);
   if (local_bytes)
-    local_storage_.reset(new std::byte[std::size_t{local_bytes} * kWarpSize * launch.warps_per_block]);
+    local_storage_.reset(
+        new std::byte[std::size_t{local_bytes} * kWarpSize * launch.warps_per_block]);
   const auto frames = reinterpret_cast<std::uintptr_t>(frame_storage_.get());
   std::byte* registers = frame_storage_.get() + ((frames + 63) / 64 * 64 - frames);
 
@@ -87,7 +90,8 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
     const std::uint32_t lanes = std::min<std::uint32_t>(kWarpSize, threads - i * kWarpSize);
     warp.live = lanes == kWarpSize ? kFullMask : (1u << lanes) - 1;
     warp.local_capacity = local_bytes;
-    warp.local = local_storage_ ? local_storage_.get() + std::size_t{local_bytes} * kWarpSize * i : nullptr;
+    warp.local =
+        local_storage_ ? local_storage_.get() + std::size_t{local_bytes} * kWarpSize * i : nullptr;
     Ref<Frame> frame(new Frame);
     frame->function = &function;
     frame->registers = registers + frame_bytes * i;
@@ -119,7 +123,8 @@ Block::Status Block::run() {
   executed_ = 0;
   fetched_ = gives_way_ = got_further = false;
   const bool may_wait = launch.may_wait || cluster.blocks.size() > 1;
-  const std::uint64_t share = std::min(may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
+  const std::uint64_t share =
+      std::min(may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
   const std::uint64_t warp_share = std::min(may_wait ? kWaitShare : kShare, share);
   for (;;) {
     if (cluster.number > launch.fault_cluster) return Status::done;
@@ -132,7 +137,9 @@ Block::Status Block::run() {
       if (!warp.has_ready()) continue;
       ran = true;
       const std::uint64_t before = warp.instructions;
-      const Warp::Status status = warp.run(launch.seed ? 1 + random_() % 64 : launch.small_turns ? 1 : warp_share);
+      const Warp::Status status = warp.run(launch.seed          ? 1 + random_() % 64
+                                           : launch.small_turns ? 1
+                                                                : warp_share);
       executed_ += warp.instructions - before;
       progress |= status != Warp::Status::waiting;
       if (cluster.number > launch.fault_cluster) return Status::done;
@@ -152,16 +159,15 @@ Block::Status Block::run() {
       return Status::blocked;
     }
     bool released = false;
-    if (!ran || idle_rounds >= kReleaseRounds)
-      released = release_joins();
+    if (!ran || idle_rounds >= kReleaseRounds) released = release_joins();
     if (released) continue;
     if (!ran) deadlock();
     if (idle_rounds >= kIdleRounds) return Status::waiting;
   }
 }
 
-void Block::arrive(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t mask, int barrier,
-                   std::uint32_t expected, bool wait) {
+void Block::arrive(Warp& warp, Fragment& fragment, const Instr& instr, std::uint32_t mask,
+                   int barrier, std::uint32_t expected, bool wait) {
   worker.notify([&](Observer& o) { o.barrier_arrive(warp, instr, mask, barrier, wait); });
   Barrier& b = barriers_[barrier];
   auto threads = static_cast<std::uint32_t>(std::popcount(mask));
@@ -188,7 +194,7 @@ void Block::complete_barrier(int barrier) {
     for (Fragment& f : warp.fragments) {
       if (f.state != Fragment::State::at_barrier || f.barrier != barrier) continue;
       const Instr& instr = f.frame->function->code[f.pc];
-      if (instr.d[0].valid()) {   // bar.red
+      if (instr.d[0].valid()) {  // bar.red
         std::byte* d = f.frame->registers + instr.d[0].offset();
         if (instr.variant == 0) {
           auto* counts = reinterpret_cast<std::uint32_t*>(d);
@@ -251,14 +257,16 @@ std::string Block::runs_for_ever() {
       const Fragment& f = warp.fragments.front();
       warp.frame = f.frame.get();
       return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-                      "no end after " + std::to_string(launch.machine.instruction_limit) + " instructions; running");
+                      "no end after " + std::to_string(launch.machine.instruction_limit) +
+                          " instructions; running");
     }
   return "no end in " + launch.request.function->display;
 }
 
 std::string Block::waits_for_ever(std::size_t resident) {
   const std::uint64_t grid = launch.request.grid.count();
-  std::string who = resident == 1 ? "the only block that runs waits" : "all " + std::to_string(resident) + " blocks that run wait";
+  std::string who = resident == 1 ? "the only block that runs waits"
+                                  : "all " + std::to_string(resident) + " blocks that run wait";
   if (resident < grid && resident > 1) who += " (of " + std::to_string(grid) + ")";
   for (Warp& warp : warps)
     for (const Fragment& f : warp.fragments) {
@@ -267,10 +275,13 @@ std::string Block::waits_for_ever(std::size_t resident) {
       // Managed and pinned memory stand at the address that the host has for them.
       std::string what = "deadlock: " + who + " in a loop for what no other thread does";
       const auto allocation = launch.memory.find(warp.looked_at);
-      if (allocation && (allocation->kind == MemoryKind::managed || allocation->kind == MemoryKind::pinned))
+      if (allocation &&
+          (allocation->kind == MemoryKind::managed || allocation->kind == MemoryKind::pinned))
         what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +
-                ": the host cannot write it meanwhile, a launch runs to its end before the call returns)";
-      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask), what + "; waiting");
+                ": the host cannot write it meanwhile, a launch runs to its end before the call "
+                "returns)";
+      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
+                      what + "; waiting");
     }
   return "deadlock: " + who + " for ever in " + launch.request.function->display;
 }
@@ -294,7 +305,8 @@ void Block::deadlock() {
       if (f.state == Fragment::State::at_sync)
         throw Fault{FaultKind::deadlock,
                     describe(warp, instr, lane,
-                             "deadlock: an operation of several lanes waits for lanes of its mask that never come; waiting")};
+                             "deadlock: an operation of several lanes waits for lanes of its mask "
+                             "that never come; waiting")};
     }
   throw Fault{FaultKind::deadlock, "deadlock in " + launch.request.function->display};
 }

@@ -32,11 +32,13 @@ struct TouchMap {
 
 // What one worker knows of one memory instruction: the window it last hit, and its counters.
 struct Site {
-  std::uint64_t low = 1, high = 0;       // device addresses [low, high) of the allocation last hit
-  std::ptrdiff_t bias = 0;               // host address = device address + bias
-  GlobalCounters* counters = nullptr;    // for that allocation
-  std::uint8_t *read = nullptr, *written = nullptr;  // touch maps, offset so that address/32 indexes
-  std::uint64_t marked_first = ~std::uint64_t{0};  // sectors that were marked last, see count_global
+  std::uint64_t low = 1, high = 0;     // device addresses [low, high) of the allocation last hit
+  std::ptrdiff_t bias = 0;             // host address = device address + bias
+  GlobalCounters* counters = nullptr;  // for that allocation
+  std::uint8_t *read = nullptr,
+               *written = nullptr;  // touch maps, offset so that address/32 indexes
+  std::uint64_t marked_first =
+      ~std::uint64_t{0};  // sectors that were marked last, see count_global
   std::int64_t marked_stride = 0;
   SharedCounters shared;
   RemoteCounters remote;
@@ -58,23 +60,27 @@ struct Worker {
   std::unordered_map<const Function*, std::unique_ptr<FunctionState>> functions;
   std::map<std::tuple<const Function*, std::uint32_t, std::uint32_t>, GlobalCounters> by_allocation;
   bool counting = false;
-  const std::vector<std::unique_ptr<Observer>>* observers = nullptr;   // null: nobody looks
+  const std::vector<std::unique_ptr<Observer>>* observers = nullptr;  // null: nobody looks
   template <class F>
   void notify(F f) {
     if (observers)
       for (const auto& observer : *observers) f(*observer);
   }
-  std::uint32_t sectors_per_clock = 4;       // of the named device's L1
-  double l1_clocks = 0, shared_clocks = 0;   // of the running block
+  std::uint32_t sectors_per_clock = 4;      // of the named device's L1
+  double l1_clocks = 0, shared_clocks = 0;  // of the running block
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
-  std::uint64_t frame_bytes = 0;             // of the calls in flight
-  std::uint64_t time = 0;                    // virtual clock base, grows with each finished block
+  std::uint64_t frame_bytes = 0;  // of the calls in flight
+  std::uint64_t time = 0;         // virtual clock base, grows with each finished block
   FunctionState& state_of(const Function& function);
 };
 
 struct Launch {
   Launch(Machine& m, const LaunchRequest& r, std::atomic<std::uint64_t>& heap)
-      : machine(m), request(r), memory(m.memory()), params(r.params.begin(), r.params.end()), heap_used(heap) {}
+      : machine(m),
+        request(r),
+        memory(m.memory()),
+        params(r.params.begin(), r.params.end()),
+        heap_used(heap) {}
   ~Launch() {
     for (const auto& allocation : freed) memory.dispose(*allocation);
   }
@@ -82,19 +88,19 @@ struct Launch {
   const LaunchRequest& request;
   Memory& memory;
   std::vector<std::byte> params;
-  std::byte* constants = nullptr;            // of the module
+  std::byte* constants = nullptr;  // of the module
   std::uint64_t constant_bytes = 0;
-  std::uint32_t shared_bytes = 0;            // static + dynamic, of a block
+  std::uint32_t shared_bytes = 0;  // static + dynamic, of a block
   std::uint32_t dynamic_shared_base = 0;
   std::uint32_t warps_per_block = 0;
-  std::uint32_t stack_bytes = 0;             // local memory a thread for called functions
+  std::uint32_t stack_bytes = 0;  // local memory a thread for called functions
   std::uint64_t grid_id = 0;
-  std::atomic<std::uint64_t>& heap_used;       // bytes of the device heap in use
+  std::atomic<std::uint64_t>& heap_used;  // bytes of the device heap in use
   // Copies in flight point into memory: once there was one, what kernels free stays until the end.
   std::atomic<bool> async_copies{false};
   std::vector<std::shared_ptr<Allocation>> freed;
-  std::uint64_t workspace = 0;               // device address, zeroed; grid-wide barriers live in it
-  std::uint64_t seed = 0;                    // of a shuffled schedule, 0: none
+  std::uint64_t workspace = 0;  // device address, zeroed; grid-wide barriers live in it
+  std::uint64_t seed = 0;       // of a shuffled schedule, 0: none
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
   bool small_turns = false;
@@ -102,7 +108,7 @@ struct Launch {
   bool fair = false;
   // The kernel looks at memory that others may write, so it may wait for them.
   bool may_wait = false;
-  std::mutex mutex;                          // guards what follows
+  std::mutex mutex;                                            // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
   std::vector<std::uint64_t> issued_by_sm;
@@ -110,7 +116,7 @@ struct Launch {
   // so that it does not depend on who was quicker. (Without clusters each block is one.)
   Fault fault;
   std::atomic<std::uint64_t> fault_cluster{~0ull};
-  std::uint64_t start_time = 0;              // virtual nanoseconds at the launch
+  std::uint64_t start_time = 0;  // virtual nanoseconds at the launch
 
   // Decoded function, ready to run. Throws PtxError.
   std::function<const Function*(const Function*)> prepare;
@@ -121,9 +127,9 @@ struct Launch {
 };
 
 struct Barrier {
-  std::uint32_t arrived = 0;      // threads
-  std::uint32_t expected = 0;     // threads; 0: all live ones
-  bool any = false, all = true;   // reductions of bar.red
+  std::uint32_t arrived = 0;     // threads
+  std::uint32_t expected = 0;    // threads; 0: all live ones
+  bool any = false, all = true;  // reductions of bar.red
   std::uint32_t count = 0;
 };
 
@@ -131,14 +137,15 @@ struct Barrier {
 // (ops_mbarrier.cpp), or the `bytes` of a copy into the shared memory of the object's block.
 struct AsyncArrival {
   std::byte* object = nullptr;
-  Warp* warp = nullptr;                  // who asked for it
-  Ref<Frame> frame;                      // where the warp stood
+  Warp* warp = nullptr;  // who asked for it
+  Ref<Frame> frame;      // where the warp stood
   const Instr* instr = nullptr;
   int lane = 0;
-  std::uint64_t up_to = 0;               // the last copy that the arrival waits for
+  std::uint64_t up_to = 0;  // the last copy that the arrival waits for
   std::uint32_t bytes = 0, shared_offset = 0;
-  const std::byte* source = nullptr;     // in global memory, or in the shared memory of the warp's block
-  std::vector<std::byte> value;          // instead of a source: of st.async and red.async
+  const std::byte* source =
+      nullptr;                   // in global memory, or in the shared memory of the warp's block
+  std::vector<std::byte> value;  // instead of a source: of st.async and red.async
 };
 
 class Block {
@@ -162,25 +169,25 @@ class Block {
   // then the others have theirs, as on a GPU where all go on at the same time. (After many such turns
   // it may fetch as often as it likes in a turn's beginning, so that turns are worth their cost.)
   bool may_fetch();
-  bool release_joins();   // lanes that wait for others of their warp go on without them
+  bool release_joins();  // lanes that wait for others of their warp go on without them
 
   Launch& launch;
   Worker& worker;
   Cluster& cluster;
-  std::uint32_t rank = 0;           // in the cluster
+  std::uint32_t rank = 0;  // in the cluster
   std::uint64_t linear = 0;
-  std::uint64_t sm = 0;             // where it is placed; a cluster is on consecutive ones
+  std::uint64_t sm = 0;  // where it is placed; a cluster is on consecutive ones
   Dim3 index;
   std::uint32_t live_threads = 0;
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
   std::vector<AsyncArrival> async_arrivals;
-  std::uint64_t idle_rounds = 0;    // rounds in which every warp only turned in waiting loops
-  bool got_further = false;         // in the last run
+  std::uint64_t idle_rounds = 0;  // rounds in which every warp only turned in waiting loops
+  bool got_further = false;       // in the last run
   std::uint64_t clock() const;
   // Words for a deadlock of `resident` blocks that all wait in loops.
   std::string waits_for_ever(std::size_t resident);
-  std::string runs_for_ever();   // the same for Machine::instruction_limit
+  std::string runs_for_ever();  // the same for Machine::instruction_limit
 
  private:
   void complete_barrier(int barrier);
@@ -190,8 +197,8 @@ class Block {
 
   Barrier barriers_[16];
   std::uint32_t blocked_turns_ = 0, fair_turns_ = 0;
-  bool fetched_ = false, gives_way_ = false;   // in this turn
-  std::uint64_t executed_ = 0;                 // in this turn, by warps before the running one
+  bool fetched_ = false, gives_way_ = false;  // in this turn
+  std::uint64_t executed_ = 0;                // in this turn, by warps before the running one
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::mt19937_64 random_;
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"vprintf", "malloc", "free", "__assertfail"};
 constexpr std::size_t kMaxText = 1u << 20;
-constexpr std::uint64_t kMostKept = 1ull << 30;   // freed bytes that copies in flight may still read
+constexpr std::uint64_t kMostKept = 1ull << 30;  // freed bytes that copies in flight may still read
 
 // What malloc takes of the heap: pieces have a size in front, as on a GPU.
 std::uint64_t heap_bytes(std::uint64_t size) { return (size + 15) / 16 * 16 + 16; }
@@ -20,21 +20,27 @@ std::uint64_t heap_bytes(std::uint64_t size) { return (size + 15) / 16 * 16 + 16
 template <class T>
 T argument(Warp& warp, const CallSite& site, int lane, std::size_t i) {
   T value{};
-  const std::byte* area = warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
-  if (i < site.args.size()) std::memcpy(&value, area + site.args[i], std::min<std::size_t>(sizeof value, site.arg_sizes[i]));
+  const std::byte* area =
+      warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
+  if (i < site.args.size())
+    std::memcpy(&value, area + site.args[i],
+                std::min<std::size_t>(sizeof value, site.arg_sizes[i]));
   return value;
 }
 template <class T>
 void result(Warp& warp, const CallSite& site, int lane, T value) {
   if (site.results.empty()) return;
-  std::byte* area = warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
-  std::memcpy(area + site.results[0], &value, std::min<std::size_t>(sizeof value, site.result_sizes[0]));
+  std::byte* area =
+      warp.frame->call_area + std::size_t{warp.frame->function->call_area_bytes} * lane;
+  std::memcpy(area + site.results[0], &value,
+              std::min<std::size_t>(sizeof value, site.result_sizes[0]));
 }
 
 std::string string_at(Warp& warp, const Instr& instr, int lane, std::uint64_t address) {
   std::string text;
   while (text.size() < kMaxText) {
-    const char c = static_cast<char>(*lane_pointer(warp, instr, lane, address + text.size(), 1, Access::load));
+    const char c =
+        static_cast<char>(*lane_pointer(warp, instr, lane, address + text.size(), 1, Access::load));
     if (c == '\0') break;
     text += c;
   }
@@ -55,8 +61,8 @@ std::string host_printf(const std::string& spec, T value) {
 constexpr std::int64_t kMostWidth = 4096;
 
 // printf as CUDA defines it: arguments packed with natural alignment, floats passed as double.
-std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format, std::uint64_t args,
-                      int& used) {
+std::string formatted(Warp& warp, const Instr& instr, int lane, const std::string& format,
+                      std::uint64_t args, int& used) {
   std::string out;
   std::uint64_t at = args;
   used = 0;
@@ -81,9 +87,12 @@ std::string formatted(Warp& warp, const Instr& instr, int lane, const std::strin
       if (c != '\0' && std::strchr("-+ #.", c)) {
         spec += c;
       } else if (c >= '0' && c <= '9') {
-        const std::size_t digits = std::min(format.find_first_not_of("0123456789", i), format.size()) - i;
-        if (digits > 4 && spec.find_first_of("123456789") == spec.npos) spec += std::to_string(kMostWidth);
-        else spec += format.substr(i, std::min<std::size_t>(digits, 4));
+        const std::size_t digits =
+            std::min(format.find_first_not_of("0123456789", i), format.size()) - i;
+        if (digits > 4 && spec.find_first_of("123456789") == spec.npos)
+          spec += std::to_string(kMostWidth);
+        else
+          spec += format.substr(i, std::min<std::size_t>(digits, 4));
         i += digits - 1;
       } else if (c == '*') {
         spec += std::to_string(std::clamp<std::int64_t>(next(0), -kMostWidth, kMostWidth));
@@ -104,25 +113,43 @@ std::string formatted(Warp& warp, const Instr& instr, int lane, const std::strin
     }
     const char c = format[i];
     switch (c) {
-      case '%': out += '%'; continue;
-      case 'd': case 'i':
+      case '%':
+        out += '%';
+        continue;
+      case 'd':
+      case 'i':
         out += longs ? host_printf(spec + "lld", next(0ll)) : host_printf(spec + "d", next(0));
         break;
-      case 'u': case 'x': case 'X': case 'o':
+      case 'u':
+      case 'x':
+      case 'X':
+      case 'o':
         out += longs ? host_printf(spec + "ll" + c, next(0ull)) : host_printf(spec + c, next(0u));
         break;
-      case 'c': out += host_printf(spec + c, next(0)); break;
-      case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A':
+      case 'c':
+        out += host_printf(spec + c, next(0));
+        break;
+      case 'f':
+      case 'F':
+      case 'e':
+      case 'E':
+      case 'g':
+      case 'G':
+      case 'a':
+      case 'A':
         out += host_printf(spec + c, next(0.0));
         break;
-      case 'p': out += host_printf("0x%llx", next(0ull)); break;
+      case 'p':
+        out += host_printf("0x%llx", next(0ull));
+        break;
       case 's': {
         const std::uint64_t address = next(0ull);
         const std::string s = address ? string_at(warp, instr, lane, address) : "(null)";
         out += spec == "%" ? s : host_printf(spec + "s", s.c_str());
         break;
       }
-      default: out += spec + c;
+      default:
+        out += spec + c;
     }
   }
   return out;
@@ -144,22 +171,28 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
       const auto format = argument<std::uint64_t>(warp, site, lane, 0);
       const auto args = argument<std::uint64_t>(warp, site, lane, 1);
       int used = -1;
-      if (format) launch.print(formatted(warp, instr, lane, string_at(warp, instr, lane, format), args, used));
+      if (format)
+        launch.print(
+            formatted(warp, instr, lane, string_at(warp, instr, lane, format), args, used));
       result<std::int32_t>(warp, site, lane, used);
     });
   } else if (site.builtin == "__assertfail") {
     const int lane = std::countr_zero(mask);
-    const std::string message = string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 0));
-    const std::string file = string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 1));
+    const std::string message =
+        string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 0));
+    const std::string file =
+        string_at(warp, instr, lane, argument<std::uint64_t>(warp, site, lane, 1));
     const auto line = argument<std::uint32_t>(warp, site, lane, 2);
     const std::string what = describe(warp, instr, lane, "assertion '" + message + "' failed");
     // The macro's own file and line are right even without -lineinfo.
-    throw Fault{FaultKind::assertion, display_path(file) + ":" + std::to_string(line) + what.substr(what.find(": error:"))};
+    throw Fault{FaultKind::assertion, display_path(file) + ":" + std::to_string(line) +
+                                          what.substr(what.find(": error:"))};
   } else if (site.builtin == "malloc") {
     each_lane(mask, [&](int lane) {
       const auto size = argument<std::uint64_t>(warp, site, lane, 0);
       std::uint64_t address = 0;
-      if (size && size <= launch.machine.heap_limit && launch.heap_used.load() + heap_bytes(size) <= launch.machine.heap_limit)
+      if (size && size <= launch.machine.heap_limit &&
+          launch.heap_used.load() + heap_bytes(size) <= launch.machine.heap_limit)
         if (const auto a = launch.memory.allocate(size, MemoryKind::heap)) {
           address = a->base;
           launch.heap_used += heap_bytes(size);
@@ -173,7 +206,9 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
       const auto a = launch.memory.find(address);
       if (!a || a->base != address || a->kind != MemoryKind::heap)
         throw Fault{FaultKind::illegal_address,
-                    describe(warp, instr, lane, "free() of an address that malloc() in device code did not give or that is freed already")};
+                    describe(warp, instr, lane,
+                             "free() of an address that malloc() in device code did not give or "
+                             "that is freed already")};
       launch.heap_used -= heap_bytes(a->size);
       if (!launch.async_copies) {
         launch.memory.release(address);
@@ -182,7 +217,9 @@ void call_builtin(Warp& warp, const Instr& instr, const CallSite& site, std::uin
       std::uint64_t kept = a->size;
       for (const auto& allocation : launch.freed) kept += allocation->size;
       if (kept > kMostKept)
-        throw Fault{FaultKind::out_of_memory, describe(warp, instr, lane, "more than 1 GiB freed in one launch that copies asynchronously")};
+        throw Fault{FaultKind::out_of_memory,
+                    describe(warp, instr, lane,
+                             "more than 1 GiB freed in one launch that copies asynchronously")};
       launch.memory.release(address, &launch.freed.emplace_back());
     });
     // Windows that instructions remember may lie in what is gone.

@@ -103,22 +103,33 @@ Handler handler3(F) {
 template <class F>
 Handler for_integer(Type type, F f) {
   switch (type) {
-    case Type::u16: return f(std::uint16_t{});
-    case Type::u32: return f(std::uint32_t{});
-    case Type::u64: return f(std::uint64_t{});
-    case Type::s16: return f(std::int16_t{});
-    case Type::s32: return f(std::int32_t{});
-    case Type::s64: return f(std::int64_t{});
-    default: return nullptr;
+    case Type::u16:
+      return f(std::uint16_t{});
+    case Type::u32:
+      return f(std::uint32_t{});
+    case Type::u64:
+      return f(std::uint64_t{});
+    case Type::s16:
+      return f(std::int16_t{});
+    case Type::s32:
+      return f(std::int32_t{});
+    case Type::s64:
+      return f(std::int64_t{});
+    default:
+      return nullptr;
   }
 }
 template <class F>
 Handler for_bits(int bits, F f) {
   switch (bits) {
-    case 16: return f(std::uint16_t{});
-    case 32: return f(std::uint32_t{});
-    case 64: return f(std::uint64_t{});
-    default: return nullptr;
+    case 16:
+      return f(std::uint16_t{});
+    case 32:
+      return f(std::uint32_t{});
+    case 64:
+      return f(std::uint64_t{});
+    default:
+      return nullptr;
   }
 }
 

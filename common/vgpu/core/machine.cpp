@@ -77,10 +77,10 @@ struct Machine::Impl {
   std::shared_ptr<FunctionTables> tables = std::make_shared<FunctionTables>();
   std::atomic<std::uint64_t> heap_used{0};
   std::uint64_t launches = 0;
-  std::uint64_t time = 1'000'000'000;   // virtual nanoseconds
+  std::uint64_t time = 1'000'000'000;  // virtual nanoseconds
   std::recursive_mutex prepare_mutex;
   Tracer tracer;
-  std::shared_ptr<SectoredCache> l2;    // what launches leave to the next (CacheMode::warm)
+  std::shared_ptr<SectoredCache> l2;  // what launches leave to the next (CacheMode::warm)
 
   // Decodes a function at its first use: what a program never runs need not be known.
   void prepare(const Function* function) {
@@ -102,7 +102,8 @@ Machine::Machine(DeviceSpec spec, MachineOptions options) : impl_(std::make_uniq
   impl_->spec = std::move(spec);
   impl_->options = options;
   if (options.check_init) impl_->memory.track_writes();
-  if (impl_->spec.memory_bytes > 0) impl_->memory.set_limit(static_cast<std::uint64_t>(impl_->spec.memory_bytes));
+  if (impl_->spec.memory_bytes > 0)
+    impl_->memory.set_limit(static_cast<std::uint64_t>(impl_->spec.memory_bytes));
 }
 Machine::~Machine() = default;
 const DeviceSpec& Machine::spec() const { return impl_->spec; }
@@ -110,7 +111,9 @@ Memory& Machine::memory() { return impl_->memory; }
 MachineOptions& Machine::options() { return impl_->options; }
 Tracer& Machine::tracer() { return impl_->tracer; }
 
-std::uint64_t SymbolTable::function_address(const Function* function) const { return address(function); }
+std::uint64_t SymbolTable::function_address(const Function* function) const {
+  return address(function);
+}
 
 std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
   auto loaded = std::make_unique<Loaded>();
@@ -120,7 +123,9 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
   loaded->symbols.parsed = loaded->parsed.get();
   loaded->symbols.module_shared_bytes = place_module_shared(*loaded->parsed);
   loaded->tables = impl_->tables;
-  loaded->symbols.address = [tables = impl_->tables.get()](const Function* f) { return tables->address_of(f); };
+  loaded->symbols.address = [tables = impl_->tables.get()](const Function* f) {
+    return tables->address_of(f);
+  };
   // Variables: constants in one bank, globals in allocations of their own, so that running past one
   // is noticed.
   loaded->constants = std::make_shared<std::vector<std::byte>>();
@@ -131,12 +136,15 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
       const std::size_t at = (bank.size() + global->align - 1) / global->align * global->align;
       if (at + global->size > (64u << 10)) throw PtxError("more than 64 KiB of constant memory");
       bank.resize(at + global->size);
-      std::copy(global->init.begin(), global->init.end(), bank.begin() + static_cast<std::ptrdiff_t>(at));
+      std::copy(global->init.begin(), global->init.end(),
+                bank.begin() + static_cast<std::ptrdiff_t>(at));
       global->address = at;
     } else if (global->space == Space::global) {
       const auto kind = global->managed ? MemoryKind::managed : MemoryKind::global_variable;
       auto allocation = impl_->memory.allocate(global->size, kind, global->align);
-      if (!allocation) throw PtxError("no memory for variable '" + name + "' of " + std::to_string(global->size) + " bytes");
+      if (!allocation)
+        throw PtxError("no memory for variable '" + name + "' of " + std::to_string(global->size) +
+                       " bytes");
       allocation->name = display_name(name);
       std::copy(global->init.begin(), global->init.end(), allocation->host);
       global->address = allocation->base;
@@ -169,9 +177,11 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
   return loaded;
 }
 
-bool LoadedModule::variable(std::string_view name, std::uint64_t& address, std::uint64_t& size) const {
+bool LoadedModule::variable(std::string_view name, std::uint64_t& address,
+                            std::uint64_t& size) const {
   const auto it = module->globals.find(name);
-  if (it == module->globals.end() || it->second->external || it->second->space == Space::shared) return false;
+  if (it == module->globals.end() || it->second->external || it->second->space == Space::shared)
+    return false;
   address = it->second->address + (it->second->space == Space::constant ? kConstantWindow : 0);
   size = it->second->size;
   return true;
@@ -206,7 +216,8 @@ TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
     map = std::make_unique<TouchMap>();
     map->allocation = allocation;
     // Pinned memory may begin inside a sector.
-    map->sectors = (allocation->base + allocation->size + kSectorBytes - 1) / kSectorBytes - allocation->base / kSectorBytes;
+    map->sectors = (allocation->base + allocation->size + kSectorBytes - 1) / kSectorBytes -
+                   allocation->base / kSectorBytes;
     // Pages of a large allocation's map that nobody touches cost nothing.
     for (auto* flags : {&map->read, &map->written}) {
       flags->reset(static_cast<std::uint8_t*>(std::calloc(map->sectors + 1, 1)));
@@ -225,8 +236,10 @@ void Launch::stop_at(std::uint64_t cluster, Fault why) {
 
 void Launch::print(std::string_view text) {
   const std::lock_guard lock(mutex);
-  if (machine.print) machine.print(text);
-  else std::fwrite(text.data(), 1, text.size(), stdout);
+  if (machine.print)
+    machine.print(text);
+  else
+    std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
 namespace {
@@ -250,7 +263,8 @@ struct ClusterOrder {
     }
   }
   std::uint64_t cluster(std::uint64_t n) const {
-    if (stride) return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % clusters);
+    if (stride)
+      return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % clusters);
     return list.empty() ? n : list[n];
   }
 };
@@ -260,8 +274,11 @@ struct ClusterOrder {
 class Work {
  public:
   Work(Launch& launch, Worker& worker)
-      : launch_(launch), worker_(worker), l1_(worker.counting ? launch.l1_clocks_by_sm.size() : 0),
-        shared_(l1_.size()), issued_(l1_.size()) {}
+      : launch_(launch),
+        worker_(worker),
+        l1_(worker.counting ? launch.l1_clocks_by_sm.size() : 0),
+        shared_(l1_.size()),
+        issued_(l1_.size()) {}
 
   void run(const ClusterOrder& order, std::uint64_t resident, std::atomic<std::uint64_t>& next) {
     std::deque<std::unique_ptr<Cluster>> waiting;
@@ -269,7 +286,8 @@ class Work {
       std::unique_ptr<Cluster> cluster;
       if (more && waiting.size() < resident) {
         const std::uint64_t n = next.fetch_add(1, std::memory_order_relaxed);
-        if (n >= order.clusters || n > launch_.fault_cluster) {   // (a shuffled launch ends at its first fault)
+        if (n >= order.clusters ||
+            n > launch_.fault_cluster) {  // (a shuffled launch ends at its first fault)
           more = false;
         } else {
           cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
@@ -286,7 +304,7 @@ class Work {
         if (turn(*cluster, waiting.size() + 1)) continue;
       } catch (Fault& fault) {
         launch_.stop_at(cluster->number, std::move(fault));
-        if (launch_.may_wait) break;   // perhaps for this one
+        if (launch_.may_wait) break;  // perhaps for this one
         continue;
       } catch (const PtxError& error) {
         launch_.stop_at(cluster->number, {FaultKind::illegal_instruction, error.what()});
@@ -353,7 +371,7 @@ class Work {
   Worker& worker_;
   std::vector<double> l1_, shared_;
   std::vector<std::uint64_t> issued_;
-  std::uint64_t idle_ = 0;    // instructions since a block last got further
+  std::uint64_t idle_ = 0;  // instructions since a block last got further
   std::uint64_t total_ = 0;
 };
 
@@ -385,7 +403,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
   out.warps = g.count() * launch.warps_per_block;
   out.threads = g.count() * b.count();
 
-  std::map<std::string_view, const Function*> functions;   // by name: a stable order
+  std::map<std::string_view, const Function*> functions;  // by name: a stable order
   for (auto& worker : workers)
     for (auto& [function, state] : worker->functions) functions.emplace(function->name, function);
   std::map<std::uint32_t, AllocationReport> allocations;
@@ -434,8 +452,11 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
       }
       r.op_class = instr.op_class;
       r.space = instr.space;
-      if (r.space == Space::generic && (r.shared.requests || r.remote.requests) && !r.global.requests) r.space = Space::shared;
-      if (r.space == Space::generic && r.local.requests && !r.global.requests) r.space = Space::local;
+      if (r.space == Space::generic && (r.shared.requests || r.remote.requests) &&
+          !r.global.requests)
+        r.space = Space::shared;
+      if (r.space == Space::generic && r.local.requests && !r.global.requests)
+        r.space = Space::local;
       if (r.space == Space::generic && r.global.requests) r.space = Space::global;
       r.access = access_of(instr);
       r.copies_to_shared = copies_to_shared(instr);
@@ -504,34 +525,45 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     return impl_->tables->find(address);
   };
   std::vector<std::unique_ptr<Observer>> observers;
-  const CacheModel* cache = nullptr;    // one of the observers
+  const CacheModel* cache = nullptr;  // one of the observers
   std::vector<std::unique_ptr<Worker>> workers;
   std::shared_ptr<Allocation> workspace;
   try {
     launch.prepare(request.function);
     const Function& function = *request.function;
-    constexpr std::uint32_t kMaxLocalBytes = 512u << 10;   // CUDA's limit for a thread
+    constexpr std::uint32_t kMaxLocalBytes = 512u << 10;  // CUDA's limit for a thread
     if (function.local_bytes > kMaxLocalBytes)
-      throw Fault{FaultKind::out_of_memory, function.display + " needs " + std::to_string(function.local_bytes) +
-                                                " bytes of local memory a thread; the most is " + std::to_string(kMaxLocalBytes)};
+      throw Fault{FaultKind::out_of_memory, function.display + " needs " +
+                                                std::to_string(function.local_bytes) +
+                                                " bytes of local memory a thread; the most is " +
+                                                std::to_string(kMaxLocalBytes)};
     const std::uint64_t warps = (request.block.count() + kWarpSize - 1) / kWarpSize;
     constexpr std::uint64_t kMostRegisterBytes = 1ull << 30;
-    if (const std::uint64_t bytes = warps * (function.register_bytes + std::uint64_t{kWarpSize} * function.call_area_bytes); bytes > kMostRegisterBytes)
-      throw Fault{FaultKind::out_of_memory, function.display + " needs " + std::to_string(bytes >> 20) + " MiB of PTX registers a block; the most is " +
+    if (const std::uint64_t bytes =
+            warps * (function.register_bytes + std::uint64_t{kWarpSize} * function.call_area_bytes);
+        bytes > kMostRegisterBytes)
+      throw Fault{FaultKind::out_of_memory, function.display + " needs " +
+                                                std::to_string(bytes >> 20) +
+                                                " MiB of PTX registers a block; the most is " +
                                                 std::to_string(kMostRegisterBytes >> 20)};
     launch.params.resize(std::max<std::size_t>(launch.params.size(), function.param_bytes));
     launch.dynamic_shared_base = (function.shared_bytes + function.dynamic_shared_align - 1) /
                                  function.dynamic_shared_align * function.dynamic_shared_align;
-    launch.shared_bytes = request.dynamic_shared ? launch.dynamic_shared_base + request.dynamic_shared : function.shared_bytes;
-    launch.warps_per_block = static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
+    launch.shared_bytes = request.dynamic_shared
+                              ? launch.dynamic_shared_base + request.dynamic_shared
+                              : function.shared_bytes;
+    launch.warps_per_block =
+        static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
     launch.stack_bytes = stack_limit;
     launch.start_time = impl_->time;
     const std::uint64_t blocks = request.grid.count(), in_cluster = request.cluster.count();
-    if (in_cluster == 0 || request.grid.x % request.cluster.x || request.grid.y % request.cluster.y || request.grid.z % request.cluster.z)
-      throw Fault{FaultKind::illegal_instruction, "the grid of " + function.display + " is no multiple of its clusters"};
+    if (in_cluster == 0 || request.grid.x % request.cluster.x ||
+        request.grid.y % request.cluster.y || request.grid.z % request.cluster.z)
+      throw Fault{FaultKind::illegal_instruction,
+                  "the grid of " + function.display + " is no multiple of its clusters"};
     const std::uint64_t clusters = blocks / in_cluster;
     bool order_matters = function.order_matters;
-    {   // of everything it may call, too
+    {  // of everything it may call, too
       std::vector<const Function*> todo = {&function}, seen;
       while (!todo.empty()) {
         const Function* f = todo.back();
@@ -548,21 +580,25 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
     launch.may_wait = order_matters || request.cooperative;
     if (request.cooperative) {
       workspace = impl_->memory.allocate(4096, MemoryKind::heap);
-      if (!workspace) throw Fault{FaultKind::out_of_memory, "no memory for the workspace of a cooperative launch"};
+      if (!workspace)
+        throw Fault{FaultKind::out_of_memory,
+                    "no memory for the workspace of a cooperative launch"};
       std::memset(workspace->host, 0, workspace->size);
       impl_->memory.mark_written(workspace->base, workspace->size);
       launch.workspace = workspace->base;
     }
     int threads = impl_->options.threads > 0 ? impl_->options.threads : omp_get_num_procs();
-    threads = static_cast<int>(std::clamp<std::uint64_t>(clusters, 1, static_cast<std::uint64_t>(std::max(1, threads))));
+    threads = static_cast<int>(
+        std::clamp<std::uint64_t>(clusters, 1, static_cast<std::uint64_t>(std::max(1, threads))));
     observers = make_checks(impl_->options);
     if (request.observer) observers.push_back(request.observer());
     if (request.count && impl_->options.cache != CacheMode::off) {
-      auto model = std::make_unique<CacheModel>(impl_->options.cache == CacheMode::warm ? &impl_->l2 : nullptr);
+      auto model = std::make_unique<CacheModel>(impl_->options.cache == CacheMode::warm ? &impl_->l2
+                                                                                        : nullptr);
       cache = model.get();
       observers.push_back(std::move(model));
       launch.small_turns = !launch.seed;
-      launch.fair &= !launch.small_turns;   // it is in any case
+      launch.fair &= !launch.small_turns;  // it is in any case
     }
     if (auto trace = impl_->tracer.watch(launch)) observers.push_back(std::move(trace));
     if (order_matters || request.cooperative || launch.seed || !observers.empty()) threads = 1;
@@ -572,18 +608,22 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       launch.shared_clocks_by_sm.resize(sms);
       launch.issued_by_sm.resize(sms);
     }
-    const std::uint64_t resident = request.cooperative ? blocks
-                                   : launch.small_turns
-                                       ? CacheModel::resident_blocks(launch)
-                                       : std::max<std::uint64_t>(1, sms * static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
+    const std::uint64_t resident =
+        request.cooperative ? blocks
+        : launch.small_turns
+            ? CacheModel::resident_blocks(launch)
+            : std::max<std::uint64_t>(
+                  1, sms * static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
     for (int t = 0; t < threads; ++t) {
       workers.push_back(std::make_unique<Worker>(launch));
       workers.back()->counting = request.count;
       if (!observers.empty()) workers.back()->observers = &observers;
-      workers.back()->sectors_per_clock = static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
+      workers.back()->sectors_per_clock =
+          static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
     const ClusterOrder order(clusters, launch.seed);
-    const std::uint64_t resident_clusters = std::max<std::uint64_t>(1, resident / in_cluster / static_cast<std::uint64_t>(threads));
+    const std::uint64_t resident_clusters =
+        std::max<std::uint64_t>(1, resident / in_cluster / static_cast<std::uint64_t>(threads));
     std::atomic<std::uint64_t> next{0};
     std::exception_ptr trouble;
     for (const auto& observer : observers) observer->launch_begin(launch);
@@ -594,9 +634,11 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
         Work work(launch, *workers[t]);
         work.run(order, resident_clusters, next);
         work.finish();
-      } catch (const std::exception& error) {   // bad_alloc, and whatever else must not end the process
-        launch.stop_at(0, {FaultKind::out_of_memory,
-                           "out of host memory (" + std::string(error.what()) + ") while running " + request.function->display});
+      } catch (
+          const std::exception& error) {  // bad_alloc, and whatever else must not end the process
+        launch.stop_at(
+            0, {FaultKind::out_of_memory, "out of host memory (" + std::string(error.what()) +
+                                              ") while running " + request.function->display});
       }
     }
   } catch (const Fault& fault) {
@@ -604,8 +646,8 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   } catch (const PtxError& error) {
     launch.fault = {FaultKind::illegal_instruction, error.what()};
   } catch (const std::exception& error) {
-    launch.fault = {FaultKind::out_of_memory,
-                    "out of host memory (" + std::string(error.what()) + ") while preparing " + request.function->display};
+    launch.fault = {FaultKind::out_of_memory, "out of host memory (" + std::string(error.what()) +
+                                                  ") while preparing " + request.function->display};
   }
   std::uint64_t ticks = 0;
   for (auto& worker : workers) ticks = std::max(ticks, worker->time);
@@ -616,7 +658,8 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   if (request.count && launch.fault.kind == FaultKind::none) {
     outcome.counters = gather(launch, workers, cache);
     outcome.counters.host_threads = static_cast<int>(workers.size());
-    outcome.counters.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    outcome.counters.host_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   return outcome;
 }

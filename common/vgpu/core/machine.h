@@ -39,30 +39,30 @@ class LoadedModule {
   std::byte* variable_bytes(std::string_view name, std::uint64_t& size) const;
 };
 
-struct KernelAttributes {       // what the cubin says, filled by the runtime
-  int registers = 0;            // per thread; 0 unknown
-  int local_bytes = -1;         // per thread; -1 unknown
+struct KernelAttributes {  // what the cubin says, filled by the runtime
+  int registers = 0;       // per thread; 0 unknown
+  int local_bytes = -1;    // per thread; -1 unknown
 };
 
 struct LaunchRequest {
   const LoadedModule* module = nullptr;
-  const Function* function = nullptr;   // an entry of it
+  const Function* function = nullptr;  // an entry of it
   Dim3 grid, block;
-  Dim3 cluster;                         // in blocks; divides the grid
-  bool explicit_cluster = false;        // the program asked for clusters (%is_explicit_cluster)
-  std::uint32_t dynamic_shared = 0;     // bytes
-  std::span<const std::byte> params;    // laid out as function->params says
+  Dim3 cluster;                       // in blocks; divides the grid
+  bool explicit_cluster = false;      // the program asked for clusters (%is_explicit_cluster)
+  std::uint32_t dynamic_shared = 0;   // bytes
+  std::span<const std::byte> params;  // laid out as function->params says
   bool cooperative = false;
   KernelAttributes attributes;
-  int resident_blocks_per_sm = 1;       // as occupancy says (for cooperative and spinning kernels)
-  bool count = true;                    // fill `counters`
+  int resident_blocks_per_sm = 1;  // as occupancy says (for cooperative and spinning kernels)
+  bool count = true;               // fill `counters`
   std::function<std::unique_ptr<Observer>()> observer;  // makes one more observer, for this launch
 };
 
 struct LaunchOutcome {
-  Fault fault;                          // kind none: it ran to its end
-  LaunchCounters counters;              // empty unless count
-  std::vector<std::string> findings;    // race, init and sync findings, one message each
+  Fault fault;                        // kind none: it ran to its end
+  LaunchCounters counters;            // empty unless count
+  std::vector<std::string> findings;  // race, init and sync findings, one message each
 };
 
 // The cache model: off, with an L2 that is empty when a launch begins, or as the launch before
@@ -70,10 +70,10 @@ struct LaunchOutcome {
 enum class CacheMode : std::uint8_t { off, cold, warm };
 
 struct MachineOptions {
-  int threads = 0;                      // host threads, 0: all cores (VGPU_THREADS)
-  std::uint64_t schedule_seed = 0;      // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
+  int threads = 0;                  // host threads, 0: all cores (VGPU_THREADS)
+  std::uint64_t schedule_seed = 0;  // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
   bool check_race = false, check_init = false, check_sync = false;  // VGPU_CHECK
-  CacheMode cache = CacheMode::off;     // VGPU_CACHE; only for launches that are counted
+  CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
 };
 
 class Machine {
@@ -84,7 +84,7 @@ class Machine {
   const DeviceSpec& spec() const;
   Memory& memory();
   MachineOptions& options();
-  Tracer& tracer();   // profile/trace.h
+  Tracer& tracer();  // profile/trace.h
 
   // Parses and places a module. Throws PtxError naming line and reason.
   std::unique_ptr<LoadedModule> load(std::string ptx_text);
@@ -93,9 +93,9 @@ class Machine {
   // Runs a kernel to its end. Never throws for what a kernel does; see LaunchOutcome::fault.
   LaunchOutcome launch(const LaunchRequest& request);
 
-  // Output of device printf, in order; default: stdout. 
+  // Output of device printf, in order; default: stdout.
   std::function<void(std::string_view)> print;
-  std::uint64_t heap_limit = 8u << 20;  // bytes of the device malloc heap
+  std::uint64_t heap_limit = 8u << 20;    // bytes of the device malloc heap
   std::uint32_t stack_limit = 16u << 10;  // bytes of local memory a thread has for called functions
   // Instructions that all resident blocks spend in waiting loops, none of them getting any further,
   // before the launch is given up as a deadlock: a second or two.

@@ -11,29 +11,32 @@
 namespace vgpu {
 
 namespace {
-constexpr std::uint64_t kGuard = 256;     // unmapped bytes behind each allocation, at least
+constexpr std::uint64_t kGuard = 256;  // unmapped bytes behind each allocation, at least
 std::uint64_t round_up(std::uint64_t v, std::uint64_t to) { return (v + to - 1) / to * to; }
 }  // namespace
 
 namespace {
 // Pages straight from the kernel: large allocations cost nothing until they are touched.
 std::byte* map_pages(std::uint64_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
-std::uint64_t mapped_bytes(std::uint64_t size) { return round_up(std::max<std::uint64_t>(size, 1), 4096); }
+std::uint64_t mapped_bytes(std::uint64_t size) {
+  return round_up(std::max<std::uint64_t>(size, 1), 4096);
+}
 }  // namespace
 
 struct Memory::Impl {
   mutable std::shared_mutex mutex;
-  std::map<std::uint64_t, std::shared_ptr<Allocation>> live;  // by base
-  std::map<std::uint64_t, std::shared_ptr<Allocation>> freed; // by base, for messages
+  std::map<std::uint64_t, std::shared_ptr<Allocation>> live;   // by base
+  std::map<std::uint64_t, std::shared_ptr<Allocation>> freed;  // by base, for messages
   std::deque<std::uint64_t> freed_order;
   std::uint64_t next = kDeviceRange + (2u << 20);
   std::uint32_t next_id = 1;
   std::uint64_t used = 0, limit = ~0ull;
-  bool reserved = false;   // the device range is ours
-  bool tracking = false;   // which bytes were written
+  bool reserved = false;  // the device range is ours
+  bool tracking = false;  // which bytes were written
 
   std::shared_ptr<Allocation> find(std::uint64_t address) const {
     auto it = live.upper_bound(address);
@@ -47,7 +50,8 @@ struct Memory::Impl {
     const std::uint64_t bytes = mapped_bytes(a.size);
     std::byte* flags = map_pages(bytes);
     if (!flags) throw std::bad_alloc();
-    a.written = {reinterpret_cast<std::uint8_t*>(flags), [bytes](std::uint8_t* p) { munmap(p, bytes); }};
+    a.written = {reinterpret_cast<std::uint8_t*>(flags),
+                 [bytes](std::uint8_t* p) { munmap(p, bytes); }};
   }
   void add(const std::shared_ptr<Allocation>& a) {
     a->id = next_id++;
@@ -59,7 +63,9 @@ struct Memory::Impl {
 namespace {
 // The device's malloc gives many small pieces, and a process has few mappings (65530 on Linux).
 constexpr std::uint64_t kSmall = 64u << 10;
-bool from_host_heap(MemoryKind kind, std::uint64_t size) { return kind == MemoryKind::heap && size <= kSmall; }
+bool from_host_heap(MemoryKind kind, std::uint64_t size) {
+  return kind == MemoryKind::heap && size <= kSmall;
+}
 std::byte* obtain(MemoryKind kind, std::uint64_t size) {
   if (!from_host_heap(kind, size)) return map_pages(mapped_bytes(size));
   const std::uint64_t bytes = round_up(std::max<std::uint64_t>(size, 1), 64);
@@ -68,8 +74,10 @@ std::byte* obtain(MemoryKind kind, std::uint64_t size) {
   return static_cast<std::byte*>(p);
 }
 void give_back(const Allocation& a) {
-  if (from_host_heap(a.kind, a.size)) std::free(a.host);
-  else munmap(a.host, mapped_bytes(a.size));
+  if (from_host_heap(a.kind, a.size))
+    std::free(a.host);
+  else
+    munmap(a.host, mapped_bytes(a.size));
 }
 }  // namespace
 
@@ -80,17 +88,20 @@ Memory::Memory() : impl_(std::make_unique<Impl>()) {
   void* range = mmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   impl_->reserved = range == reinterpret_cast<void*>(kDeviceRange);
-  if (range != MAP_FAILED && !impl_->reserved) munmap(range, kDeviceRangeSize);   // an old kernel took it as a hint
+  if (range != MAP_FAILED && !impl_->reserved)
+    munmap(range, kDeviceRangeSize);  // an old kernel took it as a hint
 }
 
 Memory::~Memory() {
   for (auto& [base, a] : impl_->live)
-    if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap)
+    if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable ||
+        a->kind == MemoryKind::heap)
       give_back(*a);
   if (impl_->reserved) munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
 }
 
-std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align) {
+std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind,
+                                             std::uint64_t align) {
   std::unique_lock lock(impl_->mutex);
   const bool on_device = kind != MemoryKind::pinned;
   if (size > (1ull << 46)) return nullptr;
@@ -200,7 +211,9 @@ std::shared_ptr<Allocation> Memory::nearest(std::uint64_t address) const {
   std::uint64_t distance = 1ull << 30;  // farther than that an address has nothing to do with it
   auto consider = [&](const std::shared_ptr<Allocation>& a) {
     const std::uint64_t end = a->base + a->size;
-    const std::uint64_t d = address < a->base ? a->base - address : address >= end ? address - end : 0;
+    const std::uint64_t d = address < a->base ? a->base - address
+                            : address >= end  ? address - end
+                                              : 0;
     if (d < distance || (d == distance && best && best->freed && !a->freed)) {
       best = a;
       distance = d;
@@ -238,7 +251,8 @@ void Memory::mark_written(std::uint64_t address, std::uint64_t size) {
   if (!impl_->tracking) return;
   const auto a = impl_->find(address);
   if (!a || !a->written || address - a->base > a->size) return;
-  std::memset(a->written.get() + (address - a->base), 1, std::min(size, a->size - (address - a->base)));
+  std::memset(a->written.get() + (address - a->base), 1,
+              std::min(size, a->size - (address - a->base)));
 }
 
 bool Memory::name(std::uint64_t address, std::string name) {

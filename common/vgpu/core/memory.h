@@ -15,13 +15,13 @@ namespace vgpu {
 enum class MemoryKind : std::uint8_t { device, managed, pinned, global_variable, heap };
 
 struct Allocation {
-  std::uint64_t base = 0;       // device address
-  std::uint64_t size = 0;       // bytes asked for
-  std::byte* host = nullptr;    // where the bytes are
-  std::uint32_t id = 0;         // counts from 1, never used again
+  std::uint64_t base = 0;     // device address
+  std::uint64_t size = 0;     // bytes asked for
+  std::byte* host = nullptr;  // where the bytes are
+  std::uint32_t id = 0;       // counts from 1, never used again
   MemoryKind kind = MemoryKind::device;
   bool freed = false;
-  std::string name;             // given by the program, or "" 
+  std::string name;  // given by the program, or ""
   int device = 0;
   // One byte for each: was it ever written? Null when nobody asks or all counts as written.
   std::shared_ptr<std::uint8_t[]> written;
@@ -30,7 +30,7 @@ struct Allocation {
     if (written && !full) full = !std::memchr(written.get(), 0, size);
     return !written || full;
   }
-  bool full = false;            // see all_written
+  bool full = false;  // see all_written
 };
 
 // Device addresses are drawn from a range that the host never maps, so that a host dereference of a
@@ -46,7 +46,8 @@ class Memory {
   // Zero bytes are allowed and give a unique address. Returns null when `limit` (bytes of live
   // device memory) or the host's memory would be exceeded. Fresh memory reads as zeros, as it mostly
   // does on a GPU; the init check (track_writes) is what finds programs that count on it.
-  std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind, std::uint64_t align = 256);
+  std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind,
+                                       std::uint64_t align = 256);
   // Makes memory that the program owns (cudaHostRegister) visible to kernels at its own address.
   std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);
   // False when `address` is not the base of a live allocation. With `keep`, its bytes stay for what
@@ -81,7 +82,8 @@ class Memory {
 };
 
 // Windows of the generic address space (64-bit generic addresses).
-inline constexpr std::uint64_t kSharedWindow = 0x0000'7a00'0000'0000ull;  // 16 MiB per block of a cluster
+inline constexpr std::uint64_t kSharedWindow =
+    0x0000'7a00'0000'0000ull;  // 16 MiB per block of a cluster
 inline constexpr std::uint64_t kSharedWindowSize = 1ull << 32;
 inline constexpr std::uint64_t kLocalWindow = 0x0000'7b00'0000'0000ull;
 inline constexpr std::uint64_t kLocalWindowSize = 1ull << 32;
@@ -89,8 +91,8 @@ inline constexpr std::uint64_t kConstantWindow = 0x0000'7c00'0000'0000ull;
 inline constexpr std::uint64_t kConstantWindowSize = 1ull << 32;
 inline constexpr std::uint64_t kParamWindow = 0x0000'7d00'0000'0000ull;
 inline constexpr std::uint64_t kParamWindowSize = 1ull << 32;
-inline constexpr std::uint64_t kDeviceRange = 0x0000'1000'0000'0000ull;   // device allocations
+inline constexpr std::uint64_t kDeviceRange = 0x0000'1000'0000'0000ull;  // device allocations
 inline constexpr std::uint64_t kDeviceRangeSize = 0x0000'1000'0000'0000ull;
-inline constexpr std::uint64_t kFunctionRange = 0x0000'0f00'0000'0000ull; // addresses of functions
+inline constexpr std::uint64_t kFunctionRange = 0x0000'0f00'0000'0000ull;  // addresses of functions
 
 }  // namespace vgpu

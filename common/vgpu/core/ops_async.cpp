@@ -14,7 +14,8 @@ void land(Warp& warp, int lane, const PendingCopy& copy) {
   std::byte* to = warp.block->shared + copy.shared_offset;
   std::memcpy(to, copy.source, copy.source_bytes);
   std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
-  warp.worker->notify([&](Observer& o) { o.copy_land(warp, lane, *warp.block, copy.shared_offset, copy.bytes); });
+  warp.worker->notify(
+      [&](Observer& o) { o.copy_land(warp, lane, *warp.block, copy.shared_offset, copy.bytes); });
 }
 
 void copy(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -31,15 +32,19 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
   Places target, origin;
   resolve_shared(warp, instr, mask, to, bytes, Access::store, target);
   // Source bytes beyond src-size are not read and become zeros; an ignored source is not read at all.
-  const uint32_t* size = instr.b.valid() && instr.variant == 0 ? warp.lanes<const uint32_t>(instr.b) : nullptr;
+  const uint32_t* size =
+      instr.b.valid() && instr.variant == 0 ? warp.lanes<const uint32_t>(instr.b) : nullptr;
   const uint32_t ignored = instr.variant == 1 ? get_predicate(warp, instr.b, instr.b_not) : 0;
   uint32_t reading = mask & ~ignored;
-  if (size) each_lane(mask, [&](int lane) {
-    if (size[lane] == 0) reading &= ~(1u << lane);
-    if (size[lane] > bytes)
-      throw Fault{FaultKind::illegal_instruction,
-                  describe(warp, instr, lane, "cp.async reads " + std::to_string(size[lane]) + " bytes for a copy of " + std::to_string(bytes))};
-  });
+  if (size)
+    each_lane(mask, [&](int lane) {
+      if (size[lane] == 0) reading &= ~(1u << lane);
+      if (size[lane] > bytes)
+        throw Fault{FaultKind::illegal_instruction,
+                    describe(warp, instr, lane,
+                             "cp.async reads " + std::to_string(size[lane]) +
+                                 " bytes for a copy of " + std::to_string(bytes))};
+    });
   if (reading) {
     if (reading != mask) {
       const uint64_t filler = from.v[std::countr_zero(reading)];
@@ -58,9 +63,12 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
     LaneCopies& copies = warp.copies_of(lane);
     pending.number = ++copies.issued;
     copies.open.push_back(pending);
-    warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, *warp.block, pending.shared_offset, bytes); });
+    warp.worker->notify([&](Observer& o) {
+      o.copy_issue(warp, instr, lane, *warp.block, pending.shared_offset, bytes);
+    });
   });
-  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
+  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed))
+    warp.block->launch.async_copies = true;
   warp.worker->async_bytes += uint64_t{static_cast<uint32_t>(std::popcount(mask))} * bytes;
 }
 
@@ -107,16 +115,19 @@ void land_copies(Warp& warp, int lane, uint64_t up_to) {
 
 Handler bind_cp_async(Instr& instr, const Mods& mods) {
   const bool bypass_l1 = mods.has("cg");
-  if (instr.constant != 16 && (bypass_l1 || (instr.constant != 4 && instr.constant != 8))) return nullptr;
+  if (instr.constant != 16 && (bypass_l1 || (instr.constant != 4 && instr.constant != 8)))
+    return nullptr;
   // [dst], [src], bytes{, src-size | ignore-src}{, cache-policy}
   if (mods.has("L2::cache_hint") && !instr.c.valid()) instr.b = Slot{};
   if (instr.b.valid() && instr.b_bits > 1 && instr.b_bits != 32) return nullptr;
-  if (instr.b.valid() && instr.b_bits == 1) instr.variant = 1;   // ignore-src
+  if (instr.b.valid() && instr.b_bits == 1) instr.variant = 1;  // ignore-src
   instr.async = true;
   return &copy;
 }
 Handler bind_cp_commit(Instr&, const Mods&) { return &commit; }
-Handler bind_cp_wait(Instr& instr, const Mods&) { return instr.constant < 0 ? nullptr : &wait_group; }
+Handler bind_cp_wait(Instr& instr, const Mods&) {
+  return instr.constant < 0 ? nullptr : &wait_group;
+}
 Handler bind_cp_wait_all(Instr&, const Mods&) { return &wait_all; }
 
 }  // namespace vgpu

@@ -1,16 +1,27 @@
 // atom and red: one lane after the other, each a real atomic operation of the host, since blocks
 // may run on several host threads.
+#include "../ptx/forms.h"
 #include "access.h"
 #include "bulk.h"
 #include "half.h"
-#include "../ptx/forms.h"
 
 namespace vgpu {
 namespace {
 
 using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t;
 
-enum Operation : std::uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor, kExchange, kCompare };
+enum Operation : std::uint8_t {
+  kAdd,
+  kMin,
+  kMax,
+  kInc,
+  kDec,
+  kAnd,
+  kOr,
+  kXor,
+  kExchange,
+  kCompare
+};
 
 // Replaces *p by f(*p) atomically; returns what was there. Tells the warp what was seen and done:
 // a loop that only looks may be waiting for others.
@@ -19,9 +30,12 @@ T replace(Warp& warp, std::byte* at, F f) {
   auto* p = reinterpret_cast<T*>(at);
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
   T fresh = f(old);
-  while (!__atomic_compare_exchange_n(p, &old, fresh, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) fresh = f(old);
-  if (fresh == old) warp.look(reinterpret_cast<std::uintptr_t>(at), old);
-  else warp.changed = true;
+  while (!__atomic_compare_exchange_n(p, &old, fresh, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    fresh = f(old);
+  if (fresh == old)
+    warp.look(reinterpret_cast<std::uintptr_t>(at), old);
+  else
+    warp.changed = true;
   return old;
 }
 
@@ -31,26 +45,41 @@ U apply(U old_bits, U b_bits, U c_bits) {
   const T old = std::bit_cast<T>(old_bits), b = std::bit_cast<T>(b_bits);
   (void)old, (void)b, (void)c_bits;
   if constexpr (kOp == kAdd) {
-    if constexpr (std::is_floating_point_v<T>) return std::bit_cast<U>(old + b);
-    else return static_cast<U>(old_bits + b_bits);
-  } else if constexpr (kOp == kMin) return std::bit_cast<U>(b < old ? b : old);
-  else if constexpr (kOp == kMax) return std::bit_cast<U>(b > old ? b : old);
-  else if constexpr (kOp == kInc) return old_bits >= b_bits ? U{0} : static_cast<U>(old_bits + 1);
-  else if constexpr (kOp == kDec) return old_bits == 0 || old_bits > b_bits ? b_bits : static_cast<U>(old_bits - 1);
-  else if constexpr (kOp == kAnd) return old_bits & b_bits;
-  else if constexpr (kOp == kOr) return old_bits | b_bits;
-  else if constexpr (kOp == kXor) return old_bits ^ b_bits;
-  else if constexpr (kOp == kExchange) return b_bits;
-  else return old_bits == b_bits ? c_bits : old_bits;
+    if constexpr (std::is_floating_point_v<T>)
+      return std::bit_cast<U>(old + b);
+    else
+      return static_cast<U>(old_bits + b_bits);
+  } else if constexpr (kOp == kMin)
+    return std::bit_cast<U>(b < old ? b : old);
+  else if constexpr (kOp == kMax)
+    return std::bit_cast<U>(b > old ? b : old);
+  else if constexpr (kOp == kInc)
+    return old_bits >= b_bits ? U{0} : static_cast<U>(old_bits + 1);
+  else if constexpr (kOp == kDec)
+    return old_bits == 0 || old_bits > b_bits ? b_bits : static_cast<U>(old_bits - 1);
+  else if constexpr (kOp == kAnd)
+    return old_bits & b_bits;
+  else if constexpr (kOp == kOr)
+    return old_bits | b_bits;
+  else if constexpr (kOp == kXor)
+    return old_bits ^ b_bits;
+  else if constexpr (kOp == kExchange)
+    return b_bits;
+  else
+    return old_bits == b_bits ? c_bits : old_bits;
 }
 
-struct Half {   // f16 addition: exact in float, rounded once
+struct Half {  // f16 addition: exact in float, rounded once
   static float value(uint16_t x) { return float_from_half(x); }
-  static uint16_t add(uint16_t x, uint16_t y) { return half_from_float(float_from_half(x) + float_from_half(y)); }
+  static uint16_t add(uint16_t x, uint16_t y) {
+    return half_from_float(float_from_half(x) + float_from_half(y));
+  }
 };
 struct BFloat {
   static float value(uint16_t x) { return float_from_bf16(x); }
-  static uint16_t add(uint16_t x, uint16_t y) { return bf16_from_float(float_from_bf16(x) + float_from_bf16(y)); }
+  static uint16_t add(uint16_t x, uint16_t y) {
+    return bf16_from_float(float_from_bf16(x) + float_from_bf16(y));
+  }
 };
 
 template <class U, class F>
@@ -64,7 +93,8 @@ void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
   U* d = instr.d[0].valid() ? warp.lanes<U>(instr.d[0]) : nullptr;
   each_lane(mask, [&](int lane) {
     const U operand = b[lane], third = c[lane];
-    const U old = replace<U>(warp, places.at(a, lane), [&](U was) { return f(was, operand, third); });
+    const U old =
+        replace<U>(warp, places.at(a, lane), [&](U was) { return f(was, operand, third); });
     if (d) d[lane] = old;
   });
 }
@@ -84,9 +114,11 @@ void run_add_f32(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t* d = instr.d[0].valid() ? warp.lanes<uint32_t>(instr.d[0]) : nullptr;
   each_lane(mask, [&](int lane) {
     const uint32_t operand = b[lane];
-    const bool flush = instr.space == Space::global ||
-                       (instr.space == Space::generic && a.v[lane] - kSharedWindow >= kSharedWindowSize);
-    const uint32_t old = replace<uint32_t>(warp, places.at(a, lane), [&](uint32_t was) { return add_f32(was, operand, flush); });
+    const bool flush =
+        instr.space == Space::global ||
+        (instr.space == Space::generic && a.v[lane] - kSharedWindow >= kSharedWindowSize);
+    const uint32_t old = replace<uint32_t>(
+        warp, places.at(a, lane), [&](uint32_t was) { return add_f32(was, operand, flush); });
     if (d) d[lane] = old;
   });
 }
@@ -97,7 +129,8 @@ void run(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 template <class F>
 void run_half(Warp& warp, const Instr& instr, uint32_t mask) {
-  atomic<uint16_t>(warp, instr, mask, [](uint16_t x, uint16_t y, uint16_t) { return F::add(x, y); });
+  atomic<uint16_t>(warp, instr, mask,
+                   [](uint16_t x, uint16_t y, uint16_t) { return F::add(x, y); });
 }
 template <class F>
 void run_half2(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -117,7 +150,8 @@ void red_vector_f32(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     for (int k = 0; k < instr.elements; ++k) {
       const uint32_t operand = warp.lanes<const uint32_t>(Slot{instr.list[k]})[lane];
-      replace<uint32_t>(warp, places.at(a, lane) + k * 4, [&](uint32_t was) { return add_f32(was, operand, true); });
+      replace<uint32_t>(warp, places.at(a, lane) + k * 4,
+                        [&](uint32_t was) { return add_f32(was, operand, true); });
     }
   });
 }
@@ -143,8 +177,10 @@ void run_wide(Warp& warp, const Instr& instr, uint32_t mask) {
     std::memcpy(&old, places.at(a, lane), 16);
     const Wide fresh = kExchangeOnly ? b[lane] : old == b[lane] ? c[lane] : old;
     std::memcpy(places.at(a, lane), &fresh, 16);
-    if (fresh == old) warp.look(a.v[lane], old.low ^ old.high);
-    else warp.changed = true;
+    if (fresh == old)
+      warp.look(a.v[lane], old.low ^ old.high);
+    else
+      warp.changed = true;
     if (d) d[lane] = old;
   });
 }
@@ -152,17 +188,28 @@ void run_wide(Warp& warp, const Instr& instr, uint32_t mask) {
 template <class U, class T>
 Handler by_operation(int operation) {
   switch (operation) {
-    case kAdd: return &run<U, T, kAdd>;
-    case kMin: return &run<U, T, kMin>;
-    case kMax: return &run<U, T, kMax>;
-    case kInc: return &run<U, T, kInc>;
-    case kDec: return &run<U, T, kDec>;
-    case kAnd: return &run<U, T, kAnd>;
-    case kOr: return &run<U, T, kOr>;
-    case kXor: return &run<U, T, kXor>;
-    case kExchange: return &run<U, T, kExchange>;
-    case kCompare: return &run<U, T, kCompare>;
-    default: return nullptr;
+    case kAdd:
+      return &run<U, T, kAdd>;
+    case kMin:
+      return &run<U, T, kMin>;
+    case kMax:
+      return &run<U, T, kMax>;
+    case kInc:
+      return &run<U, T, kInc>;
+    case kDec:
+      return &run<U, T, kDec>;
+    case kAnd:
+      return &run<U, T, kAnd>;
+    case kOr:
+      return &run<U, T, kOr>;
+    case kXor:
+      return &run<U, T, kXor>;
+    case kExchange:
+      return &run<U, T, kExchange>;
+    case kCompare:
+      return &run<U, T, kCompare>;
+    default:
+      return nullptr;
   }
 }
 
@@ -175,7 +222,9 @@ void reduce_each(std::byte* to, const std::byte* from, uint32_t bytes, F f) {
     std::memcpy(&operand, from + k, sizeof operand);
     auto* p = reinterpret_cast<U*>(to + k);
     U old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(p, &old, static_cast<U>(f(old, operand)), true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+    while (!__atomic_compare_exchange_n(p, &old, static_cast<U>(f(old, operand)), true,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    }
   }
 }
 template <class U, class T, Operation kOp>
@@ -185,15 +234,24 @@ void reduce_array(std::byte* to, const std::byte* from, uint32_t bytes) {
 template <class U, class T>
 BulkReduction reduction_of(int operation) {
   switch (operation) {
-    case kAdd: return &reduce_array<U, T, kAdd>;
-    case kMin: return &reduce_array<U, T, kMin>;
-    case kMax: return &reduce_array<U, T, kMax>;
-    case kInc: return &reduce_array<U, T, kInc>;
-    case kDec: return &reduce_array<U, T, kDec>;
-    case kAnd: return &reduce_array<U, T, kAnd>;
-    case kOr: return &reduce_array<U, T, kOr>;
-    case kXor: return &reduce_array<U, T, kXor>;
-    default: return nullptr;
+    case kAdd:
+      return &reduce_array<U, T, kAdd>;
+    case kMin:
+      return &reduce_array<U, T, kMin>;
+    case kMax:
+      return &reduce_array<U, T, kMax>;
+    case kInc:
+      return &reduce_array<U, T, kInc>;
+    case kDec:
+      return &reduce_array<U, T, kDec>;
+    case kAnd:
+      return &reduce_array<U, T, kAnd>;
+    case kOr:
+      return &reduce_array<U, T, kOr>;
+    case kXor:
+      return &reduce_array<U, T, kXor>;
+    default:
+      return nullptr;
   }
 }
 // As min.f16 and max.f16: a number rather than a NaN, -0 below +0.
@@ -208,10 +266,20 @@ uint16_t extreme(uint16_t x, uint16_t y) {
 template <class F>
 BulkReduction half_reduction_of(int operation) {
   switch (operation) {
-    case kAdd: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &F::add); };
-    case kMin: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &extreme<F, false>); };
-    case kMax: return [](std::byte* to, const std::byte* from, uint32_t bytes) { reduce_each<uint16_t>(to, from, bytes, &extreme<F, true>); };
-    default: return nullptr;
+    case kAdd:
+      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
+        reduce_each<uint16_t>(to, from, bytes, &F::add);
+      };
+    case kMin:
+      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
+        reduce_each<uint16_t>(to, from, bytes, &extreme<F, false>);
+      };
+    case kMax:
+      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
+        reduce_each<uint16_t>(to, from, bytes, &extreme<F, true>);
+      };
+    default:
+      return nullptr;
   }
 }
 
@@ -220,45 +288,74 @@ BulkReduction half_reduction_of(int operation) {
 BulkReduction bulk_reduction(Type type, const Mods& mods) {
   const int operation = mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor"});
   switch (type) {
-    case Type::b32: case Type::u32: return reduction_of<uint32_t, uint32_t>(operation);
-    case Type::s32: return reduction_of<uint32_t, int32_t>(operation);
-    case Type::b64: case Type::u64: return reduction_of<uint64_t, uint64_t>(operation);
-    case Type::s64: return reduction_of<uint64_t, int64_t>(operation);
+    case Type::b32:
+    case Type::u32:
+      return reduction_of<uint32_t, uint32_t>(operation);
+    case Type::s32:
+      return reduction_of<uint32_t, int32_t>(operation);
+    case Type::b64:
+    case Type::u64:
+      return reduction_of<uint64_t, uint64_t>(operation);
+    case Type::s64:
+      return reduction_of<uint64_t, int64_t>(operation);
     case Type::f32:
       return [](std::byte* to, const std::byte* from, uint32_t bytes) {
-        reduce_each<uint32_t>(to, from, bytes, [](uint32_t old, uint32_t b) { return add_f32(old, b, true); });
+        reduce_each<uint32_t>(to, from, bytes,
+                              [](uint32_t old, uint32_t b) { return add_f32(old, b, true); });
       };
-    case Type::f64: return &reduce_array<uint64_t, double, kAdd>;
-    case Type::f16: return half_reduction_of<Half>(operation);
-    case Type::bf16: return half_reduction_of<BFloat>(operation);
-    default: return nullptr;
+    case Type::f64:
+      return &reduce_array<uint64_t, double, kAdd>;
+    case Type::f16:
+      return half_reduction_of<Half>(operation);
+    case Type::bf16:
+      return half_reduction_of<BFloat>(operation);
+    default:
+      return nullptr;
   }
 }
 
 Handler bind_atom(Instr& instr, const Mods& mods) {
-  const int operation = mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});
+  const int operation =
+      mods.pick({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});
   if (operation == kCompare) {
     if (!instr.c.valid() || (instr.e.valid() && !mods.has("L2::cache_hint"))) return nullptr;
-  } else if (instr.c.valid()) {   // the cache policy
+  } else if (instr.c.valid()) {  // the cache policy
     if (!mods.has("L2::cache_hint")) return nullptr;
     instr.c = Slot{};
   }
   instr.e = Slot{};
-  instr.variant = operation >= kExchange;   // what is left in memory depends on the order
+  instr.variant = operation >= kExchange;  // what is left in memory depends on the order
   switch (instr.type) {
-    case Type::b16: return operation == kCompare ? &run<uint16_t, uint16_t, kCompare> : nullptr;
-    case Type::b32: case Type::u32: return by_operation<uint32_t, uint32_t>(operation);
-    case Type::s32: return by_operation<uint32_t, int32_t>(operation);
-    case Type::b64: case Type::u64: return by_operation<uint64_t, uint64_t>(operation);
-    case Type::s64: return by_operation<uint64_t, int64_t>(operation);
-    case Type::b128: return operation == kCompare ? &run_wide<false> : operation == kExchange ? &run_wide<true> : nullptr;
-    case Type::f32: return operation == kAdd ? &run_add_f32 : nullptr;
-    case Type::f64: return operation == kAdd ? &run<uint64_t, double, kAdd> : nullptr;
-    case Type::f16: return operation == kAdd ? &run_half<Half> : nullptr;
-    case Type::bf16: return operation == kAdd ? &run_half<BFloat> : nullptr;
-    case Type::f16x2: return operation == kAdd ? &run_half2<Half> : nullptr;
-    case Type::bf16x2: return operation == kAdd ? &run_half2<BFloat> : nullptr;
-    default: return nullptr;
+    case Type::b16:
+      return operation == kCompare ? &run<uint16_t, uint16_t, kCompare> : nullptr;
+    case Type::b32:
+    case Type::u32:
+      return by_operation<uint32_t, uint32_t>(operation);
+    case Type::s32:
+      return by_operation<uint32_t, int32_t>(operation);
+    case Type::b64:
+    case Type::u64:
+      return by_operation<uint64_t, uint64_t>(operation);
+    case Type::s64:
+      return by_operation<uint64_t, int64_t>(operation);
+    case Type::b128:
+      return operation == kCompare    ? &run_wide<false>
+             : operation == kExchange ? &run_wide<true>
+                                      : nullptr;
+    case Type::f32:
+      return operation == kAdd ? &run_add_f32 : nullptr;
+    case Type::f64:
+      return operation == kAdd ? &run<uint64_t, double, kAdd> : nullptr;
+    case Type::f16:
+      return operation == kAdd ? &run_half<Half> : nullptr;
+    case Type::bf16:
+      return operation == kAdd ? &run_half<BFloat> : nullptr;
+    case Type::f16x2:
+      return operation == kAdd ? &run_half2<Half> : nullptr;
+    case Type::bf16x2:
+      return operation == kAdd ? &run_half2<BFloat> : nullptr;
+    default:
+      return nullptr;
   }
 }
 Handler bind_red_vector(Instr& instr, const Mods&) {

@@ -37,7 +37,8 @@ void land(Warp& warp, int lane, PendingBulk& copy) {
   read_source(warp, lane, copy);
   const auto reduce = reinterpret_cast<BulkReduction>(const_cast<void*>(copy.instr->data));
   // Looked up again: the program may have freed it meanwhile.
-  std::byte* to = lane_pointer(warp, *copy.instr, lane, copy.address, copy.bytes, reduce ? Access::atomic : Access::store);
+  std::byte* to = lane_pointer(warp, *copy.instr, lane, copy.address, copy.bytes,
+                               reduce ? Access::atomic : Access::store);
   if (reduce) {
     reduce(to, copy.source.data(), copy.bytes);
   } else if (copy.byte_mask == 0xffff) {
@@ -67,7 +68,9 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     if (bytes[lane] % kPiece || to.v[lane] % kPiece || from.v[lane] % kPiece)
       throw Fault{FaultKind::illegal_instruction,
-                  describe(warp, instr, lane, "bulk copy of " + std::to_string(bytes[lane]) + " bytes: size and addresses must be multiples of 16")};
+                  describe(warp, instr, lane,
+                           "bulk copy of " + std::to_string(bytes[lane]) +
+                               " bytes: size and addresses must be multiples of 16")};
     if (bytes[lane] == 0) return;
     const uint32_t shared = warp.block->launch.shared_bytes;
     if (from.v[lane] >= shared || bytes[lane] > shared - from.v[lane])
@@ -79,11 +82,13 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
     for (uint32_t done = 0; done < bytes[lane]; done += kPiece * kWarpSize) {
       const uint32_t pieces = std::min(bytes[lane] - done, kPiece * kWarpSize) / kPiece;
       Addresses a;
-      for (uint32_t k = 0; k < kWarpSize; ++k) a.v[k] = to.v[lane] + done + kPiece * std::min(k, pieces - 1);
+      for (uint32_t k = 0; k < kWarpSize; ++k)
+        a.v[k] = to.v[lane] + done + kPiece * std::min(k, pieces - 1);
       a.strided = pieces == kWarpSize;
       a.stride = kPiece;
       Places places;
-      resolve_global(warp, instr, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, kPiece, access, places);
+      resolve_global(warp, instr, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, kPiece,
+                     access, places);
     }
     warp.worker->observers = observers;
     if (observers)
@@ -91,12 +96,20 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
         Addresses a;
         std::fill_n(a.v, kWarpSize, to.v[lane] + k);
         Places places;
-        places.bias = reinterpret_cast<std::intptr_t>(lane_pointer(warp, instr, lane, to.v[lane] + k, kPiece, access)) -
+        places.bias = reinterpret_cast<std::intptr_t>(
+                          lane_pointer(warp, instr, lane, to.v[lane] + k, kPiece, access)) -
                       static_cast<std::intptr_t>(to.v[lane] + k);
-        warp.worker->notify([&](Observer& o) { o.access(warp, instr, 1u << lane, a, kPiece, access, Space::global, places); });
+        warp.worker->notify([&](Observer& o) {
+          o.access(warp, instr, 1u << lane, a, kPiece, access, Space::global, places);
+        });
       }
-    warp.copies_of(lane).bulk_open.push_back({&instr, Ref<Frame>(warp.frame), to.v[lane], static_cast<uint32_t>(from.v[lane]),
-                                              bytes[lane], masks ? masks[lane] : uint16_t{0xffff}, {}});
+    warp.copies_of(lane).bulk_open.push_back({&instr,
+                                              Ref<Frame>(warp.frame),
+                                              to.v[lane],
+                                              static_cast<uint32_t>(from.v[lane]),
+                                              bytes[lane],
+                                              masks ? masks[lane] : uint16_t{0xffff},
+                                              {}});
     warp.worker->async_bytes += bytes[lane];
   });
 }
@@ -139,7 +152,9 @@ void prefetch(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     if (bytes[lane] % kPiece || a.v[lane] % kPiece)
       throw Fault{FaultKind::illegal_instruction,
-                  describe(warp, instr, lane, "bulk prefetch of " + std::to_string(bytes[lane]) + " bytes: size and address must be multiples of 16")};
+                  describe(warp, instr, lane,
+                           "bulk prefetch of " + std::to_string(bytes[lane]) +
+                               " bytes: size and address must be multiples of 16")};
     if (bytes[lane]) lane_pointer(warp, instr, lane, a.v[lane], bytes[lane], Access::load);
   });
 }

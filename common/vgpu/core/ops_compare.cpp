@@ -62,29 +62,43 @@ struct Bf16 {
 template <Compare kCompare, class T>
 bool holds(T a, T b) {
   switch (kCompare) {
-    case Compare::eq: return a == b;
+    case Compare::eq:
+      return a == b;
     case Compare::ne:
       if constexpr (std::is_floating_point_v<T>)
         return a < b || a > b;
       else
         return a != b;
     case Compare::lt:
-    case Compare::lo: return a < b;
+    case Compare::lo:
+      return a < b;
     case Compare::le:
-    case Compare::ls: return a <= b;
+    case Compare::ls:
+      return a <= b;
     case Compare::gt:
-    case Compare::hi: return a > b;
+    case Compare::hi:
+      return a > b;
     case Compare::ge:
-    case Compare::hs: return a >= b;
-    case Compare::equ: return !(a < b || a > b);
-    case Compare::neu: return !(a == b);
-    case Compare::ltu: return !(a >= b);
-    case Compare::leu: return !(a > b);
-    case Compare::gtu: return !(a <= b);
-    case Compare::geu: return !(a < b);
-    case Compare::num: return a == a && b == b;
-    case Compare::nan: return !(a == a && b == b);
-    default: return false;
+    case Compare::hs:
+      return a >= b;
+    case Compare::equ:
+      return !(a < b || a > b);
+    case Compare::neu:
+      return !(a == b);
+    case Compare::ltu:
+      return !(a >= b);
+    case Compare::leu:
+      return !(a > b);
+    case Compare::gtu:
+      return !(a <= b);
+    case Compare::geu:
+      return !(a < b);
+    case Compare::num:
+      return a == a && b == b;
+    case Compare::nan:
+      return !(a == a && b == b);
+    default:
+      return false;
   }
 }
 
@@ -129,12 +143,17 @@ template <class In, Compare kCompare>
 void set(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t bits = combined(warp, instr, compare_lanes<In, kCompare>(warp, instr));
   switch (instr.dtype) {
-    case Type::f16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3c00);
-    case Type::bf16: return write_choice<uint16_t>(warp, instr, mask, bits, 0x3f80);
+    case Type::f16:
+      return write_choice<uint16_t>(warp, instr, mask, bits, 0x3c00);
+    case Type::bf16:
+      return write_choice<uint16_t>(warp, instr, mask, bits, 0x3f80);
     case Type::u16:
-    case Type::s16: return write_choice<uint16_t>(warp, instr, mask, bits, 0xffff);
-    case Type::f32: return write_choice<uint32_t>(warp, instr, mask, bits, 0x3f800000u);
-    default: return write_choice<uint32_t>(warp, instr, mask, bits, 0xffffffffu);
+    case Type::s16:
+      return write_choice<uint16_t>(warp, instr, mask, bits, 0xffff);
+    case Type::f32:
+      return write_choice<uint32_t>(warp, instr, mask, bits, 0x3f800000u);
+    default:
+      return write_choice<uint32_t>(warp, instr, mask, bits, 0xffffffffu);
   }
 }
 
@@ -169,8 +188,9 @@ void packed(Warp& warp, const Instr& instr, uint32_t mask) {
 // f(std::integral_constant<Compare, ...>) for the instruction's comparison.
 template <class F>
 Handler for_compare(Compare compare, F f) {
-#define CASE(name) \
-  case Compare::name: return f(std::integral_constant<Compare, Compare::name>{})
+#define CASE(name)    \
+  case Compare::name: \
+    return f(std::integral_constant<Compare, Compare::name>{})
   switch (compare) {
     CASE(eq);
     CASE(ne);
@@ -190,7 +210,8 @@ Handler for_compare(Compare compare, F f) {
     CASE(geu);
     CASE(num);
     CASE(nan);
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 #undef CASE
 }
@@ -218,21 +239,34 @@ Handler bind_compare(const Instr& instr) {
   };
   switch (instr.type) {
     case Type::b16:
-    case Type::u16: return with(Plain<uint16_t>{});
+    case Type::u16:
+      return with(Plain<uint16_t>{});
     case Type::b32:
-    case Type::u32: return with(Plain<uint32_t>{});
+    case Type::u32:
+      return with(Plain<uint32_t>{});
     case Type::b64:
-    case Type::u64: return with(Plain<uint64_t>{});
-    case Type::s16: return with(Plain<int16_t>{});
-    case Type::s32: return with(Plain<int32_t>{});
-    case Type::s64: return with(Plain<int64_t>{});
-    case Type::f32: return instr.ftz ? with(Flushed{}) : with(Plain<float>{});
-    case Type::f64: return with(Plain<double>{});
-    case Type::f16: return instr.ftz ? with(F16Flushed{}) : with(F16{});
-    case Type::bf16: return with(Bf16{});
-    case Type::f16x2: return instr.ftz ? pairs(F16Flushed{}) : pairs(F16{});
-    case Type::bf16x2: return pairs(Bf16{});
-    default: return nullptr;
+    case Type::u64:
+      return with(Plain<uint64_t>{});
+    case Type::s16:
+      return with(Plain<int16_t>{});
+    case Type::s32:
+      return with(Plain<int32_t>{});
+    case Type::s64:
+      return with(Plain<int64_t>{});
+    case Type::f32:
+      return instr.ftz ? with(Flushed{}) : with(Plain<float>{});
+    case Type::f64:
+      return with(Plain<double>{});
+    case Type::f16:
+      return instr.ftz ? with(F16Flushed{}) : with(F16{});
+    case Type::bf16:
+      return with(Bf16{});
+    case Type::f16x2:
+      return instr.ftz ? pairs(F16Flushed{}) : pairs(F16{});
+    case Type::bf16x2:
+      return pairs(Bf16{});
+    default:
+      return nullptr;
   }
 }
 
@@ -278,12 +312,18 @@ void testp(Warp& warp, const Instr& instr, uint32_t mask) {
                               normal = std::numeric_limits<T>::min();
                   const T size = std::fabs(a[lane]);
                   switch (kTest) {
-                    case kFinite: return size < infinity;
-                    case kInfinite: return size == infinity;
-                    case kNumber: return size <= infinity;
-                    case kNotANumber: return !(size <= infinity);
-                    case kNormal: return size == 0 || (size >= normal && size < infinity);
-                    default: return size > 0 && size < normal;
+                    case kFinite:
+                      return size < infinity;
+                    case kInfinite:
+                      return size == infinity;
+                    case kNumber:
+                      return size <= infinity;
+                    case kNotANumber:
+                      return !(size <= infinity);
+                    case kNormal:
+                      return size == 0 || (size >= normal && size < infinity);
+                    default:
+                      return size > 0 && size < normal;
                   }
                 }),
                 mask);
@@ -291,13 +331,20 @@ void testp(Warp& warp, const Instr& instr, uint32_t mask) {
 template <class T>
 Handler bind_test(int test) {
   switch (test) {
-    case kFinite: return &testp<T, kFinite>;
-    case kInfinite: return &testp<T, kInfinite>;
-    case kNumber: return &testp<T, kNumber>;
-    case kNotANumber: return &testp<T, kNotANumber>;
-    case kNormal: return &testp<T, kNormal>;
-    case kSubnormal: return &testp<T, kSubnormal>;
-    default: return nullptr;
+    case kFinite:
+      return &testp<T, kFinite>;
+    case kInfinite:
+      return &testp<T, kInfinite>;
+    case kNumber:
+      return &testp<T, kNumber>;
+    case kNotANumber:
+      return &testp<T, kNotANumber>;
+    case kNormal:
+      return &testp<T, kNormal>;
+    case kSubnormal:
+      return &testp<T, kSubnormal>;
+    default:
+      return nullptr;
   }
 }
 

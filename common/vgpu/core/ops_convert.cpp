@@ -35,9 +35,12 @@ inline void widen_lanes(Warp& warp, Slot slot, uint64_t* to) {
 }
 void read_raw(Warp& warp, Slot slot, int bits, uint64_t* to) {
   switch (bits) {
-    case 16: return widen_lanes<uint16_t>(warp, slot, to);
-    case 32: return widen_lanes<uint32_t>(warp, slot, to);
-    default: return widen_lanes<uint64_t>(warp, slot, to);
+    case 16:
+      return widen_lanes<uint16_t>(warp, slot, to);
+    case 32:
+      return widen_lanes<uint32_t>(warp, slot, to);
+    default:
+      return widen_lanes<uint64_t>(warp, slot, to);
   }
 }
 // Integers as int64; those of u64 as the same bits.
@@ -85,9 +88,12 @@ inline void write_lanes(Warp& warp, const Instr& instr, uint32_t mask, const uin
 }
 void write_raw(Warp& warp, const Instr& instr, uint32_t mask, const uint64_t* from) {
   switch (instr.d_bits) {
-    case 16: return write_lanes<uint16_t>(warp, instr, mask, from);
-    case 32: return write_lanes<uint32_t>(warp, instr, mask, from);
-    default: return write_lanes<uint64_t>(warp, instr, mask, from);
+    case 16:
+      return write_lanes<uint16_t>(warp, instr, mask, from);
+    case 32:
+      return write_lanes<uint32_t>(warp, instr, mask, from);
+    default:
+      return write_lanes<uint64_t>(warp, instr, mask, from);
   }
 }
 // Integers of the destination's type, extended to its register.
@@ -115,7 +121,8 @@ void to_integral(double* x, Rounding rounding) {
     case Rounding::rni:
       for (int i = 0; i < kWarpSize; ++i) x[i] = __builtin_nearbyint(x[i]);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -475,10 +482,14 @@ bool legal(const Instr& instr) {
 template <class Out>
 Handler words_from_floats(Rounding rounding) {
   switch (rounding) {
-    case Rounding::rzi: return &float_to_word<Out, Rounding::rzi>;
-    case Rounding::rmi: return &float_to_word<Out, Rounding::rmi>;
-    case Rounding::rpi: return &float_to_word<Out, Rounding::rpi>;
-    default: return &float_to_word<Out, Rounding::rni>;
+    case Rounding::rzi:
+      return &float_to_word<Out, Rounding::rzi>;
+    case Rounding::rmi:
+      return &float_to_word<Out, Rounding::rmi>;
+    case Rounding::rpi:
+      return &float_to_word<Out, Rounding::rpi>;
+    default:
+      return &float_to_word<Out, Rounding::rni>;
   }
 }
 
@@ -500,21 +511,31 @@ Handler integral_floats(Rounding rounding) {
 template <class In, class Out>
 Handler through(Type type) {
   switch (type) {
-    case Type::u8: return handler1<Out, In>([](In v) { return static_cast<uint8_t>(v); });
-    case Type::s8: return handler1<Out, In>([](In v) { return static_cast<int8_t>(v); });
-    case Type::u16: return handler1<Out, In>([](In v) { return static_cast<uint16_t>(v); });
-    case Type::s16: return handler1<Out, In>([](In v) { return static_cast<int16_t>(v); });
-    case Type::u32: return handler1<Out, In>([](In v) { return static_cast<uint32_t>(v); });
-    case Type::s32: return handler1<Out, In>([](In v) { return static_cast<int32_t>(v); });
-    default: return handler1<Out, In>([](In v) { return v; });
+    case Type::u8:
+      return handler1<Out, In>([](In v) { return static_cast<uint8_t>(v); });
+    case Type::s8:
+      return handler1<Out, In>([](In v) { return static_cast<int8_t>(v); });
+    case Type::u16:
+      return handler1<Out, In>([](In v) { return static_cast<uint16_t>(v); });
+    case Type::s16:
+      return handler1<Out, In>([](In v) { return static_cast<int16_t>(v); });
+    case Type::u32:
+      return handler1<Out, In>([](In v) { return static_cast<uint32_t>(v); });
+    case Type::s32:
+      return handler1<Out, In>([](In v) { return static_cast<int32_t>(v); });
+    default:
+      return handler1<Out, In>([](In v) { return v; });
   }
 }
 template <class In>
 Handler through(Type type, int d_bits) {
   switch (d_bits) {
-    case 16: return through<In, uint16_t>(type);
-    case 32: return through<In, uint32_t>(type);
-    default: return through<In, uint64_t>(type);
+    case 16:
+      return through<In, uint16_t>(type);
+    case 32:
+      return through<In, uint32_t>(type);
+    default:
+      return through<In, uint64_t>(type);
   }
 }
 
@@ -528,9 +549,12 @@ Handler bind_cvt_integer(Instr& instr, const Mods&) {
   if (to == instr.d_bits || to <= from) {
     const Type decides = to <= from ? instr.dtype : instr.type;
     switch (instr.a_bits) {
-      case 16: return through<uint16_t>(decides, instr.d_bits);
-      case 32: return through<uint32_t>(decides, instr.d_bits);
-      default: return through<uint64_t>(decides, instr.d_bits);
+      case 16:
+        return through<uint16_t>(decides, instr.d_bits);
+      case 32:
+        return through<uint32_t>(decides, instr.d_bits);
+      default:
+        return through<uint64_t>(decides, instr.d_bits);
     }
   }
   return &integer_to_integer;
@@ -596,10 +620,14 @@ Handler bind_cvt_pair(Instr& instr, const Mods& mods) {
     case Type::f16x2:
       if (plain && !instr.relu) return &pack_halves;
       return plain ? &pack_floats<Fp16> : &pack_floats_exactly<Fp16>;
-    case Type::bf16x2: return plain ? &pack_floats<Bfloat16> : &pack_floats_exactly<Bfloat16>;
-    case Type::e4m3x2: return &pack_floats<E4M3>;
-    case Type::e5m2x2: return &pack_floats<E5M2>;
-    default: return nullptr;
+    case Type::bf16x2:
+      return plain ? &pack_floats<Bfloat16> : &pack_floats_exactly<Bfloat16>;
+    case Type::e4m3x2:
+      return &pack_floats<E4M3>;
+    case Type::e5m2x2:
+      return &pack_floats<E5M2>;
+    default:
+      return nullptr;
   }
 }
 Handler bind_cvt_fp8(Instr& instr, const Mods&) {

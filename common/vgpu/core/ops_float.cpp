@@ -272,7 +272,8 @@ void lg2(Warp& warp, const Instr& instr, uint32_t mask) {
   map1<float, float>(warp, instr, mask, [](float x) {
     const bool subnormal = std::fabs(x) < 0x1p-126f;
     const float scaled = subnormal ? x * 0x1p24f : x;
-    const uint32_t bits = std::bit_cast<uint32_t>(scaled);   // unsigned: negative numbers wrap around
+    const uint32_t bits =
+        std::bit_cast<uint32_t>(scaled);  // unsigned: negative numbers wrap around
     const int32_t n = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
     const float m = std::bit_cast<float>(bits - (static_cast<uint32_t>(n) << 23));
     const float s = (m - 1.0f) / (m + 1.0f), square = s * s;

@@ -259,11 +259,16 @@ Handler for_format(const Instr& instr, F f) {
   using One = std::integral_constant<int, kWarpSize>;
   using Two = std::integral_constant<int, 2 * kWarpSize>;
   switch (instr.type) {
-    case Type::f16: return f(F16{}, One{});
-    case Type::f16x2: return f(F16{}, Two{});
-    case Type::bf16: return f(BF16{}, One{});
-    case Type::bf16x2: return f(BF16{}, Two{});
-    default: return nullptr;
+    case Type::f16:
+      return f(F16{}, One{});
+    case Type::f16x2:
+      return f(F16{}, Two{});
+    case Type::bf16:
+      return f(BF16{}, One{});
+    case Type::bf16x2:
+      return f(BF16{}, Two{});
+    default:
+      return nullptr;
   }
 }
 template <class Op>

@@ -117,12 +117,24 @@ uint32_t permute_mode(uint32_t a, uint32_t b, uint32_t c) {
   for (uint32_t i = 0; i < 4; ++i) {
     uint32_t from = 0;
     switch (kMode) {
-      case kForward4: from = n + i; break;
-      case kBackward4: from = (n - i) & 7; break;
-      case kReplicate8: from = n; break;
-      case kEdgeLeft: from = std::max(i, n); break;
-      case kEdgeRight: from = std::min(i, n); break;
-      case kReplicate16: from = 2 * (n & 1) + (i & 1); break;
+      case kForward4:
+        from = n + i;
+        break;
+      case kBackward4:
+        from = (n - i) & 7;
+        break;
+      case kReplicate8:
+        from = n;
+        break;
+      case kEdgeLeft:
+        from = std::max(i, n);
+        break;
+      case kEdgeRight:
+        from = std::min(i, n);
+        break;
+      case kReplicate16:
+        from = 2 * (n & 1) + (i & 1);
+        break;
     }
     selectors |= from << (4 * i);
   }

@@ -20,8 +20,8 @@ constexpr int64_t kMostBytes = 1 << 21;
 
 struct Object {
   uint32_t pending = 0, expected = 0;
-  int64_t bytes = 0;                    // of copies: told by expect_tx, taken away as they land
-  uint32_t phase = 0;                   // 4 bits: a wait is for this phase or the one before
+  int64_t bytes = 0;   // of copies: told by expect_tx, taken away as they land
+  uint32_t phase = 0;  // 4 bits: a wait is for this phase or the one before
 
   // pending:20 expected:20 bytes:20 (in units of 4, signed) phase:4
   static Object read(uint64_t word) {
@@ -33,8 +33,8 @@ struct Object {
     return o;
   }
   uint64_t word() const {
-    return uint64_t{pending} | uint64_t{expected} << 20 | (static_cast<uint64_t>(bytes >> 2) & kMostArrivals) << 40 |
-           uint64_t{phase} << 60;
+    return uint64_t{pending} | uint64_t{expected} << 20 |
+           (static_cast<uint64_t>(bytes >> 2) & kMostArrivals) << 40 | uint64_t{phase} << 60;
   }
   void complete_phase() {
     if (pending || bytes) return;
@@ -66,8 +66,11 @@ void each_object(Warp& warp, const Instr& instr, uint32_t mask, Access access, b
     const uint64_t address = in_shared_window(instr, a.v[lane]);
     if (address >= kSharedWindowSize) refuse(warp, instr, lane, "mbarrier outside shared memory");
     const int rank = rank_in(address);
-    if (!remote && (instr.cluster || instr.space != Space::shared) && rank >= 0 && rank != static_cast<int>(warp.block->rank))
-      refuse(warp, instr, lane, "this operation on an mbarrier of another block (only arrive, expect_tx and complete_tx reach it)");
+    if (!remote && (instr.cluster || instr.space != Space::shared) && rank >= 0 &&
+        rank != static_cast<int>(warp.block->rank))
+      refuse(warp, instr, lane,
+             "this operation on an mbarrier of another block (only arrive, expect_tx and "
+             "complete_tx reach it)");
   });
   Places places;
   resolve(warp, instr, mask, a, 8, access, places);
@@ -78,7 +81,8 @@ void init(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* counts = warp.lanes<const uint32_t>(instr.a);
   each_object(warp, instr, mask, Access::store, false, [&](int lane, std::byte* at) {
     if (counts[lane] == 0 || counts[lane] > kMostArrivals)
-      refuse(warp, instr, lane, "mbarrier for " + std::to_string(counts[lane]) + " arrivals (1 to 1048575)");
+      refuse(warp, instr, lane,
+             "mbarrier for " + std::to_string(counts[lane]) + " arrivals (1 to 1048575)");
     Object object;
     object.pending = object.expected = counts[lane];
     put(at, object);
@@ -87,15 +91,17 @@ void init(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 void invalidate(Warp& warp, const Instr& instr, uint32_t mask) {
-  each_object(warp, instr, mask, Access::store, false, [&](int, std::byte* at) { std::memset(at, 0, 8); });
+  each_object(warp, instr, mask, Access::store, false,
+              [&](int, std::byte* at) { std::memset(at, 0, 8); });
   warp.changed = true;
 }
 
 void arrive_at(const Warp& warp, const Instr& instr, int lane, std::byte* at, uint32_t count) {
   Object object = object_at(at);
   if (count > object.pending)
-    refuse(warp, instr, lane, "arrival " + std::to_string(count) + " at an mbarrier that waits for " +
-                                  std::to_string(object.pending) + " in this phase");
+    refuse(warp, instr, lane,
+           "arrival " + std::to_string(count) + " at an mbarrier that waits for " +
+               std::to_string(object.pending) + " in this phase");
   object.pending -= count;
   object.complete_phase();
   put(at, object);
@@ -118,7 +124,8 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
     }
     const uint32_t arrivals = instr.variant >= kExpectAndArrive ? 1 : value;
     if (instr.variant == kDrop || instr.variant == kExpectAndDrop) {
-      if (arrivals > object.expected) refuse(warp, instr, lane, "more arrivals dropped than the mbarrier expects");
+      if (arrivals > object.expected)
+        refuse(warp, instr, lane, "more arrivals dropped than the mbarrier expects");
       object.expected -= arrivals;
       put(at, object);
     }
@@ -149,8 +156,10 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
   const std::byte* from = copy.value.empty() ? copy.source : copy.value.data();
   if (copy.instr->from_shared) {
     if (warp.block->live_threads == 0)
-      refuse(warp, *copy.instr, copy.lane, "the source of an asynchronous copy is shared memory of a block that has ended; asked for");
-    warp.worker->notify([&](Observer& o) {   // it is read now
+      refuse(warp, *copy.instr, copy.lane,
+             "the source of an asynchronous copy is shared memory of a block that has ended; asked "
+             "for");
+    warp.worker->notify([&](Observer& o) {  // it is read now
       const auto offset = static_cast<uint64_t>(from - warp.block->shared);
       for (uint32_t k = 0; k < copy.bytes; k += 16) {
         Addresses a;
@@ -168,7 +177,8 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
     places.owner = &home == warp.block ? nullptr : &home;
     places.bias = reinterpret_cast<std::intptr_t>(home.shared);
     warp.worker->notify([&](Observer& o) {
-      o.access(warp, *copy.instr, 1u << copy.lane, a, copy.bytes, Access::atomic, Space::shared, places);
+      o.access(warp, *copy.instr, 1u << copy.lane, a, copy.bytes, Access::atomic, Space::shared,
+               places);
     });
     reduce(to, from, copy.bytes);
   } else {
@@ -217,7 +227,8 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
     Addresses a;
     compute_addresses(warp, instr, mask, a);
     each_lane(mask, [&](int lane) {
-      const SharedPlace place = shared_place(warp, instr, lane, in_shared_window(instr, a.v[lane]), 8, Access::atomic);
+      const SharedPlace place =
+          shared_place(warp, instr, lane, in_shared_window(instr, a.v[lane]), 8, Access::atomic);
       const std::byte* at = place.bytes();
       if (place.block != warp.block || done(lane, at)) return;
       const uint64_t before = object_at(at).word();
@@ -242,13 +253,23 @@ void pending_count(Warp& warp, const Instr& instr, uint32_t mask) {
 // cp.async.mbarrier.arrive: an arrival when all copies that the thread has asked for have landed.
 void arrive_after_copies(Warp& warp, const Instr& instr, uint32_t mask) {
   each_object(warp, instr, mask, Access::atomic, false, [&](int lane, std::byte* at) {
-    if (!instr.variant) {   // one more arrival to wait for in this phase, this one
+    if (!instr.variant) {  // one more arrival to wait for in this phase, this one
       Object object = object_at(at);
-      if (object.pending == kMostArrivals) refuse(warp, instr, lane, "too many arrivals at an mbarrier");
+      if (object.pending == kMostArrivals)
+        refuse(warp, instr, lane, "too many arrivals at an mbarrier");
       ++object.pending;
       put(at, object);
     }
-    warp.block->async_arrivals.push_back({at, &warp, Ref<Frame>(warp.frame), &instr, lane, warp.copies_of(lane).issued, 0, 0, nullptr, {}});
+    warp.block->async_arrivals.push_back({at,
+                                          &warp,
+                                          Ref<Frame>(warp.frame),
+                                          &instr,
+                                          lane,
+                                          warp.copies_of(lane).issued,
+                                          0,
+                                          0,
+                                          nullptr,
+                                          {}});
   });
   warp.changed = true;
 }
@@ -257,14 +278,17 @@ void arrive_after_copies(Warp& warp, const Instr& instr, uint32_t mask) {
 struct Target {
   SharedPlace data, object;
 };
-Target target_of(Warp& warp, const Instr& instr, int lane, uint64_t to, uint64_t reports, uint32_t bytes) {
+Target target_of(Warp& warp, const Instr& instr, int lane, uint64_t to, uint64_t reports,
+                 uint32_t bytes) {
   const Target t{shared_place(warp, instr, lane, to, bytes, Access::store),
                  shared_place(warp, instr, lane, reports, 8, Access::atomic)};
   if (t.data.block != t.object.block)
-    refuse(warp, instr, lane, "copy to the shared memory of rank " + std::to_string(t.data.block->rank) +
-                                  " that reports to an mbarrier of rank " + std::to_string(t.object.block->rank) +
-                                  ": both must be of one block; asked for");
-  if (t.object.offset % 8) report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
+    refuse(warp, instr, lane,
+           "copy to the shared memory of rank " + std::to_string(t.data.block->rank) +
+               " that reports to an mbarrier of rank " + std::to_string(t.object.block->rank) +
+               ": both must be of one block; asked for");
+  if (t.object.offset % 8)
+    report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
   return t;
 }
 void count_remote(Warp& warp, const Instr& instr, uint32_t requests, uint64_t bytes) {
@@ -292,36 +316,53 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   compute_addresses(warp, object, mask, reports);
   const uint32_t* bytes = warp.lanes<const uint32_t>(instr.a);
   const std::uint16_t* ranks = instr.e.valid() ? warp.lanes<const std::uint16_t>(instr.e) : nullptr;
-  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed)) warp.block->launch.async_copies = true;
+  if (!warp.block->launch.async_copies.load(std::memory_order_relaxed))
+    warp.block->launch.async_copies = true;
   uint32_t remote = 0;
   uint64_t remote_bytes = 0;
   each_lane(mask, [&](int lane) {
     if (bytes[lane] % 16 || to.v[lane] % 16 || from.v[lane] % 16 || reports.v[lane] % 8)
-      refuse(warp, instr, lane, "cp.async.bulk of " + std::to_string(bytes[lane]) + " bytes: size and addresses must be multiples of 16");
+      refuse(warp, instr, lane,
+             "cp.async.bulk of " + std::to_string(bytes[lane]) +
+                 " bytes: size and addresses must be multiples of 16");
     if (bytes[lane] == 0) return;
     const std::byte* origin =
-        instr.from_shared ? shared_place(warp, source, lane, from.v[lane], bytes[lane], Access::load).bytes()
-                          : lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
+        instr.from_shared
+            ? shared_place(warp, source, lane, from.v[lane], bytes[lane], Access::load).bytes()
+            : lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
     // As an access, 32 pieces of 16 bytes at a time.
     for (uint32_t done = 0; done < bytes[lane] && !instr.from_shared; done += 16 * kWarpSize) {
       const uint32_t pieces = std::min(bytes[lane] - done, 16u * kWarpSize) / 16;
       Addresses a;
-      for (uint32_t k = 0; k < kWarpSize; ++k) a.v[k] = from.v[lane] + done + 16 * std::min(k, pieces - 1);
+      for (uint32_t k = 0; k < kWarpSize; ++k)
+        a.v[k] = from.v[lane] + done + 16 * std::min(k, pieces - 1);
       a.strided = pieces == kWarpSize;
       a.stride = 16;
       Places places;
-      resolve_global(warp, source, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, 16, Access::load, places);
+      resolve_global(warp, source, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, 16,
+                     Access::load, places);
     }
     // A multicast goes to the same place in each block whose bit is set, and reports there.
     for (uint32_t r = 0; r < (ranks ? 16u : 1u); ++r) {
       if (ranks && !(ranks[lane] >> r & 1)) continue;
-      const Target t = ranks ? target_of(warp, instr, lane, with_rank(to.v[lane], r), with_rank(reports.v[lane], r), bytes[lane])
-                             : target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes[lane]);
+      const Target t = ranks
+                           ? target_of(warp, instr, lane, with_rank(to.v[lane], r),
+                                       with_rank(reports.v[lane], r), bytes[lane])
+                           : target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes[lane]);
       warp.worker->notify([&](Observer& o) {
-        for (uint32_t k = 0; k < bytes[lane]; k += 16) o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
+        for (uint32_t k = 0; k < bytes[lane]; k += 16)
+          o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
       });
-      t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane, 0, bytes[lane],
-                                                t.data.offset, origin, {}});
+      t.object.block->async_arrivals.push_back({t.object.bytes(),
+                                                &warp,
+                                                Ref<Frame>(warp.frame),
+                                                &instr,
+                                                lane,
+                                                0,
+                                                bytes[lane],
+                                                t.data.offset,
+                                                origin,
+                                                {}});
       warp.worker->async_bytes += bytes[lane];
       if (t.data.block == warp.block) continue;
       remote = 1;
@@ -345,20 +386,26 @@ void store_async(Warp& warp, const Instr& instr, uint32_t mask) {
     to.v[lane] = in_shared_window(instr, to.v[lane]);
     reports.v[lane] = in_shared_window(instr, reports.v[lane]);
   }
-  const uint32_t each = static_cast<uint32_t>(type_bits(instr.type)) / 8, bytes = each * instr.elements;
+  const uint32_t each = static_cast<uint32_t>(type_bits(instr.type)) / 8,
+                 bytes = each * instr.elements;
   uint32_t remote = 0;
   each_lane(mask, [&](int lane) {
-    if (to.v[lane] % bytes) report_misaligned(warp, instr, lane, to.v[lane], bytes, Access::store, Space::shared);
+    if (to.v[lane] % bytes)
+      report_misaligned(warp, instr, lane, to.v[lane], bytes, Access::store, Space::shared);
     const Target t = target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes);
     std::vector<std::byte> value(bytes);
     for (uint32_t k = 0; k < instr.elements; ++k) {
       const Slot slot = instr.elements == 1 ? instr.a : Slot{instr.list[k]};
-      std::memcpy(value.data() + k * each, warp.lanes<const std::byte>(slot) + static_cast<uint32_t>(lane) * each, each);
+      std::memcpy(value.data() + k * each,
+                  warp.lanes<const std::byte>(slot) + static_cast<uint32_t>(lane) * each, each);
     }
     if (!instr.data)
-      warp.worker->notify([&](Observer& o) { o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset, bytes); });
-    t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane, 0, bytes,
-                                              t.data.offset, nullptr, std::move(value)});
+      warp.worker->notify([&](Observer& o) {
+        o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset, bytes);
+      });
+    t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame),
+                                              &instr, lane, 0, bytes, t.data.offset, nullptr,
+                                              std::move(value)});
     remote += t.data.block != warp.block;
   });
   count_remote(warp, instr, remote != 0, uint64_t{remote} * bytes);
@@ -367,14 +414,18 @@ void store_async(Warp& warp, const Instr& instr, uint32_t mask) {
 
 Kind kind_of(const Mods& mods) {
   if (mods.has("expect_tx"))
-    return mods.has("arrive") ? kExpectAndArrive : mods.has("arrive_drop") ? kExpectAndDrop : kExpect;
+    return mods.has("arrive")        ? kExpectAndArrive
+           : mods.has("arrive_drop") ? kExpectAndDrop
+                                     : kExpect;
   if (mods.has("complete_tx")) return kComplete;
   return mods.has("arrive_drop") ? kDrop : kArrive;
 }
 
 }  // namespace
 
-Handler bind_mbarrier_init(Instr&, const Mods& mods) { return mods.has("init") ? &init : &invalidate; }
+Handler bind_mbarrier_init(Instr&, const Mods& mods) {
+  return mods.has("init") ? &init : &invalidate;
+}
 Handler bind_mbarrier_arrive(Instr& instr, const Mods& mods) {
   // What an arrival at another block's object returns means nothing there: `_`, the first register.
   if (instr.cluster && instr.d[0].valid() && instr.d[0].bits != 0) return nullptr;
@@ -403,7 +454,8 @@ Handler bind_st_async(Instr& instr, const Mods&) {
   instr.async = true;
   instr.order = kOrderRelease;
   if (type_bits(instr.type) * instr.elements > 128) return nullptr;
-  if (instr.elements > 1 ? instr.list_count != instr.elements : instr.list != nullptr) return nullptr;
+  if (instr.elements > 1 ? instr.list_count != instr.elements : instr.list != nullptr)
+    return nullptr;
   return instr.a_bits == type_bits(instr.type) ? &store_async : nullptr;
 }
 Handler bind_red_async(Instr& instr, const Mods& mods) {

@@ -1,6 +1,6 @@
 // ld and st, every space, width and vector.
-#include "access.h"
 #include "../ptx/forms.h"
+#include "access.h"
 
 namespace vgpu {
 namespace {
@@ -22,9 +22,12 @@ inline T read_at(const std::byte* p) {
 // T: type in memory, R: lane of the register (sign or zero extended).
 template <class T, class R>
 inline R widen(T value) {
-  if constexpr (std::is_same_v<T, Bytes16>) return value;
-  else if constexpr (std::is_signed_v<T>) return static_cast<R>(static_cast<std::make_signed_t<R>>(value));
-  else return static_cast<R>(value);
+  if constexpr (std::is_same_v<T, Bytes16>)
+    return value;
+  else if constexpr (std::is_signed_v<T>)
+    return static_cast<R>(static_cast<std::make_signed_t<R>>(value));
+  else
+    return static_cast<R>(value);
 }
 
 // A volatile or ordered load in a loop may be waiting for others; see Warp::look.
@@ -49,12 +52,14 @@ void load(Warp& warp, const Instr& instr, uint32_t mask) {
     if (places.single && a.strided) {
       const std::byte* p = places.at(a, 0);
       if (a.stride == sizeof(T)) {
-        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = widen<T, R>(read_at<T>(p + lane * sizeof(T)));
+        for (int lane = 0; lane < kWarpSize; ++lane)
+          d[lane] = widen<T, R>(read_at<T>(p + lane * sizeof(T)));
       } else if (a.stride == 0) {
         const R value = widen<T, R>(read_at<T>(p));
         for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = value;
       } else {
-        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = widen<T, R>(read_at<T>(p + lane * a.stride));
+        for (int lane = 0; lane < kWarpSize; ++lane)
+          d[lane] = widen<T, R>(read_at<T>(p + lane * a.stride));
       }
       return;
     }
@@ -66,7 +71,8 @@ void load(Warp& warp, const Instr& instr, uint32_t mask) {
   for (int k = 0; k < instr.elements; ++k) d[k] = warp.lanes<R>(Slot{instr.list[k]});
   each_lane(mask, [&](int lane) {
     const std::byte* p = places.at(a, lane);
-    for (int k = 0; k < instr.elements; ++k) d[k][lane] = widen<T, R>(read_at<T>(p + k * sizeof(T)));
+    for (int k = 0; k < instr.elements; ++k)
+      d[k][lane] = widen<T, R>(read_at<T>(p + k * sizeof(T)));
   });
 }
 
@@ -109,15 +115,27 @@ void store(Warp& warp, const Instr& instr, uint32_t mask) {
 template <template <class, class> class Op>
 Handler choose(Type type, int bits);
 
-template <class T, class R> struct Load { static constexpr Handler handler = &load<T, R>; };
-template <class T, class R> struct Store { static constexpr Handler handler = &store<T, R>; };
+template <class T, class R>
+struct Load {
+  static constexpr Handler handler = &load<T, R>;
+};
+template <class T, class R>
+struct Store {
+  static constexpr Handler handler = &store<T, R>;
+};
 
 template <template <class, class> class Op, class T>
 Handler by_register(int bits) {
   switch (bits) {
-    case 16: if constexpr (sizeof(T) <= 2) return Op<T, uint16_t>::handler; break;
-    case 32: if constexpr (sizeof(T) <= 4) return Op<T, uint32_t>::handler; break;
-    case 64: if constexpr (sizeof(T) <= 8) return Op<T, uint64_t>::handler; break;
+    case 16:
+      if constexpr (sizeof(T) <= 2) return Op<T, uint16_t>::handler;
+      break;
+    case 32:
+      if constexpr (sizeof(T) <= 4) return Op<T, uint32_t>::handler;
+      break;
+    case 64:
+      if constexpr (sizeof(T) <= 8) return Op<T, uint64_t>::handler;
+      break;
   }
   return nullptr;
 }
@@ -125,15 +143,32 @@ Handler by_register(int bits) {
 template <template <class, class> class Op>
 Handler choose(Type type, int bits) {
   switch (type) {
-    case Type::b8: case Type::u8: return by_register<Op, uint8_t>(bits);
-    case Type::s8: return by_register<Op, int8_t>(bits);
-    case Type::b16: case Type::u16: case Type::f16: return by_register<Op, uint16_t>(bits);
-    case Type::s16: return by_register<Op, int16_t>(bits);
-    case Type::b32: case Type::u32: case Type::f32: return by_register<Op, uint32_t>(bits);
-    case Type::s32: return by_register<Op, int32_t>(bits);
-    case Type::b64: case Type::u64: case Type::s64: case Type::f64: return by_register<Op, uint64_t>(bits);
-    case Type::b128: return bits == 128 ? Op<Bytes16, Bytes16>::handler : nullptr;
-    default: return nullptr;
+    case Type::b8:
+    case Type::u8:
+      return by_register<Op, uint8_t>(bits);
+    case Type::s8:
+      return by_register<Op, int8_t>(bits);
+    case Type::b16:
+    case Type::u16:
+    case Type::f16:
+      return by_register<Op, uint16_t>(bits);
+    case Type::s16:
+      return by_register<Op, int16_t>(bits);
+    case Type::b32:
+    case Type::u32:
+    case Type::f32:
+      return by_register<Op, uint32_t>(bits);
+    case Type::s32:
+      return by_register<Op, int32_t>(bits);
+    case Type::b64:
+    case Type::u64:
+    case Type::s64:
+    case Type::f64:
+      return by_register<Op, uint64_t>(bits);
+    case Type::b128:
+      return bits == 128 ? Op<Bytes16, Bytes16>::handler : nullptr;
+    default:
+      return nullptr;
   }
 }
 

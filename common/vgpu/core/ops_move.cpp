@@ -1,9 +1,9 @@
 // mov, special registers, address spaces.
 #include <iterator>
 
+#include "../ptx/forms.h"
 #include "access.h"
 #include "specials.h"
-#include "../ptx/forms.h"
 
 namespace vgpu {
 namespace {
@@ -35,7 +35,8 @@ void pack(Warp& warp, const Instr& instr, uint32_t mask) {
   std::byte result[kWarpSize * 16];
   for (int k = 0; k < instr.list_count; ++k) {
     const Lane* s = warp.lanes<const Lane>(Slot{instr.list[k]});
-    for (int lane = 0; lane < kWarpSize; ++lane) std::memcpy(result + lane * total + k * kPart, &s[lane], kPart);
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      std::memcpy(result + lane * total + k * kPart, &s[lane], kPart);
   }
   each_lane(mask, [&](int lane) { std::memcpy(d + lane * total, result + lane * total, total); });
 }
@@ -43,7 +44,8 @@ template <int kPart, class Lane>
 void unpack(Warp& warp, const Instr& instr, uint32_t mask) {
   const int total = kPart * instr.list_count;
   std::byte source[kWarpSize * 16];
-  std::memcpy(source, warp.lanes<const std::byte>(instr.a), static_cast<std::size_t>(kWarpSize) * total);
+  std::memcpy(source, warp.lanes<const std::byte>(instr.a),
+              static_cast<std::size_t>(kWarpSize) * total);
   for (int k = 0; k < instr.list_count; ++k) {
     Lane* d = warp.lanes<Lane>(Slot{instr.list[k]});
     each_lane(mask, [&](int lane) {
@@ -58,7 +60,9 @@ void unpack(Warp& warp, const Instr& instr, uint32_t mask) {
 
 using Special = uint64_t (*)(Warp&, const Instr&, int lane);
 
-uint32_t thread_of(const Warp& warp, int lane) { return warp.index * kWarpSize + static_cast<uint32_t>(lane); }
+uint32_t thread_of(const Warp& warp, int lane) {
+  return warp.index * kWarpSize + static_cast<uint32_t>(lane);
+}
 const LaunchRequest& request_of(const Warp& warp) { return warp.block->launch.request; }
 
 struct SpecialRow {
@@ -69,9 +73,18 @@ struct SpecialRow {
 
 // In a launch without clusters each block is one of its own.
 constexpr SpecialRow kSpecials[] = {
-    {"tid.x", 32, [](Warp& w, const Instr&, int l) -> uint64_t { return thread_of(w, l) % request_of(w).block.x; }},
-    {"tid.y", 32, [](Warp& w, const Instr&, int l) -> uint64_t { return thread_of(w, l) / request_of(w).block.x % request_of(w).block.y; }},
-    {"tid.z", 32, [](Warp& w, const Instr&, int l) -> uint64_t { return thread_of(w, l) / (request_of(w).block.x * request_of(w).block.y); }},
+    {"tid.x", 32,
+     [](Warp& w, const Instr&, int l) -> uint64_t {
+       return thread_of(w, l) % request_of(w).block.x;
+     }},
+    {"tid.y", 32,
+     [](Warp& w, const Instr&, int l) -> uint64_t {
+       return thread_of(w, l) / request_of(w).block.x % request_of(w).block.y;
+     }},
+    {"tid.z", 32,
+     [](Warp& w, const Instr&, int l) -> uint64_t {
+       return thread_of(w, l) / (request_of(w).block.x * request_of(w).block.y);
+     }},
     {"ntid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).block.x; }},
     {"ntid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).block.y; }},
     {"ntid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).block.z; }},
@@ -83,48 +96,113 @@ constexpr SpecialRow kSpecials[] = {
     {"nctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.z; }},
     {"laneid", 32, [](Warp&, const Instr&, int l) -> uint64_t { return static_cast<uint64_t>(l); }},
     {"warpid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.index; }},
-    {"nwarpid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return static_cast<uint64_t>(w.block->launch.machine.spec().max_warps_per_sm); }},
+    {"nwarpid", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return static_cast<uint64_t>(w.block->launch.machine.spec().max_warps_per_sm);
+     }},
     {"smid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->sm; }},
-    {"nsmid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return static_cast<uint64_t>(w.block->launch.machine.spec().sm_count); }},
+    {"nsmid", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return static_cast<uint64_t>(w.block->launch.machine.spec().sm_count);
+     }},
     {"gridid", 64, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.grid_id; }},
     {"lanemask_eq", 32, [](Warp&, const Instr&, int l) -> uint64_t { return 1ull << l; }},
     {"lanemask_lt", 32, [](Warp&, const Instr&, int l) -> uint64_t { return (1ull << l) - 1; }},
     {"lanemask_le", 32, [](Warp&, const Instr&, int l) -> uint64_t { return (2ull << l) - 1; }},
-    {"lanemask_gt", 32, [](Warp&, const Instr&, int l) -> uint64_t { return kFullMask & ~((2ull << l) - 1); }},
-    {"lanemask_ge", 32, [](Warp&, const Instr&, int l) -> uint64_t { return kFullMask & ~((1ull << l) - 1); }},
+    {"lanemask_gt", 32,
+     [](Warp&, const Instr&, int l) -> uint64_t { return kFullMask & ~((2ull << l) - 1); }},
+    {"lanemask_ge", 32,
+     [](Warp&, const Instr&, int l) -> uint64_t { return kFullMask & ~((1ull << l) - 1); }},
     {"clock", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->clock(); }},
     {"clock_hi", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->clock() >> 32; }},
     {"clock64", 64, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->clock(); }},
-    {"globaltimer", 64, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.start_time + w.block->clock(); }},
-    {"globaltimer_lo", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.start_time + w.block->clock(); }},
-    {"globaltimer_hi", 32, [](Warp& w, const Instr&, int) -> uint64_t { return (w.block->launch.start_time + w.block->clock()) >> 32; }},
-    {"dynamic_smem_size", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).dynamic_shared; }},
-    {"total_smem_size", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.shared_bytes; }},
-    {"aggr_smem_size", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.shared_bytes + static_cast<uint64_t>(w.block->launch.machine.spec().shared_reserved); }},
+    {"globaltimer", 64,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->launch.start_time + w.block->clock();
+     }},
+    {"globaltimer_lo", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->launch.start_time + w.block->clock();
+     }},
+    {"globaltimer_hi", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return (w.block->launch.start_time + w.block->clock()) >> 32;
+     }},
+    {"dynamic_smem_size", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).dynamic_shared; }},
+    {"total_smem_size", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.shared_bytes; }},
+    {"aggr_smem_size", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->launch.shared_bytes +
+              static_cast<uint64_t>(w.block->launch.machine.spec().shared_reserved);
+     }},
     {"reserved_smem_offset_begin", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
     {"reserved_smem_offset_end", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"clusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.x / request_of(w).cluster.x; }},
-    {"clusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.y / request_of(w).cluster.y; }},
-    {"clusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.z / request_of(w).cluster.z; }},
-    {"nclusterid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.x / request_of(w).cluster.x; }},
-    {"nclusterid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.y / request_of(w).cluster.y; }},
-    {"nclusterid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.z / request_of(w).cluster.z; }},
-    {"cluster_ctaid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.x % request_of(w).cluster.x; }},
-    {"cluster_ctaid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.y % request_of(w).cluster.y; }},
-    {"cluster_ctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->index.z % request_of(w).cluster.z; }},
-    {"cluster_nctaid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.x; }},
-    {"cluster_nctaid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.y; }},
-    {"cluster_nctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.z; }},
+    {"clusterid.x", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.x / request_of(w).cluster.x;
+     }},
+    {"clusterid.y", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.y / request_of(w).cluster.y;
+     }},
+    {"clusterid.z", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.z / request_of(w).cluster.z;
+     }},
+    {"nclusterid.x", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return request_of(w).grid.x / request_of(w).cluster.x;
+     }},
+    {"nclusterid.y", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return request_of(w).grid.y / request_of(w).cluster.y;
+     }},
+    {"nclusterid.z", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return request_of(w).grid.z / request_of(w).cluster.z;
+     }},
+    {"cluster_ctaid.x", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.x % request_of(w).cluster.x;
+     }},
+    {"cluster_ctaid.y", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.y % request_of(w).cluster.y;
+     }},
+    {"cluster_ctaid.z", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->index.z % request_of(w).cluster.z;
+     }},
+    {"cluster_nctaid.x", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.x; }},
+    {"cluster_nctaid.y", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.y; }},
+    {"cluster_nctaid.z", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.z; }},
     {"cluster_ctarank", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->rank; }},
-    {"cluster_nctarank", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.count(); }},
-    {"is_explicit_cluster", 1, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).explicit_cluster; }},
+    {"cluster_nctarank", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).cluster.count(); }},
+    {"is_explicit_cluster", 1,
+     [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).explicit_cluster; }},
     {"current_graph_exec", 64, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
     // Cooperative groups reads the address of the grid's workspace here, high and low half.
-    {"envreg1", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.workspace >> 32; }},
-    {"envreg2", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.workspace & 0xffffffffu; }},
+    {"envreg1", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.workspace >> 32; }},
+    {"envreg2", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->launch.workspace & 0xffffffffu;
+     }},
     // Not registers of the ISA: addresses that depend on the launch or on the running frame.
-    {"dynamic_shared_base", 64, [](Warp& w, const Instr& i, int) -> uint64_t { return w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm); }},
-    {"local_base", 64, [](Warp& w, const Instr& i, int) -> uint64_t { return w.frame->local_base + static_cast<uint64_t>(i.imm); }},
+    {"dynamic_shared_base", 64,
+     [](Warp& w, const Instr& i, int) -> uint64_t {
+       return w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm);
+     }},
+    {"local_base", 64,
+     [](Warp& w, const Instr& i, int) -> uint64_t {
+       return w.frame->local_base + static_cast<uint64_t>(i.imm);
+     }},
 };
 
 template <class T>
@@ -135,7 +213,8 @@ void read_special(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 void read_special_predicate(Warp& warp, const Instr& instr, uint32_t mask) {
   const Special value = kSpecials[instr.special].value;
-  set_predicate(warp, instr.d[0], collect([&](int lane) { return value(warp, instr, lane) != 0; }), mask);
+  set_predicate(warp, instr.d[0], collect([&](int lane) { return value(warp, instr, lane) != 0; }),
+                mask);
 }
 
 template <class T>
@@ -151,12 +230,13 @@ void is_space(Warp& warp, const Instr& instr, uint32_t mask) {
   if (instr.space == Space::shared) {
     const Block& block = *warp.block;
     set_predicate(warp, instr.d[0], collect([&](int lane) {
-      const uint64_t address = a[lane] - kSharedWindow;
-      if (address >= kSharedWindowSize) return false;
-      const int rank = rank_in(address);
-      return rank < 0 || (instr.cluster ? block.cluster.block(rank) != nullptr
-                                        : rank == static_cast<int>(block.rank));
-    }), mask);
+                    const uint64_t address = a[lane] - kSharedWindow;
+                    if (address >= kSharedWindowSize) return false;
+                    const int rank = rank_in(address);
+                    return rank < 0 || (instr.cluster ? block.cluster.block(rank) != nullptr
+                                                      : rank == static_cast<int>(block.rank));
+                  }),
+                  mask);
     return;
   }
   auto space_of = [](uint64_t v) {
@@ -166,7 +246,8 @@ void is_space(Warp& warp, const Instr& instr, uint32_t mask) {
     if (v - kParamWindow < kParamWindowSize) return Space::param;
     return Space::global;
   };
-  set_predicate(warp, instr.d[0], collect([&](int lane) { return space_of(a[lane]) == instr.space; }), mask);
+  set_predicate(warp, instr.d[0],
+                collect([&](int lane) { return space_of(a[lane]) == instr.space; }), mask);
 }
 
 void active_mask(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -195,47 +276,72 @@ Handler bind_special(Instr& instr, std::string_view name, int bits) {
   instr.special = static_cast<std::int16_t>(index);
   if (kSpecials[index].bits == 1) return bits == 1 ? &read_special_predicate : nullptr;
   switch (bits) {
-    case 16: return &read_special<uint16_t>;
-    case 32: return &read_special<uint32_t>;
-    case 64: return &read_special<uint64_t>;
-    default: return nullptr;
+    case 16:
+      return &read_special<uint16_t>;
+    case 32:
+      return &read_special<uint32_t>;
+    case 64:
+      return &read_special<uint64_t>;
+    default:
+      return nullptr;
   }
 }
 
 Handler bind_mov(Instr& instr, const Mods&) {
   const int bits = type_bits(instr.type);
-  if (instr.variant == 3) return bind_special(instr, kSpecials[instr.special].name, instr.type == Type::pred ? 1 : bits);
+  if (instr.variant == 3)
+    return bind_special(instr, kSpecials[instr.special].name, instr.type == Type::pred ? 1 : bits);
   if (instr.variant == 1 || instr.variant == 2) {
     if (instr.list_count == 0 || bits % instr.list_count) return nullptr;
     const int part = bits / instr.list_count;
     const int lane = instr.variant == 1 ? instr.a_bits : instr.d_bits;
     if (lane != std::max(16, part)) return nullptr;
     switch (part) {
-      case 8: return instr.variant == 1 ? &pack<1, uint16_t> : &unpack<1, uint16_t>;
-      case 16: return instr.variant == 1 ? &pack<2, uint16_t> : &unpack<2, uint16_t>;
-      case 32: return instr.variant == 1 ? &pack<4, uint32_t> : &unpack<4, uint32_t>;
-      case 64: return instr.variant == 1 ? &pack<8, uint64_t> : &unpack<8, uint64_t>;
-      default: return nullptr;
+      case 8:
+        return instr.variant == 1 ? &pack<1, uint16_t> : &unpack<1, uint16_t>;
+      case 16:
+        return instr.variant == 1 ? &pack<2, uint16_t> : &unpack<2, uint16_t>;
+      case 32:
+        return instr.variant == 1 ? &pack<4, uint32_t> : &unpack<4, uint32_t>;
+      case 64:
+        return instr.variant == 1 ? &pack<8, uint64_t> : &unpack<8, uint64_t>;
+      default:
+        return nullptr;
     }
   }
   switch (bits) {
-    case 1: return &copy_predicate;
-    case 16: return &copy<uint16_t>;
-    case 32: return &copy<uint32_t>;
-    case 64: return &copy<uint64_t>;
-    case 128: return &copy128;
-    default: return nullptr;
+    case 1:
+      return &copy_predicate;
+    case 16:
+      return &copy<uint16_t>;
+    case 32:
+      return &copy<uint32_t>;
+    case 64:
+      return &copy<uint64_t>;
+    case 128:
+      return &copy128;
+    default:
+      return nullptr;
   }
 }
 
 Handler bind_cvta(Instr& instr, const Mods& mods) {
   std::uint64_t window = 0;
   switch (instr.space) {
-    case Space::shared: window = kSharedWindow; break;
-    case Space::local: window = kLocalWindow; break;
-    case Space::constant: window = kConstantWindow; break;
-    case Space::param: window = kParamWindow; break;
-    default: break;
+    case Space::shared:
+      window = kSharedWindow;
+      break;
+    case Space::local:
+      window = kLocalWindow;
+      break;
+    case Space::constant:
+      window = kConstantWindow;
+      break;
+    case Space::param:
+      window = kParamWindow;
+      break;
+    default:
+      break;
   }
   if (type_bits(instr.type) != 64) return nullptr;
   instr.imm = static_cast<std::int64_t>(mods.has("to") ? 0 - window : window);
@@ -256,7 +362,8 @@ void map_address(Warp& warp, const Instr& instr, uint32_t mask) {
     // (The operand may be a shared variable's name, which is no generic address.)
     const uint64_t address = a[lane] < kSharedWindowSize ? a[lane] : a[lane] - window;
     if (address >= kSharedWindowSize)
-      throw Fault{FaultKind::address_space, describe(warp, instr, lane, "mapa of an address that is not in shared memory")};
+      throw Fault{FaultKind::address_space,
+                  describe(warp, instr, lane, "mapa of an address that is not in shared memory")};
     result.lanes()[lane] = static_cast<T>(window + with_rank(address, rank[lane]));
   });
 }
@@ -268,7 +375,9 @@ void rank_of_address(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     const uint64_t address = a[lane] < kSharedWindowSize ? a[lane] : a[lane] - window;
     if (address >= kSharedWindowSize)
-      throw Fault{FaultKind::address_space, describe(warp, instr, lane, "getctarank of an address that is not in shared memory")};
+      throw Fault{
+          FaultKind::address_space,
+          describe(warp, instr, lane, "getctarank of an address that is not in shared memory")};
     const int rank = rank_in(address);
     result.lanes()[lane] = rank < 0 ? warp.block->rank : static_cast<uint32_t>(rank);
   });

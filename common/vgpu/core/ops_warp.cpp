@@ -1,9 +1,9 @@
 // Operations of several lanes (shfl, vote, match, redux, elect), barriers, fences, sleeping.
 #include <bit>
 
+#include "../ptx/forms.h"
 #include "block.h"
 #include "lanes.h"
-#include "../ptx/forms.h"
 
 namespace vgpu {
 namespace {
@@ -33,10 +33,22 @@ void shuffle(Warp& warp, const Instr& instr, uint32_t mask) {
     int from = lane;
     bool in = false;
     switch (instr.variant) {
-      case kUp: from = lane - amount; in = from >= highest; break;
-      case kDown: from = lane + amount; in = from <= highest; break;
-      case kButterfly: from = lane ^ amount; in = from <= highest; break;
-      case kIndex: from = lowest | (amount & ~segment); in = from <= highest; break;
+      case kUp:
+        from = lane - amount;
+        in = from >= highest;
+        break;
+      case kDown:
+        from = lane + amount;
+        in = from <= highest;
+        break;
+      case kButterfly:
+        from = lane ^ amount;
+        in = from <= highest;
+        break;
+      case kIndex:
+        from = lowest | (amount & ~segment);
+        in = from <= highest;
+        break;
     }
     if (!in) from = lane;
     // A lane that does not take part has no value to give: its own is the defined choice here.
@@ -57,10 +69,18 @@ void vote(Warp& warp, const Instr& instr, uint32_t mask) {
     const uint32_t members = members_of(warp, instr, lane, mask);
     const uint32_t yes = source & members;
     switch (instr.variant) {
-      case kAll: bits |= uint32_t{yes == members} << lane; break;
-      case kAny: bits |= uint32_t{yes != 0} << lane; break;
-      case kUniform: bits |= uint32_t{yes == members || yes == 0} << lane; break;
-      case kBallot: d[lane] = yes; break;
+      case kAll:
+        bits |= uint32_t{yes == members} << lane;
+        break;
+      case kAny:
+        bits |= uint32_t{yes != 0} << lane;
+        break;
+      case kUniform:
+        bits |= uint32_t{yes == members || yes == 0} << lane;
+        break;
+      case kBallot:
+        d[lane] = yes;
+        break;
     }
   });
   if (instr.variant != kBallot) set_predicate(warp, instr.d[0], bits, mask);
@@ -96,12 +116,24 @@ void reduce(Warp& warp, const Instr& instr, uint32_t mask) {
     each_lane(members & (members - 1), [&](int other) {
       const T v = a[other];
       switch (instr.variant) {
-        case kAdd: value = static_cast<T>(static_cast<uint32_t>(value) + static_cast<uint32_t>(v)); break;
-        case kMin: value = v < value ? v : value; break;
-        case kMax: value = v > value ? v : value; break;
-        case kAnd: value = static_cast<T>(value & v); break;
-        case kOr: value = static_cast<T>(value | v); break;
-        case kXor: value = static_cast<T>(value ^ v); break;
+        case kAdd:
+          value = static_cast<T>(static_cast<uint32_t>(value) + static_cast<uint32_t>(v));
+          break;
+        case kMin:
+          value = v < value ? v : value;
+          break;
+        case kMax:
+          value = v > value ? v : value;
+          break;
+        case kAnd:
+          value = static_cast<T>(value & v);
+          break;
+        case kOr:
+          value = static_cast<T>(value | v);
+          break;
+        case kXor:
+          value = static_cast<T>(value ^ v);
+          break;
       }
     });
     result[lane] = value;
@@ -136,24 +168,32 @@ void barrier(Warp& warp, const Instr& instr, uint32_t mask) {
     each_lane(mask, [&](int other) {
       if (ids[other] != id)
         throw Fault{FaultKind::illegal_instruction,
-                    describe(warp, instr, other, "barrier " + std::to_string(ids[other]) + " where another thread of the warp has barrier " +
-                                                     std::to_string(id) + ", which the virtual GPU does not support")};
+                    describe(warp, instr, other,
+                             "barrier " + std::to_string(ids[other]) +
+                                 " where another thread of the warp has barrier " +
+                                 std::to_string(id) + ", which the virtual GPU does not support")};
     });
   if (id > 15)
-    throw Fault{FaultKind::illegal_instruction, describe(warp, instr, lane, "barrier " + std::to_string(id) + " (there are 0 to 15)")};
+    throw Fault{
+        FaultKind::illegal_instruction,
+        describe(warp, instr, lane, "barrier " + std::to_string(id) + " (there are 0 to 15)")};
   uint32_t expected = 0;
   if (instr.b.valid()) {
     expected = warp.lanes<const uint32_t>(instr.b)[lane];
     if (expected == 0 || expected % kWarpSize)
       throw Fault{FaultKind::illegal_instruction,
-                  describe(warp, instr, lane, "barrier for " + std::to_string(expected) + " threads, which is no multiple of 32")};
+                  describe(warp, instr, lane,
+                           "barrier for " + std::to_string(expected) +
+                               " threads, which is no multiple of 32")};
   }
   Block& block = *warp.block;
   if (instr.c.valid()) {
     const uint32_t yes = get_predicate(warp, instr.c, instr.c_not) & mask;
-    block.reduce(static_cast<int>(id), yes != 0, yes == mask, static_cast<uint32_t>(std::popcount(yes)));
+    block.reduce(static_cast<int>(id), yes != 0, yes == mask,
+                 static_cast<uint32_t>(std::popcount(yes)));
   }
-  block.arrive(warp, warp.fragments[warp.arriving_], instr, mask, static_cast<int>(id), expected, instr.imm == 0);
+  block.arrive(warp, warp.fragments[warp.arriving_], instr, mask, static_cast<int>(id), expected,
+               instr.imm == 0);
 }
 
 void arrive_in_cluster(Warp& warp, const Instr& instr, uint32_t mask) {

@@ -37,16 +37,19 @@ inline Place c_place(int lane, int i) { return {lane / 4 + 8 * (i / 2), 2 * (lan
 
 // The same for any shape of mma and wmma.
 inline Place place_of(Role role, const TileShape& s, int lane, int i, int per_register) {
-  const bool exchanged = s.m == 8 && s.n == 32;   // wmma m8n32: the transposed problem
+  const bool exchanged = s.m == 8 && s.n == 32;  // wmma m8n32: the transposed problem
   if (exchanged) {
     const TileShape t{s.n, s.m, s.k};
-    const Place p = place_of(role == Role::a ? Role::b : role == Role::b ? Role::a : Role::c, t, lane, i, per_register);
+    const Place p = place_of(role == Role::a   ? Role::b
+                             : role == Role::b ? Role::a
+                                               : Role::c,
+                             t, lane, i, per_register);
     return {p.column, p.row};
   }
   const int rows = s.m == 8 ? 8 : 16;
   switch (role) {
     case Role::a: {
-      const int held = rows * s.k / 32;            // elements a lane holds of one tile
+      const int held = rows * s.k / 32;  // elements a lane holds of one tile
       const int tiles = s.m / rows;
       i %= held * tiles;
       Place p = a_place(lane, i % held, per_register, rows);

@@ -1,6 +1,6 @@
 // The warp loop: fetch, guard, dispatch; and how lanes part and meet.
-#include "bulk.h"
 #include "warp.h"
+#include "bulk.h"
 
 #include <algorithm>
 #include <bit>
@@ -17,8 +17,9 @@ namespace {
 constexpr std::uint32_t kSpinTurns = 16;
 constexpr std::uint32_t kQuietTurns = 1024;
 constexpr std::uint32_t kMaxCallDepth = 4096;
-constexpr std::uint64_t kCallsBeyondShare = 4096;          // instructions
-constexpr std::uint64_t kMostFrameBytes = 256ull << 20;   // registers of all calls in flight, a host thread
+constexpr std::uint64_t kCallsBeyondShare = 4096;  // instructions
+constexpr std::uint64_t kMostFrameBytes = 256ull
+                                          << 20;  // registers of all calls in flight, a host thread
 
 Ref<Frame> make_frame(const Function& function) {
   Ref<Frame> frame(new Frame);
@@ -54,8 +55,8 @@ std::size_t Warp::merge_into(std::size_t current) {
   for (std::size_t i = fragments.size(); i-- > 0;) {
     Fragment& f = fragments[current];
     const Fragment& other = fragments[i];
-    if (i == current || other.state != Fragment::State::ready || other.pc != f.pc || other.frame.get() != f.frame.get() ||
-        other.join.get() != f.join.get())
+    if (i == current || other.state != Fragment::State::ready || other.pc != f.pc ||
+        other.frame.get() != f.frame.get() || other.join.get() != f.join.get())
       continue;
     f.mask |= other.mask;
     f.waiting &= other.waiting;
@@ -82,7 +83,7 @@ bool Warp::turn_of_loop(Fragment& f) {
       f.spins = 0;
     }
   } else {
-    if (f.waiting && ++f.quiet > kQuietTurns) f.waiting = false;   // this is work, not waiting
+    if (f.waiting && ++f.quiet > kQuietTurns) f.waiting = false;  // this is work, not waiting
     return false;
   }
   changed = watched = false;
@@ -118,7 +119,8 @@ Warp::Status Warp::run(std::uint64_t share) {
       const Instr* next = code + pc;
       for (; next->flow <= Flow::memory; ++next) {
         std::uint32_t on = mask;
-        if (next->guard.valid()) on &= next->guard_not ? ~predicate(next->guard) : predicate(next->guard);
+        if (next->guard.valid())
+          on &= next->guard_not ? ~predicate(next->guard) : predicate(next->guard);
         if (counts) {
           Count& count = counts[next->pc];
           ++count.issued;
@@ -136,17 +138,22 @@ Warp::Status Warp::run(std::uint64_t share) {
       if (leave != Leave::no) break;
       const Instr& instr = *next;
       std::uint32_t on = mask;
-      if (instr.guard.valid()) on &= instr.guard_not ? ~predicate(instr.guard) : predicate(instr.guard);
+      if (instr.guard.valid())
+        on &= instr.guard_not ? ~predicate(instr.guard) : predicate(instr.guard);
       if (counts) {
         ++counts[pc].issued;
         counts[pc].lanes += static_cast<std::uint32_t>(std::popcount(on));
       }
       ++instructions;
       switch (instr.flow) {
-        case Flow::plain: case Flow::memory: break;   // done above
+        case Flow::plain:
+        case Flow::memory:
+          break;  // done above
         case Flow::fetch:
-          if (on && !block->may_fetch()) {   // again in the next turn
-            if (counts) --counts[pc].issued, counts[pc].lanes -= static_cast<std::uint32_t>(std::popcount(on));
+          if (on && !block->may_fetch()) {  // again in the next turn
+            if (counts)
+              --counts[pc].issued,
+                  counts[pc].lanes -= static_cast<std::uint32_t>(std::popcount(on));
             --instructions;
             leave = Leave::yield;
             break;
@@ -169,7 +176,8 @@ Warp::Status Warp::run(std::uint64_t share) {
             pc = fragments[current].pc;
             mask = active = fragments[current].mask;
           }
-          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at)) leave = Leave::yield;
+          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at))
+            leave = Leave::yield;
           break;
         }
         case Flow::branch_table: {
@@ -203,7 +211,8 @@ Warp::Status Warp::run(std::uint64_t share) {
           }
           pc = fragments[current].pc;
           mask = active = fragments[current].mask;
-          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at)) leave = Leave::yield;
+          if (backward && (turn_of_loop(fragments[current]) || instructions >= stop_at))
+            leave = Leave::yield;
           break;
         }
         case Flow::join: {
@@ -240,7 +249,8 @@ Warp::Status Warp::run(std::uint64_t share) {
           fragments[current].pc = pc;
           enter_call(fragments[current], instr, on);
           leave = Leave::switch_fragment;
-          if (instructions >= stop_at && instructions - stop_at >= kCallsBeyondShare) {   // calls alone may go on for ever
+          if (instructions >= stop_at &&
+              instructions - stop_at >= kCallsBeyondShare) {  // calls alone may go on for ever
             pc = fragments[current].pc;
             leave = Leave::yield;
           }
@@ -261,8 +271,10 @@ Warp::Status Warp::run(std::uint64_t share) {
             drop_lanes(fragments[current], on);
           }
           mask = active = fragments[current].mask;
-          if (mask) ++pc;
-          else leave = Leave::gone;
+          if (mask)
+            ++pc;
+          else
+            leave = Leave::gone;
           break;
         case Flow::barrier: {
           if (!on) {
@@ -270,7 +282,7 @@ Warp::Status Warp::run(std::uint64_t share) {
             break;
           }
           fragments[current].pc = pc;
-          if (on != mask) {   // the guard parts them: those that arrive are on their own
+          if (on != mask) {  // the guard parts them: those that arrive are on their own
             Fragment arriving = fragments[current];
             arriving.mask = on;
             fragments[current].mask &= ~on;
@@ -292,7 +304,7 @@ Warp::Status Warp::run(std::uint64_t share) {
           fragments[current].pc = pc;
           if (try_warp_sync(current, instr, on)) {
             ++pc;
-            if (fragments.size() > 1) {   // those that came to the same place go on together
+            if (fragments.size() > 1) {  // those that came to the same place go on together
               fragments[current].pc = pc;
               leave = Leave::switch_fragment;
             }
@@ -310,11 +322,13 @@ Warp::Status Warp::run(std::uint64_t share) {
             ++pc;
             break;
           }
-          throw Fault{FaultKind::trap, describe(*this, instr, std::countr_zero(on), "trap instruction executed")};
+          throw Fault{FaultKind::trap,
+                      describe(*this, instr, std::countr_zero(on), "trap instruction executed")};
       }
     }
 
-    progress |= !fragments[current].waiting;   // also of lanes that only met others, inside a waiting loop
+    progress |=
+        !fragments[current].waiting;  // also of lanes that only met others, inside a waiting loop
     keep_turn(fragments[current]);
     switch (leave) {
       case Leave::gone:
@@ -337,7 +351,8 @@ Warp::Status Warp::run(std::uint64_t share) {
         current = other;
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   return progress ? Status::blocked : Status::waiting;
@@ -360,12 +375,13 @@ Join* Warp::enclosing_join(std::size_t current, std::uint32_t pc) {
 }
 
 // Lanes `taken` of the fragment go to `target`, the others behind the branch.
-void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr) {
+void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t target,
+                   const Instr& instr) {
   const bool again = instr.reconverge != kNoJoin && enclosing_join(current, instr.reconverge);
   Fragment& f = fragments[current];
   const std::uint32_t rest = f.mask & ~taken;
   const std::uint32_t next = f.pc + 1;
-  if (instr.reconverge != kNoJoin && !again) {   // a loop's exits share one
+  if (instr.reconverge != kNoJoin && !again) {  // a loop's exits share one
     Ref<Join> join(new Join);
     join->pc = instr.reconverge;
     join->frame = f.frame;
@@ -389,9 +405,10 @@ void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
     return;
   }
   Fragment other = f;
-  other.watched = other.changed = false;   // the turn so far is f's
+  other.watched = other.changed = false;  // the turn so far is f's
   other.sights = 0;
-  if (target <= f.pc && instr.flow == Flow::branch) {   // a loop goes on; the lanes that leave it wait their turn
+  if (target <= f.pc &&
+      instr.flow == Flow::branch) {  // a loop goes on; the lanes that leave it wait their turn
     other.mask = rest;
     other.pc = next;
     other.waiting = false;
@@ -409,7 +426,7 @@ void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
 // When nobody is missing any longer, those that wait go on. `last` is who they waited for.
 void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
   if (join->pending || !join->arrived) return;
-  Fragment f = last;   // what it has seen in its loop; a loop may call functions
+  Fragment f = last;  // what it has seen in its loop; a loop may call functions
   f.state = Fragment::State::ready;
   f.pc = join->pc;
   f.mask = join->arrived;
@@ -423,8 +440,9 @@ void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
 void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
   finish_bulk(*this, lanes);
   live &= ~lanes;
-  worker->notify([&](Observer& o) { o.lanes_exit(*this, frame->function->code[fragment.pc], lanes); });
-  const Fragment ended = fragment;   // it may move when others are added
+  worker->notify(
+      [&](Observer& o) { o.lanes_exit(*this, frame->function->code[fragment.pc], lanes); });
+  const Fragment ended = fragment;  // it may move when others are added
   for (Ref<Join> join = ended.join; join; join = Ref<Join>(join->parent)) {
     join->pending &= ~lanes;
     complete_join(join, ended);
@@ -477,23 +495,25 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
   const CallSite& site = f.frame->function->calls[instr.site];
   const Function* callee = site.callee;
   Launch& launch = block->launch;
-  if (!callee) {   // through a pointer: the lanes of one target now, the others come back for theirs
+  if (!callee) {  // through a pointer: the lanes of one target now, the others come back for theirs
     const std::uint64_t* pointer = lanes<std::uint64_t>(site.pointer);
     const int first = std::countr_zero(mask);
     std::uint32_t same = 0;
-    each_lane(mask, [&](int lane) { same |= std::uint32_t{pointer[lane] == pointer[first]} << lane; });
+    each_lane(mask,
+              [&](int lane) { same |= std::uint32_t{pointer[lane] == pointer[first]} << lane; });
     callee = launch.function_at(pointer[first]);
     if (!callee)
       throw Fault{FaultKind::illegal_instruction,
                   describe(*this, instr, first, "call of an address that is no function")};
     if (same != mask) {
-      Fragment later = f;        // runs the call again, for the lanes that are left
+      Fragment later = f;  // runs the call again, for the lanes that are left
       Ref<Join> join(new Join);
       join->pc = f.pc + 1;
       join->frame = f.frame;
       join->pending = f.mask;
       join->parent = f.join;
-      if (f.frame->counts) f.frame->counts[f.pc].lanes -= static_cast<std::uint32_t>(std::popcount(mask & ~same));
+      if (f.frame->counts)
+        f.frame->counts[f.pc].lanes -= static_cast<std::uint32_t>(std::popcount(mask & ~same));
       const std::uint32_t skipped = f.mask & ~mask;
       join->arrived = skipped;
       join->pending &= ~skipped;
@@ -509,11 +529,13 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
   }
   if (callee->entry)
     throw Fault{FaultKind::illegal_instruction,
-                describe(*this, instr, std::countr_zero(mask), "call of " + callee->display + ", which is a kernel")};
+                describe(*this, instr, std::countr_zero(mask),
+                         "call of " + callee->display + ", which is a kernel")};
   const Function& function = callee->code.empty() ? *launch.prepare(callee) : *callee;
   if (f.frame->depth + 1 > kMaxCallDepth)
     throw Fault{FaultKind::stack_overflow,
-                describe(*this, instr, std::countr_zero(mask), "calls nested deeper than " + std::to_string(kMaxCallDepth))};
+                describe(*this, instr, std::countr_zero(mask),
+                         "calls nested deeper than " + std::to_string(kMaxCallDepth))};
   Ref<Join> join(new Join);
   join->pc = f.pc + 1;
   join->frame = f.frame;
@@ -524,16 +546,19 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
   inner->account = &worker->frame_bytes;
   if ((worker->frame_bytes += inner->bytes) > kMostFrameBytes)
     throw Fault{FaultKind::stack_overflow,
-                describe(*this, instr, std::countr_zero(mask), "the registers of calls take more than " + std::to_string(kMostFrameBytes >> 20) + " MiB")};
+                describe(*this, instr, std::countr_zero(mask),
+                         "the registers of calls take more than " +
+                             std::to_string(kMostFrameBytes >> 20) + " MiB")};
   inner->caller = f.frame;
   inner->call = &instr;
   inner->depth = f.frame->depth + 1;
   inner->local_base = f.frame->local_base + f.frame->function->local_bytes;
   if (inner->local_base + function.local_bytes > local_capacity)
-    throw Fault{FaultKind::stack_overflow,
-                describe(*this, instr, std::countr_zero(mask),
-                         "stack overflow: " + std::to_string(inner->local_base + function.local_bytes) +
-                             " bytes of local memory, " + std::to_string(local_capacity) + " a thread")};
+    throw Fault{
+        FaultKind::stack_overflow,
+        describe(*this, instr, std::countr_zero(mask),
+                 "stack overflow: " + std::to_string(inner->local_base + function.local_bytes) +
+                     " bytes of local memory, " + std::to_string(local_capacity) + " a thread")};
   FunctionState& state = worker->state_of(function);
   inner->counts = worker->counting ? state.counts.data() : nullptr;
   inner->sites = state.sites.data();
@@ -548,7 +573,8 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
     }
   if (to.size() != site.args.size() || function.results.size() != site.results.size())
     throw Fault{FaultKind::illegal_instruction,
-                describe(*this, instr, std::countr_zero(mask), "call of " + function.display + " with other parameters than it has")};
+                describe(*this, instr, std::countr_zero(mask),
+                         "call of " + function.display + " with other parameters than it has")};
   each_lane(mask, [&](int lane) {
     for (std::size_t i = 0; i < to.size(); ++i)
       std::memcpy(inner->call_area + lane * function.call_area_bytes + to[i],
@@ -585,7 +611,7 @@ void Warp::leave_call(std::size_t current, std::uint32_t mask) {
     complete_join(join, left);
     join = Ref<Join>(join->parent);
   }
-  if (!join) {   // released early: these lanes go on by themselves
+  if (!join) {  // released early: these lanes go on by themselves
     Fragment f;
     f.pc = inner->call->pc + 1;
     f.mask = mask;
@@ -606,7 +632,8 @@ void Warp::leave_call(std::size_t current, std::uint32_t mask) {
 bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask) {
   auto members = [&](const Fragment& f, const Instr& i, std::uint32_t lanes_of) {
     if (!i.e.valid()) return lanes_of;
-    const std::byte* from = i.e.constant() ? f.frame->function->constants.data() : f.frame->registers;
+    const std::byte* from =
+        i.e.constant() ? f.frame->function->constants.data() : f.frame->registers;
     const auto* m = reinterpret_cast<const std::uint32_t*>(from + i.e.offset());
     std::uint32_t all = 0;
     each_lane(lanes_of, [&](int lane) { all |= m[lane]; });
@@ -614,7 +641,9 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   };
   std::uint32_t need = members(fragments[current], instr, mask) & live;
   if ((need & ~mask) == 0) {
-    worker->notify([&](Observer& o) { o.warp_sync(*this, instr, mask, members(fragments[current], instr, mask)); });
+    worker->notify([&](Observer& o) {
+      o.warp_sync(*this, instr, mask, members(fragments[current], instr, mask));
+    });
     instr.run(*this, instr, mask);
     return true;
   }
@@ -631,7 +660,8 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
       if (f.state != Fragment::State::at_sync || !(f.sync_mask & need)) continue;
       if (std::find(party.begin(), party.end(), i) != party.end()) continue;
       const Instr& other = f.frame->function->code[f.pc];
-      if (other.run != instr.run || other.variant != instr.variant || other.type != instr.type) continue;
+      if (other.run != instr.run || other.variant != instr.variant || other.type != instr.type)
+        continue;
       party.push_back(i);
       have |= f.sync_mask;
       named |= members(f, other, f.sync_mask);
@@ -642,7 +672,8 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
   if (need & ~have) return false;
 
   bool same_place = true;
-  for (std::size_t i : party) same_place &= fragments[i].pc == self.pc && fragments[i].frame.get() == self.frame.get();
+  for (std::size_t i : party)
+    same_place &= fragments[i].pc == self.pc && fragments[i].frame.get() == self.frame.get();
   if (same_place) {
     worker->notify([&](Observer& o) { o.warp_sync(*this, instr, have, named); });
     instr.run(*this, instr, have);
@@ -651,24 +682,34 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
     alignas(64) std::byte scratch[7 * 512];
     std::memset(scratch, 0, sizeof scratch);
     Instr common = instr;
-    Slot* slots[7] = {&common.d[0], &common.d[1], &common.a, &common.b, &common.c, &common.e, nullptr};
+    Slot* slots[7] = {&common.d[0], &common.d[1], &common.a, &common.b,
+                      &common.c,    &common.e,    nullptr};
     for (int s = 0; s < 6; ++s)
       if (slots[s]->valid()) *slots[s] = Slot{static_cast<std::uint32_t>(s * 512) << 1};
     auto own = [&](const Fragment& f, int s) {
       const Instr& i = f.frame->function->code[f.pc];
-      const Slot slot = s == 0 ? i.d[0] : s == 1 ? i.d[1] : s == 2 ? i.a : s == 3 ? i.b : s == 4 ? i.c : i.e;
+      const Slot slot = s == 0   ? i.d[0]
+                        : s == 1 ? i.d[1]
+                        : s == 2 ? i.a
+                        : s == 3 ? i.b
+                        : s == 4 ? i.c
+                                 : i.e;
       if (!slot.valid()) return static_cast<std::byte*>(nullptr);
-      std::byte* from = slot.constant() ? const_cast<std::byte*>(f.frame->function->constants.data()) : f.frame->registers;
+      std::byte* from = slot.constant()
+                            ? const_cast<std::byte*>(f.frame->function->constants.data())
+                            : f.frame->registers;
       return from + slot.offset();
     };
     auto is_predicate = [&](int s) {
-      return s == 1 || (s == 0 && common.op_class != OpClass::memory && common.dtype == Type::pred) ||
+      return s == 1 ||
+             (s == 0 && common.op_class != OpClass::memory && common.dtype == Type::pred) ||
              (s == 2 && common.a_bits == 1);
     };
     auto bytes = [&](int s) {
       return s == 0 && common.d_bits == 64 ? 8 : s == 2 && common.a_bits == 64 ? 8 : 4;
     };
-    auto copy = [&](std::byte* to, const std::byte* from, int s, std::uint32_t lanes_of, bool negate) {
+    auto copy = [&](std::byte* to, const std::byte* from, int s, std::uint32_t lanes_of,
+                    bool negate) {
       if (is_predicate(s)) {
         std::uint32_t t, v;
         std::memcpy(&t, to, 4);
@@ -677,7 +718,9 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
         t = (t & ~lanes_of) | (v & lanes_of);
         std::memcpy(to, &t, 4);
       } else {
-        each_lane(lanes_of, [&](int lane) { std::memcpy(to + lane * bytes(s), from + lane * bytes(s), bytes(s)); });
+        each_lane(lanes_of, [&](int lane) {
+          std::memcpy(to + lane * bytes(s), from + lane * bytes(s), bytes(s));
+        });
       }
     };
     common.a_not = false;
@@ -694,7 +737,8 @@ bool Warp::try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t 
     base[1] = saved[1];
     for (std::size_t i : party)
       for (int s = 0; s < 2; ++s)
-        if (std::byte* to = own(fragments[i], s)) copy(to, scratch + s * 512, s, fragments[i].sync_mask, false);
+        if (std::byte* to = own(fragments[i], s))
+          copy(to, scratch + s * 512, s, fragments[i].sync_mask, false);
   }
   // Lanes of a fragment whose guard kept them out have waited with it.
   for (std::size_t i : party) {

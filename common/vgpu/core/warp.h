@@ -1,7 +1,7 @@
 // A warp in flight: its registers, the groups of lanes that run apart, and where they meet again.
 #pragma once
-#include <cstddef>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -23,15 +23,25 @@ template <class T>
 class Ref {
  public:
   Ref() = default;
-  explicit Ref(T* p) : p_(p) { if (p_) ++p_->references; }
-  Ref(const Ref& o) : p_(o.p_) { if (p_) ++p_->references; }
+  explicit Ref(T* p) : p_(p) {
+    if (p_) ++p_->references;
+  }
+  Ref(const Ref& o) : p_(o.p_) {
+    if (p_) ++p_->references;
+  }
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
-  Ref& operator=(Ref o) noexcept { std::swap(p_, o.p_); return *this; }
-  ~Ref() { if (p_ && --p_->references == 0) delete p_; }
+  Ref& operator=(Ref o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Ref() {
+    if (p_ && --p_->references == 0) delete p_;
+  }
   T* get() const { return p_; }
   T* operator->() const { return p_; }
   T& operator*() const { return *p_; }
   explicit operator bool() const { return p_ != nullptr; }
+
  private:
   T* p_ = nullptr;
 };
@@ -40,16 +50,16 @@ class Ref {
 struct Frame {
   std::uint32_t references = 0;
   const Function* function = nullptr;
-  std::byte* registers = nullptr;       // function->register_bytes, aligned to 64
-  std::byte* call_area = nullptr;       // [32][function->call_area_bytes], .param variables
-  std::uint32_t local_base = 0;         // where its .local variables begin in each lane's stack
-  std::uint32_t depth = 0;              // of calls
+  std::byte* registers = nullptr;  // function->register_bytes, aligned to 64
+  std::byte* call_area = nullptr;  // [32][function->call_area_bytes], .param variables
+  std::uint32_t local_base = 0;    // where its .local variables begin in each lane's stack
+  std::uint32_t depth = 0;         // of calls
   Ref<Frame> caller;
-  const Instr* call = nullptr;          // the call instruction in the caller
-  Count* counts = nullptr;              // of its function, by pc; null when nothing is counted
-  Site* sites = nullptr;                // of its function, by memory_site
+  const Instr* call = nullptr;  // the call instruction in the caller
+  Count* counts = nullptr;      // of its function, by pc; null when nothing is counted
+  Site* sites = nullptr;        // of its function, by memory_site
   std::unique_ptr<std::byte[]> storage;
-  std::uint64_t* account = nullptr;     // where `bytes` of storage are counted
+  std::uint64_t* account = nullptr;  // where `bytes` of storage are counted
   std::uint64_t bytes = 0;
   ~Frame() {
     if (account) *account -= bytes;
@@ -62,8 +72,8 @@ struct Join {
   std::uint32_t references = 0;
   std::uint32_t pc = kNoJoin;
   Ref<Frame> frame;
-  std::uint32_t pending = 0;            // lanes that may still come
-  std::uint32_t arrived = 0;            // lanes that wait here
+  std::uint32_t pending = 0;  // lanes that may still come
+  std::uint32_t arrived = 0;  // lanes that wait here
   Ref<Join> parent;
   // What they saw and did in their loop's turn; see Warp::look.
   bool watched = false, changed = false;
@@ -91,13 +101,13 @@ struct Fragment {
   enum class State : std::uint8_t { ready, at_barrier, at_sync, at_cluster };
   std::uint32_t pc = 0;
   std::uint32_t mask = 0;
-  std::uint32_t sync_mask = 0;          // lanes of `mask` that the instruction waits with (guard)
+  std::uint32_t sync_mask = 0;  // lanes of `mask` that the instruction waits with (guard)
   State state = State::ready;
   std::uint8_t barrier = 0;
-  std::uint32_t spins = 0;              // turns of a waiting loop; see Warp::look
-  std::uint32_t quiet = 0;              // turns in a row that neither looked nor wrote
-  bool waiting = false;                 // the last turn of its loop saw what one before it saw
-  std::uint64_t seen[4] = {};           // fingerprints of the last turns
+  std::uint32_t spins = 0;                // turns of a waiting loop; see Warp::look
+  std::uint32_t quiet = 0;                // turns in a row that neither looked nor wrote
+  bool waiting = false;                   // the last turn of its loop saw what one before it saw
+  std::uint64_t seen[4] = {};             // fingerprints of the last turns
   bool watched = false, changed = false;  // of the turn that is not done yet, while others run
   std::uint64_t sights = 0;
   Ref<Frame> frame;
@@ -108,16 +118,16 @@ struct Fragment {
 struct PendingCopy {
   const std::byte* source = nullptr;
   std::uint32_t shared_offset = 0, bytes = 0, source_bytes = 0;
-  std::uint64_t number = 0;             // of the lane's copies, from 1
+  std::uint64_t number = 0;  // of the lane's copies, from 1
 };
 // A bulk copy or reduction from shared to global memory that has not landed (ops_bulk.cpp).
 struct PendingBulk {
   const Instr* instr = nullptr;
-  Ref<Frame> frame;                     // where the warp stood
-  std::uint64_t address = 0;            // in global memory
+  Ref<Frame> frame;           // where the warp stood
+  std::uint64_t address = 0;  // in global memory
   std::uint32_t shared_offset = 0, bytes = 0;
-  std::uint16_t byte_mask = 0xffff;     // of each 16 bytes
-  std::vector<std::byte> source;        // once it is read
+  std::uint16_t byte_mask = 0xffff;  // of each 16 bytes
+  std::vector<std::byte> source;     // once it is read
 };
 struct LaneCopies {
   std::vector<PendingCopy> open;
@@ -140,40 +150,40 @@ class Warp {
 
   Block* block = nullptr;
   Worker* worker = nullptr;
-  std::uint32_t index = 0;              // in its block
-  std::uint32_t live = 0;               // lanes that exist and have not exited
-  std::uint32_t active = 0;             // lanes of the running fragment (activemask)
+  std::uint32_t index = 0;   // in its block
+  std::uint32_t live = 0;    // lanes that exist and have not exited
+  std::uint32_t active = 0;  // lanes of the running fragment (activemask)
   // Lanes that have arrived at the cluster's barrier in this phase; in one that is complete, and have
   // not waited for it yet.
   std::uint32_t cluster_arrived = 0, cluster_passed = 0;
-  std::uint32_t carry = 0;              // condition code of add.cc and the like, one bit a lane
+  std::uint32_t carry = 0;  // condition code of add.cc and the like, one bit a lane
   // A loop waits when a turn writes nothing and sees, at the same places, what one of the turns
   // before it saw in memory that others may write.
-  bool watched = false;                 // this turn looked at such memory
-  bool changed = false;                 // this turn wrote to memory that others see
-  std::uint64_t sights = 0;             // fingerprint of what this turn saw
-  std::uint64_t looked_at = 0;          // the last such place, for messages
+  bool watched = false;         // this turn looked at such memory
+  bool changed = false;         // this turn wrote to memory that others see
+  std::uint64_t sights = 0;     // fingerprint of what this turn saw
+  std::uint64_t looked_at = 0;  // the last such place, for messages
   void look(std::uint64_t address, std::uint64_t value) {
     watched = true;
     looked_at = address;
     sights = (sights ^ address) * 0x9E3779B97F4A7C15ull;
     sights = (sights ^ sights >> 29 ^ value) * 0xBF58476D1CE4E5B9ull;
   }
-  Frame* frame = nullptr;               // of the running fragment
-  std::byte* local = nullptr;           // [32][local_capacity] bytes of local memory
-  std::uint32_t local_capacity = 0;     // per lane
-  std::uint64_t instructions = 0;       // executed so far
-  std::uint64_t slept = 0;              // clocks asked for by nanosleep
+  Frame* frame = nullptr;            // of the running fragment
+  std::byte* local = nullptr;        // [32][local_capacity] bytes of local memory
+  std::uint32_t local_capacity = 0;  // per lane
+  std::uint64_t instructions = 0;    // executed so far
+  std::uint64_t slept = 0;           // clocks asked for by nanosleep
   std::vector<Fragment> fragments;
-  std::unique_ptr<std::array<LaneCopies, kWarpSize>> copies;   // made at the first cp.async
+  std::unique_ptr<std::array<LaneCopies, kWarpSize>> copies;  // made at the first cp.async
   LaneCopies& copies_of(int lane) {
     if (!copies) copies = std::make_unique<std::array<LaneCopies, kWarpSize>>();
     return (*copies)[static_cast<std::size_t>(lane)];
   }
 
   enum class Status : std::uint8_t {
-    blocked,     // no fragment is ready
-    waiting,     // every fragment that is ready turns in a waiting loop
+    blocked,  // no fragment is ready
+    waiting,  // every fragment that is ready turns in a waiting loop
     share_used,
   };
   // Runs ready fragments. `share`: instructions after which it stops (for shuffled schedules).
@@ -187,9 +197,9 @@ class Warp {
 
  private:
   friend class Block;
-  std::size_t turn_ = 0;                // fragment to start with
+  std::size_t turn_ = 0;  // fragment to start with
  public:
-  std::size_t arriving_ = 0;            // fragment that executes a barrier instruction
+  std::size_t arriving_ = 0;  // fragment that executes a barrier instruction
  private:
   void diverge(std::size_t current, std::uint32_t taken, std::uint32_t target, const Instr& instr);
   Join* enclosing_join(std::size_t current, std::uint32_t pc);

@@ -101,9 +101,7 @@ void CacheModel::block_end(Block& block) {
   place_of_.erase(place);
 }
 
-int CacheModel::sm_of(const Block& block) const {
-  return static_cast<int>(block.sm);
-}
+int CacheModel::sm_of(const Block& block) const { return static_cast<int>(block.sm); }
 
 CacheModel::Site& CacheModel::site_of(Warp& warp, const Instr& instr) {
   // An instruction may be passed as a copy: the element of the code is its name.

@@ -16,7 +16,7 @@ namespace vgpu {
 
 inline constexpr std::uint32_t kSectorBytes = 32;
 inline constexpr std::uint32_t kLineBytes = 128;
-inline constexpr std::uint32_t kSharedBanks = 32;   // of 4 bytes each
+inline constexpr std::uint32_t kSharedBanks = 32;  // of 4 bytes each
 
 struct RequestShape {
   std::uint32_t sectors = 0;         // distinct 32-byte pieces
@@ -26,7 +26,7 @@ struct RequestShape {
 
 struct SharedShape {
   std::uint32_t wavefronts = 0;
-  std::uint32_t ideal = 0;           // wavefronts of the same lanes without bank conflicts
+  std::uint32_t ideal = 0;  // wavefronts of the same lanes without bank conflicts
 };
 
 // Clocks that a global or local request holds the L1 pipe for, at least one: the sectors over those
@@ -100,7 +100,9 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
   constexpr int kBytes = Simd<Key>::kBytes;
   constexpr Key kFar = static_cast<Key>(Key{1} << (8 * sizeof(Key) - 2));
   // Lane `from` comes before those lanes of its own block whose entry is 0.
-  struct Order { alignas(64) Key not_later[kKeys][kKeys]; };
+  struct Order {
+    alignas(64) Key not_later[kKeys][kKeys];
+  };
   static constexpr Order kOrder = [] {
     Order order{};
     for (int from = 0; from < kKeys; ++from)
@@ -178,7 +180,7 @@ inline void nearest_earlier(const Key* keys, Key* nearest) {
   if ((mask >> first & ((mask >> first) + 1)) == 0) {  // neighbours, as in a warp's ragged tail
     if (monotone_shape(addresses + first, count, bytes, shape)) return shape;
     std::copy(addresses + first, addresses + first + count, active);
-  } else {                                             // close up
+  } else {  // close up
     int lane = 0;
     for (std::uint32_t rest = mask; rest; rest &= rest - 1)
       active[lane++] = addresses[std::countr_zero(rest)];
@@ -200,9 +202,11 @@ inline RequestShape strided_request(std::uint64_t first, std::int64_t stride, st
   // Steps of at most a piece touch every piece between; longer ones a new piece each.
   RequestShape shape;
   shape.sectors = step <= kSectorBytes
-      ? static_cast<std::uint32_t>(high / kSectorBytes - low / kSectorBytes + 1) : 32;
+                      ? static_cast<std::uint32_t>(high / kSectorBytes - low / kSectorBytes + 1)
+                      : 32;
   shape.lines = step <= kLineBytes
-      ? static_cast<std::uint32_t>(high / kLineBytes - low / kLineBytes + 1) : 32;
+                    ? static_cast<std::uint32_t>(high / kLineBytes - low / kLineBytes + 1)
+                    : 32;
   shape.bytes_distinct = 32 * bytes;
   return shape;
 }
@@ -231,7 +235,7 @@ namespace coalescing_detail {
 // on, and all different, for lanes that do not count.
 template <int kGroupLanes>
 inline std::uint32_t fullest_banks(const std::uint8_t* places) {
-  alignas(64) std::uint8_t sharers[kLanes];      // lanes in the same place, itself included
+  alignas(64) std::uint8_t sharers[kLanes];  // lanes in the same place, itself included
   using Bytes = Simd<std::uint8_t>::Vector;
   for (int block = 0; block < kLanes; block += static_cast<int>(sizeof(Bytes))) {
     Bytes here, found{};
@@ -245,8 +249,7 @@ inline std::uint32_t fullest_banks(const std::uint8_t* places) {
   std::uint32_t sum = 0;
   for (int group = 0; group < kLanes; group += kGroupLanes) {
     std::uint8_t most = 0;
-    for (int lane = group; lane < group + kGroupLanes; ++lane)
-      most = std::max(most, sharers[lane]);
+    for (int lane = group; lane < group + kGroupLanes; ++lane) most = std::max(most, sharers[lane]);
     sum += most;
   }
   return sum;
@@ -259,8 +262,8 @@ template <class Key, int kUnitShift, int kUnitBits>
 inline void drop_repeated(const std::uint32_t* offsets, std::uint32_t mask, std::uint8_t* counts) {
   constexpr int kBankBits = 7 - kUnitShift;
   const int first = std::countr_zero(mask);
-  const std::uint32_t fill = offsets[first] >> kUnitShift |
-                             static_cast<std::uint32_t>(first >> kBankBits) << kUnitBits;
+  const std::uint32_t fill =
+      offsets[first] >> kUnitShift | static_cast<std::uint32_t>(first >> kBankBits) << kUnitBits;
   alignas(64) Key keys[kLanes];
   alignas(64) Key nearest[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -278,8 +281,8 @@ inline void drop_repeated(const std::uint32_t* offsets, std::uint32_t mask, std:
 template <int kUnitShift>
 [[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets,
                                                          std::uint32_t mask, std::uint32_t ideal) {
-  constexpr int kBankBits = 7 - kUnitShift;      // 32 banks of words, 16 of pairs, 8 of fours,
-  constexpr int kGroupLanes = 1 << kBankBits;    // for as many lanes that are served together
+  constexpr int kBankBits = 7 - kUnitShift;    // 32 banks of words, 16 of pairs, 8 of fours,
+  constexpr int kGroupLanes = 1 << kBankBits;  // for as many lanes that are served together
   alignas(64) std::uint8_t counts[kLanes], places[kLanes];
   auto wavefronts = [&] {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -290,7 +293,7 @@ template <int kUnitShift>
     return fullest_banks<kGroupLanes>(places);
   };
   bool falls = false;
-  if (mask == 0xffffffffu) {                     // repetitions next to each other are easy to see
+  if (mask == 0xffffffffu) {  // repetitions next to each other are easy to see
     counts[0] = 1;
     std::uint32_t fall = 0;
     for (int lane = 1; lane < kLanes; ++lane) {
@@ -303,7 +306,7 @@ template <int kUnitShift>
     falls = true;
   }
   const std::uint32_t most = wavefronts();
-  if (!falls || most == ideal) return most;      // no two lanes in a bank: nothing is repeated
+  if (!falls || most == ideal) return most;  // no two lanes in a bank: nothing is repeated
   // Offsets below 64 KiB and the group fit in 14 bits: half the work of 32-bit keys.
   std::uint32_t any = 0;
   for (int lane = 0; lane < kLanes; ++lane) any |= mask >> lane & 1 ? offsets[lane] : 0;
@@ -331,8 +334,12 @@ inline SharedShape shared_request(const std::uint32_t* offsets, std::uint32_t ma
   SharedShape shape;
   if (mask == 0) return shape;
   switch (unit_shift) {
-    case 2: shape.ideal = 1; break;
-    case 3: shape.ideal = ((mask & 0xffff) != 0) + (mask >> 16 != 0); break;
+    case 2:
+      shape.ideal = 1;
+      break;
+    case 3:
+      shape.ideal = ((mask & 0xffff) != 0) + (mask >> 16 != 0);
+      break;
     default:
       shape.ideal = ((mask & 0xff) != 0) + ((mask & 0xff00) != 0) + ((mask & 0xff0000) != 0) +
                     (mask >> 24 != 0);

@@ -13,8 +13,8 @@ enum class Access : std::uint8_t { load, store, atomic };
 
 // One instruction of the kernel or of a function it calls.
 struct InstrCounters {
-  std::uint64_t issued = 0;   // warp instructions, those with no active lane included
-  std::uint64_t lanes = 0;    // thread instructions
+  std::uint64_t issued = 0;  // warp instructions, those with no active lane included
+  std::uint64_t lanes = 0;   // thread instructions
 };
 
 // Global (and local) accesses of one instruction to one allocation.
@@ -51,8 +51,8 @@ struct SharedCounters {
 
 // Accesses to the shared memory of other blocks of the cluster (distributed shared memory).
 struct RemoteCounters {
-  std::uint64_t requests = 0;        // of warps, with at least one lane that reaches another block
-  std::uint64_t bytes = 0;           // of these lanes; of asynchronous copies: all
+  std::uint64_t requests = 0;  // of warps, with at least one lane that reaches another block
+  std::uint64_t bytes = 0;     // of these lanes; of asynchronous copies: all
 
   RemoteCounters& operator+=(const RemoteCounters& other) {
     requests += other.requests;
@@ -64,10 +64,10 @@ struct RemoteCounters {
 // What the cache model makes of global and local accesses, in sectors of 32 bytes. All zero without
 // the model. A hit in the L2 is a sector that needs no read from DRAM: stores never do.
 struct CacheCounters {
-  std::uint64_t l1_sectors = 0, l1_hits = 0;   // asked of the L1, those that bypass it included
-  std::uint64_t l2_sectors = 0, l2_hits = 0;   // loads that missed the L1, stores, atomics
-  std::uint64_t dram_read = 0;                 // = l2_sectors - l2_hits
-  std::uint64_t dram_written = 0;              // sectors made dirty, which DRAM gets sooner or later
+  std::uint64_t l1_sectors = 0, l1_hits = 0;  // asked of the L1, those that bypass it included
+  std::uint64_t l2_sectors = 0, l2_hits = 0;  // loads that missed the L1, stores, atomics
+  std::uint64_t dram_read = 0;                // = l2_sectors - l2_hits
+  std::uint64_t dram_written = 0;             // sectors made dirty, which DRAM gets sooner or later
 
   CacheCounters& operator+=(const CacheCounters& other) {
     l1_sectors += other.l1_sectors;
@@ -81,59 +81,61 @@ struct CacheCounters {
 };
 
 struct InstrReport {
-  std::string function;        // display name
-  std::string file;            // "" unknown
+  std::string function;  // display name
+  std::string file;      // "" unknown
   int line = 0;
   std::uint32_t ptx_line = 0;
-  std::string ptx;             // text of the instruction
+  std::string ptx;  // text of the instruction
   OpClass op_class = OpClass::integer;
-  Space space = Space::generic;      // of a memory instruction (generic: as it resolved mostly)
+  Space space = Space::generic;  // of a memory instruction (generic: as it resolved mostly)
   Access access = Access::load;
-  bool copies_to_shared = false;     // reads global memory, while `access` speaks of shared memory
+  bool copies_to_shared = false;  // reads global memory, while `access` speaks of shared memory
   Access global_access() const { return copies_to_shared ? Access::load : access; }
   InstrCounters count;
-  GlobalCounters global;             // summed over allocations
-  GlobalCounters local;              // thread-private memory: spills, stacks, local arrays
+  GlobalCounters global;  // summed over allocations
+  GlobalCounters local;   // thread-private memory: spills, stacks, local arrays
   SharedCounters shared;
   RemoteCounters remote;
   CacheCounters cache;
 };
 
 struct AllocationReport {
-  std::string name;            // given name, or "argument 2", or "allocation 7"
-  std::uint64_t bytes = 0;     // its size
-  std::array<GlobalCounters, 3> by_access;   // indexed by Access
+  std::string name;                         // given name, or "argument 2", or "allocation 7"
+  std::uint64_t bytes = 0;                  // its size
+  std::array<GlobalCounters, 3> by_access;  // indexed by Access
   std::uint64_t sectors_read = 0, sectors_written = 0;  // distinct over the whole launch
   CacheCounters cache;
 };
 
 // The cache model's totals of a launch.
 struct CacheReport {
-  bool modelled = false;       // without it, nothing of what follows counts
-  bool warm = false;           // the L2 began with what the launches before left in it
-  std::array<CacheCounters, 3> by_access;      // indexed by Access
-  std::uint64_t dram_read = 0;                 // sectors
-  std::uint64_t dram_written = 0;              // sectors, those still dirty at the end when not warm
-  std::uint64_t l1_bytes = 0, l2_bytes = 0;    // capacity; of one SM's L1 beside shared memory
-  std::uint64_t resident_blocks = 0;           // of the device, that took turns
+  bool modelled = false;                   // without it, nothing of what follows counts
+  bool warm = false;                       // the L2 began with what the launches before left in it
+  std::array<CacheCounters, 3> by_access;  // indexed by Access
+  std::uint64_t dram_read = 0;             // sectors
+  std::uint64_t dram_written = 0;          // sectors, those still dirty at the end when not warm
+  std::uint64_t l1_bytes = 0, l2_bytes = 0;  // capacity; of one SM's L1 beside shared memory
+  std::uint64_t resident_blocks = 0;         // of the device, that took turns
 };
 
 struct LaunchCounters {
-  std::string kernel;          // display name
+  std::string kernel;  // display name
   std::string mangled;
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
-  std::uint32_t cluster[3] = {1, 1, 1};      // blocks
+  std::uint32_t cluster[3] = {1, 1, 1};                 // blocks
   std::uint32_t static_shared = 0, dynamic_shared = 0;  // bytes
-  int registers = 0;           // per thread from the cubin, 0 unknown
-  int local_bytes = 0;         // per thread from the cubin (spills and arrays), -1 unknown
+  int registers = 0;                                    // per thread from the cubin, 0 unknown
+  int local_bytes = 0;  // per thread from the cubin (spills and arrays), -1 unknown
   std::uint64_t warps = 0, threads = 0;
-  std::vector<InstrReport> instructions;     // only those executed at least once
-  std::vector<AllocationReport> allocations; // only those touched
-  std::vector<double> l1_clocks_by_sm;       // global and local requests, clocks of the L1 pipe
-  std::vector<double> shared_clocks_by_sm;   // shared wavefronts
-  std::vector<std::uint64_t> issued_by_sm;   // warp instructions of the blocks placed there, all classes
+  std::vector<InstrReport> instructions;      // only those executed at least once
+  std::vector<AllocationReport> allocations;  // only those touched
+  std::vector<double> l1_clocks_by_sm;        // global and local requests, clocks of the L1 pipe
+  std::vector<double> shared_clocks_by_sm;    // shared wavefronts
+  std::vector<std::uint64_t>
+      issued_by_sm;  // warp instructions of the blocks placed there, all classes
   std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
-  std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0, tensor_multiply_adds_int8 = 0;
+  std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0,
+                tensor_multiply_adds_int8 = 0;
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
   double host_seconds = 0;

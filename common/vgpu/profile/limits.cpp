@@ -42,11 +42,20 @@ double results_per_lane(const InstrReport& instruction) {
 // Is the limit of this pipe the sum of one class of instructions?
 bool class_of(Pipe pipe, OpClass& op_class) {
   switch (pipe) {
-    case Pipe::fp32: op_class = OpClass::fp32; return true;
-    case Pipe::fp16: op_class = OpClass::fp16; return true;
-    case Pipe::fp64: op_class = OpClass::fp64; return true;
-    case Pipe::special: op_class = OpClass::special; return true;
-    default: return false;
+    case Pipe::fp32:
+      op_class = OpClass::fp32;
+      return true;
+    case Pipe::fp16:
+      op_class = OpClass::fp16;
+      return true;
+    case Pipe::fp64:
+      op_class = OpClass::fp64;
+      return true;
+    case Pipe::special:
+      op_class = OpClass::special;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -65,8 +74,10 @@ bool takes_issue_slot(const InstrReport& instruction) {
     case OpClass::tensor:
     case OpClass::shuffle:
     case OpClass::barrier:
-    case OpClass::atomic: return true;
-    default: return false;
+    case OpClass::atomic:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -74,15 +85,24 @@ bool takes_issue_slot(const InstrReport& instruction) {
 
 std::string_view pipe_name(Pipe pipe) {
   switch (pipe) {
-    case Pipe::dram: return "DRAM";
-    case Pipe::l2: return "L2";
-    case Pipe::l1: return "L1/shared";
-    case Pipe::fp32: return "fp32";
-    case Pipe::fp16: return "fp16";
-    case Pipe::fp64: return "fp64";
-    case Pipe::special: return "special functions";
-    case Pipe::tensor: return "tensor";
-    case Pipe::issue: return "issue";
+    case Pipe::dram:
+      return "DRAM";
+    case Pipe::l2:
+      return "L2";
+    case Pipe::l1:
+      return "L1/shared";
+    case Pipe::fp32:
+      return "fp32";
+    case Pipe::fp16:
+      return "fp16";
+    case Pipe::fp64:
+      return "fp64";
+    case Pipe::special:
+      return "special functions";
+    case Pipe::tensor:
+      return "tensor";
+    case Pipe::issue:
+      return "issue";
   }
   return "";
 }
@@ -97,7 +117,7 @@ double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& devi
   switch (pipe) {
     case Pipe::dram:
     case Pipe::l2: {
-      const CacheCounters& c = instruction.cache;   // all zero without the cache model
+      const CacheCounters& c = instruction.cache;  // all zero without the cache model
       if (c.l1_sectors == 0) return static_cast<double>(instruction.global.sectors);
       return static_cast<double>(pipe == Pipe::l2 ? c.l2_sectors : c.dram_read + c.dram_written);
     }
@@ -111,9 +131,12 @@ double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& devi
       return clocks(instruction.global) + clocks(instruction.local) +
              static_cast<double>(instruction.shared.wavefronts);
     }
-    case Pipe::tensor: return instruction.op_class == OpClass::tensor ? issued : 0;
-    case Pipe::issue: return takes_issue_slot(instruction) ? issued : 0;
-    default: return 0;
+    case Pipe::tensor:
+      return instruction.op_class == OpClass::tensor ? issued : 0;
+    case Pipe::issue:
+      return takes_issue_slot(instruction) ? issued : 0;
+    default:
+      return 0;
   }
 }
 

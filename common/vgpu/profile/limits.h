@@ -18,14 +18,14 @@ std::string_view pipe_name(Pipe pipe);
 
 struct Limit {
   Pipe pipe = Pipe::dram;
-  double us = 0;         // microseconds; NaN: see `unknown`
-  std::string unknown;   // "" when us counts; "unknown": a figure of the device; "not modelled"
+  double us = 0;        // microseconds; NaN: see `unknown`
+  std::string unknown;  // "" when us counts; "unknown": a figure of the device; "not modelled"
   bool known() const { return unknown.empty(); }
 };
 
 struct Limits {
-  std::vector<Limit> all;              // one for each pipe, in the order of Pipe
-  const Limit* largest = nullptr;      // null when none is known and above 0
+  std::vector<Limit> all;          // one for each pipe, in the order of Pipe
+  const Limit* largest = nullptr;  // null when none is known and above 0
   const Limit& of(Pipe pipe) const { return all[static_cast<int>(pipe)]; }
 
   Limits() = default;

@@ -8,11 +8,11 @@
 namespace vgpu {
 
 struct Occupancy {
-  int blocks_per_sm = 0;   // resident at the same time; 0: the launch does not fit on this device
+  int blocks_per_sm = 0;  // resident at the same time; 0: the launch does not fit on this device
   int warps_per_sm = 0;
-  double fraction = 0;     // warps_per_sm / the most that an SM holds; 0 to 1
-  std::string limiter;     // "registers", "shared memory", "warps", "blocks", joined by " and " if
-                           // several are equal; in words what does not fit when it does not
+  double fraction = 0;  // warps_per_sm / the most that an SM holds; 0 to 1
+  std::string limiter;  // "registers", "shared memory", "warps", "blocks", joined by " and " if
+                        // several are equal; in words what does not fit when it does not
 };
 
 // The rules of NVIDIA's occupancy calculator (cuda_occupancy.h): registers are given to whole warps

@@ -2,11 +2,11 @@
 #pragma once
 #include <string>
 
+#include "../core/device_spec.h"
 #include "counters.h"
+#include "devices.h"
 #include "limits.h"
 #include "occupancy.h"
-#include "../core/device_spec.h"
-#include "devices.h"
 
 namespace vgpu {
 

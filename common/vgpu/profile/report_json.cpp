@@ -33,9 +33,7 @@ Json shared_json(const SharedCounters& c) {
           {"bytes_asked", c.bytes_asked}};
 }
 
-Json remote_json(const RemoteCounters& c) {
-  return {{"requests", c.requests}, {"bytes", c.bytes}};
-}
+Json remote_json(const RemoteCounters& c) { return {{"requests", c.requests}, {"bytes", c.bytes}}; }
 
 Json by_access(const std::array<GlobalCounters, 3>& counters) {
   Json json = Json::object();

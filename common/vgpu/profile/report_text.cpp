@@ -173,8 +173,8 @@ class Text {
                                    c_.tensor_multiply_adds_int8)
       out_ += "  tensor multiply-adds: " + count(macs) + "\n";
     if (c_.async_copied_bytes != 0)
-      out_ += "  copied asynchronously: " + bytes(static_cast<double>(c_.async_copied_bytes)) +
-              "\n";
+      out_ +=
+          "  copied asynchronously: " + bytes(static_cast<double>(c_.async_copied_bytes)) + "\n";
   }
 
   void memory() {
@@ -236,8 +236,10 @@ class Text {
       if (remote[i].requests != 0)
         out_ += format("  %-23s %11s %18s\n", kAccess[i], count(remote[i].requests).c_str(),
                        count(remote[i].bytes).c_str());
-    out_ += wrapped("other blocks' shared memory, not counted above; its bandwidth is unknown, so "
-                    "it has no limit below", 2);
+    out_ += wrapped(
+        "other blocks' shared memory, not counted above; its bandwidth is unknown, so "
+        "it has no limit below",
+        2);
   }
 
   void allocations() {
@@ -256,14 +258,14 @@ class Text {
       const AllocationReport& a = *order[i];
       const GlobalCounters& loads = a.by_access[static_cast<std::size_t>(Access::load)];
       auto size = [](double n) { return n > 0 ? bytes(n) : std::string("-"); };
-      out_ += format("  %-24s %12s %12s %12s %12s %15s\n", keep_begin(a.name, 24).c_str(),
-                     bytes(static_cast<double>(a.bytes)).c_str(),
-                     size(32.0 * static_cast<double>(a.sectors_read)).c_str(),
-                     size(32.0 * static_cast<double>(a.sectors_written)).c_str(),
-                     size(static_cast<double>(loads.bytes_asked)).c_str(),
-                     quotient(static_cast<double>(loads.sectors),
-                              static_cast<double>(loads.requests), "%.2f")
-                         .c_str());
+      out_ += format(
+          "  %-24s %12s %12s %12s %12s %15s\n", keep_begin(a.name, 24).c_str(),
+          bytes(static_cast<double>(a.bytes)).c_str(),
+          size(32.0 * static_cast<double>(a.sectors_read)).c_str(),
+          size(32.0 * static_cast<double>(a.sectors_written)).c_str(),
+          size(static_cast<double>(loads.bytes_asked)).c_str(),
+          quotient(static_cast<double>(loads.sectors), static_cast<double>(loads.requests), "%.2f")
+              .c_str());
     }
     if (order.size() > kMost) out_ += format("  and %zu more\n", order.size() - kMost);
     out_ += "  read, written: distinct sectors of the launch; loads ask: over all threads\n";
@@ -298,12 +300,11 @@ class Text {
                         (cache.warm ? "L2 as the launch before left it"
                                     : "from an empty L2 to one that is written back"),
                     2);
-    out_ += wrapped("L1 of " + bytes(static_cast<double>(cache.l1_bytes)) +
-                        " beside shared memory, L2 of " +
-                        bytes(static_cast<double>(cache.l2_bytes)) + "; " +
-                        count(cache.resident_blocks) +
-                        " blocks take turns at each memory instruction",
-                    2);
+    out_ += wrapped(
+        "L1 of " + bytes(static_cast<double>(cache.l1_bytes)) + " beside shared memory, L2 of " +
+            bytes(static_cast<double>(cache.l2_bytes)) + "; " + count(cache.resident_blocks) +
+            " blocks take turns at each memory instruction",
+        2);
   }
 
   void limit_bars() {
@@ -349,10 +350,9 @@ class Text {
       const LineReport& line = lines[i];
       if (line.share <= 0) break;
       no_lines |= line.file.empty();
-      const std::string where = line.file.empty()
-                                    ? keep_begin(line.function, 40) + ", PTX line " +
-                                          std::to_string(line.ptx_line)
-                                    : line.file + ":" + std::to_string(line.line);
+      const std::string where = line.file.empty() ? keep_begin(line.function, 40) + ", PTX line " +
+                                                        std::to_string(line.ptx_line)
+                                                  : line.file + ":" + std::to_string(line.line);
       out_ += format("  %5.1f %%  %-58s %s\n", 100 * line.share, keep_end(where, 58).c_str(),
                      why(pipe, line).c_str());
       const std::string text = line.file.empty() ? "" : source_text(line.file, line.line);

@@ -8,16 +8,16 @@
 namespace vgpu {
 
 struct LineReport {
-  std::string function;         // of the line's first instruction
-  std::string file;             // "" unknown (compiled without -lineinfo): a line of PTX then
+  std::string function;  // of the line's first instruction
+  std::string file;      // "" unknown (compiled without -lineinfo): a line of PTX then
   int line = 0;
-  std::uint32_t ptx_line = 0;   // of its costliest instruction
+  std::uint32_t ptx_line = 0;  // of its costliest instruction
   InstrCounters count;
   GlobalCounters global, local;
   SharedCounters shared;
   RemoteCounters remote;
-  CacheCounters cache;          // all zero without the cache model
-  double share = 0;             // of the cost on the largest limit, 0 to 1
+  CacheCounters cache;  // all zero without the cache model
+  double share = 0;     // of the cost on the largest limit, 0 to 1
 };
 
 // Instructions without a source line are reported one by one. Sorted by share, then file and line.

@@ -155,7 +155,7 @@ class Trace : public Observer {
     Access access = Access::load;
     Space space = Space::global;
     std::uint64_t of_block = 0;  // whose shared memory it is
-    bool copies = false;  // to_shared counts
+    bool copies = false;         // to_shared counts
     std::array<std::uint64_t, kWarpSize> addresses{};
     std::array<std::uint32_t, kWarpSize> to_shared{};
   };

@@ -31,13 +31,13 @@ struct Operand {
   std::uint32_t reg = 0;
   std::int64_t value = 0;
   std::string_view name;
-  std::string_view selector;    // of a register in a video instruction: "h10", "b2"
+  std::string_view selector;  // of a register in a video instruction: "h10", "b2"
   std::vector<Operand> parts;
 };
 
 struct Statement {
-  std::string_view name;        // dotted instruction; empty: only a label's place
-  std::int32_t guard = -1;      // register
+  std::string_view name;    // dotted instruction; empty: only a label's place
+  std::int32_t guard = -1;  // register
   bool guard_not = false;
   std::vector<Operand> operands;
   std::uint32_t line = 0, location = 0, scope = 0;
@@ -50,11 +50,11 @@ struct Register {
 
 struct Variable {
   std::string name;
-  Space space = Space::local;   // local, shared, param
+  Space space = Space::local;  // local, shared, param
   std::uint32_t size = 0, align = 1, offset = 0;
 };
 
-struct Prototype {              // .callprototype
+struct Prototype {  // .callprototype
   std::vector<Param> results, params;
 };
 
@@ -62,7 +62,7 @@ struct Body {
   std::vector<Register> registers;
   std::vector<Variable> variables;
   std::vector<Statement> statements;
-  std::vector<std::uint32_t> scope_parent;                          // [0] is the body itself
+  std::vector<std::uint32_t> scope_parent;  // [0] is the body itself
   std::vector<std::unordered_map<std::string_view, std::uint32_t>> labels;  // by scope: statement
   std::unordered_map<std::string_view, std::vector<std::string_view>> branch_targets;
   std::unordered_map<std::string_view, Prototype> prototypes;
@@ -79,7 +79,7 @@ namespace vgpu {
 struct ParsedModule {
   Module module;
   std::unordered_map<std::string, ast::Body> bodies;
-  std::deque<std::string> renamed;   // names of one file that another file has too
+  std::deque<std::string> renamed;  // names of one file that another file has too
 };
 std::unique_ptr<ParsedModule> parse_ptx(std::string text);
 

@@ -7,23 +7,31 @@ namespace vgpu {
 namespace {
 
 struct BasicBlock {
-  std::uint32_t first = 0, last = 0;   // instructions, last included
+  std::uint32_t first = 0, last = 0;  // instructions, last included
   std::vector<std::uint32_t> next;
 };
 
 bool ends_block(const Instr& i) {
   switch (i.flow) {
-    case Flow::branch: case Flow::branch_table: case Flow::ret: case Flow::exit: case Flow::trap: return true;
-    default: return false;
+    case Flow::branch:
+    case Flow::branch_table:
+    case Flow::ret:
+    case Flow::exit:
+    case Flow::trap:
+      return true;
+    default:
+      return false;
   }
 }
 
 // Immediate post-dominators by Cooper, Harvey and Kennedy's iteration on the reversed graph.
 // Node blocks.size() is the exit; a block from which no way leads there gets kNoJoin.
-std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks, const std::vector<bool>& to_exit) {
+std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks,
+                                           const std::vector<bool>& to_exit) {
   const auto n = static_cast<std::uint32_t>(blocks.size());
   const std::uint32_t exit = n;
-  std::vector<std::vector<std::uint32_t>> up(n + 1);  // reversed edges: from a node to those before it
+  std::vector<std::vector<std::uint32_t>> up(n +
+                                             1);  // reversed edges: from a node to those before it
   for (std::uint32_t b = 0; b < n; ++b) {
     for (std::uint32_t s : blocks[b].next) up[s].push_back(b);
     if (to_exit[b]) up[exit].push_back(b);
@@ -79,13 +87,16 @@ std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks
   return dom;
 }
 
-bool ends_thread(const Instr& i) { return i.flow == Flow::ret || i.flow == Flow::exit || i.flow == Flow::trap; }
+bool ends_thread(const Instr& i) {
+  return i.flow == Flow::ret || i.flow == Flow::exit || i.flow == Flow::trap;
+}
 
 // Where the lanes of each block's branch meet again. A lane that ends on the way is not waited for,
 // so an early return must not move the meeting point to the end of the function, as plain
 // post-dominance would: edges that end the thread at once are left out. Blocks that then lead
 // nowhere (a loop whose only way out is a return) get theirs back, the last in the text first.
-std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code, std::vector<BasicBlock> blocks,
+std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code,
+                                          std::vector<BasicBlock> blocks,
                                           std::vector<bool> to_exit) {
   const auto n = static_cast<std::uint32_t>(blocks.size());
   std::vector<std::vector<std::uint32_t>> cut(n), before(n);
@@ -130,7 +141,8 @@ std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code, std::v
 
 }  // namespace
 
-std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector<std::uint32_t>>& tables) {
+std::vector<Instr> insert_joins(std::vector<Instr> code,
+                                std::vector<std::vector<std::uint32_t>>& tables) {
   const auto n = static_cast<std::uint32_t>(code.size());
   // Blocks.
   std::vector<bool> starts(n + 1, false);
@@ -156,8 +168,10 @@ std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector
   for (std::uint32_t b = 0; b < blocks.size(); ++b) {
     const Instr& last = code[blocks[b].last];
     auto edge = [&](std::uint32_t target) {
-      if (target >= n) to_exit[b] = true;
-      else blocks[b].next.push_back(block_of[target]);
+      if (target >= n)
+        to_exit[b] = true;
+      else
+        blocks[b].next.push_back(block_of[target]);
     };
     const bool conditional = last.guard.valid();
     switch (last.flow) {
@@ -169,11 +183,14 @@ std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector
         for (std::uint32_t t : tables[last.target]) edge(t);
         if (conditional) edge(blocks[b].last + 1);
         break;
-      case Flow::ret: case Flow::exit: case Flow::trap:
+      case Flow::ret:
+      case Flow::exit:
+      case Flow::trap:
         to_exit[b] = true;
         if (conditional) edge(blocks[b].last + 1);
         break;
-      default: edge(blocks[b].last + 1);
+      default:
+        edge(blocks[b].last + 1);
     }
   }
   const std::vector<std::uint32_t> dom = meeting_points(code, blocks, to_exit);
@@ -189,7 +206,8 @@ std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector
   }
   for (std::uint32_t i = 0; i < n; ++i)
     if (code[i].flow == Flow::call) join_before[i + 1] = true;
-  std::vector<std::uint32_t> place(n + 1);   // of the join when there is one, else of the instruction
+  std::vector<std::uint32_t> place(n +
+                                   1);  // of the join when there is one, else of the instruction
   std::uint32_t next = 0;
   for (std::uint32_t i = 0; i <= n; ++i) {
     place[i] = next;
@@ -211,7 +229,8 @@ std::vector<Instr> insert_joins(std::vector<Instr> code, std::vector<std::vector
     if (instr.flow == Flow::branch) instr.target = place[instr.target];
     if (instr.flow == Flow::branch || instr.flow == Flow::branch_table) {
       const std::uint32_t d = dom[block_of[i]];
-      if (d != kNoJoin && d != blocks.size() && join_before[blocks[d].first]) instr.reconverge = place[blocks[d].first];
+      if (d != kNoJoin && d != blocks.size() && join_before[blocks[d].first])
+        instr.reconverge = place[blocks[d].first];
     }
     result.push_back(instr);
   }

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "../core/memory.h"
+#include "../core/specials.h"
 #include "cfg.h"
 #include "forms.h"
-#include "../core/specials.h"
 
 namespace vgpu {
 namespace {
@@ -91,7 +91,7 @@ class Decoder {
       decode_statement();
     }
     statement_pc_.back() = static_cast<std::uint32_t>(code_.size());
-    bool to_end = false;   // a label behind the last instruction
+    bool to_end = false;  // a label behind the last instruction
     for (const auto& branch : branches_) to_end |= statement_pc_[branch.second] == code_.size();
     for (const auto& table : fn_.tables)
       for (const std::uint32_t target : table) to_end |= statement_pc_[target] == code_.size();
@@ -119,9 +119,12 @@ class Decoder {
     if (where.line) message = where.file + ":" + std::to_string(where.line) + ": ";
     message += what;
     if (statement_) {
-      std::string_view text = statement_->line <= module.lines.size() ? module.lines[statement_->line - 1] : "";
-      while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-      message += " (PTX line " + std::to_string(statement_->line) + ": '" + std::string(text) + "')";
+      std::string_view text =
+          statement_->line <= module.lines.size() ? module.lines[statement_->line - 1] : "";
+      while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
+        text.remove_prefix(1);
+      message +=
+          " (PTX line " + std::to_string(statement_->line) + ": '" + std::string(text) + "')";
     }
     message += " in " + fn_.display;
     throw PtxError(message, statement_ ? static_cast<int>(statement_->line) : 0);
@@ -133,13 +136,16 @@ class Decoder {
     std::uint64_t shared = fn_.entry && uses_module_shared() ? symbols_.module_shared_bytes : 0;
     for (ast::Variable& v : body_.variables) {
       if (v.space == Space::shared && !fn_.entry) continue;  // placed with the module's
-      std::uint64_t& next = v.space == Space::local ? local : v.space == Space::shared ? shared : call_area;
+      std::uint64_t& next = v.space == Space::local    ? local
+                            : v.space == Space::shared ? shared
+                                                       : call_area;
       next = align_up(next, std::max(1u, v.align));
       v.offset = static_cast<std::uint32_t>(next);
       next += v.size;
       if (next > (1u << 30)) fail("variables of " + fn_.display + " are larger than 1 GiB");
     }
-    fn_.local_bytes = align_up(local, 32);   // the widest access, so that frames may follow each other
+    fn_.local_bytes =
+        align_up(local, 32);  // the widest access, so that frames may follow each other
     fn_.call_area_bytes = align_up(call_area, 16);
     fn_.shared_bytes = static_cast<std::uint32_t>(shared);
     fn_.dynamic_shared_align = 16;
@@ -161,7 +167,8 @@ class Decoder {
       for (const Statement& s : body.statements) {
         if (s.name.substr(0, 4) == "call") {
           bool direct = false;
-          for (const Operand& o : s.operands) direct |= o.kind == Kind::symbol && symbols_.function(o.name);
+          for (const Operand& o : s.operands)
+            direct |= o.kind == Kind::symbol && symbols_.function(o.name);
           if (!direct) return true;
         }
         std::vector<const Operand*> operands;
@@ -171,7 +178,9 @@ class Decoder {
           operands.pop_back();
           for (const Operand& part : o.parts) operands.push_back(&part);
           if (o.kind != Kind::symbol) continue;
-          if (const Global* g = symbols_.global(o.name); g && g->space == Space::shared && !g->external) return true;
+          if (const Global* g = symbols_.global(o.name);
+              g && g->space == Space::shared && !g->external)
+            return true;
           if (const Function* f = symbols_.function(o.name); f && seen.insert(f->name).second) {
             const auto it = symbols_.parsed->bodies.find(f->name);
             if (it != symbols_.parsed->bodies.end()) todo.push_back(&it->second);
@@ -236,10 +245,10 @@ class Decoder {
   }
 
   // ---- operands ------------------------------------------------------------------------------
-  struct Address {   // of a name
+  struct Address {  // of a name
     Space space;
-    std::uint64_t value;         // in its own state space
-    bool dynamic_shared = false; // known only at the launch
+    std::uint64_t value;          // in its own state space
+    bool dynamic_shared = false;  // known only at the launch
   };
   Address address_of(const Operand& o) const {
     if (o.kind == Kind::variable) {
@@ -252,10 +261,13 @@ class Decoder {
         return {Space::shared, align_up(fn_.shared_bytes, fn_.dynamic_shared_align)};
       }
       if (g->external && g->address == 0)
-        fail("variable '" + g->name + "' is declared but defined in no module (link the device code: nvcc -rdc=true and a device link)");
+        fail("variable '" + g->name +
+             "' is declared but defined in no module (link the device code: nvcc -rdc=true and a "
+             "device link)");
       return {g->space, g->address};
     }
-    if (const Function* f = symbols_.function(o.name)) return {Space::generic, symbols_.function_address(f)};
+    if (const Function* f = symbols_.function(o.name))
+      return {Space::generic, symbols_.function_address(f)};
     if (fn_.entry)
       for (const Param& p : fn_.params)
         if (p.name == o.name) return {Space::param, p.offset};
@@ -293,7 +305,8 @@ class Decoder {
   Slot source(const Operand& o, Type type) {
     const int bits = type == Type::none ? 32 : type_bits(type);
     switch (o.kind) {
-      case Kind::reg: return slots_[o.reg];
+      case Kind::reg:
+        return slots_[o.reg];
       case Kind::integer: {
         // An integer where a float stands means its value.
         if (type == Type::f32) {
@@ -326,9 +339,14 @@ class Decoder {
         }
         return constant(value, bits);
       }
-      case Kind::special: case Kind::symbol: case Kind::variable: return materialize(o, std::max(bits, 32));
-      case Kind::sink: return sink_;
-      default: fail("an operand of a kind that does not belong here");
+      case Kind::special:
+      case Kind::symbol:
+      case Kind::variable:
+        return materialize(o, std::max(bits, 32));
+      case Kind::sink:
+        return sink_;
+      default:
+        fail("an operand of a kind that does not belong here");
     }
   }
 
@@ -354,7 +372,8 @@ class Decoder {
     if (base.kind == Kind::reg) {
       instr.address = slots_[base.reg];
       instr.address_bits = static_cast<std::uint8_t>(width_of(base));
-      if (instr.address_bits != 32 && instr.address_bits != 64) fail("an address needs a register of 32 or 64 bits");
+      if (instr.address_bits != 32 && instr.address_bits != 64)
+        fail("an address needs a register of 32 or 64 bits");
       return;
     }
     if (base.kind == Kind::integer) {
@@ -371,13 +390,23 @@ class Decoder {
     add_offset(instr.imm, address.value);
     if (instr.space == Space::generic) {
       switch (address.space) {
-        case Space::shared: add_offset(instr.imm, kSharedWindow); break;
-        case Space::constant: add_offset(instr.imm, kConstantWindow); break;
-        case Space::local: instr.space = Space::local; break;
-        case Space::param: instr.space = Space::param; break;
-        default: break;
+        case Space::shared:
+          add_offset(instr.imm, kSharedWindow);
+          break;
+        case Space::constant:
+          add_offset(instr.imm, kConstantWindow);
+          break;
+        case Space::local:
+          instr.space = Space::local;
+          break;
+        case Space::param:
+          instr.space = Space::param;
+          break;
+        default:
+          break;
       }
-    } else if (instr.space != address.space && !(instr.space == Space::global && address.space == Space::generic)) {
+    } else if (instr.space != address.space &&
+               !(instr.space == Space::global && address.space == Space::generic)) {
       fail("'" + std::string(base.name) + "' lies in ." + std::string(space_name(address.space)) +
            ", not in ." + std::string(space_name(instr.space)));
     }
@@ -388,7 +417,8 @@ class Decoder {
   // The source of an asynchronous copy, in the other of its two spaces.
   void second_memory_operand(Instr& instr, const Operand& o) {
     Instr other;
-    other.space = instr.space == Space::shared && !instr.from_shared ? Space::global : Space::shared;
+    other.space =
+        instr.space == Space::shared && !instr.from_shared ? Space::global : Space::shared;
     memory_operand(other, o);
     instr.address2 = other.address;
     instr.address2_bits = other.address_bits;
@@ -408,20 +438,26 @@ class Decoder {
   // All registers of all vector operands in one list, in order (mma: D, A, B, C).
   void all_vectors(Instr& instr) {
     std::vector<Slot> slots;
-    const Type type = instr.dtype == Type::f64 ? Type::f64 : Type::f32;   // other fragments are packed in 32 bits
+    const Type type =
+        instr.dtype == Type::f64 ? Type::f64 : Type::f32;  // other fragments are packed in 32 bits
     for (const Operand& o : statement_->operands) {
       const auto one = [&](const Operand& part) {
         if (part.kind == Kind::reg && width_of(part) != type_bits(type))
-          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) + " bits in a fragment of " +
-               std::to_string(type_bits(type)) + "-bit registers");
-        if (part.kind == Kind::reg) slots.push_back(slots_[part.reg]);
-        else if (part.kind == Kind::sink) slots.push_back(sink_);
-        else if (part.kind == Kind::real || part.kind == Kind::integer) slots.push_back(source(part, type));
-        else fail("expected a register in a fragment");
+          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) +
+               " bits in a fragment of " + std::to_string(type_bits(type)) + "-bit registers");
+        if (part.kind == Kind::reg)
+          slots.push_back(slots_[part.reg]);
+        else if (part.kind == Kind::sink)
+          slots.push_back(sink_);
+        else if (part.kind == Kind::real || part.kind == Kind::integer)
+          slots.push_back(source(part, type));
+        else
+          fail("expected a register in a fragment");
       };
       if (o.kind == Kind::vector)
         for (const Operand& part : o.parts) one(part);
-      else one(o);
+      else
+        one(o);
     }
     add_list(instr, slots);
   }
@@ -438,18 +474,19 @@ class Decoder {
 
   static Rounding rounding_of(std::string_view w) {
     constexpr std::pair<std::string_view, Rounding> names[] = {
-        {"rn", Rounding::rn}, {"rz", Rounding::rz}, {"rm", Rounding::rm}, {"rp", Rounding::rp},
-        {"rna", Rounding::rna}, {"rni", Rounding::rni}, {"rzi", Rounding::rzi},
-        {"rmi", Rounding::rmi}, {"rpi", Rounding::rpi}, {"rs", Rounding::rs}};
+        {"rn", Rounding::rn},   {"rz", Rounding::rz},   {"rm", Rounding::rm},
+        {"rp", Rounding::rp},   {"rna", Rounding::rna}, {"rni", Rounding::rni},
+        {"rzi", Rounding::rzi}, {"rmi", Rounding::rmi}, {"rpi", Rounding::rpi},
+        {"rs", Rounding::rs}};
     for (auto& [name, value] : names)
       if (name == w) return value;
     return Rounding::none;
   }
   static Compare compare_of(std::string_view w) {
     constexpr std::pair<std::string_view, Compare> names[] = {
-        {"eq", Compare::eq}, {"ne", Compare::ne}, {"lt", Compare::lt}, {"le", Compare::le},
-        {"gt", Compare::gt}, {"ge", Compare::ge}, {"lo", Compare::lo}, {"ls", Compare::ls},
-        {"hi", Compare::hi}, {"hs", Compare::hs}, {"equ", Compare::equ}, {"neu", Compare::neu},
+        {"eq", Compare::eq},   {"ne", Compare::ne},   {"lt", Compare::lt},   {"le", Compare::le},
+        {"gt", Compare::gt},   {"ge", Compare::ge},   {"lo", Compare::lo},   {"ls", Compare::ls},
+        {"hi", Compare::hi},   {"hs", Compare::hs},   {"equ", Compare::equ}, {"neu", Compare::neu},
         {"ltu", Compare::ltu}, {"leu", Compare::leu}, {"gtu", Compare::gtu}, {"geu", Compare::geu},
         {"num", Compare::num}, {"nan", Compare::nan}};
     for (auto& [name, value] : names)
@@ -486,11 +523,14 @@ class Decoder {
         instr.full = true;
       } else if (w == "cc") {
         instr.carry_out = true;
-      } else if (w == "volatile" || w == "relaxed" || w == "acquire" || w == "release" || w == "mmio" ||
-                 w == "acq_rel") {
+      } else if (w == "volatile" || w == "relaxed" || w == "acquire" || w == "release" ||
+                 w == "mmio" || w == "acq_rel") {
         instr.volatile_ = true;
-        instr.order |= w == "volatile" ? kOrderVolatile : w == "acquire" ? kOrderAcquire : w == "release" ? kOrderRelease
-                       : w == "acq_rel" ? kOrderAcquire | kOrderRelease : kOrderRelaxed;
+        instr.order |= w == "volatile"  ? kOrderVolatile
+                       : w == "acquire" ? kOrderAcquire
+                       : w == "release" ? kOrderRelease
+                       : w == "acq_rel" ? kOrderAcquire | kOrderRelease
+                                        : kOrderRelaxed;
       } else if (w == "cta") {
         instr.order |= kOrderBlock;
       } else if (w == "v2" || w == "v4" || w == "v8") {
@@ -538,12 +578,17 @@ class Decoder {
       code_.push_back(instr);
       return;
     }
-    if (opcode == "mov") move(instr);
-    else if (std::string_view(form->operands) == "fragments") all_vectors(instr);
-    else operands(instr, parse_signature(form->operands));
+    if (opcode == "mov")
+      move(instr);
+    else if (std::string_view(form->operands) == "fragments")
+      all_vectors(instr);
+    else
+      operands(instr, parse_signature(form->operands));
     instr.run = form->bind(instr, mods);
-    if (!instr.run) fail("the virtual GPU does not support '" + std::string(s.name) + "' with these operands");
-    instr.counter = opcode == "atom" && !is_float(instr.type) && mods.pick({"add", "inc", "dec"}) >= 0;
+    if (!instr.run)
+      fail("the virtual GPU does not support '" + std::string(s.name) + "' with these operands");
+    instr.counter =
+        opcode == "atom" && !is_float(instr.type) && mods.pick({"add", "inc", "dec"}) >= 0;
     code_.push_back(instr);
   }
 
@@ -552,11 +597,16 @@ class Decoder {
     if (name == "dtype") return instr.dtype;
     if (name == "wide") {
       switch (instr.type) {
-        case Type::u16: return Type::u32;
-        case Type::s16: return Type::s32;
-        case Type::u32: return Type::u64;
-        case Type::s32: return Type::s64;
-        default: return instr.type;
+        case Type::u16:
+          return Type::u32;
+        case Type::s16:
+          return Type::s32;
+        case Type::u32:
+          return Type::u64;
+        case Type::s32:
+          return Type::s64;
+        default:
+          return instr.type;
       }
     }
     return type_from_name(name);
@@ -578,9 +628,15 @@ class Decoder {
       if (!o.selector.empty()) select_parts(instr, o, want.name);
       const Type type = named_type(instr, want.type);
       switch (want.name) {
-        case 'd': destination(instr, o, want, type); break;
-        case 'p': destination2(instr, o); break;
-        case 'm': memory_operand(instr, o); break;
+        case 'd':
+          destination(instr, o, want, type);
+          break;
+        case 'p':
+          destination2(instr, o);
+          break;
+        case 'm':
+          memory_operand(instr, o);
+          break;
         case 'a':
           if (o.kind == Kind::vector) {
             if (!want.vector) fail("a vector does not belong here");
@@ -588,7 +644,8 @@ class Decoder {
             break;
           }
           instr.a = source(o, type);
-          instr.a_bits = static_cast<std::uint8_t>(width_of(o) ? width_of(o) : register_width(type));
+          instr.a_bits =
+              static_cast<std::uint8_t>(width_of(o) ? width_of(o) : register_width(type));
           instr.a_not = o.negated;
           break;
         case 'b':
@@ -596,10 +653,19 @@ class Decoder {
           instr.b_bits = static_cast<std::uint8_t>(width_of(o));
           instr.b_not = o.negated;
           break;
-        case 'c': instr.c = source(o, type); instr.c_not = o.negated; break;
-        case 'e': instr.e = source(o, type); break;
-        case 'n': second_memory_operand(instr, o); break;
-        case 'o': third_memory_operand(instr, o); break;
+        case 'c':
+          instr.c = source(o, type);
+          instr.c_not = o.negated;
+          break;
+        case 'e':
+          instr.e = source(o, type);
+          break;
+        case 'n':
+          second_memory_operand(instr, o);
+          break;
+        case 'o':
+          third_memory_operand(instr, o);
+          break;
         case 'k':
           if (o.kind != Kind::integer) fail("expected an integer constant");
           instr.constant = o.value;
@@ -608,7 +674,8 @@ class Decoder {
           if (o.kind != Kind::integer) fail("expected an integer constant");
           instr.imm = o.value;
           break;
-        default: fail("internal: bad operand signature");
+        default:
+          fail("internal: bad operand signature");
       }
       if (o.kind == Kind::reg && want.name != 'm') check_width(instr, o, want, type);
     }
@@ -627,7 +694,9 @@ class Decoder {
       good = digit >= '0' && digit <= '7';
       packed |= static_cast<std::uint64_t>(digit - '0') << (4 + 3 * i);
     }
-    if (!good) fail("'." + std::string(o.selector) + "' does not belong behind '" + std::string(o.name) + "' here");
+    if (!good)
+      fail("'." + std::string(o.selector) + "' does not belong behind '" + std::string(o.name) +
+           "' here");
     instr.constant |= static_cast<std::int64_t>(packed << 16 * place);
   }
   // Registers must be as wide as the type, where the ISA says so (ld, st, cvt may be wider).
@@ -640,7 +709,8 @@ class Decoder {
     (void)instr;
     if (have > need && need > 1 && may_be_wider) return;
     fail("register '" + std::string(o.name) + "' of " + std::to_string(have) + " bits where ." +
-         std::string(type_name(type)) + " needs " + std::to_string(need) + " (operand " + want.name + ")");
+         std::string(type_name(type)) + " needs " + std::to_string(need) + " (operand " +
+         want.name + ")");
   }
 
   void destination(Instr& instr, const Operand& o, const Expected& want, Type type) {
@@ -655,12 +725,17 @@ class Decoder {
         const Operand& part = o.parts[static_cast<std::size_t>(i)];
         const int need = i == 0 ? register_width(type) : 1;
         if (part.kind == Kind::reg && width_of(part) != need)
-          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) + " bits where " +
-               std::to_string(need) + " are needed");
-        if (part.kind == Kind::reg) instr.d[i] = slots_[part.reg];
-        else if (part.kind == Kind::sink && i == 0) instr.d[i] = sink_;
-        else if (part.kind != Kind::sink) fail("expected a register");
-        if (i == 0) instr.d_bits = static_cast<std::uint8_t>(part.kind == Kind::reg ? width_of(part) : register_width(type));
+          fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) +
+               " bits where " + std::to_string(need) + " are needed");
+        if (part.kind == Kind::reg)
+          instr.d[i] = slots_[part.reg];
+        else if (part.kind == Kind::sink && i == 0)
+          instr.d[i] = sink_;
+        else if (part.kind != Kind::sink)
+          fail("expected a register");
+        if (i == 0)
+          instr.d_bits = static_cast<std::uint8_t>(part.kind == Kind::reg ? width_of(part)
+                                                                          : register_width(type));
       }
     } else if (o.kind == Kind::vector && want.vector) {
       if (o.parts.empty()) fail("a vector without elements");
@@ -676,7 +751,8 @@ class Decoder {
         }
       }
       for (const Operand& part : o.parts)
-        if (part.kind == Kind::reg && width_of(part) != instr.d_bits) fail("registers of different width in one vector");
+        if (part.kind == Kind::reg && width_of(part) != instr.d_bits)
+          fail("registers of different width in one vector");
       if (!instr.d_bits) instr.d_bits = static_cast<std::uint8_t>(register_width(type));
       add_list(instr, slots);
       instr.d[0] = slots[0];
@@ -685,8 +761,10 @@ class Decoder {
     }
   }
   void destination2(Instr& instr, const Operand& o) {
-    if (o.kind == Kind::reg) instr.d[1] = slots_[o.reg];
-    else if (o.kind != Kind::sink) fail("expected a register");
+    if (o.kind == Kind::reg)
+      instr.d[1] = slots_[o.reg];
+    else if (o.kind != Kind::sink)
+      fail("expected a register");
   }
   void vector_sources(Instr& instr, const Operand& o, Type type) {
     if (o.parts.empty()) fail("a vector without elements");
@@ -705,9 +783,11 @@ class Decoder {
     instr.a = slots[0];
   }
   Slot constant_of_width(const Operand& o, Type type, int bits) {
-    if (o.kind == Kind::integer && !is_float(type)) return constant(static_cast<std::uint64_t>(o.value), bits);
+    if (o.kind == Kind::integer && !is_float(type))
+      return constant(static_cast<std::uint64_t>(o.value), bits);
     if (o.kind != Kind::sink && register_width(type) < bits)
-      fail("a constant of " + std::to_string(register_width(type)) + " bits beside registers of " + std::to_string(bits) + " in one vector");
+      fail("a constant of " + std::to_string(register_width(type)) + " bits beside registers of " +
+           std::to_string(bits) + " in one vector");
     return source(o, type);
   }
 
@@ -716,25 +796,27 @@ class Decoder {
     if (given.size() != 2) fail("mov has two operands");
     const Operand &d = given[0], &a = given[1];
     const int bits = type_bits(instr.type);
-    if (d.kind == Kind::vector) {          // unpack
+    if (d.kind == Kind::vector) {  // unpack
       instr.variant = 2;
       Expected want;
       want.vector = true;
       destination(instr, d, want, instr.type);
-      if (a.kind == Kind::reg && width_of(a) != register_width(instr.type)) fail("mov from a register of another width");
+      if (a.kind == Kind::reg && width_of(a) != register_width(instr.type))
+        fail("mov from a register of another width");
       instr.a = source(a, instr.type);
       instr.a_bits = static_cast<std::uint8_t>(bits);
       return;
     }
     destination(instr, d, {}, instr.type);
     if (instr.d_bits != register_width(instr.type)) fail("mov to a register of another width");
-    if (a.kind == Kind::vector) {          // pack
+    if (a.kind == Kind::vector) {  // pack
       instr.variant = 1;
       if (a.parts.empty()) fail("a vector without elements");
-      const Type part = bits == 32 && a.parts.size() == 4 ? Type::b8
+      const Type part = bits == 32 && a.parts.size() == 4               ? Type::b8
                         : bits / static_cast<int>(a.parts.size()) == 16 ? Type::b16
                         : bits / static_cast<int>(a.parts.size()) == 32 ? Type::b32
-                        : bits / static_cast<int>(a.parts.size()) == 8 ? Type::b8 : Type::b64;
+                        : bits / static_cast<int>(a.parts.size()) == 8  ? Type::b8
+                                                                        : Type::b64;
       vector_sources(instr, a, part);
       return;
     }
@@ -751,15 +833,18 @@ class Decoder {
         instr.variant = 3;
         instr.imm = a.value;
         add_offset(instr.imm, address.value);
-        instr.special = special_index(address.dynamic_shared ? "dynamic_shared_base" : "local_base");
+        instr.special =
+            special_index(address.dynamic_shared ? "dynamic_shared_base" : "local_base");
         return;
       }
-      if (address.space == Space::param && !fn_.entry) fail("the address of a call parameter is not supported");
+      if (address.space == Space::param && !fn_.entry)
+        fail("the address of a call parameter is not supported");
     }
     instr.a = source(a, instr.type);
     instr.a_not = a.negated;
     instr.a_bits = static_cast<std::uint8_t>(bits);
-    if (a.kind == Kind::reg && width_of(a) != register_width(instr.type)) fail("mov from a register of another width");
+    if (a.kind == Kind::reg && width_of(a) != register_width(instr.type))
+      fail("mov from a register of another width");
   }
 
   std::uint32_t label(std::string_view name) const {
@@ -772,17 +857,21 @@ class Decoder {
   }
 
   void branch(Instr& instr) {
-    if (statement_->operands.size() != 1 || statement_->operands[0].kind != Kind::symbol) fail("bra needs a label");
-    branches_.emplace_back(static_cast<std::uint32_t>(code_.size()), label(statement_->operands[0].name));
+    if (statement_->operands.size() != 1 || statement_->operands[0].kind != Kind::symbol)
+      fail("bra needs a label");
+    branches_.emplace_back(static_cast<std::uint32_t>(code_.size()),
+                           label(statement_->operands[0].name));
     code_.push_back(instr);
   }
   void branch_table(Instr& instr) {
     const auto& given = statement_->operands;
-    if (given.size() != 2 || given[1].kind != Kind::symbol) fail("brx.idx needs an index and a list of labels");
+    if (given.size() != 2 || given[1].kind != Kind::symbol)
+      fail("brx.idx needs an index and a list of labels");
     const auto it = body_.branch_targets.find(given[1].name);
     if (it == body_.branch_targets.end()) fail("unknown list of branch targets");
     instr.a = source(given[0], Type::u32);
-    if (given[0].kind == Kind::reg && width_of(given[0]) != 32) fail("the index of brx.idx needs a register of 32 bits");
+    if (given[0].kind == Kind::reg && width_of(given[0]) != 32)
+      fail("the index of brx.idx needs a register of 32 bits");
     instr.target = static_cast<std::uint32_t>(fn_.tables.size());
     fn_.tables.emplace_back();
     for (std::string_view name : it->second) fn_.tables.back().push_back(label(name));
@@ -793,7 +882,8 @@ class Decoder {
     const auto& given = statement_->operands;
     std::size_t g = 0;
     CallSite site;
-    auto areas = [&](const Operand& list, std::vector<std::uint32_t>& offsets, std::vector<std::uint32_t>& sizes) {
+    auto areas = [&](const Operand& list, std::vector<std::uint32_t>& offsets,
+                     std::vector<std::uint32_t>& sizes) {
       for (const Operand& o : list.parts) {
         if (o.kind != Kind::variable || body_.variables[o.reg].space != Space::param)
           fail("arguments of a call are registers, numbers or .param variables");
@@ -801,7 +891,8 @@ class Decoder {
         sizes.push_back(body_.variables[o.reg].size);
       }
     };
-    if (g < given.size() && given[g].kind == Kind::list) areas(given[g++], site.results, site.result_sizes);
+    if (g < given.size() && given[g].kind == Kind::list)
+      areas(given[g++], site.results, site.result_sizes);
     if (g == given.size()) fail("call without a function");
     const Operand& target = given[g++];
     if (target.kind == Kind::reg) {
@@ -811,19 +902,22 @@ class Decoder {
     } else if (target.kind == Kind::symbol) {
       const Function* callee = symbols_.function(target.name);
       if (!callee) fail("unknown function '" + std::string(target.name) + "'");
-      if (callee->entry) fail("'" + callee->display + "' is a kernel, and a kernel cannot be called");
+      if (callee->entry)
+        fail("'" + callee->display + "' is a kernel, and a kernel cannot be called");
       const auto body = symbols_.parsed->bodies.find(callee->name);
       if (body == symbols_.parsed->bodies.end() || !body->second.has_body) {
         site.builtin = callee->name;
         if (!is_builtin(site.builtin))
-          fail("function '" + site.builtin + "' has no code in this module and is none that the virtual GPU provides");
+          fail("function '" + site.builtin +
+               "' has no code in this module and is none that the virtual GPU provides");
       } else {
         site.callee = callee;
       }
     } else {
       fail("call of something that is no function");
     }
-    if (g < given.size() && given[g].kind == Kind::list) areas(given[g++], site.args, site.arg_sizes);
+    if (g < given.size() && given[g].kind == Kind::list)
+      areas(given[g++], site.args, site.arg_sizes);
     instr.callee = site.callee;
     instr.site = static_cast<std::uint32_t>(fn_.calls.size());
     fn_.calls.push_back(std::move(site));
@@ -832,7 +926,7 @@ class Decoder {
 
   // See Function::order_matters.
   void find_order_dependence() {
-    std::set<std::uint32_t> read;   // slots that some instruction reads
+    std::set<std::uint32_t> read;  // slots that some instruction reads
     for (const Instr& i : fn_.code) {
       for (const Slot* slot : {&i.a, &i.b, &i.c, &i.e, &i.address, &i.guard})
         if (slot->valid()) read.insert(slot->bits);
@@ -846,7 +940,8 @@ class Decoder {
     for (Instr& i : fn_.code) {
       if (i.space != Space::global && i.space != Space::generic) continue;
       if (i.op_class == OpClass::atomic) {
-        if (is_float(i.type) || i.variant) fn_.order_matters = true;   // variant: exchanges, the last one wins
+        if (is_float(i.type) || i.variant)
+          fn_.order_matters = true;  // variant: exchanges, the last one wins
         if (!i.d[0].valid() || i.d[0].bits == sink_.bits || !read.count(i.d[0].bits)) continue;
         fn_.order_matters = true;
         if (i.counter && in_loop(i.pc)) i.flow = Flow::fetch;
@@ -893,7 +988,8 @@ const Global* SymbolTable::global(std::string_view name) const {
 }
 const Function* SymbolTable::function(std::string_view name) const {
   const auto alias = parsed->module.aliases.find(name);
-  return parsed->module.find(alias == parsed->module.aliases.end() ? name : std::string_view(alias->second));
+  return parsed->module.find(
+      alias == parsed->module.aliases.end() ? name : std::string_view(alias->second));
 }
 
 std::uint32_t place_module_shared(ParsedModule& parsed) {

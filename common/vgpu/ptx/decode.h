@@ -14,7 +14,8 @@ struct SymbolTable {
   std::uint64_t function_address(const Function* function) const;  // for indirect calls
   std::function<std::uint64_t(const Function*)> address;
   const ParsedModule* parsed = nullptr;
-  std::uint32_t module_shared_bytes = 0;   // module-scope and functions' shared variables, placed first
+  std::uint32_t module_shared_bytes =
+      0;  // module-scope and functions' shared variables, placed first
 };
 
 // Fills function.code and all that goes with it. Throws PtxError for what the table of forms does

@@ -36,10 +36,13 @@ constexpr Group kGroups[] = {
     {"$matspace", ".global|.shared|.shared::cta"},
     {"$cvtint", ".u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64"},
     {"$memory", ".b8|.b16|.b32|.b64|.b128|.u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64|.f16|.f32|.f64"},
-    {"$evict", ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|"
-               ".L1::no_allocate|.evict_normal|.evict_first|.evict_last|.evict_unchanged|"
-               ".no_allocate"},
-    {"$space", ".const|.global|.local|.param|.param::entry|.param::func|.shared|.shared::cta|.shared::cluster"},
+    {"$evict",
+     ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|"
+     ".L1::no_allocate|.evict_normal|.evict_first|.evict_last|.evict_unchanged|"
+     ".no_allocate"},
+    {"$space",
+     ".const|.global|.local|.param|.param::entry|.param::func|.shared|.shared::cta|.shared::"
+     "cluster"},
     {"$stspace", ".global|.local|.param|.param::func|.shared|.shared::cta|.shared::cluster"},
     {"$atomspace", ".global|.shared|.shared::cta|.shared::cluster"},
     {"$sem", ".relaxed|.acquire|.release|.acq_rel"},

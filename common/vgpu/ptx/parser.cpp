@@ -15,26 +15,29 @@ using ast::Statement;
 
 // Guards against text that is made to hurt; real modules stay far below.
 constexpr std::uint64_t kMaxVariableBytes = 1ull << 40;
-constexpr std::uint32_t kMaxRegisters = 1u << 22;     // of all functions together
+constexpr std::uint32_t kMaxRegisters = 1u << 22;  // of all functions together
 constexpr int kMaxNesting = 64;
 
-bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
+bool starts_name(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%';
+}
 bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'; }
 
 // Headers that come with the toolkit: a line in them says less than the user's line that called.
 bool is_toolkit_file(std::string_view path) {
-  for (std::string_view part : {"/targets/", "/cuda/include/", "/crt/", "/cccl/", "/nvidia/", "/cub/",
-                                "/thrust/", "/libcudacxx/", "/cooperative_groups/", "cuda_fp16.h",
-                                "cuda_bf16.h", "cuda_fp8.h", "/mma.h", "device_functions",
-                                "sm_30_intrinsics", "sm_20_intrinsics", "sm_32_intrinsics",
-                                "cooperative_groups.h", "cuda_pipeline"})
+  for (std::string_view part :
+       {"/targets/", "/cuda/include/", "/crt/", "/cccl/", "/nvidia/", "/cub/", "/thrust/",
+        "/libcudacxx/", "/cooperative_groups/", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h",
+        "/mma.h", "device_functions", "sm_30_intrinsics", "sm_20_intrinsics", "sm_32_intrinsics",
+        "cooperative_groups.h", "cuda_pipeline"})
     if (path.find(part) != std::string_view::npos) return true;
   return false;
 }
 
 class Parser {
  public:
-  explicit Parser(ParsedModule& parsed) : out_(parsed), module_(parsed.module), text_(module_.text) {}
+  explicit Parser(ParsedModule& parsed)
+      : out_(parsed), module_(parsed.module), text_(module_.text) {}
 
   void run() {
     module_.locations.emplace_back();
@@ -50,7 +53,9 @@ class Parser {
  private:
   // ---- characters ----------------------------------------------------------------------------
   bool at_end() const { return pos_ >= text_.size(); }
-  char peek(std::size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
+  char peek(std::size_t ahead = 0) const {
+    return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
+  }
 
   [[noreturn]] void fail(const std::string& what) const {
     throw PtxError("PTX line " + std::to_string(line_) + ": " + what, static_cast<int>(line_));
@@ -148,7 +153,9 @@ class Parser {
       const std::size_t start = p;
       while (p < text_.size()) {
         const char c = static_cast<char>(std::tolower(static_cast<unsigned char>(text_[p])));
-        const int d = std::isdigit(static_cast<unsigned char>(c)) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+        const int d = std::isdigit(static_cast<unsigned char>(c)) ? c - '0'
+                      : c >= 'a' && c <= 'f'                      ? c - 'a' + 10
+                                                                  : 99;
         if (d >= base) break;
         v = v * base + d;
         ++p;
@@ -277,7 +284,10 @@ class Parser {
       renames_[n] = out_.renamed.back();
       return out_.renamed.back();
     }
-    if (owner.local) fail("'" + key + "' is seen by other files here and by its own file only in one before: linking these is not supported");
+    if (owner.local)
+      fail("'" + key +
+           "' is seen by other files here and by its own file only in one before: linking these is "
+           "not supported");
     return key;
   }
   std::string_view link(std::string_view n) const {
@@ -348,7 +358,8 @@ class Parser {
     for (std::size_t i = 0; i < raw_locations_.size(); ++i) {
       const RawLocation& raw = raw_locations_[i];
       int file = raw.file, line = raw.line, column = raw.column;
-      int next_file = raw.inlined_file, next_line = raw.inlined_line, next_column = raw.inlined_column;
+      int next_file = raw.inlined_file, next_line = raw.inlined_line,
+          next_column = raw.inlined_column;
       for (int depth = 0; depth < 64 && next_file >= 0 && is_toolkit_file(files_[file]); ++depth) {
         file = next_file, line = next_line, column = next_column;
         const auto it = inlined.find({file, line, column});
@@ -428,7 +439,9 @@ class Parser {
 
   void module_variable(bool external, bool local) {
     const std::string_view word = dotted();
-    const Space space = word == ".global" ? Space::global : word == ".const" ? Space::constant : Space::shared;
+    const Space space = word == ".global"  ? Space::global
+                        : word == ".const" ? Space::constant
+                                           : Space::shared;
     const Declaration shared_part = declaration();
     for (Declaration d = shared_part;; d = shared_part, declarator(d)) {
       auto global = std::make_unique<Global>();
@@ -439,10 +452,12 @@ class Parser {
       global->managed = d.managed;
       if (accept('=')) initializer(*global, d);
       global->size = d.bytes();
-      if (d.unsized && !external && global->init.empty()) fail("array '" + global->name + "' without a size");
+      if (d.unsized && !external && global->init.empty())
+        fail("array '" + global->name + "' without a size");
       // A declaration says nothing new, and of weak definitions in several files the first one counts.
       auto& slot = module_.globals[global->name];
-      const bool taken = slot && !slot->external && (external || owners_.at(global->name).file != file_number_);
+      const bool taken =
+          slot && !slot->external && (external || owners_.at(global->name).file != file_number_);
       if (!taken) {
         if (slot) {
           global->align = std::max(global->align, slot->align);
@@ -514,7 +529,8 @@ class Parser {
     do {
       if (skip_space(), peek() == '.' && text_.substr(pos_, 4) == "....") fail("bad parameter");
       const std::string_view space = dotted();
-      if (space != ".param" && space != ".reg") fail("unknown parameter space '" + std::string(space) + "'");
+      if (space != ".param" && space != ".reg")
+        fail("unknown parameter space '" + std::string(space) + "'");
       const Declaration d = declaration(false);
       Param p;
       p.name = std::string(d.name);
@@ -545,7 +561,8 @@ class Parser {
     fn->name = linked_name(name(), local);
     skip_space();
     if (peek() == '(') fn->params = param_list(fn->param_bytes, &param_types_);
-    if (entry && std::any_of(param_types_.begin(), param_types_.end(), [](Type t) { return t != Type::none; }))
+    if (entry && std::any_of(param_types_.begin(), param_types_.end(),
+                             [](Type t) { return t != Type::none; }))
       fail("parameters of a kernel stand in .param, not in .reg");
     // Directives between head and body.
     while (skip_space(), peek() == '.') {
@@ -598,8 +615,10 @@ class Parser {
     if (!slot || (body.has_body && !again)) {
       const std::string key = fn->name;
       // A definition after a declaration keeps the object, so that pointers to it stay right.
-      if (slot) *slot = std::move(*fn);
-      else slot = std::move(fn);
+      if (slot)
+        *slot = std::move(*fn);
+      else
+        slot = std::move(fn);
       out_.bodies[key] = std::move(body);
     }
   }
@@ -613,8 +632,10 @@ class Parser {
 
   struct Scope {
     std::unordered_map<std::string_view, std::uint32_t> registers;
-    struct Range { std::uint32_t first, count; };
-    std::unordered_map<std::string_view, Range> ranges;   // "%r" -> %r0 .. %r<count-1>
+    struct Range {
+      std::uint32_t first, count;
+    };
+    std::unordered_map<std::string_view, Range> ranges;  // "%r" -> %r0 .. %r<count-1>
     std::unordered_map<std::string_view, std::uint32_t> variables;
     std::uint32_t id = 0;
   };
@@ -655,8 +676,10 @@ class Parser {
     body.labels.emplace_back();
     location_ = 0;
     if (!fn.entry) {
-      for (std::size_t i = 0; i < fn.results.size(); ++i) declare_parameter(fn.results[i], result_types_[i], true);
-      for (std::size_t i = 0; i < fn.params.size(); ++i) declare_parameter(fn.params[i], param_types_[i], false);
+      for (std::size_t i = 0; i < fn.results.size(); ++i)
+        declare_parameter(fn.results[i], result_types_[i], true);
+      for (std::size_t i = 0; i < fn.params.size(); ++i)
+        declare_parameter(fn.params[i], param_types_[i], false);
     }
     for (;;) {
       skip_space();
@@ -688,7 +711,8 @@ class Parser {
     body_ = nullptr;
   }
 
-  std::uint32_t declare_variable(std::string_view n, Space space, std::uint64_t size, std::uint32_t align) {
+  std::uint32_t declare_variable(std::string_view n, Space space, std::uint64_t size,
+                                 std::uint32_t align) {
     if (size > (1u << 30)) fail("variable '" + std::string(n) + "' is larger than 1 GiB");
     body_->variables.push_back({std::string(n), space, static_cast<std::uint32_t>(size), align, 0});
     const auto index = static_cast<std::uint32_t>(body_->variables.size() - 1);
@@ -706,10 +730,17 @@ class Parser {
     place.parts.push_back(std::move(area));
     Statement s;
     switch (type_bits(type)) {
-      case 16: s.name = load ? "ld.param.b16" : "st.param.b16"; break;
-      case 32: s.name = load ? "ld.param.b32" : "st.param.b32"; break;
-      case 64: s.name = load ? "ld.param.b64" : "st.param.b64"; break;
-      default: fail("a parameter in a register of type ." + std::string(type_name(type)));
+      case 16:
+        s.name = load ? "ld.param.b16" : "st.param.b16";
+        break;
+      case 32:
+        s.name = load ? "ld.param.b32" : "st.param.b32";
+        break;
+      case 64:
+        s.name = load ? "ld.param.b64" : "st.param.b64";
+        break;
+      default:
+        fail("a parameter in a register of type ." + std::string(type_name(type)));
     }
     s.line = line_;
     s.location = location_;
@@ -734,11 +765,15 @@ class Parser {
   void through_memory(Operand& list, bool load, std::vector<Statement>& moves) {
     for (Operand& o : list.parts) {
       Type type = Type::b64;
-      if (o.kind == Operand::Kind::reg) type = body_->registers[o.reg].type;
-      else if (o.kind == Operand::Kind::real && o.bits == 32) type = Type::b32;
-      else if (load || (o.kind != Operand::Kind::real && o.kind != Operand::Kind::integer)) continue;
+      if (o.kind == Operand::Kind::reg)
+        type = body_->registers[o.reg].type;
+      else if (o.kind == Operand::Kind::real && o.bits == 32)
+        type = Type::b32;
+      else if (load || (o.kind != Operand::Kind::real && o.kind != Operand::Kind::integer))
+        continue;
       const std::uint32_t bytes = static_cast<std::uint32_t>(type_bits(type)) / 8;
-      const std::uint32_t variable = declare_variable("", Space::param, std::max(bytes, 1u), std::max(bytes, 1u));
+      const std::uint32_t variable =
+          declare_variable("", Space::param, std::max(bytes, 1u), std::max(bytes, 1u));
       moves.push_back(transfer(load, o, type, variable));
       o = moves.back().operands[load].parts[0];
     }
@@ -748,7 +783,8 @@ class Parser {
     std::string_view word = dotted();
     // ".reg.b16 x;" without a space, as some of CUDA's headers have it.
     for (const std::string_view directive : {".reg", ".local", ".shared", ".param"})
-      if (word.starts_with(directive) && word.size() > directive.size() && word[directive.size()] == '.') {
+      if (word.starts_with(directive) && word.size() > directive.size() &&
+          word[directive.size()] == '.') {
         pos_ -= word.size() - directive.size();
         word = directive;
         break;
@@ -784,7 +820,9 @@ class Parser {
       } while (accept(','));
       expect(';');
     } else if (word == ".local" || word == ".shared" || word == ".param") {
-      const Space space = word == ".local" ? Space::local : word == ".shared" ? Space::shared : Space::param;
+      const Space space = word == ".local"    ? Space::local
+                          : word == ".shared" ? Space::shared
+                                              : Space::param;
       for (Declaration d = declaration();; declarator(d)) {
         declare_variable(d.name, space, d.bytes(), d.align);
         if (!accept(',')) break;
@@ -820,7 +858,8 @@ class Parser {
       std::uint32_t id = 0;
       const std::string_view n = name();
       if (!find_register(n, id)) fail("unknown guard predicate '" + std::string(n) + "'");
-      if (body_->registers[id].type != Type::pred) fail("guard '" + std::string(n) + "' is not a predicate");
+      if (body_->registers[id].type != Type::pred)
+        fail("guard '" + std::string(n) + "' is not a predicate");
       s.guard = static_cast<std::int32_t>(id);
     }
     s.name = dotted();
@@ -835,7 +874,8 @@ class Parser {
       before = result_stores_;
     } else if (s.name == "call" || s.name == "call.uni") {
       for (std::size_t i = 0; i < s.operands.size(); ++i)
-        if (s.operands[i].kind == Operand::Kind::list) through_memory(s.operands[i], i == 0, i == 0 ? after : before);
+        if (s.operands[i].kind == Operand::Kind::list)
+          through_memory(s.operands[i], i == 0, i == 0 ? after : before);
     }
     auto push = [&](Statement& moved) {
       moved.guard = s.guard;
@@ -917,7 +957,8 @@ class Parser {
       skip_space();
       while (peek() == '+' || peek() == '-') {
         if (peek() == '+') ++pos_;
-        o.value = static_cast<std::int64_t>(static_cast<std::uint64_t>(o.value) + static_cast<std::uint64_t>(integer()));
+        o.value = static_cast<std::int64_t>(static_cast<std::uint64_t>(o.value) +
+                                            static_cast<std::uint64_t>(integer()));
         skip_space();
       }
       while (accept(',')) o.parts.push_back(operand(depth + 1));
@@ -997,20 +1038,20 @@ class Parser {
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
-  std::size_t first_location_ = 1;                 // of the file that is read
+  std::size_t first_location_ = 1;  // of the file that is read
   int file_number_ = 0;
   struct Owner {
     int file;
     bool local;
   };
-  std::map<std::string, Owner, std::less<>> owners_;   // of names of the module
-  std::map<std::string_view, std::string_view> renames_;   // of the file that is read
+  std::map<std::string, Owner, std::less<>> owners_;      // of names of the module
+  std::map<std::string_view, std::string_view> renames_;  // of the file that is read
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
-  std::vector<Type> result_types_, param_types_;   // of the function's parameters in registers
-  std::vector<Statement> result_stores_;           // what a `ret` does for them
+  std::vector<Type> result_types_, param_types_;  // of the function's parameters in registers
+  std::vector<Statement> result_stores_;          // what a `ret` does for them
   std::uint32_t location_ = 0;
-  std::uint32_t declared_registers_ = 0;   // in all functions
+  std::uint32_t declared_registers_ = 0;  // in all functions
 };
 
 }  // namespace

@@ -33,13 +33,15 @@ struct Slot {
 
 // What the warp loop itself must do; everything else is `plain`.
 enum class Flow : std::uint8_t {
-  plain,      // run the handler, go on
-  memory,     // like plain, and a point where a shuffled schedule may switch warps
-  fetch,      // the same for an atomic in a loop that asks a counter for more: see Block::may_fetch
-  branch,     // bra
+  plain,   // run the handler, go on
+  memory,  // like plain, and a point where a shuffled schedule may switch warps
+  fetch,   // the same for an atomic in a loop that asks a counter for more: see Block::may_fetch
+  branch,  // bra
   branch_table,  // brx.idx
-  join,       // pseudo instruction: lanes that took different ways meet here
-  call, ret, exit,
+  join,          // pseudo instruction: lanes that took different ways meet here
+  call,
+  ret,
+  exit,
   barrier,    // bar, barrier
   warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync, mma ...
   yield,      // nanosleep and the like: let others go first
@@ -52,67 +54,89 @@ inline bool is_memory(Flow flow) { return flow == Flow::memory || flow == Flow::
 enum class Rounding : std::uint8_t { none, rn, rz, rm, rp, rna, rni, rzi, rmi, rpi, rs };
 
 enum class Compare : std::uint8_t {
-  none, eq, ne, lt, le, gt, ge, lo, ls, hi, hs, equ, neu, ltu, leu, gtu, geu, num, nan
+  none,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  lo,
+  ls,
+  hi,
+  hs,
+  equ,
+  neu,
+  ltu,
+  leu,
+  gtu,
+  geu,
+  num,
+  nan
 };
 enum class Bool : std::uint8_t { none, and_, or_, xor_ };
 
 // Memory model of an access or a fence, as far as its modifiers say it.
 enum Order : std::uint8_t {
-  kOrderVolatile = 1, kOrderRelaxed = 2, kOrderAcquire = 4, kOrderRelease = 8, kOrderBlock = 16  // scope .cta
+  kOrderVolatile = 1,
+  kOrderRelaxed = 2,
+  kOrderAcquire = 4,
+  kOrderRelease = 8,
+  kOrderBlock = 16  // scope .cta
 };
 
 struct alignas(64) Instr {
   // What the warp loop and most handlers read, in one cache line.
   Handler run = nullptr;
-  std::int64_t imm = 0;         // offset of the memory operand; else the handler's own
-  Slot guard;                   // predicate, or not valid
-  Slot d[2];                    // destination and second destination (p|q); vectors: `list`
-  Slot a, b, c;                 // sources in order, then e
-  Slot address;                 // base register of a memory operand; may be invalid (absolute)
-  std::uint32_t target = 0;     // branch: index into code; branch_table: index into tables
-  std::uint32_t pc = 0;         // own index
+  std::int64_t imm = 0;           // offset of the memory operand; else the handler's own
+  Slot guard;                     // predicate, or not valid
+  Slot d[2];                      // destination and second destination (p|q); vectors: `list`
+  Slot a, b, c;                   // sources in order, then e
+  Slot address;                   // base register of a memory operand; may be invalid (absolute)
+  std::uint32_t target = 0;       // branch: index into code; branch_table: index into tables
+  std::uint32_t pc = 0;           // own index
   std::uint32_t memory_site = 0;  // counts the function's memory instructions
   Flow flow = Flow::plain;
   bool guard_not = false;
   std::uint8_t address_bits = 64;
-  std::uint8_t elements = 1;    // of a vector load or store
+  std::uint8_t elements = 1;  // of a vector load or store
   Space space = Space::generic;
-  Type type = Type::none;       // the last type modifier that names the source or only type
-  bool frame_local = false;     // the address is that of a .local variable of this frame
-  bool volatile_ = false;       // volatile, relaxed, acquire, release, mmio: others may be waiting
+  Type type = Type::none;    // the last type modifier that names the source or only type
+  bool frame_local = false;  // the address is that of a .local variable of this frame
+  bool volatile_ = false;    // volatile, relaxed, acquire, release, mmio: others may be waiting
 
-  Slot e;                       // fourth source
+  Slot e;  // fourth source
   OpClass op_class = OpClass::integer;
-  Type dtype = Type::none;      // the first of two type modifiers (cvt, set, mma ...), else = type
+  Type dtype = Type::none;  // the first of two type modifiers (cvt, set, mma ...), else = type
   Rounding rounding = Rounding::none;
   Compare compare = Compare::none;
   Bool combine = Bool::none;
-  std::uint8_t variant = 0;     // meaning is the handler's own (shfl mode, atom operation ...)
+  std::uint8_t variant = 0;  // meaning is the handler's own (shfl mode, atom operation ...)
   bool ftz = false, sat = false, relu = false, nan = false, approx = false, full = false;
-  bool carry_out = false;       // .cc
+  bool carry_out = false;                            // .cc
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
-  bool async = false;           // the access happens later: see ops_async.cpp
-  bool cluster = false;         // space is .shared::cluster
-  bool counter = false;         // atom.add, .inc, .dec of an integer
-  bool from_shared = false;     // of a copy to shared memory: its source is in shared memory, too
-  std::uint8_t order = 0;       // bits of Order: what the memory model is told, for those who check it
-  std::uint8_t d_bits = 0;      // width of the destination register (ld, cvt, atom; 16 for 8-bit)
-  std::uint8_t a_bits = 0;      // width of the first source register (st, cvt, atom)
-  std::uint8_t b_bits = 0;      // width of the second (asynchronous copies: size or predicate)
+  bool async = false;                                // the access happens later: see ops_async.cpp
+  bool cluster = false;                              // space is .shared::cluster
+  bool counter = false;                              // atom.add, .inc, .dec of an integer
+  bool from_shared = false;  // of a copy to shared memory: its source is in shared memory, too
+  std::uint8_t order = 0;    // bits of Order: what the memory model is told, for those who check it
+  std::uint8_t d_bits = 0;   // width of the destination register (ld, cvt, atom; 16 for 8-bit)
+  std::uint8_t a_bits = 0;   // width of the first source register (st, cvt, atom)
+  std::uint8_t b_bits = 0;   // width of the second (asynchronous copies: size or predicate)
   std::uint8_t address2_bits = 64;
-  std::int16_t special = -1;    // mov from a special register: its index (specials.h)
+  std::int16_t special = -1;  // mov from a special register: its index (specials.h)
   std::uint16_t list_count = 0;
   const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
-  Slot address2;                // of a second memory operand (asynchronous copies)
-  std::int64_t imm2 = 0;        // its offset
-  std::int64_t constant = 0;    // an integer operand that must be an immediate
-  const void* data = nullptr;   // the handler's own tables, kept as long as the process
-  std::uint32_t reconverge = 0; // branch: index of the join instruction, or kNoJoin
+  Slot address2;                        // of a second memory operand (asynchronous copies)
+  std::int64_t imm2 = 0;                // its offset
+  std::int64_t constant = 0;            // an integer operand that must be an immediate
+  const void* data = nullptr;           // the handler's own tables, kept as long as the process
+  std::uint32_t reconverge = 0;         // branch: index of the join instruction, or kNoJoin
   const Function* callee = nullptr;
-  std::uint32_t site = 0;       // call: index into Function::calls
-  std::uint32_t location = 0;   // index into Module::locations
+  std::uint32_t site = 0;      // call: index into Function::calls
+  std::uint32_t location = 0;  // index into Module::locations
   std::uint32_t ptx_line = 0;
-  std::uint16_t form = 0;       // row of the table of forms
+  std::uint16_t form = 0;  // row of the table of forms
 };
 inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
 
@@ -136,14 +160,14 @@ struct CallSite {
 };
 
 struct Function {
-  std::string name;            // mangled
-  std::string display;         // demangled, without the parameter list
+  std::string name;     // mangled
+  std::string display;  // demangled, without the parameter list
   bool entry = false;
-  std::vector<Param> params;   // of an entry: the layout of the kernel's arguments
+  std::vector<Param> params;  // of an entry: the layout of the kernel's arguments
   std::uint32_t param_bytes = 0;
   std::vector<Param> results;  // of a .func
   std::vector<Instr> code;
-  std::vector<std::byte> constants;          // immediates, already spread over 32 lanes
+  std::vector<std::byte> constants;                // immediates, already spread over 32 lanes
   std::vector<std::vector<std::uint32_t>> tables;  // targets of brx.idx
   std::vector<CallSite> calls;
   std::vector<std::unique_ptr<std::uint32_t[]>> lists;
@@ -154,13 +178,13 @@ struct Function {
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
   std::uint32_t dynamic_shared_align = 16;
   bool uses_dynamic_shared = false;
-  std::uint32_t max_threads = 0;      // .maxntid product, 0 when unsaid
-  std::uint32_t required_block[3] = {0, 0, 0};  // .reqntid
-  std::uint32_t min_blocks = 0;       // .minnctapersm
+  std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid
+  std::uint32_t required_block[3] = {0, 0, 0};    // .reqntid
+  std::uint32_t min_blocks = 0;                   // .minnctapersm
   std::uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster, in blocks
-  std::uint32_t max_cluster = 0;      // .maxclusterrank, blocks of a cluster; 0 when unsaid
-  bool explicit_cluster = false;      // .explicitcluster: a launch must have clusters
-  bool blocks_are_clusters = false;   // .blocksareclusters: the grid is given in clusters
+  std::uint32_t max_cluster = 0;     // .maxclusterrank, blocks of a cluster; 0 when unsaid
+  bool explicit_cluster = false;     // .explicitcluster: a launch must have clusters
+  bool blocks_are_clusters = false;  // .blocksareclusters: the grid is given in clusters
   bool calls_indirectly = false, recursive = false;
   // Whether the results may depend on the order of blocks (an atomic whose result is used, a
   // float atomic, volatile or acquiring loads): such kernels run their blocks in order.
@@ -170,26 +194,32 @@ struct Function {
 
 struct Global {
   std::string name;
-  Space space = Space::global;   // global, constant, or shared (module scope)
+  Space space = Space::global;  // global, constant, or shared (module scope)
   std::uint64_t size = 0;
   std::uint32_t align = 1;
-  std::vector<std::byte> init;   // what is not covered is zero
-  struct Relocation { std::uint64_t offset; std::string symbol; std::int64_t addend; bool generic; int bytes; };
+  std::vector<std::byte> init;  // what is not covered is zero
+  struct Relocation {
+    std::uint64_t offset;
+    std::string symbol;
+    std::int64_t addend;
+    bool generic;
+    int bytes;
+  };
   std::vector<Relocation> relocations;
   bool external = false;
-  bool managed = false;          // .attribute(.managed): the host has it at the same address
-  std::uint64_t address = 0;     // device address (global), offset in the bank (constant, shared)
+  bool managed = false;       // .attribute(.managed): the host has it at the same address
+  std::uint64_t address = 0;  // device address (global), offset in the bank (constant, shared)
 };
 
 struct Module {
-  std::string text;                    // the PTX, kept for messages
-  std::string target;                  // "sm_90a"
-  int sm = 0;                          // 90
-  std::vector<Location> locations;     // [0] is unknown
+  std::string text;                 // the PTX, kept for messages
+  std::string target;               // "sm_90a"
+  int sm = 0;                       // 90
+  std::vector<Location> locations;  // [0] is unknown
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
   std::map<std::string, std::unique_ptr<Global>, std::less<>> globals;
   std::map<std::string, std::string, std::less<>> aliases;  // .alias name, function
-  std::vector<std::string_view> lines; // of text, for messages
+  std::vector<std::string_view> lines;                      // of text, for messages
   const Function* find(std::string_view name) const;
 };
 

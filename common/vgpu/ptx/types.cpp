@@ -38,18 +38,35 @@ Type type_from_name(std::string_view name) {
 
 bool is_float(Type type) {
   switch (type) {
-    case Type::f16: case Type::f16x2: case Type::bf16: case Type::bf16x2: case Type::f32:
-    case Type::f32x2: case Type::f64: case Type::tf32: case Type::e4m3: case Type::e5m2:
-    case Type::e4m3x2: case Type::e5m2x2: return true;
-    default: return false;
+    case Type::f16:
+    case Type::f16x2:
+    case Type::bf16:
+    case Type::bf16x2:
+    case Type::f32:
+    case Type::f32x2:
+    case Type::f64:
+    case Type::tf32:
+    case Type::e4m3:
+    case Type::e5m2:
+    case Type::e4m3x2:
+    case Type::e5m2x2:
+      return true;
+    default:
+      return false;
   }
 }
 
 bool is_signed(Type type) {
   switch (type) {
-    case Type::s8: case Type::s16: case Type::s32: case Type::s64: case Type::s16x2:
-    case Type::s4: return true;
-    default: return false;
+    case Type::s8:
+    case Type::s16:
+    case Type::s32:
+    case Type::s64:
+    case Type::s16x2:
+    case Type::s4:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -59,9 +76,9 @@ std::string_view space_name(Space space) {
 }
 
 std::string_view class_name(OpClass op_class) {
-  constexpr std::string_view names[] = {"integer", "fp32",    "fp64",    "fp16",   "special",
+  constexpr std::string_view names[] = {"integer", "fp32",       "fp64",   "fp16",    "special",
                                         "tensor",  "conversion", "memory", "shuffle", "barrier",
-                                        "atomic",  "control", "move"};
+                                        "atomic",  "control",    "move"};
   static_assert(std::size(names) == static_cast<std::size_t>(OpClass::count_));
   return names[static_cast<int>(op_class)];
 }

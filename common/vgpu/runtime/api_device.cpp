@@ -296,8 +296,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return error;
 }
 
-// Programs of toolkits 12 ask for ..._v2, those of 13 for the plain name; both have the layout of
-// the header that this library is compiled with.
+// Under version name 13 both names have the layout of the header that this library is compiled with;
+// what programs of toolkits 12 ask for is in cuda12.cc.
 #undef cudaGetDeviceProperties
 VGPU_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   return get_properties(prop, device);

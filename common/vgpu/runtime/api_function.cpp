@@ -239,8 +239,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
     if (!spec.clusters || spec.major < 9) return cudaErrorNotSupported;
     const dim3 cluster = cluster_of(kernel, *config);
     const std::uint64_t size = std::uint64_t{cluster.x} * cluster.y * cluster.z;
-    if (size == 0 || size > max_cluster_blocks(kernel))
-      return cudaErrorInvalidClusterSize;
+    if (size == 0 || size > max_cluster_blocks(kernel)) return cudaErrorInvalidClusterSize;
     const int threads =
         static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z);
     // How SMs are grouped is not published: this counts all of them, a GPU may fit fewer clusters.

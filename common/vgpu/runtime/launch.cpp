@@ -86,9 +86,9 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
   const bool asked = config.cluster.x || config.cluster.y || config.cluster.z;
   if (asked && wanted[0] &&
       (wanted[0] != cluster.x || wanted[1] != cluster.y || wanted[2] != cluster.z))
-    return refuse(cudaErrorInvalidClusterSize,
-                  "cluster " + text(cluster) + ", the kernel was compiled for " +
-                      text({wanted[0], wanted[1], wanted[2]}));
+    return refuse(cudaErrorInvalidClusterSize, "cluster " + text(cluster) +
+                                                   ", the kernel was compiled for " +
+                                                   text({wanted[0], wanted[1], wanted[2]}));
   if (kernel.function->explicit_cluster && cluster_blocks == 0 && !asked)
     return refuse(cudaErrorInvalidClusterSize,
                   "the kernel has __cluster_dims__ without numbers: its launch must say them "
@@ -138,8 +138,8 @@ dim3 cluster_of(const Kernel& kernel, dim3 asked) {
 }
 
 dim3 grid_of(const Kernel& kernel, const LaunchConfig& config) {
-  const dim3 n = kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster)
-                                                      : dim3(1, 1, 1);
+  const dim3 n =
+      kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster) : dim3(1, 1, 1);
   const auto times = [](unsigned a, unsigned b) {  // too many stay too many
     return static_cast<unsigned>(std::min<std::uint64_t>(std::uint64_t{a} * b, 0xffffffffu));
   };

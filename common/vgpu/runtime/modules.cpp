@@ -46,7 +46,9 @@ Error find_code(Library& library, std::string& ptx) {
   // What nvlink made of the files of an -rdc=true program is machine code; their PTX is linked here.
   if (library.prelinked) {
     for (const void* const* file = library.prelinked; *file; ++file)
-      if (const Error error = add_ptx(read_container(container_at(*file)), ptx); error != cudaSuccess) return error;
+      if (const Error error = add_ptx(read_container(container_at(*file)), ptx);
+          error != cudaSuccess)
+        return error;
   } else if (const Error error = add_ptx(images, ptx); error != cudaSuccess) {
     return error;
   }

@@ -17,11 +17,9 @@ namespace vgpu::runtime {
 namespace {
 Runtime* made = nullptr;  // for the end of the program, which must not make one
 std::atomic<bool> in_child{false};
-}
+}  // namespace
 
-bool forked() {
-  return in_child;
-}
+bool forked() { return in_child; }
 
 Runtime& Runtime::get() {
   static Runtime* const runtime = made = new Runtime;
@@ -279,7 +277,7 @@ namespace {
 
 // Runs after the destructors of the program, which may still have used the device.
 __attribute__((destructor)) void at_exit() {
-  if (!made || in_child) return;   // the parent reports
+  if (!made || in_child) return;  // the parent reports
   int code = 0;
   guarded([&] {
     code = made->finish();

@@ -42,10 +42,10 @@ struct Kernel {
 
 // A fat binary of the program, or what cudaLibraryLoadData got. Loaded at first use.
 struct Library {
-  const void* container = nullptr;       // registered: in the program's own memory
+  const void* container = nullptr;         // registered: in the program's own memory
   const void* const* prelinked = nullptr;  // -rdc=true: each file's container, ends with null
-  std::vector<std::byte> copy;           // loaded by cudaLibrary*: its own bytes
-  bool is_text = false, is_elf = false;  // `copy` is PTX text or a bare cubin, not a container
+  std::vector<std::byte> copy;             // loaded by cudaLibrary*: its own bytes
+  bool is_text = false, is_elf = false;    // `copy` is PTX text or a bare cubin, not a container
   bool registered = false;
   bool tried = false;
   Error load_error = cudaSuccess;
@@ -149,8 +149,8 @@ class Runtime {
 
   // Order between streams, for the check; null without it.
   std::unique_ptr<StreamCheck> order;
-  Clock host;           // what the host has waited for; one for all its threads
-  Clock gone;           // work of blocking streams that were destroyed
+  Clock host;                          // what the host has waited for; one for all its threads
+  Clock gone;                          // work of blocking streams that were destroyed
   Clock before(const Stream& stream);  // what comes before the next operation of the stream
   void host_waits(const Clock& clock);
   void host_waits_for_all();

@@ -14,10 +14,10 @@ namespace vgpu::runtime {
 struct Settings {
   DeviceSpec spec;
   MachineOptions options;
-  bool profile_text = false;    // VGPU_PROFILE=text
-  std::string profile_json;     // VGPU_PROFILE=json:FILE
-  std::optional<TraceSpec> trace;  // VGPU_TRACE
-  bool leaks = false;           // VGPU_CHECK=leaks
+  bool profile_text = false;                // VGPU_PROFILE=text
+  std::string profile_json;                 // VGPU_PROFILE=json:FILE
+  std::optional<TraceSpec> trace;           // VGPU_TRACE
+  bool leaks = false;                       // VGPU_CHECK=leaks
   std::uint64_t instruction_limit = ~0ull;  // VGPU_INSTRUCTIONS, of a host thread in a launch
   std::string error;            // what is wrong with a value, in words; the device stays off
   bool unknown_device = false;  // the error is VGPU_DEVICE's

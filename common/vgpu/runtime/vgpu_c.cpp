@@ -72,8 +72,9 @@ VGPU_C void vgpuSetCacheModel(int on) {
     runtime.configure();
     using vgpu::CacheMode;
     if (runtime.off == cudaSuccess)
-      runtime.machine().options().cache =
-          on == 0 ? CacheMode::off : on == 2 ? CacheMode::warm : CacheMode::cold;
+      runtime.machine().options().cache = on == 0   ? CacheMode::off
+                                          : on == 2 ? CacheMode::warm
+                                                    : CacheMode::cold;
     return cudaSuccess;
   });
 }
