@@ -3,8 +3,9 @@
 #
 #   run_tests.sh PROGRAM...
 #
-# A doctest program or one of Python's unittest counts as its test cases; any other program as one. A program that crashes, hangs,
-# fails without a failed case or runs no case at all counts as one failed. Ends with `N passed, N failed`.
+# A doctest program or one of Python's unittest counts as its test cases; any other program as one. A
+# program that crashes, hangs, fails without a failed case or runs no case at all counts as one
+# failed. Ends with `N passed, N failed`.
 set -u
 
 limit=${TEST_TIMEOUT:-900}                     # seconds for one program
