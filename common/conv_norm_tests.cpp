@@ -109,23 +109,13 @@ ConvNormOutcome run_conv_norm(const AnyConvNorm& step, const ConvNormTrial& tria
   outcome.comparison =
       compare(outcome.y, trial.expected.y, trial.expected.tolerance,
               {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
-  outcome.details = outcome.comparison.describe();
 
   const std::vector<unsigned char> nan((kGuard + shift) * sizeof(float), 0xff);
   const bool guards =
       std::memcmp(guarded.data(), nan.data(), nan.size()) == 0 &&
       std::memcmp(&*(first + ptrdiff_t(count)), nan.data(), kGuard * sizeof(float)) == 0;
-  if (!guards || !x.untouched() || !weight.untouched() || !bias.untouched() || !gamma.untouched() ||
-      !beta.untouched() || !residual.untouched()) {
-    outcome.caught_by = "guard";
-    outcome.details = "memory outside the output was written; " + outcome.details;
-  } else if (outcome.comparison.not_finite > 0) {
-    outcome.caught_by = "not finite";
-  } else if (outcome.comparison.bad > 0) {
-    outcome.caught_by = "element";
-  } else if (!outcome.comparison.pass) {
-    outcome.caught_by = "norm";
-  }
+  outcome.judge(guards && x.untouched() && weight.untouched() && bias.untouched() &&
+                gamma.untouched() && beta.untouched() && residual.untouched());
   return outcome;
 }
 

@@ -27,10 +27,8 @@ std::vector<ConvNormShape> conv_norm_shapes();
 using AnyConvNorm = std::function<void(const float* x, const float* weight, const float* bias,
                                        const float* gamma, const float* beta, const float* residual,
                                        float* y, const ConvNormShape& shape, cudaStream_t stream)>;
-struct ConvNormOutcome {
+struct ConvNormOutcome : Verdict {
   std::vector<float> y;
-  Comparison comparison;
-  std::string caught_by, details;  // as Outcome has them
 };
 // Runs a step with y filled with NaN between two guard areas and compares. `shift` elements off a
 // multiple of 16 bytes all arrays begin.

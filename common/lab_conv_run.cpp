@@ -34,8 +34,8 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
       "The problem is a photo under 32 filters (--image, --size), random tensors as soon as\n"
       "--preset or one of a shape's flags is given, or a file (--input; F16 or F32).");
   flags.text("--preset", result.preset, "NAME",
-             "small (64 channels, 64x64, kernel 3), deep (128, 128x128, 3), wide (64, 256x256, 3) "
-             "or point (256, 64x64, 1)");
+             "small (64 channels, 64x64, kernel 3), deep (128, 128x128,\n"
+             "3), wide (64, 256x256, 3) or point (256, 64x64, 1)");
   flags.number("--batch", batch, 1, kMaxBatch, "N", "images (1)");
   flags.number("--in-channels", in_channels, 1, kMaxChannels, "N", "channels of x (64)");
   flags.number("--out-channels", out_channels, 1, kMaxChannels, "N", "channels of y (64)");
@@ -44,24 +44,22 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.number("--kernel", kernel, 1, 9, "N", "the filter's side: 1, 3, 4, 5 or 9 (3)");
   flags.number("--stride", stride, 1, 2, "N", "1 or 2 (1); also of --input");
   flags.text("--padding", padding, "NAME",
-             "zero or reflect (zero), to ceil(size / stride) pixels; also of --input");
+             "zero or reflect (zero), to ceil(size / stride) pixels;\nalso of --input");
   flags.text("--precision", result.precision, "NAME",
-             "fp32, tf32 or fp16 (fp32): the last two add a step on tensor cores, which rounds what "
-             "goes into products; arrays and sums stay fp32");
+             "fp32, tf32 or fp16 (fp32): the last two add a step on\ntensor cores, which rounds "
+             "what goes into products;\narrays and sums stay fp32");
   flags.app().add_flag("--residual", result.with_residual, "random tensors with one to add");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
   flags.text("--out", options.out, "FILE", "photo and filters' answers, .png or .jpg");
   flags.text("--input", options.input, "FILE",
-             "safetensors: x [N, C, H, W], weight, gamma, beta; bias, residual if there are");
+             "safetensors: x [N, C, H, W], weight, gamma, beta; bias,\nresidual if there are");
   flags.text("--output", options.output, "FILE", "safetensors: out, F32");
   flags.run_flags(options, "of random tensors (1)");
   flags.parse(argc, argv);
 
-  if (padding != "zero" && padding != "reflect")
-    throw UsageError("--padding '" + padding + "': must be zero or reflect");
-  if (result.precision != "fp32" && result.precision != "tf32" && result.precision != "fp16")
-    throw UsageError("--precision '" + result.precision + "': must be fp32, tf32 or fp16");
+  require_one_of("--padding", padding, {"zero", "reflect"});
+  require_one_of("--precision", result.precision, {"fp32", "tf32", "fp16"});
   bool random = result.with_residual;
   for (const char* flag : {"--preset", "--batch", "--in-channels", "--out-channels", "--height",
                            "--width", "--kernel"})
@@ -168,8 +166,8 @@ std::string traffic(const std::string& name, const std::vector<Timing>& launches
     }
   }
   const double output = 4.0 * double(shape.y_elements());
-  return format("%s: %zu launch%s; stores %.3f outputs of %s%s, reads %.3f of what was stored",
-                name.c_str(), launches.size(), launches.size() == 1 ? "" : "es", outputs / output,
+  return format("%s: %zu launch%s; stores %.3f outputs (%s)%s, reads back %.3f", name.c_str(),
+                launches.size(), launches.size() == 1 ? "" : "es", outputs / output,
                 human_bytes(output).c_str(),
                 all > outputs ? (" and " + human_bytes(all - outputs) + " of moments").c_str() : "",
                 read_again / output);
@@ -180,9 +178,10 @@ void require_fp16_range(const ConvNormProblem& problem) {
   for (const auto& [name, values] : {std::pair("x", &problem.x), {"weight", &problem.weight}})
     for (size_t i = 0; i < values->size(); ++i)
       if (!(std::abs((*values)[i]) <= 65504))
-        throw UsageError(format("--precision fp16: element %zu of %s is %g, fp16 ends at 65504; "
-                                "tf32 has the range of fp32",
-                                i, name, double((*values)[i])));
+        throw UsageError(
+            format("--precision fp16: element %zu of %s is %g, fp16 ends at 65504; "
+                   "tf32 has the range of fp32",
+                   i, name, double((*values)[i])));
 }
 
 ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,
@@ -246,9 +245,8 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);
   std::vector<ConvNormArrays> arrays = upload(problem, copies);
-  const Tolerance of_rounded = all.precision == "fp32"
-                                   ? expected.tolerance
-                                   : rounded_products_tolerance(problem, expected);
+  const Tolerance of_rounded =
+      all.precision == "fp32" ? expected.tolerance : rounded_products_tolerance(problem, expected);
   const auto compared = [&](const std::vector<float>& y, const ConvNormStep& step) {
     return compare(y, expected.y, step.precision == "fp32" ? expected.tolerance : of_rounded,
                    {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});

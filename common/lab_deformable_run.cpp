@@ -64,11 +64,9 @@ DeformableOptions deformable_options(int argc, char** argv, const char* about) {
   flags.run_flags(options, "of the random problem (1)");
   flags.parse(argc, argv);
 
-  if (!result.preset.empty() && result.preset != "small" && result.preset != "medium" &&
-      result.preset != "full")
-    throw UsageError("--preset '" + result.preset + "': must be small, medium or full");
-  if (distribution != "local" && distribution != "uniform")
-    throw UsageError("--distribution '" + distribution + "': must be local or uniform");
+  if (!result.preset.empty())
+    require_one_of("--preset", result.preset, {"small", "medium", "full"});
+  require_one_of("--distribution", distribution, {"local", "uniform"});
   result.distribution = distribution == "local" ? Distribution::kLocal : Distribution::kUniform;
   if (!flags.given("--size")) options.size = 128;
   if (options.size % 8 != 0)

@@ -22,6 +22,19 @@ Number parse_number(const std::string& flag, const std::string& text, Number lea
   return number;
 }
 
+// Throws UsageError unless text is one of those: "--padding 'none': must be zero or reflect".
+inline void require_one_of(const std::string& flag, const std::string& text,
+                           std::initializer_list<const char*> names) {
+  std::string list;
+  size_t left = names.size();
+  for (const char* name : names) {
+    if (text == name) return;
+    list += name;
+    if (--left > 0) list += left == 1 ? " or " : ", ";
+  }
+  throw UsageError(flag + " '" + text + "': must be " + list);
+}
+
 class Flags {
  public:
   Flags(const std::string& about, const std::string& footer);

@@ -161,6 +161,15 @@ std::vector<AttentionShape> attention_shapes() {
 
 // ---- Running a kernel under suspicion -----------------------------------------------------------
 
+void Verdict::judge(bool untouched) {
+  details = (untouched ? "" : "memory outside the output was written; ") + comparison.describe();
+  caught_by = !untouched                  ? "guard"
+              : comparison.not_finite > 0 ? "not finite"
+              : comparison.bad > 0        ? "element"
+              : !comparison.pass          ? "norm"
+                                          : "";
+}
+
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem) {
   const AttentionProblem& inputs = problem.problem;
   const AttentionShape& shape = inputs.shape;
@@ -186,23 +195,13 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
   for (const half value : inputs.v) max_value = std::max(max_value, std::abs(to_double(value)));
   outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
                                {shape.batch, shape.heads, shape.tokens, shape.head_dim});
-  outcome.details = outcome.comparison.describe();
 
   const std::vector<half> untouched(kGuard, __ushort_as_half(0xffff));
   const bool guards =
       std::memcmp(guarded.data(), untouched.data(), kGuard * sizeof(half)) == 0 &&
       std::memcmp(guarded.data() + kGuard + count, untouched.data(), kGuard * sizeof(half)) == 0;
-  if (!guards || !same_bits(Q.download(), inputs.q) || !same_bits(K.download(), inputs.k) ||
-      !same_bits(V.download(), inputs.v)) {
-    outcome.caught_by = "guard";
-    outcome.details = "memory outside the output was written; " + outcome.details;
-  } else if (outcome.comparison.not_finite > 0) {
-    outcome.caught_by = "not finite";
-  } else if (outcome.comparison.bad > 0) {
-    outcome.caught_by = "element";
-  } else if (!outcome.comparison.pass) {
-    outcome.caught_by = "norm";
-  }
+  outcome.judge(guards && same_bits(Q.download(), inputs.q) && same_bits(K.download(), inputs.k) &&
+                same_bits(V.download(), inputs.v));
   return outcome;
 }
 
@@ -251,8 +250,8 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
                  const std::vector<Mutant>& mutants, const std::string& instances) {
   const std::string path = repository_path(file);
   std::vector<std::string> seen;
-  const std::string original = with_neighbours(path, seen) + "\nnamespace " + name_space + " {\n" +
-                               instances + "\n}\n";
+  const std::string original =
+      with_neighbours(path, seen) + "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
   for (size_t i = 0; i < mutants.size(); ++i) {
@@ -304,9 +303,8 @@ const void* Mutants::kernel(size_t number, const std::string& name,
   for (const int argument : arguments) integers += format("Li%dE", argument);
   if (!integers.empty()) integers = "I" + integers + "E";
   const std::string space = mutant_namespace(number);
-  const std::string prefix =
-      format("_ZN%zu%s%zu%s%sE", space.size(), space.c_str(), name.size(), name.c_str(),
-             integers.c_str());
+  const std::string prefix = format("_ZN%zu%s%zu%s%sE", space.size(), space.c_str(), name.size(),
+                                    name.c_str(), integers.c_str());
   const size_t begin = ptx_.find(".entry " + prefix);
   if (begin == std::string::npos)
     throw std::runtime_error("no kernel " + space + "::" + name + " in the PTX");

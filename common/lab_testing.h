@@ -37,8 +37,7 @@ std::vector<AttentionShape> attention_shapes();
 using AnyAttention = std::function<void(const half* Q, const half* K, const half* V, half* O,
                                         const AttentionShape& shape, cudaStream_t stream)>;
 
-struct Outcome {
-  std::vector<half> output;
+struct Verdict {
   Comparison comparison;
   // What first proves the kernel wrong, empty when nothing does:
   //   "error"      CUDA reported one, or the launch function threw
@@ -48,6 +47,12 @@ struct Outcome {
   //   "norm"       only the relative L2 error
   std::string caught_by;
   std::string details;
+
+  // From the comparison; `untouched`: guard areas and inputs are as they were.
+  void judge(bool untouched);
+};
+struct Outcome : Verdict {
+  std::vector<half> output;
 };
 
 // Runs attention with O filled with NaN between two guard areas and compares.
@@ -58,7 +63,7 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
 // One mistake in a kernel file: `find`, which must be there exactly once, becomes `replace`.
 struct Mutant {
   std::string name, find, replace;
-  std::string caught_by;  // as in Outcome
+  std::string caught_by;  // as in Verdict
 };
 
 // The kernels of a file as it is (number 0) and with each of the mutants in turn (number 1, ...),

@@ -13,6 +13,8 @@
 #include "reference/attention.h"
 
 namespace lab::testing {
+
+using namespace std::string_literals;
 namespace {
 
 // An environment variable for the programs that are run while this lives.
@@ -252,46 +254,58 @@ void check_machine_code(const std::string& file, const std::string& more, size_t
   CHECK(found == kernels * architectures.size());
 }
 
-void check_program(const std::string& program, const std::vector<std::string>& steps) {
-  if (skipped("the program on a photo")) return;
+std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
+                                        std::vector<std::string> arguments,
+                                        const std::vector<int64_t>& out,
+                                        const std::vector<std::string>& lines) {
+  if (skipped("the program on a photo")) return std::nullopt;
   const TemporaryFolder folder;
-  const ProgramResult result =
-      run_program(program,
-                  {"--size", "64", "--batch", "2", "--patch", "1,2", "--json", "a.json", "--csv",
-                   "a.csv", "--out", "map.png", "--output", "out.safetensors"},
-                  folder.folder());
+  for (const std::string& argument :
+       {"--size"s, std::to_string(size), "--json"s, "a.json"s, "--csv"s, "a.csv"s, "--out"s,
+        "map.png"s, "--output"s, "out.safetensors"s})
+    arguments.push_back(argument);
+  const ProgramResult result = run_program(program, arguments, folder.folder());
   CAPTURE(result.output);
   CAPTURE(result.errors);
   CHECK(result.exit_code == 0);
   CHECK(result.output.find("FAIL") == std::string::npos);
   CHECK(folder.names() ==
         std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
-  CHECK(load_image(folder.path("map.png")).width > 2 * 64);
-  const std::vector<Tensor> output = read_safetensors(folder.path("out.safetensors"), {"out"});
-  CHECK(output[0].shape == std::vector<int64_t>{2, 12, 17, 64});
-
-  // A line of at most 100 characters for each step, and a ratio that is that of two lines.
+  CHECK(load_image(folder.path("map.png")).width > 2 * size);
+  CHECK(read_safetensors(folder.path("out.safetensors"), {"out"})[0].shape == out);
   for (size_t at = 0, next; (next = result.output.find('\n', at)) != std::string::npos;
-       at = next + 1)
-    CHECK(next - at <= 100);
-  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
+       at = next + 1) {
+    const std::string line = result.output.substr(at, next - at);
+    CAPTURE(line);
+    CHECK(line.size() <= 100);
+  }
+  for (const std::string& line : lines) {
+    CAPTURE(line);
+    CHECK(result.output.find("\n" + line + " ") != std::string::npos);
+  }
+  return PhotoRun{result.output, file_content(folder.path("a.json"))};
+}
+
+void check_program(const std::string& program, const std::vector<std::string>& steps) {
+  const auto run =
+      check_photo_run(program, 64, {"--batch", "2", "--patch", "1,2"}, {2, 12, 17, 64}, steps);
+  if (!run) return;
+  // A ratio is that of two lines.
+  const auto json = nlohmann::json::parse(run->json);
   const auto us = [&](const std::string& name) {
     for (const auto& kernel : json.at("kernels"))
       if (kernel.at("name") == name)
         return kernel.at(vgpu::present() ? "modelled_limit_us" : "median_us").get<double>();
     return std::nan("");
   };
-  for (const std::string& step : steps) {
-    CHECK(result.output.find("\n" + step + " ") != std::string::npos);
-    CHECK(us(step) > 0);
-  }
+  for (const std::string& step : steps) CHECK(us(step) > 0);
   REQUIRE(json.at("ratios").size() == steps.size() - 1);
   for (size_t i = 1; i < steps.size(); ++i) {
     const auto& ratio = json.at("ratios")[i - 1];
     CHECK(ratio.at("after") == steps[i]);
     CHECK(ratio.at("before") == steps[i - 1]);
     CHECK(ratio.at("ratio").get<double>() == doctest::Approx(us(steps[i - 1]) / us(steps[i])));
-    CHECK(result.output.find("\n" + steps[i] + " against " + steps[i - 1] + ": ") !=
+    CHECK(run->output.find("\n" + steps[i] + " against " + steps[i - 1] + ": ") !=
           std::string::npos);
   }
 }

@@ -2,6 +2,8 @@
 // step of the ladder. Without a device, real or virtual, those that need one say so and pass.
 #pragma once
 
+#include <optional>
+
 #include "lab_testing.h"
 
 namespace lab::testing {
@@ -58,6 +60,17 @@ void check_on_t4(const std::string& filter);
 // `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
 void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
                         int threads);
+
+struct PhotoRun {
+  std::string output, json;  // what the program printed, and its --json
+};
+// The program works on a photo of size x size pixels and writes all its files: exit 0, no line of
+// more than 100 characters, one that begins with each of `lines`, `out` of that shape, and a
+// picture. Nothing where there is no device.
+std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
+                                        std::vector<std::string> arguments,
+                                        const std::vector<int64_t>& out,
+                                        const std::vector<std::string>& lines);
 
 // The program runs a small problem: exit 0, a line for each of `steps`, their ratio, and a picture.
 void check_program(const std::string& program, const std::vector<std::string>& steps);

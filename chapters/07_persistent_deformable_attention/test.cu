@@ -120,8 +120,8 @@ TEST_CASE("right: no step reads another image's, head's or level's values") {
 
 TEST_CASE("the same bits twice, and in steps 2 to 6") {
   if (skipped("the same bits twice")) return;
-  const DeformableCase problem = deformable_case(
-      {2, 389, 1, 32, 2, 8, {{12, 20}, {6, 10}}}, Distribution::kLocal, 3, true);
+  const DeformableCase problem =
+      deformable_case({2, 389, 1, 32, 2, 8, {{12, 20}, {6, 10}}}, Distribution::kLocal, 3, true);
   std::vector<half> vectorized;
   for (const lab::DeformableStep& step : runnable()) {
     CAPTURE(step.name);
@@ -133,8 +133,7 @@ TEST_CASE("the same bits twice, and in steps 2 to 6") {
     CHECK(std::memcmp(first.output.data(), second.output.data(), bytes) == 0);
     // Who computes a row and from which memory changes nothing in how it is computed.
     if (step.name == "vectorized") vectorized = first.output;
-    if (!vectorized.empty())
-      CHECK(std::memcmp(first.output.data(), vectorized.data(), bytes) == 0);
+    if (!vectorized.empty()) CHECK(std::memcmp(first.output.data(), vectorized.data(), bytes) == 0);
   }
 }
 
@@ -380,9 +379,8 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
       const int findings = lab::vgpu::findings();
       const Outcome outcome = run_deformable(
           [&](const half* value, const half* locations, const half* weights, half* out,
-              const DeformableShape& shape, cudaStream_t) {
-            launcher(loaded, number, value, locations, weights, out, shape);
-          },
+              const DeformableShape& shape,
+              cudaStream_t) { launcher(loaded, number, value, locations, weights, out, shape); },
           problem);
       caught_by = outcome.caught_by;
       details = problem.name + ": " + outcome.details;
@@ -496,9 +494,9 @@ TEST_CASE("all checks, six schedules") {
                                  "--distribution", "uniform", "--channels", "64"}});
 }
 
-TEST_CASE("on a T4") { 
+TEST_CASE("on a T4") {
   check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
- }
+}
 
 TEST_CASE("machine code: no spills on any architecture") {
   // All steps in one file: simple is one kernel, the others three each.
@@ -516,8 +514,8 @@ TEST_CASE("program: a step that lacks something is left out, and refused where i
   const TemporaryFolder folder;
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "chapter7");
-    arguments.insert(arguments.end(), {"--batch", "1", "--queries", "9", "--json",
-                                       folder.path("a.json")});
+    arguments.insert(arguments.end(),
+                     {"--batch", "1", "--queries", "9", "--json", folder.path("a.json")});
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     return lab::deformable_main(int(argv.size()), argv.data(), "test", "",
@@ -536,27 +534,14 @@ TEST_CASE("program: a step that lacks something is left out, and refused where i
 }
 
 TEST_CASE("program: the whole way, with a photo") {
-  if (skipped("program")) return;
-  const TemporaryFolder folder;
-  const ProgramResult result = run_program(
-      "chapter7", {"--batch", "1", "--queries", "200", "--size", "32", "--json", "a.json", "--csv",
-                   "a.csv", "--out", "map.png", "--output", "out.safetensors"},
-      folder.folder());
-  CAPTURE(result.output);
-  CAPTURE(result.errors);
-  CHECK(result.exit_code == 0);
-  CHECK(result.output.find("FAIL") == std::string::npos);
-  CHECK(folder.names() ==
-        std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
-  CHECK(lab::load_image(folder.path("map.png")).width > 2 * 32);
-  const std::vector<lab::Tensor> output =
-      lab::read_safetensors(folder.path("out.safetensors"), {"out"});
-  CHECK(output[0].shape == std::vector<int64_t>{1, 200, 32});
-  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
+  std::vector<std::string> lines;
+  for (const lab::DeformableStep& step : kSteps) lines.push_back(step.name);
+  const auto run =
+      check_photo_run("chapter7", 32, {"--batch", "1", "--queries", "200"}, {1, 200, 32}, lines);
+  if (!run) return;
+  const auto json = nlohmann::json::parse(run->json);
   CHECK(json.at("problem").at("queries") == 200);
   CHECK(json.at("problem").at("distribution") == "local");
-  for (const lab::DeformableStep& step : kSteps)
-    CHECK(result.output.find("\n" + step.name + " ") != std::string::npos);
 }
 
 TEST_CASE("program: a user's tensors in, the right output out") {
@@ -637,8 +622,8 @@ TEST_CASE("program: environment in place of flags, and more memory than there is
   CHECK(json.at("problem").at("channels") == 16);
   CHECK(json.at("iterations") == 2);
 
-  const ProgramResult huge = run_program(
-      "chapter7", {"--batch", "100", "--queries", "10000000"}, folder.folder());
+  const ProgramResult huge =
+      run_program("chapter7", {"--batch", "100", "--queries", "10000000"}, folder.folder());
   CAPTURE(huge.errors);
   CHECK(huge.exit_code == 3);
   CHECK(huge.errors.find("queries 10000000") != std::string::npos);

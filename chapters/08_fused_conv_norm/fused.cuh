@@ -140,8 +140,7 @@ template <class Tiles>
 void fused_on(const float* x, const float* weight, const float* gamma, const float* beta,
               const float* residual, float* y, const ConvNormShape& shape, cudaStream_t stream) {
   const Plan plan = plan_of<Tiles>(shape);
-  if (!plan.fits)
-    return two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
+  if (!plan.fits) return two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
   Tiles::with(plan.tile, shape.stride, [&]<int kName, int kStride>() {
     Problem problem = problem_of<kName>(shape, x, weight, device_limits());
     Workspace workspace(moments_floats<kName>(plan.blocks, problem), shape, stream);
@@ -183,20 +182,18 @@ std::string describe_plan_on(const ConvNormShape& shape) {
   const auto text = [](int64_t number) { return std::to_string(number); };
   const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
   const int64_t output = shape.y_elements() * 4;
-  const std::string of_sms = text(limits.sm_count) + " SMs";
   if (!plan.fits)
-    return "two passes: the output is " + kib(output) + ", " + kib(output / limits.sm_count) +
-           " for each of " + of_sms + "; with at most " + kib(limits.shared_bytes) +
-           " of shared memory a block, it does not stay on the chip";
+    return "two passes: the output's " + kib(output) + ", " + kib(output / limits.sm_count) +
+           " for each of " + text(limits.sm_count) +
+           " SMs, do not fit (shared: " + kib(limits.shared_bytes) + ")";
   std::string tile;
   Tiles::with(plan.tile, shape.stride, [&]<int kName, int>() {
     tile = text(Tile<kName>::kTileChannels) + " channels x " + text(Tile<kName>::kTilePixels) +
-           " pixels";
+           " pixels)";
   });
-  return "one launch: " + text(plan.blocks) + " blocks on " + of_sms + ", up to " +
-         text(plan.blocks_of_sm) + " on one; each keeps " + text(plan.tiles_of_block) +
-         (plan.tiles_of_block == 1 ? " tile of " : " tiles of ") + tile + ", all " +
-         kib(output) + " of the output stay on the chip";
+  return "one launch: " + text(plan.blocks) + " blocks keep " + text(plan.tiles_of_block) +
+         (plan.tiles_of_block == 1 ? " tile" : " tiles") + " each (" + tile + ", all " +
+         kib(output) + " on chip";
 }
 inline std::string describe_plan(const ConvNormShape& shape) {
   return describe_plan_on<Fp32Tiles>(shape);

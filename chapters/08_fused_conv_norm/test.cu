@@ -13,6 +13,7 @@
 #include "../../common/ladder_tests.h"
 #include "../../common/reference/conv_norm.h"
 #include "fused.cuh"
+#include "planted_bugs.h"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;
@@ -324,7 +325,7 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
     const steps::Plan plan = steps::plan_of(shape);
     CHECK(plan.fits == (sm_count == 132 || std::string(preset) == "small"));
     const std::string text = steps::describe_plan(shape);
-    CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: the output is "));
+    CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: the output's "));
   }
   if (sm_count == 40)
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
@@ -373,27 +374,6 @@ const std::vector<Mutant> kFusedBugs = {
      "column + 3 < problem.width", "error"},
 };
 
-// fused(), with medium tiles, about four a block.
-void run_mutant(const Mutants& mutants, size_t number, const ConvNormShape& shape, const float* x,
-                const float* weight, const float* gamma, const float* beta, const float* residual,
-                float* y) {
-  using T = steps::Tile<steps::kMedium>;
-  steps::Problem problem =
-      steps::problem_of<steps::kMedium>(shape, x, weight, steps::device_limits());
-  int working_floats = steps::tile_bytes<steps::kMedium>(problem) / 4;
-  const int blocks = (problem.tiles + 3) / 4;
-  const int bytes = 4 * (working_floats + steps::kMomentFloats<T> + 4 * T::kTileFloats);
-  lab::DeviceArray<float4> runs(size_t(steps::runs_of(blocks, problem)) * T::kTileChannels, "runs");
-  float4* moments = runs.data();
-  const void* kernel = mutants.kernel(number, "fused_kernel", {steps::kMedium, 1});
-  lab::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
-                       &y, &moments, &working_floats, &problem};
-  lab::check(
-      cudaLaunchCooperativeKernel(kernel, blocks, T::kThreads, arguments, size_t(bytes), nullptr));
-  lab::check(cudaDeviceSynchronize());
-}
-
 }  // namespace
 
 TEST_CASE("planted bugs in fused: each is caught, and by what") {
@@ -413,31 +393,8 @@ TEST_CASE("planted bugs in fused: each is caught, and by what") {
 
   const Mutants mutants("chapters/08_fused_conv_norm/fused_kernels.cuh", "fused_conv_norm",
                         kFusedBugs, "const auto instance = &fused_kernel<kMedium, 1>;");
-  for (size_t number = 0; number <= kFusedBugs.size(); ++number) {
-    const std::string name = number ? kFusedBugs[number - 1].name : "none";
-    const std::string expected = number ? kFusedBugs[number - 1].caught_by : "";
-    if (expected == "check" && !lab::vgpu::present()) continue;
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const ConvNormTrial& trial : trials) {
-      const int findings = lab::vgpu::findings();
-      const ConvNormOutcome outcome = run_conv_norm(
-          [&](const float* x, const float* weight, const float*, const float* gamma,
-              const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-              cudaStream_t) {
-            run_mutant(mutants, number, shape, x, weight, gamma, beta, residual, y);
-          },
-          trial);
-      caught_by = outcome.caught_by;
-      details = trial.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  // Medium tiles, about four a block.
+  steps::check_planted_bugs<steps::kMedium>(mutants, kFusedBugs, trials, 4);
 }
 
 // ---- Checks, other devices, machine code, program -----------------------------------------------
@@ -492,33 +449,15 @@ TEST_CASE("machine code: the largest kernel spills on no architecture") {
 }
 
 TEST_CASE("program: the whole way, with a photo") {
-  if (skipped("program")) return;
-  const TemporaryFolder folder;
-  const ProgramResult result = run_program("chapter8",
-                                           {"--size", "32", "--json", "a.json", "--csv", "a.csv",
-                                            "--out", "map.png", "--output", "out.safetensors"},
-                                           folder.folder());
-  CAPTURE(result.output);
-  CAPTURE(result.errors);
-  CHECK(result.exit_code == 0);
-  CHECK(result.output.find("FAIL") == std::string::npos);
-  CHECK(folder.names() ==
-        std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
-  CHECK(lab::load_image(folder.path("map.png")).width > 2 * 32);
-  const std::vector<lab::Tensor> output =
-      lab::read_safetensors(folder.path("out.safetensors"), {"out"});
-  CHECK(output[0].shape == std::vector<int64_t>{1, 32, 32, 32});
-  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
-  CHECK(json.at("problem").at("kernel") == 9);
-  for (const char* line : {"three passes", "fused", "convolution", "instance norm", "ReLU",
-                           "naive norm", "one-read norm"})
-    CHECK(result.output.find(std::string("\n") + line + " ") != std::string::npos);
-  if (lab::vgpu::present()) {
-    CHECK(result.output.find("three passes: 3 launches; stores 3.000 outputs") !=
-          std::string::npos);
-    CHECK(result.output.find("fused: 1 launch; stores 1.000 outputs") != std::string::npos);
-    CHECK(result.output.find("reads 0.000 of what was stored") != std::string::npos);
-  }
+  const auto run = check_photo_run("chapter8", 32, {}, {1, 32, 32, 32},
+                                   {"three passes", "fused", "convolution", "instance norm", "ReLU",
+                                    "naive norm", "one-read norm"});
+  if (!run) return;
+  CHECK(nlohmann::json::parse(run->json).at("problem").at("kernel") == 9);
+  if (!lab::vgpu::present()) return;
+  CHECK(run->output.find("three passes: 3 launches; stores 3.000 outputs") != std::string::npos);
+  CHECK(run->output.find("fused: 1 launch; stores 1.000 outputs") != std::string::npos);
+  CHECK(run->output.find("reads back 0.000") != std::string::npos);
 }
 
 TEST_CASE("program: a user's tensors in, the right output out") {

@@ -8,6 +8,7 @@
 
 #include "../../common/conv_norm_tests.h"
 #include "../../common/ladder_tests.h"
+#include "planted_bugs.h"
 #include "tensor.cuh"
 
 namespace steps = fused_conv_norm;
@@ -215,27 +216,6 @@ const std::vector<Mutant> kTensorBugs = {
      "element"},
 };
 
-// The fused kernel in fp16, with small tiles, two a block.
-void run_mutant(const Mutants& mutants, size_t number, const ConvNormShape& shape, const float* x,
-                const float* weight, const float* gamma, const float* beta, const float* residual,
-                float* y) {
-  using T = steps::Tile<steps::kFp16Small>;
-  steps::Problem problem =
-      steps::problem_of<steps::kFp16Small>(shape, x, weight, steps::device_limits());
-  int working_floats = steps::tile_bytes<steps::kFp16Small>(problem) / 4;
-  const int blocks = (problem.tiles + 1) / 2;
-  const int bytes = 4 * (working_floats + steps::kMomentFloats<T> + T::kTileFloats);
-  lab::DeviceArray<float4> runs(size_t(steps::runs_of(blocks, problem)) * T::kTileChannels, "runs");
-  float4* moments = runs.data();
-  const void* kernel = mutants.kernel(number, "fused_kernel", {steps::kFp16Small, 1});
-  lab::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
-                       &y, &moments, &working_floats, &problem};
-  lab::check(
-      cudaLaunchCooperativeKernel(kernel, blocks, T::kThreads, arguments, size_t(bytes), nullptr));
-  lab::check(cudaDeviceSynchronize());
-}
-
 }  // namespace
 
 TEST_CASE("planted bugs in tensor tiles: each is caught, and by what") {
@@ -245,31 +225,8 @@ TEST_CASE("planted bugs in tensor tiles: each is caught, and by what") {
       rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true))};
   const Mutants mutants("chapters/08_fused_conv_norm/tensor_tile.cuh", "fused_conv_norm",
                         kTensorBugs, "const auto instance = &fused_kernel<kFp16Small, 1>;");
-  for (size_t number = 0; number <= kTensorBugs.size(); ++number) {
-    const std::string name = number ? kTensorBugs[number - 1].name : "none";
-    const std::string expected = number ? kTensorBugs[number - 1].caught_by : "";
-    if (expected == "check" && !lab::vgpu::present()) continue;
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const ConvNormTrial& trial : trials) {
-      const int findings = lab::vgpu::findings();
-      const ConvNormOutcome outcome = run_conv_norm(
-          [&](const float* x, const float* weight, const float*, const float* gamma,
-              const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-              cudaStream_t) {
-            run_mutant(mutants, number, shape, x, weight, gamma, beta, residual, y);
-          },
-          trial);
-      caught_by = outcome.caught_by;
-      details = trial.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  // Small tiles, two a block.
+  steps::check_planted_bugs<steps::kFp16Small>(mutants, kTensorBugs, trials, 2);
 }
 
 // ---- Checks, other devices, machine code, program -----------------------------------------------

@@ -5,7 +5,6 @@
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -16,10 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "child_process.h"
+
 namespace cg = cooperative_groups;
 namespace ptx = cuda::ptx;
 
 namespace {
+
+using namespace vgpu_tests;
 
 constexpr int kThreads = 64, kBlocks = 4;  // of a cluster
 
@@ -249,23 +252,6 @@ void run_shift() {
   CHECK((wrong == 0) == kRight);  // copies are late on purpose: the bug shows each time
 }
 
-struct Result {
-  int code = 0;
-  std::string text;
-};
-Result child(const std::string& environment, const std::string& name) {
-  Result result;
-  const std::string command = "env " + environment + " /proc/" + std::to_string(getpid()) +
-                              "/exe --no-skip -tc='child: " + name + "' 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char part[4096];
-  std::size_t n = 0;
-  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
 void check_found(const std::string& name, const std::string& text) {
   const Result result = child("VGPU_CHECK=all", name);
   CHECK_MESSAGE(result.code == 86, name << ":\n" << result.text);

@@ -7,8 +7,6 @@
 #include <cooperative_groups/reduce.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <cub/cub.cuh>
 
 #include <cstdio>
@@ -16,9 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "child_process.h"
+
 namespace cg = cooperative_groups;
 
 namespace {
+
+using namespace vgpu_tests;
 
 constexpr int kTile = 16;
 
@@ -171,23 +173,6 @@ std::vector<T> host(const T* p, std::size_t count) {
   return values;
 }
 
-struct Result {
-  int code = -1;
-  std::string text;
-};
-Result child(const std::string& environment, const std::string& name) {
-  Result result;
-  const std::string command = "env " + environment + " /proc/" + std::to_string(getpid()) +
-                              "/exe --no-skip -tc='child: " + name + "' 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char part[4096];
-  std::size_t n = 0;
-  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
 void check_silent(const std::string& name) {
   for (const char* order : {"", "VGPU_SCHEDULE=random:1", "VGPU_SCHEDULE=random:2"}) {
     const Result result = child(std::string("VGPU_CHECK=all ") + order, name);

@@ -13,9 +13,12 @@
 #include <iterator>
 #include <string>
 
+#include "child_process.h"
 #include "vgpu/vgpu.h"
 
 namespace {
+
+using namespace vgpu_tests;
 
 __managed__ int shared_count = 40;
 
@@ -30,29 +33,6 @@ __global__ void spin_on(volatile int* p) {
 __global__ void count_up() { shared_count += 2; }
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
-
-struct Result {
-  int code = -1;     // exit status, 128 + signal when a signal ended it
-  std::string text;  // stdout and stderr
-};
-
-Result run(const std::string& command) {
-  Result result;
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char part[4096];
-  std::size_t n = 0;
-  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
-
-// This program again, with `environment` and one of its child cases.
-Result child(const std::string& environment, const std::string& name) {
-  const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
-  return run("env " + environment + " " + self + " --no-skip -tc='child: " + name + "'");
-}
 
 bool has(const Result& result, const std::string& part) {
   return result.text.find(part) != std::string::npos;

@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <cuda_runtime.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,7 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "child_process.h"
+
 namespace {
+
+using namespace vgpu_tests;
 
 constexpr int kCount = 2048, kBytes = kCount * 4, kBlock = 256, kGrid = kCount / kBlock;
 
@@ -543,27 +546,14 @@ const std::map<std::string, Program>& programs() {
   return all;
 }
 
-struct Result {
-  int code = -1;
-  std::string text;
-};
-Result child(const std::string& check, const std::string& name) {
-  Result result;
-  const std::string command = "env VGPU_CHECK=" + check + " STREAMS_PROGRAM='" + name + "' /proc/" +
-                              std::to_string(getpid()) + "/exe --no-skip -tc=child 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char part[4096];
-  std::size_t n = 0;
-  while ((n = std::fread(part, 1, sizeof part, pipe)) > 0) result.text.append(part, n);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
+// The program of that name alone, under that check.
+Result run_alone(const std::string& check, const std::string& name) {
+  return child("VGPU_CHECK=" + check + " STREAMS_PROGRAM='" + name + "'", "program");
 }
 
 }  // namespace
 
-TEST_CASE("child" * doctest::skip()) {
+TEST_CASE("child: program" * doctest::skip()) {
   const char* name = std::getenv("STREAMS_PROGRAM");
   REQUIRE(name != nullptr);
   programs().at(name).run();
@@ -573,7 +563,7 @@ TEST_CASE("child" * doctest::skip()) {
 TEST_CASE("streams: what is ordered is silent, what is not is found") {
   for (const auto& [name, program] : programs()) {
     CAPTURE(name);
-    const Result result = child("race", name);
+    const Result result = run_alone("race", name);
     CAPTURE(result.text);
     if (program.finding.empty()) {
       CHECK(result.code == 0);
@@ -588,9 +578,9 @@ TEST_CASE("streams: what is ordered is silent, what is not is found") {
 }
 
 TEST_CASE("streams: without the check nobody looks, with all of them it is on") {
-  CHECK(child("memory", "two streams").code == 0);
-  CHECK(child("init", "two streams").code == 0);
-  const Result all = child("all", "two streams");
+  CHECK(run_alone("memory", "two streams").code == 0);
+  CHECK(run_alone("init", "two streams").code == 0);
+  const Result all = run_alone("all", "two streams");
   CHECK(all.code == 86);
   // Where both instructions are.
   const auto first = all.text.find("runtime_streams.cu:"), second = all.text.find(" at ");

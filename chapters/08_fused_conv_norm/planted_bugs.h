@@ -1,0 +1,66 @@
+// Planted bugs of the fused kernel, whichever its tiles: run, and held against what should catch them.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "../../common/conv_norm_tests.h"
+#include "../../common/ladder_tests.h"
+#include "fused.cuh"
+
+namespace fused_conv_norm {
+
+// fused() with tiles of that kind, `tiles` a block, by the kernel of that mutant.
+template <int kName>
+void run_mutant(const lab::testing::Mutants& mutants, size_t number, int tiles,
+                const ConvNormShape& shape, const float* x, const float* weight, const float* gamma,
+                const float* beta, const float* residual, float* y) {
+  using T = Tile<kName>;
+  Problem problem = problem_of<kName>(shape, x, weight, device_limits());
+  int working_floats = tile_bytes<kName>(problem) / 4;
+  const int blocks = (problem.tiles + tiles - 1) / tiles;
+  const int bytes = 4 * (working_floats + kMomentFloats<T> + tiles * T::kTileFloats);
+  lab::DeviceArray<float4> runs(size_t(runs_of(blocks, problem)) * T::kTileChannels, "runs");
+  float4* moments = runs.data();
+  const void* kernel = mutants.kernel(number, "fused_kernel", {kName, 1});
+  lab::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
+                       &y, &moments, &working_floats, &problem};
+  lab::check(
+      cudaLaunchCooperativeKernel(kernel, blocks, T::kThreads, arguments, size_t(bytes), nullptr));
+  lab::check(cudaDeviceSynchronize());
+}
+
+// Each of `bugs` is caught by what it says, in the first of `trials` that shows anything; the kernel
+// as it is by nothing.
+template <int kName>
+void check_planted_bugs(const lab::testing::Mutants& mutants,
+                        const std::vector<lab::testing::Mutant>& bugs,
+                        const std::vector<lab::testing::ConvNormTrial>& trials, int tiles) {
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (expected == "check" && !lab::vgpu::present()) continue;
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const lab::testing::ConvNormTrial& trial : trials) {
+      const int findings = lab::vgpu::findings();
+      const lab::testing::ConvNormOutcome outcome = lab::testing::run_conv_norm(
+          [&](const float* x, const float* weight, const float*, const float* gamma,
+              const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+              cudaStream_t) {
+            run_mutant<kName>(mutants, number, tiles, shape, x, weight, gamma, beta, residual, y);
+          },
+          trial);
+      caught_by = outcome.caught_by;
+      details = trial.name + ": " + outcome.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+}  // namespace fused_conv_norm
