@@ -329,7 +329,7 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
   }
   if (sm_count == 40)
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
-              .find("the output is 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
+              .find("the output's 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
 }
 
 // ---- Planted bugs -------------------------------------------------------------------------------

@@ -97,8 +97,8 @@ def main():
         first = fig.add_subplot(left[0])
         draw(first, *panels[0])
         longest = max(len(label.get_text()) for label in first.get_yticklabels())
-        if longest > 19:  # inches of a character: lines far into a large allocation
-            left.update(left=0.0056 * longest)
+        # A character's share of the width; long ones name lines far into a large allocation.
+        left.update(left=max(0.095, 0.0056 * longest))
         for i, panel in enumerate(panels[1:]):
             draw(fig.add_subplot(right[i]), *panel)
     except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
