@@ -13,8 +13,6 @@
 namespace lab::testing {
 namespace {
 
-constexpr int kGuard = 256;  // elements on either side of the output; keeps its alignment
-
 std::vector<half> to_half(const std::vector<double>& values) {
   std::vector<half> halves(values.size());
   for (size_t i = 0; i < values.size(); ++i) halves[i] = __float2half(float(values[i]));
@@ -92,14 +90,13 @@ std::vector<DeformableCase> deformable_golden_cases() {
 Outcome run_deformable(const AnyDeformable& step, const DeformableCase& problem) {
   const DeformableProblem& inputs = problem.problem;
   const DeformableShape& shape = inputs.shape;
-  const size_t count = size_t(shape.out_elements());
   DeviceArray<half> value(inputs.value, "value"), locations(inputs.locations, "locations"),
-      weights(inputs.weights, "weights"), out(count + 2 * kGuard, "out");
-  out.fill_nan();
+      weights(inputs.weights, "weights");
+  GuardedOutput<half> out(size_t(shape.out_elements()), "out");
 
   Outcome outcome;
   try {
-    step(value.data(), locations.data(), weights.data(), out.data() + kGuard, shape, nullptr);
+    step(value.data(), locations.data(), weights.data(), out.data(), shape, nullptr);
     check(cudaGetLastError());
     check(cudaDeviceSynchronize());
   } catch (const std::exception& error) {
@@ -108,18 +105,13 @@ Outcome run_deformable(const AnyDeformable& step, const DeformableCase& problem)
     return outcome;
   }
 
-  const std::vector<half> guarded = out.download();
-  outcome.output.assign(guarded.begin() + kGuard, guarded.end() - kGuard);
+  const bool guards = out.download(outcome.output);
   double max_value = 0;
   for (const half v : inputs.value) max_value = std::max(max_value, std::abs(to_double(v)));
   // An output is a weighted mean of values, as that of attention is.
   outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
                                {shape.batch, shape.queries, shape.heads, shape.channels});
 
-  const std::vector<half> untouched(kGuard, __ushort_as_half(0xffff));
-  const bool guards =
-      std::memcmp(guarded.data(), untouched.data(), kGuard * sizeof(half)) == 0 &&
-      std::memcmp(guarded.data() + kGuard + count, untouched.data(), kGuard * sizeof(half)) == 0;
   outcome.judge(guards && same_bits(value.download(), inputs.value) &&
                 same_bits(locations.download(), inputs.locations) &&
                 same_bits(weights.download(), inputs.weights));

@@ -18,8 +18,6 @@
 namespace lab::testing {
 namespace {
 
-constexpr int kGuard = 256;  // elements on either side of the output; keeps its alignment
-
 std::vector<half> to_half(const std::vector<double>& values) {
   std::vector<half> halves(values.size());
   for (size_t i = 0; i < values.size(); ++i) halves[i] = __float2half(float(values[i]));
@@ -173,14 +171,12 @@ void Verdict::judge(bool untouched) {
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem) {
   const AttentionProblem& inputs = problem.problem;
   const AttentionShape& shape = inputs.shape;
-  const size_t count = size_t(shape.elements());
   DeviceArray<half> Q(inputs.q, "Q"), K(inputs.k, "K"), V(inputs.v, "V");
-  DeviceArray<half> O(count + 2 * kGuard, "O");
-  O.fill_nan();
+  GuardedOutput<half> O(size_t(shape.elements()), "O");
 
   Outcome outcome;
   try {
-    attention(Q.data(), K.data(), V.data(), O.data() + kGuard, shape, nullptr);
+    attention(Q.data(), K.data(), V.data(), O.data(), shape, nullptr);
     check(cudaGetLastError());
     check(cudaDeviceSynchronize());
   } catch (const std::exception& error) {
@@ -189,17 +185,12 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
     return outcome;
   }
 
-  const std::vector<half> guarded = O.download();
-  outcome.output.assign(guarded.begin() + kGuard, guarded.end() - kGuard);
+  const bool guards = O.download(outcome.output);
   double max_value = 0;
   for (const half value : inputs.v) max_value = std::max(max_value, std::abs(to_double(value)));
   outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
                                {shape.batch, shape.heads, shape.tokens, shape.head_dim});
 
-  const std::vector<half> untouched(kGuard, __ushort_as_half(0xffff));
-  const bool guards =
-      std::memcmp(guarded.data(), untouched.data(), kGuard * sizeof(half)) == 0 &&
-      std::memcmp(guarded.data() + kGuard + count, untouched.data(), kGuard * sizeof(half)) == 0;
   outcome.judge(guards && same_bits(Q.download(), inputs.q) && same_bits(K.download(), inputs.k) &&
                 same_bits(V.download(), inputs.v));
   return outcome;

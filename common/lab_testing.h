@@ -2,6 +2,8 @@
 // as their users run them. Plain declarations around lab.cuh; no test framework.
 #pragma once
 
+#include <cstring>
+
 #include "lab.cuh"
 
 namespace lab::testing {
@@ -53,6 +55,29 @@ struct Verdict {
 };
 struct Outcome : Verdict {
   std::vector<half> output;
+};
+
+// An output under suspicion: `count` elements on the device between two guard areas, all of them NaN
+// until somebody writes there. The first one keeps the alignment of an allocation.
+template <class T>
+class GuardedOutput {
+ public:
+  GuardedOutput(size_t count, const std::string& name) : all_(count + 2 * kGuard, name) {
+    all_.fill_nan();
+  }
+  T* data() { return all_.data() + kGuard; }
+  // What was written, into `output`; true where the guard areas are as they were.
+  bool download(std::vector<T>& output) const {
+    const std::vector<T> all = all_.download();
+    output.assign(all.begin() + kGuard, all.end() - kGuard);
+    const std::vector<unsigned char> nan(kGuard * sizeof(T), 0xff);
+    return std::memcmp(all.data(), nan.data(), nan.size()) == 0 &&
+           std::memcmp(&*(all.end() - kGuard), nan.data(), nan.size()) == 0;
+  }
+
+ private:
+  static constexpr ptrdiff_t kGuard = 256;  // elements on either side
+  DeviceArray<T> all_;
 };
 
 // Runs attention with O filled with NaN between two guard areas and compares.
