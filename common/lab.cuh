@@ -323,6 +323,7 @@ Options parse_options(int argc, const char* const* argv, const std::string& abou
 struct Cost {
   double bytes = 0, flops = 0;
   bool tensor_cores = false;  // who computes: the bound is theirs
+  double tensor_rate = 1;     // beside products of fp16: 0.5 for tf32
 };
 
 // Everything that a chapter gets.

@@ -179,8 +179,8 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
       variance += distance * distance / double(plane);
       sum += products[p * plane + i] / double(plane);
     }
-    worst = std::max(worst, std::sqrt(sum) * x_size * weight_size /
-                                std::sqrt(variance + double(shape.eps)));
+    worst = std::max(
+        worst, std::sqrt(sum) * x_size * weight_size / std::sqrt(variance + double(shape.eps)));
   }
   const double each = std::numbers::sqrt2 * 0x1p-11 * worst;
   Tolerance tolerance = expected.tolerance;
@@ -189,6 +189,17 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
   tolerance.rtol += each;
   tolerance.atol = gamma * tolerance.relative_l2;
   return tolerance;
+}
+
+Cost conv_norm_cost(const ConvNormShape& shape, bool with_residual, const std::string& precision,
+                    int element_bytes) {
+  const int64_t elements =
+      shape.x_elements() + shape.weight_elements() + (with_residual ? 2 : 1) * shape.y_elements();
+  return {
+      .bytes = double(element_bytes) * double(elements),
+      .flops = 2.0 * double(shape.y_elements()) * shape.in_channels * shape.kernel * shape.kernel,
+      .tensor_cores = precision != "fp32",
+      .tensor_rate = precision == "tf32" ? 0.5 : 1};
 }
 
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem) {

@@ -49,6 +49,11 @@ Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<
 Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
                                      const ConvNormExpected& expected);
 
+// Least traffic, whatever a step makes of it, of elements of that many bytes, and a multiply-add for
+// each output and tap, by the units that a step's precision ("fp32", "tf32" or "fp16") asks for.
+Cost conv_norm_cost(const ConvNormShape& shape, bool with_residual, const std::string& precision,
+                    int element_bytes = 4);
+
 // The type of every step.
 using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
                                   const float* gamma, const float* beta, const float* residual,

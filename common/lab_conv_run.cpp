@@ -252,13 +252,10 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
   };
 
-  // Least traffic, whatever a step makes of it, and a multiply-add for each output and tap.
-  const double least = inputs + output + (problem.residual.empty() ? 0 : output);
-  const Cost cost{
-      least, 2.0 * double(shape.y_elements()) * shape.in_channels * shape.kernel * shape.kernel};
   std::vector<float> y;
   for (const ConvNormStep& step : steps) {
     const auto stages = step.stages(shape);
+    const Cost cost = conv_norm_cost(shape, !problem.residual.empty(), step.precision);
     std::vector<Timing> timings;
     if (stages.size() > 1) {
       std::vector<Launch> launches;

@@ -36,11 +36,12 @@ struct Bound {
 };
 
 Bound bound_of(const Device& device, const Cost& cost) {
-  const double peak = cost.tensor_cores ? device.tensor_flop_per_s : device.fp32_flop_per_s;
+  const double peak =
+      cost.tensor_cores ? device.tensor_flop_per_s * cost.tensor_rate : device.fp32_flop_per_s;
   if (device.dram_bytes_per_s <= 0 || peak <= 0) return {};
   const double dram = 1e6 * cost.bytes / device.dram_bytes_per_s, compute = 1e6 * cost.flops / peak;
   if (dram >= compute) return {dram, "DRAM"};
-  return {compute, cost.tensor_cores ? "tensor" : "fp32"};
+  return {compute, !cost.tensor_cores ? "fp32" : cost.tensor_rate == 1 ? "tensor" : "tf32"};
 }
 
 // JSON has no NaN: what is not known is null.
@@ -176,9 +177,11 @@ std::string Report::table() const {
   else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
-        "bound, DRAM at %.2f TB/s, fp32 at %.1f or tensor cores at %.0f TFLOP/s\n(%s).\n",
+        "bound, DRAM at %.2f TB/s, fp32 at %.1f, tensor cores at %.0f or their tf32\nat %.0f "
+        "TFLOP/s "
+        "(%s).\n",
         device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12,
-        device.tensor_flop_per_s / 1e12, device.ceilings.c_str());
+        device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";
   for (const Ratio& ratio : ratios_)

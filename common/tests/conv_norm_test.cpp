@@ -8,6 +8,7 @@
 
 #include "conv_golden_testing.h"
 #include "lab.cuh"
+#include "lab_conv.h"
 #include "lab_random.h"
 #include "reference/conv_norm.h"
 
@@ -305,4 +306,23 @@ TEST_CASE("conv-norm shapes: every limit, and what is just inside") {
   CHECK(contains(changed([](auto& s) { s.kernel = 7; }),
                  "convolution of shape [batch 2, channels 3 to 4, 5x6, kernel 7, stride 1, zeros 1 "
                  "1 1 1]: kernel"));
+}
+
+TEST_CASE("conv-norm cost: each step is held against the units that its precision asks for") {
+  // 128 -> 128 channels, 128 x 128, 3 x 3; an operation is half a multiply-add.
+  const ConvNormShape deep = lab::preset_conv_norm("deep");
+  const double elements = 2 * 128. * 128 * 128 + 128. * 128 * 9, flops = 4831838208;
+  const lab::Cost fp32 = lab::conv_norm_cost(deep, false, "fp32");
+  CHECK(fp32.bytes == 4 * elements);
+  CHECK(fp32.flops == flops);
+  CHECK_FALSE(fp32.tensor_cores);
+  const lab::Cost tf32 = lab::conv_norm_cost(deep, true, "tf32");
+  CHECK(tf32.bytes == 4 * (elements + 128. * 128 * 128));
+  CHECK(tf32.tensor_cores);
+  CHECK(tf32.tensor_rate == 0.5);
+  const lab::Cost fp16 = lab::conv_norm_cost(deep, false, "fp16", 2);
+  CHECK(fp16.bytes == 2 * elements);
+  CHECK(fp16.flops == flops);
+  CHECK(fp16.tensor_cores);
+  CHECK(fp16.tensor_rate == 1);
 }

@@ -129,6 +129,7 @@ TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios
   report.add("before", timing(40), {1e6, 2e7}, compared(true));
   report.add("after", timing(10), {1e6, 2e7, true}, compared(true));
   report.add("copies", timing(10), {2e6, 2e7, true}, compared(true));
+  report.add("tf32", timing(10), {1e6, 2e7, true, 0.5}, compared(true));  // 2 us: half the rate
   report.add_ratio("after", "before");
   CHECK_THROWS_AS(report.add_ratio("after", "missing"), std::invalid_argument);
   CHECK(report.finish() == lab::kCorrect);
@@ -141,6 +142,9 @@ TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios
   CHECK(bound(1).at("us").get<double>() == doctest::Approx(1));
   CHECK(bound(2).at("name") == "DRAM");
   CHECK(bound(2).at("us").get<double>() == doctest::Approx(2));
+  CHECK(bound(3).at("name") == "tf32");
+  CHECK(bound(3).at("us").get<double>() == doctest::Approx(2));
+  CHECK(json.at("kernels")[3].at("share_of_bound").get<double>() == doctest::Approx(0.2));
   REQUIRE(json.at("ratios").size() == 1);
   CHECK(json.at("ratios")[0].at("of") == "medians");
   CHECK(json.at("ratios")[0].at("ratio").get<double>() == doctest::Approx(4));
