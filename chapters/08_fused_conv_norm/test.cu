@@ -330,6 +330,22 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
   if (sm_count == 40)
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
               .find("the output's 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
+
+  // Worked out once for each shape, whatever comes between.
+  ConvNormShape small = lab::preset_conv_norm("small"), strided = small, reflected = small;
+  strided.stride = 2, reflected.padding = Padding::kReflect;
+  const auto known = steps::known_plan_of<steps::Fp32Tiles>;
+  const steps::Plan* const first = &known(small);
+  for (const ConvNormShape& shape : {strided, reflected, lab::preset_conv_norm("deep")}) {
+    const steps::Plan plan = steps::plan_of(shape);
+    CHECK(&known(shape) != first);
+    CHECK(known(shape).tile == plan.tile);
+    CHECK(known(shape).fits == plan.fits);
+    CHECK(known(shape).blocks == plan.blocks);
+    CHECK(known(shape).shared_bytes == plan.shared_bytes);
+  }
+  small.eps = 1, small.relu = false;  // no part of a plan
+  CHECK(&known(small) == first);
 }
 
 // ---- Planted bugs -------------------------------------------------------------------------------
