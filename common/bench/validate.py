@@ -7,9 +7,10 @@
 The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and
 on the virtual GPU as the same GPU, and keeps in RECORD what they counted (chapterN.csv,
 chapterN.json) and computed (chapterN.cuda.safetensors, chapterN.vgpu.safetensors). Both forms then
-compare what is there: launches by kernel, grid, block and their order; counters one by one, each
-within its bound (see ncu.py); results bit by bit, or within two roundings of fp16. --table writes
-all of it as Markdown.
+compare what is there, the second without a GPU: launches by kernel, grid, block and their order;
+counters one by one, each within its bound (see ncu.py); results bit by bit, or within two roundings
+of fp16. What cannot be compared is a line that says why, and counts as beyond the bounds. --table
+writes all of it as Markdown; {gpu} in its name becomes the GPU's name.
 
 Exit status: 0 all within the bounds, 1 something is not, 2 bad usage or input, 3 what is missing.
 """
@@ -29,6 +30,7 @@ import results
 from results import Lacking, Refused
 
 SECONDS = 600
+RECORDED = (".csv", ".json", ".cuda.safetensors", ".vgpu.safetensors")
 ROUNDING = 2.0 ** -11  # of fp16
 
 
@@ -65,9 +67,15 @@ def record(options, chapters):
         raise Lacking("no ncu here: it comes with the CUDA Toolkit (Nsight Compute)")
     key = virtual_device(gpu["name"])
     os.makedirs(options.record, exist_ok=True)
+    results.write(os.path.join(options.record, "gpu.json"), results.text_of(
+        {**gpu, "chapters": chapters}))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("VGPU_")}
-    for chapter in chapters:
+
+    def record_chapter(chapter):
         path = os.path.join(options.record, f"chapter{chapter}")
+        for kind in RECORDED:  # of an earlier run
+            if os.path.exists(path + kind):
+                os.remove(path + kind)
         flags = [*problems.VALIDATED[chapter].split(), "--warmup", "0", "--iterations", "1"]
         print(f"chapter {chapter}: {gpu['name']} under ncu", flush=True)
         program = os.path.join(options.cuda, f"chapter{chapter}")
@@ -78,17 +86,22 @@ def record(options, chapters):
         run([program, *flags, "--output", f"{path}.vgpu.safetensors"],
             f"chapter {chapter} on the virtual GPU",
             {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.json"})
-    results.write(os.path.join(options.record, "gpu.json"), results.text_of(gpu))
+
+    for chapter in chapters:
+        try:
+            record_chapter(chapter)
+        except Refused as error:  # a chapter that fails is no end of the others
+            print(f"validate: {error}", file=sys.stderr)
 
 
 # ---- comparing ----------------------------------------------------------------------------------
 
 def paired(counted, profiled):
-    """[(name, virtual launch, GPU's launch)]: each kernel, grid and block that both have.
+    """([(name, virtual launch, GPU's launch)], [(name, virtual launches, GPU's launches)]): each
+    kernel, grid and block that both have, and the numbers of those that one side has not at all.
 
     A program launches a kernel again to measure its time, so numbers of launches differ: the
     i-th of a kind is paired with the i-th, and what one side alone has of a kind is left out.
-    Throws Refused where a side has a kind that the other has not at all.
     """
     def by_kind(launches):
         kinds = {}
@@ -97,17 +110,21 @@ def paired(counted, profiled):
             kinds.setdefault(kind, []).append(launch)
         return kinds
     ours, theirs = by_kind(counted), by_kind(profiled)
+    alone = []
     for kind in {**ours, **theirs}:
         if kind not in ours or kind not in theirs:
-            side = "the GPU" if kind in theirs else "the virtual GPU"
-            raise Refused(f"only {side} launched {kind[0]} with grid {kind[1]}, block {kind[2]}")
+            launches = ours.get(kind) or theirs[kind]
+            sizes = ", ".join(f"{what} {'x'.join(map(str, of))}"
+                              for what, of in (("grid", kind[1]), ("block", kind[2])))
+            alone.append((f"{launches[0].get('kernel', kind[0])} ({sizes})",
+                          len(ours.get(kind, [])), len(theirs.get(kind, []))))
     pairs = []
     for kind, launches in ours.items():
-        for i, (a, b) in enumerate(zip(launches, theirs[kind])):
+        for i, (a, b) in enumerate(zip(launches, theirs.get(kind, []))):
             name = a.get("kernel", kind[0]) + (f", launch {i + 1}" if i else "")
             if i == 0 or flat_counts(a) != flat_counts(launches[0]):
                 pairs.append((name, a, b))
-    return pairs
+    return pairs, alone
 
 
 def flat_counts(launch):
@@ -115,15 +132,48 @@ def flat_counts(launch):
     return {name: counters.get(name) for name in ncu.COUNTERS}
 
 
-def compare_launch(ours, theirs):
-    """[{counter, virtual, gpu, within}] of what both count."""
+class Taken:
+    """Which metrics the comparisons rest on, and which ncu did not deliver."""
+
+    def __init__(self):
+        self.names = {}  # {counter: {(alternatives, the one taken)}}
+
+    def add(self, counter, parts):
+        self.names.setdefault(counter, set()).update(
+            (tuple(alternatives), best) for alternatives, best in parts)
+
+    def lines(self):
+        """For people: counters without a metric, and what was chosen of several names."""
+        text = []
+        for counter, parts in self.names.items():
+            first = tuple(ncu.COUNTERS[counter][0][0])
+            for alternatives, best in sorted(parts):
+                listed = [" + ".join(f"`{metric}`" for metric in metrics)
+                          for metrics in alternatives]
+                if not best:
+                    words = "not compared" if alternatives == first else "compared without it"
+                    text.append(f"- {counter}: ncu did not deliver {', nor '.join(listed)}: "
+                                f"{words} where it is missing")
+                elif len(alternatives) > 1:
+                    whole = "" if best in alternatives else ", the rest of it was not delivered"
+                    text.append(f"- {counter}: with " +
+                                " + ".join(f"`{metric}`" for metric in best) + whole)
+        return ["", "## Metrics", "", *text] if text else []
+
+
+def compare_launch(ours, theirs, taken=None):
+    """[{counter, virtual, gpu, within}] of what both count; taken: a Taken to add to."""
     rows = []
     counters = results.flat(ours)
-    for name, (metrics, share, of) in ncu.COUNTERS.items():
-        known = [theirs["metrics"][metric] for metric in metrics if metric in theirs["metrics"]]
-        if not known or name not in counters:
+    for name, (_, share, of) in ncu.COUNTERS.items():
+        if name not in counters:
             continue
-        gpu, virtual = sum(known), counters[name]
+        gpu, parts = ncu.counted(name, theirs["metrics"])
+        if taken is not None:
+            taken.add(name, parts)
+        if gpu is None:
+            continue
+        virtual = counters[name]
         allowed = share * max(gpu, counters.get(of, 0)) if of else 0
         rows.append({"counter": name, "virtual": virtual, "gpu": gpu,
                      "within": abs(virtual - gpu) <= allowed})
@@ -173,42 +223,61 @@ def compare_results(ours, theirs):
     return f"{differ:,} of {count:,} numbers differ, by at most {worst:.2g}", within
 
 
-def compare(folder, chapters):
+def row_of(kernel, counter, virtual, gpu, within):
+    difference = virtual - gpu
+    far = f"{difference:+,.0f}" if difference else "0"
+    if difference and gpu:
+        far += f" ({100 * difference / gpu:+.1f}%)"
+    return (f"| {kernel} | {counter} | {virtual:,.0f} | {gpu:,.0f} | {far} "
+            f"|{'' if within else ' beyond'} |")
+
+
+def compare_chapter(path, taken):
     """(lines of the table, how many differences are beyond their bounds, how many comparisons)."""
-    lines, beyond, count = [], 0, 0
-    for chapter in chapters:
-        path = os.path.join(folder, f"chapter{chapter}")
-        try:
-            with open(path + ".json", encoding="utf-8") as file:
-                counted = json.load(file)
-            with open(path + ".csv", encoding="utf-8", errors="replace") as file:
-                profiled = ncu.launches(file.read())
-        except (OSError, ValueError) as error:
-            raise Refused(f"chapter {chapter}: nothing recorded: {error}") from None
-        counted = counted if isinstance(counted, list) else counted.get("launches", [counted])
-        words, within = compare_results(tensors(path + ".vgpu.safetensors"),
-                                        tensors(path + ".cuda.safetensors"))
-        beyond, count = beyond + (not within), count + 1
-        lines += ["", f"## Chapter {chapter}, `{problems.VALIDATED.get(chapter, '')}`", "",
-                  f"Results: {words}{'' if within else ', **beyond the bound**'}.", "",
-                  "| kernel | counter | virtual GPU | GPU | difference | |",
-                  "|---|---|--:|--:|--:|---|"]
-        for name, ours, theirs in paired(counted, profiled):
-            rows = compare_launch(ours, theirs)
-            if not rows:
-                raise Refused(f"chapter {chapter}: {name}: ncu has none of the metrics")
-            count += len(rows)
-            for row in rows:
-                if not row["virtual"] and not row["gpu"]:
-                    continue
-                beyond += not row["within"]
-                difference = row["virtual"] - row["gpu"]
-                far = f"{difference:+,.0f}" if difference else "0"
-                if difference and row["gpu"]:
-                    far += f" ({100 * difference / row['gpu']:+.1f}%)"
-                lines.append(f"| {name} | {row['counter']} | {row['virtual']:,.0f} "
-                             f"| {row['gpu']:,.0f} | {far} |{'' if row['within'] else ' beyond'} |")
+    try:
+        with open(path + ".json", encoding="utf-8") as file:
+            counted = json.load(file)
+        with open(path + ".csv", encoding="utf-8", errors="replace") as file:
+            profiled = ncu.launches(file.read())
+    except (OSError, ValueError) as error:
+        raise Refused(f"nothing recorded: {error}") from None
+    counted = counted if isinstance(counted, list) else counted.get("launches", [counted])
+    words, within = compare_results(tensors(path + ".vgpu.safetensors"),
+                                    tensors(path + ".cuda.safetensors"))
+    pairs, alone = paired(counted, profiled)
+    beyond, count = (not within) + len(alone), 1 + len(alone)
+    lines = [f"Results: {words}{'' if within else ', **beyond the bound**'}.", "",
+             "| kernel | counter | virtual GPU | GPU | difference | |",
+             "|---|---|--:|--:|--:|---|"]
+    for name, ours, theirs in pairs:
+        rows = compare_launch(ours, theirs, taken)
+        count += max(1, len(rows))
+        if not rows:
+            beyond += 1
+            lines.append(f"| {name} | none of the metrics is in ncu's table | | | | beyond |")
+        for row in rows:
+            beyond += not row["within"]
+            if row["virtual"] or row["gpu"]:
+                lines.append(row_of(name, row["counter"], row["virtual"], row["gpu"],
+                                    row["within"]))
+    lines += [row_of(name, "launches", ours, theirs, False) for name, ours, theirs in alone]
     return lines, beyond, count
+
+
+def compare(folder, chapters):
+    """The same of all chapters. Throws Refused where there is nothing to compare in any."""
+    lines, beyond, count, refused, taken = [], 0, 0, [], Taken()
+    for chapter in chapters:
+        try:
+            of = compare_chapter(os.path.join(folder, f"chapter{chapter}"), taken)
+        except Refused as error:
+            refused.append(f"chapter {chapter}: {error}")
+            of = [f"**Not compared**: {error}"], 1, 1
+        lines += ["", f"## Chapter {chapter}, `{problems.VALIDATED.get(chapter, '')}`", "", *of[0]]
+        beyond, count = beyond + of[1], count + of[2]
+    if len(refused) == len(chapters):
+        raise Refused(refused[0] if refused else "no chapter to compare")
+    return lines + taken.lines(), beyond, count
 
 
 def main():
@@ -216,8 +285,8 @@ def main():
     parser.add_argument("--cuda", default="", help="folder of the programs for the GPU")
     parser.add_argument("--vgpu", default="", help="folder of those for the virtual GPU")
     parser.add_argument("--record", required=True, help="folder of what was counted and computed")
-    parser.add_argument("--table", default="", help="Markdown file to write")
-    parser.add_argument("--only", default="", help="chapters, as 3,6")
+    parser.add_argument("--table", default="", help="Markdown file to write; {gpu}: its name")
+    parser.add_argument("--only", default="", help="chapters, as 3,6; else all recorded ones")
     options = parser.parse_args()
     try:
         if options.only and not re.fullmatch(r"\d+(,\d+)*", options.only):
@@ -232,8 +301,10 @@ def main():
             raise Refused("--cuda and --vgpu go together")
         if options.cuda:
             record(options, chapters)
-        lines, beyond, count = compare(options.record, chapters)
         gpu = results.read(os.path.join(options.record, "gpu.json"))
+        if not options.cuda and not options.only:
+            chapters = gpu.get("chapters", chapters)
+        lines, beyond, count = compare(options.record, chapters)
         lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "
                  f"{count} comparisons, {beyond} beyond their bounds. Requests, sectors and "
                  "registers must be equal, wavefronts and conflicts",
@@ -241,7 +312,8 @@ def main():
                  "fp16.", *lines]
         print("\n".join(lines))
         if options.table:
-            results.write(options.table, "\n".join(lines) + "\n")
+            name = gpu["name"].lower().replace(" ", "_")
+            results.write(options.table.replace("{gpu}", name), "\n".join(lines) + "\n")
     except Lacking as error:
         print(f"make validate: {error}", file=sys.stderr)
         return 3

@@ -37,10 +37,18 @@ bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 	  $(if $(FRESH),--fresh) $(if $(PEERS),--peers '$(or $(torch_python),python3)')
 endif
 
-# The virtual GPU's counters and results beside those of the GPU under Nsight Compute.
+# The virtual GPU's counters and results beside those of the GPU under Nsight Compute, recorded in
+# RECORD; RECORDED=folder compares such a folder again, without a GPU. ONLY=3,6: these chapters.
+RECORD ?= $T/validate
+RECORDED ?=
+validate_flags = --table '$(dir $(gpu_results)){gpu}/validation.md' --only '$(ONLY)'
 .PHONY: validate programs
 programs: $(chapters:%=$D/chapter%) $(device_library)
-ifeq ($(GPU_ARCH),)
+ifneq ($(RECORDED),)
+validate:
+	@$(need_python)
+	@python3 $(bench_scripts)/validate.py --record '$(RECORDED)' $(validate_flags)
+else ifeq ($(GPU_ARCH),)
 validate:
 	@echo 'make validate needs a GPU, and nvidia-smi lists none' >&2; exit 3
 else
@@ -51,7 +59,7 @@ validate:
 	@$(MAKE) DEVICE=cuda ARCH=$(GPU_ARCH) programs
 	@$(MAKE) DEVICE=vgpu ARCH=$(GPU_ARCH) programs
 	@python3 $(bench_scripts)/validate.py --cuda $T/cuda-$(GPU_ARCH) --vgpu $T/vgpu-$(GPU_ARCH) \
-	  --record $T/validate --table $(gpu_results)/validation.md
+	  --record '$(RECORD)' $(validate_flags)
 endif
 
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)
