@@ -28,7 +28,8 @@ the number counted is an error.
 
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
 `distributed` of other blocks' shared memory; `hits` of the cache model's hit rates, which need a run
-with --profile. `no-arrays` leaves out the table of arrays, `no-limits` that of limits.
+with --profile. `no-arrays` leaves out the table of arrays, `no-limits` that of limits; `large-arrays`
+leaves out lines without a formula that are less than 1% of their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
@@ -51,7 +52,7 @@ BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
 FORMULAS = "<!-- counters:formulas"
 SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "instructions", "occupancy", "hits",
-                                        "no-arrays", "no-limits")
+                                        "no-arrays", "no-limits", "large-arrays")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -249,9 +250,12 @@ def block(result, formulas, checked, tables):
     lines = ["", "| kernel | array | access | requests | sectors | sectors/request | ideal "
              "| bytes asked | by formula |",
              "|---|---|---|--:|--:|--:|--:|--:|---|"]
-    wrong, unused = [], dict(formulas)
+    wrong, unused, left_out = [], dict(formulas), 0
     for kernel in kernels:
-        for array, accesses in kernel["counters"]["allocations"].items():
+        arrays = kernel["counters"]["allocations"]
+        least = 0.01 * sum(counted["sectors"] for of in arrays.values() for counted in of.values()
+                           if isinstance(counted, dict)) if "large-arrays" in tables else 0
+        for array, accesses in arrays.items():
             for access in ("load", "store", "atomic"):
                 counted = accesses[access]
                 if not counted["requests"]:
@@ -260,6 +264,9 @@ def block(result, formulas, checked, tables):
                 if formula and evaluate(formula, names) != counted["bytes_asked"]:
                     wrong.append(f"{kernel['name']} {array} {access}: {formula} = "
                                  f"{evaluate(formula, names):,}, counted {counted['bytes_asked']:,}")
+                if not formula and counted["sectors"] < least:
+                    left_out += 1
+                    continue
                 lines.append(
                     f"| {kernel['name']} | {array} | {access} | {counted['requests']:,} "
                     f"| {counted['sectors']:,} | {counted['sectors_per_request']:.2f} "
@@ -269,6 +276,8 @@ def block(result, formulas, checked, tables):
 
     wrong += wrong_counters(checked, kernels, names, result["clocks"]["peak_sm_hz"])
 
+    if left_out:
+        lines += ["", f"({left_out} lines of less than 1% of their kernel's sectors are left out.)"]
     lines += ["", *load_sums(result["kernels"])]
     lines = head + ([] if "no-arrays" in tables else lines)
     for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),
