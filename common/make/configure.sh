@@ -1,7 +1,10 @@
 #!/bin/sh
 # Finds what the build needs, installs what is missing, and writes the answers as make variables.
 #
-#   TOOLKIT=auto|wheels THIRD_PARTY=dir  configure.sh build/config.mk
+#   TOOLKIT=auto|wheels THIRD_PARTY=dir DEVICE=cuda|vgpu  configure.sh build/config.mk
+#
+# With DEVICE=cuda the libraries that only the virtual GPU needs may be missing: then VGPU_LIBS is
+# empty.
 #
 # Runs at the start of every build, so it must be quick and silent when nothing has changed: then the
 # file keeps its time stamp and make goes on without starting over.
@@ -24,8 +27,18 @@ mkdir -p "$(dirname "$out")"
 
 # ---- system packages -----------------------------------------------------------------------------
 
-# Prints the Debian packages whose files the compiler does not find. One run of the preprocessor
-# asks for all headers; asking dpkg would miss headers that came another way.
+# The preprocessor's lines 'need PACKAGE'. Asking dpkg would miss headers that came another way.
+needed() {
+  g++ -std=c++20 ${third_party:+-isystem "$third_party"} -E -P -x c++ - | sed -n 's/^need //p'
+}
+missing_for_vgpu() {
+  printf '%s\n' '#if !__has_include(<zstd.h>)' 'need libzstd-dev' '#endif' \
+    '#if !__has_include(<lz4.h>)' 'need liblz4-dev' '#endif' | needed
+  # A header may come from THIRD_PARTY, the library behind it does not.
+  [ "$(g++ -print-file-name=libzstd.so)" != libzstd.so ] || echo libzstd-dev
+  [ "$(g++ -print-file-name=liblz4.so)" != liblz4.so ] || echo liblz4-dev
+}
+# Prints the Debian packages whose files the compiler does not find.
 missing_packages() {
   have g++ || echo g++
   if have g++; then
@@ -33,13 +46,8 @@ missing_packages() {
       '#if !__has_include(<doctest/doctest.h>)' 'need doctest-dev' '#endif' \
       '#if !__has_include(<stb/stb_image.h>)' 'need libstb-dev' '#endif' \
       '#if !__has_include(<CLI/CLI.hpp>)' 'need libcli11-dev' '#endif' \
-      '#if !__has_include(<nlohmann/json.hpp>)' 'need nlohmann-json3-dev' '#endif' \
-      '#if !__has_include(<zstd.h>)' 'need libzstd-dev' '#endif' \
-      '#if !__has_include(<lz4.h>)' 'need liblz4-dev' '#endif' |
-      g++ -std=c++20 ${third_party:+-isystem "$third_party"} -E -P -x c++ - | sed -n 's/^need //p'
-    # A header may come from THIRD_PARTY, the library behind it does not.
-    [ "$(g++ -print-file-name=libzstd.so)" != libzstd.so ] || echo libzstd-dev
-    [ "$(g++ -print-file-name=liblz4.so)" != liblz4.so ] || echo liblz4-dev
+      '#if !__has_include(<nlohmann/json.hpp>)' 'need nlohmann-json3-dev' '#endif' | needed
+    [ "${DEVICE:-}" = cuda ] || missing_for_vgpu
   else
     # Without a compiler nothing can be asked: name them all, apt skips what is there.
     printf '%s\n' doctest-dev libstb-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
@@ -80,6 +88,9 @@ if [ -n "$missing" ]; then
   missing=$(missing_packages | sort -u | tr '\n' ' ')
   [ -z "$missing" ] || die "still missing after the installation: $missing"
 fi
+
+vgpu_libs=yes
+[ -z "$(missing_for_vgpu)" ] || vgpu_libs=
 
 # ---- CUDA Toolkit --------------------------------------------------------------------------------
 
@@ -170,6 +181,7 @@ CUDA_INC := $cuda_inc
 CUDA_LIB := $cuda_lib
 GPU_ARCH := $gpu_arch
 GPU_NAME := $gpu_name
+VGPU_LIBS := $vgpu_libs
 END
 if cmp -s "$out.$$" "$out"; then
   rm "$out.$$"
