@@ -1,4 +1,5 @@
 // The report: lines for people, JSON and CSV for programs.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -173,7 +174,7 @@ std::string Report::table() const {
   if (device.is_virtual)
     text +=
         "\nhost time: wall time of the virtual GPU on this machine's CPU, no GPU's time.\n"
-        "modelled limit: a lower bound from counters, the time of the busiest pipe at its peak.\n";
+        "modelled limit: a lower bound from counters, the busiest pipe at its peak, caches cold.\n";
   else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
@@ -184,7 +185,10 @@ std::string Report::table() const {
         device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";
-  for (const Ratio& ratio : ratios_)
+  // What is wrong has no speed.
+  const bool right = std::all_of(rows_.begin(), rows_.end(),
+                                 [](const Row& row) { return row.comparison.pass; });
+  for (const Ratio& ratio : right ? ratios_ : std::vector<Ratio>())
     text += format("%s against %s: %s %s instead of %s, a ratio of %.2f\n", ratio.after.c_str(),
                    ratio.before.c_str(), device.is_virtual ? "a modelled limit of" : "a median of",
                    human_time(ratio.after_us).c_str(), human_time(ratio.before_us).c_str(),

@@ -11,6 +11,9 @@ namespace lab::testing {
 // Says what is skipped and returns true where there is no device, or no virtual one.
 bool skipped(const std::string& what);
 bool skipped_without_counters(const std::string& what);
+// Says so and returns true where there is no virtual GPU and only it is sure to catch that bug: by its
+// checks ("check"), or as an access outside of an array ("error"), which a GPU may let pass.
+bool skipped_on_a_gpu(const Mutant& bug);
 
 // ---- Right results ------------------------------------------------------------------------------
 

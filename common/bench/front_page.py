@@ -45,8 +45,10 @@ def bought(folder):
             best = min(own, key=lambda step: step.us)
             # A chapter with several steps and none before it begins with its own first.
             start = before or (own[0] if own[0] is not best else None)
+            # Which of its steps these are.
+            first, last = (f"{start.name} ", f"{best.name} ") if start in own else ("", "")
             found[number] = f"{micros(best.us)} µs" if start is None else \
-                f"{micros(start.us)} → {micros(best.us)} µs, {start.us / best.us:.3g}×"
+                f"{first}{micros(start.us)} → {last}{micros(best.us)} µs, {start.us / best.us:.3g}×"
             before = best
     return found
 

@@ -50,7 +50,7 @@ class FrontPage(Case):
         self.assertEqual(status, 0)
         self.assertIn("| as it stands | 1,236 µs |\n", text)
         self.assertIn("| tiles | 1,236 → 298 µs, 4.15× |\n", text)
-        self.assertIn("| several | 26 → 8 µs, 3.25× |\n", text)
+        self.assertIn("| several | d 26 → e 8 µs, 3.25× |\n", text)
         self.assertIn("No GPU has been measured yet", text)
         self.assertTrue(text.endswith("<!-- devices:end -->\nthe end\n"))
         self.assertEqual(self.refresh("--check")[0], 0)
