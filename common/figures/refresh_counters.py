@@ -276,6 +276,11 @@ def block(result, formulas, checked, tables):
 
     wrong += wrong_counters(checked, kernels, names, result["clocks"]["peak_sm_hz"])
 
+    letters = {letter for formula in formulas.values() for letter in re.findall(r"\b[A-Z]\b", formula)}
+    meaning = ", ".join(f"{short} {name}" for name, short in sizes.items()
+                        if name in problem and short in letters)
+    if meaning:
+        lines += ["", f"(By formula: {meaning}.)"]
     if left_out:
         lines += ["", f"({left_out} lines of less than 1% of their kernel's sectors are left out.)"]
     lines += ["", *load_sums(result["kernels"])]
