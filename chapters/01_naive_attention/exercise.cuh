@@ -35,8 +35,8 @@ __global__ void scores_kernel(const half* Q,  // [batch, heads, queries, head_di
   if (index >= score_count) return;
 
   // HOLE 1: which row of Q and which row of K belong to score number `index`?
-  // Hint: scores is [batch, heads, queries, keys], so the key is what changes fastest. A row of Q is
-  // (batch, head, query), a row of K is (batch, head, key): find (batch, head) first. Beware of
+  // Hint: scores is [batch, heads, queries, keys], so the key is what changes fastest. A row of Q
+  // is (batch, head, query), a row of K is (batch, head, key): find (batch, head) first. Beware of
   // dividing by the wrong one of the two numbers.
   const int64_t query_row = 0;
   const int64_t key_row = 0;
@@ -56,10 +56,11 @@ __global__ void softmax_kernel(float* scores,  // [batch, heads, queries, keys],
   float* row_scores = scores + row * keys;
 
   // HOLE 2: replace the row by its softmax: maximum, exponentials and their sum, division.
-  // Hint: lane 0 takes keys 0, 32, 64, ..., lane 1 takes 1, 33, 65, ...: neighbours read neighbours.
-  // Then each lane has a maximum (or a sum) of its own; __shfl_xor_sync(0xffffffffu, x, step) gives
-  // it the x of lane (lane ^ step). With steps 16, 8, 4, 2, 1 all lanes end up with the whole row's.
-  // With fewer than 32 keys some lanes have none: what must their maximum and their sum be?
+  // Hint: lane 0 takes keys 0, 32, 64, ..., lane 1 takes 1, 33, 65, ...: neighbours read
+  // neighbours. Then each lane has a maximum (or a sum) of its own;
+  // __shfl_xor_sync(0xffffffffu, x, step) gives it the x of lane (lane ^ step). With steps 16, 8,
+  // 4, 2, 1 all lanes end up with the whole row's. With fewer than 32 keys some lanes have none:
+  // what must their maximum and their sum be?
   (void)row_scores, (void)lane;
 }
 

@@ -1,11 +1,12 @@
-// Exercise 2: causal attention. When tokens are words in a row, or the frames of a film, none may look
-// ahead: query i sees the keys 0 to i and no other. Their weights are softmax over those keys alone.
+// Exercise 2: causal attention. When tokens are words in a row, or the frames of a film, none may
+// look ahead: query i sees the keys 0 to i and no other. Their weights are softmax over those keys
+// alone.
 //
 //   O[i] = Σ_j<=i weight[i][j] V[j]        weight[i] = softmax over j <= i of scale Q[i]·K[j]
 //
 // The kernel is the chapter's for head_dim 64, with three holes. Fill them, then
-// `make exercise2 && ./run`. Besides right results you are asked not to load tiles that nobody sees:
-// half of all the keys, once there are many.
+// `make exercise2 && ./run`. Besides right results you are asked not to load tiles that nobody
+// sees: half of all the keys, once there are many.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -98,11 +99,12 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
 
     // Softmax: a lane has 8 scores of its row, in units of log2.
-    // HOLE 3: the online softmax. Make weights of this tile's scores, keep row_max and row_sum up to
-    // date, and find the factor for what was added up with the maximum before.
-    // Hint: lane softmax_lane has columns softmax_lane, softmax_lane + 8, ... of s_tile[softmax_row].
-    // row_maximum() makes one maximum of the 8 lanes'. A weight is exp2f(score - row_max); what was
-    // computed with the old maximum must be multiplied by exp2f(old - new), row_sum too.
+    // HOLE 3: the online softmax. Make weights of this tile's scores, keep row_max and row_sum up
+    // to date, and find the factor for what was added up with the maximum before.
+    // Hint: lane softmax_lane has columns softmax_lane, softmax_lane + 8, ... of
+    // s_tile[softmax_row]. row_maximum() makes one maximum of the 8 lanes'. A weight is
+    // exp2f(score - row_max); what was computed with the old maximum must be multiplied by
+    // exp2f(old - new), row_sum too.
     const float factor = 1.0f;
     if (softmax_lane == 0) factor_tile[softmax_row] = factor;
     __syncthreads();
@@ -128,8 +130,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim 64] fp16, contiguous. O = softmax(mask(Q Kᵀ scale)) V,
-// where query i sees keys 0 to i.
+// Q, K, V, O: [batch, heads, tokens, head_dim 64] fp16, contiguous. O = softmax(mask(Q Kᵀ scale))
+// V, where query i sees keys 0 to i.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

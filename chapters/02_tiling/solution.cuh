@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim 64] fp16, contiguous. O = softmax(mask(Q Kᵀ scale)) V,
-// where query i sees keys 0 to i.
+// Q, K, V, O: [batch, heads, tokens, head_dim 64] fp16, contiguous. O = softmax(mask(Q Kᵀ scale))
+// V, where query i sees keys 0 to i.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

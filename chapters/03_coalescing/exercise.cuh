@@ -1,6 +1,6 @@
-// Exercise 3: head_dim 80, as in ViT-H with its 16 heads of 1280 values. 80 is no power of two and no
-// multiple of 32: a row has 10 pieces of 16 bytes, so that a warp's 32 lanes do not come out even with
-// the rows, and 32 lanes with 2 columns of O each are too few, with 3 too many.
+// Exercise 3: head_dim 80, as in ViT-H with its 16 heads of 1280 values. 80 is no power of two and
+// no multiple of 32: a row has 10 pieces of 16 bytes, so that a warp's 32 lanes do not come out
+// even with the rows, and 32 lanes with 2 columns of O each are too few, with 3 too many.
 //
 // The kernel is the chapter's, with three holes. Fill them, then `make exercise3 && ./run`. Besides
 // right results you are asked for loads that are as wide and as coalesced as the chapter's.
@@ -41,8 +41,8 @@ template <int kRows>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
   // HOLE 1: fill the tile, 16 bytes (uint4) at a time.
   // Hint: number all pieces of all rows, kRows * kPieces of them, so that neighbouring numbers are
-  // neighbours in memory, and deal them out to threads threadIdx.x, threadIdx.x + kThreads, ... Which
-  // row and which d has piece i? Both sides of the copy start at a multiple of 16 bytes. (One
+  // neighbours in memory, and deal them out to threads threadIdx.x, threadIdx.x + kThreads, ...
+  // Which row and which d has piece i? Both sides of the copy start at a multiple of 16 bytes. (One
   // warp alone would get the points too: that fewer loads are under way then, no counter shows.)
   (void)rows_global, (void)valid;
   for (int i = threadIdx.x; i < kRows * kHeadDim; i += kThreads)
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim 80] fp16, contiguous, all starting at a multiple of 16
-// bytes. O = softmax(Q Kᵀ scale) V.
+// Q, K, V, O: [batch, heads, tokens, head_dim 80] fp16, contiguous, all starting at a multiple of
+// 16 bytes. O = softmax(Q Kᵀ scale) V.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim 80] fp16, contiguous, all starting at a multiple of 16
-// bytes. O = softmax(Q Kᵀ scale) V.
+// Q, K, V, O: [batch, heads, tokens, head_dim 80] fp16, contiguous, all starting at a multiple of
+// 16 bytes. O = softmax(Q Kᵀ scale) V.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

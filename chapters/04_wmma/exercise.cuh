@@ -1,13 +1,14 @@
-// Exercise 4: a table of biases in the scores. Many transformers know where a key is by a number that
-// they have learned for each head and each distance between key and query, and add to the score:
+// Exercise 4: a table of biases in the scores. Many transformers know where a key is by a number
+// that they have learned for each head and each distance between key and query, and add to the
+// score:
 //
 //   O = softmax(scale Q Kᵀ + B) V        B[head][query][key] = bias[head][key - query + tokens - 1]
 //
-// The table has [heads, 2 tokens - 1] entries in fp32: the distances -(tokens - 1) to tokens - 1. The
-// kernel is the chapter's for head_dim 64 (with K as it lies in memory), with three holes. Fill them,
-// then `make exercise4 && ./run`. Besides right results you are asked to leave both products to the
-// tensor cores; what is added must be added elsewhere, since a lane does not know which element of a
-// fragment it holds.
+// The table has [heads, 2 tokens - 1] entries in fp32: the distances -(tokens - 1) to tokens - 1.
+// The kernel is the chapter's for head_dim 64 (with K as it lies in memory), with three holes. Fill
+// them, then `make exercise4 && ./run`. Besides right results you are asked to leave both products
+// to the tensor cores; what is added must be added elsewhere, since a lane does not know which
+// element of a fragment it holds.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -62,7 +63,8 @@ __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHead
 // element of a fragment is not documented, so the factors become a fragment too, through s.
 __device__ inline void scale_rows(Accumulator (&o_frag)[kHeadDim / kTile], float factor,
                                   float (*s)[kKeyTile + kPad]) {
-  // HOLE 3: multiply each row of o_frag by its factor. Lanes 2 row and 2 row + 1 have that of `row`.
+  // HOLE 3: multiply each row of o_frag by its factor. Lanes 2 row and 2 row + 1 have that of
+  // `row`.
   // Hint: a fragment of the same type has its elements in the same lanes. Fill 16 columns of s with
   // each row's factor, load them into an Accumulator, and multiply element by element
   // (x[0], ..., x[num_elements - 1]). Where must the lanes wait for each other?
@@ -110,9 +112,9 @@ __global__ void __launch_bounds__(32)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         // HOLE 1: s_frag += (16 columns of Q from d on) x (the same columns of 16 keys from j on)ᵀ.
-        // Hint: Q is in q_frag[d / kTile]. K's tile lies as [key][d]; read as a matrix [d][key], its
-        // columns are contiguous: that is what col_major in KeyFragment says. The stride between two
-        // keys is kHeadDim + kPad halves. load_matrix_sync, then mma_sync.
+        // Hint: Q is in q_frag[d / kTile]. K's tile lies as [key][d]; read as a matrix [d][key],
+        // its columns are contiguous: that is what col_major in KeyFragment says. The stride
+        // between two keys is kHeadDim + kPad halves. load_matrix_sync, then mma_sync.
         KeyFragment k_frag;
         (void)k_frag;
       }

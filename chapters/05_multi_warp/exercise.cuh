@@ -1,10 +1,10 @@
-// Exercise 5: a padding mask. Pictures or sentences of different lengths are padded to one number of
-// tokens, so that they fit in one array. Of batch entry b only the first lengths[b] keys are real (1 or
-// more); what stands behind them must not be seen, and need not be loaded.
+// Exercise 5: a padding mask. Pictures or sentences of different lengths are padded to one number
+// of tokens, so that they fit in one array. Of batch entry b only the first lengths[b] keys are
+// real (1 or more); what stands behind them must not be seen, and need not be loaded.
 //
 // The kernel is the chapter's for head_dim 64 with 4 warps (and K as it lies in memory), with three
-// holes. Fill them, then `make exercise5 && ./run`. Besides right results you are asked that a block's
-// warps share the work of loading, and that it stops at the last real key.
+// holes. Fill them, then `make exercise5 && ./run`. Besides right results you are asked that a
+// block's warps share the work of loading, and that it stops at the last real key.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < keys; first_key += kKeyTile) {
-    // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and a
-    // weight of 0 does not save us from NaN in V.
+    // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and
+    // a weight of 0 does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
 
     // HOLE 2: here each warp loads both tiles, all four the same. Let them share the work.

@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < keys; first_key += kKeyTile) {
-    // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and a
-    // weight of 0 does not save us from NaN in V.
+    // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and
+    // a weight of 0 does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
     load_rows<kKeyTile, kThreads>(K + first_element, keys - first_key, thread, tiles.k);
     load_rows<kKeyTile, kThreads>(V + first_element, keys - first_key, thread, tiles.v);

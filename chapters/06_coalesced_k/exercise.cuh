@@ -1,20 +1,20 @@
-// Exercise 6: a pipeline of two stages. In the chapter's kernel a block loads a tile, waits for it, works
-// on it, waits for everybody, and only then loads the next: memory idles while it computes, and the
-// other way round. With two tiles of K and of V the next ones are on their way while these are worked
-// on, copied from global to shared memory without passing through registers (asynchronous copies, from
-// compute capability 8.0 on):
+// Exercise 6: a pipeline of two stages. In the chapter's kernel a block loads a tile, waits for it,
+// works on it, waits for everybody, and only then loads the next: memory idles while it computes,
+// and the other way round. With two tiles of K and of V the next ones are on their way while these
+// are worked on, copied from global to shared memory without passing through registers
+// (asynchronous copies, from compute capability 8.0 on):
 //
 //   __pipeline_memcpy_async(to, from, bytes, zeros)   begins a copy of 4, 8 or 16 bytes, the last
 //                                                     `zeros` of them zeros; `from` must exist
 //   __pipeline_commit()                               what this thread has begun is a group
-//   __pipeline_wait_prior(n)                          waits until at most n of its groups, the newest,
-//                                                     are still on their way
+//   __pipeline_wait_prior(n)                          waits until at most n of its groups, the
+//                                                     newest, are still on their way
 //
 // Such a wait is for the thread's own copies; for those of others there must be a barrier after it.
-// The problem is that of exercise 1, cross-attention, with as many queries as one picture has tokens
-// and as many keys as another one. Fill the three holes, then `make exercise6 && ./run`. Besides right results you are asked for one
-// barrier of the block for each tile where the chapter has two, and for tiles that still lie in
-// different banks.
+// The problem is that of exercise 1, cross-attention, with as many queries as one picture has
+// tokens and as many keys as another one. Fill the three holes, then `make exercise6 && ./run`.
+// Besides right results you are asked for one barrier of the block for each tile where the chapter
+// has two, and for tiles that still lie in different banks.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -63,9 +63,10 @@ struct alignas(32) Tiles {
   WarpTiles warps[kWarps];
 };
 
-// Begins to copy kRows rows of [.., head_dim] from global memory to a tile with kCount threads, this
-// one being number `thread` of them, 16 bytes at a time. Rows from `valid` on become zero. The copies
-// have arrived when the thread has waited for them, and are there for others after a barrier.
+// Begins to copy kRows rows of [.., head_dim] from global memory to a tile with kCount threads,
+// this one being number `thread` of them, 16 bytes at a time. Rows from `valid` on become zero. The
+// copies have arrived when the thread has waited for them, and are there for others after a
+// barrier.
 template <int kRows, int kCount>
 __device__ void load_rows_async(const half* rows_global, int valid, int thread,
                                 half (*tile)[kHeadDim + kPad]) {
@@ -73,7 +74,7 @@ __device__ void load_rows_async(const half* rows_global, int valid, int thread,
   for (int i = thread; i < kRows * kPieces; i += kCount) {
     const int row = i / kPieces, d = i % kPieces * 8;
     // HOLE 1: begin the copy of 16 bytes to tile[row][d], or of zeros from row `valid` on.
-    // Hint: one call. A row that does not exist has no address either: name one that does exist.
+    // Hint: one call. A row that does not exist has no address either: name one that does.
     *reinterpret_cast<uint4*>(&tile[row][d]) = uint4{};
     (void)rows_global, (void)valid;
   }
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int first_key = 0, stage = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
     // HOLE 2: wait for the tiles of this turn.
     // HOLE 3: send the next ones on their way into the other stage, if there are any.
-    // Hint: the other stage was read in the turn before, by all warps. One barrier can stand for two
-    // things: everybody's copies of this turn have arrived, and everybody is done with the turn
+    // Hint: the other stage was read in the turn before, by all warps. One barrier can stand for
+    // two things: everybody's copies of this turn have arrived, and everybody is done with the turn
     // before. What must come before it, and what after?
     (void)load_tiles;
 
@@ -211,8 +212,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, O: [batch, heads, shape.tokens, head_dim 64]; K, V: [batch, heads, keys, head_dim 64]; all fp16,
-// contiguous, starting at multiples of 16 bytes. O = softmax(Q Kᵀ scale) V.
+// Q, O: [batch, heads, shape.tokens, head_dim 64]; K, V: [batch, heads, keys, head_dim 64]; all
+// fp16, contiguous, starting at multiples of 16 bytes. O = softmax(Q Kᵀ scale) V.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, int keys, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

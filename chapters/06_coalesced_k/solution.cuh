@@ -47,9 +47,10 @@ struct alignas(32) Tiles {
   WarpTiles warps[kWarps];
 };
 
-// Begins to copy kRows rows of [.., head_dim] from global memory to a tile with kCount threads, this
-// one being number `thread` of them, 16 bytes at a time. Rows from `valid` on become zero. The copies
-// have arrived when the thread has waited for them, and are there for others after a barrier.
+// Begins to copy kRows rows of [.., head_dim] from global memory to a tile with kCount threads,
+// this one being number `thread` of them, 16 bytes at a time. Rows from `valid` on become zero. The
+// copies have arrived when the thread has waited for them, and are there for others after a
+// barrier.
 template <int kRows, int kCount>
 __device__ void load_rows_async(const half* rows_global, int valid, int thread,
                                 half (*tile)[kHeadDim + kPad]) {
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Q, O: [batch, heads, shape.tokens, head_dim 64]; K, V: [batch, heads, keys, head_dim 64]; all fp16,
-// contiguous, starting at multiples of 16 bytes. O = softmax(Q Kᵀ scale) V.
+// Q, O: [batch, heads, shape.tokens, head_dim 64]; K, V: [batch, heads, keys, head_dim 64]; all
+// fp16, contiguous, starting at multiples of 16 bytes. O = softmax(Q Kᵀ scale) V.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, int keys, cudaStream_t stream) {
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;

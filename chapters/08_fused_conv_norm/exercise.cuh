@@ -12,7 +12,7 @@
 // Here a block has 64 pixels. A lane has two of them, 32 apart, and a warp 16 output channels:
 // their convolutions, 16 for each of the two pixels, stay in registers. Fill the four holes, then
 // `make exercise8 && ./run`. Besides right results, also where all values are around 1000, you are
-// asked for one store of y, no memory of your own, and for x loaded once.
+// asked for one launch, one store of y, no memory of your own, and for x loaded once.
 #pragma once
 
 #include <cuda_fp16.h>
