@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -20,13 +21,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kShapePoints = 30, kCheckPoints = 20;
-constexpr double kCompilerSeconds = 60;
-constexpr size_t kLines = 6;  // of a compiler's or checker's message that are shown
-
-void replace_all(std::string& text, const std::string& what, const std::string& with) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
-    text.replace(at, what.size(), with);
-}
+const char* const kHoles = "are all holes filled?";
+constexpr size_t kLines = 6;  // of a checker's message that are shown
 
 // "kernel.cuh:42: error: race: write": what findings of several launches have in common.
 std::string place_and_kind(const std::string& line) {
@@ -53,41 +49,10 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// How the compiler is called: grader.conf beside the program, written by the Makefile.
-std::map<std::string, std::vector<std::string>> configuration() {
-  const std::string path =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() + "/grader.conf";
-  std::map<std::string, std::vector<std::string>> result;
-  std::istringstream stream(read_file(path));
-  for (std::string line; std::getline(stream, line);) {
-    const size_t space = line.find(' ');
-    if (space != std::string::npos) result[line.substr(0, space)].push_back(line.substr(space + 1));
-  }
-  if (result["nvcc"].size() != 1) throw LackError(path + " names no compiler: make it again");
-  return result;
-}
-
 // What the virtual GPU said last, which explains an error better than its code does.
 std::string explained(const std::string& message, const std::string& output) {
   const std::vector<std::string> lines = lines_with(output, {"error: ", "vgpu: cannot"});
   return lines.empty() ? message : message + "\n" + lines.back();
-}
-
-// What to think about after a message of the compiler's kind; empty for other messages.
-std::string hint_for_findings(const std::string& findings) {
-  const auto has = [&](const char* word) { return findings.find(word) != std::string::npos; };
-  const std::string init =
-      "memory is read that nobody wrote: is every element of the tile filled, past the last token "
-      "too? And does the element that is read exist, for every lane?";
-  if (!has(": error: ")) return "";
-  if (has("error: init") && has("error: race")) return init + " The race may come from the same.";
-  if (has("error: race"))
-    return "between a write and another thread's access there must be a barrier: __syncthreads() "
-           "in a block, __syncwarp() in a warp, for asynchronous copies their wait and then one";
-  if (has("error: sync"))
-    return "every thread of the block (or of the mask) must reach a barrier: none inside an if";
-  if (has("error: init")) return init;
-  return "an index is outside of its array: which thread, which element? Guard the last tile";
 }
 
 // "12,288 bytes", "3.5 %", "1.25".
@@ -100,9 +65,16 @@ std::string shown(double value, Aim::Unit unit) {
   return text + (unit == Aim::bytes ? " bytes" : "");
 }
 
+// The report shows what the first wrong case printed, or else what is printed first.
+void keep_printed(Grade& grade, const Outcome& outcome, const std::string& where,
+                  bool first_wrong) {
+  if (outcome.printed.text.empty() || (!first_wrong && !grade.printed.text.empty())) return;
+  grade.printed = outcome.printed;
+  grade.printed_in = where;
+}
+
 // Zero points, with the reason; empty when the outcome is no reason.
-bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, const Ended& ended,
-            const Limits& limits) {
+bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, const Limits& limits) {
   if (outcome.how == Outcome::endless) {
     grade.refused = "instructions";
     grade.message = explained(
@@ -110,7 +82,7 @@ bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, cons
             ": the kernel does not end. Its threads wait for each other, or a loop has no end "
             "(more than " +
             std::to_string(limits.instructions) + " warp instructions).",
-        ended.output);
+        outcome.findings);
   } else if (outcome.how == Outcome::too_much_memory) {
     grade.refused = "memory";
     grade.message = where + ": more memory was asked for than there is for an exercise, " +
@@ -121,12 +93,60 @@ bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, cons
                                 ": stopped after %g s. Is there a loop without an end in the "
                                 "host code?",
                                 limits.seconds);
+  } else if (outcome.how == Outcome::printed_too_much) {
+    grade.refused = "printed";
+    grade.message = where + ": the code prints more than " + human_bytes(limits.file_bytes) +
+                    ". Let one thread print, as in\nif (blockIdx.x == 0 && threadIdx.x == 0) "
+                    "printf(...)";
   }
   return !grade.refused.empty();
 }
 
+// How a case went whose output lies there: what is wrong with it, nothing when it is right, and
+// what to think about. An element that nobody wrote has all bits set, which no arithmetic gives.
+std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
+                                    const std::vector<half>& output, std::string& hint) {
+  std::vector<double> got(output.size());
+  int64_t unwritten = 0;
+  const auto untouched = [](const half& value) {
+    uint16_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits == 0xffff;
+  };
+  for (size_t i = 0; i < got.size(); ++i) {
+    got[i] = to_double(output[i]);
+    unwritten += untouched(output[i]);
+  }
+  Comparer comparer(problem.tolerance, problem.dims);
+  comparer.add(got.data(), problem.expected.data(), std::min(got.size(), problem.expected.size()));
+  const Comparison comparison = comparer.result();
+  if (comparison.pass) return {};
+  Grade::Failure failure{problem.name, comparison.describe(), comparison.first_bad,
+                         comparison.expected, comparison.got};
+  bool first_unwritten = false;
+  if (!failure.index.empty()) {
+    int64_t first = 0;
+    for (size_t axis = 0; axis < failure.index.size(); ++axis)
+      first = first * problem.dims[axis] + failure.index[axis];
+    first_unwritten = untouched(output[size_t(first)]);
+  }
+  const auto count = [](int64_t n) { return std::to_string(n); };
+  if (unwritten > 0)
+    failure.details +=
+        "\n" + count(unwritten) + " of " + count(comparison.count) + " elements are never written";
+  if (comparison.not_finite > unwritten)
+    failure.details +=
+        "\n" + count(comparison.not_finite - unwritten) + " are computed as NaN or infinite";
+  hint = first_unwritten ? "the first wrong element is never written: " + task.unwritten_hint
+         : std::isfinite(comparison.got) || problem.hint_not_finite.empty()
+             ? problem.hint
+             : problem.hint_not_finite;
+  return failure;
+}
+
+// findings: the virtual GPU's of cases that failed.
 Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::string& library,
-                  int entry, const Limits& limits, Grade& grade) {
+                  int entry, const Limits& limits, Grade& grade, std::string& findings) {
   Item item{"right results", 0, kShapePoints, "", ""};
   size_t right = 0;
   for (size_t first = 0; first < cases.size();) {
@@ -138,36 +158,29 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
         run_cases(task, library, entry, Mode::cases, numbers, folder.folder(), limits, ended);
     for (const Outcome& outcome : outcomes) {
       const Case& problem = cases[first++];
-      if (refuse(grade, outcome, problem.name, ended, limits)) return item;
-      Grade::Failure failure{problem.name, "", {}, 0, 0};
-      std::string hint = problem.hint;
-      if (outcome.how == Outcome::failed) {
-        failure.details = explained(outcome.message, ended.output);
-        hint = hint_for_findings(failure.details);
-      } else {
-        Comparer comparer(problem.tolerance, problem.dims);
-        std::vector<double> got(outcome.output.size());
-        for (size_t i = 0; i < got.size(); ++i) got[i] = to_double(outcome.output[i]);
-        comparer.add(got.data(), problem.expected.data(),
-                     std::min(got.size(), problem.expected.size()));
-        const Comparison comparison = comparer.result();
-        if (comparison.pass) {
-          ++right;
-          continue;
-        }
-        failure.index = comparison.first_bad;
-        failure.expected = comparison.expected;
-        failure.got = comparison.got;
-        failure.details = comparison.describe();
-        if (comparison.not_finite > 0) failure.details += "\nnot finite: never written, or NaN";
+      if (refuse(grade, outcome, problem.name, limits)) {
+        keep_printed(grade, outcome, problem.name, true);
+        return item;
       }
-      if (!grade.failures.empty()) continue;
-      grade.failures.push_back(failure);
+      std::string hint;
+      std::optional<Grade::Failure> failure;
+      if (outcome.how == Outcome::failed) {
+        failure = {problem.name, explained(outcome.message, outcome.findings), {}, 0, 0};
+        hint = hint_for(failure->details);
+        findings += outcome.findings;
+      } else {
+        failure = wrong(task, problem, outcome.output, hint);
+      }
+      const bool is_first = failure && grade.failures.empty();
+      keep_printed(grade, outcome, problem.name, is_first);
+      right += !failure;
+      if (!is_first) continue;
+      grade.failures.push_back(*failure);
       item.hint = hint;
     }
   }
-  if (right == 0 && !grade.failures.empty() && !grade.failures[0].index.empty())
-    item.hint = "are all holes filled? No result is right before that. If they are: " + item.hint;
+  if (right == 0 && task.holes && !grade.failures[0].index.empty())
+    item.hint = kHoles + (" No result is right before that. If they are: " + item.hint);
   item.points = int(kShapePoints * right / cases.size());
   item.details = format("%zu of %zu problems", right, cases.size());
   if (!grade.failures.empty())
@@ -177,8 +190,10 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
 
 // Findings are shown in any case. But no findings only count where something is right: an empty
 // kernel has none.
+// found: findings in cases that failed, some of which are run here again.
 Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_right,
-                  const std::string& library, int entry, const Limits& limits, Grade& grade) {
+                  const std::string& found, const std::string& library, int entry,
+                  const Limits& limits, Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i)
@@ -188,11 +203,11 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
   const std::vector<Outcome> outcomes =
       run_cases(task, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
   for (size_t i = 0; i < outcomes.size(); ++i)
-    if (refuse(grade, outcomes[i], cases[numbers[i]].name, ended, limits)) return item;
-  std::vector<std::string> findings = lines_with(ended.output, {": error: "});
-  // What nobody wrote is often what races too, and says more.
+    if (refuse(grade, outcomes[i], cases[numbers[i]].name, limits)) return item;
+  std::vector<std::string> findings = lines_with(ended.output + found, {": error: "});
+  // What races is often what nobody wrote yet, and says more.
   std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
-    return line.find("error: init") != std::string::npos;
+    return line.find("error: race") != std::string::npos;
   });
   if (findings.empty() && ended.exit_code == 0) {
     item.points = some_right ? kCheckPoints : 0;
@@ -201,7 +216,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
     return item;
   }
   item.details = findings.empty() ? outcomes.back().message : joined(findings);
-  item.hint = hint_for_findings(item.details);
+  item.hint = hint_for(item.details);
   return item;
 }
 
@@ -218,7 +233,7 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   const std::vector<Outcome> outcomes =
       run_cases(task, library, entry, Mode::counters, {0}, folder.folder(), limits, ended);
   const std::string where = "measured: " + measured.name;
-  if (refuse(grade, outcomes[0], where, ended, limits)) return items;
+  if (refuse(grade, outcomes[0], where, limits)) return items;
   if (outcomes[0].how == Outcome::failed) {
     for (Item& item : items) item.details = explained(outcomes[0].message, ended.output);
     return items;
@@ -237,8 +252,8 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
                            : aim.relation == Aim::at_least ? "at least"
                                                            : "exactly";
     items[i].points = reached ? aim.points : 0;
-    items[i].details = shown(got, aim.unit) + ", asked for: " + relation + " " +
-                       shown(aim.limit, aim.unit);
+    items[i].details =
+        shown(got, aim.unit) + ", asked for: " + relation + " " + shown(aim.limit, aim.unit);
     items[i].hint = reached ? "" : aim.hint;
   }
   return items;
@@ -259,76 +274,26 @@ int Grade::most() const {
   return sum;
 }
 
-Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
-              const Limits& limits) {
-  for (const Source& source : sources)
-    if (std::filesystem::file_size(source.path) == 0)
-      return {"", "build", "the file is empty: " + source.path};
-  const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
-  std::string unit = "#include <cuda_fp16.h>\n#include \"shapes.h\"\n";
-  for (const Source& source : sources)
-    unit += "#include \"" + std::filesystem::canonical(source.path).string() + "\"\n";
-  unit += "#include \"grader_entry.cuh\"\n";
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const std::string function = sources[i].name_space + "::" + task.function;
-    unit += "static_assert(std::is_same_v<decltype(&" + function + "), void (*)(" +
-            task.parameters + ")>,\n    \"the parameters of " + function +
-            " must stay as they were: " + task.parameters + "\");\n";
-    unit += "extern \"C\" void grader_entry_" + std::to_string(i) +
-            "(void** arguments) {\n  lab::grader::call(" + function + ", arguments);\n}\n";
-  }
-  write_file(folder + "/student.cu", unit);
-
-  auto settings = configuration();
-  Library library{folder + "/student.so", "", ""};
-  std::vector<std::string> command = {settings["nvcc"][0]};
-  if (command[0][0] != '/') command[0] = root + command[0];
-  for (std::string flag : settings["flag"]) {
-    // Of many files only what is executed, the PTX: machine code would only be compiled to be checked.
-    if (const size_t code = flag.find(",code=["); sources.size() > 1 && code != flag.npos)
-      flag = flag.substr(0, code) + ",code=" + flag.substr(5, code - 5);
-    command.push_back(flag);
-  }
-  command.insert(command.end(), {"-I" + root + task.folder, "-shared", "-Xcompiler", "-fPIC",
-                                 "--cudart", "none", "-o", library.path, folder + "/student.cu"});
-  Limits compiler;
-  compiler.seconds = std::max(limits.seconds, kCompilerSeconds);
-  const Ended ended = run_limited(command, root, {{"TMPDIR", folder}}, compiler);
-  if (ended.timed_out) {
-    library.refused = "time";
-    library.message = format("the compiler was stopped after %g s", compiler.seconds);
-  } else if (ended.exit_code != 0) {
-    library.refused = "build";
-    std::string output = ended.output;
-    replace_all(output, folder + "/student.cu", "(the grader's call)");  // it may lie below root
-    replace_all(output, root, "");
-    const std::vector<std::string> errors = lines_with(output, {"error:", "error :", "fatal"});
-    // What nvcc says of the grader's call when it finds no such name.
-    const std::string function = sources[0].name_space + "::" + task.function;
-    const bool missing =
-        output.find("name followed by \"::\" must be") != std::string::npos ||
-        output.find("\"" + sources[0].name_space + "\" has no member \"" + task.function +
-                    "\"") != std::string::npos;
-    if (missing)
-      library.message = "there is no function " + function +
-                        " in this file: did you delete the namespace, or save an empty file?\n";
-    library.message +=
-        "it does not compile:\n" + (errors.empty() ? output.substr(0, 2000) : joined(errors));
-  }
-  return library;
-}
-
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
             const std::string& library, int entry, const Limits& limits) {
   Grade grade;
   try {
-    grade.items.push_back(grade_shapes(task, cases, library, entry, limits, grade));
+    std::string findings;
+    grade.items.push_back(grade_shapes(task, cases, library, entry, limits, grade, findings));
     if (!grade.refused.empty()) return grade;
     const bool all = grade.items[0].points == kShapePoints, some = grade.items[0].points > 0;
-    grade.items.push_back(grade_checks(task, cases, some, library, entry, limits, grade));
+    grade.items.push_back(grade_checks(task, cases, some, findings, library, entry, limits, grade));
     if (!grade.refused.empty()) return grade;
+    // Wrong values may come from what the checks find.
+    if (Item& results = grade.items[0];
+        grade.items[1].details.find(": error: ") != std::string::npos && !all &&
+        !grade.failures[0].index.empty() && !results.hint.starts_with(kHoles))
+      results.hint = "first mend what the checks find, see below. Then: " + results.hint;
     for (Item& item : grade_aims(task, measured, all, library, entry, limits, grade))
       grade.items.push_back(std::move(item));
+  } catch (const BuildError& error) {
+    grade.refused = "build";
+    grade.message = error.what();
   } catch (const UsageError& error) {  // a file that the student's process should have written
     grade.refused = "output";
     grade.message = error.what();
@@ -364,6 +329,8 @@ double Counters::sum(const std::string& pointer) const {
       sum += launch.at(at).get<double>();
   return sum;
 }
+
+double Counters::launches() const { return double(data_->launches.size()); }
 
 double Counters::bytes(const std::string& array, const std::string& access) const {
   double sum = 0;

@@ -45,6 +45,7 @@ Argument value(const T& x) {
 struct Case {
   std::string name;                 // "1 head, 17 queries, 33 keys, head_dim 64"
   std::string hint;                 // what to think about when this one goes wrong
+  std::string hint_not_finite;      // the same when NaN or an infinity is computed; empty: `hint`
   std::vector<Argument> arguments;  //
   std::vector<int64_t> dims;        // of the output
   Tolerance tolerance;              //
@@ -63,6 +64,7 @@ class Counters {
 
   // A number of each launch by JSON pointer, added up; 0 where a launch lacks it.
   double sum(const std::string& pointer) const;
+  double launches() const;
   double bytes(const std::string& array, const std::string& access) const;
   double requests(const std::string& array, const std::string& access) const;
   // Sectors moved over sectors needed if the same bytes lay side by side, of the worst launch: 1 is
@@ -106,6 +108,11 @@ struct Task {
   std::vector<Aim> aims;           // together 50 points
   std::string schedule = "";       // "random:SEED": an order of warps that shows a race in results
   std::string function = "attention";  // in the namespace: the one that is called
+  bool holes = true;                   // the file has holes to fill
+  // What to think about when elements of the output are never written.
+  std::string unwritten_hint =
+      "has each query row a block that takes it, the last rows too, and each element of the row a "
+      "lane that stores it?";
 };
 
 // ---- Cases that the exercises share -------------------------------------------------------------
@@ -131,8 +138,8 @@ AttentionTensors random_tensors(int batch, int heads, int queries, int keys, int
 AttentionTensors moved(AttentionTensors tensors, double offset);
 
 // softmax(change(Q Kᵀ scale)) V in double precision, straight from the formula: [batch, heads,
-// queries, head_dim]. change: what becomes of a score, -infinity to leave the key out; a query needs
-// one key that stays.
+// queries, head_dim]. change: what becomes of a score, -infinity to leave the key out; a query
+// needs one key that stays.
 using ChangeScore = std::function<double(int batch, int head, int query, int key, double score)>;
 std::vector<double> expected(const AttentionTensors& tensors, const ChangeScore& change = {});
 
@@ -149,9 +156,16 @@ struct Item {
   std::string hint;     // empty at full points
 };
 
+// What the student's code printed, stdout and then stderr: the first lines, made fit to be shown.
+struct Printed {
+  std::string text;
+  size_t more = 0;  // lines that are left out
+};
+
 struct Grade {
   std::string file;
-  // Empty, or why there are no points at all: "build", "time", "instructions", "memory", "output".
+  // Empty, or why there are no points at all: "build", "time", "instructions", "memory", "printed",
+  // "output".
   std::string refused;
   std::string message;  // the reason in words, with the compiler's or the virtual GPU's
   std::vector<Item> items;
@@ -164,6 +178,10 @@ struct Grade {
     double expected = 0, got = 0;
   };
   std::vector<Failure> failures;  // none or one
+  // Of the first case that was not right; if that one is silent, of the first that printed
+  // anything.
+  Printed printed;
+  std::string printed_in;  // that case
 };
 
 // How far a student's code may go.
@@ -171,7 +189,7 @@ struct Limits {
   double seconds = 30;                 // of one process, wall time; the compiler has at least 60
   uint64_t instructions = 50'000'000;  // of warps, in one launch
   double memory_bytes = 4.0 * (1ull << 30);
-  double file_bytes = 64 << 20;  // of each file that is written, what is printed included
+  double file_bytes = 64 << 20;  // of each file that is written, and of what a case prints
 };
 
 // Reports: for people, and the files that `--json` and `--gradescope` write.

@@ -76,6 +76,10 @@ Case attention_case(const AttentionTensors& t, const std::vector<double>& expect
   result.dims = {t.batch, t.heads, t.queries, t.head_dim};
   result.tolerance = Tolerance::attention(most);
   result.expected = expected;
+  result.hint_not_finite =
+      "NaN comes from 0/0 or from infinity minus infinity: does the search for a row's maximum "
+      "begin "
+      "at -INFINITY, does each row have a key that counts, and is what it is divided by above 0?";
   return result;
 }
 

@@ -4,13 +4,14 @@
 //   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER NUMBER...
 //
 // FOLDER/report has one line for each case that was begun, and one for how it went; FOLDER/out.N
-// has its output.
+// has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what is printed.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -80,9 +81,73 @@ std::vector<half> run(void (*entry)(void**), const Case& problem) {
   return output.download();
 }
 
+// What is printed from now on goes to that file.
+void redirect(FILE* stream, const std::string& path) {
+  std::fflush(stream);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (file < 0 || dup2(file, fileno(stream)) < 0) _exit(kLacking);
+  close(file);
+}
+
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+constexpr size_t kShownLines = 20, kShownBytes = 4096, kFindingBytes = 1 << 16;
+
+// A line of the virtual GPU: "exercise.cuh:42: error: ...", "vgpu: ...".
+bool is_finding(const std::string& line) {
+  const size_t at = line.find(": error: ");
+  return line.starts_with("vgpu: ") || line.starts_with("error: race between streams") ||
+         (at != std::string::npos && at > 0 && line[at - 1] >= '0' && line[at - 1] <= '9');
+}
+
+// Control characters have no business in a report.
+std::string fit_to_be_shown(std::string line) {
+  for (char& c : line)
+    if ((static_cast<unsigned char>(c) < 32 && c != '\t') || c == 127) c = '?';
+  return line;
+}
+
+void read_printed(const std::string& folder, size_t number, Outcome& outcome) {
+  size_t lines = 0;
+  std::string& text = outcome.printed.text;
+  for (const char* name : {"/stdout.", "/stderr."}) {
+    std::ifstream file(folder + name + std::to_string(number));
+    for (std::string line; std::getline(file, line);) {
+      if (name == std::string("/stderr.") && is_finding(line)) {
+        if (outcome.findings.size() < kFindingBytes) outcome.findings += line + "\n";
+        continue;
+      }
+      if (lines < kShownLines && text.size() < kShownBytes) {
+        ++lines;
+        const size_t room = kShownBytes - text.size();
+        text += fit_to_be_shown(line.substr(0, room)) + (line.size() > room ? "...\n" : "\n");
+      } else {
+        ++outcome.printed.more;
+      }
+    }
+  }
+}
+
+// dlerror() of a name without a definition, in words.
+std::string of_linker(const std::string& text) {
+  const std::string undefined = "undefined symbol: ";
+  const size_t at = text.find(undefined);
+  if (at == std::string::npos) return "the compiled file cannot be loaded: " + text;
+  std::string name = text.substr(at + undefined.size());
+  name = demangled(name.substr(0, name.find_first_of(" ,")));
+  return "it cannot be linked: " + name + " is declared and used, but defined nowhere";
+}
+
+bool printed_too_much(const std::string& folder, size_t number, const Limits& limits) {
+  for (const char* name : {"/stdout.", "/stderr."}) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(folder + name + std::to_string(number), error);
+    if (!error && double(size) >= limits.file_bytes) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -109,9 +174,17 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   }
   const auto entry = reinterpret_cast<void (*)(void**)>(symbol);
   const bool counters = std::string(argv[5]) == kModes[int(Mode::counters)];
+  const bool shown = std::string(argv[5]) == kModes[int(Mode::cases)];
+  // A crash must not take away what was printed before it.
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
+  if (!shown) redirect(stdout, "/dev/null");
   const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
   for (int i = 7; i < argc; ++i) {
     const size_t number = std::stoul(argv[i]);
+    if (shown) {
+      redirect(stdout, folder + "/stdout." + argv[i]);
+      redirect(stderr, folder + "/stderr." + argv[i]);
+    }
     say("begin " + std::to_string(number));
     try {
       const std::vector<half> output = run(entry, cases.at(number));
@@ -169,10 +242,12 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
     const size_t space = std::min(line.find(' '), line.size());
     const std::string word = line.substr(0, space);
     const std::string rest = space < line.size() ? line.substr(space + 1) : "";
-    if (word == "library") throw std::runtime_error("the compiled file cannot be loaded: " + rest);
+    if (word == "library") throw BuildError(of_linker(rest));
     running = word == "begin";
     if (running) {
       outcomes.emplace_back();
+      if (mode == Mode::cases)
+        read_printed(folder, numbers.at(outcomes.size() - 1), outcomes.back());
       continue;
     }
     if (outcomes.empty()) continue;
@@ -192,11 +267,16 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
     running = true;
   }
   if (running) {
-    outcomes.back().how = ended.timed_out ? Outcome::timed_out : Outcome::failed;
+    const bool too_much = ended.signal == SIGXFSZ && mode == Mode::cases &&
+                          printed_too_much(folder, numbers.at(outcomes.size() - 1), limits);
+    outcomes.back().how = ended.timed_out ? Outcome::timed_out
+                          : too_much      ? Outcome::printed_too_much
+                                          : Outcome::failed;
     outcomes.back().message =
         ended.signal ? std::string("the program crashed (") + strsignal(ended.signal) + ")"
                      : format("the program ended by itself, with exit status %d", ended.exit_code);
   }
+  if (mode != Mode::cases) outcomes.back().findings = ended.output;
   return outcomes;
 }
 

@@ -27,6 +27,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
                ", always on the virtual GPU.");
   app.get_formatter()->column_width(30);
   app.footer(
+      "What the code prints, in kernels (printf) and on the host, stands behind the points: the\n"
+      "first 20 lines of the first problem that is wrong.\n"
       "SOLUTION=1 in the environment means --solution. Exit codes: 0 all points, 1 fewer, 2 bad\n"
       "usage, 3 this machine lacks what is needed. The form of the files: chapters/README.md.");
   std::vector<std::string> names;

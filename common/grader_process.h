@@ -25,17 +25,31 @@ Ended run_limited(const std::vector<std::string>& command, const std::string& fo
 
 // What a process that runs a student's code for some cases reports back.
 struct Outcome {
-  enum How { right_so_far, failed, endless, too_much_memory, timed_out } how = right_so_far;
+  enum How {
+    right_so_far,
+    failed,
+    endless,
+    too_much_memory,
+    timed_out,
+    printed_too_much
+  } how = right_so_far;
   std::string message;       // why it failed, in words
   std::vector<half> output;  // of a case that came to its end
+  Printed printed;           // in Mode::cases, by the student's code
+  std::string findings;      // the virtual GPU's words: of this case, in the other modes of all
+};
+
+// The library cannot be loaded, in words.
+struct BuildError : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 // One process that runs cases; see grader_child.cpp.
 enum class Mode { cases, checks, counters };
 
 // Runs the cases of these numbers in one process until one fails; at least one outcome, in that
-// order. folder: for what the process writes. ended: how the process did. Throws std::runtime_error
-// when the library cannot be loaded.
+// order. folder: for what the process writes. ended: how the process did. What is printed is kept
+// in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
 std::vector<Outcome> run_cases(const Task& task, const std::string& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended);
@@ -54,6 +68,12 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
 // Points for an entry of a library. cases, measured: those of the task.
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
             const std::string& library, int entry, const Limits& limits);
+
+// What to think about after findings of the virtual GPU or an error of CUDA; "" for other messages.
+std::string hint_for(const std::string& message);
+
+// A name as it stands in the source: "helper(int)" of "_Z6helperi".
+std::string demangled(const std::string& name);
 
 // The process's main(), reached by grader_main when the first flag is --child.
 int child_main(int argc, char** argv, const std::vector<Task>& tasks);

@@ -1,4 +1,5 @@
 // Points in words, as JSON, for Gradescope and as TAP.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -15,22 +16,49 @@ std::string dumped(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Each line of a text behind `prefix`, broken at 100 columns where there is a space.
+constexpr size_t kColumns = 100;
+
+// Columns of a UTF-8 text: all bytes but those that continue a character.
+size_t width(const std::string& text) {
+  return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// The first `columns` columns of a text, as bytes.
+size_t bytes_of_columns(const std::string& text, size_t columns) {
+  size_t i = 0;
+  for (size_t seen = 0; i < text.size(); ++i)
+    if ((text[i] & 0xc0) != 0x80 && seen++ == columns) break;
+  return i;
+}
+
+// Each line of a text behind `prefix`, broken at 100 columns, at a space where there is one.
 std::string indented(const std::string& text, const std::string& prefix) {
   std::string result;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const size_t room = 100 - prefix.size();
-    while (line.size() > room) {
-      size_t end = line.rfind(' ', room);
-      if (end == std::string::npos || end == 0) end = line.find(' ', room);
-      if (end == std::string::npos) break;
+    const size_t room = kColumns - prefix.size();
+    while (width(line) > room) {
+      const size_t most = bytes_of_columns(line, room);
+      size_t end = line.rfind(' ', most);
+      const bool space = end != std::string::npos && line.find_first_not_of(' ') < end;
+      if (!space) end = most;
       result += prefix + line.substr(0, end) + "\n";
-      line = line.substr(end + 1);
+      line = line.substr(end + space);
     }
     result += prefix + line + "\n";
   }
   return result;
+}
+
+// What the student's code printed, under a heading; "" when it printed nothing.
+std::string printed(const Grade& grade, const std::string& prefix) {
+  if (grade.printed.text.empty()) return "";
+  std::string text = "your code's output in " + grade.printed_in + ":\n";
+  std::string lines = grade.printed.text;
+  if (grade.printed.more > 0) lines += format("... %zu more lines\n", grade.printed.more);
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) text += "  " + line + "\n";
+  return indented(text, prefix);
 }
 
 // Not a number and the infinities have no JSON: they are strings.
@@ -45,8 +73,12 @@ std::string text_report(const Task& task, const Grade& grade) {
   } else {
     const Item* before = nullptr;  // what several parts have in common is said once
     std::set<std::string> said;
+    size_t longest = 0;
+    for (const Item& item : grade.items) longest = std::max(longest, width(item.name));
     for (const Item& item : grade.items) {
-      text += format("  %-64s %3d of %3d points\n", item.name.c_str(), item.points, item.most);
+      std::string title = item.name + std::string(longest - width(item.name), ' ');
+      title += format(" %3d of %3d points", item.points, item.most);
+      text += indented(title, "  ");
       if (!before || item.details != before->details) {
         std::istringstream lines(item.details);
         for (std::string line; std::getline(lines, line);) {
@@ -61,13 +93,14 @@ std::string text_report(const Task& task, const Grade& grade) {
       before = &item;
     }
   }
+  if (const std::string output = printed(grade, "  "); !output.empty()) text += "\n" + output;
   return text + format("\n%d of 100 points\n", grade.points());
 }
 
 std::string tap_report(const Grade& grade) {
   if (!grade.refused.empty())
     return "TAP version 13\n1..1\nnot ok 1 - " + grade.refused + "\n" +
-           indented(grade.message, "# ");
+           indented(grade.message, "# ") + printed(grade, "# ");
   std::string text = "TAP version 13\n" + format("1..%zu\n", grade.items.size());
   for (size_t i = 0; i < grade.items.size(); ++i) {
     const Item& item = grade.items[i];
@@ -77,7 +110,7 @@ std::string tap_report(const Grade& grade) {
     text += indented(item.details, "# ");
     if (!item.hint.empty()) text += indented("hint: " + item.hint, "# ");
   }
-  return text;
+  return text + printed(grade, "# ");
 }
 
 std::string json_report(const Task& task, const Grade& grade) {
@@ -90,7 +123,12 @@ std::string json_report(const Task& task, const Grade& grade) {
                {"refused", grade.refused.empty() ? Json(nullptr) : Json(grade.refused)},
                {"message", grade.message},
                {"items", Json::array()},
-               {"first_failure", nullptr}};
+               {"first_failure", nullptr},
+               {"printed", nullptr}};
+  if (!grade.printed.text.empty())
+    json["printed"] = {{"case", grade.printed_in},
+                       {"text", grade.printed.text},
+                       {"more_lines", grade.printed.more}};
   if (grade.refused.empty())
     for (const Item& item : grade.items)
       json["items"].push_back({{"name", item.name},
@@ -110,8 +148,11 @@ std::string json_report(const Task& task, const Grade& grade) {
 
 // https://gradescope-autograders.readthedocs.io/en/latest/specs/, "Output Format".
 std::string gradescope_report(const Task& task, const Grade& grade) {
+  std::string output = task.title;
+  if (!grade.refused.empty()) output += "\n" + grade.message;
+  if (const std::string text = printed(grade, ""); !text.empty()) output += "\n\n" + text;
   Json json = {{"score", grade.points()},
-               {"output", task.title + (grade.refused.empty() ? "" : "\n" + grade.message)},
+               {"output", output},
                {"stdout_visibility", "hidden"},
                {"tests", Json::array()}};
   if (grade.refused.empty())

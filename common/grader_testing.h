@@ -11,6 +11,7 @@ namespace lab::grader::testing {
 struct Submission {
   std::string name, text;
   std::vector<int> points;
+  std::string hint = "";  // what one of the hints must say
 };
 
 // A file of the repository.

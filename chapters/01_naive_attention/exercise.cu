@@ -15,12 +15,14 @@ Case cross(int batch, int heads, int queries, int keys, int head_dim, uint64_t s
   Case result = attention_case(t, expected(t));
   result.arguments = {input("Q", t.Q), input("K", t.K),        input("V", t.V),
                       output("O"),     value(t.query_shape()), value(keys)};
-  result.hint = offset < 0        ? "all scores are far below 0: at which value must the search for "
-                                    "the maximum begin?"
-                : offset > 0      ? "scores are large here: subtract the row's maximum before expf"
-                : queries == keys ? "queries and keys are as many here: look at the first wrong "
-                                    "element's index, [batch, head, query, d]"
-                : keys < 32       ? "there are fewer keys than lanes in a warp"
+  if (offset != 0)
+    result.hint_not_finite =
+        offset < 0
+            ? "all scores are far below 0: at which value must the search for the maximum begin?"
+            : "scores are large here: subtract the row's maximum before expf";
+  result.hint = queries == keys ? "queries and keys are as many here: look at the first wrong "
+                                  "element's index, [batch, head, query, d]"
+                : keys < 32     ? "there are fewer keys than lanes in a warp"
                             : "queries and keys are not as many: is a row of K or V, or a row of "
                               "the scores, counted with the wrong number?";
   return result;
@@ -42,9 +44,9 @@ std::vector<Case> cases() {
 constexpr double kScores = 2 * 64 * 96, kElements = 2 * 64 * 64;
 Case measured() { return cross(1, 2, 64, 96, 64, 13); }
 
-// Sectors that the softmax, the launch that both loads and stores scores, moves for `times` accesses
-// to all scores, over those that are needed. One lane alone, or all lanes at the same score, move 8
-// times as many. A fused kernel has no scratch and moves none.
+// Sectors that the softmax, the launch that both loads and stores scores, moves for `times`
+// accesses to all scores, over those that are needed. One lane alone, or all lanes at the same
+// score, move 8 times as many. A fused kernel has no scratch and moves none.
 double softmax(const Counters& counters, const char* access, int times) {
   return counters.load_and_store(kScratch).sectors(kScratch, access) / (times * kScores * 4 / 32);
 }
@@ -68,12 +70,10 @@ const std::vector<Aim> kAims = {
      "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},
     {"bytes of K that are loaded: each key once for each score", 5, Aim::at_most, kScores * 64 * 2,
      [](const Counters& c) { return c.bytes("K", "load"); },
-     "compute each score once and keep it in memory",
-     Aim::bytes},
+     "compute each score once and keep it in memory", Aim::bytes},
     {"bytes of O that are stored: each element once", 5, Aim::exactly, kElements * 2,
      [](const Counters& c) { return c.bytes("O", "store"); },
-     "add up in a register and store O at the end, in a kernel",
-     Aim::bytes},
+     "add up in a register and store O at the end, in a kernel", Aim::bytes},
     {"sectors moved / needed, stores of O", 5, Aim::at_most, 1.1,
      [](const Counters& c) { return c.moved_over_needed("O", "store"); },
      "hole 3: neighbouring lanes must take neighbouring elements d of one row of O"},

@@ -13,7 +13,8 @@ TEST_CASE("exercise 1: points") {
       "exercise1", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 10, 10, 5, 5, 5}},
        {"starter", source("chapters/01_naive_attention/exercise.cuh"), {0, 0, 0, 0, 0, 0, 0, 0}},
-       // Right for (1, 1) and (16, 16); elsewhere rows of the wrong length, beyond the arrays' ends.
+       // Right for (1, 1) and (16, 16); elsewhere rows of the wrong length, beyond the arrays'
+       // ends.
        {"the chapter's kernels",
         "#include \"kernel.cuh\"\n"
         "namespace exercise {\n"
@@ -26,7 +27,8 @@ TEST_CASE("exercise 1: points") {
        // exp(150) is infinite, and the sum of exp(-150) zero: NaN in 2 of 12 problems.
        {"NaN: the maximum is not subtracted",
         planted(solution, "expf(row_scores[key] - row_max)", "expf(row_scores[key])"),
-        {25, 20, 0, 0, 0, 0, 0, 0}},
+        {25, 20, 0, 0, 0, 0, 0, 0},
+        "all scores are far below 0"},
        {"the search for the maximum begins at 0",
         planted(solution, "row_max = -INFINITY", "row_max = 0.0f"),
         {27, 20, 0, 0, 0, 0, 0, 0}},

@@ -25,7 +25,13 @@ TEST_CASE("exercise 2: points") {
         {2, 20, 0, 0, 0, 0, 0}},
        // A first maximum of +infinity makes all weights 0 and O 0/0.
        {"NaN: the maximum begins at the wrong end",
-        planted(solution, "float row_max = -INFINITY", "float row_max = INFINITY"), none},
+        planted(solution, "float row_max = -INFINITY", "float row_max = INFINITY"), none,
+        "begin at -INFINITY"},
+       // Wrong where a maximum grows from tile to tile.
+       {"the sum is not rescaled",
+        planted(solution, "    row_sum *= factor;\n", ""),
+        {20, 20, 0, 0, 0, 0, 0},
+        "row_sum as well as O, rescaled"},
        // Only the 7 problems of one tile are right.
        {"tail: tiles that are not full are left out, but the first",
         planted(solution, "first_key < last_key;",
@@ -45,14 +51,15 @@ TEST_CASE("exercise 2: points") {
        {"multiples of 16: no block for the rest of the rows",
         planted(solution, "const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;",
                 "const int row_blocks = shape.tokens / kQueryRows;"),
-        {7, 0, 0, 0, 0, 0, 0}}});
+        {7, 0, 0, 0, 0, 0, 0},
+        "None, when a number was rounded down?"}});
 }
 
 TEST_CASE("exercise 2: the bug, mended and not") {
   const std::string bug = source("chapters/02_tiling/bug.cuh");
-  check_points(
+  const std::vector<std::string> reports = check_points(
       "exercise2", "bug.cuh",
-      {{"as it is", bug, {0, 0, 0, 0, 0}},
+      {{"as it is", bug, {0, 0, 0, 0, 0}, "is a barrier missing?"},
        {"mended",
         planted(bug, "  // The last warp puts", "  __syncthreads();\n  // The last warp puts"),
         {30, 20, 30, 10, 10}},
@@ -64,4 +71,5 @@ TEST_CASE("exercise 2: the bug, mended and not") {
             "  for (int i = 0; i < 9; ++i) __syncthreads();\n"
             "  float row_max = -INFINITY, row_sum"),
         {30, 20, 0, 10, 10}}});
+  CHECK(reports[0].find("holes") == std::string::npos);
 }

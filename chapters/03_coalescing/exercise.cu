@@ -13,10 +13,12 @@ Case of80(int batch, int heads, int tokens, uint64_t seed, double offset = 0) {
   Case result = attention_case(t, expected(t));
   result.arguments = {input("Q", t.Q), input("K", t.K), input("V", t.V), output("O"),
                       value(t.query_shape())};
-  result.hint = offset != 0
-                    ? "scores are large here: the maximum must be subtracted"
-                    : "the last index of the first wrong element is d: 0 to 31, 32 to 63 or "
-                      "64 to 79? And is the element before it right?";
+  if (offset != 0)
+    result.hint_not_finite =
+        "scores are large here: the row's maximum must be subtracted before exp";
+  result.hint =
+      "the last index of the first wrong element is d: 0 to 31, 32 to 63 or 64 to 79? And is the "
+      "element before it right?";
   return result;
 }
 
@@ -46,8 +48,7 @@ const std::vector<Aim> kAims = {
      "a lane must load 16 bytes at a time, and hardly any lane may have nothing to load"},
     {"bytes of K and V that are loaded: once for 16 rows", 5, Aim::at_most, 2 * kBytes,
      [](const Counters& c) { return both(c, &Counters::bytes); },
-     "share each tile among 16 query rows",
-     Aim::bytes},
+     "share each tile among 16 query rows", Aim::bytes},
     {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.05,
      [](const Counters& c) { return c.moved_over_needed("K", "load"); },
      "neighbouring lanes must load neighbouring pieces, also from one row to the next"},
@@ -56,8 +57,7 @@ const std::vector<Aim> kAims = {
      "neighbouring lanes must take neighbouring columns of O"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, kElements * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "O is written after the loop, by one lane for each element",
-     Aim::bytes},
+     "O is written after the loop, by one lane for each element", Aim::bytes},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.05,
      [](const Counters& c) { return c.bank_conflict_share(); },
      "neighbouring lanes must take neighbouring columns: with columns 3 lane, 3 lane + 1, ... two "

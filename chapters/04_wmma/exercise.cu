@@ -21,13 +21,17 @@ Case biased(int batch, int heads, int tokens, uint64_t seed, double offset = 0) 
       }));
   result.arguments = {input("Q", t.Q),     input("K", t.K), input("V", t.V),
                       input("bias", bias), output("O"),     value(t.query_shape())};
-  result.hint = offset != 0   ? "scores are large here: the maximum must be subtracted"
-                : tokens == 1 ? "one key has all the weight, whatever its score: O is V"
-                : tokens <= 64
-                    ? "one tile of keys: are product, scale and bias right, and is the "
-                      "bias that of this head? (The first index of the element is batch, "
-                      "the second head)"
-                    : "several tiles: are the rows of O rescaled when a maximum grows?";
+  if (offset != 0)
+    result.hint_not_finite =
+        "scores are large here: the row's maximum must be subtracted before exp";
+  result.hint =
+      tokens == 1 ? "one key has all the weight, whatever its score: O is V"
+      : tokens <= 64
+          ? "one tile of keys: are product, scale and bias right (HOLE 1 and 2), is the bias that "
+            "of "
+            "this head, and is each row divided by its own sum (HOLE 3)? The element's indices are "
+            "batch, head, query, d"
+          : "several tiles: is each row of O rescaled with its own factor when its maximum grows?";
   return result;
 }
 
@@ -59,8 +63,7 @@ const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: once for 16 rows", 5, Aim::at_most,
      kHeads * 7 * kTokens * 64 * 2 * 2,
      [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
-     "share each tile among 16 query rows, and do not load past the last token",
-     Aim::bytes},
+     "share each tile among 16 query rows, and do not load past the last token", Aim::bytes},
     {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
      [](const Counters& c) { return c.moved_over_needed("K", "load"); },
      "neighbouring lanes must load neighbouring pieces of a row"},
@@ -69,8 +72,7 @@ const std::vector<Aim> kAims = {
      "neighbouring keys of one query are neighbours in the table"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, kHeads* kTokens * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "scores stay in shared memory; rows past the last token are not written",
-     Aim::bytes},
+     "scores stay in shared memory; rows past the last token are not written", Aim::bytes},
 };
 
 }  // namespace

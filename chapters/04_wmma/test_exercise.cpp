@@ -33,6 +33,11 @@ TEST_CASE("exercise 4: points") {
         planted(solution, "first_key < tokens; first_key",
                 "first_key == 0 || first_key + kKeyTile <= tokens; first_key"),
         {20, 20, 0, 0, 0, 0, 0, 0}},
+       // Rows of K's tile are read as if they had no padding: half a row that nobody wrote.
+       {"K is read with the wrong stride",
+        planted(solution, "&tiles.k[j][d], kHeadDim + kPad", "&tiles.k[j][d], kHeadDim"),
+        {2, 0, 0, 0, 0, 0, 0, 0},
+        "first mend what the checks find, see below"},
        // The lanes of a warp run side by side here, but nothing says that they do.
        {"barrier: scores are read before all lanes have stored theirs",
         planted(solution, "    __syncwarp();  // the scores are there\n", ""),

@@ -8,14 +8,14 @@ using namespace lab::grader::testing;
 TEST_CASE("exercise 5: points") {
   const std::string solution = source("chapters/05_multi_warp/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
-  // 12 problems, tokens (real keys): 1 (1), 2 (2, 1), 15 (15, 7, 1), 16 (16, 3), 17 (16), 33 (20, 33),
-  // 64 (64), 65 (65, 64), 100 (70, 100; scores moved by 150), 127 (1, 127, 65), 128 (128),
-  // 197 (33, 130).
+  // 12 problems, tokens (real keys): 1 (1), 2 (2, 1), 15 (15, 7, 1), 16 (16, 3), 17 (16), 33 (20,
+  // 33), 64 (64), 65 (65, 64), 100 (70, 100; scores moved by 150), 127 (1, 127, 65), 128 (128), 197
+  // (33, 130).
   check_points(
       "exercise5", "exercise.cuh",
       {{"solution", solution, {30, 20, 25, 5, 5, 10, 5}},
-       // All keys count: right for 1, 64 and 128. And nobody waits for the others, which gives right
-       // results only as long as the warps run one after the other.
+       // All keys count: right for 1, 64 and 128. And nobody waits for the others, which gives
+       // right results only as long as the warps run one after the other.
        {"starter", source("chapters/05_multi_warp/exercise.cuh"), {7, 0, 0, 0, 0, 0, 0}},
        // All keys count: right for 1, 64 and 128.
        {"the chapter's kernel",
@@ -27,8 +27,8 @@ TEST_CASE("exercise 5: points") {
         "}\n"
         "}  // namespace exercise\n",
         {7, 20, 0, 0, 0, 0, 0}},
-       // What stands behind the real keys is NaN, and 0 times NaN is NaN: right where all are real, for
-       // 1, 64 and 128, and for 65 (65, 64), where the one that is not has a tile of its own.
+       // What stands behind the real keys is NaN, and 0 times NaN is NaN: right where all are real,
+       // for 1, 64 and 128, and for 65 (65, 64), where the one that is not has a tile of its own.
        {"NaN: padding is loaded, with a weight of 0",
         planted(solution, "keys - first_key, thread", "tokens - first_key, thread"),
         {10, 20, 0, 0, 0, 0, 0}},

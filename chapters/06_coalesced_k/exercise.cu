@@ -16,11 +16,13 @@ Case cross(int batch, int heads, int queries, int keys, uint64_t seed, double of
   AttentionTensors t = random_tensors(batch, heads, queries, keys, 64, seed);
   if (offset != 0) t = moved(std::move(t), offset);
   Case result = of(t, expected(t));
-  result.hint = offset != 0  ? "scores are large here: the maximum must be subtracted"
-                : keys <= 64 ? "one tile of keys: has it arrived when it is read, and is it zero "
-                               "past the last key?"
-                             : "several tiles: which stage is read, and which one is written, in "
-                               "the second turn?";
+  if (offset != 0)
+    result.hint_not_finite =
+        "scores are large here: the row's maximum must be subtracted before exp";
+  result.hint = keys <= 64 ? "one tile of keys: has it arrived when it is read, and is it zero "
+                             "past the last key?"
+                           : "several tiles: which stage is read, and which one is written, in "
+                             "the second turn?";
   return result;
 }
 
@@ -32,12 +34,12 @@ std::vector<Case> cases() {
                            cross(1, 1, 80, 100, 9, 150), cross(1, 2, 31, 127, 10)};
   all.push_back(cross(1, 1, 15, 192, 11));
   all.push_back(cross(1, 2, 197, 250, 12));
-  all[10].checked = all[11].checked = false;
+  all[11].checked = false;
   return all;
 }
 
-// 2 heads of 256 queries, 4 blocks of 64 rows with 4 warps each, and 512 keys, 8 tiles of 64. All keys
-// are alike, so that no maximum grows after the first tile and nobody has to rescale.
+// 2 heads of 256 queries, 4 blocks of 64 rows with 4 warps each, and 512 keys, 8 tiles of 64. All
+// keys are alike, so that no maximum grows after the first tile and nobody has to rescale.
 constexpr double kQueries = 256, kKeys = 512, kBlocks = 2 * 4, kWarps = kBlocks * 4, kTiles = 8;
 constexpr double kTileBytes = kBlocks * kKeys * 64 * 2 * 2;  // of K and V
 Case measured() {
@@ -49,12 +51,10 @@ Case measured() {
 const std::vector<Aim> kAims = {
     {"bytes that are copied asynchronously: K and V, once for 64 rows", 15, Aim::at_least,
      kTileBytes, [](const Counters& c) { return c.sum("/async_copied_bytes"); },
-     "__pipeline_memcpy_async for all of K and V",
-     Aim::bytes},
+     "__pipeline_memcpy_async for all of K and V", Aim::bytes},
     {"bytes of K and V that are loaded: once for 64 rows", 5, Aim::at_most, kTileBytes,
      [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
-     "share each tile among the block's 64 query rows",
-     Aim::bytes},
+     "share each tile among the block's 64 query rows", Aim::bytes},
     // For each tile a warp must wait for its copies, then with the block, twice with its own lanes
     // (scores, weights), and commit the next copies; and there is Q, and O at the end.
     {"barriers, commits and waits of a warp: 5 for each tile, and 12", 15, Aim::at_most,
@@ -65,12 +65,10 @@ const std::vector<Aim> kAims = {
      "neighbouring lanes must copy neighbouring pieces of a row"},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.02,
      [](const Counters& c) { return c.bank_conflict_share(); },
-     "rows of a tile need padding, so that they begin in different banks",
-     Aim::share},
+     "rows of a tile need padding, so that they begin in different banks", Aim::share},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 2 * kQueries * 64 * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
-     "scores stay in shared memory; rows past the last token are not written",
-     Aim::bytes},
+     "scores stay in shared memory; rows past the last token are not written", Aim::bytes},
 };
 
 }  // namespace

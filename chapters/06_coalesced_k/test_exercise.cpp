@@ -33,7 +33,8 @@ TEST_CASE("exercise 6: points") {
        {"tail: tiles that are not full are left out, but the first",
         planted(solution, "first_key < keys;", "first_key == 0 || first_key + kKeyTile <= keys;"),
         {20, 20, 0, 0, 0, 0, 0, 0}},
-       // A warp reads what others have not copied yet: right for 1 and 2 keys, which the first copies.
+       // A warp reads what others have not copied yet: right for 1 and 2 keys, which the first
+       // copies.
        {"barrier: a warp waits for its own copies only",
         planted(solution, "    __syncthreads();  // the tiles are there\n", ""),
         {5, 0, 0, 0, 0, 0, 0, 0}},
@@ -49,6 +50,13 @@ TEST_CASE("exercise 6: points") {
             planted(solution, next, ""), "p_frag, v_frag, o_frag[d / kTile]);\n      }\n    }\n",
             "p_frag, v_frag, o_frag[d / kTile]);\n      }\n    }\n    __syncthreads();\n" + next),
         {30, 20, 15, 5, 0, 5, 5, 5}},
+       // Slower warps may still read the stage, from the third tile on; here the order of the warps
+       // makes it come out right.
+       {"barrier: the next tiles begin before all are done with the stage",
+        planted(planted(solution, next, ""), "    __syncthreads();  // the tiles are there\n",
+                next + "    __syncthreads();  // the tiles are there\n"),
+        {30, 0, 15, 5, 15, 5, 5, 5},
+        "a copy begins only behind the barrier"},
        // Right for 16, 64, 128 and 192 keys.
        {"multiples of 16: the rest of the keys is left out",
         planted(solution, "shape.tokens, keys, shape.scale",

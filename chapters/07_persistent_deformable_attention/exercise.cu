@@ -18,8 +18,8 @@ void add_edges(lab::DeformableProblem& problem) {
     const size_t sample = i / 2 % size_t(shape.levels * shape.points);
     const LevelShape level = shape.level[sample / shape.points];
     const float size = float(i % 2 ? level.height : level.width);
-    const float pixels[] = {-infinity, -60000, -1, -0.5, 0,    0.5,     size - 1.5f,
-                            size - 1,  size - 0.5f,  size, NAN, infinity};
+    const float pixels[] = {-infinity,   -60000,   -1,          -0.5, 0,   0.5,
+                            size - 1.5f, size - 1, size - 0.5f, size, NAN, infinity};
     problem.locations[i] = __float2half((pixels[i / 3 % 12] + 0.5f) / size);
   }
 }
@@ -36,8 +36,7 @@ Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t se
 
   Case result;
   result.name = describe(shape) + (edges ? ", points on and beyond borders" : "");
-  result.dims = {shape.batch, shape.queries, shape.heads,
-                 int64_t(shape.levels) * shape.points};
+  result.dims = {shape.batch, shape.queries, shape.heads, int64_t(shape.levels) * shape.points};
   result.arguments = {input("value", problem.value), input("locations", problem.locations),
                       input("grad_out", grad_out), output("grad_weights"), value(shape)};
   result.hint = shape.levels * shape.points % 8 ? "the last samples are fewer than eight"
@@ -45,6 +44,13 @@ Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t se
                     ? "several images and heads: whose levels are staged, and until when are they?"
                 : shape.queries > 128 ? "several blocks: has each query one that takes it?"
                                       : "one image and head: are all eight lanes in the sum?";
+  result.hint_not_finite =
+      "NaN is computed: are all pieces loaded that are summed up, and only such that have arrived?";
+  if (edges)
+    result.hint_not_finite =
+        "some locations are NaN or infinite here, and 0 times infinity is NaN: their pixel must "
+        "lie "
+        "inside the level and their shares must be 0, as prepare() gives them";
   if (!with_expected) return result;
   const std::vector<float> values = lab::to_float(problem.value), grads = lab::to_float(grad_out);
   result.expected.resize(shape.samples());
@@ -60,20 +66,18 @@ Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t se
 
 std::vector<Case> cases() {
   constexpr auto local = lab::Distribution::kLocal, uniform = lab::Distribution::kUniform;
-  std::vector<Case> all = {gradient({1, 1, 1, 32, 1, 8, {{6, 9}}}, uniform, 1, false),
-                           gradient({1, 5, 1, 32, 1, 4, {{7, 4}}}, uniform, 2, false),
-                           gradient({1, 33, 1, 32, 2, 4, {{1, 6}, {5, 1}}}, uniform, 3, true),
-                           gradient({3, 7, 1, 32, 2, 8, {{4, 6}, {2, 3}}}, uniform, 4, false),
-                           gradient({1, 9, 3, 32, 2, 8, {{4, 6}, {2, 3}}}, local, 5, false),
-                           gradient({2, 61, 2, 32, 3, 4, {{3, 4}, {6, 8}, {1, 1}}}, local, 6, true),
-                           gradient({1, 300, 1, 32, 1, 4, {{5, 5}}}, uniform, 7, true),
-                           gradient({3, 131, 1, 32, 4, 4, {{2, 2}, {8, 4}, {4, 8}, {1, 3}}},
-                                    uniform, 8, true),
-                           // The first two levels are too large for shared memory.
-                           gradient({1, 40, 1, 32, 3, 8, {{60, 80}, {46, 80}, {12, 20}}}, uniform,
-                                    9, false),
-                           gradient({2, 389, 1, 32, 4, 8, {{12, 20}, {23, 40}, {6, 10}, {3, 5}}},
-                                    local, 10, true)};
+  std::vector<Case> all = {
+      gradient({1, 1, 1, 32, 1, 8, {{6, 9}}}, uniform, 1, false),
+      gradient({1, 5, 1, 32, 1, 4, {{7, 4}}}, uniform, 2, false),
+      gradient({1, 33, 1, 32, 2, 4, {{1, 6}, {5, 1}}}, uniform, 3, true),
+      gradient({3, 7, 1, 32, 2, 8, {{4, 6}, {2, 3}}}, uniform, 4, false),
+      gradient({1, 9, 3, 32, 2, 8, {{4, 6}, {2, 3}}}, local, 5, false),
+      gradient({2, 61, 2, 32, 3, 4, {{3, 4}, {6, 8}, {1, 1}}}, local, 6, true),
+      gradient({1, 300, 1, 32, 1, 4, {{5, 5}}}, uniform, 7, true),
+      gradient({3, 131, 1, 32, 4, 4, {{2, 2}, {8, 4}, {4, 8}, {1, 3}}}, uniform, 8, true),
+      // The first two levels are too large for shared memory.
+      gradient({1, 40, 1, 32, 3, 8, {{60, 80}, {46, 80}, {12, 20}}}, uniform, 9, false),
+      gradient({2, 389, 1, 32, 4, 8, {{12, 20}, {23, 40}, {6, 10}, {3, 5}}}, local, 10, true)};
   all[8].checked = all[9].checked = false;
   return all;
 }
@@ -91,22 +95,22 @@ Case measured() {
 }
 
 const std::vector<Aim> kAims = {
-    {"bytes of values: the small level is staged once a block and image", 15,
-     Aim::at_most, kTaken* kSamples * 4 * 64 + kStagings * kStagedBytes,
+    {"bytes of values: the small level is staged once a block and image", 15, Aim::at_most,
+     kTaken* kSamples * 4 * 64 + kStagings* kStagedBytes,
      [](const Counters& c) { return c.bytes("value", "load"); },
      "the small level is sampled from shared memory; stage it when a block comes to an image, not "
      "for each of its rounds",
      Aim::bytes},
     // Two loads for four queries' samples, and 512 bytes a request of staging.
     {"load requests for values: 16 bytes a lane, both columns at once", 15, Aim::at_most,
-     (kTaken / 4 + kStagings) * kSamples * 2 + kStagings * kStagedBytes / 512,
+     (kTaken / 4 + kStagings) * kSamples * 2 + kStagings* kStagedBytes / 512,
      [](const Counters& c) { return c.requests("value", "load"); },
      "a lane loads 16 bytes of the upper and 16 of the lower pixel of its column"},
     {"blocks: as many as the device holds", 5, Aim::at_most, kBlocks,
      [](const Counters& c) { return c.sum("/grid/0"); },
      "persistent: a block takes as many queries as it takes, not a fixed number"},
-    {"bytes of locations and grad_out: once a query", 5,
-     Aim::at_most, kTaken*(2 * kSamples * 4 + 2 * 64),
+    {"bytes of locations and grad_out: once a query", 5, Aim::at_most,
+     kTaken*(2 * kSamples * 4 + 2 * 64),
      [](const Counters& c) { return c.bytes("locations", "load") + c.bytes("grad_out", "load"); },
      "grad_out stays in registers; each lane prepares one sample, the others get it by shuffles",
      Aim::bytes},
@@ -121,15 +125,19 @@ const std::vector<Aim> kAims = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return grader_main(argc, argv,
-                     {{.title = "Exercise 7: the gradient of the attention weights",
-                       .folder = "chapters/07_persistent_deformable_attention",
-                       .file = "exercise.cuh",
-                       .solution = "solution.cuh",
-                       .name_space = "exercise",
-                       .parameters = "const half*, const half*, const half*, half*, const "
-                                     "DeformableShape&, cudaStream_t",
-                       .cases = cases,
-                       .measured = measured,
-                       .aims = kAims}});
+  return grader_main(
+      argc, argv,
+      {{.title = "Exercise 7: the gradient of the attention weights",
+        .folder = "chapters/07_persistent_deformable_attention",
+        .file = "exercise.cuh",
+        .solution = "solution.cuh",
+        .name_space = "exercise",
+        .parameters = "const half*, const half*, const half*, half*, const "
+                      "DeformableShape&, cudaStream_t",
+        .cases = cases,
+        .measured = measured,
+        .aims = kAims,
+        .unwritten_hint = "has each query a block that takes it, those too that are left over when "
+                          "queries are no multiple of the blocks, and each sample a lane that "
+                          "stores its gradient?"}});
 }

@@ -33,16 +33,18 @@ TEST_CASE("exercise 7: points") {
        // Warps read what others have not copied yet; one problem comes out right all the same.
        {"no barrier behind the staging",
         planted(solution, "__syncthreads();  // they are here", ""),
-        {3, 0, 0, 0, 0, 0, 0, 0}},
+        {3, 0, 0, 0, 0, 0, 0, 0},
+        "is a barrier missing?"},
        // Right in the 5 problems with one image and head, of which no block sees a second one.
        {"no barrier in front of the staging",
-        planted(solution,
-                "__syncthreads();  // nobody reads those of the plane before any longer", ""),
+        planted(solution, "__syncthreads();  // nobody reads those of the plane before any longer",
+                ""),
         {15, 0, 0, 0, 0, 0, 0, 0}},
        {"the sum of one column", planted(solution, "distance = kLanes / 2;", "distance = 2;"),
         none},
        // Wrong with 3 and with 2 heads.
-       {"every head is the first one", planted(solution, "plane % problem.heads;", "0;"),
+       {"every head is the first one",
+        planted(solution, "plane % problem.heads;", "0;"),
         {24, 20, 0, 0, 0, 0, 0, 0}},
        // Wrong where a level is one pixel wide.
        {"a single column counts twice",
@@ -53,5 +55,6 @@ TEST_CASE("exercise 7: points") {
        {"the last queries are left out",
         planted(solution, "all * (blockIdx.x + 1) / gridDim.x",
                 "all / gridDim.x * (blockIdx.x + 1)"),
-        {24, 20, 0, 0, 0, 0, 0, 0}}});
+        {24, 20, 0, 0, 0, 0, 0, 0},
+        "has each query a block that takes it, those too that are left over"}});
 }

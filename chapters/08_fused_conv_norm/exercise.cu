@@ -96,13 +96,17 @@ Case layer_norm(int batch, int in_channels, int out_channels, int height, int wi
   Case result = of(t, expected_of(t));
   const int pixels = height * width;
   if (offset != 0) result.name += ", around " + std::to_string(int(offset));
+  result.hint_not_finite =
+      "NaN or infinity is computed: a variance below 0, or eps forgotten where it is 0?";
   result.hint =
       offset != 0 ? "the mean is large here: squares of the values themselves lose the deviations"
       : out_channels == 1 ? "one channel: its mean is itself, the variance 0, and y is relu(beta)"
-      : out_channels % 16 ? "a warp with fewer than 16 channels: are those that do not exist in "
-                            "the sums, and by which number is divided?"
-      : pixels % 64       ? "the last block has fewer than 64 pixels"
-                          : "full tiles: are the sums of all eight warps in the mean?";
+      : out_channels < 128
+          ? "fewer than 128 channels: some warps have fewer than 16, or none. Are channels that do "
+            "not exist in the sums, and by which number is divided? And the last block has fewer "
+            "than 64 pixels"
+      : pixels % 64 ? "the last block has fewer than 64 pixels"
+                    : "full tiles: are the sums of all eight warps in the mean?";
   return result;
 }
 
@@ -125,7 +129,10 @@ const std::vector<Aim> kAims = {
     {"bytes of all stores: only y, once", 15, Aim::exactly, kOut* kPixels * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
      "the convolution stays in registers until it is normalized", Aim::bytes},
-    {"bytes of x that are loaded: once", 15, Aim::at_most, kIn* kPixels * 2,
+    {"kernels that are launched: one", 5, Aim::exactly, 1,
+     [](const Counters& c) { return c.launches(); },
+     "the block that computes a pixel's channels has all that their mean needs"},
+    {"bytes of x that are loaded: once", 10, Aim::at_most, kIn* kPixels * 2,
      [](const Counters& c) { return c.bytes("x", "load"); },
      "a tile of x in shared memory serves all output channels", Aim::bytes},
     {"bytes of memory of your own that are loaded", 5, Aim::exactly, 0,
@@ -145,16 +152,19 @@ const std::vector<Aim> kAims = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return grader_main(argc, argv,
-                     {{.title = "Exercise 8: layer norm behind a 1x1 convolution",
-                       .folder = "chapters/08_fused_conv_norm",
-                       .file = "exercise.cuh",
-                       .solution = "solution.cuh",
-                       .name_space = "exercise",
-                       .parameters = "const half*, const half*, const float*, const float*, half*, "
-                                     "const ConvNormShape&, cudaStream_t",
-                       .cases = cases,
-                       .measured = measured,
-                       .aims = kAims,
-                       .function = "conv_layer_norm"}});
+  return grader_main(
+      argc, argv,
+      {{.title = "Exercise 8: layer norm behind a 1x1 convolution",
+        .folder = "chapters/08_fused_conv_norm",
+        .file = "exercise.cuh",
+        .solution = "solution.cuh",
+        .name_space = "exercise",
+        .parameters = "const half*, const half*, const float*, const float*, half*, "
+                      "const ConvNormShape&, cudaStream_t",
+        .cases = cases,
+        .measured = measured,
+        .aims = kAims,
+        .function = "conv_layer_norm",
+        .unwritten_hint = "has each pixel and each output channel a lane that stores it, in the "
+                          "last block and in the last warp too?"}});
 }

@@ -41,7 +41,10 @@ TEST_CASE("grader: a file that does not compile") {
   CHECK(result.exit_code == 1);
   CHECK(result.errors == "");
   CHECK(has(result.output, "it does not compile"));
-  CHECK(has(result.output, "identifier \"flaot\" is undefined"));
+  CHECK(has(result.output,
+            "broken.cuh:78: error: identifier \"flaot\" is undefined\n"
+            "    flaot output = 0.0f;\n"
+            "    ^\n"));
   CHECK(has(result.output, "0 of 100 points"));
   const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
   CHECK(json.at("points") == 0);
@@ -49,6 +52,66 @@ TEST_CASE("grader: a file that does not compile") {
   const auto gradescope = nlohmann::json::parse(file_content(folder.path("results.json")));
   CHECK(gradescope.at("score") == 0);
   CHECK(has(gradescope.at("output"), "flaot"));
+}
+
+TEST_CASE("grader: what the compiler says, in words") {
+  const TemporaryFolder folder;
+  // The } of scores_kernel in line 36, whose { stands in line 24, is missing, or there twice.
+  const std::string end = "scores[index] = score * scale;\n}\n";
+  folder.write("missing.cuh", planted(solution(), end, "scores[index] = score * scale;\n"));
+  folder.write("more.cuh", planted(solution(), end, end + "}\n"));
+  folder.write("inner.cuh",
+               planted(solution(), "row_sum += weight;\n  }\n", "row_sum += weight;\n"));
+  const std::string small =
+      "#include <cuda_fp16.h>\n"
+      "#include \"../../common/shapes.h\"\n"
+      "void helper(int);\n"
+      "namespace exercise {\n"
+      "__global__ void a_kernel(float* out) {\n"
+      "  __shared__ float tile[64][256];\n"
+      "  tile[threadIdx.x][0] = out[0];\n"
+      "  __syncthreads();\n"
+      "  out[1] = tile[threadIdx.x ^ 1][0];\n"
+      "}\n"
+      "inline void attention(const half*, const half*, const half*, half* O,\n"
+      "                      const AttentionShape&, int keys, cudaStream_t) {\n"
+      "  if (keys == 0) a_kernel<<<1, 64>>>(reinterpret_cast<float*>(O));\n"
+      "}\n"
+      "}\n";
+  folder.write("shared.cuh", small);
+  folder.write("undefined.cuh",
+               planted(planted(small, "[256]", "[2]"), "if (keys == 0)", "helper(keys);  //"));
+  folder.write("call.cuh", planted(solution(), "blocks_for(score_count), kThreads, 0, stream",
+                                   "blocks_for(score_count, 0), kThreads, 0, stream"));
+  const ProgramResult result = run_program("exercise1", {"--batch", "."}, folder.folder());
+  CHECK(result.exit_code == 1);
+  const auto message = [&](const std::string& name) -> std::string {
+    const auto report = nlohmann::json::parse(file_content(folder.path(name + ".json")));
+    CHECK(report.at("refused") == "build");
+    return report.at("message");
+  };
+  const std::string missing = message("missing"), more = message("more"), inner = message("inner"),
+                    shared = message("shared"), undefined = message("undefined"),
+                    call = message("call");
+  CAPTURE(missing);
+  CHECK(missing.starts_with("it does not compile: a } is missing: the { of line 24 seems to have"));
+  CHECK(has(missing, "expected a \";\"\n"));
+  CHECK_FALSE(has(missing, "no function"));
+  CAPTURE(more);
+  CHECK(has(more, "a } is too many: that of line 37 closes the namespace"));
+  CAPTURE(inner);
+  CHECK(has(inner, "a } is missing: the { of line 59 seems to have none"));
+  CAPTURE(shared);
+  CHECK(has(shared,
+            "exercise::a_kernel has 65536 bytes of __shared__ memory, and a block may "
+            "have 49152"));
+  CAPTURE(undefined);
+  CHECK(undefined == "it cannot be linked: helper(int) is declared and used, but defined nowhere");
+  CAPTURE(call);
+  CHECK(has(call, "error: too many arguments in function call\n"));
+  CHECK(has(call, "\n  scores_kernel<<<blocks_for(score_count, 0), kThreads, 0, stream>>>(\n"));
+  for (const std::string& text : {missing, more, inner, shared, call})
+    CHECK_FALSE(has(text, "student.cu"));
 }
 
 TEST_CASE("grader: all points, in every form") {
@@ -92,8 +155,21 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
        {"words without end",
         with_host_code(
             "for (int i = 0; i < (1 << 24); ++i) std::puts(\"all is well, all points\");"),
-        {0, 0, 0, 0, 0, 0, 0, 0}},
-       {"as it should be", solution(), {30, 20, 15, 10, 10, 5, 5, 5}}});
+        {}},
+       {"as it should be", solution(), {30, 20, 15, 10, 10, 5, 5, 5}},
+       {"a few words in the first problems, and many in the one that is measured",
+        planted(with_host_code("if (keys != 96) std::fprintf(stderr, \"%d\\x1b keys\", keys);"),
+                "float output = 0.0f;",
+                "float output = 0.0f;\n"
+                "  if (blockIdx.x == 0 || keys == 96) printf(\"thread %d\\n\", threadIdx.x);"),
+        {30, 20, 15, 10, 10, 5, 5, 5}},
+       // 197 queries and 50 keys: run without checks, since it is slow with them.
+       {"misaligned, in a problem that is not run with all checks",
+        planted(solution(), "float output = 0.0f;",
+                "float output = 0.0f;\n"
+                "  if (keys == 50 && query_row == 0) printf(\"about to load\\n\");\n"
+                "  if (keys == 50) output = *reinterpret_cast<const float*>(V + 1) * 0.0f;"),
+        {27, 0, 0, 0, 0, 0, 0, 0}}});
   const auto json = [&](size_t i) { return nlohmann::json::parse(reports[i]); };
   CHECK(json(0).at("refused") == "instructions");
   CHECK(has(json(0).at("message"), "does not end"));
@@ -103,7 +179,27 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   CHECK(has(json(3).at("first_failure").at("details"), "crashed (Aborted)"));
   CHECK(json(3).at("items")[0].at("hint") == "");  // none about values that are not there
   CHECK(has(json(4).at("first_failure").at("details"), "ended by itself, with exit status 0"));
-  CHECK(has(json(5).at("first_failure").at("details"), "crashed (File size limit exceeded)"));
+  CHECK(json(5).at("refused") == "printed");
+  CHECK(has(json(5).at("message"), "prints more than 8.0 MiB. Let one thread print"));
+  CHECK(has(json(5).at("printed").at("text"), "all is well, all points\n"));
+  CHECK(json(5).at("printed").at("more_lines") > 100000);
+  CHECK(json(6).at("printed").is_null());
+  // 64 threads of the first problem's only block have a row: 20 lines, 44 more and that of the
+  // host.
+  const auto few = json(7).at("printed");
+  CHECK(few.at("case") == "[batch 1, heads 1, 1 queries, 1 keys, head_dim 64]");
+  CHECK(has(few.at("text"), "thread 0\nthread 1\n"));
+  CHECK(has(few.at("text"), "thread 19\n"));
+  CHECK_FALSE(has(few.at("text"), "thread 20\n"));
+  CHECK(few.at("more_lines") == 45);
+  // Findings where checks are not run count too; and what is printed is that of the wrong problem.
+  const std::string finding = json(8).at("items")[1].at("details");
+  CAPTURE(finding);
+  CHECK(has(finding, "error: misaligned read of 4 bytes"));
+  CHECK(has(json(8).at("items")[0].at("hint"), "the address is no multiple of the access's size"));
+  CHECK(has(json(8).at("printed").at("case"), "197 queries, 50 keys"));
+  CHECK(has(json(8).at("printed").at("text"), "about to load\n"));
+  CHECK_FALSE(has(json(8).at("printed").at("text"), "error"));
 }
 
 TEST_CASE("grader: one file of a folder that does not compile, one that never comes back") {
@@ -129,8 +225,9 @@ TEST_CASE("grader: other parameters are a build error in words") {
       "#include <cuda_fp16.h>\nnamespace exercise {\ninline void attention(const half*) {}\n}\n");
   const ProgramResult result = run_program("exercise1", {"--file", "other.cuh"}, folder.folder());
   CHECK(result.exit_code == 1);
-  CHECK(has(result.output, "(the grader's call)"));
-  CHECK(has(result.output, "must stay as they were: const half*, const half*"));
+  CHECK(has(result.output,
+            "it does not compile: the parameters of exercise::attention must stay as they were: "));
+  CHECK_FALSE(has(result.output, "static assertion"));
 }
 
 TEST_CASE("grader: an empty file, and one without the function") {
@@ -165,7 +262,7 @@ TEST_CASE("grader: the starter, as it is handed out") {
   CHECK(result.exit_code == 1);
   CHECK(has(result.output, "hint: are all holes filled? No result is right before that"));
   CHECK(has(result.output, "63 not finite"));  // it writes one element of 64
-  CHECK(has(result.output, "not finite: never written, or NaN"));
+  CHECK(has(result.output, "63 of 64 elements are never written"));
   CHECK_FALSE(has(result.output, "error nan"));
 }
 

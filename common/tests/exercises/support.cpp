@@ -37,13 +37,16 @@ std::vector<std::string> check_points(const std::string& program, const std::str
   for (size_t i = 0; i < submissions.size(); ++i) {
     const std::string report = lab::testing::file_content(folder.path(name(i) + ".json"));
     const auto json = nlohmann::json::parse(report);
-    std::string points, deserved;  // as text, which doctest can show
-    for (const auto& item : json.at("items"))
+    std::string points, deserved, hints;  // as text, which doctest can show
+    for (const auto& item : json.at("items")) {
       points += std::to_string(item.at("points").get<int>()) + " ";
+      hints += item.at("hint").get<std::string>() + "\n";
+    }
     for (const int p : submissions[i].points) deserved += std::to_string(p) + " ";
     CAPTURE(submissions[i].name);
     CAPTURE(report);
     CHECK(points == deserved);
+    CHECK(hints.find(submissions[i].hint) != std::string::npos);
     int sum = 0;
     for (const int p : submissions[i].points) sum += p;
     CHECK(json.at("points") == sum);
