@@ -1,4 +1,4 @@
-// Errors, device, timing, comparison and the files' ground floor.
+// Errors, device, comparison and the files' ground floor.
 #include "lab.cuh"
 
 #include <dlfcn.h>
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -201,156 +200,6 @@ int findings() {
 }
 
 }  // namespace vgpu
-
-// ---- Timing -------------------------------------------------------------------------------------
-
-namespace {
-
-struct Event {
-  cudaEvent_t event = nullptr;
-  Event() { check(cudaEventCreate(&event)); }
-  Event(Event&& other) noexcept : event(std::exchange(other.event, nullptr)) {}
-  ~Event() {
-    if (event) cudaEventDestroy(event);
-  }
-  double us_since(const Event& earlier) const {
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, earlier.event, event));
-    return 1e3 * ms;
-  }
-};
-
-Timing statistics(std::vector<double> samples_us, bool host_time) {
-  std::sort(samples_us.begin(), samples_us.end());
-  const size_t n = samples_us.size();
-  const auto at = [&](double share) {
-    return samples_us[size_t(std::lround(share * double(n - 1)))];
-  };
-  Timing timing;
-  timing.samples = int(n);
-  timing.host_time = host_time;
-  timing.min_us = samples_us.front();
-  timing.median_us = n % 2 ? samples_us[n / 2] : (samples_us[n / 2 - 1] + samples_us[n / 2]) / 2;
-  for (const double us : samples_us) timing.mean_us += us / double(n);
-  double squares = 0;
-  for (const double us : samples_us) squares += (us - timing.mean_us) * (us - timing.mean_us);
-  timing.std_us = n < 2 ? std::nan("") : std::sqrt(squares / double(n - 1));
-  timing.spread = n < 3 ? std::nan("") : (at(0.9) - at(0.1)) / timing.median_us;
-  return timing;
-}
-
-// The most that launches take from the default memory pool while this lives, beyond what was taken;
-// NaN on a GPU without pools.
-class ScratchWatch {
- public:
-  ScratchWatch() {
-    if (cudaDeviceGetDefaultMemPool(&pool_, 0) != cudaSuccess) {
-      cudaGetLastError();
-      pool_ = nullptr;
-      return;
-    }
-    before_ = attribute(cudaMemPoolAttrUsedMemCurrent);
-    uint64_t reset = 0;  // to what is in use now
-    check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &reset));
-  }
-  double bytes() {
-    return pool_ ? double(attribute(cudaMemPoolAttrUsedMemHigh) - before_) : std::nan("");
-  }
-
- private:
-  uint64_t attribute(cudaMemPoolAttr which) {
-    uint64_t value = 0;
-    check(cudaMemPoolGetAttribute(pool_, which, &value));
-    return value;
-  }
-  cudaMemPool_t pool_ = nullptr;
-  uint64_t before_ = 0;
-};
-
-std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, int iterations) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<std::vector<double>> samples(stages.size());
-  std::vector<std::string> counters(stages.size()), profiles(stages.size());
-  for (int i = -warmup; i < iterations; ++i)
-    for (size_t s = 0; s < stages.size(); ++s) {
-      const auto start = Clock::now();
-      stages[s](i + warmup);
-      check(cudaGetLastError());
-      check(cudaDeviceSynchronize());
-      const std::chrono::duration<double, std::micro> took = Clock::now() - start;
-      if (i >= 0) samples[s].push_back(took.count());
-      if (i + 1 < iterations) continue;
-      counters[s] = vgpu::launch_json();
-      profiles[s] = vgpu::launch_report();
-    }
-  std::vector<Timing> timings;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    timings.push_back(statistics(samples[s], true));
-    timings[s].counters = counters[s];
-    timings[s].profile = profiles[s];
-  }
-  return timings;
-}
-
-std::vector<Timing> time_by_events(const std::vector<Launch>& stages, int warmup, int iterations) {
-  for (int i = 0; i < warmup; ++i)
-    for (const Launch& stage : stages) stage(i);
-  check(cudaGetLastError());
-  check(cudaDeviceSynchronize());
-
-  // An event costs about a microsecond: a short stage is launched several times between two.
-  int launches = 1;
-  if (stages.size() == 1) {
-    Event start, stop;
-    check(cudaEventRecord(start.event));
-    for (int i = 0; i < 3; ++i) stages[0](i);
-    check(cudaEventRecord(stop.event));
-    check(cudaDeviceSynchronize());
-    const double one_us = std::max(0.1, stop.us_since(start) / 3);
-    launches = int(std::clamp(std::ceil(200 / one_us), 1.0, 1000.0));
-  }
-
-  std::vector<Event> events(1 + stages.size() * size_t(iterations));
-  size_t next = 0;
-  int iteration = 0;
-  check(cudaEventRecord(events[next++].event));
-  for (int i = 0; i < iterations; ++i) {
-    for (const Launch& stage : stages) {
-      for (int j = 0; j < launches; ++j) stage(iteration + j);
-      check(cudaEventRecord(events[next++].event));
-    }
-    iteration += launches;
-  }
-  check(cudaGetLastError());
-  check(cudaDeviceSynchronize());
-
-  std::vector<Timing> timings;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    std::vector<double> samples;
-    for (size_t e = s; e + 1 < events.size(); e += stages.size())
-      samples.push_back(events[e + 1].us_since(events[e]) / launches);
-    timings.push_back(statistics(samples, false));
-  }
-  return timings;
-}
-
-}  // namespace
-
-std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
-                                int iterations) {
-  if (stages.empty() || warmup < 0 || iterations < 1)
-    throw std::invalid_argument("time_stages needs a stage, warmup >= 0 and iterations >= 1");
-  ScratchWatch scratch;
-  std::vector<Timing> timings = device.is_virtual ? time_on_host(stages, warmup, iterations)
-                                                  : time_by_events(stages, warmup, iterations);
-  for (Timing& timing : timings) timing.scratch_bytes = scratch.bytes();
-  return timings;
-}
-
-int rotation_copies(const Device& device, double bytes) {
-  if (device.is_virtual || bytes <= 0) return 1;
-  return int(std::clamp(std::ceil(2 * device.l2_bytes / bytes), 1.0, 64.0));
-}
 
 // ---- Comparison ---------------------------------------------------------------------------------
 
@@ -565,6 +414,14 @@ std::string command_output(const std::string& command) {
   if (pclose(pipe) != 0) return "";
   while (!output.empty() && output.back() == '\n') output.pop_back();
   return output;
+}
+
+Commit commit_of(const std::string& folder) {
+  const std::string git = "git -C '" + folder + "' ";
+  if (const std::string name = command_output(git + "rev-parse HEAD"); !name.empty())
+    return {name, !command_output(git + "status --porcelain --untracked-files=no").empty()};
+  const char* given = std::getenv("COMMIT");
+  return {given && *given ? given : "unknown", std::nullopt};
 }
 
 std::string repository_path(const std::string& relative) {

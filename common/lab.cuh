@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <source_location>
 #include <span>
 #include <stdexcept>
@@ -138,15 +139,27 @@ struct Timing {
   double scratch_bytes = 0;  // most that the stages take at a time (cudaMallocAsync); NaN: unknown
   int samples = 0;
   bool host_time = false;
+  int stages = 1;  // that were timed with it; of several, each sample has an event's 1 to 2 us in it
+  // Median when the same calls are replayed from a CUDA graph, which leaves out what calls cost the
+  // host; NaN where that was not timed, or could not be: no_graph says why.
+  double graph_us = std::numeric_limits<double>::quiet_NaN();
+  std::string no_graph;
   std::string counters;  // of the last launch, JSON; empty on a GPU
   std::string profile;   // the same as text
 };
 
 // Times stages that run one after the other in one stream, each launch(i) given the iteration's
-// number so that it can rotate its buffers. Returns one Timing a stage.
+// number so that it can rotate its buffers. Returns one Timing a stage. A GPU is warmed up for at
+// least 0.2 s more, unless warmup is 0.
 using Launch = std::function<void(int iteration)>;
 std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
                                 int iterations);
+
+// The same for a step as a whole, which launches all it does into the stream it is given and uses
+// `copies` of its buffers in turn. On a GPU it is also timed in a CUDA graph, unless warmup is 0.
+using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
+Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
+                 int iterations);
 
 // Copies of a problem of that many bytes that, used in turn, do not stay in the L2 (twice its
 // size); 1 on the virtual GPU.
@@ -379,6 +392,7 @@ class Report {
     std::vector<std::pair<std::string, double>> numbers = {};
   };
   std::string table() const;
+  std::string timing_notes() const;
   std::string json() const;
   std::string csv() const;
   double modelled_limit_us(size_t row) const;

@@ -224,9 +224,9 @@ ConvNormExpected expected_conv_norm(const ConvNormProblem& problem) {
 
 // ---- On the device ------------------------------------------------------------------------------
 
-void ConvNormArrays::run(ConvNormFunction step, const ConvNormShape& shape) {
+void ConvNormArrays::run(ConvNormFunction step, const ConvNormShape& shape, cudaStream_t stream) {
   step(x.data(), weight.data(), has_bias ? bias.data() : nullptr, gamma.data(), beta.data(),
-       has_residual ? residual.data() : nullptr, y.data(), shape, nullptr);
+       has_residual ? residual.data() : nullptr, y.data(), shape, stream);
 }
 
 std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies) {

@@ -67,7 +67,7 @@ struct ConvNormArrays {
   DeviceArray<float> x, weight, bias, gamma, beta, residual, conv, y;
   bool has_bias = false, has_residual = false;
 
-  void run(ConvNormFunction step, const ConvNormShape& shape);
+  void run(ConvNormFunction step, const ConvNormShape& shape, cudaStream_t stream = nullptr);
 };
 std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies);
 

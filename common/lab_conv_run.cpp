@@ -267,9 +267,10 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
       for (size_t i = 0; i < stages.size(); ++i) report.add(stages[i].first, timings[i], {}, right);
     }
     arrays[0].y.fill_nan();
-    const Timing whole =
-        time_stages(device, {[&](int i) { arrays[i % copies].run(step.function, shape); }},
-                    options.warmup, options.iterations)[0];
+    const StepLaunch run = [&](int i, cudaStream_t stream) {
+      arrays[i % copies].run(step.function, shape, stream);
+    };
+    const Timing whole = time_step(device, run, copies, options.warmup, options.iterations);
     y = arrays[0].y.download();
     if (timings.empty()) {
       timings = {whole};
@@ -291,11 +292,11 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   for (ConvNormArrays& a : arrays) a.conv.upload(conv);
   for (const NormStep& step : norms) {
     arrays[0].y.fill_nan();
-    const Launch launch = [&](int i) {
+    const StepLaunch launch = [&](int i, cudaStream_t stream) {
       ConvNormArrays& a = arrays[i % copies];
-      step.function(a.conv.data(), a.gamma.data(), a.beta.data(), a.y.data(), norm, nullptr);
+      step.function(a.conv.data(), a.gamma.data(), a.beta.data(), a.y.data(), norm, stream);
     };
-    const Timing timing = time_stages(device, {launch}, options.warmup, options.iterations)[0];
+    const Timing timing = time_step(device, launch, copies, options.warmup, options.iterations);
     report.add(step.name, timing, {2 * output, 8.0 * double(shape.y_elements())},
                compare(arrays[0].y.download(), normalized, expected.tolerance,
                        {norm.batch, norm.channels, norm.plane}));

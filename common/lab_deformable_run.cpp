@@ -201,8 +201,9 @@ class Expected {
   float max_value_ = 0;
 };
 
-void run_step(const DeformableStep& step, DeformableArrays& a, const DeformableShape& shape) {
-  step.function(a.value.data(), a.locations.data(), a.weights.data(), a.out.data(), shape, nullptr);
+void run_step(const DeformableStep& step, DeformableArrays& a, const DeformableShape& shape,
+              cudaStream_t stream = nullptr) {
+  step.function(a.value.data(), a.locations.data(), a.weights.data(), a.out.data(), shape, stream);
 }
 
 // The share of an array full of NaN that has been written, seen in 1000 places. out: what the host
@@ -335,9 +336,10 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     const Progress progress(step.name, [=, count = arrays[0].out.size()] {
       return once ? share_written(watched, count) : -1;
     });
-    const Timing timing =
-        time_stages(device, {[&](int i) { run_step(step, arrays[i % copies], shape); }},
-                    options.warmup, options.iterations)[0];
+    const StepLaunch run = [&](int i, cudaStream_t stream) {
+      run_step(step, arrays[i % copies], shape, stream);
+    };
+    const Timing timing = time_step(device, run, copies, options.warmup, options.iterations);
     if (step.name == wide.name) loaded = vgpu::counter("/global/load/bytes_asked");
     if (vgpu::counter("/distributed_shared/load/requests") > 0) unlimited.insert(step.name);
     out = arrays[0].out.download();

@@ -1,6 +1,7 @@
 // What the halves of the lab share among themselves: whole files in and out, memory, small text.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace lab {
@@ -35,5 +36,13 @@ std::string canonical_path(const std::string& path);
 
 // Standard output of a command, without the last line end; empty when it fails.
 std::string command_output(const std::string& command);
+
+// The commit that is checked out in that folder; where it is no repository, as a copy of the files is
+// none, what the environment variable COMMIT says, else "unknown".
+struct Commit {
+  std::string name;
+  std::optional<bool> changed;  // whether tracked files are not as in it; empty: unknown
+};
+Commit commit_of(const std::string& folder);
 
 }  // namespace lab

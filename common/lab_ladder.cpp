@@ -48,11 +48,11 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
     }
 
     arrays[0].O.fill_nan();
-    const Launch whole = [&](int i) {
+    const StepLaunch whole = [&](int i, cudaStream_t stream) {
       AttentionArrays& a = arrays[i % copies];
-      step.attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, nullptr);
+      step.attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
     };
-    const Timing timing = time_stages(run.device, {whole}, options.warmup, options.iterations)[0];
+    const Timing timing = time_step(run.device, whole, copies, options.warmup, options.iterations);
     output = arrays[0].O.download();
     const Cost cost{bytes, flops, step.tensor_cores};
     if (stages.empty())

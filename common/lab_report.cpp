@@ -143,8 +143,9 @@ std::string Report::table() const {
     text += format("%-14s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
                    "modelled limit", "set by", "sectors/load", "max error", "rel. L2", "result");
   else
-    text += format("%-14s %8s %8s %6s %7s %8s %6s %6s %9s %8s  %s\n", "kernel", "median", "min",
-                   "spread", "GB/s", "TFLOP/s", "bound", "share", "max error", "rel. L2", "result");
+    text += format("%-14s %7s %7s %6s %7s %6s %7s %6s %6s %7s %7s  %s\n", "kernel", "median", "min",
+                   "spread", "graph", "GB/s", "TFLOP/s", "bound", "share", "error", "rel. L2",
+                   "result");
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
     const double us = row.timing.median_us;
@@ -160,9 +161,10 @@ std::string Report::table() const {
           row.total ? "-" : most_sectors(counters).c_str(), max_error.c_str(), l2.c_str(), result);
     } else {
       const Bound bound = bound_of(device, row.cost);
-      text += format("%-14s %8s %8s %6s %7s %8s %6s %6s %9s %8s  %s\n", row.name.c_str(),
+      text += format("%-14s %7s %7s %6s %7s %6s %7s %6s %6s %7s %7s  %s\n", row.name.c_str(),
                      human_time(us).c_str(), human_time(row.timing.min_us).c_str(),
                      or_dash(100 * row.timing.spread, "%.1f%%").c_str(),
+                     human_time(row.timing.graph_us).c_str(),
                      or_dash(row.cost.bytes / us / 1e3, "%.0f").c_str(),
                      or_dash(row.cost.flops / us / 1e6, "%.2f").c_str(),
                      std::isfinite(bound.us) ? bound.name : "-",
@@ -185,6 +187,7 @@ std::string Report::table() const {
         device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12, device.ceilings.c_str());
   else
     text += "\nThe ceilings of this device are not known: no bound, no share.\n";
+  text += timing_notes();
   // What is wrong has no speed.
   const bool right = std::all_of(rows_.begin(), rows_.end(),
                                  [](const Row& row) { return row.comparison.pass; });
@@ -199,6 +202,23 @@ std::string Report::table() const {
   return text;
 }
 
+std::string Report::timing_notes() const {
+  bool graphs = false, stages = false;
+  std::string refusals;
+  for (const Row& row : rows_) {
+    graphs = graphs || std::isfinite(row.timing.graph_us);
+    stages = stages || (row.timing.stages > 1 && !row.timing.host_time);
+    if (!row.timing.no_graph.empty())
+      refusals += row.name + ": not timed in a CUDA graph: " + row.timing.no_graph + "\n";
+  }
+  std::string text;
+  if (graphs)
+    text += "graph: a call when many are replayed from a CUDA graph, at no cost to the host.\n";
+  if (stages)
+    text += "Stages of a step are timed one by one: each has an event's 1 to 2 us in it.\n";
+  return text + refusals;
+}
+
 std::string Report::json() const {
   const Device& device = head_.device;
   int driver = 0, runtime = 0;
@@ -207,13 +227,13 @@ std::string Report::json() const {
   const std::time_t now = std::time(nullptr);
   char time[32];
   std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  const std::string git = "git -C '" + repository_path(".") + "' ";
+  const Commit commit = commit_of(repository_path("."));
 
   Json json;
   json["chapter"] = head_.chapter;
   json["time"] = time;
-  json["commit"] = command_output(git + "rev-parse HEAD");
-  json["changed_files"] = !command_output(git + "status --porcelain --untracked-files=no").empty();
+  json["commit"] = commit.name;
+  json["changed_files"] = commit.changed ? Json(*commit.changed) : Json(nullptr);
   json["device"] = {{"name", device.name},
                     {"virtual", device.is_virtual},
                     {"compute_capability", format("%d.%d", device.major, device.minor)},
@@ -254,6 +274,11 @@ std::string Report::json() const {
     line["std_us"] = number(timing.std_us);
     line["spread"] = number(timing.spread);
     line["samples"] = timing.samples;
+    if (!timing.host_time) {
+      line["graph_us"] = number(timing.graph_us);
+      if (!timing.no_graph.empty()) line["no_graph"] = timing.no_graph;
+      line["stages_timed_together"] = timing.stages;
+    }
     line["bytes"] = row.cost.bytes;
     line["flops"] = row.cost.flops;
     line["scratch_bytes"] = number(timing.scratch_bytes);

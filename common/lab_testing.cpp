@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab_files.h"
+#include "lab_timing.h"
 #include "reference/attention.h"
 
 namespace lab::testing {
@@ -194,6 +195,12 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
   outcome.judge(guards && same_bits(Q.download(), inputs.q) && same_bits(K.download(), inputs.k) &&
                 same_bits(V.download(), inputs.v));
   return outcome;
+}
+
+void replay_once(const std::function<void(cudaStream_t stream)>& launch) {
+  StepGraph graph([&](int, cudaStream_t stream) { launch(stream); }, 1);
+  graph.replay();
+  check(cudaStreamSynchronize(graph.stream()));
 }
 
 // ---- Planted bugs -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <tuple>
 
 #include "lab.cuh"
 
@@ -82,6 +83,21 @@ class GuardedOutput {
 
 // Runs attention with O filled with NaN between two guard areas and compares.
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem);
+
+// Captures what launch(stream) does in a CUDA graph, replays it and waits. Throws std::runtime_error
+// with the reason where it cannot be captured.
+void replay_once(const std::function<void(cudaStream_t stream)>& launch);
+// A function whose last argument is a stream, as one that is replayed from such a graph.
+template <class Function>
+auto in_a_graph(const Function& function) {
+  return [=](auto... arguments) {
+    auto all = std::make_tuple(arguments...);
+    replay_once([&](cudaStream_t stream) {
+      std::get<sizeof...(arguments) - 1>(all) = stream;
+      std::apply(function, all);
+    });
+  };
+}
 
 // ---- Planted bugs -------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ void check_unusual_scores(const AnyAttention& attention);
 // On arrays from PyTorch, and on those of a trained DeiT-Tiny where they are there.
 void check_pytorch(const AnyAttention& attention);
 void check_deit_tiny(const AnyAttention& attention);
-// The same bits when it runs again.
+// The same bits when it runs again, and when it is replayed from a CUDA graph.
 void check_same_bits(const AnyAttention& attention);
 // std::invalid_argument for shapes it cannot do, naming shape and limit; with `aligned` also for
 // arrays that do not start at a multiple of 16 bytes.

@@ -40,9 +40,9 @@ lab::ExitCode chapter(const lab::Run& run) {
         lab::AttentionArrays& a = arrays[i % copies];
         naive_attention::launch_values(scores[i % copies].data(), a.V.data(), a.O.data(), shape, 0);
       }};
-  const lab::Launch whole_step = [&](int i) {
+  const lab::StepLaunch whole_step = [&](int i, cudaStream_t stream) {
     lab::AttentionArrays& a = arrays[i % copies];
-    naive_attention::attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, 0);
+    naive_attention::attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
   };
 
   // The oracle: the output everywhere, the two steps before it in the first (batch, head).
@@ -78,7 +78,7 @@ lab::ExitCode chapter(const lab::Run& run) {
       lab::time_stages(run.device, kernels, options.warmup, options.iterations);
   arrays[0].O.fill_nan();
   const lab::Timing total =
-      lab::time_stages(run.device, {whole_step}, options.warmup, options.iterations)[0];
+      lab::time_step(run.device, whole_step, copies, options.warmup, options.iterations);
   const std::vector<half> output = arrays[0].O.download();
 
   // Least traffic of each kernel, and of attention itself, which needs no score matrix.

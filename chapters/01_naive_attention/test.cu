@@ -68,9 +68,14 @@ TEST_CASE("attention: the same bits twice") {
   const AttentionCase problem = lab::testing::random_case(1, 3, 127, 64);
   const Outcome first = lab::testing::run_attention(naive_attention::attention, problem);
   const Outcome second = lab::testing::run_attention(naive_attention::attention, problem);
-  REQUIRE(first.output.size() == second.output.size());
-  CHECK(std::memcmp(first.output.data(), second.output.data(),
-                    first.output.size() * sizeof(half)) == 0);
+  const Outcome in_a_graph =
+      lab::testing::run_attention(lab::testing::in_a_graph(naive_attention::attention), problem);
+  REQUIRE(first.output.size() == size_t(problem.problem.shape.elements()));
+  for (const Outcome* other : {&second, &in_a_graph}) {
+    REQUIRE(first.output.size() == other->output.size());
+    CHECK(std::memcmp(first.output.data(), other->output.data(),
+                      first.output.size() * sizeof(half)) == 0);
+  }
 }
 
 TEST_CASE("attention: each of the three kernels by itself") {

@@ -18,6 +18,7 @@ Exit status: 0 all measured, 1 something is wrong or failed, 2 bad usage or inpu
 missing.
 """
 import argparse
+import contextlib
 import datetime
 import hashlib
 import os
@@ -38,8 +39,8 @@ HEAD = ("chapter", "device", "runtime", "nvcc")
 OF_RUN = ("commit", "changed_files", "problem", "warmup", "iterations", "memory_in_use_bytes",
           "notes")
 OF_KERNEL = ("name", "clock", "median_us", "min_us", "mean_us", "std_us", "spread", "samples",
-             "bytes", "flops", "scratch_bytes", "gb_per_s", "tflop_per_s", "max_abs_error",
-             "relative_l2", "pass")
+             "graph_us", "no_graph", "stages_timed_together", "bytes", "flops", "scratch_bytes",
+             "gb_per_s", "tflop_per_s", "max_abs_error", "relative_l2", "pass")
 
 
 def digest(path):
@@ -131,10 +132,18 @@ def shown(run, seconds):
             if "share_of_floor" in line else ""
         rate = "".join(f"{line[key]:9.1f} {unit}" for key, unit in (("gb_per_s", "GB/s"),
                        ("tflop_per_s", "TFLOP/s")) if line.get(key))
-        lines.append(f"    {line['name']:<14} {line['median_us']:10.1f} us  min "
+        graph = f"  in a graph {line['graph_us']:.1f}" if line.get("graph_us") else ""
+        mark = "*" if line.get("stages_timed_together", 1) > 1 else ""
+        lines.append(f"    {line['name'] + mark:<14} {line['median_us']:10.1f} us{graph}  min "
                      f"{line['min_us']:.1f}  mean {line['mean_us']:.1f}  std "
                      f"{line['std_us'] or 0:.1f} {rate}  {share}")
+        if "no_graph" in line:
+            lines.append(f"    {'':<14} not in a CUDA graph: {line['no_graph']}")
+    if any(line.get("stages_timed_together", 1) > 1 for line in run["kernels"]):
+        lines.append("    * a stage among others: 1 to 2 us of it are those of an event")
     lines += peering.lines(run.get("peers", []))
+    if "no_peers" in run:
+        lines.append(f"    PyTorch: {run['no_peers']}")
     return "\n".join(lines) + f"\n    ({seconds:.0f} s)"
 
 
@@ -146,14 +155,22 @@ def state(options, result=None):
 
 
 def measure(problem, program, chapter, peers, order, options):
-    """One problem: the program, in turns with its peers; kept when it is right."""
-    start, before = time.monotonic(), state(options)
-    rounds, peer_rounds = [], []
-    for _ in range(ROUNDS if peers and problem.peers else 1):
-        rounds.append(run_program(program, problem, options.warmup, options.iterations))
-        if peers and problem.peers:
-            peer_rounds.append(peers.measure(problem.peers, rounds[-1]["problem"], options.warmup,
-                                             options.iterations))
+    """One problem: the program, in turns with its peers; kept when it is right.
+
+    Returns whether its peers were measured, too, where that was asked for."""
+    start, before, during = time.monotonic(), state(options), {}
+    rounds, peer_rounds, no_peers = [], [], ""
+    with contextlib.nullcontext() if options.virtual else machine.watched(during):
+        for _ in range(ROUNDS if peers and problem.peers else 1):
+            rounds.append(run_program(program, problem, options.warmup, options.iterations))
+            if not peers or not problem.peers:
+                continue
+            try:
+                peer_rounds.append(peers.measure(problem.peers, rounds[-1]["problem"],
+                                                 options.warmup, options.iterations))
+            except (Lacking, Refused) as error:  # the chapter's own times are none the worse
+                no_peers = str(error)
+                break
     result = rounds[0]
     if result["device"]["virtual"] != options.virtual:
         raise Refused(f"{program} ran on " + ("the virtual GPU" if result["device"]["virtual"]
@@ -164,12 +181,18 @@ def measure(problem, program, chapter, peers, order, options):
     run = {"name": problem.name, "flags": problem.flags, "program": chapter.program,
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
            **{name: result[name] for name in OF_RUN if name in result},
-           "clocks": {"before": before, "after": state(options)},
+           "clocks": {"before": before, "after": state(options),
+                      **({"during": during} if during else {})},
            "kernels": measured(result, problem.chapter), "ratios": result.get("ratios", [])}
-    if peer_rounds:
+    if no_peers:
+        run["no_peers"] = no_peers
+        print(f"chapter {problem.chapter}, {problem.name}: measured without PyTorch: {no_peers}",
+              file=sys.stderr)
+    elif peer_rounds:
         run["peers"] = peering.paired(rounds, peer_rounds)
     chapter.add(result, run, order)
     print(shown(run, time.monotonic() - start), flush=True)
+    return not no_peers
 
 
 def main():
@@ -186,7 +209,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    start, failed, peers = time.monotonic(), 0, None
+    start, failed, alone, peers = time.monotonic(), 0, 0, None
     try:
         if options.virtual and not options.table:
             raise Refused("--virtual needs --table: wall times of the host are no results")
@@ -216,7 +239,7 @@ def main():
             print(title, flush=True)
             order = [of.name for of in table if of.chapter == number]
             try:
-                measure(problem, program, chapters[number], peers, order, options)
+                alone += not measure(problem, program, chapters[number], peers, order, options)
             except (Lacking, Refused) as error:
                 print(f"{title}: not measured: {error}", file=sys.stderr)
                 failed += 1
@@ -233,8 +256,9 @@ def main():
         if peers:
             peers.close()
     print(f"{len(wanted) - failed} of {len(wanted)} problems are measured, in {options.results} "
-          f"({time.monotonic() - start:.0f} s)")
-    return 1 if failed else 0
+          f"({time.monotonic() - start:.0f} s)" +
+          (f"; {alone} of them without PyTorch" if alone else ""))
+    return 1 if failed or alone else 0
 
 
 if __name__ == "__main__":

@@ -4,21 +4,27 @@
 Reads requests from standard input, a line of JSON each, and answers each with a line:
 
     {"family": "attention", "problem": {"batch": 32, ...}, "warmup": 5, "iterations": 50}
-    {"rows": [{"name": "cudnn", "median_us": ..., "pass": true, "relative_l2": ...}, ...]}
+    {"rows": [{"name": "cudnn", "median_us": ..., "graph_us": ..., "pass": true, ...}, ...]}
 
 Its first line says what there is: {"torch": "2.9.0", "device": "NVIDIA H200"}, or {"lacking": why}.
-The problem is that of the program's result file. Each formulation is compared with the problem's
-formula in double precision, on a part of the output, and timed as the lab does it: warm-up, CUDA
-events, samples of at least 0.2 ms, buffers rotated through twice the L2. --device cpu runs all of
-it on the CPU, for tests: the same formulations, wall time.
+Nothing else goes to standard output; what libraries print there goes to standard error. The problem
+is that of the program's result file. Each formulation is compared with the problem's formula in
+double precision, on a part of the output, and timed as the lab does it: warm-up by number and by
+time, CUDA events, samples of at least 0.2 ms, buffers rotated through twice the L2; then once more,
+as many calls replayed from one CUDA graph (graph_us, or no_graph: why not). --device cpu runs all
+of it on the CPU, for tests: the same formulations, wall time, no graphs.
 """
+import contextlib
 import json
 import math
+import os
 import statistics
 import sys
 import time
 
 MOST_ERROR = {"float16": 1e-3, "tf32": 1e-3, "float32": 1e-5}  # relative L2
+# As in common/lab_timing.cpp.
+WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US = 0.2, 200, 300, 5000
 
 
 def grid_of(locations):
@@ -75,6 +81,47 @@ def relative_l2(got, expected):
     return float((got - expected).norm() / expected.norm())
 
 
+def warm_up(launch, finish, count, seconds):
+    """launch(0), launch(1), ... `count` times, then for at least `seconds` unless count is 0:
+    a GPU that was idle needs that long to raise its clocks. Returns how often."""
+    done = 0
+    while done < count:
+        launch(done)
+        done += 1
+    finish()
+    if not count:
+        return 0
+    start, batch = time.perf_counter(), 1
+    while True:
+        for _ in range(batch):
+            launch(done)
+            done += 1
+        finish()
+        took = time.perf_counter() - start
+        if took >= seconds:
+            return done
+        if took <= seconds / 2:
+            batch *= 2
+
+
+def calls_of_graph(call_us, copies):
+    """Whole rounds through the copies, of a call that takes so long."""
+    return copies * math.ceil(GRAPH_US / max(1, call_us) / copies)
+
+
+def summary(samples):
+    return {"median_us": statistics.median(samples), "min_us": min(samples),
+            "mean_us": statistics.fmean(samples),
+            "std_us": statistics.stdev(samples) if len(samples) > 1 else 0.0,
+            "samples": len(samples)}
+
+
+def words_of(problem):
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    known = isinstance(problem, (RuntimeError, ImportError, NotImplementedError))
+    return (lines[0] if known else f"{type(problem).__name__}: {lines[0]}")[:200]
+
+
 class Bench:
     """Times what is launched on one device."""
 
@@ -102,8 +149,7 @@ class Bench:
                 result.append(1e6 * (time.perf_counter() - start))
             return result
         event = lambda: self.torch.cuda.Event(enable_timing=True)
-        for i in range(warmup):
-            launch(i)
+        warm_up(launch, self.torch.cuda.synchronize, warmup, WARMUP_S)
         start, stop = event(), event()
         start.record()
         for i in range(3):
@@ -111,7 +157,7 @@ class Bench:
         stop.record()
         self.torch.cuda.synchronize()
         one_us = max(0.1, 1e3 * start.elapsed_time(stop) / 3)
-        together = max(1, min(1000, math.ceil(200 / one_us)))
+        together = max(1, min(1000, math.ceil(SAMPLE_US / one_us)))
         events = [event()]
         events[0].record()
         for i in range(iterations):
@@ -122,54 +168,70 @@ class Bench:
         self.torch.cuda.synchronize()
         return [1e3 * a.elapsed_time(b) / together for a, b in zip(events, events[1:])]
 
-    def row(self, name, launch, error, most, request):
-        """Times a launch whose result is within `most`; error() says how far it is off."""
-        off = error()
-        samples = self.samples(launch, request["warmup"], request["iterations"])
-        return {"name": name, "median_us": statistics.median(samples), "min_us": min(samples),
-                "mean_us": statistics.fmean(samples),
-                "std_us": statistics.stdev(samples) if len(samples) > 1 else 0.0,
-                "samples": len(samples), "relative_l2": off if math.isfinite(off) else 1e300,
-                "pass": off <= most}
+    def row(self, name, launch, error_of, most, request, copies):
+        """Times a launch whose result is within `most`; error_of(out) says how far it is off."""
+        off = error_of(launch(0))
+        row = {"name": name, **summary(self.samples(launch, request["warmup"],
+                                                    request["iterations"])),
+               "relative_l2": off if math.isfinite(off) else 1e300, "pass": off <= most}
+        if self.cuda and row["pass"] and request["warmup"]:
+            row.update(self.in_a_graph(launch, row["median_us"], error_of, most, request, copies))
+        return row
 
-    def rows(self, formulations, error_of, most, request):
-        """formulations: (name, prepare), where prepare() returns launch(i)."""
+    def in_a_graph(self, launch, call_us, error_of, most, request, copies):
+        """{"graph_us": of a call when many are replayed from a CUDA graph} or {"no_graph": why}."""
+        if call_us > LONG_US:
+            return {"no_graph": "a call takes so long that the host's part is nothing"}
+        try:
+            calls = calls_of_graph(call_us, copies)
+            graph, out = self.captured(launch, calls)
+            samples = self.samples(lambda _: graph.replay(), request["warmup"],
+                                   request["iterations"])
+            off = error_of(out)
+        except Exception as problem:  # what cannot be captured raises whatever it likes
+            self.torch.cuda.synchronize()
+            return {"no_graph": words_of(problem)}
+        if not off <= most:
+            return {"no_graph": f"its replays are wrong: relative L2 {off:.1e}"}
+        return {"graph_us": statistics.median(samples) / calls}
+
+    def captured(self, launch, calls):
+        """(a CUDA graph of launch(0), ..., launch(calls - 1), what the last one returns)."""
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # what a first call sets up must be there before
+            for i in range(3):
+                launch(i)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for i in range(calls):
+                out = launch(i)
+        return graph, out
+
+    def rows(self, formulations, error_of, most, request, copies=1):
+        """formulations: (name, prepare) where prepare() returns launch(i), or (name, prepare,
+        context) where all of it happens within context(), entered once."""
         rows = []
-        for name, prepare in formulations:
+        for name, prepare, *context in formulations:
             try:
-                launch = prepare()
-                launch(0)
-                rows.append(self.row(name, launch, lambda: error_of(launch(0)), most, request))
-            except (RuntimeError, ImportError, NotImplementedError) as problem:
-                words = str(problem).strip().splitlines()
-                rows.append({"name": name, "lacking": words[0][:200] if words else "refused"})
+                with (context[0] if context else contextlib.nullcontext)():
+                    launch = prepare()
+                    launch(0)
+                    rows.append(self.row(name, launch, error_of, most, request, copies))
             except Exception as problem:  # torch.compile has errors of its own
-                rows.append({"name": name, "lacking": f"{type(problem).__name__}: {problem}"[:200]})
+                rows.append({"name": name, "lacking": words_of(problem)})
             if self.cuda:
                 self.torch.cuda.empty_cache()
         return rows
 
-    def graphs(self, launch, copies):
-        """launch(i), recorded once for each copy of the buffers, replayed."""
-        torch = self.torch
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                launch(0)
-        torch.cuda.current_stream().wait_stream(side)
-        recorded = []
-        for i in range(copies):
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                out = launch(i)
-            recorded.append((graph, out))
-
-        def replay(i):
-            graph, out = recorded[i % copies]
-            graph.replay()
-            return out
-        return replay
+    def compiled(self, function):
+        """Compiled for the shapes of this problem alone: a function that is compiled for the ninth
+        time is not compiled at all, and a second shape makes the first one's code general."""
+        import torch._dynamo
+        torch._dynamo.reset()
+        return torch.compile(function, dynamic=False)
 
     # ---- the families ----------------------------------------------------------------------------
 
@@ -188,16 +250,14 @@ class Bench:
         q, k, v = (t[[0, -1]][:, [0, -1]].double() for t in first)  # corners of batch and heads
         expected = torch.softmax(q @ k.transpose(-1, -2) * scale, -1) @ v
 
-        def backend(which):
-            def launch(i):
-                with sdpa_kernel(which):
-                    return attention(*sets[i % count], scale)
-            return launch
+        launch = lambda i: attention(*sets[i % count], scale)
         backends = [("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
                     ("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH)]
-        return self.rows([(name, lambda which=which: backend(which)) for name, which in backends],
+        # The backend is chosen outside of what is timed.
+        return self.rows([(name, lambda: launch, lambda which=which: sdpa_kernel(which))
+                          for name, which in backends],
                          lambda out: relative_l2(out[[0, -1]][:, [0, -1]], expected),
-                         MOST_ERROR["float16" if self.cuda else "float32"], request)
+                         MOST_ERROR["float16" if self.cuda else "float32"], request, count)
 
     def deformable(self, request):
         torch, problem = self.torch, request["problem"]
@@ -236,10 +296,10 @@ class Bench:
             return lambda i: function(sets[i % count][0], shapes, *sets[i % count][1:])
         return self.rows(
             [("grid_sample", lambda: launch_of(deformable)),
-             ("grid_sample, compiled", lambda: launch_of(torch.compile(deformable)))],
+             ("grid_sample, compiled", lambda: launch_of(self.compiled(deformable)))],
             # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: grid_sample's own rounding.
             lambda out: relative_l2(out[-1:, :part], expected), 1e-1 if self.cuda else 1e-5,
-            request)
+            request, count)
 
     def conv_norm(self, request):
         torch, problem = self.torch, request["problem"]
@@ -266,15 +326,20 @@ class Bench:
         expected = conv_norm(*exact, shape)
         most = MOST_ERROR["float16" if half else "tf32" if precision == "tf32" else "float32"]
 
-        def launch_of(function):
-            return lambda i: function(*sets[i % count], shape)
-        formulations = [("eager", lambda: launch_of(conv_norm)),
-                        ("compiled", lambda: launch_of(torch.compile(conv_norm)))]
-        if self.cuda:
-            formulations.append(
-                ("in a CUDA graph", lambda: self.graphs(launch_of(conv_norm), count)))
+        def launch_of(function, layout=None):
+            used = sets
+            if layout:  # of x and the weights, as a network in that layout has them
+                used = [[t.to(memory_format=layout) if t.dim() == 4 else t for t in tensors]
+                        for tensors in sets]
+            return lambda i: function(*used[i % count], shape)
+        last = torch.channels_last
+        formulations = [
+            ("eager", lambda: launch_of(conv_norm)),
+            ("eager, channels last", lambda: launch_of(conv_norm, last)),
+            ("compiled", lambda: launch_of(self.compiled(conv_norm))),
+            ("compiled, channels last", lambda: launch_of(self.compiled(conv_norm), last))]
         return self.rows(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
-                         request)
+                         request, count)
 
 
 def answer(bench, line):
@@ -287,7 +352,9 @@ def answer(bench, line):
 
 
 def main():
-    say = lambda what: print(json.dumps(what), flush=True)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever else is printed, by compilers too, is no answer
+    say = lambda what: print(json.dumps(what), file=answers, flush=True)
     device = "cpu" if sys.argv[1:] == ["--device", "cpu"] else "cuda"
     try:
         import torch

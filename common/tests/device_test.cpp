@@ -1,10 +1,14 @@
 // The parts of the lab that talk to a device, and those that fail without one.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "lab.cuh"
 #include "lab_testing.h"
+#include "lab_timing.h"
 
 namespace {
 
@@ -80,8 +84,9 @@ TEST_CASE("time_stages: every stage once an iteration, in order") {
   for (const lab::Timing& timing : timings) {
     CHECK(timing.samples == 5);
     CHECK(timing.min_us <= timing.median_us);
-    CHECK(timing.spread >= 0);
+    CHECK((timing.spread >= 0 || timing.median_us == 0));
     CHECK(timing.std_us >= 0);
+    CHECK(timing.stages == (device.is_virtual ? 1 : 2));
     CHECK(timing.mean_us >= timing.min_us);
     CHECK(timing.scratch_bytes == 0);
     CHECK(timing.host_time == device.is_virtual);
@@ -109,6 +114,122 @@ TEST_CASE("time_stages: the most scratch that launches hold at a time") {
   CHECK(lab::time_stages(device, {two_of_three}, 1, 2)[0].scratch_bytes == 4096 + 8192);
   CHECK(lab::time_stages(device, {[](int) {}}, 1, 2)[0].scratch_bytes == 0);
   lab::check(cudaFreeAsync(kept, nullptr));
+}
+
+TEST_CASE("statistics: median, deviation, and no spread of what takes no time") {
+  const lab::Timing timing = lab::statistics({5, 1, 2, 4, 3, 6, 7, 8, 9, 10, 11}, false);
+  CHECK(timing.median_us == 6);
+  CHECK(timing.min_us == 1);
+  CHECK(timing.mean_us == doctest::Approx(6));
+  CHECK(timing.std_us == doctest::Approx(std::sqrt(11.0)));  // 110 / 10
+  CHECK(timing.spread == doctest::Approx(8.0 / 6));          // from the 2nd to the 10th
+  CHECK(timing.samples == 11);
+  CHECK(std::isnan(timing.graph_us));
+  const lab::Timing nothing = lab::statistics({0, 0, 0, 1}, false);
+  CHECK(nothing.median_us == 0);
+  CHECK(std::isnan(nothing.spread));
+  CHECK(lab::statistics({1, 2}, true).median_us == 1.5);
+}
+
+TEST_CASE("warm_up: by number and by time, the numbers in order") {
+  std::vector<int> calls;
+  int waits = 0;
+  const auto slow = [&](int i) {
+    calls.push_back(i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto wait = [&] { ++waits; };
+  CHECK(lab::warm_up(slow, wait, 0, 20) == 0);  // none asked for: none
+  CHECK(calls.empty());
+  const auto start = std::chrono::steady_clock::now();
+  const int done = lab::warm_up(slow, wait, 3, 20);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  CHECK(took.count() >= 3 + 20);
+  CHECK(done >= 3 + 4);   // a sleep of 1 ms takes less than 5
+  CHECK(done <= 3 + 63);  // at most 20 of them, and then as many again
+  CHECK(int(calls.size()) == done);
+  for (int i = 0; i < done; ++i) CHECK(calls[i] == i);
+  CHECK(waits >= 3);
+  CHECK(waits <= done);
+  CHECK(lab::warm_up(slow, wait, 2, 0) == 3);
+}
+
+TEST_CASE("StepGraph: calls become one graph, whose replays do what they did") {
+  if (skipped("StepGraph")) return;
+  constexpr size_t kBytes = 1024;
+  lab::DeviceArray<unsigned char> from(kBytes, "from"), first(kBytes, "first"),
+      second(kBytes, "second");
+  const auto filled_with = [&](const lab::DeviceArray<unsigned char>& array, int value) {
+    const std::vector<unsigned char> host = array.download();
+    return std::count(host.begin(), host.end(), value) == std::ptrdiff_t(kBytes);
+  };
+  std::vector<int> calls;
+  // Through scratch of its own, into its copy.
+  lab::StepGraph graph(
+      [&](int i, cudaStream_t stream) {
+        calls.push_back(i);
+        void* scratch = nullptr;
+        lab::check(cudaMallocAsync(&scratch, kBytes, stream));
+        lab::check(cudaMemcpyAsync(scratch, from.data(), kBytes, cudaMemcpyDeviceToDevice, stream));
+        lab::check(cudaMemcpyAsync((i % 2 ? second : first).data(), scratch, kBytes,
+                                   cudaMemcpyDeviceToDevice, stream));
+        lab::check(cudaFreeAsync(scratch, stream));
+      },
+      4);
+  CHECK(graph.refusal() == "");
+  CHECK(calls == std::vector<int>{0, 1, 2, 3});
+  for (const int value : {1, 2}) {
+    for (auto* array : {&first, &second}) lab::check(cudaMemset(array->data(), 0, kBytes));
+    lab::check(cudaMemset(from.data(), value, kBytes));
+    lab::check(cudaDeviceSynchronize());
+    CHECK(filled_with(first, 0));  // captured, not done
+    graph.replay();
+    lab::check(cudaStreamSynchronize(graph.stream()));
+    CHECK(filled_with(first, value));
+    CHECK(filled_with(second, value));
+  }
+  CHECK(calls.size() == 4);
+}
+
+TEST_CASE("StepGraph: what cannot be captured says why, and nothing else breaks") {
+  if (skipped("StepGraph")) return;
+  lab::DeviceArray<unsigned char> array(64, "array");
+  const auto refusal = [&](const lab::StepLaunch& step) {
+    lab::StepGraph graph(step, 2);
+    CHECK_THROWS_AS(graph.replay(), std::runtime_error);
+    lab::check(cudaMemset(array.data(), 1, 64));
+    lab::check(cudaDeviceSynchronize());
+    return graph.refusal();
+  };
+  CHECK(refusal([](int, cudaStream_t) {}) == "it launches nothing into the stream it is given");
+  CHECK(refusal([&](int, cudaStream_t stream) {
+          lab::check(cudaMemsetAsync(array.data(), 2, 64, stream));
+          lab::check(cudaStreamSynchronize(stream));
+        }).find("cudaErrorStreamCapture") != std::string::npos);
+  // A stray call in the legacy stream would be left out of the replays.
+  CHECK(refusal([&](int, cudaStream_t stream) {
+          lab::check(cudaMemsetAsync(array.data(), 2, 64, stream));
+          cudaMemsetAsync(array.data(), 3, 64, nullptr);
+        }).find("cudaErrorStreamCapture") != std::string::npos);
+  CHECK(refusal([](int, cudaStream_t) { throw std::invalid_argument("odd shape"); }) ==
+        "odd shape");
+}
+
+TEST_CASE("time_step: as time_stages, and no graph's time where there is no GPU's time") {
+  if (skipped("time_step")) return;
+  const lab::Device device = lab::open_device();
+  lab::DeviceArray<unsigned char> array(64, "array");
+  std::vector<int> calls;
+  const lab::StepLaunch step = [&](int i, cudaStream_t stream) {
+    calls.push_back(i);
+    lab::check(cudaMemsetAsync(array.data(), i, 64, stream));
+  };
+  const lab::Timing timing = lab::time_step(device, step, 1, 2, 3);
+  CHECK(timing.samples == 3);
+  CHECK(timing.no_graph == "");
+  CHECK(std::isfinite(timing.graph_us) == !device.is_virtual);
+  if (device.is_virtual) CHECK(calls == std::vector<int>{0, 1, 2, 3, 4});
+  CHECK(std::isnan(lab::time_step(device, step, 1, 0, 3).graph_us));  // bare, for a profiler
 }
 
 TEST_CASE("rotation_copies: together twice the L2, one where that is enough") {

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lab.cuh"
+#include "lab_files.h"
 #include "lab_testing.h"
 
 namespace {
@@ -36,6 +39,7 @@ lab::Timing timing(double us) {
   timing.scratch_bytes = 4096;
   timing.spread = 0.1;
   timing.samples = 50;
+  timing.graph_us = us / 2;
   return timing;
 }
 
@@ -77,7 +81,10 @@ TEST_CASE("report: JSON of a GPU's run") {
   // 4e6 bytes are 4 us at 1e12 a second, 1e6 operations 0.5 us at 2e12: DRAM decides, 40% of 10 us.
   report.add("copy", timing(10), {4e6, 1e6}, compared(true));
   // 1e6 bytes are 1 us, 1e7 operations 5 us: fp32 decides, 25% of 20 us.
-  report.add_total("compute", timing(20), {1e6, 1e7}, compared(false));
+  lab::Timing not_captured = timing(20);
+  not_captured.graph_us = std::nan("");
+  not_captured.no_graph = "it synchronizes";
+  report.add_total("compute", not_captured, {1e6, 1e7}, compared(false));
   report.note("a note");
   CHECK(report.finish() == lab::kWrong);
 
@@ -99,6 +106,11 @@ TEST_CASE("report: JSON of a GPU's run") {
   CHECK(copy["mean_us"] == 20);
   CHECK(copy["std_us"] == 2.5);
   CHECK(copy["scratch_bytes"] == 4096);
+  CHECK(copy["graph_us"] == 5);
+  CHECK(copy["stages_timed_together"] == 1);
+  CHECK_FALSE(copy.contains("no_graph"));
+  CHECK(compute["graph_us"].is_null());
+  CHECK(compute["no_graph"] == "it synchronizes");
   CHECK(copy["gb_per_s"].get<double>() == doctest::Approx(400));
   CHECK(copy["tflop_per_s"].get<double>() == doctest::Approx(0.1));
   CHECK(copy["bound"]["name"] == "DRAM");
@@ -173,4 +185,29 @@ TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's
   CHECK_FALSE(one.contains("gb_per_s"));
   CHECK_FALSE(one.contains("share_of_bound"));
   CHECK(json["kernels"][2]["modelled_limit_us"] == 5.0);
+}
+
+TEST_CASE("commit_of: the repository's, else what COMMIT says, else unknown") {
+  const lab::testing::TemporaryFolder folder;
+  const std::string above = std::filesystem::path(folder.folder()).parent_path();
+  setenv("GIT_CEILING_DIRECTORIES", above.c_str(), 1);  // may be another one's repository
+  setenv("COMMIT", "abc", 1);
+  CHECK(lab::commit_of(folder.folder()).name == "abc");
+  CHECK_FALSE(lab::commit_of(folder.folder()).changed.has_value());
+  unsetenv("COMMIT");
+  CHECK(lab::commit_of(folder.folder()).name == "unknown");
+  setenv("COMMIT", "abc", 1);
+
+  const std::string git = "git -C '" + folder.folder() + "' -c user.name=a -c user.email=b ";
+  if (lab::command_output("git --version").empty()) return;
+  folder.write("file", "1");
+  lab::command_output("(" + git + "init -q && " + git + "add file && " + git + "commit -m first)");
+  const lab::Commit commit = lab::commit_of(folder.folder());
+  CHECK(commit.name.size() == 40);
+  CHECK(commit.changed == false);
+  folder.write("file", "12");
+  CHECK(lab::commit_of(folder.folder()).changed == true);
+  CHECK(lab::commit_of(folder.folder()).name == commit.name);
+  unsetenv("COMMIT");
+  unsetenv("GIT_CEILING_DIRECTORIES");
 }

@@ -6,15 +6,22 @@ import subprocess
 import sys
 import unittest
 
-from support import BENCH, ROOT, Case, fixture
+from support import BENCH, ROOT, Case, contextlib, fixture, io
 
 import machine
 import peering
 import problems
-from results import Lacking
+from results import Lacking, Refused
 
+# Idle when it is asked once; with --loop-ms at work after a while.
 SMI = """#!/bin/sh
-echo 'NVIDIA H200, {driver}, 1980, 3201, 1980, 41, 250.5, P0'
+say() {{ echo "NVIDIA H200, {driver}, $1, 3201, 1980, 41, $2, P0, $3"; }}
+case "$*" in
+  *--loop-ms=*) say 345 80.5 0; say 1900 650 97; say 1755 690 100; printf 'NVIDIA H2'
+    : >'{folder}/watching'
+    exec '{python}' -c 'import time; time.sleep(60)' ;;
+  *) /bin/rm -f '{folder}/watching'; say 1980 250.5 0 ;;
+esac
 """
 TABLE = [{"chapter": 3, "name": "197 tokens", "flags": "--tokens 197"},
          {"chapter": 3, "name": "577 tokens", "flags": "--tokens 577"},
@@ -33,7 +40,8 @@ class Driver(Case):
         self.write("table.json", json.dumps(TABLE))
 
     def smi(self, driver="580.1"):
-        self.write("bin/nvidia-smi", SMI.format(driver=driver))
+        self.write("bin/nvidia-smi", SMI.format(driver=driver, python=sys.executable,
+                                                folder=self.folder))
         os.chmod(self.path("bin/nvidia-smi"), 0o755)
 
     def write(self, name, text):
@@ -73,12 +81,22 @@ class Driver(Case):
         run = result["runs"][1]
         self.assertEqual(run["clocks"]["before"]["sm_mhz"], 1980)
         self.assertEqual(run["clocks"]["after"]["power_w"], 250.5)
+        during = run["clocks"]["during"]
+        self.assertEqual((during["samples"], during["busy"]["samples"]), (3, 2))
+        self.assertEqual(during["sm_mhz"], {"min": 345, "max": 1900})
+        self.assertEqual(during["busy"]["sm_mhz"], {"min": 1755, "max": 1900})
+        self.assertEqual(during["busy"]["power_w"], {"min": 650, "max": 690})
         self.assertEqual(run["commit"], "abc")
         kernel = run["kernels"][1]
         self.assertEqual(kernel["memory_bytes"], 8 * 32 * 12 * 577 * 64 + 1024)
         self.assertEqual((kernel["median_us"], kernel["std_us"]), (200.0, 2.0))
         # 41 us of tensor cores, see the floors below; "before" is of another chapter.
         self.assertEqual(kernel["floor"], "tensor")
+        self.assertEqual(kernel["graph_us"], 150.0)
+        self.assertIn("after*              200.0 us  in a graph 150.0  min", out)
+        self.assertIn("before              400.0 us  min", out)
+        self.assertIn("not in a CUDA graph: it waits", out)
+        self.assertIn("* a stage among others", out)
         self.assertAlmostEqual(kernel["share_of_floor"], 41.4 / 200, 3)
         self.assertGreater(kernel["kernel_lines"], 40)
         self.assertNotIn("kernel_lines", run["kernels"][0])
@@ -167,11 +185,37 @@ class Driver(Case):
         self.assertEqual(cudnn["kernel"], "after")
         self.assertEqual(cudnn["ratios"], [0.5, 0.6])
         self.assertAlmostEqual(cudnn["ratio"], 110 / 200)
+        # In a graph against in a graph: 90 and 108 beside 150.
+        self.assertEqual(cudnn["graph_ratios"], [0.6, 0.72])
+        self.assertAlmostEqual(cudnn["graph_ratio"], 99 / 150)
+        self.assertEqual((cudnn["graph_kernel"], cudnn["graph_kernel_us"]), ("after", 150.0))
         self.assertIn("wrong: relative L2 5.0e-01", wrong["lacking"])
         self.assertEqual(flash["lacking"], "no such backend")
-        self.assertIn("after is 0.55 times as fast", out)
-        self.assertIn("the fastest peer", out)
+        self.assertIn("after is 0.55 times as fast (by round: 0.50, 0.60), the fastest peer\n", out)
+        self.assertIn("after is 0.66 times as fast (by round: 0.60, 0.72), the fastest peer in a "
+                      "graph\n", out)
         self.assertEqual(self.measure("--peers", self.path("bin/torch"))[2], [])
+
+    def test_a_peer_that_fails_does_not_cost_the_chapters_own_times(self):
+        self.write("bin/torch", f"#!/bin/sh\nexec '{sys.executable}' '{fixture('peers.py')}'\n")
+        os.chmod(self.path("bin/torch"), 0o755)
+        self.write("table.json", json.dumps([
+            {"chapter": 6, "name": name, "flags": "--tokens 577", "peers": peers}
+            for name, peers in (("refused", "weather"), ("gone", "exit"), ("kept", "attention"))]))
+        status, out, _ = self.measure("--peers", self.path("bin/torch"))
+        self.assertEqual(status, 1, out)
+        refused, gone, kept = self.result(6)["runs"]
+        self.assertEqual(refused["no_peers"], "weather")
+        self.assertIn("ended with 7", gone["no_peers"])
+        self.assertEqual(len(kept["peers"]), 3)  # by a process started again
+        for run in (refused, gone):
+            self.assertEqual([line["median_us"] for line in run["kernels"]], [400.0, 200.0])
+            self.assertNotIn("peers", run)
+        self.assertIn("refused: measured without PyTorch: weather", out)
+        self.assertIn("3 of 3 problems are measured", out)
+        self.assertIn("2 of them without PyTorch", out)
+        # They are tried again.
+        self.assertEqual(len(self.measure("--peers", self.path("bin/torch"))[2]), 2)
 
     def test_without_torch_it_says_so(self):
         self.write("bin/no_torch", f"#!/bin/sh\nexec '{sys.executable}' -S -E \"$@\"\n")
@@ -281,11 +325,66 @@ class Own(unittest.TestCase):
 
 class Machine(unittest.TestCase):
     def test_what_a_gpu_does_not_tell_is_none(self):
-        found = machine.parsed("Tesla T4, 535.1, 585, 5000, 1590, 50, [N/A], P8")
+        found = machine.parsed("Tesla T4, 535.1, 585, 5000, 1590, 50, [N/A], P8, [N/A]")
         self.assertEqual((found["sm_mhz"], found["power_w"]), (585.0, None))
         self.assertEqual(found["driver"], "535.1")
         with self.assertRaises(Lacking):
             machine.parsed("Tesla T4, 535.1")
+
+
+    def test_clocks_in_between(self):
+        line = "Tesla T4, 535.1, {}, 5000, 1590, 50, [N/A], P0, {}"
+        states = [machine.parsed(line.format(*of))
+                  for of in ((300, 0), (1590, 99), (1410, "[N/A]"))]
+        found = machine.clocks_of(states)
+        self.assertEqual(found["sm_mhz"], {"min": 300, "max": 1590})
+        self.assertEqual(found["power_w"], None)
+        self.assertEqual((found["samples"], found["busy"]["samples"]), (3, 1))
+        self.assertEqual(found["busy"]["sm_mhz"], {"min": 1590, "max": 1590})
+        self.assertEqual(machine.clocks_of([])["busy"]["sm_mhz"], None)
+
+
+class Asking(Case):
+    """The process to ask, which may say anything, or nothing."""
+
+    def peers(self, script, seconds=20):
+        with open(self.path("peers.py"), "w", encoding="utf-8") as file:
+            file.write("import json, sys, time\n"
+                       "say = lambda what: print(json.dumps(what), flush=True)\n" + script)
+        peers = peering.Peers(sys.executable, self.path("peers.py"), seconds)
+        self.addCleanup(peers.close)
+        return peers
+
+    def test_stray_lines_are_no_answers(self):
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            peers = self.peers("print('[a warning]', flush=True)\nsay({'torch': '9'})\n"
+                               "for line in sys.stdin:\n    print('compiling\\n17', flush=True)\n"
+                               "    say({'rows': [{'name': 'p'}]})\n")
+            self.assertEqual(peers.about["torch"], "9")
+            self.assertEqual(peers.measure("f", {}, 1, 1), [{"name": "p"}])
+            self.assertEqual(peers.measure("f", {}, 1, 1), [{"name": "p"}])
+        for words in ("[a warning]", "compiling", "17"):
+            self.assertIn(f"peers.py: {words}\n", errors.getvalue())
+
+    def test_no_answer_in_time_ends_it_and_the_next_one_starts_it_again(self):
+        peers = self.peers("say({'torch': '9'})\nline = sys.stdin.readline()\n"
+                           "'slow' in line and time.sleep(60)\nsay({'rows': []})\n", seconds=2)
+        slow = peers.process
+        with self.assertRaisesRegex(Lacking, "did not answer within 2 s"):
+            peers.measure("slow", {}, 1, 1)
+        self.assertIsNotNone(slow.poll())
+        self.assertEqual(peers.measure("quick", {}, 1, 1), [])
+
+    def test_an_end_and_a_strange_answer(self):
+        with self.assertRaisesRegex(Lacking, "ended with 5"):
+            self.peers("sys.exit(5)\n")
+        peers = self.peers("say({'torch': '9'})\nsys.stdin.readline()\nsay({'a': 1})\n")
+        with self.assertRaisesRegex(Refused, "no rows"):
+            peers.measure("f", {}, 1, 1)
+        with self.assertRaisesRegex(Lacking, "ended with 0|is gone"):
+            peers.measure("f", {}, 1, 1)
+        with self.assertRaisesRegex(Lacking, "no CUDA"):
+            self.peers("say({'lacking': 'no CUDA'})\n")
 
 
 class Pairing(unittest.TestCase):
@@ -304,6 +403,26 @@ class Pairing(unittest.TestCase):
         self.assertEqual(rows[0]["kernel"], "shared")
         self.assertEqual(rows[0]["ratios"], [3.0, 1.5])
         self.assertEqual(rows[0]["ratio"], 2.0)
+        self.assertNotIn("graph_ratio", rows[0])
+
+    def test_a_graph_stands_beside_a_graph(self):
+        rounds = [self.kernel_round(("simple", 40.0), ("shared", 10.0)) for _ in range(2)]
+        for of in rounds:  # the other kernel is the faster one there
+            of["kernels"][1]["graph_us"], of["kernels"][2]["graph_us"] = 4.0, 5.0
+        peer = {"name": "p", "median_us": 30.0, "min_us": 1, "std_us": 1, "relative_l2": 0,
+                "pass": True}
+        row = peering.paired(rounds, [[{**peer, "graph_us": us}] for us in (8.0, 16.0)])[0]
+        self.assertEqual((row["kernel"], row["ratio"]), ("shared", 3.0))
+        self.assertEqual((row["graph_kernel"], row["graph_ratio"]), ("simple", 3.0))
+        self.assertEqual(row["graph_ratios"], [2.0, 4.0])
+        row = peering.paired(rounds, [[{**peer, "graph_us": 8.0}], [{**peer, "no_graph": "x"}]])[0]
+        self.assertNotIn("graph_ratio", row)
+        self.assertEqual(row["no_graph"], "x")
+        self.assertIn("in a CUDA graph: x", peering.lines([row])[1])
+        del rounds[1]["kernels"][1]["graph_us"], rounds[1]["kernels"][2]["graph_us"]
+        row = peering.paired(rounds, 2 * [[{**peer, "graph_us": 8.0}]])[0]
+        self.assertEqual(row["graph_us"], 8.0)
+        self.assertNotIn("graph_ratio", row)
 
     def test_a_peer_that_fails_once_has_no_ratio(self):
         rounds = [self.kernel_round(("simple", 40.0), ("shared", 10.0))] * 2

@@ -3,12 +3,16 @@
     TESTS=peers_test.py PYTHON common/bench/tests/all.py
 """
 import ast
+import contextlib
+import functools
 import json
 import math
 import os
 import subprocess
 import sys
+import time
 import unittest
+from unittest import mock
 
 from support import BENCH, ROOT
 
@@ -37,6 +41,33 @@ def array(name):
 def cases(name):
     with open(os.path.join(GOLDEN, name), encoding="utf-8") as file:
         return json.load(file)["cases"]
+
+
+def is_compiled(x):
+    return x + (1 if torch.compiler.is_compiling() else 0)
+
+
+class Timing(unittest.TestCase):
+    def test_warm_up_by_number_and_by_time(self):
+        calls, waits = [], []
+
+        def launch(i):
+            calls.append(i)
+            time.sleep(0.001)
+        start = time.perf_counter()
+        done = peers.warm_up(launch, lambda: waits.append(0), 3, 0.02)
+        self.assertGreaterEqual(time.perf_counter() - start, 0.023)
+        self.assertEqual(calls, list(range(done)))
+        self.assertTrue(3 + 1 <= done <= 3 + 63, done)
+        self.assertTrue(2 <= len(waits) <= done)
+        self.assertEqual(peers.warm_up(launch, lambda: None, 0, 9), 0)
+        self.assertEqual(len(calls), done)
+
+    def test_calls_of_a_graph_are_rounds_through_the_copies(self):
+        self.assertEqual(peers.calls_of_graph(5, 1), 60)
+        self.assertEqual(peers.calls_of_graph(5, 7), 63)
+        self.assertEqual(peers.calls_of_graph(1000, 4), 4)
+        self.assertEqual(peers.calls_of_graph(0.1, 64), 320)
 
 
 @unittest.skipUnless(torch, "no torch")
@@ -110,22 +141,53 @@ class Formulations(unittest.TestCase):
         self.assertIn("lacking", rows[3])
         json.dumps(rows)
 
+    def test_a_context_is_entered_once_around_all_calls(self):
+        entered, calls = [], []
+
+        @contextlib.contextmanager
+        def context():
+            entered.append("in")
+            yield
+            entered.append("out")
+
+        def launch(i):
+            self.assertEqual(entered, ["in"])
+            calls.append(i)
+            return torch.ones(3)
+        rows = peers.Bench("cpu").rows([("p", lambda: launch, context)], lambda out: 0.0, 1e-5,
+                                       {"warmup": 3, "iterations": 4})
+        self.assertEqual((entered, len(calls)), (["in", "out"], 1 + 1 + 3 + 4))
+        self.assertTrue(rows[0]["pass"])
+
+    def test_every_problem_is_compiled(self):
+        # More shapes than a function may be compiled for: then it would silently run as it is.
+        bench = peers.Bench("cpu")
+        with mock.patch.object(torch, "compile", functools.partial(torch.compile, backend="eager")):
+            for size in range(2, 14):
+                compiled = bench.compiled(is_compiled)
+                self.assertEqual(compiled(torch.zeros(size)).tolist(), size * [1.0])
+
     def test_the_process_answers(self):
         requests = [{"family": family, "problem": problem, "warmup": 0, "iterations": 2}
                     for family, problem in (
                         ("attention", {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32}),
                         ("deformable", {"batch": 1, "queries": 5, "heads": 1, "channels": 16,
                                         "points": 4, "levels": 3, "pixels": 19560}),
-                        ("weather", {}))]
+                        ("weather", {}),
+                        ("conv_norm", {"batch": 1, "in_channels": 3, "out_channels": 5,
+                                       "height": 9, "width": 12, "kernel": 3}))]
         done = subprocess.run([sys.executable, os.path.join(BENCH, "peers.py"), "--device", "cpu"],
                               input="".join(json.dumps(r) + "\n" for r in requests), text=True,
                               capture_output=True, timeout=300, check=True)
-        about, rows, wrong, refused = map(json.loads, done.stdout.splitlines())
+        about, rows, wrong, refused, conv = map(json.loads, done.stdout.splitlines())
         self.assertEqual(about["torch"], torch.__version__)
         timed = [row for row in rows["rows"] if "median_us" in row]
         self.assertTrue(timed and all(row["pass"] for row in timed))
         self.assertIn("are not those of", wrong["refused"])
         self.assertIn("weather", refused["refused"])
+        self.assertEqual([row["name"] for row in conv["rows"]],
+                         ["eager", "eager, channels last", "compiled", "compiled, channels last"])
+        self.assertTrue(all(row.get("pass") for row in conv["rows"]), conv)
 
     @unittest.skipIf(torch and torch.cuda.is_available(), "there is a GPU")
     def test_without_a_gpu_peers_say_so(self):
