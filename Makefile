@@ -125,6 +125,7 @@ help:
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
 #> make test            build and run all tests
+#> make test-gpu        only those of what runs on a GPU (ONLY='lab chapter7': some of them)
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
@@ -143,6 +144,7 @@ help:
 #> ARCH=sm_86           architecture of the kernels                 (default: the GPU's; sm_90 for vgpu)
 #> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
 #> SANITIZE=1           (with make test) the host's code under AddressSanitizer and UBSan
+#> TEST_TIMEOUT=300     (with make test) seconds that one test program may take (900)
 #> FUZZ_SEED=n          (with make fuzz) the same inputs again
 #> VERBOSE=1            the commands of compiler and linker, not only the files' names
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there

@@ -62,6 +62,23 @@ validate:
 	  --record '$(RECORD)' $(validate_flags)
 endif
 
+# The tests of what runs on a device, and no others: on a GPU, those that only a GPU can fail.
+# ONLY='lab chapter7' chooses some, where commands may not take long; TEST_TIMEOUT=300 is for each.
+device_tests = $(lab_tests) $(chapter_tests)
+device_tests_chosen = $(if $(ONLY),$(filter $(foreach w,$(ONLY),$D/$w_% $D/test_$w $D/test_$w_%),\
+  $(device_tests)),$(device_tests))
+.PHONY: test-gpu
+ifeq ($(GPU_ARCH)$(bench_reference),)
+test-gpu:
+	@echo 'make test-gpu needs a GPU, and nvidia-smi lists none' >&2; exit 3
+else
+test-gpu: export NVCC := $(NVCC)
+test-gpu: export NVCC_FLAGS := $(nvcc_common)
+test-gpu: export TEST_TMP := $T/tmp
+test-gpu: $(device_tests_chosen) $(chapters:%=$D/chapter%) $(device_library)
+	@mkdir -p $T/tmp && common/make/run_tests.sh $(device_tests_chosen)
+endif
+
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)
 
 # The virtual GPU itself.
