@@ -16,7 +16,8 @@ namespace lab::grader {
 namespace {
 
 constexpr double kCompilerSeconds = 60;
-constexpr size_t kErrors = 6;    // of the compiler's that are shown
+constexpr size_t kErrors = 6;  // of the compiler's that are shown
+constexpr size_t kWarnings = 3;
 constexpr size_t kMore = 4;      // lines of explanation of the first one
 constexpr size_t kColumns = 92;  // of a source line
 
@@ -127,9 +128,10 @@ struct Message {
   size_t caret = std::string::npos;
 };
 
-std::vector<Message> messages_of(const std::string& output) {
-  static const std::regex located(
-      R"(^(.+?)[(:](\d+)\)?:(?:\d+:)? ((?:catastrophic |fatal )?error.*)$)");
+// The errors, or the warnings, each once.
+std::vector<Message> messages_of(const std::string& output, const std::string& kind) {
+  const std::regex located(R"(^(.+?)[(:](\d+)\)?:(?:\d+:)? ((?:catastrophic |fatal )?)" + kind +
+                           ".*)$");
   static const std::regex bare(R"(^(?:At end of source: |ptxas )?((?:error|fatal).*)$)");
   std::vector<Message> messages;
   std::set<std::string> seen;
@@ -140,7 +142,7 @@ std::vector<Message> messages_of(const std::string& output) {
     Message message;
     if (std::regex_match(line, match, located))
       message = {match[1], std::stoi(match[2]), match[3], {}, "", line.npos};
-    else if (std::regex_match(line, match, bare))
+    else if (kind == "error" && std::regex_match(line, match, bare))
       message.text = match[1];
     else
       continue;
@@ -208,6 +210,19 @@ std::string without(std::string text, const std::string& what) {
   return text;
 }
 
+// The first warnings of a file that was compiled, with their lines.
+std::string warnings_of(const std::string& output, const std::string& file,
+                        const std::string& root) {
+  std::string text;
+  size_t count = 0;
+  for (const Message& message : messages_of(output, "warning")) {
+    if (message.file != file || ++count > kWarnings) continue;
+    text += without(message.file, root) + ":" + std::to_string(message.line) + ": " + message.text +
+            "\n" + source_line(message) + "\n";
+  }
+  return text;
+}
+
 // What the compiler's output means. `unit`: the file around the student's, whose lines are nobody's
 // concern; `file`: the student's when there is one alone, or empty.
 std::string explained(const std::string& output, const std::string& unit, const std::string& root,
@@ -216,7 +231,7 @@ std::string explained(const std::string& output, const std::string& unit, const 
   const std::string parameters = "static assertion failed with \"";
   std::vector<Message> shown;
   std::string wrong_parameters, of_call;
-  for (Message& message : messages_of(output)) {
+  for (Message& message : messages_of(output, "error")) {
     if (message.file != unit && message.line > 0) {
       shown.push_back(message);
     } else if (const size_t at = message.text.find(parameters); at != std::string::npos) {
@@ -288,7 +303,7 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
               const Limits& limits) {
   for (const Source& source : sources)
     if (std::filesystem::file_size(source.path) == 0)
-      return {"", "build", "the file is empty: " + source.path};
+      return {"", "build", "the file is empty: " + source.path, {}};
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
   std::string unit =
       "#include <cuda_fp16.h>\n#include \"shapes.h\"\n#include \"grader_entry.cuh\"\n";
@@ -309,7 +324,7 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
   write_file(unit_path, unit);
 
   auto settings = configuration();
-  Library library{folder + "/student.so", "", ""};
+  Library library{folder + "/student.so", "", "", {}};
   std::vector<std::string> command = {settings["nvcc"][0]};
   if (command[0][0] != '/') command[0] = root + command[0];
   for (std::string flag : settings["flag"]) {
@@ -333,6 +348,10 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
         explained(ended.output, unit_path, root,
                   sources.size() == 1 ? std::filesystem::canonical(sources[0].path).string() : "",
                   task, function_of(sources[0]));
+  } else {
+    for (const Source& source : sources)
+      library.warnings.push_back(
+          warnings_of(ended.output, std::filesystem::canonical(source.path).string(), root));
   }
   return library;
 }

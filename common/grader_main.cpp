@@ -106,6 +106,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
   Grade result = library.refused.empty()
                      ? grade(task, task.cases(), task.measured(), library.path, 0, limits)
                      : refused(library);
+  if (library.refused.empty()) result.warnings = library.warnings[0];
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
   std::fputs((flags.tap ? tap_report(result) : text_report(task, result)).c_str(), stdout);
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
@@ -180,6 +181,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     const int entry = built ? int(i / parts) : 0;
     grades[i] = library.refused.empty() ? grade(task, cases, measured, library.path, entry, limits)
                                         : refused(library);
+    if (library.refused.empty()) grades[i].warnings = library.warnings[entry];
     grades[i].file = files[i].string();
     write_file(std::filesystem::path(files[i]).replace_extension(".json").string(),
                json_report(task, grades[i]));

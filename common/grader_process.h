@@ -60,7 +60,8 @@ struct Source {
 };
 struct Library {
   std::string path;
-  std::string refused, message;  // as in Grade, when it could not be built
+  std::string refused, message;       // as in Grade, when it could not be built
+  std::vector<std::string> warnings;  // as in Grade, of each file, when it could
 };
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits);

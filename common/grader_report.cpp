@@ -61,6 +61,20 @@ std::string printed(const Grade& grade, const std::string& prefix) {
   return indented(text, prefix);
 }
 
+// What the compiler warns of, "" when the results are right all the same.
+std::string warnings(const Grade& grade) {
+  const bool right = !grade.items.empty() && grade.items[0].points == grade.items[0].most;
+  return right ? "" : grade.warnings;
+}
+
+// All that is said behind the points.
+std::string appendix(const Grade& grade, const std::string& prefix) {
+  std::string text;
+  if (const std::string lines = warnings(grade); !lines.empty())
+    text = indented("the compiler warns:\n" + lines, prefix);
+  return text + printed(grade, prefix);
+}
+
 // Not a number and the infinities have no JSON: they are strings.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(format("%g", value)); }
 
@@ -93,14 +107,14 @@ std::string text_report(const Task& task, const Grade& grade) {
       before = &item;
     }
   }
-  if (const std::string output = printed(grade, "  "); !output.empty()) text += "\n" + output;
+  if (const std::string more = appendix(grade, "  "); !more.empty()) text += "\n" + more;
   return text + format("\n%d of 100 points\n", grade.points());
 }
 
 std::string tap_report(const Grade& grade) {
   if (!grade.refused.empty())
     return "TAP version 13\n1..1\nnot ok 1 - " + grade.refused + "\n" +
-           indented(grade.message, "# ") + printed(grade, "# ");
+           indented(grade.message, "# ") + appendix(grade, "# ");
   std::string text = "TAP version 13\n" + format("1..%zu\n", grade.items.size());
   for (size_t i = 0; i < grade.items.size(); ++i) {
     const Item& item = grade.items[i];
@@ -110,7 +124,7 @@ std::string tap_report(const Grade& grade) {
     text += indented(item.details, "# ");
     if (!item.hint.empty()) text += indented("hint: " + item.hint, "# ");
   }
-  return text + printed(grade, "# ");
+  return text + appendix(grade, "# ");
 }
 
 std::string json_report(const Task& task, const Grade& grade) {
@@ -124,6 +138,7 @@ std::string json_report(const Task& task, const Grade& grade) {
                {"message", grade.message},
                {"items", Json::array()},
                {"first_failure", nullptr},
+               {"warnings", warnings(grade)},
                {"printed", nullptr}};
   if (!grade.printed.text.empty())
     json["printed"] = {{"case", grade.printed_in},
@@ -150,7 +165,7 @@ std::string json_report(const Task& task, const Grade& grade) {
 std::string gradescope_report(const Task& task, const Grade& grade) {
   std::string output = task.title;
   if (!grade.refused.empty()) output += "\n" + grade.message;
-  if (const std::string text = printed(grade, ""); !text.empty()) output += "\n\n" + text;
+  if (const std::string text = appendix(grade, ""); !text.empty()) output += "\n\n" + text;
   Json json = {{"score", grade.points()},
                {"output", output},
                {"stdout_visibility", "hidden"},

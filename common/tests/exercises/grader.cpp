@@ -168,6 +168,8 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
         planted(solution(), "float output = 0.0f;",
                 "float output = 0.0f;\n"
                 "  if (keys == 50 && query_row == 0) printf(\"about to load\\n\");\n"
+                "  int unset;\n"
+                "  if (keys == 51) output = float(unset);\n"
                 "  if (keys == 50) output = *reinterpret_cast<const float*>(V + 1) * 0.0f;"),
         {27, 0, 0, 0, 0, 0, 0, 0}}});
   const auto json = [&](size_t i) { return nlohmann::json::parse(reports[i]); };
@@ -197,6 +199,13 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   CAPTURE(finding);
   CHECK(has(finding, "error: misaligned read of 4 bytes"));
   CHECK(has(json(8).at("items")[0].at("hint"), "the address is no multiple of the access's size"));
+  const std::string warned = json(8).at("warnings");
+  CAPTURE(warned);
+  CHECK(has(warned,
+            "\"unset\" is used before its value is set\n"
+            "  if (keys == 51) output = float(unset);\n"
+            "                                 ^\n"));
+  CHECK(json(6).at("warnings") == "");
   CHECK(has(json(8).at("printed").at("case"), "197 queries, 50 keys"));
   CHECK(has(json(8).at("printed").at("text"), "about to load\n"));
   CHECK_FALSE(has(json(8).at("printed").at("text"), "error"));

@@ -84,6 +84,19 @@ TEST_CASE("reports: what the student's code prints is text, never structure") {
   CHECK(nlohmann::json::parse(json_report(task(), silent)).at("printed").is_null());
 }
 
+TEST_CASE("reports: warnings stand there while results are wrong") {
+  Grade grade = wordy();
+  grade.warnings =
+      "exercise.cuh:7: warning #549-D: variable \"x\" is used before its value is set\n";
+  CHECK_FALSE(has(text_report(task(), grade), "warn"));
+  CHECK(nlohmann::json::parse(json_report(task(), grade)).at("warnings") == "");
+  grade.items[0].points = 27;
+  CHECK(has(text_report(task(), grade), "\n  the compiler warns:\n  exercise.cuh:7: warning"));
+  CHECK(has(tap_report(grade), "\n# the compiler warns:\n# exercise.cuh:7: warning"));
+  CHECK(nlohmann::json::parse(json_report(task(), grade)).at("warnings") == grade.warnings);
+  CHECK(has(nlohmann::json::parse(gradescope_report(task(), grade)).at("output"), "#549-D"));
+}
+
 TEST_CASE("reports: hints fit what was found") {
   const std::string race =
       "a.cuh:1: error: race: write of 4 bytes to shared memory at offset 0 by thread (0,0,0) and "
