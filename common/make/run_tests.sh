@@ -5,10 +5,11 @@
 #
 # A doctest program or one of Python's unittest counts as its test cases; any other program as one. A
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
-# failed. Ends with `N passed, N failed`.
+# failed. Ends with `N passed, N failed`. TEST_TIMEOUT (900) is how many seconds one program may
+# take.
 set -u
 
-limit=${TEST_TIMEOUT:-900}                     # seconds for one program
+limit=${TEST_TIMEOUT:-900}
 passed=0 failed=0
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 

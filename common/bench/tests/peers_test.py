@@ -159,6 +159,28 @@ class Formulations(unittest.TestCase):
         self.assertEqual((entered, len(calls)), (["in", "out"], 1 + 1 + 3 + 4))
         self.assertTrue(rows[0]["pass"])
 
+    def graph_row(self, us=10.0, captured=None, off=0.0):
+        """What is said of calls of `us` with 4 copies, captured as that graph or not at all."""
+        bench = peers.Bench("cpu")
+
+        def capture(_, calls):
+            if captured is None:
+                raise RuntimeError("operation not permitted when stream is capturing\nmore words")
+            return captured, torch.ones(3)
+        with mock.patch.object(bench, "captured", capture):
+            with mock.patch.object(bench, "samples", lambda launch, *_: [300.0, 900.0, 600.0]):
+                return bench.in_a_graph(None, us, lambda out: off, 1e-3,
+                                        {"warmup": 1, "iterations": 3}, 4)
+
+    def test_a_graphs_time_is_of_a_call_and_its_result_is_compared(self):
+        graph = mock.Mock()
+        self.assertEqual(self.graph_row(captured=graph), {"graph_us": 600.0 / 32})  # 8 rounds of 4
+        self.assertIn("replays are wrong", self.graph_row(captured=graph, off=0.5)["no_graph"])
+        self.assertIn("replays are wrong", self.graph_row(captured=graph, off=math.nan)["no_graph"])
+        self.assertEqual(self.graph_row()["no_graph"],
+                         "operation not permitted when stream is capturing")
+        self.assertIn("takes so long", self.graph_row(us=5001.0, captured=graph)["no_graph"])
+
     def test_every_problem_is_compiled(self):
         # More shapes than a function may be compiled for: then it would silently run as it is.
         bench = peers.Bench("cpu")
