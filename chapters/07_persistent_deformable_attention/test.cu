@@ -281,8 +281,12 @@ TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
   const double copied = lab::vgpu::counter("/async_copied_bytes");
   CHECK(copied >= blocks * staged);
   CHECK(copied <= (blocks + shape.batch) * staged);
-  // Each is loaded once, and nothing but the mbarrier is stored to shared memory.
-  const double loaded = counted("value", "load/bytes_asked");
+  // A copy for each level; nothing but the mbarrier is stored to
+  // shared memory, and the load/store unit loads the rest of what persistent's does.
+  CHECK(counted("value", "copy_engine/load/bytes") == copied);
+  CHECK(counted("value", "copy_engine/load/l2_sectors") == copied / 32);
+  CHECK(counted("value", "copy_engine/load/copies") * staged == 2 * copied);
+  const double loaded = counted("value", "load/bytes_asked") + copied;
   CHECK(lab::vgpu::counter("/shared/store/bytes_asked") == blocks * 8);
   CHECK(shared_conflicts() == 0);
   run_for_counters(steps::persistent, shape, Distribution::kUniform);

@@ -27,8 +27,8 @@ RENEW = "make bench DEVICE=vgpu"
 # Of a kernel's counters. The rest are quotients of these, or name lines of source.
 KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
         "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions",
-        "classes", "global", "local", "shared", "distributed_shared", "allocations", "dram_bytes",
-        "tensor_macs", "async_copied_bytes", "occupancy", "limits", "limit")
+        "classes", "global", "local", "copy_engine", "shared", "distributed_shared", "allocations",
+        "dram_bytes", "tensor_macs", "async_copied_bytes", "occupancy", "limits", "limit")
 QUOTIENTS = ("sectors_per_request", "ideal_sectors_per_request", "efficiency", "waves", "fraction")
 SAME = ("name", "bytes", "flops", "scratch_bytes", "modelled_limit_us", "pass")
 HEAD = ("chapter", "device", "nvcc")

@@ -33,7 +33,7 @@ class Step:
     measured: bool       # else us is the modelled limit
     flops: float
     dram_bytes: float    # of the launches, on the virtual GPU; else the least
-    sectors: float       # of global loads and stores; 0 where nobody counted
+    sectors: float       # loaded and stored, bulk copies' too; 0 where nobody counted
     memory_bytes: float  # arrays and scratch
     lines: int
     peer: bool = False   # PyTorch's, measured beside the chapter's
@@ -65,6 +65,8 @@ def steps_of(number, run, measured):
         if "kernel_lines" in kernel and (measured or "distributed_shared" not in kernel):
             dram = sum(part.get("dram_bytes", 0) for part in parts)
             sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
+            sectors += sum(of.get("l2_sectors", 0) for part in parts
+                           for of in part.get("copy_engine", {}).values())
             steps.append(Step(
                 number, kernel["name"], kernel["median_us" if measured else "modelled_limit_us"],
                 measured, kernel["flops"], dram or kernel["bytes"], sectors,

@@ -27,9 +27,10 @@ the number counted is an error.
     <!-- counters:show shared instructions occupancy -->
 
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
-`distributed` of other blocks' shared memory; `hits` of the cache model's hit rates, which need a run
-with --profile. `no-arrays` leaves out the table of arrays, `no-limits` that of limits; `large-arrays`
-leaves out lines without a formula that are less than 1% of their kernel's sectors.
+`distributed` of other blocks' shared memory; `copy-engine` of bulk copies; `hits` of the cache
+model's hit rates, which need a run with --profile. `no-arrays` leaves out the table of arrays,
+`no-limits` that of limits; `large-arrays` leaves out lines without a formula that are less than 1% of
+their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
@@ -51,8 +52,9 @@ import sys
 BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
 FORMULAS = "<!-- counters:formulas"
-SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "instructions", "occupancy", "hits",
-                                        "no-arrays", "no-limits", "large-arrays")
+SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "copy-engine", "instructions",
+                                        "occupancy", "hits", "no-arrays", "no-limits",
+                                        "large-arrays")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -198,6 +200,20 @@ def distributed_table(kernels):
             *table(["kernel", "access", "requests", "bytes"], rows)]
 
 
+def copy_engine_table(kernels):
+    rows = []
+    for kernel in kernels:
+        for array, accesses in kernel["counters"]["allocations"].items():
+            for access, counted in accesses.get("copy_engine", {}).items():
+                if counted["copies"]:
+                    rows.append([kernel["name"], array, access] +
+                                [f"{counted[what]:,}" for what in ("copies", "bytes", "l2_sectors")])
+    if not rows:
+        raise Refused("counters:show copy-engine: no kernel copied in bulk")
+    return ["Bulk copies, by the copy engine:", "",
+            *table(["kernel", "array", "access", "copies", "bytes", "L2 sectors"], rows)]
+
+
 def hits_table(kernels):
     prefix = "l1_hit_rate_"
     names = [name for name in kernels[0] if name.startswith(prefix)]
@@ -286,7 +302,7 @@ def block(result, formulas, checked, tables):
     lines += ["", *load_sums(result["kernels"])]
     lines = head + ([] if "no-arrays" in tables else lines)
     for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),
-                           ("instructions", instructions_table),
+                           ("copy-engine", copy_engine_table), ("instructions", instructions_table),
                            ("occupancy", occupancy_table), ("hits", hits_table)):
         if name in tables:
             lines += ["", *lines_of(kernels)]

@@ -33,8 +33,9 @@ std::string bytes_text(std::uint64_t bytes) {
 std::string global_text(const Launch& launch, std::uint64_t address) {
   const auto allocation = launch.memory.find(address);
   if (!allocation) return "in global memory";
+  const std::string text = allocation_text(launch, *allocation);
   return "at byte " + std::to_string(address - allocation->base) + " of " +
-         (allocation->name.empty() ? "an allocation " : "") + allocation_text(launch, *allocation);
+         (text.starts_with("of ") ? "an allocation " : "") + text;
 }
 
 }  // namespace vgpu

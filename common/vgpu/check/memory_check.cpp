@@ -6,17 +6,29 @@
 namespace vgpu {
 namespace {
 
-std::string argument_text(const Launch& launch, const Allocation& allocation) {
-  const auto& params = launch.request.function->params;
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    if (params[i].size != 8 || params[i].offset + 8 > launch.params.size()) continue;
-    std::uint64_t value;
-    std::memcpy(&value, launch.params.data() + params[i].offset, 8);
-    if (value >= allocation.base &&
-        value < allocation.base + std::max<std::uint64_t>(1, allocation.size))
-      return "argument " + std::to_string(i + 1);
+// Which of the kernel's arguments points into an allocation. An argument may be a struct with pointers.
+struct Argument {
+  std::string text;  // "argument 2"; "" when there is none
+  std::string name;  // of the parameter, "" unknown; in a struct "name+8", bytes into it
+};
+Argument argument_of(const Launch& launch, const Allocation& allocation) {
+  const Function& function = *launch.request.function;
+  for (std::size_t i = 0; i < function.params.size(); ++i) {
+    const Param& param = function.params[i];
+    for (std::uint32_t at = 0; at + 8 <= param.size; at += 8) {
+      if (param.offset + at + 8 > launch.params.size()) break;
+      std::uint64_t value;
+      std::memcpy(&value, launch.params.data() + param.offset + at, 8);
+      if (value < allocation.base ||
+          value >= allocation.base + std::max<std::uint64_t>(1, allocation.size))
+        continue;
+      Argument found{"argument " + std::to_string(i + 1), ""};
+      if (i < function.param_names.size()) found.name = function.param_names[i];
+      if (param.size > 8 && !found.name.empty()) found.name += "+" + std::to_string(at);
+      return found;
+    }
   }
-  return "";
+  return {};
 }
 
 std::string verb(Access access) {
@@ -43,17 +55,20 @@ bool host_has(std::uint64_t address) {
 
 std::string allocation_name(const Launch& launch, const Allocation& allocation) {
   if (!allocation.name.empty()) return allocation.name;
-  const std::string argument = argument_text(launch, allocation);
-  if (!argument.empty()) return argument;
+  const Argument argument = argument_of(launch, allocation);
+  if (!argument.name.empty()) return argument.name;
+  if (!argument.text.empty()) return argument.text;
   return "allocation " + std::to_string(allocation.id);
 }
 
 std::string allocation_text(const Launch& launch, const Allocation& allocation) {
-  const std::string argument = argument_text(launch, allocation);
-  std::string text = allocation.name.empty() ? "of " : "'" + allocation.name + "' (";
+  const Argument argument = argument_of(launch, allocation);
+  const std::string& name = allocation.name.empty() ? argument.name : allocation.name;
+  std::string text = name.empty() ? "of " : "'" + name + "' (";
   text += count(allocation.size, "byte");
-  if (!argument.empty()) text += allocation.name.empty() ? " (" + argument + ")" : ", " + argument;
-  if (!allocation.name.empty()) text += ")";
+  if (!argument.text.empty())
+    text += name.empty() ? " (" + argument.text + ")" : ", " + argument.text;
+  if (!name.empty()) text += ")";
   return text;
 }
 
@@ -127,7 +142,7 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
   if (const auto a = launch.memory.nearest(address)) {
     const std::uint64_t end = a->base + a->size;
     const std::string text = allocation_text(launch, *a);
-    const std::string named = a->name.empty() ? "an allocation " + text : "allocation " + text;
+    const std::string named = (text.starts_with("of ") ? "an allocation " : "allocation ") + text;
     if (a->freed && address >= a->base && address < end)
       fault(FaultKind::illegal_address, "use after free: " + what + ", " +
                                             count(address - a->base, "byte") + " into freed " +

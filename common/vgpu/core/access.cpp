@@ -369,4 +369,39 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
   return p;
 }
 
+void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                  std::uint32_t bytes, Access access) {
+  Launch& launch = warp.block->launch;
+  const auto allocation = launch.memory.find(address);
+  if (!allocation || bytes > allocation->base + allocation->size - address)
+    report_bad_access(warp, instr, lane, address, bytes, access, Space::global);
+  warp.worker->notify([&](Observer& o) {
+    o.bulk_access(warp, instr, lane, address, bytes, access,
+                  allocation->host + (address - allocation->base));
+  });
+  if (!warp.worker->counting) return;
+  const std::uint64_t first = address / kSectorBytes, last = (address + bytes - 1) / kSectorBytes;
+  BulkCounters& c =
+      warp.worker->bulk_by_allocation[{warp.frame->function, instr.memory_site, allocation->id}];
+  ++c.copies;
+  c.bytes += bytes;
+  c.l2_sectors += last - first + 1;
+  const TouchMap* map = launch.touch_map(allocation);
+  const std::uint64_t base = allocation->base / kSectorBytes;
+  if (access != Access::store) std::fill_n(map->read.get() + (first - base), last - first + 1, 1);
+  if (access != Access::load) std::fill_n(map->written.get() + (first - base), last - first + 1, 1);
+}
+
+void Observer::bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                           std::uint32_t bytes, Access access_, std::byte* host) {
+  constexpr std::uint32_t kPiece = 16;
+  Places places;
+  places.bias = reinterpret_cast<std::intptr_t>(host) - static_cast<std::intptr_t>(address);
+  for (std::uint32_t k = 0; k < bytes; k += kPiece) {
+    Addresses a;
+    std::fill_n(a.v, kWarpSize, address + k);
+    access(warp, instr, 1u << lane, a, kPiece, access_, Space::global, places);
+  }
+}
+
 }  // namespace vgpu

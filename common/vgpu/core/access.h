@@ -122,6 +122,11 @@ inline std::uint64_t in_shared_window(const Instr& instr, std::uint64_t address)
 std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                         std::uint32_t bytes, Access access);
 
+// The side in global memory of a bulk copy (or reduction) that one lane asks for: checks, counts and
+// shows it. Throws Fault.
+void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                  std::uint32_t bytes, Access access);
+
 // check/memory_check.cpp: says what is wrong with an access, in the words of a compiler error.
 [[noreturn]] void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                                     std::uint32_t bytes, Access access, Space space);
@@ -132,7 +137,8 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
                                     std::uint32_t bytes, Access access, Space space);
 // "'K' (50432 bytes, argument 2)"
 std::string allocation_text(const Launch& launch, const Allocation& allocation);
-// Name for reports: the given name, else "argument 2", else "allocation 7".
+// Name for reports: the given name, else that of the kernel's parameter, "argument 2" when its source
+// is not there, else "allocation 7".
 std::string allocation_name(const Launch& launch, const Allocation& allocation);
 
 }  // namespace vgpu

@@ -27,6 +27,45 @@ constexpr std::uint64_t kFetchShare = 1u << 12;
 
 constexpr std::uint32_t kSmallLocal = 1024;
 
+class Hash {
+ public:
+  void add(std::uint64_t word) {
+    state_ = (state_ ^ word) * 0x9E3779B97F4A7C15ull;
+    state_ ^= state_ >> 32;
+  }
+  void add(const std::byte* bytes, std::size_t count) {
+    std::uint64_t part[4] = {4, 1, 2, 3};  // side by side: it may be megabytes
+    std::size_t i = 0;
+    for (; i + 32 <= count; i += 32)
+      for (int k = 0; k < 4; ++k) {
+        std::uint64_t word;
+        std::memcpy(&word, bytes + i + 8 * k, 8);
+        part[k] = (part[k] ^ word) * 0x9E3779B97F4A7C15ull;
+        part[k] ^= part[k] >> 32;
+      }
+    for (const std::uint64_t p : part) add(p);
+    for (; i < count; ++i) add(static_cast<std::uint64_t>(bytes[i]));
+  }
+  // The lanes' part of a register.
+  void add_register(const std::byte* registers, Loop::Range range, std::uint32_t lanes) {
+    const std::uint32_t bytes = range.end - range.begin;
+    const std::byte* from = registers + range.begin;
+    if (bytes == 4) {  // a predicate
+      std::uint32_t mask;
+      std::memcpy(&mask, from, 4);
+      return add(mask & lanes);
+    }
+    if (lanes == kFullMask || bytes % (2 * kWarpSize)) return add(from, bytes);
+    for (; lanes; lanes &= lanes - 1)
+      add(from + static_cast<std::uint32_t>(std::countr_zero(lanes)) * (bytes / kWarpSize),
+          bytes / kWarpSize);
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0x243F6A8885A308D3ull;
+};
+
 }  // namespace
 
 std::string where(const Instr& instr, const Function& function) {
@@ -128,7 +167,7 @@ Block::Status Block::run() {
   const std::uint64_t warp_share = std::min(may_wait ? kWaitShare : kShare, share);
   for (;;) {
     if (cluster.number > launch.fault_cluster) return Status::done;
-    if (launch.seed) std::shuffle(order.begin(), order.end(), random_);
+    if (launch.seed && !steady) std::shuffle(order.begin(), order.end(), random_);
     bool ran = false, progress = false, alive = false;
     for (std::uint32_t i : order) {
       Warp& warp = warps[i];
@@ -137,7 +176,8 @@ Block::Status Block::run() {
       if (!warp.has_ready()) continue;
       ran = true;
       const std::uint64_t before = warp.instructions;
-      const Warp::Status status = warp.run(launch.seed          ? 1 + random_() % 64
+      const Warp::Status status = warp.run(steady               ? warp_share
+                                           : launch.seed        ? 1 + random_() % 64
                                            : launch.small_turns ? 1
                                                                 : warp_share);
       executed_ += warp.instructions - before;
@@ -251,6 +291,82 @@ bool Block::at_cluster_barrier() const {
   return false;
 }
 
+// "; 100 threads of the block wait at the barrier at kernel.cuh:7", when some do.
+std::string Block::threads_at_barrier() const {
+  int threads = 0;
+  std::string place;
+  for (const Warp& warp : warps)
+    for (const Fragment& f : warp.fragments) {
+      if (f.state != Fragment::State::at_barrier) continue;
+      threads += std::popcount(f.mask);
+      if (place.empty()) place = where(f.frame->function->code[f.pc], *f.frame->function);
+    }
+  if (!threads) return "";
+  return "; " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
+         " of the block wait" + (threads == 1 ? "s" : "") + " at the barrier at " + place;
+}
+
+std::shared_ptr<Allocation> Block::host_memory_of(const Warp& warp) const {
+  // Managed and pinned memory stand at the address that the host has for them.
+  const auto allocation = launch.memory.find(warp.looked_at);
+  const bool host = allocation && (allocation->kind == MemoryKind::managed ||
+                                   allocation->kind == MemoryKind::pinned);
+  return host ? allocation : nullptr;
+}
+
+bool Block::looks_at_host() const {
+  for (const Warp& warp : warps)
+    for (const Fragment& f : warp.fragments)
+      if (f.waiting && host_memory_of(warp)) return true;
+  return false;
+}
+
+std::uint64_t Block::state_hash(bool& reads_clock) const {
+  Hash hash;
+  hash.add(live_threads);
+  hash.add(async_arrivals.size());
+  for (const Barrier& b : barriers_) hash.add(std::uint64_t{b.arrived} << 32 | b.expected);
+  for (const Warp& warp : warps) {
+    hash.add(std::uint64_t{warp.live} << 32 | warp.carry);
+    hash.add(std::uint64_t{warp.cluster_arrived} << 32 | warp.cluster_passed);
+    hash.add(warp.turn_);
+    for (int lane = 0; warp.copies && lane < kWarpSize; ++lane) {
+      const LaneCopies& copies = (*warp.copies)[static_cast<std::size_t>(lane)];
+      hash.add(copies.issued);
+      hash.add(std::uint64_t{copies.groups.size()} << 32 | copies.bulk_groups.size());
+    }
+    std::uint64_t stack = 0;
+    for (const Fragment& f : warp.fragments) {
+      if (f.changed && f.state == Fragment::State::ready) return 0;
+      std::uint32_t lanes = f.mask;
+      hash.add(std::uint64_t{f.pc} << 32 | f.mask);
+      hash.add(std::uint64_t{f.sync_mask} << 32 | static_cast<std::uint32_t>(f.state) << 16 |
+               f.barrier << 1 | f.waiting);
+      for (const Join* join = f.join.get(); join; join = join->parent.get()) {
+        hash.add(std::uint64_t{join->pending} << 32 | join->arrived);
+        if (join->frame.get() == f.frame.get()) lanes |= join->arrived;
+      }
+      const Loop& loop = worker.loops.around(*f.frame->function, f.pc);
+      reads_clock |= loop.reads_clock;
+      for (const Frame* frame = f.frame.get(); frame; frame = frame->caller.get()) {
+        const Function& function = *frame->function;
+        hash.add(reinterpret_cast<std::uintptr_t>(&function));
+        if (frame == f.frame.get() && !loop.calls)
+          for (const Loop::Range& range : loop.decides)
+            hash.add_register(frame->registers, range, lanes);
+        else
+          hash.add(frame->registers, function.register_bytes);
+        hash.add(frame->call_area, std::size_t{kWarpSize} * function.call_area_bytes);
+        stack = std::max<std::uint64_t>(stack, frame->local_base + function.local_bytes);
+      }
+    }
+    stack = std::min<std::uint64_t>(stack, warp.local_capacity);
+    for (int lane = 0; stack && lane < kWarpSize; ++lane)
+      hash.add(warp.local + std::size_t{warp.local_capacity} * lane, stack);
+  }
+  return hash.value() | 1;
+}
+
 std::string Block::runs_for_ever() {
   for (Warp& warp : warps)
     if (!warp.fragments.empty()) {
@@ -272,14 +388,12 @@ std::string Block::waits_for_ever(std::size_t resident) {
     for (const Fragment& f : warp.fragments) {
       if (!f.waiting) continue;
       warp.frame = f.frame.get();
-      // Managed and pinned memory stand at the address that the host has for them.
       std::string what = "deadlock: " + who + " in a loop for what no other thread does";
-      const auto allocation = launch.memory.find(warp.looked_at);
-      if (allocation &&
-          (allocation->kind == MemoryKind::managed || allocation->kind == MemoryKind::pinned))
+      if (const auto allocation = host_memory_of(warp))
         what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +
                 ": the host cannot write it meanwhile, a launch runs to its end before the call "
                 "returns)";
+      what += threads_at_barrier();
       return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
                       what + "; waiting");
     }

@@ -12,6 +12,7 @@
 #include "cluster.h"
 #include "machine.h"
 #include "observer.h"
+#include "waiting.h"
 #include "warp.h"
 
 namespace vgpu {
@@ -58,7 +59,10 @@ struct Worker {
   explicit Worker(Launch& l) : launch(l) {}
   Launch& launch;
   std::unordered_map<const Function*, std::unique_ptr<FunctionState>> functions;
-  std::map<std::tuple<const Function*, std::uint32_t, std::uint32_t>, GlobalCounters> by_allocation;
+  // By function, memory_site and allocation.
+  using Key = std::tuple<const Function*, std::uint32_t, std::uint32_t>;
+  std::map<Key, GlobalCounters> by_allocation;
+  std::map<Key, BulkCounters> bulk_by_allocation;
   bool counting = false;
   const std::vector<std::unique_ptr<Observer>>* observers = nullptr;  // null: nobody looks
   template <class F>
@@ -70,6 +74,7 @@ struct Worker {
   double l1_clocks = 0, shared_clocks = 0;  // of the running block
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
   std::uint64_t frame_bytes = 0;  // of the calls in flight
+  Loops loops;
   std::uint64_t time = 0;         // virtual clock base, grows with each finished block
   FunctionState& state_of(const Function& function);
 };
@@ -185,6 +190,14 @@ class Block {
   std::uint64_t idle_rounds = 0;  // rounds in which every warp only turned in waiting loops
   bool got_further = false;       // in the last run
   std::uint64_t clock() const;
+  // Of everything that decides what the block's loops do next, as long as nobody writes to memory that
+  // they look at, but for clocks (when one is read, reads_clock becomes true). 0: not told, since a
+  // turn that has written is not over.
+  std::uint64_t state_hash(bool& reads_clock) const;
+  // Does a loop wait for memory that the host may write meanwhile?
+  bool looks_at_host() const;
+  // Turns in the usual order and of the usual length, whatever the schedule.
+  bool steady = false;
   // Words for a deadlock of `resident` blocks that all wait in loops.
   std::string waits_for_ever(std::size_t resident);
   std::string runs_for_ever();  // the same for Machine::instruction_limit
@@ -192,6 +205,8 @@ class Block {
  private:
   void complete_barrier(int barrier);
   void check_barriers();
+  std::string threads_at_barrier() const;
+  std::shared_ptr<Allocation> host_memory_of(const Warp& warp) const;
   bool at_cluster_barrier() const;
   [[noreturn]] void deadlock();
 

@@ -18,6 +18,7 @@
 #include "../profile/cache_model.h"
 #include "../profile/trace.h"
 #include "../ptx/decode.h"
+#include "../ptx/parameter_names.h"
 #include "access.h"
 #include "block.h"
 
@@ -94,7 +95,9 @@ struct Machine::Impl {
     const auto body = loaded->parsed->bodies.find(function->name);
     if (body == loaded->parsed->bodies.end() || !body->second.has_body)
       throw PtxError("function '" + function->display + "' has no code in this module");
-    decode(const_cast<Function&>(*function), body->second, loaded->symbols);
+    auto& decoded = const_cast<Function&>(*function);
+    decode(decoded, body->second, loaded->symbols);
+    if (decoded.entry) decoded.param_names = parameter_names(decoded);
   }
 };
 
@@ -291,7 +294,7 @@ class Work {
           more = false;
         } else {
           cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
-          idle_ = 0;
+          got_further();
         }
       }
       if (!cluster) {
@@ -312,6 +315,12 @@ class Work {
         continue;
       }
       waiting.push_back(std::move(cluster));
+      if (const Cluster* stuck = stuck_one(waiting)) {
+        const std::size_t blocks = waiting.size() * stuck->blocks.size();
+        launch_.stop_at(stuck->number,
+                        {FaultKind::deadlock, first_waiting(*stuck).waits_for_ever(blocks)});
+        break;
+      }
     }
   }
 
@@ -334,6 +343,7 @@ class Work {
       if (block.live_threads == 0) continue;
       ++live;
       const std::uint64_t before = instructions(block);
+      block.steady = idle_ > kLooksIdle;
       worker_.l1_clocks = worker_.shared_clocks = 0;
       const Block::Status status = block.run();
       const std::uint64_t executed = instructions(block) - before;
@@ -344,14 +354,15 @@ class Work {
       }
       if (status == Block::Status::done) {
         for (const Warp& w : block.warps) worker_.time += w.instructions + w.slept;
-        idle_ = 0;
+        got_further();
         continue;
       }
       if (status == Block::Status::blocked && executed == 0) {
         ++blocked;
         continue;
       }
-      idle_ = block.got_further ? 0 : idle_ + executed;
+      idle_ += executed;
+      if (block.got_further) got_further();
       if ((total_ += executed) >= launch_.machine.instruction_limit)
         throw Fault{FaultKind::deadlock, block.runs_for_ever()};
       if (idle_ > launch_.machine.patience)
@@ -361,6 +372,62 @@ class Work {
       throw Fault{FaultKind::deadlock, cluster.deadlock()};
     return cluster.done() || cluster.number > launch_.fault_cluster;
   }
+  void got_further() {
+    idle_ = looks_ = turns_ = seen_ = skipped_ = 0;
+  }
+
+  // After a turn of the last of those that wait: the first of them, when none will ever go on. That is
+  // so when nobody has written since all were last looked at (who waits has not) and all are exactly
+  // where they were: places, stacks, and registers that decide. They will come to be there for ever.
+  // Who looks at a clock is shown one that runs ahead, for a quarter of an hour.
+  const Cluster* stuck_one(const std::deque<std::unique_ptr<Cluster>>& waiting) {
+    if (idle_ <= kLooksIdle || ++turns_ < waiting.size()) return nullptr;
+    turns_ = 0;
+    std::uint64_t now = worker_.async_bytes;
+    bool host = false, reads_clock = false;
+    for (const auto& cluster : waiting)
+      for (const auto& block : cluster->blocks) {
+        if (block->live_threads == 0) continue;
+        const std::uint64_t hash = block->state_hash(reads_clock);
+        if (!hash) return nullptr;
+        now = (now ^ hash) * 0x9E3779B97F4A7C15ull;
+        host |= block->looks_at_host();
+      }
+    now |= 1;
+    const bool same = now == seen_;
+    // A cycle of any length is met by what was seen at the last power of two (Brent).
+    if ((looks_ & (looks_ - 1)) == 0) {
+      seen_ = now;
+      if (looks_ == 0) since_ = std::chrono::steady_clock::now();
+    }
+    ++looks_;
+    if (reads_clock && skipped_ < kWatched) {  // a time limit passes while nothing else happens
+      const std::uint64_t ticks = kFirstSkip << std::min<std::uint64_t>(looks_, 30);
+      worker_.time += ticks;
+      skipped_ += ticks;
+      return nullptr;
+    }
+    // Another thread of the host may be about to write what they wait for.
+    if (!same || (host && std::chrono::steady_clock::now() - since_ < kHostPatience)) return nullptr;
+    bool released = false;  // lanes that keep together with others that wait
+    for (const auto& cluster : waiting) released |= cluster->release_joins();
+    if (released) {
+      looks_ = seen_ = 0;
+      return nullptr;
+    }
+    const auto first = [](const auto& a, const auto& b) { return a->number < b->number; };
+    return std::min_element(waiting.begin(), waiting.end(), first)->get();
+  }
+
+  // A block of which a thread waits in a loop, when there is one.
+  static Block& first_waiting(const Cluster& cluster) {
+    for (const auto& block : cluster.blocks)
+      for (const Warp& warp : block->warps)
+        for (const Fragment& f : warp.fragments)
+          if (f.waiting) return *block;
+    return *cluster.blocks.front();
+  }
+
   static std::uint64_t instructions(const Block& block) {
     std::uint64_t sum = 0;
     for (const Warp& w : block.warps) sum += w.instructions;
@@ -371,7 +438,14 @@ class Work {
   Worker& worker_;
   std::vector<double> l1_, shared_;
   std::vector<std::uint64_t> issued_;
-  std::uint64_t idle_ = 0;  // instructions since a block last got further
+  // Instructions in waiting loops after which it is worth the time to look whether they end.
+  static constexpr std::uint64_t kLooksIdle = 1u << 16;
+  static constexpr std::chrono::seconds kHostPatience{3};
+  static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
+
+  std::uint64_t idle_ = 0;                        // instructions since a block last got further
+  std::uint64_t looks_ = 0, turns_ = 0, seen_ = 0, skipped_ = 0;  // see stuck_one
+  std::chrono::steady_clock::time_point since_;
   std::uint64_t total_ = 0;
 };
 
@@ -435,6 +509,16 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
         const Instr& instr = function->code[pc];
         const Access access = copies_to_shared(instr) ? Access::load : access_of(instr);
         allocations[id].by_access[static_cast<std::size_t>(access)] += counters;
+      }
+    for (auto& worker : workers)
+      for (auto& [key, counters] : worker->bulk_by_allocation) {
+        const auto& [owner, site, id] = key;
+        if (owner != function) continue;
+        const std::size_t pc = pc_of_site[site];
+        reports[pc].bulk += counters;
+        const Instr& instr = function->code[pc];
+        const Access access = copies_to_shared(instr) ? Access::load : access_of(instr);
+        allocations[id].bulk[static_cast<std::size_t>(access)] += counters;
       }
     for (std::size_t pc = 0; pc < reports.size(); ++pc) {
       InstrReport& r = reports[pc];
@@ -583,6 +667,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       if (!workspace)
         throw Fault{FaultKind::out_of_memory,
                     "no memory for the workspace of a cooperative launch"};
+      workspace->name = "grid barrier";
       std::memset(workspace->host, 0, workspace->size);
       impl_->memory.mark_written(workspace->base, workspace->size);
       launch.workspace = workspace->base;

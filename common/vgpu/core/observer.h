@@ -1,6 +1,7 @@
 // What checks and profiles see of an execution. Without observers the executor pays one test of a
 // pointer per memory instruction and barrier; with any, a launch runs on one host thread.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +36,11 @@ class Observer {
                       std::uint32_t bytes, Access, Space, const Places& places) {
     (void)mask, (void)addresses, (void)bytes, (void)places;
   }
+
+  // The side in global memory of a bulk copy or reduction that one lane asks for, in one allocation.
+  // As accesses of 16 bytes by that lane, to those who do not want the whole.
+  virtual void bulk_access(Warp&, const Instr&, int lane, std::uint64_t address,
+                           std::uint32_t bytes, Access, std::byte* host);
 
   // Thread-private memory: spills, stacks, arrays. `physical`: byte offsets into the warp's local
   // memory as a GPU lays it out, the words of 32 lanes side by side. Only while counting.

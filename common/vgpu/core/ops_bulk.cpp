@@ -75,34 +75,7 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
     const uint32_t shared = warp.block->launch.shared_bytes;
     if (from.v[lane] >= shared || bytes[lane] > shared - from.v[lane])
       report_bad_access(warp, source, lane, from.v[lane], bytes[lane], Access::load, Space::shared);
-    lane_pointer(warp, instr, lane, to.v[lane], bytes[lane], access);
-    // Counted as an access to global memory, 32 pieces of 16 bytes at a time; those who check are told
-    // of each piece, as this thread's.
-    const auto* observers = std::exchange(warp.worker->observers, nullptr);
-    for (uint32_t done = 0; done < bytes[lane]; done += kPiece * kWarpSize) {
-      const uint32_t pieces = std::min(bytes[lane] - done, kPiece * kWarpSize) / kPiece;
-      Addresses a;
-      for (uint32_t k = 0; k < kWarpSize; ++k)
-        a.v[k] = to.v[lane] + done + kPiece * std::min(k, pieces - 1);
-      a.strided = pieces == kWarpSize;
-      a.stride = kPiece;
-      Places places;
-      resolve_global(warp, instr, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, kPiece,
-                     access, places);
-    }
-    warp.worker->observers = observers;
-    if (observers)
-      for (uint32_t k = 0; k < bytes[lane]; k += kPiece) {
-        Addresses a;
-        std::fill_n(a.v, kWarpSize, to.v[lane] + k);
-        Places places;
-        places.bias = reinterpret_cast<std::intptr_t>(
-                          lane_pointer(warp, instr, lane, to.v[lane] + k, kPiece, access)) -
-                      static_cast<std::intptr_t>(to.v[lane] + k);
-        warp.worker->notify([&](Observer& o) {
-          o.access(warp, instr, 1u << lane, a, kPiece, access, Space::global, places);
-        });
-      }
+    resolve_bulk(warp, instr, lane, to.v[lane], bytes[lane], access);
     warp.copies_of(lane).bulk_open.push_back({&instr,
                                               Ref<Frame>(warp.frame),
                                               to.v[lane],

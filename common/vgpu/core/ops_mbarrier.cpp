@@ -330,18 +330,8 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
         instr.from_shared
             ? shared_place(warp, source, lane, from.v[lane], bytes[lane], Access::load).bytes()
             : lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
-    // As an access, 32 pieces of 16 bytes at a time.
-    for (uint32_t done = 0; done < bytes[lane] && !instr.from_shared; done += 16 * kWarpSize) {
-      const uint32_t pieces = std::min(bytes[lane] - done, 16u * kWarpSize) / 16;
-      Addresses a;
-      for (uint32_t k = 0; k < kWarpSize; ++k)
-        a.v[k] = from.v[lane] + done + 16 * std::min(k, pieces - 1);
-      a.strided = pieces == kWarpSize;
-      a.stride = 16;
-      Places places;
-      resolve_global(warp, source, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, 16,
-                     Access::load, places);
-    }
+    if (!instr.from_shared)
+      resolve_bulk(warp, source, lane, from.v[lane], bytes[lane], Access::load);
     // A multicast goes to the same place in each block whose bit is set, and reports there.
     for (uint32_t r = 0; r < (ranks ? 16u : 1u); ++r) {
       if (ranks && !(ranks[lane] >> r & 1)) continue;

@@ -33,6 +33,13 @@ Ref<Frame> make_frame(const Function& function) {
   return frame;
 }
 
+// Does another branch behind `pc` jump to `target`? A loop may go on in several places.
+bool jumps_behind(const Function& function, std::uint32_t pc, std::uint32_t target) {
+  return std::any_of(function.code.begin() + pc, function.code.end(), [&](const Instr& instr) {
+    return instr.flow == Flow::branch && instr.target == target;
+  });
+}
+
 }  // namespace
 
 bool Warp::has_ready() const {
@@ -168,7 +175,8 @@ Warp::Status Warp::run(std::uint64_t share) {
             pc = instr.target;
           } else if (on == 0) {
             ++pc;
-            if (backward) fragments[current].waiting = false;
+            if (backward && fragments[current].waiting)
+              fragments[current].waiting = jumps_behind(*frame->function, pc, instr.target);
             break;
           } else {
             fragments[current].pc = pc;

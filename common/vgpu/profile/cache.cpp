@@ -166,7 +166,7 @@ CacheHierarchy::CacheHierarchy(int sm_count, std::uint64_t l1_bytes, std::uint64
 void CacheHierarchy::load(SectoredCache& l1, std::uint64_t line, std::uint32_t sectors, L1Use use,
                           CacheCounters& counters) {
   std::uint32_t missing = sectors;
-  if (use != L1Use::bypass) missing &= ~l1.read(line, sectors, use == L1Use::cached);
+  if (use == L1Use::cached || use == L1Use::no_allocate) missing &= ~l1.read(line, sectors, use == L1Use::cached);
   counters.l1_hits += ones(sectors & ~missing);
   if (!missing) return;
   const std::uint32_t found = l2_->read(line, missing);
@@ -217,7 +217,7 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
     LineTraffic& traffic = traffic_.emplace_back();
     traffic.address = piece.address;
     CacheCounters& c = traffic.counters;
-    c.l1_sectors = ones(piece.sectors);
+    if (use != L1Use::none) c.l1_sectors = ones(piece.sectors);
     if (access == Access::load) {
       load(l1, piece.line, piece.sectors, use, c);
       continue;
@@ -226,8 +226,8 @@ const std::vector<LineTraffic>& CacheHierarchy::request(int sm, const std::uint6
       c.l1_hits = ones(l1.write(piece.line, piece.bytes, false).there);
     else
       l1.drop(piece.line, piece.sectors);
-    c.l2_sectors = c.l2_hits = c.l1_sectors;  // a store never waits for DRAM
-    if (access == Access::atomic) {           // works on what is there, so it must be
+    c.l2_sectors = c.l2_hits = ones(piece.sectors);  // a store never waits for DRAM
+    if (access == Access::atomic) {                  // works on what is there, so it must be
       c.l2_hits = ones(l2_->read(piece.line, piece.sectors));
       c.dram_read = c.l2_sectors - c.l2_hits;
     }

@@ -87,6 +87,7 @@ enum class L1Use : std::uint8_t {
   cached,       // ld, ld.ca, ld.nc, st, and the streaming hints (.cs, .lu, L1::evict_*)
   no_allocate,  // L1::no_allocate: takes what is there, leaves nothing
   bypass,       // .cg, .cv, .wt, volatile, and ordered accesses beyond the block
+  none,         // bulk copies: not asked of the L1 at all
 };
 
 // What happened to one line of a request.

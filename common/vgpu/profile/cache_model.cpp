@@ -121,10 +121,11 @@ CacheModel::Site& CacheModel::site_of(Warp& warp, const Instr& instr) {
   return site;
 }
 
-void CacheModel::send(Warp& warp, Site& site, std::uint32_t mask, const std::uint64_t* addresses,
-                      std::uint32_t bytes, Access access, bool of_allocations) {
+void CacheModel::send(Warp& warp, Site& site, L1Use use, std::uint32_t mask,
+                      const std::uint64_t* addresses, std::uint32_t bytes, Access access,
+                      bool of_allocations) {
   const int sm = sm_of(*warp.block);
-  for (const LineTraffic& line : caches_->request(sm, addresses, mask, bytes, access, site.use)) {
+  for (const LineTraffic& line : caches_->request(sm, addresses, mask, bytes, access, use)) {
     site.counters += line.counters;
     report_.by_access[static_cast<std::size_t>(access)] += line.counters;
     if (!of_allocations) continue;
@@ -143,8 +144,26 @@ void CacheModel::send(Warp& warp, Site& site, std::uint32_t mask, const std::uin
 void CacheModel::access(Warp& warp, const Instr& instr, std::uint32_t mask,
                         const Addresses& addresses, std::uint32_t bytes, Access access, Space space,
                         const Places&) {
-  if (space == Space::global)
-    send(warp, site_of(warp, instr), mask, addresses.v, bytes, access, true);
+  if (space != Space::global) return;
+  Site& site = site_of(warp, instr);
+  send(warp, site, site.use, mask, addresses.v, bytes, access, true);
+}
+
+// Line by line, each in pieces of 16 bytes.
+void CacheModel::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t address,
+                             std::uint32_t bytes, Access access, std::byte*) {
+  constexpr std::uint32_t kPiece = 16, kLine = 128;
+  Site& site = site_of(warp, instr);
+  const std::uint64_t end = address + bytes;
+  while (address < end) {
+    std::array<std::uint64_t, kLine / kPiece> pieces;
+    std::size_t count = 0;
+    do {
+      pieces[count++] = address;
+      address += kPiece;
+    } while (address < end && address % kLine);
+    send(warp, site, L1Use::none, (1u << count) - 1, pieces.data(), kPiece, access, true);
+  }
 }
 
 void CacheModel::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,
@@ -153,7 +172,8 @@ void CacheModel::local_access(Warp& warp, const Instr& instr, std::uint32_t mask
   const std::uint64_t base = kLocalMemory + place * warp.local_capacity * kWarpSize;
   std::array<std::uint64_t, kWarpSize> addresses;
   for (std::size_t lane = 0; lane < kWarpSize; ++lane) addresses[lane] = base + physical.v[lane];
-  send(warp, site_of(warp, instr), mask, addresses.data(), bytes, access, false);
+  Site& site = site_of(warp, instr);
+  send(warp, site, site.use, mask, addresses.data(), bytes, access, false);
 }
 
 void CacheModel::fence(Warp& warp, const Instr& instr, std::uint32_t) {

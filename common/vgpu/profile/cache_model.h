@@ -24,6 +24,8 @@ class CacheModel : public Observer {
   void block_end(Block& block) override;
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& addresses,
               std::uint32_t bytes, Access access, Space space, const Places& places) override;
+  void bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                   std::uint32_t bytes, Access access, std::byte* host) override;
   void local_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& physical,
                     std::uint32_t bytes, Access access) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
@@ -43,7 +45,7 @@ class CacheModel : public Observer {
     CacheCounters* allocation = nullptr;  // its counters
   };
   Site& site_of(Warp& warp, const Instr& instr);
-  void send(Warp& warp, Site& site, std::uint32_t mask, const std::uint64_t* addresses,
+  void send(Warp& warp, Site& site, L1Use use, std::uint32_t mask, const std::uint64_t* addresses,
             std::uint32_t bytes, Access access, bool of_allocations);
   int sm_of(const Block& block) const;
 

@@ -49,6 +49,21 @@ struct SharedCounters {
   }
 };
 
+// Bulk copies between global and shared memory. The copy engine moves them: they are no requests of
+// the load/store unit, and do not pass the L1.
+struct BulkCounters {
+  std::uint64_t copies = 0;      // that threads asked for, those of 0 bytes left out
+  std::uint64_t bytes = 0;       // in global memory; a multicast's count once
+  std::uint64_t l2_sectors = 0;  // 32-byte pieces that hold them, of each copy
+
+  BulkCounters& operator+=(const BulkCounters& other) {
+    copies += other.copies;
+    bytes += other.bytes;
+    l2_sectors += other.l2_sectors;
+    return *this;
+  }
+};
+
 // Accesses to the shared memory of other blocks of the cluster (distributed shared memory).
 struct RemoteCounters {
   std::uint64_t requests = 0;  // of warps, with at least one lane that reaches another block
@@ -65,7 +80,8 @@ struct RemoteCounters {
 // the model. A hit in the L2 is a sector that needs no read from DRAM: stores never do.
 struct CacheCounters {
   std::uint64_t l1_sectors = 0, l1_hits = 0;  // asked of the L1, those that bypass it included
-  std::uint64_t l2_sectors = 0, l2_hits = 0;  // loads that missed the L1, stores, atomics
+  // Loads that missed the L1, stores, atomics, and bulk copies, which are not among l1_sectors.
+  std::uint64_t l2_sectors = 0, l2_hits = 0;
   std::uint64_t dram_read = 0;                // = l2_sectors - l2_hits
   std::uint64_t dram_written = 0;             // sectors made dirty, which DRAM gets sooner or later
 
@@ -94,15 +110,17 @@ struct InstrReport {
   InstrCounters count;
   GlobalCounters global;  // summed over allocations
   GlobalCounters local;   // thread-private memory: spills, stacks, local arrays
+  BulkCounters bulk;      // summed over allocations
   SharedCounters shared;
   RemoteCounters remote;
   CacheCounters cache;
 };
 
 struct AllocationReport {
-  std::string name;                         // given name, or "argument 2", or "allocation 7"
+  std::string name;                         // see allocation_name() in core/access.h
   std::uint64_t bytes = 0;                  // its size
   std::array<GlobalCounters, 3> by_access;  // indexed by Access
+  std::array<BulkCounters, 3> bulk;         // likewise; reductions are atomics
   std::uint64_t sectors_read = 0, sectors_written = 0;  // distinct over the whole launch
   CacheCounters cache;
 };

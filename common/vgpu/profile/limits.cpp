@@ -118,7 +118,8 @@ double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& devi
     case Pipe::dram:
     case Pipe::l2: {
       const CacheCounters& c = instruction.cache;  // all zero without the cache model
-      if (c.l1_sectors == 0) return static_cast<double>(instruction.global.sectors);
+      if (c.l1_sectors == 0 && c.l2_sectors == 0)
+        return static_cast<double>(instruction.global.sectors + instruction.bulk.l2_sectors);
       return static_cast<double>(pipe == Pipe::l2 ? c.l2_sectors : c.dram_read + c.dram_written);
     }
     case Pipe::l1: {

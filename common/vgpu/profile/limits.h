@@ -42,7 +42,8 @@ struct Limits {
 //   L2         sectors that the cache model's L1s let through, over the L2's bandwidth; not modelled
 //              without it, since what the L1 catches is unknown then.
 //   L1/shared  clocks of the global and local requests and of the shared wavefronts, which use one
-//              pipe, on the SM that has most of them.
+//              pipe, on the SM that has most of them. Not bulk copies: the copy engine moves them
+//              past that pipe, and how much it moves in a clock is not in NVIDIA's tables.
 //   fp32 fp16 fp64   additions, multiplications and fused ones of that type, 32 lanes a warp
 //              instruction (two results a lane for packed types), over the rate of one SM. What
 //              runs elsewhere or vanishes in ptxas (comparison, minimum, negation) is not counted.

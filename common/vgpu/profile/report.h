@@ -22,8 +22,10 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //     control,move}.{warp,thread}
 //   global.{load,store,atomic} and local.{..}: requests sectors sectors_per_request
 //     ideal_sectors_per_request bytes_asked bytes_distinct efficiency
+//   copy_engine.{load,store,atomic}: copies bytes l2_sectors; bulk copies to and from global memory
+//     and bulk reductions, which are not among the above
 //   shared.{load,store,atomic}: requests wavefronts ideal conflicts bytes_asked
-//   allocations.NAME: bytes, load, store, atomic (as in global), sectors_read, sectors_written
+//   allocations.NAME: bytes, load, store, atomic (as in global), copy_engine, sectors_read, sectors_written
 //     (distinct over the launch). A second allocation of the same name is "NAME (2)". In a JSON
 //     pointer "/" in a name is written "~1" and "~" is "~0".
 //   dram_bytes dram_read_bytes dram_write_bytes: what the cache model moved; without it, distinct
@@ -38,7 +40,7 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //   limits.{DRAM,L2,L1/shared,fp32,fp16,fp64,special functions,tensor,issue}: lower bounds, us
 //   limit.{name,us}: the largest; "none" and 0 when nothing was counted
 //   lines[]: file line function ptx_line warp_instructions thread_instructions requests sectors
-//     sectors_per_request local_sectors wavefronts conflicts limit_share; costliest first
+//     sectors_per_request local_sectors wavefronts conflicts copy_engine limit_share; costliest first
 //   host_seconds host_threads: how long the host took, which says nothing about a GPU
 std::string report_json(const LaunchCounters& counters, const DeviceSpec& device);
 

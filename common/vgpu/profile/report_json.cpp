@@ -35,6 +35,16 @@ Json shared_json(const SharedCounters& c) {
 
 Json remote_json(const RemoteCounters& c) { return {{"requests", c.requests}, {"bytes", c.bytes}}; }
 
+Json bulk_json(const BulkCounters& c) {
+  return {{"copies", c.copies}, {"bytes", c.bytes}, {"l2_sectors", c.l2_sectors}};
+}
+
+Json bulk_json(const std::array<BulkCounters, 3>& counters) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kAccess.size(); ++i) json[kAccess[i]] = bulk_json(counters[i]);
+  return json;
+}
+
 Json by_access(const std::array<GlobalCounters, 3>& counters) {
   Json json = Json::object();
   for (std::size_t i = 0; i < kAccess.size(); ++i) json[kAccess[i]] = global_json(counters[i]);
@@ -94,6 +104,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   std::array<GlobalCounters, 3> global, local;
   std::array<SharedCounters, 3> shared;
   std::array<RemoteCounters, 3> remote;
+  std::array<BulkCounters, 3> bulk;
   for (const InstrReport& instruction : counters.instructions) {
     Class& of_class = classes[static_cast<std::size_t>(instruction.op_class)];
     of_class.warp += instruction.count.issued;
@@ -102,6 +113,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
     all.lanes += instruction.count.lanes;
     const auto access = static_cast<std::size_t>(instruction.access);
     global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
+    bulk[static_cast<std::size_t>(instruction.global_access())] += instruction.bulk;
     local[access] += instruction.local;
     shared[access] += instruction.shared;
     remote[access] += instruction.remote;
@@ -130,6 +142,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
         {"warp", classes[i].warp}, {"thread", classes[i].thread}};
   json["global"] = by_access(global);
   json["local"] = by_access(local);
+  json["copy_engine"] = bulk_json(bulk);
   for (std::size_t i = 0; i < kAccess.size(); ++i)
     json["shared"][kAccess[i]] = shared_json(shared[i]);
   for (std::size_t i = 0; i < kAccess.size(); ++i)
@@ -143,6 +156,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
       name = allocation.name + " (" + std::to_string(i) + ")";
     Json entry = {{"bytes", allocation.bytes}};
     entry.update(by_access(allocation.by_access));
+    entry["copy_engine"] = bulk_json(allocation.bulk);
     entry["sectors_read"] = allocation.sectors_read;
     entry["sectors_written"] = allocation.sectors_written;
     if (counters.cache.modelled) entry["cache"] = cache_json(allocation.cache);
@@ -189,6 +203,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
          {"wavefronts", line.shared.wavefronts},
          {"conflicts", line.shared.wavefronts - line.shared.ideal},
          {"distributed_shared", remote_json(line.remote)},
+         {"copy_engine", bulk_json(line.bulk)},
          {"limit_share", line.share}});
     if (counters.cache.modelled) json["lines"].back()["cache"] = cache_json(line.cache);
   }

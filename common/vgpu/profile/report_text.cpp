@@ -181,10 +181,12 @@ class Text {
     std::array<GlobalCounters, 3> global, local;
     std::array<SharedCounters, 3> shared;
     std::array<RemoteCounters, 3> remote;
+    std::array<BulkCounters, 3> bulk;
     bool any_global = false, any_shared = false, any_remote = false;
     for (const InstrReport& instruction : c_.instructions) {
       const auto access = static_cast<std::size_t>(instruction.access);
       global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
+      bulk[static_cast<std::size_t>(instruction.global_access())] += instruction.bulk;
       local[access] += instruction.local;
       shared[access] += instruction.shared;
       remote[access] += instruction.remote;
@@ -226,7 +228,22 @@ class Text {
                            .c_str());
       }
     }
+    copy_engine(bulk);
     if (any_remote) distributed(remote);
+  }
+
+  void copy_engine(const std::array<BulkCounters, 3>& bulk) {
+    if (bulk[0].copies + bulk[1].copies + bulk[2].copies == 0) return;
+    out_ += format("\n%-25s %11s %18s %18s\n", "Copy engine", "copies", "bytes", "L2 sectors");
+    constexpr std::array<const char*, 3> kAccess = {"bulk loads", "bulk stores", "bulk reductions"};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (bulk[i].copies != 0)
+        out_ += format("  %-23s %11s %18s %18s\n", kAccess[i], count(bulk[i].copies).c_str(),
+                       count(bulk[i].bytes).c_str(), count(bulk[i].l2_sectors).c_str());
+    out_ += wrapped(
+        "bulk copies pass neither the load/store unit nor the L1: they are not counted above, and "
+        "have a part in the limits of DRAM and L2 only",
+        2);
   }
 
   void distributed(const std::array<RemoteCounters, 3>& remote) {
@@ -249,7 +266,10 @@ class Text {
     std::vector<const AllocationReport*> order;
     for (const AllocationReport& allocation : c_.allocations) order.push_back(&allocation);
     auto traffic = [](const AllocationReport* a) {
-      return a->by_access[0].sectors + a->by_access[1].sectors + a->by_access[2].sectors;
+      std::uint64_t sectors = 0;
+      for (const GlobalCounters& c : a->by_access) sectors += c.sectors;
+      for (const BulkCounters& c : a->bulk) sectors += c.l2_sectors;
+      return sectors;
     };
     std::stable_sort(order.begin(), order.end(),
                      [&](auto* a, auto* b) { return traffic(a) > traffic(b); });
@@ -280,7 +300,7 @@ class Text {
       return quotient(100 * static_cast<double>(hits), static_cast<double>(sectors), "%.1f %%");
     };
     auto print = [&](const std::string& name, const CacheCounters& c) {
-      if (c.l1_sectors == 0) return;
+      if (c.l1_sectors == 0 && c.l2_sectors == 0) return;
       out_ += format("  %-24s %16s %10s %16s %10s %15s\n", keep_begin(name, 24).c_str(),
                      count(c.l1_sectors).c_str(), rate(c.l1_hits, c.l1_sectors).c_str(),
                      count(c.l2_sectors).c_str(), rate(c.l2_hits, c.l2_sectors).c_str(),
@@ -375,6 +395,7 @@ class Text {
       if (line.global.requests != 0)
         return quotient(static_cast<double>(line.global.sectors),
                         static_cast<double>(line.global.requests), "%.2f sectors/request");
+      if (line.bulk.copies != 0) return count(line.bulk.l2_sectors) + " sectors in bulk";
       return "local memory";
     }
     return count(line.count.issued) + " warp instr.";

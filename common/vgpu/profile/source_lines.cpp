@@ -35,6 +35,7 @@ std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limit
     report.count.lanes += instruction.count.lanes;
     report.global += instruction.global;
     report.local += instruction.local;
+    report.bulk += instruction.bulk;
     report.shared += instruction.shared;
     report.remote += instruction.remote;
     report.cache += instruction.cache;

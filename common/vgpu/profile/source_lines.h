@@ -14,6 +14,7 @@ struct LineReport {
   std::uint32_t ptx_line = 0;  // of its costliest instruction
   InstrCounters count;
   GlobalCounters global, local;
+  BulkCounters bulk;
   SharedCounters shared;
   RemoteCounters remote;
   CacheCounters cache;  // all zero without the cache model

@@ -107,6 +107,22 @@ class Trace : public Observer {
     last_ = {row.warp, at->second};
   }
 
+  // 32 pieces of 16 bytes in a row.
+  void bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t address, std::uint32_t bytes,
+                   Access access_, std::byte* host) override {
+    constexpr std::uint32_t kPiece = 16;
+    Places places;
+    places.bias = reinterpret_cast<std::intptr_t>(host) - static_cast<std::intptr_t>(address);
+    for (std::uint32_t done = 0; done < bytes; done += kPiece * kWarpSize) {
+      const std::uint32_t pieces = std::min(bytes - done, kPiece * kWarpSize) / kPiece;
+      Addresses a;
+      for (std::uint32_t k = 0; k < kWarpSize; ++k)
+        a.v[k] = address + done + kPiece * std::min(k, pieces - 1);
+      access(warp, instr, pieces == kWarpSize ? kFullMask : (1u << pieces) - 1, a, kPiece, access_,
+             Space::global, places);
+    }
+  }
+
   void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t shared_offset,
                   std::uint32_t) override {
     if (warp.block->linear != block_ || &to != warp.block) return;

@@ -164,6 +164,7 @@ struct Function {
   std::string display;  // demangled, without the parameter list
   bool entry = false;
   std::vector<Param> params;  // of an entry: the layout of the kernel's arguments
+  std::vector<std::string> param_names;  // as its source has them; empty when that is not known
   std::uint32_t param_bytes = 0;
   std::vector<Param> results;  // of a .func
   std::vector<Instr> code;

@@ -291,6 +291,6 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
               "without a barrier of the grid or a release and an acquire between, in "
               "last_block_sum<false>");
   check_found("half a copy",
-              "init: read of 4 bytes that nobody wrote, at byte 1020 of an allocation of 1024 "
-              "bytes (argument 1), by thread");
+              "init: read of 4 bytes that nobody wrote, at byte 1020 of 'x' (1024 bytes, "
+              "argument 1), by thread");
 }

@@ -1,4 +1,5 @@
 // Bulk copies and reductions from shared to global memory: when they land, what they combine.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -189,16 +190,46 @@ TEST_CASE("bulk: sizes, addresses and bounds are looked at") {
   CHECK(message(kStore + "[%out], [%r1], 128;") == "");
 }
 
-TEST_CASE("bulk: counted as writes of global memory and reads of shared memory") {
+TEST_CASE("bulk: counted as the copy engine's, and not as anybody's requests") {
   Gpu gpu;
-  const auto out = gpu.array<std::uint32_t>(256);
-  // 1024 bytes: two requests of 512, 16 sectors each, all distinct.
-  const auto outcome = gpu.launch(kernel(kStore + "[%out], [tile], 1024;", kTile), {out.address(), out.address()}, {1, 1, 1});
+  const auto out = gpu.array<std::uint32_t>(512);
+  // Stored: 1024 bytes, 32 sectors; added: 48 bytes from byte 16 of a sector on, which touch 2; loaded:
+  // 32 bytes from byte 16 on, 2. In all 34 sectors are written, and of these 4 read.
+  const auto outcome = gpu.launch(kernel(R"(
+.shared .align 8 .b64 object; mov.u32 %r2, object; mbarrier.init.shared.b64 [%r2], 1;
+cp.async.bulk.global.shared::cta.bulk_group [%out], [tile], 1024;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%out+1040], [tile], 48;
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r2], 32;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%out+16], 32, [%r2];
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%out], 0, [%r2];
+wait: mbarrier.try_wait.shared.b64 %p1, [%r2], %rd1; @!%p1 bra wait;)", kTile),
+                                  {out.address(), out.address()}, {1, 1, 1});
   REQUIRE(outcome.fault.message == "");
-  const InstrReport r = counters_of(outcome, "cp.async.bulk");
-  CHECK(r.global.requests == 2);
-  CHECK(r.global.sectors == 32);
-  CHECK(r.global.bytes_asked == 1024);
+  const auto numbers = [](const BulkCounters& c) {
+    return std::array{c.copies, c.bytes, c.l2_sectors};
+  };
+  using Numbers = std::array<std::uint64_t, 3>;
+  CHECK(numbers(counters_of(outcome, "cp.async.bulk.global").bulk) == Numbers{1, 1024, 32});
+  CHECK(numbers(counters_of(outcome, "cp.reduce").bulk) == Numbers{1, 48, 2});
+  CHECK(numbers(counters_of(outcome, "cp.async.bulk.shared").bulk) == Numbers{1, 32, 2});
+  REQUIRE(outcome.counters.allocations.size() == 1);
+  const AllocationReport& a = outcome.counters.allocations[0];
+  CHECK(numbers(a.bulk[0]) == Numbers{1, 32, 2});
+  CHECK(numbers(a.bulk[1]) == Numbers{1, 1024, 32});
+  CHECK(numbers(a.bulk[2]) == Numbers{1, 48, 2});
+  CHECK(a.sectors_written == 34);
+  CHECK(a.sectors_read == 4);
+  double l1 = 0, shared = 0, mbarriers = 0;
+  for (const InstrReport& r : outcome.counters.instructions) {
+    CHECK(r.global.requests == 0);
+    if (r.ptx.find("cp.") != std::string::npos) CHECK(r.shared.requests == 0);
+    mbarriers += static_cast<double>(r.shared.wavefronts);
+  }
+  for (const double clocks : outcome.counters.l1_clocks_by_sm) l1 += clocks;
+  for (const double clocks : outcome.counters.shared_clocks_by_sm) shared += clocks;
+  CHECK(l1 == 0);
+  CHECK(shared == mbarriers);
 }
 
 TEST_CASE("bulk: the checks see a tile that is refilled too early") {

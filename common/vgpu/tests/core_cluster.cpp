@@ -549,7 +549,8 @@ st.global.u32 [%mine], %r11;
     CHECK(counters_of(gpu.outcome, "cp.async.bulk.shared::cluster.shared::cta").remote.requests ==
           4);
     CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").remote.bytes == 2 * 64);
-    CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").global.bytes_asked == 64);
+    CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").bulk.bytes == 64);
+    CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").bulk.l2_sectors == 2);
     CHECK(counters_of(gpu.outcome, "[%r15+128]").remote.bytes == 32);
   }
   const Dim3 one{1, 1, 1}, two{2, 1, 1};

@@ -175,6 +175,7 @@ inline InstrReport counters_of(const LaunchOutcome& outcome, const std::string& 
       sum.shared.requests += r.shared.requests, sum.shared.wavefronts += r.shared.wavefronts;
       sum.shared.ideal += r.shared.ideal, sum.shared.bytes_asked += r.shared.bytes_asked;
       sum.remote += r.remote;
+      sum.bulk += r.bulk;
     }
     found = true;
   }

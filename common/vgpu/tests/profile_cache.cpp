@@ -388,3 +388,31 @@ ld.local.u32 %r5, [stack];)");
   CHECK(c.cache.dram_written == 4);
   CHECK(c.allocations.empty());
 }
+
+TEST_CASE("cache model: bulk copies go past the L1") {
+  // 96 bytes from byte 16 of a line on: 4 sectors, loaded by the copy engine twice (the second time
+  // from the L2), then by the first lane, in whose L1 they are not. And 32 bytes are stored.
+  Device device(small_device(), CacheMode::cold);
+  const LaunchCounters c = device.run(R"(
+.shared .align 16 .b8 tile[96]; .shared .align 8 .b64 object;
+setp.ne.u32 %p1, %r1, 0;
+@%p1 exit;
+mbarrier.init.shared.b64 [object], 1;
+mbarrier.arrive.expect_tx.shared.b64 %rd9, [object], 192;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%rd2+16], 96, [object];
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile], [%rd2+16], 96, [object], %rd1;
+wait: mbarrier.try_wait.shared.b64 %p2, [object], %rd9;
+@!%p2 bra wait;
+ld.global.u32 %r5, [%rd2+16];
+cp.async.bulk.global.shared::cta.bulk_group [%rd1], [tile], 32;)");
+  const std::string load = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes";
+  CHECK(numbers(of_line(c, load + " [")) == Numbers{0, 0, 4, 0, 4, 0});
+  CHECK(numbers(of_line(c, load + ".L2::cache_hint [")) == Numbers{0, 0, 4, 4, 0, 0});
+  CHECK(numbers(of_line(c, "ld.global")) == Numbers{1, 0, 1, 1, 0, 0});
+  CHECK(numbers(of_line(c, "cp.async.bulk.global")) == Numbers{0, 0, 1, 1, 0, 1});
+  CHECK(numbers(c.cache.by_access[0]) == Numbers{1, 0, 9, 5, 4, 0});
+  // Over 2000 bytes/us: 9 sectors loaded and 1 stored.
+  const auto json = nlohmann::json::parse(report_json(c, device.machine.spec()));
+  CHECK(json["limits"]["L2"].get<double>() == doctest::Approx(0.16));
+  CHECK(json["copy_engine"]["load"]["l2_sectors"] == 8);
+}

@@ -405,3 +405,44 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
   CHECK(none.find("cluster") == none.npos);
   CHECK(none.find("Distributed") == none.npos);
 }
+
+TEST_CASE("reports: the copy engine, apart from requests") {
+  LaunchCounters counters = launch(2);
+  InstrReport copy = instruction(OpClass::memory, "cp.async.bulk.shared::cluster.global [%r1];", 3, 4);
+  copy.space = Space::shared;
+  copy.access = Access::store;  // in shared memory; it loads global memory
+  copy.copies_to_shared = true;
+  copy.bulk = {3, 3072, 99};
+  InstrReport add = instruction(OpClass::atomic, "cp.reduce.async.bulk.global [%rd1];", 1, 5);
+  add.space = Space::global;
+  add.access = Access::atomic;
+  add.bulk = {1, 48, 2};
+  counters.instructions = {copy, add};
+  counters.distinct_sectors_read = 100000;
+  AllocationReport k;
+  k.name = "K";
+  k.bulk[0] = {3, 3072, 99};
+  counters.allocations = {k};
+  const Json json = Json::parse(report_json(counters, device("h200")));
+  CHECK(json["copy_engine"]["load"] == Json({{"copies", 3}, {"bytes", 3072}, {"l2_sectors", 99}}));
+  CHECK(json["copy_engine"]["store"]["copies"] == 0);
+  CHECK(json["copy_engine"]["atomic"]["l2_sectors"] == 2);
+  CHECK(json["allocations"]["K"]["copy_engine"]["load"]["bytes"] == 3072);
+  CHECK(json["allocations"]["K"]["load"]["requests"] == 0);
+  CHECK(json["global"]["load"]["requests"] == 0);
+  CHECK(json["limits"]["L1/shared"] == 0);
+  CHECK(json["lines"][0]["copy_engine"]["l2_sectors"] == 99);  // 99 of 101 of the DRAM's limit
+  CHECK(json["lines"][0]["limit_share"].get<double>() == doctest::Approx(99 / 101.0));
+  const std::string text = report_text(counters, device("h200"));
+  CHECK(text.find("Copy engine                    copies              bytes         L2 sectors") !=
+        text.npos);
+  CHECK(text.find("bulk loads                        3              3,072                 99") !=
+        text.npos);
+  CHECK(text.find("bulk stores") == text.npos);
+  CHECK(text.find("bulk reductions") != text.npos);
+  CHECK(text.find("99 sectors in bulk") != text.npos);
+  CHECK(text.find("Global memory") == text.npos);
+  CHECK(widest(text) <= 100);
+  counters.instructions = {};
+  CHECK(report_text(counters, device("h200")).find("Copy engine") == std::string::npos);
+}
