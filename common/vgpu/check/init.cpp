@@ -17,7 +17,11 @@ class InitCheck final : public Observer {
   void launch_end(Launch&, std::vector<std::string>& findings) override {
     findings_.take(findings);
   }
-  void block_begin(Block& block) override { shared_[&block].assign(block.launch.shared_bytes, 0); }
+  void block_begin(Block& block) override {
+    auto& written = shared_[&block];
+    written.assign(block.launch.shared_bytes, 0);
+    std::fill_n(written.rbegin(), block.launch.reserved_shared, 1);  // the system's: zeros
+  }
   void block_end(Block& block) override {
     shared_.erase(&block);
     block_ = nullptr;

@@ -139,7 +139,12 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
     if (in_window(window, 1ull << 32))
       fault(FaultKind::address_space,
             what + " of ." + name + " memory by an instruction for global memory");
-  if (const auto a = launch.memory.nearest(address)) {
+  // What the program has named or given to the kernel was meant rather than a neighbour.
+  const auto known = [&](const Allocation& a) {
+    return a.kind != MemoryKind::global_variable && a.kind != MemoryKind::heap &&
+           (!a.name.empty() || !argument_of(launch, a).text.empty());
+  };
+  if (const auto a = launch.memory.nearest(address, known)) {
     const std::uint64_t end = a->base + a->size;
     const std::string text = allocation_text(launch, *a);
     const std::string named = (text.starts_with("of ") ? "an allocation " : "allocation ") + text;

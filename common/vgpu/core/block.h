@@ -95,7 +95,8 @@ struct Launch {
   std::vector<std::byte> params;
   std::byte* constants = nullptr;  // of the module
   std::uint64_t constant_bytes = 0;
-  std::uint32_t shared_bytes = 0;  // static + dynamic, of a block
+  // Static + dynamic, of a block; behind them what is reserved, for kernels that use it.
+  std::uint32_t shared_bytes = 0, reserved_shared = 0;
   std::uint32_t dynamic_shared_base = 0;
   std::uint32_t warps_per_block = 0;
   std::uint32_t stack_bytes = 0;  // local memory a thread for called functions

@@ -21,6 +21,7 @@
 #include "../ptx/parameter_names.h"
 #include "access.h"
 #include "block.h"
+#include "specials.h"
 
 namespace vgpu {
 namespace {
@@ -656,6 +657,11 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
         seen.push_back(f);
         launch.prepare(f);
         order_matters |= f->order_matters || f->calls_indirectly;
+        if (f->uses_reserved_shared && !launch.reserved_shared) {
+          const std::uint32_t own = launch.shared_bytes;
+          launch.shared_bytes = (own + 127) / 128 * 128 + kReservedShared;
+          launch.reserved_shared = launch.shared_bytes - own;
+        }
         for (const CallSite& site : f->calls)
           if (site.callee) todo.push_back(site.callee);
       }

@@ -12,6 +12,7 @@ namespace vgpu {
 
 namespace {
 constexpr std::uint64_t kGuard = 256;  // unmapped bytes behind each allocation, at least
+constexpr std::uint64_t kReach = 64u << 10;  // how far off an access to what was meant is at most
 std::uint64_t round_up(std::uint64_t v, std::uint64_t to) { return (v + to - 1) / to * to; }
 }  // namespace
 
@@ -205,17 +206,24 @@ std::shared_ptr<Allocation> Memory::find(std::uint64_t address) const {
   return impl_->find(address);
 }
 
-std::shared_ptr<Allocation> Memory::nearest(std::uint64_t address) const {
+std::shared_ptr<Allocation> Memory::nearest(
+    std::uint64_t address, const std::function<bool(const Allocation&)>& preferred) const {
   std::shared_lock lock(impl_->mutex);
   std::shared_ptr<Allocation> best;
+  bool best_preferred = false;
   std::uint64_t distance = 1ull << 30;  // farther than that an address has nothing to do with it
   auto consider = [&](const std::shared_ptr<Allocation>& a) {
     const std::uint64_t end = a->base + a->size;
     const std::uint64_t d = address < a->base ? a->base - address
                             : address >= end  ? address - end
                                               : 0;
-    if (d < distance || (d == distance && best && best->freed && !a->freed)) {
+    if (d >= 1ull << 30) return;
+    const bool is_preferred = preferred && d > 0 && d < kReach && preferred(*a);
+    if (best_preferred && !is_preferred && d > 0) return;
+    if (d < distance || (d == distance && best && best->freed && !a->freed) ||
+        (is_preferred && !best_preferred && distance > 0)) {
       best = a;
+      best_preferred = is_preferred;
       distance = d;
     }
   };

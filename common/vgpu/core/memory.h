@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -61,7 +62,10 @@ class Memory {
   // The live allocation that holds `address`, or null.
   std::shared_ptr<Allocation> find(std::uint64_t address) const;
   // For messages: the allocation (live or freed) whose end or start is nearest below/around address.
-  std::shared_ptr<Allocation> nearest(std::uint64_t address) const;
+  // One that is `preferred` comes before others that are nearer, unless it is far.
+  std::shared_ptr<Allocation> nearest(
+      std::uint64_t address,
+      const std::function<bool(const Allocation&)>& preferred = nullptr) const;
   std::vector<std::shared_ptr<Allocation>> live() const;
   // Host pointer to [address, address + size), or null when it is not inside one live allocation.
   std::byte* translate(std::uint64_t address, std::uint64_t size) const;

@@ -71,6 +71,10 @@ struct SpecialRow {
   Special value;
 };
 
+uint64_t reserved_begin(Warp& w, const Instr&, int) {
+  return w.block->launch.shared_bytes - kReservedShared;
+}
+
 // In a launch without clusters each block is one of its own.
 constexpr SpecialRow kSpecials[] = {
     {"tid.x", 32,
@@ -131,14 +135,21 @@ constexpr SpecialRow kSpecials[] = {
     {"dynamic_smem_size", 32,
      [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).dynamic_shared; }},
     {"total_smem_size", 32,
+     [](Warp& w, const Instr&, int) -> uint64_t {
+       return w.block->launch.shared_bytes - w.block->launch.reserved_shared;
+     }},
+    // What the system keeps for itself: cooperative groups have the scratch of their large tiles in it.
+    {"reserved_smem_offset_begin", 32, reserved_begin},
+    {"reserved_smem_offset_1", 32, reserved_begin},
+    {"reserved_smem_offset_end", 32,
      [](Warp& w, const Instr&, int) -> uint64_t { return w.block->launch.shared_bytes; }},
+    {"reserved_smem_offset_cap", 32,
+     [](Warp&, const Instr&, int) -> uint64_t { return kReservedShared; }},
     {"aggr_smem_size", 32,
      [](Warp& w, const Instr&, int) -> uint64_t {
-       return w.block->launch.shared_bytes +
+       return w.block->launch.shared_bytes - w.block->launch.reserved_shared +
               static_cast<uint64_t>(w.block->launch.machine.spec().shared_reserved);
      }},
-    {"reserved_smem_offset_begin", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
-    {"reserved_smem_offset_end", 32, [](Warp&, const Instr&, int) -> uint64_t { return 0; }},
     {"clusterid.x", 32,
      [](Warp& w, const Instr&, int) -> uint64_t {
        return w.block->index.x / request_of(w).cluster.x;

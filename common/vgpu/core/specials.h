@@ -1,10 +1,14 @@
 // Special registers (%tid.x ...) and addresses that only the launch knows.
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 #include "../ptx/program.h"
 
 namespace vgpu {
+
+// Bytes of shared memory that the system keeps for itself, at the end of a block's.
+inline constexpr std::uint32_t kReservedShared = 1024;
 
 // Index for Instr::special, -1 when the name (without %) is not known.
 int special_index(std::string_view name);

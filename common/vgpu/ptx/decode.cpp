@@ -824,6 +824,7 @@ class Decoder {
       instr.variant = 3;
       instr.special = special_index(a.name);
       if (instr.special < 0) fail("special register '%" + std::string(a.name) + "' is not known");
+      fn_.uses_reserved_shared |= a.name.starts_with("reserved_smem_offset_");
       return;
     }
     if (a.kind == Kind::symbol || a.kind == Kind::variable) {

@@ -179,6 +179,7 @@ struct Function {
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
   std::uint32_t dynamic_shared_align = 16;
   bool uses_dynamic_shared = false;
+  bool uses_reserved_shared = false;  // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid
   std::uint32_t required_block[3] = {0, 0, 0};    // .reqntid
   std::uint32_t min_blocks = 0;                   // .minnctapersm

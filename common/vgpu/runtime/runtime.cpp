@@ -30,6 +30,7 @@ void Runtime::configure() {
   if (configured_) return;
   configured_ = true;
   settings = read_settings([](const char* name) { return std::getenv(name); });
+  if (const std::string unknown = unknown_variable(environ); !unknown.empty()) say(unknown);
   if (settings.options.check_race) order = std::make_unique<StreamCheck>(findings);
   if (settings.error.empty()) return;
   off = settings.unknown_device ? cudaErrorNoDevice : cudaErrorInitializationError;

@@ -3,6 +3,8 @@
 // silently does not run is worse.
 #include "settings.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -124,6 +126,26 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
       wrong(quoted("VGPU_PROFILE", *value) + "say text or json:FILE");
   }
   return settings;
+}
+
+std::string unknown_variable(const char* const* environment) {
+  constexpr std::array<std::string_view, 8> kKnown = {
+      "VGPU_CACHE",   "VGPU_CHECK",    "VGPU_DEVICE",  "VGPU_INSTRUCTIONS",
+      "VGPU_PROFILE", "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TRACE"};
+  constexpr std::array<std::string_view, 2> kOfTests = {"VGPU_LIST_MISSING", "VGPU_SEED"};
+  for (; environment && *environment; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    const auto is = [&](std::string_view known) { return known == name; };
+    if (!name.starts_with("VGPU_") || std::any_of(kKnown.begin(), kKnown.end(), is) ||
+        std::any_of(kOfTests.begin(), kOfTests.end(), is))
+      continue;
+    std::string names;
+    for (const std::string_view known : kKnown)
+      names += (names.empty() ? "" : ", ") + std::string(known);
+    return std::string(name) + ": no such variable, nothing is switched on; there are " + names;
+  }
+  return "";
 }
 
 }  // namespace vgpu::runtime

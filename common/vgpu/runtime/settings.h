@@ -24,6 +24,10 @@ struct Settings {
 };
 
 // `variable` gives a variable's value or null, as getenv does.
+// "" or what is wrong with the first variable VGPU_... in `environment` that nobody reads: a name
+// that is misspelt switches nothing on. `environment`: "NAME=value"s, the last one null.
+std::string unknown_variable(const char* const* environment);
+
 Settings read_settings(const std::function<const char*(const char*)>& variable);
 
 }  // namespace vgpu::runtime

@@ -85,6 +85,12 @@ __global__ void histogram(const int* x, int n, int* bins) {
   if (threadIdx.x < 64) atomicAdd(&bins[threadIdx.x], local[threadIdx.x]);
 }
 
+// Groups of 4 warps meet in shared memory that the system reserves.
+__global__ void large_tiles(int* out) {
+  __shared__ cg::block_tile_memory<256> memory;
+  const auto tile = cg::tiled_partition<128>(cg::this_thread_block(memory));
+  out[threadIdx.x] = cg::reduce(tile, static_cast<int>(threadIdx.x), cg::plus<int>());
+}
 __global__ void grid_sum(const float* x, float* partial, float* out) {
   const cg::grid_group grid = cg::this_grid();
   const cg::thread_block block = cg::this_thread_block();
@@ -239,6 +245,12 @@ TEST_CASE("child: halves" * doctest::skip()) {
   halves<<<2, 256>>>(x);
   CHECK_OK(cudaDeviceSynchronize());
 }
+TEST_CASE("child: tiles of several warps" * doctest::skip()) {
+  int* out = empty<int>(256);
+  large_tiles<<<1, 256>>>(out);
+  CHECK(host(out, 256)[0] == 127 * 64);
+  CHECK(host(out, 256)[255] == (128 + 255) * 64);
+}
 TEST_CASE("child: CUB in a block" * doctest::skip()) {
   int *x = device(std::vector<int>(512, 1)), *out = empty<int>(516);
   block_algorithms<<<4, 128>>>(x, out);
@@ -276,7 +288,8 @@ TEST_CASE("child: half a copy" * doctest::skip()) {
 
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
-       {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts"})
+       {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts",
+        "tiles of several warps"})
     check_silent(name);
 }
 TEST_CASE("checks: cooperative groups and CUB are silent") {

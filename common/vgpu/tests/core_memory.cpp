@@ -550,3 +550,40 @@ TEST_CASE("memory: .alias names a function") {
   CHECK_SAME(gpu.run("{ .param .b32 x; .param .b32 y; st.param.b32 [x], %lane; call (y), other, (x); ld.param.b32 %r1, [y]; } st.global.u32 [%mine], %r1;", 32, {0},
                      {32, 1, 1}, {1, 1, 1}, before), expected(32, [](auto i) { return i + 9; }));
 }
+
+TEST_CASE("memory: the system's part of shared memory lies behind the kernel's own") {
+  // Cooperative groups keep the scratch of tiles of more than a warp there, at least 288 bytes.
+  const std::string body = R"(
+mov.u32 %r1, %reserved_smem_offset_1; mov.u32 %r2, own; shl.b32 %r3, %lane, 2; add.u32 %r4, %r1, %r3;
+st.shared.u32 [%r2], 7; st.shared.u32 [%r4], %lane; bar.sync 0;
+ld.shared.u32 %r5, [%r4]; ld.shared.u32 %r6, [%r2]; mov.u32 %r7, %total_smem_size;
+mov.u32 %r8, %reserved_smem_offset_end; mov.u32 %r9, %reserved_smem_offset_begin; sub.u32 %r8, %r8, %r9;
+mov.u32 %r10, %reserved_smem_offset_cap; setp.eq.u32 %p1, %r8, %r10; setp.gt.and.u32 %p1, %r8, 287, %p1;
+selp.u32 %r5, %r5, 99, %p1; mad.lo.u32 %r5, %r6, 100, %r5; mad.lo.u32 %r5, %r7, 10000, %r5;
+st.global.u32 [%mine], %r5;)";
+  Gpu gpu;
+  const std::string own = ".shared .align 4 .b8 own[40];\n";
+  CHECK_SAME(gpu.run(body, 32, {0}, {32, 1, 1}, {1, 1, 1}, own),
+             expected(32, [](auto lane) { return 48 * 10000 + 700 + lane; }));
+  const auto out = gpu.array<std::uint32_t>(32, 0);
+  const std::string past = body + "st.shared.u32 [%r1+1024], 1;";
+  CHECK(gpu.launch(kernel(past, own), {out.address(), out.address()}).fault.message.find(
+            "out-of-bounds write of 4 bytes") != std::string::npos);
+}
+
+TEST_CASE("memory: an error names what was meant rather than a nearer neighbour") {
+  Gpu gpu;
+  const auto first = gpu.array<std::uint32_t>(1024, 0), second = gpu.array<std::uint32_t>(16, 0);
+  REQUIRE(second.address() > first.address());
+  const std::uint64_t gap = second.address() - first.address() - 4096;
+  REQUIRE(gap >= 16);
+  const auto message = [&](const std::string& access, std::uint64_t in) {
+    return gpu.launch(kernel(access), {first.address(), in}, {1, 1, 1}).fault.message;
+  };
+  const std::string at = "st.global.u32 [%out+" + std::to_string(4096 + gap - 8) + "], 1;";
+  const std::string past = std::to_string(gap - 8) + " bytes past an allocation of 4096 bytes";
+  CHECK(message(at, 0).find(past) != std::string::npos);
+  // Both are the kernel's: the nearer one.
+  CHECK(message(at, second.address()).find("8 bytes before an allocation of 64 bytes (argument 2)") !=
+        std::string::npos);
+}

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "vgpu/runtime/settings.h"
 
@@ -99,4 +100,16 @@ TEST_CASE("settings: an empty variable is as good as none") {
               {"VGPU_PROFILE", ""},
               {"VGPU_SCHEDULE", ""}})
             .error == "");
+}
+
+TEST_CASE("settings: a variable that nobody reads is named") {
+  const auto unknown = [](std::vector<const char*> environment) {
+    environment.push_back(nullptr);
+    return vgpu::runtime::unknown_variable(environment.data());
+  };
+  CHECK(unknown({"VGPU_CHEK=all", "HOME=/"}).find("VGPU_CHEK: no such variable") == 0);
+  CHECK(has(unknown({"A=VGPU_X", "VGPU_=1"}), "there are VGPU_CACHE, VGPU_CHECK, VGPU_DEVICE"));
+  CHECK(unknown({"VGPU_CHECK=all", "VGPU_TRACE", "VGPU_PROFILE=", "vgpu_x=1"}) == "");
+  CHECK(unknown({}) == "");
+  CHECK(vgpu::runtime::unknown_variable(nullptr) == "");
 }
