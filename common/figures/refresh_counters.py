@@ -270,7 +270,8 @@ def block(result, formulas, checked, tables):
     for kernel in kernels:
         arrays = kernel["counters"]["allocations"]
         least = 0.01 * sum(counted["sectors"] for of in arrays.values() for counted in of.values()
-                           if isinstance(counted, dict)) if "large-arrays" in tables else 0
+                           if isinstance(counted, dict) and "sectors" in counted) \
+            if "large-arrays" in tables else 0
         for array, accesses in arrays.items():
             for access in ("load", "store", "atomic"):
                 counted = accesses[access]
