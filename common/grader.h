@@ -178,7 +178,7 @@ struct Grade {
     double expected = 0, got = 0;
   };
   std::vector<Failure> failures;  // none or one
-  std::string warnings;  // the compiler's first ones with their lines; shown when results are wrong
+  std::string warnings;  // the compiler's first ones with their lines
   // Of the first case that was not right; if that one is silent, of the first that printed
   // anything.
   Printed printed;

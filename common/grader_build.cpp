@@ -168,7 +168,8 @@ std::vector<Message> messages_of(const std::string& output, const std::string& k
 }
 
 // The line as it stands in the file and a caret below it. The compiler shows it with its macros
-// replaced, so that columns are counted from the end; none where that does not fit.
+// replaced: columns are counted from the end, or the word is looked for; no caret where neither
+// fits.
 std::string source_line(const Message& message) {
   std::ifstream stream(message.file);
   std::string line;
@@ -177,7 +178,13 @@ std::string source_line(const Message& message) {
   size_t caret = line.npos;
   if (message.caret < message.source.size()) {
     const std::string rest = message.source.substr(message.caret);
-    if (line.ends_with(rest)) caret = line.size() - rest.size();
+    const auto in_word = [](char c) { return std::isalnum(c) || c == '_'; };
+    const std::string word =
+        rest.substr(0, size_t(std::find_if_not(rest.begin(), rest.end(), in_word) - rest.begin()));
+    if (line.ends_with(rest))
+      caret = line.size() - rest.size();
+    else if (word.size() > 1 && line.find(word) == line.rfind(word))
+      caret = line.find(word);
   } else if (message.caret != line.npos && !message.source.empty()) {
     caret = line.size();  // behind the line's end
   }

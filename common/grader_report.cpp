@@ -45,7 +45,8 @@ std::string indented(const std::string& text, const std::string& prefix) {
       result += prefix + line.substr(0, end) + "\n";
       line = line.substr(end + space);
     }
-    result += prefix + line + "\n";
+    result +=
+        (line.empty() ? prefix.substr(0, prefix.find_last_not_of(' ') + 1) : prefix + line) + "\n";
   }
   return result;
 }
@@ -61,17 +62,10 @@ std::string printed(const Grade& grade, const std::string& prefix) {
   return indented(text, prefix);
 }
 
-// What the compiler warns of, "" when the results are right all the same.
-std::string warnings(const Grade& grade) {
-  const bool right = !grade.items.empty() && grade.items[0].points == grade.items[0].most;
-  return right ? "" : grade.warnings;
-}
-
 // All that is said behind the points.
 std::string appendix(const Grade& grade, const std::string& prefix) {
   std::string text;
-  if (const std::string lines = warnings(grade); !lines.empty())
-    text = indented("the compiler warns:\n" + lines, prefix);
+  if (!grade.warnings.empty()) text = indented("the compiler warns:\n" + grade.warnings, prefix);
   return text + printed(grade, prefix);
 }
 
@@ -138,7 +132,7 @@ std::string json_report(const Task& task, const Grade& grade) {
                {"message", grade.message},
                {"items", Json::array()},
                {"first_failure", nullptr},
-               {"warnings", warnings(grade)},
+               {"warnings", grade.warnings},
                {"printed", nullptr}};
   if (!grade.printed.text.empty())
     json["printed"] = {{"case", grade.printed_in},
