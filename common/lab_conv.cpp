@@ -202,6 +202,26 @@ Cost conv_norm_cost(const ConvNormShape& shape, bool with_residual, const std::s
       .tensor_rate = precision == "tf32" ? 0.5 : 1};
 }
 
+ConvNormProblem rounded_to_fp16(ConvNormProblem problem) {
+  for (const auto& [name, values] : {std::pair("x", &problem.x),
+                                     {"weight", &problem.weight},
+                                     {"residual", &problem.residual}})
+    for (size_t i = 0; i < values->size(); ++i) {
+      float& value = (*values)[i];
+      if (!(std::abs(value) <= 65504))
+        throw UsageError(format("--storage fp16: element %zu of %s is %g, fp16 ends at 65504", i,
+                                name, double(value)));
+      value = __half2float(__float2half_rn(value));
+    }
+  return problem;
+}
+
+Tolerance fp16_storage_tolerance(const Tolerance& of_fp32) {
+  return {.atol = of_fp32.atol + 0x1p-25,
+          .rtol = of_fp32.rtol + 0x1p-11,
+          .relative_l2 = of_fp32.relative_l2 + 0x1p-11};
+}
+
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem) {
   const ConvNormShape& shape = problem.shape;
   const auto or_null = [](const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); };
@@ -229,7 +249,26 @@ void ConvNormArrays::run(ConvNormFunction step, const ConvNormShape& shape, cuda
        has_residual ? residual.data() : nullptr, y.data(), shape, stream);
 }
 
-std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies) {
+void ConvNormArrays::run(const HalfConvNorm& step, const ConvNormShape& shape,
+                         cudaStream_t stream) {
+  HalfArrays& a = in_fp16.value();
+  step.run(a.x.data(), a.packed.data(), gamma.data(), beta.data(),
+           has_residual ? a.residual.data() : nullptr, a.y.data(), shape, stream);
+}
+
+void ConvNormArrays::pack(const HalfConvNorm& step, const ConvNormShape& shape) {
+  HalfArrays& a = in_fp16.value();
+  step.pack(a.weight.data(), a.packed.data(), shape, nullptr);
+}
+
+std::vector<half> to_half(const std::vector<float>& values) {
+  std::vector<half> result;
+  for (const float value : values) result.push_back(__float2half_rn(value));
+  return result;
+}
+
+std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
+                                   const HalfConvNorm& half_step) {
   const std::vector<float> none(1);
   const auto there = [&](const std::vector<float>& v) -> const std::vector<float>& {
     return v.empty() ? none : v;
@@ -249,6 +288,14 @@ std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies) {
                       !problem.residual.empty()});
     arrays.back().conv.fill_nan();
     arrays.back().y.fill_nan();
+    if (!half_step.run) continue;
+    arrays.back().in_fp16.emplace(HalfArrays{
+        DeviceArray<half>(to_half(problem.x), "x16" + copy),
+        DeviceArray<half>(to_half(problem.weight), "weight16" + copy),
+        DeviceArray<half>(size_t(half_step.packed_elements(problem.shape)), "packed" + copy),
+        DeviceArray<half>(to_half(there(problem.residual)), "residual16" + copy),
+        DeviceArray<half>(count, "y16" + copy)});
+    arrays.back().in_fp16->y.fill_nan();
   }
   return arrays;
 }

@@ -2,6 +2,8 @@
 // them.
 #pragma once
 
+#include <optional>
+
 #include "lab.cuh"
 
 namespace lab {
@@ -54,22 +56,50 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
 Cost conv_norm_cost(const ConvNormShape& shape, bool with_residual, const std::string& precision,
                     int element_bytes = 4);
 
+// The problem with x, weight and residual rounded to fp16, as arrays of that type hold them. Throws
+// UsageError for a number beyond 65504.
+ConvNormProblem rounded_to_fp16(ConvNormProblem problem);
+
+// The same as `of_fp32` where y is stored in fp16: rounded by up to 2^-11 of itself, below 2^-14 by
+// 2^-25. Products of numbers in fp16 are exact in fp32, and sums stay in fp32: no more is allowed.
+Tolerance fp16_storage_tolerance(const Tolerance& of_fp32);
+
 // The type of every step.
 using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
                                   const float* gamma, const float* beta, const float* residual,
                                   float* y, const ConvNormShape& shape, cudaStream_t stream);
+// Of a step whose x, weight, residual and y are fp16; weights are packed beforehand.
+struct HalfConvNorm {
+  int64_t (*packed_elements)(const ConvNormShape& shape) = nullptr;
+  void (*pack)(const half* weight, half* packed, const ConvNormShape& shape,
+               cudaStream_t stream) = nullptr;
+  void (*run)(const half* x, const half* packed, const float* gamma, const float* beta,
+              const half* residual, half* y, const ConvNormShape& shape,
+              cudaStream_t stream) = nullptr;
+};
 // The type of instance norm alone; x and y are [batch, channels, plane].
 using NormFunction = void (*)(const float* x, const float* gamma, const float* beta, float* y,
                               const NormShape& shape, cudaStream_t stream);
+
+// The arrays of such a step.
+struct HalfArrays {
+  DeviceArray<half> x, weight, packed, residual, y;
+};
+std::vector<half> to_half(const std::vector<float>& values);
 
 // On the device, in as many copies as rotation needs; copy 0 is the checked one.
 struct ConvNormArrays {
   DeviceArray<float> x, weight, bias, gamma, beta, residual, conv, y;
   bool has_bias = false, has_residual = false;
+  std::optional<HalfArrays> in_fp16 = {};
 
   void run(ConvNormFunction step, const ConvNormShape& shape, cudaStream_t stream = nullptr);
+  void run(const HalfConvNorm& step, const ConvNormShape& shape, cudaStream_t stream = nullptr);
+  void pack(const HalfConvNorm& step, const ConvNormShape& shape);
 };
-std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies);
+// `half_step`: arrays in fp16, too, where it has a function.
+std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
+                                   const HalfConvNorm& half_step = {});
 
 // ---- Program ------------------------------------------------------------------------------------
 
@@ -85,6 +115,10 @@ struct ConvNormStep {
   std::string precision = "fp32";
   // Why the current device cannot, in words; empty where it can. May be null: it always can.
   std::function<std::string()> lacking = nullptr;
+  // With functions, the step's arrays are fp16, and `function` is null: run where --storage asks.
+  HalfConvNorm in_fp16 = {};
+
+  bool half_storage() const { return in_fp16.run; }
 };
 struct NormStep {
   std::string name;

@@ -18,7 +18,7 @@ struct ConvNormOptions {
   ConvNormShape shape;  // of a random problem; of a file's the way of the filter
   std::string preset;   // that it comes from
   bool with_residual = false, draws = true;
-  std::string precision = "fp32";
+  std::string precision = "fp32", storage = "fp32";
 };
 
 ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
@@ -48,6 +48,9 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.text("--precision", result.precision, "NAME",
              "fp32, tf32 or fp16 (fp32): the last two add a step on\ntensor cores, which rounds "
              "what goes into products;\narrays and sums stay fp32");
+  flags.text("--storage", result.storage, "NAME",
+             "fp32 or fp16 (fp32): of x, weight, residual and y.\nfp16 rounds them, and adds a step "
+             "on such arrays\n(with --precision fp16, which goes without saying)");
   flags.app().add_flag("--residual", result.with_residual, "random tensors with one to add");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
@@ -60,6 +63,13 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
 
   require_one_of("--padding", padding, {"zero", "reflect"});
   require_one_of("--precision", result.precision, {"fp32", "tf32", "fp16"});
+  require_one_of("--storage", result.storage, {"fp32", "fp16"});
+  if (result.storage == "fp16") {
+    if (flags.given("--precision") && result.precision != "fp16")
+      throw UsageError("--storage fp16: does not go with --precision " + result.precision +
+                       ", numbers in fp16 are multiplied as such (--precision fp16)");
+    result.precision = "fp16";
+  }
   bool random = result.with_residual;
   for (const char* flag : {"--preset", "--batch", "--in-channels", "--out-channels", "--height",
                            "--width", "--kernel"})
@@ -151,8 +161,9 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
 // What counters say of a step's launches: how often its output is stored, and whether anything that
 // was stored is read again.
 std::string traffic(const std::string& name, const std::vector<Timing>& launches,
-                    const ConvNormShape& shape) {
-  double all = 0, outputs = 0, read_again = 0;
+                    const ConvNormShape& shape, bool half_storage) {
+  double all = 0, stored = 0, outputs = 0, read_again = 0;
+  const double elements = double(shape.y_elements());
   for (const Timing& launch : launches) {
     const auto counters = nlohmann::json::parse(launch.counters, nullptr, false);
     const auto number = [&](const std::string& pointer) {
@@ -160,17 +171,18 @@ std::string traffic(const std::string& name, const std::vector<Timing>& launches
       return counters.is_object() && counters.contains(at) ? counters.at(at).get<double>() : 0.0;
     };
     all += number("/global/store/bytes_asked");
-    for (const std::string array : {"conv", "y"}) {
-      outputs += number("/allocations/" + array + "/store/bytes_asked");
-      read_again += number("/allocations/" + array + "/load/bytes_asked");
+    for (const auto& [array, bytes] : {std::pair<std::string, double>("conv", 4), {"y", 4},
+                                       {"y16", 2}}) {
+      stored += number("/allocations/" + array + "/store/bytes_asked");
+      outputs += number("/allocations/" + array + "/store/bytes_asked") / bytes / elements;
+      read_again += number("/allocations/" + array + "/load/bytes_asked") / bytes / elements;
     }
   }
-  const double output = 4.0 * double(shape.y_elements());
   return format("%s: %zu launch%s; stores %.3f outputs (%s)%s, reads back %.3f", name.c_str(),
-                launches.size(), launches.size() == 1 ? "" : "es", outputs / output,
-                human_bytes(output).c_str(),
-                all > outputs ? (" and " + human_bytes(all - outputs) + " of moments").c_str() : "",
-                read_again / output);
+                launches.size(), launches.size() == 1 ? "" : "es", outputs,
+                human_bytes((half_storage ? 2 : 4) * elements).c_str(),
+                all > stored ? (" and " + human_bytes(all - stored) + " of moments").c_str() : "",
+                read_again);
 }
 
 // fp16 ends at 65504: beyond it operands would be infinite.
@@ -189,8 +201,13 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                            const std::vector<NormStep>& norms) {
   ConvNormOptions all = conv_norm_options(argc, argv, about);
   std::vector<ConvNormStep> steps;
-  for (const ConvNormStep& step : all_steps)
-    if (step.precision == "fp32" || step.precision == all.precision) steps.push_back(step);
+  HalfConvNorm half_step;
+  for (const ConvNormStep& step : all_steps) {
+    if (step.precision != "fp32" && step.precision != all.precision) continue;
+    if (step.half_storage() && all.storage != "fp16") continue;
+    steps.push_back(step);
+    if (step.half_storage()) half_step = step.in_fp16;
+  }
   Options& options = all.common;
   ConvNormProblem problem;
   if (!options.input.empty())
@@ -221,17 +238,24 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   // y in double several times.
   const double inputs = 4.0 * double(shape.x_elements() + shape.weight_elements()),
                output = 4.0 * double(shape.y_elements());
-  const int copies = rotation_copies(device, inputs + output);
-  require_memory(device, (inputs + 3 * output) * copies + output, 2 * inputs + 8 * output,
-                 "convolution of shape " + describe(shape));
+  const bool half_storage = half_step.run;
+  const double halves =  // packed weights are longer by what channels are filled up
+      half_storage ? (inputs + 2 * output) / 2 + 2.0 * double(half_step.packed_elements(shape)) : 0;
+  const int copies = rotation_copies(device, (inputs + output) / (half_storage ? 2 : 1));
+  require_memory(device, (inputs + 3 * output + halves) * copies + output,
+                 2 * inputs + 8 * output + halves, "convolution of shape " + describe(shape));
   if (problem.x.empty()) problem = random_conv_norm(shape, options.seed, all.with_residual);
-  if (all.precision == "fp16") require_fp16_range(problem);
+  if (half_storage)
+    problem = rounded_to_fp16(std::move(problem));
+  else if (all.precision == "fp16")
+    require_fp16_range(problem);
 
   ReportHead head{chapter,
                   options,
                   device,
                   problem.source,
-                  describe(shape) + (all.precision == "fp32" ? "" : ", " + all.precision),
+                  describe(shape) + (all.precision == "fp32" ? "" : ", " + all.precision) +
+                      (half_storage ? " storage" : ""),
                   {{"batch", shape.batch},
                    {"in_channels", shape.in_channels},
                    {"out_channels", shape.out_channels},
@@ -241,37 +265,62 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {"stride", shape.stride}},
                   {}};
   if (all.precision != "fp32") head.details = {{"precision", '"' + all.precision + '"'}};
+  if (half_storage) head.details.emplace_back("storage", "\"fp16\"");
   if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);
-  std::vector<ConvNormArrays> arrays = upload(problem, copies);
+  if (half_storage)
+    for (const double y : expected.y)
+      if (std::abs(y) > 65504)
+        throw UsageError(format("--storage fp16: y reaches %g, fp16 ends at 65504", y));
+  std::vector<ConvNormArrays> arrays = upload(problem, copies, half_step);
   const Tolerance of_rounded =
       all.precision == "fp32" ? expected.tolerance : rounded_products_tolerance(problem, expected);
   const auto compared = [&](const std::vector<float>& y, const ConvNormStep& step) {
-    return compare(y, expected.y, step.precision == "fp32" ? expected.tolerance : of_rounded,
+    return compare(y, expected.y,
+                   step.half_storage()         ? fp16_storage_tolerance(expected.tolerance)
+                   : step.precision == "fp32" ? expected.tolerance
+                                              : of_rounded,
                    {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
+  };
+  const auto clear = [&](const ConvNormStep& step) {
+    step.half_storage() ? arrays[0].in_fp16->y.fill_nan() : arrays[0].y.fill_nan();
+  };
+  const auto result_of = [&](const ConvNormStep& step) {
+    return step.half_storage() ? to_float(arrays[0].in_fp16->y.download())
+                               : arrays[0].y.download();
   };
 
   std::vector<float> y;
   for (const ConvNormStep& step : steps) {
     const auto stages = step.stages(shape);
-    const Cost cost = conv_norm_cost(shape, !problem.residual.empty(), step.precision);
+    const Cost cost = conv_norm_cost(shape, !problem.residual.empty(), step.precision,
+                                     step.half_storage() ? 2 : 4);
+    // Once for a network: its time is a line of its own.
+    std::vector<Timing> packing;
+    if (step.half_storage()) {
+      const Launch pack = [&](int i) { arrays[i % copies].pack(step.in_fp16, shape); };
+      packing = time_stages(device, {pack}, options.warmup, options.iterations);
+      for (ConvNormArrays& a : arrays) a.pack(step.in_fp16, shape);
+    }
     std::vector<Timing> timings;
     if (stages.size() > 1) {
       std::vector<Launch> launches;
       for (const auto& stage : stages)
         launches.push_back([&](int i) { stage.second(arrays[i % copies]); });
-      arrays[0].y.fill_nan();
+      clear(step);
       timings = time_stages(device, launches, options.warmup, options.iterations);
-      const Comparison right = compared(arrays[0].y.download(), step);
+      const Comparison right = compared(result_of(step), step);
       for (size_t i = 0; i < stages.size(); ++i) report.add(stages[i].first, timings[i], {}, right);
     }
-    arrays[0].y.fill_nan();
+    clear(step);
     const StepLaunch run = [&](int i, cudaStream_t stream) {
-      arrays[i % copies].run(step.function, shape, stream);
+      ConvNormArrays& a = arrays[i % copies];
+      step.half_storage() ? a.run(step.in_fp16, shape, stream)
+                          : a.run(step.function, shape, stream);
     };
     const Timing whole = time_step(device, run, copies, options.warmup, options.iterations);
-    y = arrays[0].y.download();
+    y = result_of(step);
     if (timings.empty()) {
       timings = {whole};
       report.add(step.name, whole, cost, compared(y, step));
@@ -279,7 +328,11 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
       report.add_total(step.name, whole, cost, compared(y, step));
     }
     if (step.plan) report.note(step.name + ": " + step.plan(shape));
-    if (is_virtual) report.note(traffic(step.name, timings, shape));
+    if (is_virtual) report.note(traffic(step.name, timings, shape, step.half_storage()));
+    for (const Timing& timing : packing) {
+      report.add("pack weights", timing, {}, compared(y, step));
+      report.note("pack weights: once for a network, not at each call of " + step.name);
+    }
   }
   for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
 

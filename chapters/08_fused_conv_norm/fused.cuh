@@ -14,6 +14,7 @@ namespace fused_conv_norm {
 
 // The kinds of tile that a step may choose from, best first. (tensor.cuh has others.)
 struct Fp32Tiles {
+  using Element = float;
   static auto by_cost(const ConvNormShape& shape, const DeviceLimits& limits) {
     return tiles_by_cost(shape, limits.sm_count);
   }
@@ -60,7 +61,7 @@ Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormS
 
 // Calls use.operator()<kName, kStride>(problem, limits) for the kind of tile that suits the shape.
 template <class Tiles, class Use>
-void with_problem(const float* x, const float* weight, const ConvNormShape& shape, const Use& use) {
+void with_problem(const void* x, const void* weight, const ConvNormShape& shape, const Use& use) {
   const DeviceLimits limits = device_limits();
   Tiles::with(Tiles::by_cost(shape, limits)[0], shape.stride, [&]<int kName, int kStride>() {
     use.template operator()<kName, kStride>(problem_of<kName>(shape, x, weight, limits), limits);
@@ -111,10 +112,10 @@ int64_t moments_floats(const ConvNormShape& shape) {
   return floats;
 }
 
-// The two passes, each alone; moments: moments_floats().
+// The two passes, each alone; moments: moments_floats(); conv: fp32, as y, may be y itself.
 template <class Tiles = Fp32Tiles>
-void first_pass(const float* x, const float* weight, float* y, float* moments,
-                const ConvNormShape& shape, cudaStream_t stream) {
+void first_pass(const typename Tiles::Element* x, const typename Tiles::Element* weight,
+                float* conv, float* moments, const ConvNormShape& shape, cudaStream_t stream) {
   with_problem<Tiles>(
       x, weight, shape, [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits&) {
         const auto kernel = first_pass_kernel<kName, kStride>;
@@ -123,36 +124,48 @@ void first_pass(const float* x, const float* weight, float* y, float* moments,
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             shape);
         kernel<<<problem.tiles, Tile<kName>::kThreads, bytes, stream>>>(
-            x, weight, y, reinterpret_cast<float4*>(moments), problem);
+            x, weight, conv, reinterpret_cast<float4*>(moments), problem);
         require_done(cudaGetLastError(), shape);
       });
 }
 template <class Tiles = Fp32Tiles>
-void second_pass(const float* moments, const float* gamma, const float* beta, const float* residual,
-                 float* y, const ConvNormShape& shape, cudaStream_t stream) {
-  const bool wide = planes_are_aligned(y, residual, norm_shape(shape));
+void second_pass(const float* moments, const float* gamma, const float* beta,
+                 const typename Tiles::Element* residual, const float* conv,
+                 typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
+  constexpr int kBytes = 4 * sizeof(*y);  // of a load or store
+  const bool wide = shape.plane() % 4 == 0 && is_aligned(conv, 16) && is_aligned(y, kBytes) &&
+                    is_aligned(residual, kBytes);
   const int64_t blocks = shape.planes() * ((shape.plane() - 1) / kPassPixels + 1);
   with_problem<Tiles>(
       nullptr, nullptr, shape, [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
         const auto kernel = wide ? second_pass_kernel<kName, 4> : second_pass_kernel<kName, 1>;
         kernel<<<unsigned(blocks), kNormThreads, 0, stream>>>(
-            reinterpret_cast<const float4*>(moments), gamma, beta, residual, y, problem);
+            reinterpret_cast<const float4*>(moments), gamma, beta, residual, conv, y, problem);
         require_done(cudaGetLastError(), shape);
       });
 }
 
 // The steps on tiles of whatever kinds.
 template <class Tiles>
-void two_passes_on(const float* x, const float* weight, const float* gamma, const float* beta,
-                   const float* residual, float* y, const ConvNormShape& shape,
-                   cudaStream_t stream) {
+void two_passes_on(const typename Tiles::Element* x, const typename Tiles::Element* weight,
+                   const float* gamma, const float* beta, const typename Tiles::Element* residual,
+                   typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
   Workspace moments(moments_floats<Tiles>(shape), shape, stream);
-  first_pass<Tiles>(x, weight, y, moments.data(), shape, stream);
-  second_pass<Tiles>(moments.data(), gamma, beta, residual, y, shape, stream);
+  const auto both = [&](float* conv) {
+    first_pass<Tiles>(x, weight, conv, moments.data(), shape, stream);
+    second_pass<Tiles>(moments.data(), gamma, beta, residual, conv, y, shape, stream);
+  };
+  if constexpr (sizeof(*y) == 4) {
+    both(y);
+  } else {  // fp16 would round what the norm is still to magnify
+    Workspace conv(shape.y_elements(), shape, stream);
+    both(conv.data());
+  }
 }
 template <class Tiles>
-void fused_on(const float* x, const float* weight, const float* gamma, const float* beta,
-              const float* residual, float* y, const ConvNormShape& shape, cudaStream_t stream) {
+void fused_on(const typename Tiles::Element* x, const typename Tiles::Element* weight,
+              const float* gamma, const float* beta, const typename Tiles::Element* residual,
+              typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
   const Plan& plan = known_plan_of<Tiles>(shape);
   if (!plan.fits) return two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
   Tiles::with(plan.tile, shape.stride, [&]<int kName, int kStride>() {

@@ -5,6 +5,7 @@
 #include <cooperative_groups.h>
 
 #include "convolve.cuh"
+#include "elements.cuh"
 #include "moments.cuh"
 
 namespace fused_conv_norm {
@@ -101,13 +102,14 @@ constexpr int kMomentFloats = 3 * T::kTileChannels;
 
 template <int kName, int kStride>
 __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
-    fused_kernel(const float* x,         // [batch, in_channels, height, width]
-                 const float* weight,    // [out_channels, in_channels, kernel, kernel]
-                 const float* gamma,     // [out_channels]
-                 const float* beta,      // [out_channels]
-                 const float* residual,  // as y, or null
-                 float* y,               // [batch, out_channels, out_height, out_width]
-                 float4* moments,        // [runs, tile channels]
+    fused_kernel(const Element<kName>* x,         // [batch, in_channels, height, width]
+                 const Element<kName>* weight,    // [out_channels, in_channels, kernel, kernel],
+                                                  // or as its tiles want it
+                 const float* gamma,              // [out_channels]
+                 const float* beta,               // [out_channels]
+                 const Element<kName>* residual,  // as y, or null
+                 Element<kName>* y,               // [batch, out_channels, out_height, out_width]
+                 float4* moments,                 // [runs, tile channels]
                  int working_floats, const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   extern __shared__ float4 memory[];
@@ -158,19 +160,20 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
       merge_moments<T>(moments, gamma, beta, place, gridDim.x, problem, of_slices, norms);
     }
     for_each_output<T>(place, problem, [&](int i, int j, int, int64_t index) {
-      y[index] = normalized(value[i][j], norms[me.channel(i)], residual ? residual[index] : 0.0f,
-                            problem.relu);
+      const float add = residual ? float(residual[index]) : 0.0f;
+      y[index] = normalized(value[i][j], norms[me.channel(i)], add, problem.relu);
     });
   }
 }
 
 // ---- Two passes ---------------------------------------------------------------------------------
 
-// The values of the convolution to y, and the moments of its tiles: a block for each tile.
+// The convolution's values in fp32, and the moments of its tiles: a block for each tile.
 template <int kName, int kStride>
 __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
-    first_pass_kernel(const float* x, const float* weight, float* y, float4* moments,
-                      const __grid_constant__ Problem problem) {
+    first_pass_kernel(const Element<kName>* x, const Element<kName>* weight,
+                      float* conv,  // as y
+                      float4* moments, const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   extern __shared__ float4 memory[];
   const Place place = place_of(blockIdx.x, problem, T::kRows, T::kColumns);
@@ -179,16 +182,17 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
   add_to_run<T>(value, blockIdx.x, true, true, reinterpret_cast<Moments*>(memory), moments,
                 problem);
   for_each_output<T>(place, problem,
-                     [&](int i, int j, int, int64_t index) { y[index] = value[i][j]; });
+                     [&](int i, int j, int, int64_t index) { conv[index] = value[i][j]; });
 }
 
 constexpr int kPassPixels = kNormThreads * 16;  // of a block of the second pass
 
-// Normalizes y where it is. kPixels: of a load, 1 or 4.
+// Normalizes; conv may be y. kPixels: of a load, 1 or 4.
 template <int kName, int kPixels>
 __global__ void __launch_bounds__(kNormThreads)
     second_pass_kernel(const float4* moments, const float* gamma, const float* beta,
-                       const float* residual, float* y, const __grid_constant__ Problem problem) {
+                       const Element<kName>* residual, const float* conv, Element<kName>* y,
+                       const __grid_constant__ Problem problem) {
   using T = Tile<kName>;
   __shared__ Moments shared[kNormWarps + 1];
   const int plane_pixels = problem.out_height * problem.out_width;
@@ -212,20 +216,11 @@ __global__ void __launch_bounds__(kNormThreads)
   const int end = min((piece + 1) * kPassPixels, plane_pixels);
   for (int i = piece * kPassPixels + threadIdx.x * kPixels; i < end; i += kNormThreads * kPixels) {
     float value[kPixels], add[kPixels] = {};
-    if constexpr (kPixels == 4) {
-      *reinterpret_cast<float4*>(value) = *reinterpret_cast<const float4*>(y + start + i);
-      if (residual)
-        *reinterpret_cast<float4*>(add) = *reinterpret_cast<const float4*>(residual + start + i);
-    } else {
-      value[0] = y[start + i];
-      if (residual) add[0] = residual[start + i];
-    }
+    load(conv + start + i, value);
+    if (residual) load(residual + start + i, add);
 #pragma unroll
     for (int c = 0; c < kPixels; ++c) value[c] = normalized(value[c], norm, add[c], problem.relu);
-    if constexpr (kPixels == 4)
-      *reinterpret_cast<float4*>(y + start + i) = *reinterpret_cast<const float4*>(value);
-    else
-      y[start + i] = value[0];
+    store(value, y + start + i);
   }
 }
 

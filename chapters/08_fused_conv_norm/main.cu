@@ -5,8 +5,8 @@
 #include "../../common/lab_conv.h"
 #include "../../common/lab_style.h"
 #include "fused.cuh"
+#include "half.cuh"
 #include "network.cuh"
-#include "tensor.cuh"
 
 namespace {
 
@@ -35,12 +35,13 @@ std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
   const auto moments =
       std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
   const auto first = [=](ConvNormArrays& a) {
-    steps::first_pass<Tiles>(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape, nullptr);
+    steps::first_pass<Tiles>(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape,
+                             nullptr);
   };
   const auto second = [=](ConvNormArrays& a) {
     steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(),
-                              a.has_residual ? a.residual.data() : nullptr, a.y.data(), shape,
-                              nullptr);
+                              a.has_residual ? a.residual.data() : nullptr, a.y.data(), a.y.data(),
+                              shape, nullptr);
   };
   return {{"first pass", first}, {"second pass", second}};
 }
@@ -55,6 +56,33 @@ lab::ConvNormStep tensor_step(const char* precision) {
           steps::describe_plan_on<Tiles>,
           precision,
           steps::lacking<kPrecision>};
+}
+
+// The step on arrays in fp16.
+std::vector<lab::ConvNormStep::Stage> half_stages(const ConvNormShape& shape) {
+  using Tiles = steps::HalfTiles;
+  if (steps::plan_of<Tiles>(shape).fits) return {};
+  const auto moments =
+      std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
+  const auto first = [=](ConvNormArrays& a) {
+    steps::first_pass<Tiles>(a.in_fp16->x.data(), a.in_fp16->packed.data(), a.conv.data(),
+                             moments->data(), shape, nullptr);
+  };
+  const auto second = [=](ConvNormArrays& a) {
+    steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(),
+                              a.has_residual ? a.in_fp16->residual.data() : nullptr,
+                              a.conv.data(), a.in_fp16->y.data(), shape, nullptr);
+  };
+  return {{"first pass", first}, {"second pass", second}};
+}
+lab::ConvNormStep half_step() {
+  return {"half storage",
+          nullptr,
+          half_stages,
+          steps::describe_plan_on<steps::HalfTiles>,
+          "fp16",
+          steps::lacking<steps::kFp16>,
+          {steps::packed_elements, steps::pack_weights, steps::half_fused}};
 }
 
 // Style transfer, each layer by the last step.
@@ -74,14 +102,14 @@ int main(int argc, char** argv) {
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one;\n"
-                             "with --precision, on tensor cores. Another program of it: --style "
-                             "NETWORK sends a\nphoto through a style-transfer network (--style "
-                             "NETWORK --help).",
+                             "with --precision, on tensor cores; with --storage, on arrays in "
+                             "fp16. Another\nprogram of it: --style NETWORK sends a photo through a "
+                             "style-transfer network\n(--style NETWORK --help).",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
                                steps::describe_plan},
                               tensor_step<steps::kTf32>("tf32"),
-                              tensor_step<steps::kFp16>("fp16")},
+                              tensor_step<steps::kFp16>("fp16"), half_step()},
                              {{"naive norm", steps::naive_norm},
                               {"warp norm", steps::warp_reduced_norm},
                               {"vector norm", steps::vectorized_norm},

@@ -33,7 +33,9 @@ struct Problem {
   // Stages: so many input channels at once, of each so many rows of x; floats of a row of weights,
   // and of a stage in all.
   // For tensor cores channels lie channel_gap floats further apart than their rows need.
-  int stage_channels, stage_rows, weight_pitch, stage_floats, channel_gap;
+  // For fp16 storage weight_pitch is unused, two channels make one, and a stage's weights come to
+  // stage_weights words.
+  int stage_channels, stage_rows, weight_pitch, stage_floats, channel_gap, stage_weights;
 };
 
 // A convolution of x with zeros between its pixels (upsample 2) meets a pixel with every other tap
@@ -70,6 +72,7 @@ struct TileOf {
   static constexpr int kOwn = kChannels / kSplit;  // channels of a thread once shares are added
   static constexpr int kBlocks = 512 / kThreads;   // of an SM, at least: bounds the registers
   static constexpr bool kTensor = false;           // products on tensor cores, see tensor_tile.cuh
+  using Element = float;                           // of x, weight, residual and y in memory
   // A row of x in a stage: its columns under the widest filter, and up to 3 more to begin at a
   // multiple of 16 bytes.
   __host__ __device__ static constexpr int pitch(int stride) {
@@ -86,7 +89,9 @@ enum TileName {
   kTf32Large = kTileNames,
   kTf32Small,
   kFp16Large,
-  kFp16Small
+  kFp16Small,
+  kHalfLarge,  // half_tile.cuh
+  kHalfSmall
 };
 template <int kName>
 struct Tile;
@@ -147,10 +152,19 @@ inline DeviceLimits device_limits() {
   return limits;
 }
 
+// Whether an array begins at a multiple of that many bytes.
+inline bool is_aligned(const void* array, int bytes) {
+  return reinterpret_cast<uintptr_t>(array) % bytes == 0;
+}
+
+// Stages of tiles in fp16 storage; in half_tile.cuh.
+template <class T>
+void set_half_stages(Problem& problem, const ConvNormShape& shape, const void* x);
+
 // The shape in tiles of that kind, with addresses of x and weight that decide how they are copied.
 // Stages are at most a fifth of a block's shared memory: two of them, for two blocks on an SM.
 template <int kName>
-Problem problem_of(const ConvNormShape& shape, const float* x, const float* weight,
+Problem problem_of(const ConvNormShape& shape, const void* x, const void* weight,
                    const DeviceLimits& limits) {
   using T = Tile<kName>;
   Problem p{};
@@ -171,6 +185,10 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
     throw std::invalid_argument("convolution of shape " + describe(shape) + ": " +
                                 std::to_string(tiles) + " tiles, a grid has at most 2147483647");
   p.tiles = int(tiles);
+  if constexpr (sizeof(typename T::Element) == 2) {
+    set_half_stages<T>(p, shape, x);
+    return p;
+  }
 
   // As many channels a stage as give a few dozen products, fewer where that is too large.
   const int taps = up(p.kernel, p.upsample);
@@ -188,12 +206,9 @@ Problem problem_of(const ConvNormShape& shape, const float* x, const float* weig
                      p.stage_channels * (p.stage_rows * pitch + p.channel_gap);
     if (p.stage_channels == 1 || p.stage_floats * 4 <= limits.shared_bytes / 5) break;
   }
-  const auto aligned = [](const float* array) {
-    return reinterpret_cast<uintptr_t>(array) % 16 == 0;
-  };
-  p.wide_x = p.width % 4 == 0 && aligned(x);
+  p.wide_x = p.width % 4 == 0 && is_aligned(x, 16);
   p.wide_weight = p.upsample == 1 && p.in_channels * p.kernel * p.kernel % 4 == 0 &&
-                  p.stage_channels * p.kernel * p.kernel % 4 == 0 && aligned(weight);
+                  p.stage_channels * p.kernel * p.kernel % 4 == 0 && is_aligned(weight, 16);
   return p;
 }
 
@@ -203,6 +218,7 @@ constexpr int kWindowFloats = 16;  // the place of a tile, see Window
 template <int kName>
 int tile_bytes(const Problem& problem) {
   using T = Tile<kName>;
+  if constexpr (sizeof(typename T::Element) == 2) return T::bytes(problem);
   const int stages = 2 * problem.stage_floats + 2 * problem.weight_pitch + kWindowFloats;
   if constexpr (T::kTensor)  // their list of products is longer
     return 4 * std::max(stages + problem.weight_pitch + 2 * T::kStep, T::kExchangeFloats);
@@ -233,10 +249,11 @@ inline TileName choose_tile(const ConvNormShape& shape, int sm_count) {
 }
 
 // Throws std::invalid_argument for a shape that no step takes, or arrays that are not there.
-inline void require_arguments(const float* x, const float* weight, const float* gamma,
-                              const float* beta, const float* y, const ConvNormShape& shape) {
+inline void require_arguments(const void* x, const void* weight, const float* gamma,
+                              const float* beta, const void* y, const ConvNormShape& shape) {
   require_conv_norm_shape(shape);
-  for (const float* array : {x, weight, gamma, beta, y})
+  for (const void* array : {x, weight, static_cast<const void*>(gamma),
+                            static_cast<const void*>(beta), y})
     if (!array)
       throw std::invalid_argument("convolution of shape " + describe(shape) +
                                   ": x, weight, gamma, beta and y must not be null");

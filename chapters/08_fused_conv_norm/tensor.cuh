@@ -7,11 +7,10 @@
 
 namespace fused_conv_norm {
 
-// Kinds of tile for operands of that precision.
-template <Precision kPrecision>
-struct TensorTiles {
-  static constexpr TileName kLargeTile = kPrecision == kTf32 ? kTf32Large : kFp16Large;
-  static constexpr TileName kSmallTile = kPrecision == kTf32 ? kTf32Small : kFp16Small;
+// A large and a small kind of tile.
+template <TileName kLargeOf, TileName kSmallOf>
+struct TwoTiles {
+  static constexpr TileName kLargeTile = kLargeOf, kSmallTile = kSmallOf;
 
   // A product costs about twice as much in the small one, whose warps read twice the operands for
   // each. The large one's sums pass through 68 KiB, more than a block has before sm_80.
@@ -39,6 +38,13 @@ struct TensorTiles {
     if (name == kLargeTile) with_stride.template operator()<kLargeTile>();
     if (name == kSmallTile) with_stride.template operator()<kSmallTile>();
   }
+};
+
+// Those for operands of that precision.
+template <Precision kPrecision>
+struct TensorTiles : TwoTiles<kPrecision == kTf32 ? kTf32Large : kFp16Large,
+                              kPrecision == kTf32 ? kTf32Small : kFp16Small> {
+  using Element = float;
 };
 
 // Why the current device, or this program on it, has no tensor cores for that precision: words that
