@@ -307,7 +307,7 @@ $H/libdoctest_main.a: Makefile
 	@ar rcs $@ $H/doctest_main.o
 
 # Tests of the chapters run on a virtual T4 too.
-$D/chapters/%/test.o $D/chapters/%/test_tensor.o: \
+$D/chapters/%/test.o $D/chapters/%/test_tensor.o $D/chapters/%/test_half.o: \
   also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)

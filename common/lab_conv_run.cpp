@@ -19,6 +19,10 @@ struct ConvNormOptions {
   std::string preset;   // that it comes from
   bool with_residual = false, draws = true;
   std::string precision = "fp32", storage = "fp32";
+
+  bool has(const std::string& of_products) const {
+    return of_products == "fp32" || precision.find(of_products) != std::string::npos;
+  }
 };
 
 ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
@@ -46,11 +50,11 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.text("--padding", padding, "NAME",
              "zero or reflect (zero), to ceil(size / stride) pixels;\nalso of --input");
   flags.text("--precision", result.precision, "NAME",
-             "fp32, tf32 or fp16 (fp32): the last two add a step on\ntensor cores, which rounds "
-             "what goes into products;\narrays and sums stay fp32");
+             "fp32, tf32, fp16 or tf32,fp16 (fp32): all but fp32 add\nsteps on tensor cores, which "
+             "round what goes into products;\narrays and sums stay fp32");
   flags.text("--storage", result.storage, "NAME",
-             "fp32 or fp16 (fp32): of x, weight, residual and y.\nfp16 rounds them, and adds a step "
-             "on such arrays\n(with --precision fp16, which goes without saying)");
+             "fp32 or fp16 (fp32): of x, weight, residual and y.\nfp16 rounds them, and adds a "
+             "step on such arrays\n(with --precision fp16, which goes without saying)");
   flags.app().add_flag("--residual", result.with_residual, "random tensors with one to add");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
@@ -62,13 +66,13 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.parse(argc, argv);
 
   require_one_of("--padding", padding, {"zero", "reflect"});
-  require_one_of("--precision", result.precision, {"fp32", "tf32", "fp16"});
+  require_one_of("--precision", result.precision, {"fp32", "tf32", "fp16", "tf32,fp16"});
   require_one_of("--storage", result.storage, {"fp32", "fp16"});
   if (result.storage == "fp16") {
-    if (flags.given("--precision") && result.precision != "fp16")
+    if (!flags.given("--precision")) result.precision = "fp16";
+    if (!result.has("fp16"))
       throw UsageError("--storage fp16: does not go with --precision " + result.precision +
                        ", numbers in fp16 are multiplied as such (--precision fp16)");
-    result.precision = "fp16";
   }
   bool random = result.with_residual;
   for (const char* flag : {"--preset", "--batch", "--in-channels", "--out-channels", "--height",
@@ -203,7 +207,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   std::vector<ConvNormStep> steps;
   HalfConvNorm half_step;
   for (const ConvNormStep& step : all_steps) {
-    if (step.precision != "fp32" && step.precision != all.precision) continue;
+    if (!all.has(step.precision)) continue;
     if (step.half_storage() && all.storage != "fp16") continue;
     steps.push_back(step);
     if (step.half_storage()) half_step = step.in_fp16;
@@ -247,7 +251,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   if (problem.x.empty()) problem = random_conv_norm(shape, options.seed, all.with_residual);
   if (half_storage)
     problem = rounded_to_fp16(std::move(problem));
-  else if (all.precision == "fp16")
+  else if (all.has("fp16"))
     require_fp16_range(problem);
 
   ReportHead head{chapter,

@@ -40,9 +40,13 @@ StyleOptions style_options(int argc, char** argv) {
   flags.number("--iterations", options.iterations, 1, 1000, "N",
                "timed runs of a layer (50; virtual: 1)");
   flags.text("--json", options.json, "FILE", "result as JSON");
-  std::string precision = "fp32";
+  std::string precision = "fp32", storage = "fp32";
   flags.text("--precision", precision, "NAME", "fp32, all that style transfer has");
+  flags.text("--storage", storage, "NAME", "fp32, so too");
   flags.parse(argc, argv);
+  if (storage != "fp32")
+    throw UsageError("--storage '" + storage +
+                     "': does not go with --style, whose layers are stored in fp32");
   if (precision != "fp32")
     throw UsageError("--precision '" + precision +
                      "': does not go with --style, whose layers are computed in fp32");

@@ -47,7 +47,7 @@ __device__ void add_to_run(const float (&value)[T::kOwn][T::kRows], int tile, bo
     if (me.column != 0) continue;
     if (!begins) all = merged(of_run[channel], all);
     of_run[channel] = all;
-    if (ends)
+    if (ends && place.group * T::kTileChannels + channel < problem.out_channels)
       moments[int64_t(run) * T::kTileChannels + channel] = {all.count, all.mean, all.deviation, 0};
   }
 }
@@ -68,18 +68,19 @@ __device__ void merge_moments(const float4* moments, const float* gamma, const f
   constexpr int kSlices = T::kThreads / T::kTileChannels;
   const int channel = threadIdx.x % T::kTileChannels, slice = threadIdx.x / T::kTileChannels;
   const int planes = place.image * problem.groups + place.group;
+  const int output = place.group * T::kTileChannels + channel;
   const int first = block_of(planes * problem.plane_tiles, blocks, problem.tiles),
             last = block_of((planes + 1) * problem.plane_tiles - 1, blocks, problem.tiles);
   Running running;
 #pragma unroll 4
   for (int block = first + slice; block <= last; block += kSlices) {
+    if (output >= problem.out_channels) break;
     // Other blocks wrote them in this launch: not through the read-only path.
     const float4 run = __ldcg(moments + int64_t(block + planes) * T::kTileChannels + channel);
     running.add(Moments{run.x, run.y, run.z});
   }
   of_slices[threadIdx.x] = running.moments();
   __syncthreads();
-  const int output = place.group * T::kTileChannels + channel;
   if (slice == 0 && output < problem.out_channels) {
     Moments all = of_slices[channel];
     for (int s = 1; s < kSlices; ++s) all = merged(all, of_slices[s * T::kTileChannels + channel]);
@@ -159,9 +160,15 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
       plane_group = tile / problem.plane_tiles;
       merge_moments<T>(moments, gamma, beta, place, gridDim.x, problem, of_slices, norms);
     }
+    Norm own[T::kOwn];  // read once, not again behind each store
+#pragma unroll
+    for (int i = 0; i < T::kOwn; ++i)
+      own[i] = place.group * T::kTileChannels + me.channel(i) < problem.out_channels
+                   ? norms[me.channel(i)]
+                   : Norm{};
     for_each_output<T>(place, problem, [&](int i, int j, int, int64_t index) {
       const float add = residual ? float(residual[index]) : 0.0f;
-      y[index] = normalized(value[i][j], norms[me.channel(i)], add, problem.relu);
+      y[index] = normalized(value[i][j], own[i], add, problem.relu);
     });
   }
 }
@@ -189,7 +196,7 @@ constexpr int kPassPixels = kNormThreads * 16;  // of a block of the second pass
 
 // Normalizes; conv may be y. kPixels: of a load, 1 or 4.
 template <int kName, int kPixels>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(kNormThreads, 2)
     second_pass_kernel(const float4* moments, const float* gamma, const float* beta,
                        const Element<kName>* residual, const float* conv, Element<kName>* y,
                        const __grid_constant__ Problem problem) {

@@ -2,17 +2,43 @@
 // beta are fp32, grid barrier and plan those of fused.cuh; tiles are those of half_tile.cuh.
 #pragma once
 
+#include <cmath>
+
 #include "half_tile.cuh"
 #include "tensor.cuh"
 
 namespace fused_conv_norm {
 
-struct HalfTiles : TwoTiles<kHalfLarge, kHalfSmall> {
+struct HalfTiles {
   using Element = half;
+
+  // What a product costs follows from the reads of shared memory that it takes.
+  static std::array<TileName, 3> by_cost(const ConvNormShape& shape, const DeviceLimits& limits) {
+    const auto cost = [&]<int kName>(double each) {
+      const bool possible = limits.shared_bytes >= 4 * Tile<kName>::kExchangeFloats;
+      return std::pair(possible ? cost_of<kName>(shape, limits.sm_count, each) : HUGE_VAL,
+                       TileName(kName));
+    };
+    std::array costs = {cost.template operator()<kHalfHuge>(0.8),
+                        cost.template operator()<kHalfLarge>(1),
+                        cost.template operator()<kHalfSmall>(2)};
+    std::stable_sort(costs.begin(), costs.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    return {costs[0].second, costs[1].second, costs[2].second};
+  }
+  template <class Use>
+  static void with(TileName name, int stride, const Use& use) {
+    const auto with_stride = [&]<int kName>() {
+      stride == 1 ? use.template operator()<kName, 1>() : use.template operator()<kName, 2>();
+    };
+    if (name == kHalfHuge) with_stride.template operator()<kHalfHuge>();
+    if (name == kHalfLarge) with_stride.template operator()<kHalfLarge>();
+    if (name == kHalfSmall) with_stride.template operator()<kHalfSmall>();
+  }
 };
 
-// Elements of the packed weights of a shape. They depend on its channels, filter, stride, upsampling
-// and, with the latter, padding; not on batch, height and width.
+// Elements of the packed weights of a shape. They depend on its channels, filter, stride and
+// upsampling, with the latter on padding, too; not on batch, height and width.
 inline int64_t packed_elements(const ConvNormShape& shape) {
   require_conv_norm_shape(shape);
   const Problem problem = problem_of<kHalfSmall>(shape, nullptr, nullptr, {});

@@ -1,5 +1,5 @@
-// A tile of the convolution with x and weights stored in fp16: in shared memory a word holds a pixel
-// of two channels, which is a register of a tensor core's operand, loaded without conversion.
+// A tile of the convolution with x and weights stored in fp16: in shared memory a word holds a
+// pixel of two channels, which is a register of a tensor core's operand, loaded without conversion.
 #pragma once
 
 #include "packed_weights.cuh"
@@ -19,6 +19,10 @@ struct HalfTileOf : TensorTileOf<kFp16, Base, kWarpChannelsOf, kWarpPixelsOf> {
                         HalfTileOf::kExchangeFloats);
   }
 };
+// The huge one's weights serve 256 pixels. A block of 8 warps fills an SM; its sums pass through
+// 132 KiB of shared memory.
+template <>
+struct Tile<kHalfHuge> : HalfTileOf<TileOf<16, 4, 16, 16, 4>, 64, 64, 5> {};
 template <>
 struct Tile<kHalfLarge> : HalfTileOf<LargeTensorBase, 64, 64, 5> {};
 template <>

@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one;\n"
                              "with --precision, on tensor cores; with --storage, on arrays in "
-                             "fp16. Another\nprogram of it: --style NETWORK sends a photo through a "
-                             "style-transfer network\n(--style NETWORK --help).",
+                             "fp16. Another\nprogram of it: --style NETWORK sends a photo "
+                             "through a style-transfer network\n(--style NETWORK --help).",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
                                steps::describe_plan},

@@ -1,5 +1,5 @@
-// Weights in fp16 as tensor cores take them: a lane's four registers of an instruction side by side,
-// so that it loads them by 16 bytes. Packed once for a network, not at each call.
+// Weights in fp16 as tensor cores take them: a lane's four registers of an instruction side by
+// side, so that it loads them by 16 bytes. Packed once for a network, not at each call.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(kPackThreads)
   int part = 0;
   for (; at >= packing.fragments(part, p); ++part) at -= packing.fragments(part, p);
   const int area = Packing::area(part, p);
-  const int64_t full = int64_t(Packing::steps(p.stage_channels, area)) * packing.channel_groups * 32;
+  const int64_t full =
+      int64_t(Packing::steps(p.stage_channels, area)) * packing.channel_groups * 32;
   const int stage = int(min(at / full, int64_t(packing.stages - 1)));
   at -= stage * full;
   const int pairs = stage + 1 < packing.stages ? p.stage_channels : packing.last_pairs;

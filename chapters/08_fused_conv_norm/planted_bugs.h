@@ -12,8 +12,9 @@ namespace fused_conv_norm {
 // fused() with tiles of that kind, `tiles` a block, by the kernel of that mutant.
 template <int kName>
 void run_mutant(const lab::testing::Mutants& mutants, size_t number, int tiles,
-                const ConvNormShape& shape, const float* x, const float* weight, const float* gamma,
-                const float* beta, const float* residual, float* y) {
+                const ConvNormShape& shape, const Element<kName>* x, const Element<kName>* weight,
+                const float* gamma, const float* beta, const Element<kName>* residual,
+                Element<kName>* y) {
   using T = Tile<kName>;
   Problem problem = problem_of<kName>(shape, x, weight, device_limits());
   int working_floats = tile_bytes<kName>(problem) / 4;
@@ -30,12 +31,13 @@ void run_mutant(const lab::testing::Mutants& mutants, size_t number, int tiles,
   lab::check(cudaDeviceSynchronize());
 }
 
-// Each of `bugs` is caught by what it says, in the first of `trials` that shows anything; the kernel
-// as it is by nothing.
-template <int kName>
-void check_planted_bugs(const lab::testing::Mutants& mutants,
-                        const std::vector<lab::testing::Mutant>& bugs,
-                        const std::vector<lab::testing::ConvNormTrial>& trials, int tiles) {
+// Each of `bugs` is caught by what it says, in the first of `trials` that shows anything; the
+// kernel as it is by nothing. step_of(number): the step with the bug of that number, from 1 on; 0
+// is none.
+inline void check_planted_bugs(
+    const std::vector<lab::testing::Mutant>& bugs,
+    const std::vector<lab::testing::ConvNormTrial>& trials,
+    const std::function<lab::testing::AnyConvNorm(size_t number)>& step_of) {
   for (size_t number = 0; number <= bugs.size(); ++number) {
     const std::string name = number ? bugs[number - 1].name : "none";
     const std::string expected = number ? bugs[number - 1].caught_by : "";
@@ -44,13 +46,8 @@ void check_planted_bugs(const lab::testing::Mutants& mutants,
     std::string caught_by, details;
     for (const lab::testing::ConvNormTrial& trial : trials) {
       const int findings = lab::vgpu::findings();
-      const lab::testing::ConvNormOutcome outcome = lab::testing::run_conv_norm(
-          [&](const float* x, const float* weight, const float*, const float* gamma,
-              const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-              cudaStream_t) {
-            run_mutant<kName>(mutants, number, tiles, shape, x, weight, gamma, beta, residual, y);
-          },
-          trial);
+      const lab::testing::ConvNormOutcome outcome =
+          lab::testing::run_conv_norm(step_of(number), trial);
       caught_by = outcome.caught_by;
       details = trial.name + ": " + outcome.details;
       // What a missing barrier does to the result is a matter of luck.
@@ -61,6 +58,20 @@ void check_planted_bugs(const lab::testing::Mutants& mutants,
     CAPTURE(details);
     CHECK(caught_by == expected);
   }
+}
+
+// The same for the kernel on tiles of that kind, `tiles` a block, with arrays in fp32.
+template <int kName>
+void check_planted_bugs(const lab::testing::Mutants& mutants,
+                        const std::vector<lab::testing::Mutant>& bugs,
+                        const std::vector<lab::testing::ConvNormTrial>& trials, int tiles) {
+  check_planted_bugs(bugs, trials, [&](size_t number) -> lab::testing::AnyConvNorm {
+    return [&mutants, number, tiles](const float* x, const float* weight, const float*,
+                                     const float* gamma, const float* beta, const float* residual,
+                                     float* y, const ConvNormShape& shape, cudaStream_t) {
+      run_mutant<kName>(mutants, number, tiles, shape, x, weight, gamma, beta, residual, y);
+    };
+  });
 }
 
 }  // namespace fused_conv_norm

@@ -90,7 +90,8 @@ enum TileName {
   kTf32Small,
   kFp16Large,
   kFp16Small,
-  kHalfLarge,  // half_tile.cuh
+  kHalfHuge,  // half_tile.cuh
+  kHalfLarge,
   kHalfSmall
 };
 template <int kName>
@@ -225,20 +226,23 @@ int tile_bytes(const Problem& problem) {
   return 4 * std::max(stages, (T::kSplit - 1) * T::kTileFloats);
 }
 
-// The kinds of tile, first the one that keeps the busiest SM busy for the shortest time; a product
-// costs more in the smaller ones, which do less with each load.
+// How long the busiest SM is busy with tiles of that kind, where a product takes `each`.
+template <int kName>
+double cost_of(const ConvNormShape& shape, int sm_count, double each) {
+  using T = Tile<kName>;
+  const auto up = [](int64_t value, int64_t unit) { return (value + unit - 1) / unit; };
+  const int64_t tiles = shape.batch * up(shape.out_channels, T::kTileChannels) * shape.upsample *
+                        shape.upsample * up(up(shape.out_height(), shape.upsample), T::kRows) *
+                        up(up(shape.out_width(), shape.upsample), T::kColumns);
+  return double(up(tiles, sm_count)) * T::kTileFloats * each;
+}
+
+// The kinds of tile, the quickest first; a product costs more in the smaller ones, which do less
+// with each load.
 inline std::array<TileName, kTileNames> tiles_by_cost(const ConvNormShape& shape, int sm_count) {
-  const auto cost = [&]<int kName>(double each) {
-    using T = Tile<kName>;
-    const auto up = [](int64_t value, int64_t unit) { return (value + unit - 1) / unit; };
-    const int64_t tiles = shape.batch * up(shape.out_channels, T::kTileChannels) * shape.upsample *
-                          shape.upsample * up(up(shape.out_height(), shape.upsample), T::kRows) *
-                          up(up(shape.out_width(), shape.upsample), T::kColumns);
-    return double(up(tiles, sm_count)) * T::kTileFloats * each;
-  };
-  const double costs[] = {cost.template operator()<kLarge>(1),
-                          cost.template operator()<kMedium>(1.25),
-                          cost.template operator()<kNarrow>(3)};
+  const double costs[] = {cost_of<kLarge>(shape, sm_count, 1),
+                          cost_of<kMedium>(shape, sm_count, 1.25),
+                          cost_of<kNarrow>(shape, sm_count, 3)};
   std::array<TileName, kTileNames> names = {kLarge, kMedium, kNarrow};
   std::stable_sort(names.begin(), names.end(),
                    [&](TileName a, TileName b) { return costs[a] < costs[b]; });

@@ -7,26 +7,20 @@
 
 namespace fused_conv_norm {
 
-// A large and a small kind of tile.
-template <TileName kLargeOf, TileName kSmallOf>
-struct TwoTiles {
-  static constexpr TileName kLargeTile = kLargeOf, kSmallTile = kSmallOf;
+// Kinds of tile for operands of that precision.
+template <Precision kPrecision>
+struct TensorTiles {
+  using Element = float;
+  static constexpr TileName kLargeTile = kPrecision == kTf32 ? kTf32Large : kFp16Large;
+  static constexpr TileName kSmallTile = kPrecision == kTf32 ? kTf32Small : kFp16Small;
 
   // A product costs about twice as much in the small one, whose warps read twice the operands for
   // each. The large one's sums pass through 68 KiB, more than a block has before sm_80.
   static std::array<TileName, 2> by_cost(const ConvNormShape& shape, const DeviceLimits& limits) {
-    const auto cost = [&]<int kName>(double each) {
-      using T = Tile<kName>;
-      const auto up = [](int64_t value, int64_t unit) { return (value + unit - 1) / unit; };
-      const int64_t tiles = shape.batch * up(shape.out_channels, T::kTileChannels) *
-                            shape.upsample * shape.upsample *
-                            up(up(shape.out_height(), shape.upsample), T::kRows) *
-                            up(up(shape.out_width(), shape.upsample), T::kColumns);
-      return double(up(tiles, limits.sm_count)) * T::kTileFloats * each;
-    };
     const bool possible = limits.shared_bytes >= 80 * 1024;
     if (!possible) return {kSmallTile, kSmallTile};
-    if (cost.template operator()<kLargeTile>(1) <= cost.template operator()<kSmallTile>(2))
+    if (cost_of<kLargeTile>(shape, limits.sm_count, 1) <=
+        cost_of<kSmallTile>(shape, limits.sm_count, 2))
       return {kLargeTile, kSmallTile};
     return {kSmallTile, kLargeTile};
   }
@@ -38,13 +32,6 @@ struct TwoTiles {
     if (name == kLargeTile) with_stride.template operator()<kLargeTile>();
     if (name == kSmallTile) with_stride.template operator()<kSmallTile>();
   }
-};
-
-// Those for operands of that precision.
-template <Precision kPrecision>
-struct TensorTiles : TwoTiles<kPrecision == kTf32 ? kTf32Large : kFp16Large,
-                              kPrecision == kTf32 ? kTf32Small : kFp16Small> {
-  using Element = float;
 };
 
 // Why the current device, or this program on it, has no tensor cores for that precision: words that

@@ -17,7 +17,7 @@ enum Precision { kTf32, kFp16 };  // of the operands; sums are fp32
 template <Precision kOperands, class Base, int kWarpChannelsOf, int kWarpPixelsOf>
 struct TensorTileOf : Base {
   static constexpr bool kTensor = true;
-  static constexpr int kBlocks = 2;
+  static constexpr int kBlocks = 256 / Base::kThreads;  // of up to 255 registers a thread
   static constexpr Precision kPrecision = kOperands;
   static constexpr int kStep = kOperands == kTf32 ? 8 : 16;  // products that an instruction adds up
   static constexpr int kWarpChannels = kWarpChannelsOf, kWarpPixels = kWarpPixelsOf;
@@ -158,6 +158,12 @@ __device__ void multiply_stage(const float* weights, const float* pixels, const 
 
 // ---- A tile -------------------------------------------------------------------------------------
 
+// A channel's row among the sums that are handed over. Channels side by side, which a warp reads at
+// once where a row has 16 pixels, are half of all banks apart.
+__device__ inline int exchange_row(int channel) {
+  return (channel & ~3) | (channel & 1) << 1 | (channel >> 1 & 1);
+}
+
 // From the warps' sums to value[i][j] of the threads that own them, shares added in a fixed order.
 template <class T>
 __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixels / 8][4],
@@ -166,8 +172,8 @@ __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixe
                           float (&value)[T::kOwn][T::kRows]) {
   constexpr int kShareFloats = T::kTileChannels * T::kExchangePitch;
   float* const to = exchange + warp.share * kShareFloats +
-                    (warp.first_channel + warp.group) * T::kExchangePitch + warp.first_pixel +
-                    2 * warp.third;
+                    exchange_row(warp.first_channel + warp.group) * T::kExchangePitch +
+                    warp.first_pixel + 2 * warp.third;
 #pragma unroll
   for (int m = 0; m < T::kWarpChannels / 16; ++m)
 #pragma unroll
@@ -183,7 +189,7 @@ __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixe
 #pragma unroll
     for (int j = 0; j < T::kRows; ++j) {
       const float* from =
-          exchange + me.channel(i) * T::kExchangePitch + j * T::kColumns + me.column;
+          exchange + exchange_row(me.channel(i)) * T::kExchangePitch + j * T::kColumns + me.column;
       float all = from[0];
 #pragma unroll
       for (int share = 1; share < T::kShares; ++share) all += from[share * kShareFloats];

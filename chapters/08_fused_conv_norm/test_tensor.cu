@@ -302,7 +302,7 @@ TEST_CASE("tensor: program") {
   CHECK(right.output.find("fused tf32") == std::string::npos);
   const ProgramResult wrong = run({"--precision", "bf16"});
   CHECK(wrong.exit_code == 2);
-  CHECK(wrong.errors.find("'bf16': must be fp32, tf32 or fp16") != std::string::npos);
+  CHECK(wrong.errors.find("'bf16': must be fp32, tf32, fp16 or tf32,fp16") != std::string::npos);
   const ProgramResult style = run({"--style", "none", "--precision", "tf32"});
   CHECK(style.exit_code == 2);
   CHECK(style.errors.find("does not go with --style") != std::string::npos);

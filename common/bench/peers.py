@@ -305,6 +305,8 @@ class Bench:
     def conv_norm(self, request):
         torch, problem = self.torch, request["problem"]
         precision = problem.get("precision", "fp32")
+        if precision == "fp16" and problem.get("storage") != "fp16":
+            raise ValueError("PyTorch has no fp16 products of arrays in fp32: --storage fp16")
         half = precision == "fp16" and self.cuda
         # The same arithmetic on both sides: TF32 only where the kernel has it.
         torch.backends.cudnn.allow_tf32 = precision == "tf32"

@@ -323,6 +323,14 @@ class Own(unittest.TestCase):
             ("naive norm", "warp norm")), ["three passes", "warp norm"])
 
 
+class Arithmetic(unittest.TestCase):
+    def test_chapter_8s_problems_are_named_for_the_arithmetic_that_peers_do_too(self):
+        flags = {p.name: p.flags for p in problems.TABLE if p.chapter == 8}
+        self.assertEqual(flags["deep"], "--preset deep")
+        self.assertEqual(flags["deep tf32"], "--preset deep --precision tf32")
+        self.assertEqual(flags["deep fp16"], "--preset deep --storage fp16")
+
+
 class Machine(unittest.TestCase):
     def test_what_a_gpu_does_not_tell_is_none(self):
         found = machine.parsed("Tesla T4, 535.1, 585, 5000, 1590, 50, [N/A], P8, [N/A]")

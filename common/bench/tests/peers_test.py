@@ -196,16 +196,19 @@ class Formulations(unittest.TestCase):
                         ("deformable", {"batch": 1, "queries": 5, "heads": 1, "channels": 16,
                                         "points": 4, "levels": 3, "pixels": 19560}),
                         ("weather", {}),
+                        ("conv_norm", {"precision": "fp16"}),
                         ("conv_norm", {"batch": 1, "in_channels": 3, "out_channels": 5,
-                                       "height": 9, "width": 12, "kernel": 3}))]
+                                       "height": 9, "width": 12, "kernel": 3, "precision": "fp16",
+                                       "storage": "fp16"}))]
         done = subprocess.run([sys.executable, os.path.join(BENCH, "peers.py"), "--device", "cpu"],
                               input="".join(json.dumps(r) + "\n" for r in requests), text=True,
                               capture_output=True, timeout=300, check=True)
-        about, rows, wrong, refused, conv = map(json.loads, done.stdout.splitlines())
+        about, rows, wrong, refused, mixed, conv = map(json.loads, done.stdout.splitlines())
         self.assertEqual(about["torch"], torch.__version__)
         timed = [row for row in rows["rows"] if "median_us" in row]
         self.assertTrue(timed and all(row["pass"] for row in timed))
         self.assertIn("are not those of", wrong["refused"])
+        self.assertIn("--storage fp16", mixed["refused"])
         self.assertIn("weather", refused["refused"])
         self.assertEqual([row["name"] for row in conv["rows"]],
                          ["eager", "eager, channels last", "compiled", "compiled, channels last"])
