@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs test programs one after another (each may use all cores) and adds up their test cases.
+# Runs test programs, two at a time (most of the time one core waits for a compiler or computes a
+# reference), and adds up their test cases. What is told stands in the order of the programs.
 #
 #   run_tests.sh PROGRAM...
 #
@@ -10,39 +11,64 @@
 set -u
 
 limit=${TEST_TIMEOUT:-900}
+jobs=${TEST_JOBS:-2}                           # programs at a time
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}  # threads that wait leave the cores to others
 passed=0 failed=0
-log=$(mktemp) && trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d) && trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
+trap 'exit 130' INT TERM
 
-for program in "$@"; do
-  start=$SECONDS
-  timeout -k 5 "$limit" "./$program" </dev/null >"$log" 2>&1
-  code=$?
+programs=("$@")
+declare -a started=() took=() code_of=()      # by the program's place; SECONDS, seconds, exit status
+declare -A place_of=()                        # by process
+
+wait_for_one() {
+  wait -n -p process
+  local code=$? place
+  place=${place_of[$process]}
+  code_of[place]=$code took[place]=$((SECONDS - started[place]))
+}
+
+tell() {  # tell PLACE: the verdict on a program that has ended
+  local program=${programs[$1]} code=${code_of[$1]} log=$logs/$1 summary ok bad ran
   # "[doctest] test cases:  3 |  3 passed | 0 failed | 0 skipped", with colours if there is a terminal
   summary=$(sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -a '^\[doctest\] test cases:' | tail -n 1)
   if [ -n "$summary" ]; then
     ok=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) passed.*/\1/p' <<<"$summary")
     bad=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) failed.*/\1/p' <<<"$summary")
     ok=${ok:-0} bad=${bad:-0}
-    if [ $code -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+    if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
     if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ]; then bad=1; echo "$program: it ran no test case"; fi
   # "Ran 12 tests in 0.5s", and then "FAILED (failures=1, errors=2)" unless all is well
   elif ran=$(grep -a -oE '^Ran [0-9]+ tests? in' "$log" | grep -oE '[0-9]+'); then
     bad=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -oE '(failures|errors)=[0-9]+' |
       awk -F= '{ sum += $2 } END { print sum + 0 }')
     ok=$((ran > bad ? ran - bad : 0))
-    if [ $code -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
-  elif [ $code -eq 0 ]; then ok=1 bad=0
+    if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+  elif [ "$code" -eq 0 ]; then ok=1 bad=0
   else ok=0 bad=1
   fi
   if [ "$bad" -ne 0 ]; then
     # Enough to see what went wrong, the end above all.
     echo "---- $program: exit status $code"
-    [ $code -ne 124 ] && [ $code -ne 137 ] || echo "(stopped after $limit s)"
-    if [ "$(wc -l <"$log")" -gt 400 ]; then head -n 200 "$log"; echo '[...]'; tail -n 200 "$log"; else cat "$log"; fi
+    [ "$code" -ne 124 ] && [ "$code" -ne 137 ] || echo "(stopped after $limit s)"
+    if [ "$(wc -l <"$log")" -gt 400 ]; then
+      head -n 200 "$log"; echo '[...]'; tail -n 200 "$log"
+    else cat "$log"; fi
     echo "----"
   fi
-  printf '%-44s %5d passed %5d failed %5d s\n' "$(basename "$program")" "$ok" "$bad" $((SECONDS - start))
+  printf '%-44s %5d passed %5d failed %5d s\n' "$(basename "$program")" "$ok" "$bad" "${took[$1]}"
   passed=$((passed + ok)) failed=$((failed + bad))
+}
+
+next=0 told=0
+while [ $told -lt ${#programs[@]} ]; do
+  while [ $next -lt ${#programs[@]} ] && [ ${#place_of[@]} -lt "$jobs" ]; do
+    timeout -k 5 "$limit" "./${programs[next]}" </dev/null >"$logs/$next" 2>&1 &
+    place_of[$!]=$next started[next]=$SECONDS next=$((next + 1))
+  done
+  wait_for_one
+  unset "place_of[$process]"
+  while [ -n "${code_of[told]-}" ]; do tell $told; told=$((told + 1)); done
 done
 
 if [ $((passed + failed)) -eq 0 ]; then
