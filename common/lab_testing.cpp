@@ -366,4 +366,8 @@ ProgramResult run_program(const std::string& program, const std::vector<std::str
   return result;
 }
 
+std::string json_at(const std::string& json, const std::string& pointer) {
+  return nlohmann::json::parse(json).at(nlohmann::json::json_pointer(pointer)).dump();
+}
+
 }  // namespace lab::testing

@@ -169,6 +169,10 @@ struct ProgramResult {
 // A whole file.
 std::string file_content(const std::string& path);
 
+// What stands at "/problem/queries" in a JSON text, as JSON again: a string keeps its quotes. Throws
+// std::exception when there is nothing. (A .cu that includes the parser takes nvcc 10 s longer.)
+std::string json_at(const std::string& json, const std::string& pointer);
+
 // Runs a program beside the test ("chapter1") in that folder.
 ProgramResult run_program(const std::string& program, const std::vector<std::string>& arguments,
                           const std::string& folder);
