@@ -5,7 +5,8 @@
 #   .toolkit/                        NVIDIA's compiler wheels, only where they are needed
 #   build/config-*.mk                what common/make/configure.sh found
 #   build/TOOLKIT_ID-sanitize/...    the same again, of make SANITIZE=1
-#   build/TOOLKIT_ID/host/           objects of g++: common/*.cpp, reference/, and the doctest main()
+#   build/plain/                     objects of g++ that know no toolkit: reference/, most of vgpu/
+#   build/TOOLKIT_ID/host/           other objects of g++: common/*.cpp, tests, and the doctest main()
 #   build/TOOLKIT_ID/vgpu/           libvgpu.so, vgpu-lib/libcudart.so.{12,13}, the launcher vgpu,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
 #   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, and the programs chapterN, test_chapterN, lab_tests
@@ -69,6 +70,7 @@ endif
 T := build/$(TOOLKIT_ID)$(if $(SANITIZE),-sanitize)
 sanitize := $(if $(SANITIZE),-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined \
   -Wno-uninitialized -Wno-maybe-uninitialized)
+P := build/plain$(if $(SANITIZE),-sanitize)
 D := $T/$(DEVICE)-$(ARCH)
 H := $T/host
 V := $T/vgpu
@@ -79,12 +81,21 @@ includes := -Icommon $(third_party)
 # GCC 12 warns of overlapping copies in its own std::string (GCC bug 105329).
 warnings := -Wall -Wextra -Wno-restrict
 # The same bits on every machine and no fused multiply-add behind the reference's back.
-host_flags := -std=c++20 -O3 -march=native -ffp-contract=off -fopenmp $(warnings) $(includes) \
-  -isystem '$(CUDA_INC)' -MMD -MP $(sanitize)
+plain_flags = -std=c++20 $(optimize) -march=native -ffp-contract=off -fopenmp $(warnings) $(includes) \
+  -MMD -MP $(sanitize)
+host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
+
+# A build takes longer than what it builds, so -O3 is only for what programs spend their time in:
+# the executor and its checks, the references, loops over tensors.
+optimize := -O1
+$P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/check/%.o \
+$P/common/vgpu/profile/cache.o $P/common/vgpu/profile/cache_model.o \
+$(patsubst %,$H/common/lab%.o,_conv _deformable _problems _style) $H/common/lab.o: optimize := -O3
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
-nvcc_common := -std=c++20 -O3 -lineinfo $(includes)
+# (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
+nvcc_common := -std=c++20 -O1 -lineinfo $(includes)
 nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
   $(if $(SANITIZE),-Xcompiler -fsanitize=address$(comma)-fsanitize=undefined$(comma)-fno-omit-frame-pointer)
 libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
@@ -103,12 +114,17 @@ more_tests_cu := $(wildcard chapters/0[1-9]_*/test_*.cu)
 more_test = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))_$(patsubst test_%.cu,%,$(notdir $1))
 chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
 
-# Three archives, so that a first `make chapter1` does not wait for what tests and graders need.
-# An archive stands in front of those it needs when linked: graders, testing, lab.
+# Archives, so that a first `make chapter1` does not wait for what tests, graders and other problems
+# need. An archive stands in front of those it needs when linked: graders, testing, problems, lab.
 testing_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*test*.cpp))
 grader_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/grader*.cpp))
-lab_objects := $(filter-out $(testing_objects) $(grader_objects),\
-  $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp common/reference/*.cpp)))
+problem_objects := $(patsubst %.cpp,$H/%.o,$(wildcard $(addprefix common/lab_,conv*.cpp \
+  deformable*.cpp style*.cpp)))
+lab_objects := $(filter-out $(testing_objects) $(grader_objects) $(problem_objects),\
+  $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp))) \
+  $(patsubst %.cpp,$P/%.o,$(wildcard common/reference/*.cpp))
+lab_archives := $H/libproblems.a $H/liblab.a
+test_archives := $H/libtesting.a $(lab_archives) $H/libdoctest_main.a
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)
@@ -195,12 +211,12 @@ $(addprefix exercise,$(filter-out $(exercises),$(planned))):
 # Tests of the exercises run their programs.
 exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
 exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
-$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $H/libtesting.a $H/liblab.a $H/libdoctest_main.a \
+$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $(test_archives) \
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 bench_tests := $(if $(shell command -v python3),common/bench/tests/all.py)
-tests := data/check.sh $(bench_tests) $(lab_tests) $(chapter_tests)
+tests := data/check.sh $(bench_tests) $(lab_tests)
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
 ifneq ($(VGPU_LIBS),)
 tests += $(vgpu_tests) $(exercise_tests)
@@ -211,9 +227,12 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
+tests += $(chapter_tests)
 test: export NVCC := $(NVCC)
 test: export NVCC_FLAGS := $(nvcc_common)
 test: export TEST_TMP := $T/tmp
+# One GPU is for one program at a time.
+test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,2)
 test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
 ifdef SANITIZE
 test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0
@@ -266,21 +285,28 @@ endif
 
 include common/make/bench.mk
 
-# PTX of everything for sm_90; chapters also in the oldest and in the newest dialect.
-cu_files := $(wildcard chapters/*/*.cu common/bench/*.cu common/tests/*.cu common/vgpu/tests/*.cu)
-ptx_files := $(cu_files:%.cu=$V/ptx/sm_90/%.ptx) \
-  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$V/ptx/$a/%.ptx,$(wildcard chapters/*/main.cu)))
-ptx-coverage: $(if $(wildcard common/vgpu/tests/ptx_coverage.cc),$V/ptx-coverage $(ptx_files))
-	@if [ -z '$<' ]; then echo 'make ptx-coverage is not there yet' >&2; exit 3; fi
-	@$V/ptx-coverage $(ptx_files)
-
-# ptxas runs for every architecture the course promises; nothing is linked.
+# ptxas runs for every architecture the course promises; nothing is linked. What the programs are
+# made of has one of them already.
 all_archs := sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
 ARCHS ?= $(all_archs)
 CHAPTERS ?= $(chapter_dirs)
-all_cubins := $(foreach a,$(ARCHS),$(CHAPTERS:%=$T/cubin/$a/%/main.cubin))
-compile-all: $(all_cubins)
-	@for f in $^; do echo "compiled $${f#$T/cubin/}"; done
+kernels_of = $(if $(filter %-$1,$D),$D/$2/main.o,$T/fatbin/$1/$2/main.fatbin)
+compile-all: $(foreach a,$(ARCHS),$(foreach c,$(CHAPTERS),$(call kernels_of,$a,$c)))
+	@printf 'compiled %s\n' $(foreach a,$(ARCHS),$(CHAPTERS:%=$a/%/main.cu))
+
+# The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
+ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
+with_ptx := $(patsubst %.cu,$V/cu/%.o,\
+    $(wildcard chapters/*/exercise.cu common/bench/*.cu common/vgpu/tests/*.cu)) \
+  $(patsubst %.cu,$D/%.o,\
+    $(wildcard chapters/*/main.cu chapters/*/test.cu common/tests/*.cu) $(more_tests_cu)) \
+  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$a/%.fatbin,$(wildcard chapters/*/main.cu)))
+ptx-coverage: $V/ptx-coverage $(with_ptx)
+	@$^
+else
+ptx-coverage:
+	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@
+endif
 
 # $(call run,tool,file,command): one line a file, or with VERBOSE=1 the command.
 run = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' '$1' '$2'; )$3
@@ -291,11 +317,15 @@ run = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' '$1' '$2'; )$3
 $H/%.o: %.cpp Makefile
 	@mkdir -p $(@D)
 	$(call run,g++,$<,$(CXX) $(host_flags) -c $< -o $@)
+$P/%.o: %.cpp Makefile
+	@mkdir -p $(@D)
+	$(call run,g++,$<,$(CXX) $(plain_flags) -c $< -o $@)
 
 $H/liblab.a: $(lab_objects)
+$H/libproblems.a: $(problem_objects)
 $H/libtesting.a: $(testing_objects)
 $H/libgrader.a: $(grader_objects)
-$H/liblab.a $H/libtesting.a $H/libgrader.a:
+$H/liblab.a $H/libproblems.a $H/libtesting.a $H/libgrader.a:
 	@mkdir -p $(@D); rm -f $@
 	@ar rcs $@ $^
 
@@ -319,25 +349,24 @@ define link
 $(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@)
 endef
 
-$(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
+$(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters))): $H/liblab.a
+$(addprefix $D/chapter,$(filter-out 1 2 3 4 5 6,$(chapters))): $(lab_archives)
+$(chapters:%=$D/chapter%): | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
-$(lab_tests) $(chapter_tests): $H/libtesting.a $H/liblab.a $H/libdoctest_main.a | $(device_library)
+$(lab_tests) $(chapter_tests): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
-# $1 = sm_75, ...: PTX and machine code of any .cu
-define arch_rules
-$V/ptx/$1/%.ptx: %.cu Makefile
+# PTX and machine code for one architecture, $1 = sm_75, ...
+define arch_rule
+$T/fatbin/$1/%.fatbin: %.cu Makefile
 	@mkdir -p $$(@D)
-	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) -arch=$(1:sm_%=compute_%) -ptx $$< -o $$@ -MMD -MP -MF $$@.d)
-$T/cubin/$1/%.cubin: %.cu Makefile
-	@mkdir -p $$(@D)
-	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) -arch=$1 -cubin $$< -o $$@ -MMD -MP -MF $$@.d)
+	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) $$(call gencode,$1) -fatbin $$< -o $$@ -MMD -MP -MF $$@.d)
 endef
-$(foreach a,$(all_archs),$(eval $(call arch_rules,$a)))
+$(foreach a,$(all_archs),$(eval $(call arch_rule,$a)))
 
 # Header dependencies, as the compilers found them the last time.
 ifdef TOOLKIT_ID
--include $(shell find $T -name '*.d' 2>/dev/null)
+-include $(shell find $T $P -name '*.d' 2>/dev/null)
 endif

@@ -1,8 +1,11 @@
 # The virtual GPU: libvgpu.so, its launcher, its tests. Included by the Makefile, which says where
 # things go; $V is build/TOOLKIT_ID/vgpu, $H the host objects.
 
-vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,ptx core check profile runtime)))
-vgpu_objects := $(vgpu_sources:%.cpp=$V/%.o)
+# Only the runtime knows CUDA's headers. The core stands first: of an inline function that several
+# objects hold, the linker keeps the first, which should be that of -O3.
+vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,core check profile ptx)))
+vgpu_objects := $(vgpu_sources:%.cpp=$P/%.o) \
+  $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/runtime/*.cpp))
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
@@ -12,21 +15,24 @@ vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
 vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
 
 # (GCC 12 takes the undefined vectors of its own AVX-512 header for a mistake, GCC bug 105593.)
-vgpu_flags := $(host_flags) -Wno-maybe-uninitialized -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -I$V/generated
+vgpu_flags := -Wno-maybe-uninitialized -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden
 
 .PHONY: vgpu
 vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
 
 $V/%.o: %.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,g++,$<,$(CXX) $(vgpu_flags) -c $< -o $@)
+	$(call run,g++,$<,$(CXX) $(host_flags) $(vgpu_flags) -c $< -o $@)
 $V/%.o: %.cc Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,g++,$<,$(CXX) $(vgpu_flags) -c $< -o $@)
-$(vgpu_objects) $(vgpu_tests_cpp:%.cpp=$V/%.o): | $V/generated/devices.inc
+	$(call run,g++,$<,$(CXX) $(host_flags) $(vgpu_flags) -I$V/generated -c $< -o $@)
+$P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
+	@mkdir -p $(@D)
+	$(call run,g++,$<,$(CXX) $(plain_flags) $(vgpu_flags) -I$P/generated -c $< -o $@)
+$P/common/vgpu/profile/devices.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
-$V/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
+$P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	@for f in $(vgpu_devices); do \
 	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
@@ -56,15 +62,15 @@ $V/vgpu: $V/common/vgpu/runtime/launcher.o
 	@ln -sfn $(V:build/%=%)/vgpu build/vgpu
 
 # Linked from objects, since the library hides all but the runtime's functions.
-$V/vgpu_tests: $(vgpu_tests_cpp:%.cpp=$V/%.o) $(vgpu_objects) $H/libdoctest_main.a
+$V/vgpu_tests: $(vgpu_objects) $(vgpu_tests_cpp:%.cpp=$V/%.o) $H/libdoctest_main.a
 	$(call link,-lzstd -llz4)
-$V/ptx-coverage: $V/common/vgpu/tests/ptx_coverage.o $(vgpu_objects)
+$V/ptx-coverage: $(vgpu_objects) $V/common/vgpu/tests/ptx_coverage.o
 	$(call link,-lzstd -llz4)
 
 # Mutated fat binaries, tensor files and PTX, parsed and executed under AddressSanitizer and UBSan.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= $(shell date +%s)
-$V/fuzz: $(patsubst %.cc,$V/%.o,$(wildcard common/fuzz/*.cc)) $(vgpu_objects) $H/liblab.a
+$V/fuzz: $(vgpu_objects) $(patsubst %.cc,$V/%.o,$(wildcard common/fuzz/*.cc)) $H/liblab.a
 	$(call link,-lzstd -llz4)
 .PHONY: fuzz
 ifdef SANITIZE
@@ -84,5 +90,5 @@ $V/cu/common/vgpu/tests/check_clusters.o: nvcc_common += -Xptxas -w
 $V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
 $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
-  $H/libgrader.a $H/libtesting.a $H/liblab.a $H/libdoctest_main.a | $V/libvgpu.so
+  $H/libgrader.a $(test_archives) | $V/libvgpu.so
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
