@@ -106,7 +106,9 @@ def kernel_lines(chapter, kernel, root=ROOT):
         return None
     own = os.path.join(folders[0], "kernel.cuh")
     words = kernel.replace("-", " ").split()
-    named = [os.path.join(folders[0], name + ".cuh") for name in ("_".join(words), words[0])]
+    # A step that is another one with other operands is in the file of those.
+    named = [os.path.join(folders[0], name + ".cuh") for name in (
+        "_".join(words), *(["tensor"] if words[-1] in ("tf32", "fp16") else []), words[0])]
     start = next((path for path in [own, *named] if os.path.exists(path)), None)
     if start is None:
         return None

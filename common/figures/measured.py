@@ -51,8 +51,9 @@ class Chapter:
 
 
 def chosen(runs):
-    """The run that pictures show: the largest attention, else the first."""
-    return max(runs, key=lambda run: run["problem"].get("tokens", 0))
+    """The run that pictures show: the largest attention, else the first with the most steps."""
+    return max(runs, key=lambda run: (run["problem"].get("tokens", 0),
+                                      sum("kernel_lines" in of for of in run.get("kernels", []))))
 
 
 def steps_of(number, run, measured):
@@ -99,7 +100,10 @@ def load(folder):
             number = results.number_of(content["chapter"])
             run = chosen(content["runs"])
             title = content["chapter"].split("_", 1)[1].replace("_", " ")
-            found.append(Chapter(number, title, results.describe(run["problem"]), content["device"],
+            # Precision and storage stand in the steps' names.
+            problem = {name: value for name, value in run["problem"].items()
+                       if name not in ("precision", "storage", "preset")}
+            found.append(Chapter(number, title, results.describe(problem), content["device"],
                                  measured, steps_of(number, run, measured),
                                  peers_of(number, run)))
         except (KeyError, ValueError, TypeError) as error:
@@ -229,10 +233,15 @@ def draw_roofline(plt, chapters, _folder):
         color = palette.of_chapter(step.chapter)
         ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
                 markerfacecolor=color if step.measured else "none", linestyle="none")
-        place = min([y] + [at / 1.42 for near, at in placed if 0.3 < near / x < 3])
-        placed.append((x, place))
-        ax.annotate(name_of(step), (x, y), xytext=(x * 1.5, place), color=color, fontsize=8.5,
-                    va="center", arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
+        # To the left where the label would lie on another point.
+        to_left = any(1.45 < other / x < 2.9 and 0.8 < at / y < 1.25 for other, at in zip(xs, ys))
+        place = y
+        if not to_left:
+            place = min([y] + [at / 1.42 for near, at in placed if 0.55 < near / x < 1.8])
+            placed.append((x, place))
+        ax.annotate(name_of(step), (x, y), xytext=(x / 1.25 if to_left else x * 1.5, place),
+                    ha="right" if to_left else "left", color=color, fontsize=8.5, va="center",
+                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(left, right)
