@@ -139,7 +139,7 @@ struct Timing {
   double scratch_bytes = 0;  // most that the stages take at a time (cudaMallocAsync); NaN: unknown
   int samples = 0;
   bool host_time = false;
-  int stages = 1;  // that were timed with it; of several, each sample has an event's 1 to 2 us in it
+  int stages = 1;  // that were timed with it; of several, each sample has an event's time in it
   // Median when the same calls are replayed from a CUDA graph, which leaves out what calls cost the
   // host; NaN where that was not timed, or could not be: no_graph says why.
   double graph_us = std::numeric_limits<double>::quiet_NaN();

@@ -215,7 +215,7 @@ std::string Report::timing_notes() const {
   if (graphs)
     text += "graph: a call when many are replayed from a CUDA graph, at no cost to the host.\n";
   if (stages)
-    text += "Stages of a step are timed one by one: each has an event's 1 to 2 us in it.\n";
+    text += "Stages of a step are timed one by one: each has the time of an event in it.\n";
   return text + refusals;
 }
 

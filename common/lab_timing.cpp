@@ -13,8 +13,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kWarmUpMs = 200;
-constexpr double kSampleUs = 200;  // an event costs about a microsecond
-constexpr double kGraphUs = 300;   // of calls in one graph: its launch costs about 5
+constexpr double kSampleUs = 200;  // long beside an event
+constexpr double kGraphUs = 300;   // of calls in one graph: long beside its launch
 constexpr double kLongUs = 5000;   // of a call, beside which the host's part is nothing
 
 struct Event {

@@ -140,7 +140,7 @@ def shown(run, seconds):
         if "no_graph" in line:
             lines.append(f"    {'':<14} not in a CUDA graph: {line['no_graph']}")
     if any(line.get("stages_timed_together", 1) > 1 for line in run["kernels"]):
-        lines.append("    * a stage among others: 1 to 2 us of it are those of an event")
+        lines.append("    * a stage among others: the time of an event is in it")
     lines += peering.lines(run.get("peers", []))
     if "no_peers" in run:
         lines.append(f"    PyTorch: {run['no_peers']}")
