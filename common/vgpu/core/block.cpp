@@ -200,7 +200,11 @@ Block::Status Block::run() {
     }
     bool released = false;
     if (!ran || idle_rounds >= kReleaseRounds) released = release_joins();
-    if (released) continue;
+    if (released) {
+      idle_rounds = 0;
+      if (ran) return Status::waiting;
+      continue;
+    }
     if (!ran) deadlock();
     if (idle_rounds >= kIdleRounds) return Status::waiting;
   }

@@ -20,8 +20,10 @@ std::vector<std::uint32_t> followers(const Function& function, std::uint32_t pc)
   return next;
 }
 
+using Edges = std::vector<std::vector<std::uint32_t>>;
+
 // Everything that can be reached from `from`, by `edges`.
-std::vector<bool> reached(std::uint32_t from, const std::vector<std::vector<std::uint32_t>>& edges) {
+std::vector<bool> reached(std::uint32_t from, const Edges& edges) {
   std::vector<bool> seen(edges.size(), false);
   std::vector<std::uint32_t> todo = edges[from];
   while (!todo.empty()) {
@@ -32,6 +34,43 @@ std::vector<bool> reached(std::uint32_t from, const std::vector<std::vector<std:
     todo.insert(todo.end(), edges[pc].begin(), edges[pc].end());
   }
   return seen;
+}
+
+// What lies on a way from `pc` back to it: its strongly connected component, or nothing.
+std::vector<bool> circle(std::uint32_t pc, const Edges& next, const Edges& before) {
+  std::vector<bool> both = reached(pc, next);
+  const std::vector<bool> back = reached(pc, before);
+  for (std::size_t i = 0; i < both.size(); ++i) both[i] = both[i] && back[i];
+  return both;
+}
+
+// The loops around an instruction, from the outermost inwards: each is strongly connected once the
+// ways to the entries of those around it are cut. All jumps to one entry make one loop, wherever
+// they stand in the text.
+Loops::Behind behind_jump(const Function& function, std::uint32_t pc) {
+  const auto n = static_cast<std::uint32_t>(function.code.size());
+  const std::uint32_t behind = pc + 1;
+  if (behind >= n) return Loops::Behind::no_loop;
+  Edges next(n), before(n);
+  for (std::uint32_t i = 0; i < n; ++i)
+    for (const std::uint32_t to : next[i] = followers(function, i)) before[to].push_back(i);
+  auto result = Loops::Behind::no_loop;
+  for (;;) {
+    const std::vector<bool> loop = circle(pc, next, before);
+    if (!loop[pc]) return result;
+    if (!loop[behind]) return result == Loops::Behind::no_loop ? result : Loops::Behind::outer_loop;
+    result = Loops::Behind::same_loop;
+    std::vector<bool> entry(n, false);
+    entry[0] = true;
+    for (std::uint32_t i = 0; i < n; ++i)
+      for (const std::uint32_t from : before[i])
+        if (loop[i] && !loop[from]) entry[i] = true;
+    const auto cut = [&](std::uint32_t from, std::uint32_t to) { return !loop[from] || entry[to]; };
+    for (std::uint32_t i = 0; i < n; ++i) {
+      std::erase_if(next[i], [&](std::uint32_t to) { return cut(i, to); });
+      std::erase_if(before[i], [&](std::uint32_t from) { return cut(from, i); });
+    }
+  }
 }
 
 using Registers = std::set<std::uint32_t>;  // offsets into a frame's registers
@@ -71,13 +110,13 @@ bool is_clock(const Instr& instr) {
 Loop loop_around(const Function& function, std::uint32_t pc) {
   Loop loop;
   const auto& code = function.code;
-  std::vector<std::vector<std::uint32_t>> next(code.size()), before(code.size());
+  Edges next(code.size()), before(code.size());
   for (std::uint32_t i = 0; i < code.size(); ++i)
     for (const std::uint32_t to : next[i] = followers(function, i)) before[to].push_back(i);
-  const std::vector<bool> ahead = reached(pc, next), back = reached(pc, before);
+  const std::vector<bool> inside = circle(pc, next, before);
   std::vector<const Instr*> body;
   for (std::uint32_t i = 0; i < code.size(); ++i)
-    if (ahead[i] && back[i]) body.push_back(&code[i]);
+    if (inside[i]) body.push_back(&code[i]);
 
   // Results matter only through what they decide; what does more than fill registers, matters.
   Registers decides, clocked;
@@ -125,6 +164,12 @@ Loop loop_around(const Function& function, std::uint32_t pc) {
 const Loop& Loops::around(const Function& function, std::uint32_t pc) {
   const auto [at, is_new] = known_.try_emplace({&function, pc});
   if (is_new) at->second = loop_around(function, pc);
+  return at->second;
+}
+
+Loops::Behind Loops::behind(const Function& function, std::uint32_t pc) {
+  const auto [at, is_new] = behind_.try_emplace({&function, pc});
+  if (is_new) at->second = behind_jump(function, pc);
   return at->second;
 }
 

@@ -33,13 +33,6 @@ Ref<Frame> make_frame(const Function& function) {
   return frame;
 }
 
-// Does another branch behind `pc` jump to `target`? A loop may go on in several places.
-bool jumps_behind(const Function& function, std::uint32_t pc, std::uint32_t target) {
-  return std::any_of(function.code.begin() + pc, function.code.end(), [&](const Instr& instr) {
-    return instr.flow == Flow::branch && instr.target == target;
-  });
-}
-
 }  // namespace
 
 bool Warp::has_ready() const {
@@ -74,6 +67,21 @@ std::size_t Warp::merge_into(std::size_t current) {
     if (i < current) --current;
   }
   return current;
+}
+
+// At a jump back that is not taken: do those who waited still wait? Not when they leave the loop,
+// unless for one around it and without having seen anything new.
+bool Warp::still_waits(const Fragment& f, std::uint32_t pc) const {
+  if (!f.waiting) return false;
+  switch (worker->loops.behind(*frame->function, pc)) {
+    case Loops::Behind::same_loop:
+      return true;
+    case Loops::Behind::outer_loop:
+      return !changed && (!watched || std::count(std::begin(f.seen), std::end(f.seen), sights));
+    case Loops::Behind::no_loop:
+      break;
+  }
+  return false;
 }
 
 // At a jump back: has the loop waited long enough for others to have their turn?
@@ -174,9 +182,8 @@ Warp::Status Warp::run(std::uint64_t share) {
           if (on == mask) {
             pc = instr.target;
           } else if (on == 0) {
+            if (backward) fragments[current].waiting = still_waits(fragments[current], pc);
             ++pc;
-            if (backward && fragments[current].waiting)
-              fragments[current].waiting = jumps_behind(*frame->function, pc, instr.target);
             break;
           } else {
             fragments[current].pc = pc;
@@ -419,7 +426,7 @@ void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
       instr.flow == Flow::branch) {  // a loop goes on; the lanes that leave it wait their turn
     other.mask = rest;
     other.pc = next;
-    other.waiting = false;
+    other.waiting = still_waits(f, f.pc);
     f.mask = taken;
     f.pc = target;
   } else {
@@ -478,20 +485,28 @@ void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
 }
 
 bool Warp::release_joins() {
-  std::vector<Ref<Join>> waiting;
-  for (const Fragment& f : fragments)
-    for (Ref<Join> join = f.join; join; join = Ref<Join>(join->parent)) {
+  struct Waiting {
+    Ref<Join> join;
+    std::size_t on;  // a fragment that has not come
+  };
+  std::vector<Waiting> waiting;
+  for (std::size_t i = 0; i < fragments.size(); ++i)
+    for (Ref<Join> join = fragments[i].join; join; join = Ref<Join>(join->parent)) {
       bool known = false;
-      for (const auto& w : waiting) known |= w.get() == join.get();
-      if (!known && join->arrived && join->pending) waiting.push_back(join);
+      for (const auto& w : waiting) known |= w.join.get() == join.get();
+      if (!known && join->arrived && join->pending) waiting.push_back({join, i});
     }
-  for (const Ref<Join>& join : waiting) {
-    Fragment f;
+  for (const auto& [join, on] : waiting) {
+    Fragment f = fragments[on];  // they wait for what it waits for
+    f.state = Fragment::State::ready;
+    f.watched = f.changed = false;
+    f.sights = 0;
     f.pc = join->pc;
     f.mask = join->arrived;
     f.frame = join->frame;
     f.join = join->parent;
     join->arrived = 0;
+    join->give_turn(f);
     fragments.push_back(std::move(f));
   }
   return !waiting.empty();

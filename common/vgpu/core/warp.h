@@ -206,6 +206,7 @@ class Warp {
   void complete_join(const Ref<Join>& join, const Fragment& last);
   std::size_t merge_into(std::size_t current);
   bool turn_of_loop(Fragment& fragment);
+  bool still_waits(const Fragment& fragment, std::uint32_t pc) const;
   void keep_turn(Fragment& fragment) const {
     fragment.watched = watched;
     fragment.changed = changed;

@@ -25,7 +25,7 @@ void check_named(const std::string& body, const std::string& words, Dim3 block =
   for (const MachineOptions& options :
        {MachineOptions{.threads = 2}, MachineOptions{.threads = 1, .schedule_seed = 4}, checked}) {
     const std::string m = message(body, block, grid, options);
-    INFO(m);
+    INFO(options.schedule_seed, " ", options.check_race, body, m);
     CHECK(m.find("/nowhere/w.cu:") == 0);
     CHECK(m.find(words) != std::string::npos);
   }
@@ -72,6 +72,62 @@ fence.acq_rel.gpu; atom.global.add.u32 %r1, [%in], 1;
 W: nanosleep.u32 100; ld.acquire.gpu.global.u32 %r1, [%in]; setp.lt.u32 %p2, %r1, 4; @%p2 bra W;
 END: bar.sync 0;)",
               "deadlock: all 3 blocks that run wait in a loop");
+}
+
+TEST_CASE("waiting: a loop with several jumps back is one loop, one in another may wait, too") {
+  const std::string begin = R"(
+.shared .align 8 .b64 object; setp.ne.u32 %p1, %thread, 0;
+@!%p1 mbarrier.init.shared.b64 [object], 65; bar.sync 0;
+mbarrier.arrive.shared.b64 %rd1, [object]; mov.u64 %rd2, %globaltimer; mov.u32 %r1, 0;)";
+  // A wait of cuda::barrier as nvcc has it: turns, then time, then sleep, four jumps to two labels.
+  check_named(begin + R"(
+bra.uni W;
+AGAIN: add.s32 %r1, %r1, 1;
+W: mbarrier.try_wait.shared.b64 %p2, [object], %rd1; @!%p2 bra MORE; bra.uni END;
+MORE: setp.lt.s32 %p3, %r1, 16; @%p3 bra AGAIN;
+mov.u64 %rd3, %globaltimer; sub.s64 %rd3, %rd3, %rd2; setp.lt.s64 %p4, %rd3, 4000000; @%p4 bra NAP;
+bra.uni LONG;
+NAP: setp.lt.s64 %p4, %rd3, 40000; @%p4 bra W;
+shr.u64 %rd3, %rd3, 2; cvt.u32.u64 %r2, %rd3; nanosleep.u32 %r2; bra.uni W;
+LONG: nanosleep.u32 1000000; bra.uni W;
+END:)",
+              "in a loop for what no other thread does");
+  // The turns in a loop of their own, the sleep in one around it.
+  check_named(begin + R"(
+W: mov.u32 %r1, 0;
+TURN: mbarrier.try_wait.shared.b64 %p2, [object], %rd1; @%p2 bra END;
+add.s32 %r1, %r1, 1; setp.lt.s32 %p3, %r1, 20; @%p3 bra TURN;
+nanosleep.u32 100; bra.uni W;
+END:)",
+              "in a loop for what no other thread does");
+  // Half of the lanes leave the inner loop before the others.
+  check_named(begin + R"(
+W: and.b32 %r1, %lane, 1;
+TURN: ld.volatile.global.u32 %r2, [%in]; add.s32 %r1, %r1, 1; setp.lt.s32 %p3, %r1, 40; @%p3 bra TURN;
+nanosleep.u32 100; setp.eq.u32 %p2, %r2, 0; @%p2 bra W;)",
+              "in a loop for what no other thread does");
+}
+
+TEST_CASE("waiting: rounds of a ring, each with a wait that takes long, are no deadlock") {
+  // Warp 0 works for long, then all meet at the mbarrier, in a loop with two jumps back, eight times.
+  const std::string body = R"(
+.shared .align 8 .b64 object; setp.ne.u32 %p1, %thread, 0;
+@!%p1 mbarrier.init.shared.b64 [object], 64; bar.sync 0;
+mov.u32 %r1, 0; mov.u32 %r9, 0;
+ROUND: setp.ge.u32 %p2, %thread, 32; @%p2 bra MEET;
+mov.u32 %r2, 0;
+WORK: add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 50000; @%p3 bra WORK;
+MEET: mbarrier.arrive.shared.b64 %rd1, [object]; mov.u32 %r4, 0;
+W: mbarrier.try_wait.shared.b64 %p4, [object], %rd1; @%p4 bra GOT;
+add.u32 %r4, %r4, 1; setp.lt.u32 %p5, %r4, 16; @%p5 bra W;
+nanosleep.u32 100; bra W;
+GOT: add.u32 %r9, %r9, 1; add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 8; @%p3 bra ROUND;
+st.global.u32 [%mine], %r9;)";
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    Gpu gpu({.threads = 1, .schedule_seed = seed});
+    const auto out = gpu.run(body, 64, {0}, {64, 1, 1});
+    CHECK_SAME(out, std::vector<std::uint32_t>(64, 8));
+  }
 }
 
 TEST_CASE("waiting: clusters, one block of which polls and never comes to the barrier") {
