@@ -722,7 +722,7 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
       lane.fence->known = fenced;
     });
   }
-  if (all) {
+  if (mask == state.born) {  // lanes that have ended did not come: what they did is not over
     state.met = state.now;
     state.pairs.reset();
   } else {

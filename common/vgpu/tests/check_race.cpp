@@ -76,6 +76,39 @@ setp.eq.u32 %p2, %lane, 0; or.pred %p3, %p1, %p2; @%p3 bar.warp.sync 0xffff0001;
   check_silent(exchange(chain, "and.b32 %r2, %thread, 15;\n") + "END:\n", {32, 1, 1});
 }
 
+TEST_CASE("race: lanes that have ended have not met the others") {
+  // The upper half writes and ends, the lower half meets and reads what either half wrote.
+  const auto body = [](const std::string& mask, int from) {
+    return R"(
+shl.b32 %r1, %thread, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2;
+#5: st.shared.u32 [%r1], %thread;
+setp.ge.u32 %p1, %lane, 16; @%p1 ret;
+xor.b32 %r3, %lane, 1; shl.b32 %r3, %r3, 2; add.u32 %r3, %r3, %r2;
+#8: bar.warp.sync )" +
+           mask + ";\n#9: ld.shared.u32 %r4, [%r3+" + std::to_string(from) + "];\n";
+  };
+  check_silent(body("0xffff", 0), {32, 1, 1});
+  const Texts found = races(body("0xffff", 64), {32, 1, 1});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].find("s.cu:5: error: race: write of 4 bytes to shared memory at offset 68 by "
+                      "thread (17,0,0) and read by thread (0,0,0) at s.cu:9 without a __syncwarp "
+                      "between") == 0);
+  // Twice: what was met before they ended stays known.
+  check_silent(R"(
+shl.b32 %r1, %thread, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %thread;
+bar.warp.sync -1; setp.ge.u32 %p1, %lane, 16; @%p1 ret;
+bar.warp.sync 0xffff; ld.shared.u32 %r4, [%r1+64];
+)",
+               {32, 1, 1});
+  // Lanes that never were are not missed.
+  check_silent(R"(
+shl.b32 %r1, %thread, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %thread;
+bar.warp.sync -1; xor.b32 %r3, %thread, 1; shl.b32 %r3, %r3, 2; add.u32 %r3, %r3, %r2;
+ld.shared.u32 %r4, [%r3];
+)",
+               {8, 1, 1});
+}
+
 TEST_CASE("race: neighbours narrower than a word are told apart") {
   const std::string body = R"(mov.u32 %r1, s; shl.b32 %r3, %thread, 1; add.u32 %r4, %r1, %r3;
 cvt.u16.u32 %h1, %thread;
