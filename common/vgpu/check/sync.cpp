@@ -54,10 +54,15 @@ class SyncCheck final : public Observer {
         return "sync: " + name + " for " + threads(count) + " where others wait at " +
                where(*turn.instr, *turn.function) + " for " + threads(turn.count) + ",";
       });
-    else if (count == 0 && where(instr, function) != where(*turn.instr, *turn.function))
+    else if (count == 0 && &function.code[instr.pc] != turn.instr)
       add(warp, instr, lane, "place", [&] {
+        const std::string there = where(*turn.instr, *turn.function);
         return "sync: " + name + " reached here by some threads of the block and at " +
-               where(*turn.instr, *turn.function) + " by others,";
+               (there != where(instr, function) ? there
+                                                : "another barrier of the same line (PTX lines " +
+                                                      std::to_string(instr.ptx_line) + " and " +
+                                                      std::to_string(turn.instr->ptx_line) + ")") +
+               " by others,";
       });
   }
   void barrier_complete(Block& block, int barrier) override {

@@ -48,6 +48,14 @@ TEST_CASE("sync: warps at different barriers, or with different counts") {
         Texts{"s.cu:5: error: sync: barrier 0 reached here by some threads of the block and at "
               "s.cu:7 by others, by thread (32,0,0) of "
               "block (0,0,0) in k"});
+  // Two barriers of one line, as a macro or an if and its else have them.
+  const Texts line = syncs(
+      "setp.lt.u32 %p1, %thread, 32; @%p1 bra A;\n#5: bar.sync 0;\nbra "
+      "END;\nA:\n#5: bar.sync 0;\nEND:\n");
+  REQUIRE(line.size() == 1);
+  CHECK(line[0].find("s.cu:5: error: sync: barrier 0 reached here by some threads of the block and "
+                     "at another barrier of the same line (PTX lines ") == 0);
+  CHECK(line[0].find(") by others, by thread (32,0,0) of block (0,0,0) in k") != std::string::npos);
   check_silent(body("bar.sync 1, 64;", "bar.sync 1, 64;"));
   check_silent(body("bar.arrive 1, 64;", "bar.sync 1, 64;"));
   CHECK(syncs(body("bar.sync 1, 64;", "bar.arrive 1, 96;"), {64, 1, 1}) ==
