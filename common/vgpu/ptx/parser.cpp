@@ -322,52 +322,53 @@ class Parser {
     while (accept(',')) integer();
   }
 
-  // Locations are kept raw and resolved at the end, when the inlining chain is known.
+  // Locations are kept raw and resolved at the end, when the names of the files are known.
+  using Position = std::tuple<int, int, int>;  // file, line, column
   struct RawLocation {
-    int file, line, column;
-    int inlined_file = -1, inlined_line = 0, inlined_column = 0;
+    Position at;
+    Position inlined_at{-1, 0, 0};  // file -1: not inlined
+    std::size_t outer = kNoOuter;   // the location that inlined_at means, in raw_locations_
+    static constexpr std::size_t kNoOuter = ~std::size_t{0};
   };
+  Position position() {
+    const int file = static_cast<int>(integer());
+    const int line = static_cast<int>(integer());
+    return {file, line, static_cast<int>(integer())};
+  }
   std::uint32_t loc_directive() {
-    RawLocation raw{};
-    raw.file = static_cast<int>(integer());
-    raw.line = static_cast<int>(integer());
-    raw.column = static_cast<int>(integer());
+    RawLocation raw{position()};
     while (accept(',')) {
       if (accept_word("function_name")) {
         name();
         if (accept('+')) integer();
       } else if (accept_word("inlined_at")) {
-        raw.inlined_file = static_cast<int>(integer());
-        raw.inlined_line = static_cast<int>(integer());
-        raw.inlined_column = static_cast<int>(integer());
+        raw.inlined_at = position();
       } else {
         fail("unknown attribute of .loc: '" + near() + "'");
       }
     }
+    // The compiler writes the place of a call before what was inlined there, once in a function.
+    // The same place may stand there several times, inlined at different calls: as ptxas takes it,
+    // the last one counts.
+    if (const auto it = latest_.find(raw.inlined_at); it != latest_.end()) raw.outer = it->second;
+    latest_[raw.at] = raw_locations_.size();
     raw_locations_.push_back(raw);
     module_.locations.emplace_back();
     return static_cast<std::uint32_t>(module_.locations.size() - 1);
   }
   // Those of one file.
   void resolve_locations() {
-    std::map<std::tuple<int, int, int>, std::tuple<int, int, int>> inlined;
-    for (const RawLocation& raw : raw_locations_)
-      if (raw.inlined_file >= 0)
-        inlined.emplace(std::tuple(raw.file, raw.line, raw.column),
-                        std::tuple(raw.inlined_file, raw.inlined_line, raw.inlined_column));
     for (std::size_t i = 0; i < raw_locations_.size(); ++i) {
-      const RawLocation& raw = raw_locations_[i];
-      int file = raw.file, line = raw.line, column = raw.column;
-      int next_file = raw.inlined_file, next_line = raw.inlined_line,
-          next_column = raw.inlined_column;
-      for (int depth = 0; depth < 64 && next_file >= 0 && is_toolkit_file(files_[file]); ++depth) {
-        file = next_file, line = next_line, column = next_column;
-        const auto it = inlined.find({file, line, column});
-        if (it == inlined.end()) break;
-        std::tie(next_file, next_line, next_column) = it->second;
+      const RawLocation* raw = &raw_locations_[i];
+      Position at = raw->at;
+      while (std::get<0>(raw->inlined_at) >= 0 && is_toolkit_file(files_[std::get<0>(at)])) {
+        at = raw->inlined_at;
+        if (raw->outer == RawLocation::kNoOuter) break;
+        raw = &raw_locations_[raw->outer];  // stands before it
       }
-      module_.locations[first_location_ + i] = {files_[file], line};
+      module_.locations[first_location_ + i] = {files_[std::get<0>(at)], std::get<1>(at)};
     }
+    latest_.clear();
     raw_locations_.clear();
     first_location_ = module_.locations.size();
   }
@@ -675,6 +676,7 @@ class Parser {
     body.scope_parent.push_back(0);
     body.labels.emplace_back();
     location_ = 0;
+    latest_.clear();
     if (!fn.entry) {
       for (std::size_t i = 0; i < fn.results.size(); ++i)
         declare_parameter(fn.results[i], result_types_[i], true);
@@ -1038,6 +1040,7 @@ class Parser {
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
+  std::map<Position, std::size_t> latest_;  // of the function that is read: in raw_locations_
   std::size_t first_location_ = 1;  // of the file that is read
   int file_number_ = 0;
   struct Owner {

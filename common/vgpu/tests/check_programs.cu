@@ -6,6 +6,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 #include <cub/cub.cuh>
 
@@ -157,6 +158,40 @@ __global__ void block_algorithms(const int* x, int* out) {
   if (threadIdx.x == 0) out[gridDim.x * 128 + blockIdx.x] = sum;
 }
 
+// The toolkit's functions are inlined several levels deep, the same ones in each kernel; only the
+// second kernel's are wrong.
+__global__ void copies_in_order(const int* x, int* out) {
+  __shared__ int s[32];
+  __pipeline_memcpy_async(&s[threadIdx.x], &x[threadIdx.x], 4);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncwarp();
+  out[threadIdx.x] = s[31 - threadIdx.x];
+}
+constexpr int kUnwaitedCopy = __LINE__ + 4;
+__global__ void copies_unwaited(const int* x, int* out, int ahead) {
+  __shared__ int s[64];
+  __pipeline_memcpy_async(&s[threadIdx.x], &x[threadIdx.x], 4);
+  __pipeline_memcpy_async(&s[32 + threadIdx.x], &x[threadIdx.x + ahead], 4);
+  __pipeline_commit();
+  out[threadIdx.x] = s[32 + threadIdx.x];
+}
+__global__ void sums_once(const int* x, int* out) {
+  using Reduce = cub::BlockReduce<int, 128>;
+  __shared__ typename Reduce::TempStorage storage;
+  const int sum = Reduce(storage).Sum(x[threadIdx.x]);
+  if (threadIdx.x == 0) *out = sum;
+}
+constexpr int kCrowdedSum = __LINE__ + 6;
+__global__ void sums_without_barrier(const int* x, int* out, int times) {
+  using Reduce = cub::BlockReduce<int, 128>;
+  __shared__ typename Reduce::TempStorage storage;
+  int sum = 0;
+  for (int i = 0; i < times; ++i)
+    sum += Reduce(storage).Sum(x[threadIdx.x] + i);
+  if (threadIdx.x == 0) *out = sum;
+}
+
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 
 template <class T>
@@ -286,6 +321,27 @@ TEST_CASE("child: half a copy" * doctest::skip()) {
   CHECK_OK(cudaDeviceSynchronize());
 }
 
+TEST_CASE("child: copies in order" * doctest::skip()) {
+  copies_in_order<<<1, 32>>>(device(std::vector<int>(32, 1)), empty<int>(32));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: copies unwaited" * doctest::skip()) {
+  copies_unwaited<<<1, 32>>>(device(std::vector<int>(32, 1)), empty<int>(32), 0);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: copies from beyond" * doctest::skip()) {
+  copies_unwaited<<<1, 32>>>(device(std::vector<int>(32, 1)), empty<int>(32), 32);
+  CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+}
+TEST_CASE("child: sums once" * doctest::skip()) {
+  sums_once<<<1, 128>>>(device(std::vector<int>(128, 1)), empty<int>(1));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: sums without barrier" * doctest::skip()) {
+  sums_without_barrier<<<1, 128>>>(device(std::vector<int>(128, 1)), empty<int>(1), 3);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
        {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts",
@@ -306,4 +362,19 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("half a copy",
               "init: read of 4 bytes that nobody wrote, at byte 1020 of 'x' (1024 bytes, "
               "argument 1), by thread");
+}
+
+// child(name) says `text` of this line of this file.
+void check_line(const std::string& name, int line, const std::string& text) {
+  const Result result = child("VGPU_CHECK=all", name);
+  CHECK_MESSAGE(result.text.find("check_programs.cu:" + std::to_string(line) + ": error: " + text) !=
+                    std::string::npos,
+                name << ", line " << line << ":\n" << result.text);
+}
+TEST_CASE("checks: what is inlined from the toolkit is found at the line that called it") {
+  check_silent("copies in order");
+  check_silent("sums once");
+  check_line("copies unwaited", kUnwaitedCopy, "race: asynchronous copy of 4 bytes to shared");
+  check_line("copies from beyond", kUnwaitedCopy, "out-of-bounds read of 4 bytes");
+  check_line("sums without barrier", kCrowdedSum, "race: write of 4 bytes to shared memory");
 }

@@ -104,6 +104,52 @@ std::string refusal(const std::string& body, const std::string& before = "") {
 
 }  // namespace
 
+TEST_CASE("parser: an inlined place belongs to the call before it, in its own function") {
+  // As nvcc writes it: a header's function calls another, and kernels call the first.
+  const std::string call = R"(
+.loc 2 10 5, function_name $L__outer, inlined_at 1 LINE 3
+.loc 2 20 7, function_name $L__inner, inlined_at 2 10 5
+mov.u32 %r1, LINE;
+.loc 2 21 7, function_name $L__inner, inlined_at 2 10 5
+mov.u32 %r2, LINE;
+)";
+  const auto at = [&](int line) {
+    std::string text = call;
+    for (std::size_t i; (i = text.find("LINE")) != text.npos;)
+      text.replace(i, 4, std::to_string(line));
+    return text;
+  };
+  const auto kernel = [](const std::string& name, const std::string& body) {
+    return ".visible .entry " + name + "() {\n.reg .b32 %r<4>;\n" + body + "ret;\n}\n";
+  };
+  // The last kernel is part of another file of the same module, where 1 is another file.
+  const std::string files =
+      ".file 1 \"/home/user/a.cu\"\n.file 2 \"/cuda/include/cuda_pipeline.h\"\n";
+  const std::string nowhere =
+      ".loc 2 20 7, function_name $L__inner, inlined_at 2 99 1\nmov.u32 %r1, 2099;\n";
+  const auto parsed =
+      parse_ptx(kHead + kernel("one", at(5) + at(6)) + kernel("two", at(15) + at(14)) +
+                kernel("itself",
+                       ".loc 2 10 5\n.loc 2 20 7, function_name $L__inner, inlined_at 2 10 5\n"
+                       "mov.u32 %r1, 2010;\n") +
+                kernel("stranger", nowhere) + files + kHead + kernel("three", at(7)) +
+                ".file 1 \"/home/user/b.cu\"\n.file 2 \"/cuda/include/cuda_pipeline.h\"\n");
+  int moves = 0;
+  for (const auto& [name, body] : parsed->bodies)
+    for (const ast::Statement& s : body.statements) {
+      if (s.name != "mov.u32") continue;
+      const Location& where = parsed->module.locations[s.location];
+      const int want = static_cast<int>(s.operands[1].value);
+      CAPTURE(name);
+      CHECK(where.line == want % 2000);
+      CHECK(where.file == (want > 2000       ? "/cuda/include/cuda_pipeline.h"
+                           : name == "three" ? "/home/user/b.cu"
+                                             : "/home/user/a.cu"));
+      ++moves;
+    }
+  CHECK(moves == 12);
+}
+
 TEST_CASE("parser: a module with something of everything is understood") {
   CHECK(trouble(kEverything) == "");
   const auto parsed = parse_ptx(kEverything);
