@@ -1,11 +1,11 @@
-// Tensor-core operations: wmma, mma.sync, ldmatrix, stmatrix, movmatrix. Operands are gathered into
-// plain matrices, multiplied exactly and accumulated in fp32 (fp64, s32), and handed out again.
+// Tensor-core operations: wmma, mma.sync, ldmatrix, stmatrix, movmatrix. Elements are multiplied
+// exactly and accumulated in fp32 (fp64, s32), in the order of k.
 #include <bit>
 #include <cstdio>
 
 #include "../ptx/forms.h"
 #include "access.h"
-#include "half.h"
+#include "products.h"
 #include "tiles.h"
 
 namespace vgpu {
@@ -13,11 +13,13 @@ namespace {
 
 using std::int32_t, std::int64_t, std::int8_t;
 using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+using namespace tensor;
 
-constexpr int kMaxM = 32, kMaxN = 32, kMaxK = 64;
+// The largest operands of A and B (s4, m16n8k64), and of C and D (wmma), in elements.
+constexpr int kMostFactors = 1024, kMostSums = 256;
 
 // Elements of a type in one register of a fragment.
-int per_register(Type type) {
+constexpr int per_register(Type type) {
   switch (type) {
     case Type::f64:
     case Type::f32:
@@ -40,19 +42,17 @@ int per_register(Type type) {
   }
 }
 
-// One operand of a product: its registers, and where each element belongs in the plain matrix.
+// One operand of a product.
 struct Operand {
   Type type = Type::none;
   int registers = 0;  // as the instruction lists them
   int distinct = 0;   // before they repeat
-  // [register][element][lane] -> row * columns + column
-  std::vector<uint16_t> index;
 };
 
 struct TensorOp {
-  TileShape shape;
+  TileShape shape;  // of the transposed product, when exchanged
   Operand a, b, c, d;
-  bool saturate = false;
+  bool saturate = false, exchanged = false;
 };
 
 int elements_of(Role role, const TileShape& s) {
@@ -67,137 +67,88 @@ Operand fragment_of(Role role, const TileShape& shape, Type type, bool wmma) {
   if (each == 0) return f;
   f.distinct = elements_of(role, shape) / kWarpSize / each;
   f.registers = wmma && type == Type::f16 && role != Role::c ? 8 : f.distinct;
-  const int columns = role == Role::a ? shape.k : shape.n;
-  f.index.resize(static_cast<std::size_t>(f.distinct) * each * kWarpSize);
-  for (int i = 0; i < f.distinct * each; ++i)
-    for (int lane = 0; lane < kWarpSize; ++lane) {
-      const Place p = place_of(role, shape, lane, i, each);
-      f.index[static_cast<std::size_t>(i) * kWarpSize + lane] =
-          static_cast<uint16_t>(p.row * columns + p.column);
-    }
   return f;
 }
 
-// Element j of the 32 lanes of a register as numbers.
-template <class T>
-void unpack(const uint32_t* lanes, int j, Type type, T* out) {
-  if constexpr (std::is_same_v<T, float>) {
-    alignas(64) uint16_t halves[kWarpSize];
-    switch (type) {
-      case Type::f16:
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          halves[lane] = static_cast<uint16_t>(lanes[lane] >> (16 * j));
-        return halves_to_floats(halves, out);
-      case Type::bf16:
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          out[lane] = float_from_bf16(static_cast<uint16_t>(lanes[lane] >> (16 * j)));
-        return;
-      case Type::tf32:  // the low 13 bits do not take part
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          out[lane] = std::bit_cast<float>(lanes[lane] & 0xffffe000u);
-        return;
-      case Type::e4m3:
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          out[lane] = float_from_e4m3(static_cast<uint8_t>(lanes[lane] >> (8 * j)));
-        return;
-      case Type::e5m2:
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          out[lane] = float_from_e5m2(static_cast<uint8_t>(lanes[lane] >> (8 * j)));
-        return;
-      default:
-        for (int lane = 0; lane < kWarpSize; ++lane) out[lane] = std::bit_cast<float>(lanes[lane]);
-    }
-  } else {
-    for (int lane = 0; lane < kWarpSize; ++lane) {
-      const uint32_t bits = lanes[lane];
-      switch (type) {
-        case Type::s8:
-          out[lane] = static_cast<int8_t>(bits >> (8 * j));
-          break;
-        case Type::u8:
-          out[lane] = static_cast<uint8_t>(bits >> (8 * j));
-          break;
-        case Type::s4:
-          out[lane] = static_cast<int32_t>(bits << (28 - 4 * j)) >> 28;
-          break;
-        case Type::u4:
-          out[lane] = bits >> (4 * j) & 15;
-          break;
-        default:
-          out[lane] = static_cast<int32_t>(bits);
-      }
-    }
+// ---- products -------------------------------------------------------------------------------
+
+// [register][element][32 lanes].
+template <Type kType, class T>
+void unpack_registers(Warp& warp, const uint32_t* list, const Operand& f, bool sorted, T* out) {
+  using Word = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  alignas(64) Word words[kWarpSize];
+  for (int r = 0; r < f.distinct; ++r, out += per_register(kType) * kWarpSize) {
+    const Word* lanes = warp.lanes<const Word>(Slot{list[r]});
+    if (sorted) sort_columns(lanes, words);
+    unpack<kType>(sorted ? words : lanes, out);
   }
 }
-
-template <class T>
-void gather(Warp& warp, const uint32_t* list, const Operand& f, T* matrix) {
-  const int each = per_register(f.type);
-  alignas(64) T values[kWarpSize];
-  for (int r = 0; r < f.distinct; ++r)
-    for (int j = 0; j < each; ++j) {
-      const uint16_t* at = f.index.data() + (static_cast<std::size_t>(r) * each + j) * kWarpSize;
-      if constexpr (std::is_same_v<T, double>) {
-        const double* lanes = warp.lanes<const double>(Slot{list[r]});
-        for (int lane = 0; lane < kWarpSize; ++lane) matrix[at[lane]] = lanes[lane];
-      } else {
-        unpack<T>(warp.lanes<const uint32_t>(Slot{list[r]}), j, f.type, values);
-        for (int lane = 0; lane < kWarpSize; ++lane) matrix[at[lane]] = values[lane];
-      }
-    }
+void unpack_all(Warp& warp, const uint32_t* list, const Operand& f, bool sorted, float* out) {
+  switch (f.type) {
+    case Type::f16:
+      return unpack_registers<Type::f16>(warp, list, f, sorted, out);
+    case Type::bf16:
+      return unpack_registers<Type::bf16>(warp, list, f, sorted, out);
+    case Type::tf32:
+      return unpack_registers<Type::tf32>(warp, list, f, sorted, out);
+    case Type::e4m3:
+      return unpack_registers<Type::e4m3>(warp, list, f, sorted, out);
+    case Type::e5m2:
+      return unpack_registers<Type::e5m2>(warp, list, f, sorted, out);
+    default:
+      return unpack_registers<Type::f32>(warp, list, f, sorted, out);
+  }
+}
+void unpack_all(Warp& warp, const uint32_t* list, const Operand& f, bool sorted, uint32_t* out) {
+  switch (f.type) {
+    case Type::s8:
+      return unpack_registers<Type::s8>(warp, list, f, sorted, out);
+    case Type::u8:
+      return unpack_registers<Type::u8>(warp, list, f, sorted, out);
+    case Type::s4:
+      return unpack_registers<Type::s4>(warp, list, f, sorted, out);
+    case Type::u4:
+      return unpack_registers<Type::u4>(warp, list, f, sorted, out);
+    default:
+      return unpack_registers<Type::s32>(warp, list, f, sorted, out);
+  }
+}
+void unpack_all(Warp& warp, const uint32_t* list, const Operand& f, bool sorted, double* out) {
+  unpack_registers<Type::f64>(warp, list, f, sorted, out);
 }
 
-template <class T>
-void scatter(Warp& warp, const uint32_t* list, const Operand& f, const T* matrix) {
-  const int each = per_register(f.type);
+void pack_all(Warp& warp, const uint32_t* list, const Operand& f, const float* sums) {
   for (int r = 0; r < f.distinct; ++r) {
-    const uint16_t* at = f.index.data() + static_cast<std::size_t>(r) * each * kWarpSize;
-    if constexpr (std::is_same_v<T, double>) {
-      double* lanes = warp.lanes<double>(Slot{list[r]});
-      for (int lane = 0; lane < kWarpSize; ++lane) lanes[lane] = matrix[at[lane]];
-    } else if constexpr (std::is_same_v<T, float>) {
-      uint32_t* lanes = warp.lanes<uint32_t>(Slot{list[r]});
-      if (f.type == Type::f16) {
-        alignas(64) float low[kWarpSize], high[kWarpSize];
-        alignas(64) uint16_t low_half[kWarpSize], high_half[kWarpSize];
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          low[lane] = matrix[at[lane]], high[lane] = matrix[at[kWarpSize + lane]];
-        floats_to_halves(low, low_half);
-        floats_to_halves(high, high_half);
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          lanes[lane] = static_cast<uint32_t>(high_half[lane]) << 16 | low_half[lane];
-      } else {
-        for (int lane = 0; lane < kWarpSize; ++lane)
-          lanes[lane] = std::bit_cast<uint32_t>(canonical(matrix[at[lane]]));
-      }
-    } else {
-      uint32_t* lanes = warp.lanes<uint32_t>(Slot{list[r]});
+    uint32_t* lanes = warp.lanes<uint32_t>(Slot{list[r]});
+    if (f.type != Type::f16) {
       for (int lane = 0; lane < kWarpSize; ++lane)
-        lanes[lane] = static_cast<uint32_t>(matrix[at[lane]]);
+        lanes[lane] = std::bit_cast<uint32_t>(canonical(sums[lane]));
+      sums += kWarpSize;
+      continue;
     }
+    alignas(64) uint16_t low[kWarpSize], high[kWarpSize];
+    floats_to_halves(sums, low);
+    floats_to_halves(sums + kWarpSize, high);
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      lanes[lane] = static_cast<uint32_t>(high[lane]) << 16 | low[lane];
+    sums += 2 * kWarpSize;
   }
 }
+template <class T>
+void pack_all(Warp& warp, const uint32_t* list, const Operand& f, const T* sums) {
+  for (int r = 0; r < f.distinct; ++r, sums += kWarpSize)
+    std::memcpy(warp.lanes<T>(Slot{list[r]}), sums, sizeof(T) * kWarpSize);
+}
 
-// c += a b, a row of c at a time, which stays in registers over all k.
-template <class T, int kN>
-void multiply(int m_count, int k_count, const T* a, const T* b, T* c) {
-  for (int m = 0; m < m_count; ++m) {
-    T row[kN];
-    for (int n = 0; n < kN; ++n) row[n] = c[m * kN + n];
-    for (int k = 0; k < k_count; ++k) {
-      const T factor = a[m * k_count + k];
-      const T* line = b + k * kN;
-      for (int n = 0; n < kN; ++n) {
-        if constexpr (std::is_same_v<T, float>)
-          row[n] = __builtin_fmaf(factor, line[n], row[n]);
-        else if constexpr (std::is_same_v<T, double>)
-          row[n] = __builtin_fma(factor, line[n], row[n]);
-        else
-          row[n] += factor * line[n];
-      }
-    }
-    for (int n = 0; n < kN; ++n) c[m * kN + n] = row[n];
-  }
+template <class T>
+void multiply(const TensorOp& op, const T* a, const T* b, T* c) {
+  const TileShape& s = op.shape;
+  const int rows = s.m == 8 ? 8 : 16, each = per_register(op.a.type);
+  const int registers = s.k / 4 / each;
+  for (int m = 0; m < s.m; m += rows)
+    for (int n = 0; n < s.n; n += 8, c += rows * 8)
+      (rows == 8 ? multiply_tile<T, 1> : multiply_tile<T, 2>)(a + m * s.k, b + n * s.k, c,
+                                                              registers, each);
 }
 
 void require_whole_warp(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -213,32 +164,33 @@ template <class T>
 void mma(Warp& warp, const Instr& instr, uint32_t mask) {
   require_whole_warp(warp, instr, mask);
   const auto& op = *static_cast<const TensorOp*>(instr.data);
-  alignas(64) T a[kMaxM * kMaxK], b[kMaxK * kMaxN], c[kMaxM * kMaxN];
-  const uint32_t* list = instr.list;
-  gather(warp, list + op.d.registers, op.a, a);
-  gather(warp, list + op.d.registers + op.a.registers, op.b, b);
-  gather(warp, list + op.d.registers + op.a.registers + op.b.registers, op.c, c);
-  const TileShape& s = op.shape;
-  switch (s.n) {
-    case 8:
-      multiply<T, 8>(s.m, s.k, a, b, c);
-      break;
-    case 16:
-      multiply<T, 16>(s.m, s.k, a, b, c);
-      break;
-    default:
-      multiply<T, 32>(s.m, s.k, a, b, c);
+  alignas(64) T a[kMostFactors], b[kMostFactors], c[kMostSums];
+  const uint32_t* list = instr.list + op.d.registers;
+  // The transposed product of an exchanged shape: B's columns are its rows.
+  unpack_all(warp, list, op.a, op.exchanged, op.exchanged ? b : a);
+  unpack_all(warp, list + op.a.registers, op.b, !op.exchanged, op.exchanged ? a : b);
+  unpack_all(warp, list + op.a.registers + op.b.registers, op.c, false, c);
+  const int sums = op.shape.m * op.shape.n;
+  if constexpr (std::is_integral_v<T>) {
+    if (op.saturate) {
+      alignas(64) T products[kMostSums] = {};
+      multiply(op, a, b, products);
+      for (int i = 0; i < sums; ++i)
+        c[i] = static_cast<T>(std::clamp<int64_t>(
+            int64_t{static_cast<int32_t>(c[i])} + static_cast<int32_t>(products[i]), INT32_MIN,
+            INT32_MAX));
+    } else {
+      multiply(op, a, b, c);
+    }
+  } else {
+    multiply(op, a, b, c);
   }
-  if constexpr (std::is_same_v<T, int64_t>) {
-    if (op.saturate)
-      for (int i = 0; i < s.m * s.n; ++i) c[i] = std::clamp<int64_t>(c[i], INT32_MIN, INT32_MAX);
-  }
-  scatter(warp, list, op.d, c);
+  pack_all(warp, instr.list, op.d, c);
   Worker& worker = *warp.worker;
-  const auto work = static_cast<uint64_t>(s.m) * s.n * s.k;
+  const auto work = static_cast<uint64_t>(sums) * op.shape.k;
   if (op.a.type == Type::tf32)
     worker.tensor_tf32 += work;
-  else if (std::is_same_v<T, int64_t>)
+  else if (std::is_integral_v<T>)
     worker.tensor_int8 += work;
   else if (!std::is_same_v<T, double>)
     worker.tensor_f16 += work;
@@ -380,6 +332,21 @@ void fragment_access(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------
 
+// 8 lines of 8 elements, with lines and columns exchanged. In three rounds, each of which interleaves
+// the first half of the elements with the second.
+void transpose(Half8* lines) {
+  for (int round = 0; round < 3; ++round) {
+    Half8 next[8];
+    for (int i = 0; i < 4; ++i) {
+      next[2 * i] = __builtin_shuffle(lines[i], lines[i + 4], Half8{0, 8, 1, 9, 2, 10, 3, 11});
+      next[2 * i + 1] =
+          __builtin_shuffle(lines[i], lines[i + 4], Half8{4, 12, 5, 13, 6, 14, 7, 15});
+    }
+    std::copy_n(next, 8, lines);
+  }
+}
+
+// Of a matrix, four neighbouring lanes hold one row (transposed: one column), 16 bytes.
 template <bool kLoad, bool kTransposed>
 void matrix8x8(Warp& warp, const Instr& instr, uint32_t mask) {
   require_whole_warp(warp, instr, mask);
@@ -391,37 +358,30 @@ void matrix8x8(Warp& warp, const Instr& instr, uint32_t mask) {
   Places places;
   resolve(warp, instr, kFullMask >> (32 - 8 * count), a, 16, kLoad ? Access::load : Access::store,
           places);
-  alignas(64) uint32_t loaded[4][kWarpSize];
+  Half8 lines[4][8];
   for (int m = 0; m < count; ++m) {
-    uint32_t* lanes = kLoad ? loaded[m] : warp.lanes<uint32_t>(Slot{instr.list[m]});
-    for (int lane = 0; lane < kWarpSize; ++lane)
-      for (int j = 0; j < 2; ++j) {
-        const int row = kTransposed ? 2 * (lane % 4) + j : lane / 4;
-        const int column = kTransposed ? lane / 4 : 2 * (lane % 4) + j;
-        std::byte* at = places.at(a, 8 * m + row) + 2 * column;
-        auto* half = reinterpret_cast<std::byte*>(&lanes[lane]) + 2 * j;
-        if (kLoad)
-          std::memcpy(half, at, 2);
-        else
-          std::memcpy(at, half, 2);
-      }
+    if (kLoad)
+      for (int row = 0; row < 8; ++row)
+        std::memcpy(&lines[m][row], places.at(a, 8 * m + row), sizeof(Half8));
+    else
+      std::memcpy(lines[m], warp.lanes<uint32_t>(Slot{instr.list[m]}), sizeof lines[m]);
+    if (kTransposed) transpose(lines[m]);
   }
-  if (kLoad)
-    for (int m = 0; m < count; ++m)
-      std::memcpy(warp.lanes<uint32_t>(Slot{instr.list[m]}), loaded[m], sizeof loaded[m]);
+  for (int m = 0; m < count; ++m) {
+    if (kLoad)
+      std::memcpy(warp.lanes<uint32_t>(Slot{instr.list[m]}), lines[m], sizeof lines[m]);
+    else
+      for (int row = 0; row < 8; ++row)
+        std::memcpy(places.at(a, 8 * m + row), &lines[m][row], sizeof(Half8));
+  }
 }
 
 void transpose8x8(Warp& warp, const Instr& instr, uint32_t mask) {
   require_whole_warp(warp, instr, mask);
-  const uint32_t* a = warp.lanes<const uint32_t>(instr.a);
-  uint16_t matrix[8][8];
-  for (int lane = 0; lane < kWarpSize; ++lane)
-    for (int j = 0; j < 2; ++j)
-      matrix[lane / 4][2 * (lane % 4) + j] = static_cast<uint16_t>(a[lane] >> (16 * j));
-  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
-  for (int lane = 0; lane < kWarpSize; ++lane)
-    d[lane] = static_cast<uint32_t>(matrix[2 * (lane % 4) + 1][lane / 4]) << 16 |
-              matrix[2 * (lane % 4)][lane / 4];
+  Half8 lines[8];
+  std::memcpy(lines, warp.lanes<const uint32_t>(instr.a), sizeof lines);
+  transpose(lines);
+  std::memcpy(warp.lanes<uint32_t>(instr.d[0]), lines, sizeof lines);
 }
 
 // ---- binding --------------------------------------------------------------------------------
@@ -452,8 +412,8 @@ Handler bind_product(Instr& instr, const Mods& mods, bool wmma) {
     d = types[0], a = b = Type::f16, c = types[1];  // wmma in fp16
   else
     return nullptr;
-  const TileShape& s = op.shape;
-  if (s.m > kMaxM || s.n > kMaxN || s.k > kMaxK) return nullptr;
+  const TileShape s = op.shape;
+  if (s.m * s.k > kMostFactors || s.k * s.n > kMostFactors || s.m * s.n > kMostSums) return nullptr;
   op.saturate = mods.has("satfinite");
   op.a = fragment_of(Role::a, s, a, wmma);
   op.b = fragment_of(Role::b, s, b, wmma);
@@ -465,8 +425,11 @@ Handler bind_product(Instr& instr, const Mods& mods, bool wmma) {
     return nullptr;
   const bool integer = d == Type::s32, f64 = d == Type::f64;
   if (is_float(a) == integer || is_float(b) == integer || (a == Type::f64) != f64) return nullptr;
+  if (per_register(a) != per_register(b)) return nullptr;
+  op.exchanged = s.m == 8 && s.n == 32;
+  if (op.exchanged) std::swap(op.shape.m, op.shape.n);
   instr.data = keep(std::move(op));
-  return integer ? &mma<int64_t> : f64 ? &mma<double> : &mma<float>;
+  return integer ? &mma<uint32_t> : f64 ? &mma<double> : &mma<float>;
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Matrix instructions against products of plain matrices on the host. Which lane holds which element
 // is stated here shape by shape, as the PTX ISA lists it ("Matrix Fragments for mma"), and not by the
-// one formula of core/tiles.h. All values are small integers, so that every result is exact.
+// one formula of core/tiles.h. Values are small integers, so that results are exact, but where sums of any
+// numbers are compared bit for bit.
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "../core/half.h"
 #include "core_support.h"
@@ -97,14 +100,14 @@ At place_c(int m, int g, int t, int i) {
   return {i < 2 ? g : g + 8, t * 2 + (i & 1)};
 }
 
-// Words of one operand, [lane][register] of 32 bits (f64: two words each).
+// Words of one operand, [lane][register] of 32 bits (f64: two words each), from the bits of elements.
 template <class F>
-std::vector<std::uint32_t> fragment(const std::string& type, int elements, F value_at) {
+std::vector<std::uint32_t> coded_fragment(const std::string& type, int elements, F code_at) {
   const int bits = bits_of(type), words = elements * bits / 32;
   std::vector<std::uint32_t> out(static_cast<std::size_t>(32) * words);
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < elements; ++i) {
-      const std::uint64_t code = encode(type, value_at(lane / 4, lane % 4, i));
+      const std::uint64_t code = code_at(lane / 4, lane % 4, i);
       const std::size_t base = static_cast<std::size_t>(lane) * words;
       if (bits == 64) {
         out[base + 2 * i] = static_cast<std::uint32_t>(code);
@@ -116,6 +119,12 @@ std::vector<std::uint32_t> fragment(const std::string& type, int elements, F val
       }
     }
   return out;
+}
+
+// The same from small integers.
+template <class F>
+std::vector<std::uint32_t> fragment(const std::string& type, int elements, F value_at) {
+  return coded_fragment(type, elements, [&](int g, int t, int i) { return encode(type, value_at(g, t, i)); });
 }
 
 std::string text(const char* format, int a, int b = 0) {
@@ -142,14 +151,10 @@ Operand operand(const std::string& type, int words, int first, int byte_offset) 
   return o;
 }
 
-void check_mma(Gpu& gpu, const std::string& name, int m, int n, int k, const std::string& d, const std::string& a,
-               const std::string& b, const std::string& c) {
-  CAPTURE(name);
-  const Matrix A(m, k, a, 3), B(k, n, b, 1000), C(m, n, c == "s32" ? "s8" : "f16", 5000);
-  const int na = m * k / 32, nb = k * n / 32, nc = m * n / 32;
-  const auto fa = fragment(a, na, [&](int g, int t, int i) { const At p = place_a(a, m, k, g, t, i); return A.at(p.row, p.column); });
-  const auto fb = fragment(b, nb, [&](int g, int t, int i) { const At p = place_b(b, k, g, t, i); return B.at(p.row, p.column); });
-  const auto fc = fragment(c, nc, [&](int g, int t, int i) { const At p = place_c(m, g, t, i); return C.at(p.row, p.column); });
+// D's words, [lane][register], of one mma of these fragments.
+std::vector<std::uint32_t> run_mma(Gpu& gpu, const std::string& name, const std::string& d, const std::string& a, const std::string& b,
+                                   const std::string& c, int nc, const std::vector<std::uint32_t>& fa, const std::vector<std::uint32_t>& fb,
+                                   const std::vector<std::uint32_t>& fc) {
   std::vector<std::uint32_t> in = fa;
   in.insert(in.end(), fb.begin(), fb.end());
   in.insert(in.end(), fc.begin(), fc.end());
@@ -164,19 +169,103 @@ void check_mma(Gpu& gpu, const std::string& name, int m, int n, int k, const std
   body += text("mul.lo.u32 %%r98, %%lane, %d; cvt.u64.u32 %%rd50, %%r98; add.u64 %%rd50, %%rd50, %%out;\n", wd * 4);
   for (int i = 0; i < (wide ? wd / 2 : wd); ++i)
     body += wide ? text("st.global.f64 [%%rd50+%d], %%fd%d;\n", 8 * i, 16 + i) : text("st.global.u32 [%%rd50+%d], %%r%d;\n", 4 * i, 40 + i);
-  const auto out = gpu.run(body, static_cast<std::size_t>(32) * wd, in);
+  return gpu.run(body, static_cast<std::size_t>(32) * wd, in);
+}
+// Element i of a lane's part of D.
+std::uint64_t code_of(const std::vector<std::uint32_t>& out, const std::string& d, int lane, int i) {
+  const std::size_t base = out.size() / 32 * static_cast<std::size_t>(lane);
+  if (d == "f64") return out[base + 2 * i] | static_cast<std::uint64_t>(out[base + 2 * i + 1]) << 32;
+  if (d == "f16") return out[base + i / 2] >> (16 * (i % 2)) & 0xffff;
+  return out[base + i];
+}
+
+void check_mma(Gpu& gpu, const std::string& name, int m, int n, int k, const std::string& d, const std::string& a,
+               const std::string& b, const std::string& c) {
+  CAPTURE(name);
+  const Matrix A(m, k, a, 3), B(k, n, b, 1000), C(m, n, c == "s32" ? "s8" : "f16", 5000);
+  const int na = m * k / 32, nb = k * n / 32, nc = m * n / 32;
+  const auto fa = fragment(a, na, [&](int g, int t, int i) { const At p = place_a(a, m, k, g, t, i); return A.at(p.row, p.column); });
+  const auto fb = fragment(b, nb, [&](int g, int t, int i) { const At p = place_b(b, k, g, t, i); return B.at(p.row, p.column); });
+  const auto fc = fragment(c, nc, [&](int g, int t, int i) { const At p = place_c(m, g, t, i); return C.at(p.row, p.column); });
+  const auto out = run_mma(gpu, name, d, a, b, c, nc, fa, fb, fc);
   int wrong = 0;
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < nc; ++i) {
       const At p = place_c(m, lane / 4, lane % 4, i);
       long want = C.at(p.row, p.column);
       for (int q = 0; q < k; ++q) want += static_cast<long>(A.at(p.row, q)) * B.at(q, p.column);
-      std::uint64_t code;
-      const std::size_t base = static_cast<std::size_t>(lane) * wd;
-      if (wide) code = out[base + 2 * i] | static_cast<std::uint64_t>(out[base + 2 * i + 1]) << 32;
-      else if (bits_of(d) == 16) code = out[base + i / 2] >> (16 * (i % 2)) & 0xffff;
-      else code = out[base + i];
-      wrong += decode(d, code) != static_cast<double>(want);
+      wrong += decode(d, code_of(out, d, lane, i)) != static_cast<double>(want);
+    }
+  CHECK(wrong == 0);
+}
+
+// ---- sums, bit for bit ------------------------------------------------------------------------
+
+// Bits of any number of the type, most of them of a size that leaves its mark in a sum.
+std::uint64_t any_code(const std::string& type, std::mt19937_64& random) {
+  const std::uint64_t bits = random();
+  if (bits >> 57 == 0) return bits & (~0ull >> (64 - bits_of(type)));
+  if (type == "f16") return (bits & 0x83ff) | (10 + (bits >> 16) % 10) << 10;
+  if (type == "bf16") return (bits & 0x807f) | (120 + (bits >> 16) % 12) << 7;
+  if (type == "f32" || type == "tf32") return (bits & 0x807fffff) | (120 + (bits >> 32) % 12) << 23;
+  if (type == "f64") return (bits & 0x800fffffffffffff) | (1020 + (bits >> 52) % 12) << 52;
+  if (type == "e4m3") return (bits & 0x87) | (bits >> 8) % 15 << 3;
+  if (type == "e5m2") return (bits & 0x83) | (8 + (bits >> 8) % 12) << 2;
+  if (type == "s32") return bits >> 32;
+  return bits & (~0ull >> (64 - bits_of(type)));
+}
+double number(const std::string& type, std::uint64_t code) {
+  const auto word = static_cast<std::uint32_t>(code);
+  if (type == "bf16") return std::bit_cast<float>(word << 16);
+  if (type == "tf32") return std::bit_cast<float>(word & ~0x1fffu);
+  if (type == "e4m3") return float_from_e4m3(static_cast<std::uint8_t>(word));
+  if (type == "e5m2") return float_from_e5m2(static_cast<std::uint8_t>(word));
+  if (type == "s8") return static_cast<std::int8_t>(word);
+  if (type == "s4") return static_cast<std::int32_t>(word << 28) >> 28;
+  if (type == "u8" || type == "u4") return word;
+  return decode(type, code);
+}
+
+// A product of arbitrary numbers is one fused multiply-add after the other, k rising; NaN is NaN.
+void check_sums(Gpu& gpu, const std::string& rest, int m, int n, int k, const std::string& d, const std::string& a, const std::string& b,
+                unsigned seed) {
+  const std::string name = "mma.sync.aligned" + text(".m%dn%d", m, n) + text("k%d", k) + ".row.col." + rest + d + "." + a + "." + b + "." + d;
+  CAPTURE(name);
+  std::mt19937_64 random(seed);
+  const auto codes = [&](const std::string& type, int count) {
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(count));
+    for (auto& code : all) code = any_code(type, random);
+    return all;
+  };
+  const auto A = codes(a, m * k), B = codes(b, k * n), C = codes(d, m * n);
+  const int nc = m * n / 32;
+  const auto out = run_mma(
+      gpu, name, d, a, b, d, nc,
+      coded_fragment(a, m * k / 32, [&](int g, int t, int i) { const At p = place_a(a, m, k, g, t, i); return A[p.row * k + p.column]; }),
+      coded_fragment(b, k * n / 32, [&](int g, int t, int i) { const At p = place_b(b, k, g, t, i); return B[p.row * n + p.column]; }),
+      coded_fragment(d, nc, [&](int g, int t, int i) { const At p = place_c(m, g, t, i); return C[p.row * n + p.column]; }));
+  int wrong = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < nc; ++i) {
+      const At p = place_c(m, lane / 4, lane % 4, i);
+      const std::uint64_t got = code_of(out, d, lane, i), c = C[p.row * n + p.column];
+      const auto sum_of = [&](auto sum) {
+        for (int q = 0; q < k; ++q)
+          sum = static_cast<decltype(sum)>(std::fma(static_cast<decltype(sum)>(number(a, A[p.row * k + q])),
+                                                    static_cast<decltype(sum)>(number(b, B[q * n + p.column])), sum));
+        return sum;
+      };
+      if (d == "f64") {
+        const double want = sum_of(number(d, c)), found = std::bit_cast<double>(got);
+        wrong += std::isnan(want) ? !std::isnan(found) : std::bit_cast<std::uint64_t>(want) != got;
+      } else if (d == "s32") {
+        double want = sum_of(number(d, c));
+        if (!rest.empty()) want = std::clamp(want, -0x1p31, 0x1p31 - 1);
+        wrong += static_cast<std::uint32_t>(static_cast<std::int64_t>(want)) != got;
+      } else {
+        const float want = sum_of(static_cast<float>(number(d, c)));
+        wrong += d == "f16" ? half_from_float(want) != got : std::bit_cast<std::uint32_t>(canonical(want)) != got;
+      }
     }
   CHECK(wrong == 0);
 }
@@ -307,6 +396,27 @@ TEST_CASE("matrices: mma.sync, every shape and type") {
       for (int k : {16, 32}) run(16, 8, k, "", "f32", a, b, "f32");
   run(8, 8, 4, "", "f64", "f64", "f64", "f64");
   for (int k : {4, 8, 16}) run(16, 8, k, k == 8 ? "rn." : "", "f64", "f64", "f64", "f64");
+}
+
+TEST_CASE("matrices: sums are made of fused multiply-adds in the order of k, to the last bit") {
+  Gpu gpu;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (int k : {8, 16}) {
+      for (const char* d : {"f16", "f32"}) check_sums(gpu, "", 16, 8, k, d, "f16", "f16", seed);
+      check_sums(gpu, "", 16, 8, k, "f32", "bf16", "bf16", seed);
+      check_sums(gpu, "", 16, 8, k / 2, "f32", "tf32", "tf32", seed);
+      for (const char* a : {"e4m3", "e5m2"})
+        for (const char* b : {"e4m3", "e5m2"}) check_sums(gpu, "", 16, 8, 2 * k, "f32", a, b, seed);
+    }
+    check_sums(gpu, "", 8, 8, 4, "f64", "f64", "f64", seed);
+    for (int k : {4, 8, 16}) check_sums(gpu, "", 16, 8, k, "f64", "f64", "f64", seed);
+    for (const char* rest : {"", "satfinite."})
+      for (const char* sign : {"s", "u"})
+        for (int bits : {8, 4}) {
+          const std::string type = sign + std::to_string(bits);
+          check_sums(gpu, rest, 16, 8, 256 / bits, "s32", type, "s" + std::to_string(bits), seed);
+        }
+  }
 }
 
 TEST_CASE("matrices: wmma, every shape, type, order and space") {
