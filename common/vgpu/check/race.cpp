@@ -902,8 +902,8 @@ void RaceCheck::end(BlockState& block) {
              launch_->request.function->display;
     });
   }
-  for (const AsyncArrival& copy : block.block->async_arrivals) {
-    if (copy.warp->block == block.block || !copy.bytes) continue;
+  block.block->async_arrivals.each([&](const AsyncArrival& copy) {
+    if (copy.warp->block == block.block || !copy.bytes) return;
     const std::string there = where(*copy.instr, *copy.frame->function);
     findings_.add(there + "|flight", [&] {
       return there + ": error: race: asynchronous copy of " + bytes_text(copy.bytes) +
@@ -912,7 +912,7 @@ void RaceCheck::end(BlockState& block) {
              ", and the end of that block before it waited for the copy, in " +
              launch_->request.function->display;
     });
-  }
+  });
 }
 
 // ---- asynchronous copies ----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // A block in flight, the worker (host thread) that runs it, and the launch it belongs to.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -149,9 +150,39 @@ struct AsyncArrival {
   int lane = 0;
   std::uint64_t up_to = 0;  // the last copy that the arrival waits for
   std::uint32_t bytes = 0, shared_offset = 0;
-  const std::byte* source =
-      nullptr;                   // in global memory, or in the shared memory of the warp's block
-  std::vector<std::byte> value;  // instead of a source: of st.async and red.async
+  // In global memory, or in the shared memory of the warp's block.
+  const std::byte* source = nullptr;
+  std::array<std::byte, 16> value = {};  // when there is no source: of st.async and red.async
+};
+
+// Those that are still to come to the objects of a block.
+class AsyncArrivals {
+ public:
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  void push(AsyncArrival arrival) {
+    ++size_;
+    by_object_[arrival.object].push(std::move(arrival));
+  }
+  // Takes those of one object, in the order in which they were asked for, and calls f for each.
+  template <class F>
+  void take(const std::byte* object, F f) {
+    const auto found = by_object_.find(object);
+    if (found == by_object_.end()) return;
+    while (!found->second.empty()) {
+      --size_;
+      f(found->second.pop());
+    }
+  }
+  template <class F>
+  void each(F f) const {
+    for (const auto& [object, arrivals] : by_object_)
+      for (const AsyncArrival& arrival : arrivals) f(arrival);
+  }
+
+ private:
+  std::map<const std::byte*, Queue<AsyncArrival>> by_object_;
+  std::size_t size_ = 0;
 };
 
 class Block {
@@ -187,7 +218,7 @@ class Block {
   std::uint32_t live_threads = 0;
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
-  std::vector<AsyncArrival> async_arrivals;
+  AsyncArrivals async_arrivals;
   std::uint64_t idle_rounds = 0;  // rounds in which every warp only turned in waiting loops
   bool got_further = false;       // in the last run
   std::uint64_t clock() const;

@@ -8,12 +8,18 @@
 namespace vgpu {
 namespace {
 
-using std::uint32_t, std::uint64_t;
+using std::uint32_t, std::uint64_t, std::uint8_t;
 
 void land(Warp& warp, int lane, const PendingCopy& copy) {
   std::byte* to = warp.block->shared + copy.shared_offset;
-  std::memcpy(to, copy.source, copy.source_bytes);
-  std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+  if (copy.source_bytes == 16) {
+    std::memcpy(to, copy.source, 16);
+  } else if (copy.source_bytes == 4 && copy.bytes == 4) {
+    std::memcpy(to, copy.source, 4);
+  } else {
+    if (copy.source_bytes) std::memcpy(to, copy.source, copy.source_bytes);
+    std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+  }
   warp.worker->notify(
       [&](Observer& o) { o.copy_land(warp, lane, *warp.block, copy.shared_offset, copy.bytes); });
 }
@@ -57,12 +63,13 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     PendingCopy pending;
     pending.shared_offset = static_cast<uint32_t>(to.v[lane]);
-    pending.bytes = bytes;
-    pending.source_bytes = reading >> lane & 1 ? (size ? size[lane] : bytes) : 0;
+    pending.bytes = static_cast<uint8_t>(bytes);
+    pending.source_bytes =
+        static_cast<uint8_t>(reading >> lane & 1 ? (size ? size[lane] : bytes) : 0);
     pending.source = pending.source_bytes ? origin.at(from, lane) : nullptr;
     LaneCopies& copies = warp.copies_of(lane);
-    pending.number = ++copies.issued;
-    copies.open.push_back(pending);
+    ++copies.issued;
+    copies.pending.push(pending);
     warp.worker->notify([&](Observer& o) {
       o.copy_issue(warp, instr, lane, *warp.block, pending.shared_offset, bytes);
     });
@@ -75,8 +82,7 @@ void copy(Warp& warp, const Instr& instr, uint32_t mask) {
 void commit(Warp& warp, const Instr&, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     LaneCopies& copies = warp.copies_of(lane);
-    copies.groups.push_back(std::move(copies.open));
-    copies.open.clear();
+    copies.groups.push(copies.issued);
   });
 }
 
@@ -84,10 +90,7 @@ void wait_group(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto allowed = static_cast<std::size_t>(instr.constant);
   each_lane(mask, [&](int lane) {
     LaneCopies& copies = warp.copies_of(lane);
-    while (copies.groups.size() > allowed) {
-      for (const PendingCopy& c : copies.groups.front()) land(warp, lane, c);
-      copies.groups.pop_front();
-    }
+    while (copies.groups.size() > allowed) land_copies(warp, lane, copies.groups.pop());
   });
 }
 
@@ -102,15 +105,7 @@ void wait_all(Warp& warp, const Instr& instr, uint32_t mask) {
 
 void land_copies(Warp& warp, int lane, uint64_t up_to) {
   LaneCopies& copies = warp.copies_of(lane);
-  const auto land_from = [&](std::vector<PendingCopy>& list) {
-    std::erase_if(list, [&](const PendingCopy& c) {
-      if (c.number > up_to) return false;
-      land(warp, lane, c);
-      return true;
-    });
-  };
-  for (auto& group : copies.groups) land_from(group);
-  land_from(copies.open);
+  while (copies.issued - copies.pending.size() < up_to) land(warp, lane, copies.pending.pop());
 }
 
 Handler bind_cp_async(Instr& instr, const Mods& mods) {

@@ -90,7 +90,7 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
 void commit(Warp& warp, const Instr&, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     LaneCopies& copies = warp.copies_of(lane);
-    copies.bulk_groups.push_back(std::exchange(copies.bulk_open, {}));
+    copies.bulk_groups.push(std::exchange(copies.bulk_open, {}));
   });
 }
 
@@ -98,10 +98,8 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto allowed = static_cast<std::size_t>(instr.constant);
   each_lane(mask, [&](int lane) {
     auto& groups = warp.copies_of(lane).bulk_groups;
-    while (groups.size() > allowed) {
-      for (PendingBulk& c : groups.front()) land(warp, lane, c);
-      groups.pop_front();
-    }
+    while (groups.size() > allowed)
+      for (PendingBulk& c : groups.pop()) land(warp, lane, c);
   });
 }
 void wait_read(Warp& warp, const Instr& instr, uint32_t mask) {

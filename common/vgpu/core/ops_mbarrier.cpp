@@ -140,12 +140,12 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
 // For those who check: what has landed is told to the object, by the thread that asked for it.
 void tell(const AsyncArrival& arrival, Block& home) {
   Warp& warp = *arrival.warp;
-  Addresses a;
-  std::fill_n(a.v, kWarpSize, static_cast<uint64_t>(arrival.object - home.shared));
-  Places places;
-  places.owner = &home == warp.block ? nullptr : &home;
-  places.bias = reinterpret_cast<std::intptr_t>(home.shared);
   warp.worker->notify([&](Observer& o) {
+    Addresses a;
+    std::fill_n(a.v, kWarpSize, static_cast<uint64_t>(arrival.object - home.shared));
+    Places places;
+    places.owner = &home == warp.block ? nullptr : &home;
+    places.bias = reinterpret_cast<std::intptr_t>(home.shared);
     o.access(warp, *arrival.instr, 1u << arrival.lane, a, 8, Access::atomic, Space::shared, places);
   });
 }
@@ -153,7 +153,7 @@ void tell(const AsyncArrival& arrival, Block& home) {
 void land_bytes(const AsyncArrival& copy, Block& home) {
   Warp& warp = *copy.warp;
   std::byte* const to = home.shared + copy.shared_offset;
-  const std::byte* from = copy.value.empty() ? copy.source : copy.value.data();
+  const std::byte* from = copy.source ? copy.source : copy.value.data();
   if (copy.instr->from_shared) {
     if (warp.block->live_threads == 0)
       refuse(warp, *copy.instr, copy.lane,
@@ -196,13 +196,7 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
 
 // What was to report to this object of the block lands now.
 void land_for(Block& block, const std::byte* at) {
-  for (std::size_t i = 0; i < block.async_arrivals.size();) {
-    if (block.async_arrivals[i].object != at) {
-      ++i;
-      continue;
-    }
-    const AsyncArrival arrival = std::move(block.async_arrivals[i]);
-    block.async_arrivals.erase(block.async_arrivals.begin() + static_cast<std::ptrdiff_t>(i));
+  block.async_arrivals.take(at, [&](const AsyncArrival& arrival) {
     Warp& warp = *arrival.warp;
     Frame* const running = std::exchange(warp.frame, arrival.frame.get());
     if (arrival.bytes) {
@@ -213,7 +207,7 @@ void land_for(Block& block, const std::byte* at) {
     }
     tell(arrival, block);
     warp.frame = running;
-  }
+  });
 }
 
 void wait(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -226,13 +220,16 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
   if (!warp.block->async_arrivals.empty()) {
     Addresses a;
     compute_addresses(warp, instr, mask, a);
+    uint64_t landed = ~uint64_t{0};  // at this address, all that was to come
     each_lane(mask, [&](int lane) {
+      if (a.v[lane] == landed) return;
       const SharedPlace place =
           shared_place(warp, instr, lane, in_shared_window(instr, a.v[lane]), 8, Access::atomic);
       const std::byte* at = place.bytes();
       if (place.block != warp.block || done(lane, at)) return;
       const uint64_t before = object_at(at).word();
       land_for(*warp.block, at);
+      landed = a.v[lane];
       warp.changed |= object_at(at).word() != before;
     });
   }
@@ -260,16 +257,9 @@ void arrive_after_copies(Warp& warp, const Instr& instr, uint32_t mask) {
       ++object.pending;
       put(at, object);
     }
-    warp.block->async_arrivals.push_back({at,
-                                          &warp,
-                                          Ref<Frame>(warp.frame),
-                                          &instr,
-                                          lane,
-                                          warp.copies_of(lane).issued,
-                                          0,
-                                          0,
-                                          nullptr,
-                                          {}});
+    AsyncArrival arrival{at, &warp, Ref<Frame>(warp.frame), &instr, lane};
+    arrival.up_to = warp.copies_of(lane).issued;
+    warp.block->async_arrivals.push(std::move(arrival));
   });
   warp.changed = true;
 }
@@ -343,16 +333,11 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
         for (uint32_t k = 0; k < bytes[lane]; k += 16)
           o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
       });
-      t.object.block->async_arrivals.push_back({t.object.bytes(),
-                                                &warp,
-                                                Ref<Frame>(warp.frame),
-                                                &instr,
-                                                lane,
-                                                0,
-                                                bytes[lane],
-                                                t.data.offset,
-                                                origin,
-                                                {}});
+      AsyncArrival arrival{t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane};
+      arrival.bytes = bytes[lane];
+      arrival.shared_offset = t.data.offset;
+      arrival.source = origin;
+      t.object.block->async_arrivals.push(std::move(arrival));
       warp.worker->async_bytes += bytes[lane];
       if (t.data.block == warp.block) continue;
       remote = 1;
@@ -383,19 +368,19 @@ void store_async(Warp& warp, const Instr& instr, uint32_t mask) {
     if (to.v[lane] % bytes)
       report_misaligned(warp, instr, lane, to.v[lane], bytes, Access::store, Space::shared);
     const Target t = target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes);
-    std::vector<std::byte> value(bytes);
+    AsyncArrival arrival{t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane};
+    arrival.bytes = bytes;
+    arrival.shared_offset = t.data.offset;
     for (uint32_t k = 0; k < instr.elements; ++k) {
       const Slot slot = instr.elements == 1 ? instr.a : Slot{instr.list[k]};
-      std::memcpy(value.data() + k * each,
+      std::memcpy(arrival.value.data() + k * each,
                   warp.lanes<const std::byte>(slot) + static_cast<uint32_t>(lane) * each, each);
     }
     if (!instr.data)
       warp.worker->notify([&](Observer& o) {
         o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset, bytes);
       });
-    t.object.block->async_arrivals.push_back({t.object.bytes(), &warp, Ref<Frame>(warp.frame),
-                                              &instr, lane, 0, bytes, t.data.offset, nullptr,
-                                              std::move(value)});
+    t.object.block->async_arrivals.push(std::move(arrival));
     remote += t.data.block != warp.block;
   });
   count_remote(warp, instr, remote != 0, uint64_t{remote} * bytes);

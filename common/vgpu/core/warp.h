@@ -3,13 +3,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "../ptx/program.h"
 #include "fault.h"
+#include "queue.h"
 
 namespace vgpu {
 
@@ -114,11 +114,11 @@ struct Fragment {
   Ref<Join> join;
 };
 
-// cp.async: what a lane has asked for, open and in groups, oldest first.
+// cp.async: a copy that a lane has asked for, of at most 16 bytes.
 struct PendingCopy {
   const std::byte* source = nullptr;
-  std::uint32_t shared_offset = 0, bytes = 0, source_bytes = 0;
-  std::uint64_t number = 0;  // of the lane's copies, from 1
+  std::uint32_t shared_offset = 0;
+  std::uint8_t bytes = 0, source_bytes = 0;
 };
 // A bulk copy or reduction from shared to global memory that has not landed (ops_bulk.cpp).
 struct PendingBulk {
@@ -130,11 +130,11 @@ struct PendingBulk {
   std::vector<std::byte> source;     // once it is read
 };
 struct LaneCopies {
-  std::vector<PendingCopy> open;
-  std::deque<std::vector<PendingCopy>> groups;
-  std::uint64_t issued = 0;
+  std::uint64_t issued = 0;     // copies are numbered from 1
+  Queue<PendingCopy> pending;   // the last of them, up to number `issued`
+  Queue<std::uint64_t> groups;  // the number of each group's last copy
   std::vector<PendingBulk> bulk_open;
-  std::deque<std::vector<PendingBulk>> bulk_groups;
+  Queue<std::vector<PendingBulk>> bulk_groups;
 };
 
 class Warp {

@@ -1,4 +1,7 @@
 // mbarrier objects: phases, counts, waits, and copies that report to them.
+#include <ctime>
+
+#include "../core/queue.h"
 #include "core_support.h"
 
 using namespace vgpu;
@@ -8,7 +11,76 @@ namespace {
 
 const std::string kObject = ".shared .align 16 .b64 object; .shared .align 16 .b8 data[1024];\n";
 
+// The processor's time of a launch, the least of several.
+double cost_of(Gpu& gpu, const std::string& text, std::uint32_t copies) {
+  const auto in = gpu.array<std::uint32_t>(4, copies);
+  double least = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    const std::clock_t start = std::clock();
+    const LaunchOutcome outcome = gpu.launch(text, {in.address(), in.address()}, {256, 1, 1});
+    least = std::min(least, static_cast<double>(std::clock() - start));
+    REQUIRE(outcome.fault.message == "");
+  }
+  return least;
+}
+
 }  // namespace
+
+TEST_CASE("mbarrier: eight times as many copies take about eight times as long to land") {
+  // 256 threads each ask for %r9 copies of 16 bytes, all of which report to one object, and wait for it.
+  const std::string head = R"(
+mov.u32 %r1, object; mov.u32 %r2, data; ld.global.u32 %r9, [%in];
+setp.eq.u32 %p1, %thread, 0; mul.lo.u32 %r3, %r9, 256;
+@%p1 mbarrier.init.shared.b64 [%r1], %r3;
+bar.sync 0;
+mov.u32 %r4, 0;
+again:
+)";
+  const std::string tail = R"(
+add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r9;
+@%p2 bra again;
+wait:
+mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0;
+@!%p3 bra wait;)";
+  for (const std::string copy : {"cp.async.cg.shared.global [%r2], [%in], 16;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r1];",
+                                 "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;\n"
+                                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%in], 16, [%r1];"}) {
+    CAPTURE(copy);
+    Gpu gpu;
+    const std::string text = kernel(head + copy + tail, kObject);
+    const double few = cost_of(gpu, text, 12), many = cost_of(gpu, text, 96);
+    CHECK(many < 16 * few);
+  }
+}
+
+TEST_CASE("queue: first in, first out, and an item moves a few times at most") {
+  static int moves;
+  struct Item {
+    int number;
+    explicit Item(int n) : number(n) {}
+    Item(Item&& o) noexcept : number(o.number) { ++moves; }
+    Item& operator=(Item&& o) noexcept {
+      number = o.number;
+      ++moves;
+      return *this;
+    }
+  };
+  constexpr int kItems = 10000;
+  for (const int pending : {1, 2, 3, 100, kItems}) {
+    CAPTURE(pending);
+    moves = 0;
+    Queue<Item> queue;
+    int wrong = 0;
+    for (int i = 0; i < kItems + pending; ++i) {
+      if (i < kItems) queue.push(Item(i));
+      if (i >= pending) wrong += queue.pop().number != i - pending;
+      const int left = std::min({i + 1, pending, kItems, kItems + pending - 1 - i});
+      wrong += static_cast<int>(queue.size()) != left || queue.empty() != (left == 0);
+    }
+    CHECK(wrong == 0);
+    CHECK(moves < 6 * kItems);
+  }
+}
 
 TEST_CASE("mbarrier: all threads' writes are seen behind the wait, phase after phase") {
   Gpu gpu;
