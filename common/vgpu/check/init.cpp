@@ -1,21 +1,38 @@
-// Reads of device or shared memory that nobody wrote.
+// Reads of device or shared memory that nobody wrote, where what was read matters.
 //
 // One byte beside each byte of memory says whether it was written: by the host's copies and fills,
 // by kernels, by a module's initializers. That of device memory lives as long as its allocation
 // (Memory::track_writes), that of shared memory as long as its block. Managed and pinned memory is
 // the host's to write, unseen, and counts as written.
+//
+// What a load brings is followed through registers (undefined.h) and, when it is stored without being
+// used, through memory: the flag of such bytes tells where they came from.
 #include <unordered_map>
 
 #include "../core/access.h"
 #include "checks.h"
+#include "undefined.h"
 
 namespace vgpu {
 namespace {
 
+// Flags of bytes in memory. Even ones from kCopied on: copied from memory that nobody wrote; above
+// kCopied by the load whose finding is at (flag - kCopied) / 2 - 1 of those that are kept.
+constexpr std::uint8_t kNever = 0, kWritten = 1, kCopied = 2;
+constexpr std::size_t kMostKept = (254 - kCopied) / 2;
+
 class InitCheck final : public Observer {
  public:
   void launch_end(Launch&, std::vector<std::string>& findings) override {
+    values_.clear();
     findings_.take(findings);
+  }
+  bool wants_instructions() const override { return true; }
+  void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) override {
+    values_.instruction(warp, instr, mask, on);
+  }
+  void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t) override {
+    values_.warp_sync(warp, instr, mask);
   }
   void block_begin(Block& block) override {
     auto& written = shared_[&block];
@@ -23,6 +40,7 @@ class InitCheck final : public Observer {
     std::fill_n(written.rbegin(), block.launch.reserved_shared, 1);  // the system's: zeros
   }
   void block_end(Block& block) override {
+    values_.forget(block);
     shared_.erase(&block);
     block_ = nullptr;
   }
@@ -35,6 +53,10 @@ class InitCheck final : public Observer {
         block_ = of;
         of_block_ = shared_.at(block_).data();
       }
+    }
+    if (access == Access::store && values_.stored().lanes & mask)
+      return store_undefined(warp, instr, mask, a, bytes, space);
+    if (space == Space::shared) {
       look(warp, instr, mask, a, bytes, access, space, of_block_, 0);
       return;
     }
@@ -85,7 +107,7 @@ class InitCheck final : public Observer {
   static bool set_at(const std::uint8_t* flags, std::uint32_t bytes) {
     switch (bytes) {
       case 1:
-        return *flags;
+        return *flags == kWritten;
       case 2: {
         std::uint16_t v;
         std::memcpy(&v, flags, 2);
@@ -113,26 +135,20 @@ class InitCheck final : public Observer {
     if (access != Access::store) {
       if (row && all_set(written + (a.v[0] - base), std::size_t{bytes} * kWarpSize)) return;
       if (a.strided && a.stride == 0 && set_at(written + (a.v[0] - base), bytes)) return;
+      Ref<Origin> origin;
       each_lane(mask, [&](int lane) {
-        if (set_at(written + (a.v[lane] - base), bytes)) return;
-        const Launch& launch = warp.block->launch;
-        const Instr& own = warp.frame->function->code[instr.pc];
-        findings_.add(
-            where(own, *warp.frame->function) + (space == Space::shared ? "s" : "g"), [&] {
-              std::uint64_t first = a.v[lane];
-              while (written[first - base]) ++first;
-              std::string what = "init: ";
-              what += access == Access::load ? "read" : "atomic access";
-              what += " of " + bytes_text(bytes) + " that nobody wrote, ";
-              what +=
-                  space == Space::shared
-                      ? "at offset " + std::to_string(first) + " of " +
-                            (block_ == warp.block ? "the block's shared memory,"
-                                                  : "the shared memory of block " +
-                                                        block_text(launch, block_->linear) + ",")
-                      : global_text(launch, first) + ",";
-              return describe(warp, own, lane, what);
-            });
+        const std::uint8_t* const flags = written + (a.v[lane] - base);
+        if (set_at(flags, bytes)) return;
+        if (!origin) origin = origin_of(warp, instr, bytes, space);
+        std::uint32_t first = 0, undefined = 0;
+        for (std::uint32_t i = bytes; i-- > 0;)
+          if (flags[i] != kWritten) first = i, undefined |= 1u << i;
+        origin->first[lane] = a.v[lane] + first;
+        origin->copied[lane] = flags[first];
+        if (access == Access::load && UndefinedValues::follows(*origin->instr))
+          values_.loaded(warp, *origin->instr, lane, bytes, undefined, origin);
+        else
+          tell(warp, *origin, lane, access);
       });
     }
     if (access == Access::load) return;
@@ -142,6 +158,94 @@ class InitCheck final : public Observer {
       each_lane(mask, [&](int lane) { std::memset(written + (a.v[lane] - base), 1, bytes); });
   }
 
+  Ref<Origin> origin_of(const Warp& warp, const Instr& instr, std::uint32_t bytes, Space space) {
+    Ref<Origin> origin(new Origin);
+    origin->instr = &warp.frame->function->code[instr.pc];  // `instr` may be a copy
+    origin->bytes = bytes;
+    origin->space = space;
+    if (space == Space::shared) {
+      origin->own_block = block_ == warp.block;
+      origin->block = block_->linear;
+    }
+    return origin;
+  }
+  static std::string key_of(const Warp& warp, const Origin& origin) {
+    return where(*origin.instr, *warp.frame->function) +
+           (origin.space == Space::shared ? "s" : "g");
+  }
+  static std::string words(Warp& warp, const Origin& origin, int lane, Access access) {
+    const Launch& launch = warp.block->launch;
+    const std::uint64_t first = origin.first[lane];
+    std::string what = access == Access::load ? "init: read of " : "init: atomic access of ";
+    what += bytes_text(origin.bytes);
+    what += origin.copied[lane] == kNever ? " that nobody wrote, "
+                                          : " copied from memory that nobody wrote, ";
+    if (origin.space != Space::shared)
+      what += global_text(launch, first);
+    else
+      what += "at offset " + std::to_string(first) + " of " +
+              (origin.own_block ? "the block's shared memory"
+                                : "the shared memory of block " + block_text(launch, origin.block));
+    return describe(warp, *origin.instr, lane, what + ",");
+  }
+  // What `lane` has read there is used.
+  void tell(Warp& warp, Origin& origin, int lane, Access access) {
+    if (origin.told >> lane & 1) return;
+    origin.told |= 1u << lane;
+    if (origin.copied[lane] > kCopied) {
+      const Kept& kept = kept_[(origin.copied[lane] - kCopied) / 2 - 1];
+      findings_.add(kept.key, [&] { return kept.words; });
+      return;
+    }
+    findings_.add(key_of(warp, origin), [&] { return words(warp, origin, lane, access); });
+  }
+  // The flag for bytes in shared memory that `lane` has loaded there.
+  std::uint8_t keep(Warp& warp, const Origin& origin, int lane) {
+    if (origin.copied[lane] != kNever) return origin.copied[lane];
+    const std::string key = key_of(warp, origin);
+    std::size_t i = 0;
+    while (i < kept_.size() && kept_[i].key != key) ++i;
+    if (i == kMostKept) return kCopied;
+    if (i == kept_.size()) kept_.push_back({key, words(warp, origin, lane, Access::load)});
+    return static_cast<std::uint8_t>(kCopied + 2 * (i + 1));
+  }
+  // A store of values that came from memory that nobody wrote. In shared memory they are followed
+  // further. To put one into global memory is a use, unless the lane stores other bytes beside or
+  // they are 8-bit elements: so nvcc copies a struct with its padding.
+  void store_undefined(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                       std::uint32_t bytes, Space space) {
+    const UndefinedValues::Stored& stored = values_.stored();
+    const std::uint32_t all = bytes >= 32 ? ~0u : (1u << bytes) - 1;
+    each_lane(mask, [&](int lane) {
+      std::uint8_t *flags = nullptr, flag = kCopied;
+      std::uint32_t undefined = stored.lanes >> lane & 1 ? stored.bytes[lane] : 0;
+      if (space == Space::shared) {
+        flags = of_block_ + a.v[lane];
+        if (undefined) flag = keep(warp, *stored.origin[lane], stored.from[lane]);
+      } else {
+        if (undefined == all && type_bits(instr.type) > 8) {
+          tell(warp, *stored.origin[lane], stored.from[lane], Access::load);
+          undefined = 0;
+        }
+        const auto allocation = warp.block->launch.memory.find(a.v[lane]);
+        if (!allocation || !allocation->written) return;
+        flags = allocation->written.get() + (a.v[lane] - allocation->base);
+        if (undefined) {
+          allocation->full = false;
+          for (Window& window : windows_)
+            if (window.allocation == allocation) window.low = 1, window.high = 0;
+        }
+      }
+      for (std::uint32_t i = 0; i < bytes; ++i) flags[i] = undefined >> i & 1 ? flag : kWritten;
+    });
+  }
+
+  struct Kept {
+    std::string key, words;
+  };
+  std::vector<Kept> kept_;  // findings of loads whose values lie in shared memory
+  UndefinedValues values_{
+      [this](Warp& warp, Origin& origin, int lane) { tell(warp, origin, lane, Access::load); }};
   Window windows_[64];
   std::unordered_map<Block*, std::vector<std::uint8_t>> shared_;
   Block* block_ = nullptr;

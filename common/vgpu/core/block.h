@@ -66,6 +66,7 @@ struct Worker {
   std::map<Key, BulkCounters> bulk_by_allocation;
   bool counting = false;
   const std::vector<std::unique_ptr<Observer>>* observers = nullptr;  // null: nobody looks
+  std::vector<Observer*> followers;  // those of them that want every instruction
   template <class F>
   void notify(F f) {
     if (observers)

@@ -709,6 +709,8 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       workers.push_back(std::make_unique<Worker>(launch));
       workers.back()->counting = request.count;
       if (!observers.empty()) workers.back()->observers = &observers;
+      for (const auto& observer : observers)
+        if (observer->wants_instructions()) workers.back()->followers.push_back(observer.get());
       workers.back()->sectors_per_clock =
           static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }

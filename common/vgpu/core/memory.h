@@ -24,14 +24,16 @@ struct Allocation {
   bool freed = false;
   std::string name;  // given by the program, or ""
   int device = 0;
-  // One byte for each: was it ever written? Null when nobody asks or all counts as written.
+  // One byte for each: 1 when it was written, 0 when never, 2 when what was written came from memory
+  // that nobody wrote (check/init.cpp). Null when nobody asks or all counts as written.
   std::shared_ptr<std::uint8_t[]> written;
   // All of it was, and so it stays; found out when somebody asks.
   bool all_written() {
-    if (written && !full) full = !std::memchr(written.get(), 0, size);
+    if (written && !full)
+      full = !std::memchr(written.get(), 0, size) && !std::memchr(written.get(), 2, size);
     return !written || full;
   }
-  bool full = false;  // see all_written
+  bool full = false;  // see all_written; false again when a kernel copies what nobody wrote
 };
 
 // Device addresses are drawn from a range that the host never maps, so that a host dereference of a

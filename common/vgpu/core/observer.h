@@ -29,6 +29,14 @@ class Observer {
   virtual void block_begin(Block&) {}
   virtual void block_end(Block&) {}
 
+  // Every instruction before it is executed, for those who ask: `mask` has come to it, its guard lets
+  // `on` execute it. An operation of several lanes comes here when its lanes arrive, and is executed
+  // at warp_sync().
+  virtual bool wants_instructions() const { return false; }
+  virtual void instruction(Warp&, const Instr&, std::uint32_t mask, std::uint32_t on) {
+    (void)mask, (void)on;
+  }
+
   // Lanes in `mask` access `bytes` each. `addresses`: in the state space named (global addresses;
   // offsets in shared memory, of the block that `places` says); `places`: where the bytes are on the
   // host. Called after the memory check and before the bytes move.

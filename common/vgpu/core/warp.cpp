@@ -108,6 +108,14 @@ bool Warp::turn_of_loop(Fragment& f) {
 }
 
 Warp::Status Warp::run(std::uint64_t share) {
+  return worker->followers.empty() ? run_fragments<false>(share) : run_fragments<true>(share);
+}
+void Warp::show(const Instr& instr, std::uint32_t mask, std::uint32_t on) {
+  for (Observer* follower : worker->followers) follower->instruction(*this, instr, mask, on);
+}
+
+template <bool kFollowed>
+Warp::Status Warp::run_fragments(std::uint64_t share) {
   const std::uint64_t stop_at = instructions + share;
   bool progress = false;
   std::size_t current = pick_ready(turn_);
@@ -142,6 +150,7 @@ Warp::Status Warp::run(std::uint64_t share) {
           count.lanes += static_cast<std::uint32_t>(std::popcount(on));
         }
         ++instructions;
+        if constexpr (kFollowed) show(*next, mask, on);
         if (on) next->run(*this, *next, on);
         if (next->flow == Flow::memory && instructions >= stop_at) [[unlikely]] {
           leave = Leave::yield;
@@ -160,6 +169,8 @@ Warp::Status Warp::run(std::uint64_t share) {
         counts[pc].lanes += static_cast<std::uint32_t>(std::popcount(on));
       }
       ++instructions;
+      if constexpr (kFollowed)
+        if (instr.flow != Flow::join) show(instr, mask, on);
       switch (instr.flow) {
         case Flow::plain:
         case Flow::memory:

@@ -197,6 +197,10 @@ class Warp {
 
  private:
   friend class Block;
+  // kFollowed: each instruction is shown to the worker's followers.
+  template <bool kFollowed>
+  Status run_fragments(std::uint64_t share);
+  void show(const Instr& instr, std::uint32_t mask, std::uint32_t on);
   std::size_t turn_ = 0;  // fragment to start with
  public:
   std::size_t arriving_ = 0;  // fragment that executes a barrier instruction

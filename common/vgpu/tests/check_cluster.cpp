@@ -207,7 +207,8 @@ TEST_CASE(
 }
 
 TEST_CASE("init: another block's shared memory that nobody wrote") {
-  CHECK(lacks(find(init_only(), "#12: ld.shared::cluster.u32 %r5, [%r4];\n" + kSync),
+  const std::string kUse = "st.global.u32 [%mine], %r5;\n";
+  CHECK(lacks(find(init_only(), "#12: ld.shared::cluster.u32 %r5, [%r4];\n" + kUse + kSync),
               "s.cu:12: error: init: read of 4 bytes that nobody wrote, at offset 16 of the shared "
               "memory of block (1,0,0), by thread (0,0,0) of block (0,0,0) in k") == "");
   // What the other block has written counts, whoever reads it.
@@ -216,7 +217,7 @@ TEST_CASE("init: another block's shared memory that nobody wrote") {
                               kSync) == Texts{});
   // One word further it is nobody's.
   CHECK(lacks(find(init_only(), "st.shared::cluster.u32 [%r4], 1;\n" + kSync +
-                                    "#12: ld.shared.u32 %r5, [%r2+4];\n" + kSync),
+                                    "#12: ld.shared.u32 %r5, [%r2+4];\n" + kUse + kSync),
               "s.cu:12: error: init:") == "");
 }
 

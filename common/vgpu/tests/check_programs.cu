@@ -142,6 +142,65 @@ __global__ void halves(__half* x) {
   x[i] = s[threadIdx.x ^ 1];
 }
 
+// A struct with padding at its end and one with padding inside, copied whole through shared memory.
+struct Tail {
+  double a;
+  int b;
+};
+struct Inside {
+  char a;
+  int b;
+};
+struct alignas(16) Three {
+  float x, y, z;
+};
+template <class T>
+__global__ void copy_structs(const T* x, T* y) {
+  __shared__ T s[64];
+  s[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x ^ 1];
+}
+__global__ void sums_of_three(const Three* x, float* sums) {
+  const Three v = x[threadIdx.x];
+  sums[threadIdx.x] = v.x + v.y + v.z;
+}
+// Padding that is no padding.
+__global__ void sums_of_four(const Three* x, float* sums) {
+  const float4 v = reinterpret_cast<const float4*>(x)[threadIdx.x];
+  sums[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+
+// Two sorted halves of a tile of which `count` elements are there: the merge looks at one element
+// behind the end of a half, as merge sorts do, and does not take it.
+__global__ void merge_halves(const int* x, int* out, int count) {
+  __shared__ int s[64];
+  if (threadIdx.x) return;
+  for (int i = 0; i < count; ++i) s[i] = x[i];
+  const int middle = count / 2;
+  int left = 0, right = middle, a = s[left], b = s[right];
+  for (int i = 0; i < count; ++i) {
+    const bool take_right = right < count && (left >= middle || b < a);
+    out[i] = take_right ? b : a;
+    if (take_right)
+      b = s[++right];
+    else
+      a = s[++left];
+  }
+}
+
+// The largest of each thread's value and the one 32 further, where there is one.
+template <bool kClamped>
+__global__ void larger(const float* x, float* out, int count) {
+  __shared__ float s[64];
+  const int t = threadIdx.x;
+  for (int i = t; i < count; i += 32) s[i] = x[i];
+  __syncthreads();
+  const float own = s[t], other = s[t + 32];
+  const float seen = kClamped && t + 32 >= count ? own : other;
+  if (t < 32) out[t] = own > seen ? own : seen;
+}
+
 __global__ void block_algorithms(const int* x, int* out) {
   using Reduce = cub::BlockReduce<int, 128>;
   using Scan = cub::BlockScan<int, 128>;
@@ -342,9 +401,56 @@ TEST_CASE("child: sums without barrier" * doctest::skip()) {
   CHECK_OK(cudaDeviceSynchronize());
 }
 
+template <class T, class Fill>
+void run_structs(Fill fill) {
+  T *x = empty<T>(64), *y = empty<T>(64);
+  fill(x);
+  copy_structs<<<1, 64>>>(x, y);
+  copy_structs<<<1, 64>>>(y, x);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+template <class T>
+__global__ void fill_members(T* x) {
+  x[threadIdx.x].a = 1;
+  x[threadIdx.x].b = 2;
+}
+__global__ void fill_three(Three* x) { x[threadIdx.x].x = x[threadIdx.x].y = x[threadIdx.x].z = 1; }
+TEST_CASE("child: structs with padding" * doctest::skip()) {
+  run_structs<Tail>([](Tail* x) { fill_members<<<1, 64>>>(x); });
+  run_structs<Inside>([](Inside* x) { fill_members<<<1, 64>>>(x); });
+  run_structs<Three>([](Three* x) {
+    fill_three<<<1, 64>>>(x);
+    float* sums = empty<float>(64);
+    sums_of_three<<<1, 64>>>(x, sums);
+    CHECK(host(sums, 64) == std::vector<float>(64, 3.0f));
+  });
+}
+TEST_CASE("child: padding used" * doctest::skip()) {
+  Three* x = empty<Three>(64);
+  fill_three<<<1, 64>>>(x);
+  sums_of_four<<<1, 64>>>(x, empty<float>(64));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: merge" * doctest::skip()) {
+  const std::vector<int> values = {1, 4, 6, 7, 9, 2, 3, 5, 8, 10};
+  int *x = device(values), *out = empty<int>(10);
+  merge_halves<<<1, 32>>>(x, out, 10);
+  CHECK(host(out, 10) == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+}
+TEST_CASE("child: clamped" * doctest::skip()) {
+  float *x = device(std::vector<float>(40, 1.0f)), *out = empty<float>(32);
+  larger<true><<<1, 32>>>(x, out, 40);
+  CHECK(host(out, 32)[0] == 1.0f);
+}
+TEST_CASE("child: not clamped" * doctest::skip()) {
+  float *x = device(std::vector<float>(40, 1.0f)), *out = empty<float>(32);
+  larger<false><<<1, 32>>>(x, out, 40);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
-       {"tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts",
+       {"structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts",
         "tiles of several warps"})
     check_silent(name);
 }
@@ -359,6 +465,10 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("last block without fence",
               "without a barrier of the grid or a release and an acquire between, in "
               "last_block_sum<false>");
+  check_found("padding used", ": error: init: read of 16 bytes that nobody wrote, at byte 12 of");
+  check_found("not clamped",
+              ": error: init: read of 4 bytes that nobody wrote, at offset 160 of the block's "
+              "shared memory, by thread (8,0,0)");
   check_found("half a copy",
               "init: read of 4 bytes that nobody wrote, at byte 1020 of 'x' (1024 bytes, "
               "argument 1), by thread");
