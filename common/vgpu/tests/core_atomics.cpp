@@ -220,6 +220,22 @@ TEST_CASE("atomics: fp32 addition rounds to nearest even, flushes subnormals in 
              {0x4b800000, 0x4b800002, 0, 0, 8, 13, 0x7fffffff, 0x80000000});
 }
 
+TEST_CASE(
+    "atomics: a sum of fp32 that is subnormal is flushed in global memory and kept in shared") {
+  Gpu gpu;
+  // (2^-126 + 2^-149) - 2^-126 = 2^-149, and the negative of it.
+  CHECK_SAME(gpu.run(R"(
+    .shared .align 4 .b32 s[2];
+    mov.b32 %r1, 0x00800001; mov.b32 %f1, 0x80800000; mov.b32 %r2, 0x80800001; mov.b32 %f2, 0x00800000;
+    st.global.u32 [%out], %r1; red.global.add.f32 [%out], %f1;
+    st.global.u32 [%out+4], %r2; atom.global.add.f32 %f3, [%out+4], %f2; st.global.f32 [%out+8], %f3;
+    st.global.u32 [%out+12], %r2; red.add.f32 [%out+12], %f2;
+    st.shared.u32 [s], %r1; red.shared.add.f32 [s], %f1; ld.shared.u32 %r3, [s]; st.global.u32 [%out+16], %r3;
+    mov.u64 %rd1, s; cvta.shared.u64 %rd1, %rd1; st.shared.u32 [s], %r2; red.add.f32 [%rd1], %f2; ld.shared.u32 %r3, [s]; st.global.u32 [%out+20], %r3;)",
+                     6, {0}, {1, 1, 1}),
+             {0, 0x80000000, 0x80800001, 0x80000000, 1, 0x80000001});
+}
+
 TEST_CASE("atomics: additions of floats with every order and scope") {
   Gpu gpu;
   const std::string sems[] = {".relaxed", ".acquire", ".release", ".acq_rel"}, scopes[] = {".cta", ".cluster", ".gpu", ".sys"};

@@ -59,6 +59,33 @@ TEST_CASE("faults: out of bounds, past, before and across the end of an allocati
   CHECK(message_of(gpu, on("ld.global.u32 %r1, [table+16]"), 0, bad, ".global .align 4 .u32 table[4];\n") == "out-of-bounds read of 4 bytes, 0 bytes past allocation 'table' (16 bytes)");
 }
 
+// An instruction remembers the allocation that it hit last; each access is held against its ends.
+TEST_CASE("faults: one instruction, first inside an allocation, then across its end or before it") {
+  Gpu gpu;
+  const auto a = gpu.array<std::uint32_t>(10, 0);  // 40 bytes
+  const auto bad = FaultKind::illegal_address;
+  const auto walk = [](const char* from, const char* step, const char* access) {
+    return "add.s64 %rd1, %in, " + std::string(from) + "; mov.u32 %r8, 0;\nNEXT:\n" + on(access) + "add.s64 %rd1, %rd1, " + step +
+           "; add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 4; @%p1 bra NEXT;\n";
+  };
+  CHECK(message_of(gpu, walk("0", "16", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd1]"), a.address(), bad) ==
+        "out-of-bounds read of 16 bytes, across the end of an allocation of 40 bytes (argument 2)");
+  CHECK(message_of(gpu, walk("16", "8", "st.global.v4.u16 [%rd1], {%h1,%h1,%h1,%h1}"), a.address(), bad) ==
+        "out-of-bounds write of 8 bytes, 0 bytes past an allocation of 40 bytes (argument 2)");
+  CHECK(message_of(gpu, walk("0", "-8", "ld.global.u64 %rd2, [%rd1]"), a.address(), bad) ==
+        "out-of-bounds read of 8 bytes, 8 bytes before an allocation of 40 bytes (argument 2)");
+  // All lanes: a row of 128 bytes, and then one whose last lane crosses the end.
+  const auto b = gpu.array<std::uint8_t>(254, 0);
+  const auto out = gpu.array<std::uint32_t>(32, 0);
+  const LaunchOutcome outcome = gpu.launch(
+      kernel("mul.wide.u32 %rd1, %lane, 4; add.u64 %rd1, %rd1, %in; mov.u32 %r8, 0;\nNEXT:\nld.global.u32 %r1, [%rd1];\nadd.s64 %rd1, "
+             "%rd1, 128; add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 2; @%p1 bra NEXT;"),
+      {out.address(), b.address()});
+  CHECK(outcome.fault.kind == bad);
+  CHECK(outcome.fault.message.find("out-of-bounds read of 4 bytes, across the end of an allocation of 254 bytes (argument 2) by thread "
+                                   "(31,0,0)") != std::string::npos);
+}
+
 TEST_CASE("faults: misaligned, use after free, null, host pointer, no allocation") {
   Gpu gpu;
   const auto a = gpu.array<std::uint32_t>(101, 0);

@@ -419,6 +419,39 @@ TEST_CASE("matrices: sums are made of fused multiply-adds in the order of k, to 
   }
 }
 
+// fp32 numbers as operands of tf32: the 10 upper bits of the mantissa count, the others do not; the
+// accumulators keep all of theirs.
+TEST_CASE("matrices: tf32 operands have 10 bits of mantissa") {
+  Gpu gpu;
+  const std::uint32_t one = 0x3f800000, uneven = 0x3f803fff,
+                      sum_of_eight = 0x41002000;  // 8 (1 + 2^-10)
+  for (const bool in_a : {true, false}) {
+    const std::uint32_t a = in_a ? uneven : one, b = in_a ? one : uneven;
+    const std::string set = "mov.b32 %r1, " + std::to_string(a) + "; mov.b32 %r2, " +
+                            std::to_string(b) + "; mov.f32 %f9, 0f00000000; ";
+    CHECK_SAME(
+        gpu.run(
+            set + "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1,%f2,%f3,%f4}, "
+                  "{%r1,%r1,%r1,%r1}, {%r2,%r2}, "
+                  "{%f9,%f9,%f9,%f9}; st.global.f32 [%mine], %f1; st.global.f32 [%mine+128], %f4;",
+            64),
+        std::vector<std::uint32_t>(64, sum_of_eight));
+    CHECK_SAME(gpu.run(set + "wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32 "
+                             "{%f1,%f2,%f3,%f4,%f5,%f6,%f7,%f8}, "
+                             "{%r1,%r1,%r1,%r1}, {%r2,%r2,%r2,%r2}, "
+                             "{%f9,%f9,%f9,%f9,%f9,%f9,%f9,%f9}; st.global.f32 [%mine], %f1; "
+                             "st.global.f32 [%mine+128], %f8;",
+                       64),
+               std::vector<std::uint32_t>(64, sum_of_eight));
+  }
+  CHECK_SAME(
+      gpu.run(
+          "mov.b32 %f9, " + std::to_string(uneven) +
+          "; mov.b32 %r1, 0; mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 "
+          "{%f1,%f2,%f3,%f4}, {%r1,%r1}, {%r1}, {%f9,%f9,%f9,%f9}; st.global.f32 [%mine], %f1;"),
+      std::vector<std::uint32_t>(32, uneven));
+}
+
 TEST_CASE("matrices: wmma, every shape, type, order and space") {
   Gpu gpu;
   std::vector<Wmma> all;

@@ -175,6 +175,11 @@ TEST_CASE("occupancy worked out by hand") {
   CHECK(o.blocks_per_sm == 1);
   CHECK(o.fraction == doctest::Approx(2.0 / 3));
 
+  // 200 registers: 6400 a warp. 9 warps take those of 12, three rows of four: 76800, not 57600.
+  CHECK(occupancy(h200, 200, 0, 288).limiter == "76800 registers per block (at most 65536)");
+  // 8 warps are two rows: 51200, and one block's.
+  CHECK(occupancy(h200, 200, 0, 256).blocks_per_sm == 1);
+
   // Registers unknown: no limit from them. A part of a warp counts as a warp: 33 threads are two.
   CHECK(occupancy(h200, 0, 0, 256).limiter == "warps");
   CHECK(occupancy(h200, 0, 0, 33).warps_per_sm == 64);
