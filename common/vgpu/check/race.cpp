@@ -1,11 +1,13 @@
 // Races: two threads access the same bytes, at least one writes, and nothing orders them.
 //
 // What orders (happens before): a thread's own program, barriers of the block (threads that take
-// part, by what they did before they arrived), operations of several lanes of a warp (those in the
-// mask), and release -> acquire chains: a fence and then an atomic or a volatile or relaxed store
-// (or a store.release), seen by an atomic or a volatile or relaxed load that a fence, a barrier or
-// an operation of several lanes follows (or a load.acquire). An atomic operation that sees a
-// release acquires by itself: the common last-block and lock idioms have no fence behind it.
+// part, by what they did before they arrived), __syncwarp (the lanes in its mask), and release ->
+// acquire chains: a fence and then an atomic or a volatile or relaxed store (or a store.release), seen
+// by an atomic or a volatile or relaxed load that a fence, a barrier or a __syncwarp follows (or a
+// load.acquire). Each has a scope, and orders the block, the cluster or the grid. An atomic operation
+// that sees a release acquires by itself: the common last-block and lock idioms have no fence behind
+// it. An mbarrier tells those who wait for a phase what arrived in it and before. Shuffles, votes and
+// the like order no writes (see pass_on).
 //
 // Accesses are compared by time: a counter that grows at each such event. Each warp's accesses
 // carry the time of its last event, and a thread knows of each other one up to which time what it
@@ -15,6 +17,7 @@
 #include <array>
 #include <bit>
 #include <deque>
+#include <map>
 #include <unordered_map>
 
 #include "../core/access.h"
@@ -43,19 +46,39 @@ struct Fence {
   Knowledge known;
 };
 
+// Whom a release, an acquire or a fence is for.
+enum Scope : int { kGridScope, kClusterScope, kBlockScope, kScopes };
+Scope scope_of(const Instr& instr) {
+  return instr.order & kOrderBlock     ? kBlockScope
+         : instr.order & kOrderCluster ? kClusterScope
+                                       : kGridScope;
+}
+
 struct Lane {
-  Knowledge known;                // beyond what its block and its warp know
-  Knowledge seen;                 // of flags that it read; known after the next fence
-  Ref<Fence> fence, block_fence;  // the last one, and the last one of any scope
+  Knowledge known;                        // beyond what its block and its warp know
+  std::array<Knowledge, kScopes> seen;    // of flags it read, what a fence of this scope
+                                          // makes known
+  std::array<Ref<Fence>, kScopes> fence;  // the last one of at least this scope
+};
+
+// Up to when lanes of a warp know each other.
+struct Meetings {
+  using Pairs = std::array<std::array<Time, kWarpSize>, kWarpSize>;  // [knows][of]
+  Time all = 0;
+  std::unique_ptr<Pairs> pairs;
+  Time until(int lane, std::uint32_t of) const {
+    return pairs ? std::max(all, (*pairs)[static_cast<std::size_t>(lane)][of]) : all;
+  }
+  void add(std::uint32_t mask, Time now);  // of some of the lanes
 };
 
 struct WarpState {
   std::uint32_t index = 0, born = 0;
   Trace key = 0;            // the warp's bits of a trace
   Time now = 0;             // of its accesses
-  Time met = 0;             // all lanes know each other up to here
+  Meetings met;             // what a lane did is over
+  Meetings read;            // what a lane read it has
   Knowledge known, fenced;  // of all its lanes
-  std::unique_ptr<std::array<std::array<Time, kWarpSize>, kWarpSize>> pairs;  // [knows][of]
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {
     const Instr* instr = nullptr;
@@ -70,10 +93,15 @@ struct WarpState {
   }
 };
 
-// A place that threads tell each other through: what its value releases.
+// A place that threads tell each other through: what its value releases, and to whom.
 struct Flag {
-  Knowledge known, known_in_block;
-  std::uint64_t block = 0;
+  static constexpr std::uint64_t kNobody = ~0ull, kSeveral = ~0ull - 1;
+  Knowledge to_grid;               // by releases of that scope
+  std::uint64_t teller = kNobody;  // the block whose threads did that
+  // By block and scope what its threads released; to the grid only once several blocks have.
+  std::map<std::pair<std::uint64_t, Scope>, Knowledge> by;
+  // An mbarrier object: what has arrived in the phase that is not complete.
+  Knowledge arriving;
 };
 
 struct Arrival {
@@ -163,6 +191,7 @@ class RaceCheck final : public Observer {
   void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override;
   void cluster_complete(Cluster& cluster) override;
   void cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) override;
+  void mbarrier_phase(Block& home, std::uint32_t offset) override;
   void lanes_exit(Warp& warp, const Instr&, std::uint32_t mask) override;
   void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t offset,
                   std::uint32_t bytes) override;
@@ -198,6 +227,7 @@ class RaceCheck final : public Observer {
   Knowledge known_of(BlockState& block, WarpState& warp, int lane);
   Knowledge known_of_warp(BlockState& block, WarpState& warp);
   void meet(Warp& warp, std::uint32_t mask);
+  void pass_on(Warp& warp, std::uint32_t mask);
   void learn_lanes(Warp& warp, std::uint32_t mask, const Knowledge& told);
   void end(BlockState& block);
   void tick(WarpState& warp) { warp.now = ++clock_; }
@@ -211,6 +241,8 @@ class RaceCheck final : public Observer {
   bool row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane, int first_lane);
   ShadowPage& page(Now& now, std::uint64_t address, int shift);
   void exchange(Now& now, std::uint32_t mask, const Addresses& a);
+  static void tell(Flag& flag, std::uint64_t block, Scope scope, const Knowledge& told);
+  static Knowledge told_to(const Flag& flag, const Block& block, Scope scope);
   Flag* find_flag(Now& now, std::uint64_t address);
 
   static constexpr std::uint32_t kRecords = 1u << 22;
@@ -255,16 +287,16 @@ std::uint32_t RaceCheck::record_for(WarpState& state, const Record& what) {
 Knowledge RaceCheck::known_of_warp(BlockState& block, WarpState& warp) {
   const std::uint64_t key = thread_key(block.block->linear, warp.index, 0);
   Knowledge k = learn(block.known, root_, key, kBlockLevel, block.barrier);
-  k = learn(k, root_, key, kWarpLevel, warp.met);
+  k = learn(k, root_, key, kWarpLevel, warp.met.all);
   return join(k, warp.known);
 }
 Knowledge RaceCheck::known_of(BlockState& block, WarpState& warp, int lane) {
   Knowledge k = known_of_warp(block, warp);
   const std::uint64_t key =
       thread_key(block.block->linear, warp.index, static_cast<std::uint32_t>(lane));
-  if (warp.pairs)
+  if (warp.met.pairs)
     for (std::uint32_t other = 0; other < kWarpSize; ++other)
-      if (const Time t = (*warp.pairs)[static_cast<std::size_t>(lane)][other])
+      if (const Time t = (*warp.met.pairs)[static_cast<std::size_t>(lane)][other])
         k = learn(k, root_, (key & ~31ull) | other, kThreadLevel, t);
   k = learn(k, root_, key, kThreadLevel, warp.now);
   return warp.lanes ? join(k, warp.lane(lane).known) : k;
@@ -279,7 +311,7 @@ bool RaceCheck::ordered_for_all(Now& now, Trace before) {
     const Record& r = record(i);
     const bool same_block = r.block == now.block.block->linear;
     fine = (same_block && r.time <= now.block.barrier) ||
-           (same_block && r.warp == now.state.index && r.time <= now.state.met);
+           (same_block && r.warp == now.state.index && r.time <= now.state.met.all);
     if (!fine && (now.block.known || now.state.known)) {
       const std::uint64_t key = thread_key(r.block, r.warp, 0);
       fine = r.time <= known_until(now.block.known, key, kWarpLevel) ||
@@ -300,9 +332,7 @@ bool RaceCheck::ordered(Now& now, int lane, Trace before) {
   if (same_warp && lane_of(before) == lane && !many) return true;
   auto knows = [&](std::uint32_t of) {
     const std::uint64_t key = thread_key(r.block, r.warp, of);
-    if (same_warp && now.state.pairs &&
-        r.time <= (*now.state.pairs)[static_cast<std::size_t>(lane)][of])
-      return true;
+    if (same_warp && r.time <= now.state.met.until(lane, of)) return true;
     return r.time <= known_until(now.block.known, key) ||
            r.time <= known_until(now.state.known, key) ||
            (now.state.lanes && r.time <= known_until(now.state.lane(lane).known, key));
@@ -362,13 +392,16 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
     const std::uint32_t pieces = (kPageBytes >> p.shift()) - at;
     const int lanes = std::min<int>(kWarpSize - lane, static_cast<int>(pieces >> per_lane));
     const std::uint32_t n = static_cast<std::uint32_t>(lanes) << per_lane;
-    Trace* written = p.written() + at;
-    Trace* read = p.read() + at;
-    Trace* before = p.read_before() + at;
-    bool fine = row_fine(now, written, n, per_lane, lane);
-    if (now.access != Access::load)
-      fine = fine && row_fine(now, read, n, per_lane, lane) &&
-             row_fine(now, before, n, per_lane, lane);
+    const bool strong = now.trace & kTraceStrong;
+    const auto all_fine = [&](const Tables& t) {
+      return row_fine(now, t.written, n, per_lane, lane) &&
+             (now.access == Access::load || (row_fine(now, t.read, n, per_lane, lane) &&
+                                             row_fine(now, t.read_before, n, per_lane, lane)));
+    };
+    const Tables own = (strong ? p.make_strong() : p.plain()).from(at);
+    const bool fine = all_fine(p.plain().from(at)) &&
+                      (!p.has_strong() || (strong && !(now.trace & kTraceVolatile)) ||
+                       all_fine(p.strong().from(at)));
     if (!fine) {
       for (int i = 0; i < lanes; ++i)
         touch(now, lane + i, address + static_cast<std::uint32_t>(i) * now.bytes, false);
@@ -377,19 +410,25 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
       if (now.access == Access::load) {
         for (std::uint32_t i = 0; i < n; ++i) {
           const Trace mine = base + (static_cast<Trace>(i >> per_lane) << 32);
-          const Trace old = read[i];
-          before[i] = ((old ^ mine) & kTraceThread) == 0 ? before[i] : old;
-          read[i] = mine;
+          const Trace old = own.read[i];
+          own.read_before[i] = ((old ^ mine) & kTraceThread) == 0 ? own.read_before[i] : old;
+          own.read[i] = mine;
         }
       } else {
         for (std::uint32_t i = 0; i < n; ++i)
-          written[i] = base + (static_cast<Trace>(i >> per_lane) << 32);
+          own.written[i] = base + (static_cast<Trace>(i >> per_lane) << 32);
       }
     }
     lane += lanes;
     address += static_cast<std::uint64_t>(lanes) * now.bytes;
   }
   return true;
+}
+
+// mbarrier.inval, which no earlier operation on the object is held against: the destructor of
+// cuda::pipeline executes it in one lane once a match has counted the lanes that are done.
+bool invalidates(const Instr& instr, Access access) {
+  return instr.op_class == OpClass::barrier && access == Access::store && !instr.a.valid();
 }
 
 // One lane's bytes. `many`: all lanes of the warp access the same.
@@ -407,55 +446,60 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
     if (!(before & kTracePending) && (i == now.fine[0] || i == now.fine[1])) return;
     suspect(now, lane, before, wrote, address);
   };
-  Trace* written = p.written() + at;
-  Trace* read = p.read() + at;
-  Trace* read_before = p.read_before() + at;
+  const auto look_at = [&](const Tables& t, std::uint32_t i) {
+    look(t.written[i], true);
+    if (now.access == Access::load) return;
+    look(t.read[i], false);
+    look(t.read_before[i], false);
+  };
+  const bool strong = mine & kTraceStrong;
+  const Tables own = (strong ? p.make_strong() : p.plain()).from(at), plain = p.plain().from(at);
+  const bool others =
+      p.has_strong() && (!strong || (mine & kTraceVolatile)) && !invalidates(now.instr, now.access);
   for (std::uint32_t i = 0; i < n; ++i) {
-    look(written[i], true);
+    look_at(plain, i);
+    if (others) look_at(p.strong().from(at), i);
     if (now.access == Access::load) {
-      const Trace old = read[i];
+      const Trace old = own.read[i];
       if (record_of(old) == record_of(mine)) {
-        read[i] = old | (((old ^ mine) & kTraceLane) | (mine & kTraceMany) ? kTraceMany : 0);
+        own.read[i] = old | (((old ^ mine) & kTraceLane) | (mine & kTraceMany) ? kTraceMany : 0);
       } else {
-        if ((old ^ mine) & kTraceThread) read_before[i] = old;
-        read[i] = mine;
+        if ((old ^ mine) & kTraceThread) own.read_before[i] = old;
+        own.read[i] = mine;
       }
     } else {
-      look(read[i], false);
-      look(read_before[i], false);
-      written[i] = record_of(written[i]) == record_of(mine) && ((written[i] ^ mine) & kTraceLane)
-                       ? mine | kTraceMany
-                       : mine;
+      const Trace old = own.written[i];
+      own.written[i] = record_of(old) == record_of(mine) && ((old ^ mine) & kTraceLane)
+                           ? mine | kTraceMany
+                           : mine;
     }
   }
 }
 
-// touch() for scattered loads of one piece each, as when every lane walks along a row of its own.
+// touch() for scattered plain loads of one piece each, as when every lane walks along a row of its own.
 void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t number = ~0ull;
-  Trace *written = nullptr, *read = nullptr, *before = nullptr;
+  Tables t;
   bool whole = false;
   each_lane(mask, [&](int lane) {
     const std::uint64_t address = a.v[lane];
     if (address >> kPageBits != number) {
       number = address >> kPageBits;
       ShadowPage& p = page(now, address, shift);
-      written = p.written();
-      read = p.read();
-      before = p.read_before();
-      whole = p.shift() == shift;
+      t = p.plain();
+      whole = p.shift() == shift && !p.has_strong();
     }
     const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> shift;
     const Trace mine = now.trace | static_cast<Trace>(lane) << 32;
-    const Trace w = whole ? written[at] : 0;
+    const Trace w = whole ? t.written[at] : 0;
     const bool fine = w == 0 || (!(w & kTracePending) &&
                                  (record_of(w) == now.fine[0] || ((w ^ mine) & kTraceThread) == 0));
-    const Trace old = whole ? read[at] : 0;
+    const Trace old = whole ? t.read[at] : 0;
     if (!whole || !fine || record_of(old) == record_of(mine))
       return touch(now, lane, address, false);
-    if ((old ^ mine) & kTraceThread) before[at] = old;
-    read[at] = mine;
+    if ((old ^ mine) & kTraceThread) t.read_before[at] = old;
+    t.read[at] = mine;
   });
 }
 
@@ -475,7 +519,8 @@ bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32_t byte
   return true;
 }
 
-// Conflicts that are none: both know that others are about, or nothing changes.
+// Conflicts that are none: both know that others are about, what was read is read, or nothing
+// changes.
 bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t) {
   const Trace mine = now.trace;
   if ((before & kTraceStrong) && (mine & kTraceStrong)) {
@@ -486,6 +531,10 @@ bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote, st
                        (mine & kTraceVolatile);
     if (!idiom) return true;
   }
+  const Record& r = record(record_of(before));
+  if (!before_wrote && r.block == now.block.block->linear && r.warp == now.state.index &&
+      r.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before))))
+    return true;
   // Writing what is there already (or what the other lane writes) does no harm.
   if (now.access == Access::store && before_wrote && now.places) {
     std::byte value[32], other[32];
@@ -542,10 +591,13 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
     text += " and " + verb(now.access) + " by " + thread(now.state.index, lane);
     if (!same_block) text += " of block " + block_text(launch, now.block.block->linear);
     text += here == there ? " at the same line" : " at " + here;
+    const bool shuffled =
+        same_warp &&
+        r.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
     text += pending      ? " before the copy was waited for"
-            : same_warp  ? record_of(before) == record_of(now.trace)
-                               ? " in the same instruction"
-                               : " without a __syncwarp between"
+            : same_warp  ? record_of(before) == record_of(now.trace) ? " in the same instruction"
+                           : shuffled ? " without a __syncwarp between (a shuffle or vote is none)"
+                                      : " without a __syncwarp between"
             : same_block ? " without a barrier between"
             : now.space == Space::shared
                 ? " without a barrier of the cluster or a release and an acquire between"
@@ -554,7 +606,17 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
       text += ", in block " + in + " of ";
     else
       text += ", in ";
-    return text + launch.request.function->display;
+    text += launch.request.function->display;
+    if (pending || r.instr->op_class == OpClass::barrier ||
+        now.instr.op_class == OpClass::barrier ||
+        !(before & kTraceStrong) == !(now.trace & kTraceStrong))
+      return text;
+    const bool reads = (before & kTraceStrong ? now.access : r.access) == Access::load;
+    return text + (reads
+                       ? "; a plain read beside atomic or volatile accesses is a data race: read "
+                         "with volatile, cuda::atomic_ref or atomicAdd(p, 0)"
+                       : "; a plain write beside atomic or volatile accesses is a data race: put a "
+                         "barrier between, or write with volatile, cuda::atomic_ref or atomicExch");
   });
 }
 
@@ -584,12 +646,15 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
     touch_row(now, a);
   } else if (a.strided && a.stride == 0 && access == Access::load) {
     touch(now, 0, a.v[0], true);
-  } else if (access == Access::load && bytes <= 4) {
+  } else if (access == Access::load && bytes <= 4 && !(now.trace & kTraceStrong)) {
     touch_loads(now, mask, a);
   } else {
     each_lane(mask, [&](int lane) { touch(now, lane, a.v[lane], false); });
   }
-  if (now.trace & kTraceStrong) exchange(now, mask, a);
+  if (now.trace & kTraceStrong)
+    exchange(now, mask, a);
+  else if (access == Access::store && instr.op_class == OpClass::barrier && !home.flags.empty())
+    each_lane(mask, [&](int lane) { home.flags.erase(a.v[lane]); });  // mbarrier.init, .inval
 }
 
 // ---- flags ------------------------------------------------------------------------------------
@@ -601,70 +666,124 @@ Flag* RaceCheck::find_flag(Now& now, std::uint64_t address) {
   return it == flags.end() ? nullptr : &it->second;
 }
 
+void RaceCheck::tell(Flag& flag, std::uint64_t block, Scope scope, const Knowledge& told) {
+  if (!told) return;
+  if (scope == kGridScope) {
+    if (flag.teller == Flag::kNobody) flag.teller = block;
+    if (flag.teller != block && flag.teller != Flag::kSeveral) {  // now it matters who said what
+      flag.by[{flag.teller, kGridScope}] = flag.to_grid;
+      flag.teller = Flag::kSeveral;
+    }
+    flag.to_grid = join(flag.to_grid, told);
+    if (flag.teller == block) return;
+  }
+  Knowledge& by = flag.by[{block, scope}];
+  by = join(by, told);
+}
+
+// What an acquire of this scope by the block's threads learns: of each release that is for the block
+// by a block that the acquire is for.
+Knowledge RaceCheck::told_to(const Flag& flag, const Block& block, Scope scope) {
+  Knowledge all;
+  if (scope == kGridScope || flag.teller == block.linear) all = flag.to_grid;
+  if (flag.by.empty() && (flag.teller == block.linear || scope != kClusterScope)) return all;
+  for (const auto& other : block.cluster.blocks) {
+    if (scope == kClusterScope && flag.teller == other->linear) all = join(all, flag.to_grid);
+    for (const Scope release : {kGridScope, kClusterScope, kBlockScope}) {
+      if (other.get() != &block && (scope == kBlockScope || release == kBlockScope)) continue;
+      const auto it = flag.by.find({other->linear, release});
+      if (it != flag.by.end()) all = join(all, it->second);
+    }
+  }
+  return all;
+}
+
 // Atomics, volatile and relaxed accesses: what the place tells the thread, and the thread the
 // place.
 void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
   BlockState& block = now.block;
   WarpState& warp = now.state;
+  const Block& own = *block.block;
+  const Scope scope = scope_of(now.instr);
+  const bool object = now.instr.op_class == OpClass::barrier;
   const bool reads =
       now.access != Access::store && !(now.access == Access::atomic && !now.instr.d[0].valid());
-  const bool writes = now.access != Access::load;
+  const bool writes = now.access != Access::load && !(object && now.instr.d_bits == 1);
+  const bool at_once = now.access == Access::atomic || (now.instr.order & kOrderAcquire);
+  // An arrival at an mbarrier releases unless it says .relaxed.
+  const bool releases =
+      (now.instr.order & kOrderRelease) || (object && !(now.instr.order & kOrderRelaxed));
   bool released = false;
   each_lane(mask, [&](int i) {
     Flag* flag = find_flag(now, a.v[i]);
     if (reads && flag) {
       Lane& lane = warp.lane(i);
-      const bool at_once = now.access == Access::atomic || (now.instr.order & kOrderAcquire);
-      Knowledge& to = at_once ? lane.known : lane.seen;
-      to = join(to, flag->known);
-      if (flag->block == block.block->linear) to = join(to, flag->known_in_block);
-    }
-    if (!writes) return;
-    Knowledge told, told_in_block;
-    // An arrival at an mbarrier releases unless it says .relaxed.
-    const bool arrival = now.instr.op_class == OpClass::barrier && now.instr.d_bits != 1;
-    if ((now.instr.order & kOrderRelease) || (arrival && !(now.instr.order & kOrderRelaxed))) {
-      told = known_of(block, warp, i);
-      released = true;
-    } else {
-      told = join(block.fenced, warp.fenced);
-      if (warp.lanes) {
-        const Lane& lane = warp.lane(i);
-        if (lane.fence) told = join(told, lane.fence->known);
-        if (lane.block_fence) told_in_block = lane.block_fence->known;
+      if (object) {
+        Knowledge& to = now.instr.order & kOrderRelaxed ? lane.seen[kGridScope] : lane.known;
+        to = join(to, flag->to_grid);
+      } else if (at_once) {
+        lane.known = join(lane.known, told_to(*flag, own, scope));
+      } else {
+        for (const Scope fence : {kGridScope, kClusterScope, kBlockScope})
+          lane.seen[fence] = join(lane.seen[fence], told_to(*flag, own, std::max(scope, fence)));
       }
     }
-    if (!flag && !told && !told_in_block) return;
+    if (!writes) return;
+    std::array<Knowledge, kScopes> told;
+    if (releases) {
+      told[scope] = known_of(block, warp, i);
+      released = true;
+    } else {
+      told[scope] = join(block.fenced, warp.fenced);
+      if (warp.lanes)
+        for (const Scope fence : {kGridScope, kClusterScope, kBlockScope})
+          if (const Ref<Fence>& f = warp.lane(i).fence[fence]) {
+            Knowledge& to = told[std::max(scope, fence)];
+            to = join(to, f->known);
+          }
+    }
+    if (!flag && std::none_of(told.begin(), told.end(), [](const Knowledge& k) { return bool(k); }))
+      return;
     auto& flags = now.space == Space::shared ? now.home.flags : flags_;
     Flag& to = flags[a.v[i]];
+    if (object) {  // who waits for this phase is told, once it is complete
+      for (const Scope s : {kGridScope, kClusterScope, kBlockScope})
+        if (s != kBlockScope || &now.home == &now.block) to.arriving = join(to.arriving, told[s]);
+      return;
+    }
     if (now.access == Access::store) to = {};  // an atomic passes on what was there
-    if (to.block != block.block->linear) to.known_in_block = {};
-    to.block = block.block->linear;
-    to.known = join(to.known, told);
-    to.known_in_block = join(to.known_in_block, told_in_block);
+    for (const Scope s : {kGridScope, kClusterScope, kBlockScope}) tell(to, own.linear, s, told[s]);
   });
   if (released) tick(warp);
+}
+
+void RaceCheck::mbarrier_phase(Block& home, std::uint32_t offset) {
+  auto& flags = blocks_.at(&home)->flags;
+  const auto it = flags.find(offset);
+  if (it == flags.end()) return;
+  Flag& flag = it->second;
+  flag.to_grid = join(flag.to_grid, std::exchange(flag.arriving, {}));
 }
 
 void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
+  const Scope scope = scope_of(instr);
   if (state.lanes)
     each_lane(mask, [&](int i) {
       Lane& lane = state.lane(i);
-      lane.known = join(lane.known, lane.seen);
-      lane.seen = {};
+      lane.known = join(lane.known, lane.seen[scope]);
+      for (int s = scope; s < kScopes; ++s) lane.seen[static_cast<std::size_t>(s)] = {};
     });
-  const bool block_only = instr.order & kOrderBlock;
   // Lanes without knowledge of their own share one; that it tells of all of them is no lie, since
   // they execute the fence together.
   Ref<Fence> common;
   each_lane(mask, [&](int i) {
     Lane& lane = state.lane(i);
     Ref<Fence> fence = common;
-    if (!fence || lane.known || state.pairs) {
+    if (!fence || lane.known || state.met.pairs) {
       fence = Ref<Fence>(new Fence);
-      if (lane.known || state.pairs || mask != state.born) {
+      if (lane.known || state.met.pairs || mask != state.born) {
         fence->known = known_of(block, state, i);
       } else {
         fence->known = learn(known_of_warp(block, state), root_,
@@ -672,8 +791,7 @@ void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
         common = fence;
       }
     }
-    lane.block_fence = fence;
-    if (!block_only) lane.fence = fence;
+    for (int s = scope; s < kScopes; ++s) lane.fence[static_cast<std::size_t>(s)] = fence;
   });
   tick(state);
 }
@@ -681,6 +799,7 @@ void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
 // ---- meetings ---------------------------------------------------------------------------------
 
 void RaceCheck::warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t) {
+  const bool barrier = instr.op_class == OpClass::barrier;
   // Lanes that execute it together meet only those that their masks name.
   const std::uint32_t* masks = instr.e.valid() ? warp.lanes<const std::uint32_t>(instr.e) : nullptr;
   while (mask) {
@@ -691,9 +810,33 @@ void RaceCheck::warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, st
         if (masks[lane] != named) group &= ~(1u << lane);
       });
     }
-    meet(warp, group);
+    if (barrier)
+      meet(warp, group);
+    else
+      pass_on(warp, group);
     mask &= ~group;
   }
+}
+
+// A shuffle, vote or the like makes nothing visible that its lanes wrote (programming guide: "do not
+// imply a memory barrier"). Two things hold nevertheless, and NVIDIA's own libraries build on them
+// (the tiles of several warps of cooperative groups on both): what a lane read before, it has, so that
+// a later write of another lane comes too late to change it; and what one of them has acquired from
+// other warps, those have too that go by what it says.
+void RaceCheck::pass_on(Warp& warp, std::uint32_t mask) {
+  WarpState& state = state_of(*warp.block).warps[warp.index];
+  const bool all = mask == warp.live;
+  if (all)
+    state.read = {state.now, nullptr};
+  else
+    state.read.add(mask, state.now);
+  tick(state);
+  if (!state.lanes) return;
+  Knowledge known;
+  each_lane(mask, [&](int i) { known = join(known, state.lane(i).known); });
+  if (!known) return;
+  if (all) state.known = join(state.known, known);
+  each_lane(mask, [&](int i) { state.lane(i).known = all ? Knowledge() : known; });
 }
 
 void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
@@ -704,8 +847,8 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
     Knowledge known, fenced;
     each_lane(mask, [&](int i) {
       Lane& lane = state.lane(i);
-      known = join(join(known, lane.known), lane.seen);
-      if (lane.fence) fenced = join(fenced, lane.fence->known);
+      known = join(join(known, lane.known), lane.seen[kGridScope]);
+      if (lane.fence[kClusterScope]) fenced = join(fenced, lane.fence[kClusterScope]->known);
     });
     if (all) {
       state.known = join(state.known, known);
@@ -716,29 +859,29 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
       lane.seen = {};
       lane.known = all ? Knowledge() : known;
       if (!fenced) return;
-      lane.fence = {};
+      lane.fence[kGridScope] = lane.fence[kClusterScope] = {};
       if (all) return;
-      lane.fence = Ref<Fence>(new Fence);
-      lane.fence->known = fenced;
+      lane.fence[kGridScope] = lane.fence[kClusterScope] = Ref<Fence>(new Fence);
+      lane.fence[kGridScope]->known = fenced;
     });
   }
   if (mask == state.born) {  // lanes that have ended did not come: what they did is not over
-    state.met = state.now;
-    state.pairs.reset();
+    state.met = {state.now, nullptr};
   } else {
-    if (!state.pairs) {
-      state.pairs = std::make_unique<std::array<std::array<Time, kWarpSize>, kWarpSize>>();
-      for (auto& row : *state.pairs) row.fill(0);
-    }
-    std::array<Time, kWarpSize> sum{};
-    each_lane(mask, [&](int i) {
-      for (std::size_t k = 0; k < kWarpSize; ++k)
-        sum[k] = std::max(sum[k], (*state.pairs)[static_cast<std::size_t>(i)][k]);
-    });
-    each_lane(mask, [&](int i) { sum[static_cast<std::size_t>(i)] = state.now; });
-    each_lane(mask, [&](int i) { (*state.pairs)[static_cast<std::size_t>(i)] = sum; });
+    state.met.add(mask, state.now);
   }
   tick(state);
+}
+
+void Meetings::add(std::uint32_t mask, Time now) {
+  if (!pairs) pairs = std::make_unique<Pairs>();  // (all zero)
+  std::array<Time, kWarpSize> sum{};
+  each_lane(mask, [&](int i) {
+    for (std::size_t k = 0; k < kWarpSize; ++k)
+      sum[k] = std::max(sum[k], (*pairs)[static_cast<std::size_t>(i)][k]);
+  });
+  each_lane(mask, [&](int i) { sum[static_cast<std::size_t>(i)] = now; });
+  each_lane(mask, [&](int i) { (*pairs)[static_cast<std::size_t>(i)] = sum; });
 }
 
 void RaceCheck::barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int barrier,
@@ -768,10 +911,10 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
     if (warp.lanes)
       each_lane(a.mask, [&](int i) {
         Lane& lane = warp.lane(i);
-        lane.known = join(lane.known, lane.seen);
+        lane.known = join(lane.known, lane.seen[kGridScope]);
         lane.seen = {};
         known = join(known, lane.known);
-        if (lane.fence) fenced = join(fenced, lane.fence->known);
+        if (lane.fence[kClusterScope]) fenced = join(fenced, lane.fence[kClusterScope]->known);
       });
   }
   if (waiting >= of.live_threads) {  // everybody: one number says it all
@@ -782,7 +925,7 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
     for (WarpState& warp : block.warps) {
       warp.known = {};
       warp.fenced = {};
-      warp.pairs.reset();
+      warp.met.pairs.reset();
       warp.lanes.reset();
       warp.now = clock_;
     }
@@ -802,7 +945,7 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
         known = learn(known, root_, key | static_cast<std::uint32_t>(i), kThreadLevel, a.time);
       });
     }
-    if (warp.pairs)
+    if (warp.met.pairs)
       each_lane(a.mask, [&](int i) { known = join(known, known_of(block, warp, i)); });
   }
   for (const Arrival& a : arrivals) {
@@ -811,7 +954,7 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
     if (a.mask == of.warps[a.warp].live) {
       warp.known = join(warp.known, known);
       warp.fenced = join(warp.fenced, fenced);
-      warp.met = std::max(warp.met, a.time);
+      warp.met.all = std::max(warp.met.all, a.time);
     } else {
       each_lane(a.mask, [&](int i) { warp.lane(i).known = join(warp.lane(i).known, known); });
     }
@@ -829,7 +972,7 @@ void RaceCheck::cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mas
     to = join(to, join(block.fenced, state.fenced));
     if (state.lanes)
       each_lane(mask, [&](int i) {
-        if (state.lane(i).fence) to = join(to, state.lane(i).fence->known);
+        if (const Ref<Fence>& f = state.lane(i).fence[kClusterScope]) to = join(to, f->known);
       });
     return;
   }

@@ -4,11 +4,16 @@
 // neighbours in an fp16 array are told apart and nothing is ever blamed for its neighbour's
 // accesses. For each piece: the last write and the last two reads by different threads. What is
 // forgotten (a third reader) can hide a race, never invent one.
+//
+// Strong accesses (atomic, volatile, relaxed) are remembered apart from plain ones, in tables that a
+// page has once it has seen one: the atomic that follows a thread's plain store must not hide that
+// store from the atomics of others.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 namespace vgpu {
 
@@ -29,35 +34,53 @@ inline int lane_of(Trace t) { return static_cast<int>(t >> 32 & 31); }
 
 inline constexpr std::uint32_t kPageBits = 10, kPageBytes = 1u << kPageBits;
 
+// One trace for each piece of a page, in each of the three; null where there is none.
+struct Tables {
+  Trace *written = nullptr, *read = nullptr, *read_before = nullptr;
+  Tables from(std::uint32_t piece) const {
+    return {written + piece, read + piece, read_before + piece};
+  }
+};
+
 class ShadowPage {
  public:
-  explicit ShadowPage(int shift) { resize(shift); }
+  explicit ShadowPage(int shift) : shift_(shift), plain_(make()) {}
   int shift() const { return shift_; }  // log2 of the bytes of a piece
-  Trace* written() { return traces_.get(); }
-  Trace* read() { return traces_.get() + table(); }
-  Trace* read_before() { return traces_.get() + 2 * table(); }
+  Trace* written() { return plain_.get(); }
+  Tables plain() { return tables(plain_); }
+  bool has_strong() const { return strong_ != nullptr; }
+  Tables strong() { return tables(strong_); }
+  Tables make_strong() {
+    if (!strong_) strong_ = make();
+    return strong();
+  }
   void refine(int shift) {
     if (shift >= shift_) return;
-    const auto old = std::move(traces_);
-    const std::size_t was = pieces(), old_table = table(),
-                      each = std::size_t{1} << (shift_ - shift);
-    resize(shift);
-    for (std::size_t t = 0; t < 3; ++t)
-      for (std::size_t i = 0; i < was; ++i)
-        for (std::size_t k = 0; k < each; ++k)
-          traces_[t * table() + i * each + k] = old[t * old_table + i];
+    const int was = std::exchange(shift_, shift);
+    plain_ = finer(plain_, was);
+    if (strong_) strong_ = finer(strong_, was);
   }
 
  private:
-  std::size_t pieces() const { return std::size_t{kPageBytes} >> shift_; }
+  using Traces = std::unique_ptr<Trace[]>;
+  static std::size_t pieces(int shift) { return std::size_t{kPageBytes} >> shift; }
   // Tables a multiple of 4096 bytes apart would compete for the same lines of the host's cache.
-  std::size_t table() const { return pieces() + 8 * 5; }
-  void resize(int shift) {
-    shift_ = shift;
-    traces_ = std::make_unique<Trace[]>(3 * table());
+  static std::size_t table(int shift) { return pieces(shift) + 8 * 5; }
+  Traces make() const { return std::make_unique<Trace[]>(3 * table(shift_)); }
+  Tables tables(const Traces& of) const {
+    return {of.get(), of.get() + table(shift_), of.get() + 2 * table(shift_)};
+  }
+  Traces finer(const Traces& old, int was) const {
+    Traces fresh = make();
+    const std::size_t each = std::size_t{1} << (was - shift_);
+    for (std::size_t t = 0; t < 3; ++t)
+      for (std::size_t i = 0; i < pieces(was); ++i)
+        for (std::size_t k = 0; k < each; ++k)
+          fresh[t * table(shift_) + i * each + k] = old[t * table(was) + i];
+    return fresh;
   }
   int shift_ = 2;
-  std::unique_ptr<Trace[]> traces_;
+  Traces plain_, strong_;
 };
 
 // Pages by address, only where something was touched.

@@ -36,10 +36,11 @@ struct Object {
     return uint64_t{pending} | uint64_t{expected} << 20 |
            (static_cast<uint64_t>(bytes >> 2) & kMostArrivals) << 40 | uint64_t{phase} << 60;
   }
-  void complete_phase() {
-    if (pending || bytes) return;
+  bool complete_phase() {
+    if (pending || bytes) return false;
     pending = expected;
     phase = (phase + 1) & 15;
+    return true;
   }
 };
 
@@ -51,6 +52,18 @@ Object object_at(const std::byte* at) {
 void put(std::byte* at, const Object& object) {
   const uint64_t word = object.word();
   std::memcpy(at, &word, sizeof word);
+}
+
+// For those who check: the phase of the object at `at`, of a block of the warp's cluster, is complete.
+void tell_phase(const Warp& warp, const std::byte* at) {
+  warp.worker->notify([&](Observer& o) {
+    for (const auto& block : warp.block->cluster.blocks) {
+      const auto offset =
+          reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(block->shared);
+      if (offset < block->launch.shared_bytes)
+        o.mbarrier_phase(*block, static_cast<uint32_t>(offset));
+    }
+  });
 }
 
 [[noreturn]] void refuse(const Warp& warp, const Instr& instr, int lane, const std::string& what) {
@@ -103,7 +116,7 @@ void arrive_at(const Warp& warp, const Instr& instr, int lane, std::byte* at, ui
            "arrival " + std::to_string(count) + " at an mbarrier that waits for " +
                std::to_string(object.pending) + " in this phase");
   object.pending -= count;
-  object.complete_phase();
+  if (object.complete_phase()) tell_phase(warp, at);
   put(at, object);
 }
 
@@ -119,7 +132,7 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
       object.bytes += instr.variant == kComplete ? -int64_t{value} : int64_t{value};
       if (value % 4 || object.bytes >= kMostBytes || object.bytes < -kMostBytes)
         refuse(warp, instr, lane, "mbarrier told of " + std::to_string(value) + " bytes");
-      if (instr.variant >= kExpect) object.complete_phase();
+      if (instr.variant >= kExpect && object.complete_phase()) tell_phase(warp, at);
       put(at, object);
     }
     const uint32_t arrivals = instr.variant >= kExpectAndArrive ? 1 : value;
@@ -189,8 +202,9 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
     });
   }
   Object object = object_at(copy.object);
+  tell(copy, home);
   object.bytes -= copy.bytes;
-  object.complete_phase();
+  if (object.complete_phase()) tell_phase(warp, copy.object);
   put(copy.object, object);
 }
 
@@ -203,9 +217,9 @@ void land_for(Block& block, const std::byte* at) {
       land_bytes(arrival, block);
     } else {
       land_copies(warp, arrival.lane, arrival.up_to);
+      tell(arrival, block);
       arrive_at(warp, *arrival.instr, arrival.lane, arrival.object, 1);
     }
-    tell(arrival, block);
     warp.frame = running;
   });
 }

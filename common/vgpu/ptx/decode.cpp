@@ -533,6 +533,8 @@ class Decoder {
                                         : kOrderRelaxed;
       } else if (w == "cta") {
         instr.order |= kOrderBlock;
+      } else if (w == "cluster") {
+        instr.order |= kOrderCluster;
       } else if (w == "v2" || w == "v4" || w == "v8") {
         instr.elements = static_cast<std::uint8_t>(w[1] - '0');
       } else if (w == "global") {

@@ -82,7 +82,8 @@ enum Order : std::uint8_t {
   kOrderRelaxed = 2,
   kOrderAcquire = 4,
   kOrderRelease = 8,
-  kOrderBlock = 16  // scope .cta
+  kOrderBlock = 16,   // scope .cta
+  kOrderCluster = 32  // scope .cluster
 };
 
 struct alignas(64) Instr {

@@ -59,7 +59,18 @@ TEST_CASE("race: lanes of a warp need __syncwarp") {
               "thread (0,0,0) at s.cu:12 without a __syncwarp between, in block (0,0,0) of k (and "
               "31 more)"});
   check_silent(exchange("bar.warp.sync -1;\n", kNextLane));
-  check_silent(exchange("shfl.sync.idx.b32 %r9, %thread, 0, 31, -1;\n", kNextLane));
+  // No other operation of several lanes does it.
+  for (const std::string operation :
+       {"shfl.sync.idx.b32 %r9, %thread, 0, 31, -1;\n", "vote.sync.any.pred %p9, %p1, -1;\n",
+        "match.any.sync.b32 %r9, %thread, -1;\n", "redux.sync.add.u32 %r9, %thread, -1;\n",
+        "elect.sync _|%p9, -1;\n", "activemask.b32 %r9;\n"}) {
+    CAPTURE(operation);
+    CHECK(contains(races(exchange(operation, kNextLane), {32, 1, 1}),
+                   operation[0] == 'a' ? "at s.cu:12 without a __syncwarp between, in block"
+                                       : "at s.cu:12 without a __syncwarp between (a shuffle or "
+                                         "vote is none), in block (0,0,0) of k (and 31 more)"));
+    check_silent(exchange(operation + "bar.warp.sync -1;\n", kNextLane));
+  }
   check_silent(exchange("bar.sync 0;\n", kNextLane));
   // Halves of a warp: 0-15 and 16-31 meet among themselves.
   const std::string halves =
@@ -107,6 +118,62 @@ bar.warp.sync -1; xor.b32 %r3, %thread, 1; shl.b32 %r3, %r3, 2; add.u32 %r3, %r3
 ld.shared.u32 %r4, [%r3];
 )",
                {8, 1, 1});
+}
+
+TEST_CASE("race: what a lane read before a shuffle, it has") {
+  // Each lane reads its neighbour's word and then writes its own. Cooperative groups do so.
+  auto body = [](const std::string& between) {
+    return R"(mov.u32 %r1, s; shl.b32 %r3, %thread, 2; add.u32 %r4, %r1, %r3; xor.b32 %r5, %r4, 4;
+st.shared.u32 [%r4], %thread; bar.warp.sync -1;
+setp.lt.u32 %p1, %lane, 16;
+#10: ld.shared.u32 %r6, [%r5];
+)" + between +
+           "#12: st.shared.u32 [%r4], %r6;\n";
+  };
+  CHECK(contains(races(body(""), {32, 1, 1}), "s.cu:10: error: race: read of 4 bytes"));
+  check_silent(body("shfl.sync.idx.b32 %r9, %r6, 0, 31, -1;\n"), {32, 1, 1});
+  check_silent(body("@%p1 shfl.sync.idx.b32 %r9, %r6, 0, 31, 0xffff;\n"
+                    "@!%p1 shfl.sync.idx.b32 %r9, %r6, 16, 31, 0xffff0000;\n"),
+               {32, 1, 1});
+  // Lanes 16 to 31 did not take part; nor did they when each takes part with itself.
+  CHECK(contains(races(body("@%p1 shfl.sync.idx.b32 %r9, %r6, 0, 31, 0xffff;\n"), {32, 1, 1}),
+                 "(and 15 more)"));
+  CHECK(races(body("shl.b32 %r8, 1, %lane; vote.sync.any.pred %p9, %p1, %r8;\n"), {32, 1, 1})
+            .size() == 1);
+}
+
+TEST_CASE("race: what one lane has acquired, those have that it shuffles with") {
+  // Lane 32 waits for the word of warp 0, a shuffle says so to its warp.
+  auto body = [](const std::string& tell) {
+    return R"(mov.u32 %r1, s; shl.b32 %r3, %lane, 2; add.u32 %r4, %r1, %r3;
+setp.lt.u32 %p1, %thread, 32; setp.ne.u32 %p2, %lane, 0;
+@%p1 bra TELL; @%p2 bra MEET;
+WAIT: ld.acquire.cta.shared.u32 %r6, [s+512]; setp.eq.u32 %p3, %r6, 0; @%p3 bra WAIT;
+MEET: )" + tell +
+           R"(
+#12: ld.shared.u32 %r7, [%r4];
+bra END;
+TELL:
+#10: st.shared.u32 [%r4], %lane;
+bar.warp.sync -1;
+@!%p2 st.release.cta.shared.u32 [s+512], 1;
+END:
+)";
+  };
+  const std::string clear = "st.shared.u32 [s+512], 0; bar.sync 0;\n";
+  check_silent(clear + body("shfl.sync.idx.b32 %r6, %r6, 0, 31, -1;"));
+  CHECK(contains(races(clear + body("")), "s.cu:10: error: race: write of 4 bytes"));
+}
+
+TEST_CASE("race: all lanes wrote, one of them goes on") {
+  const std::string body =
+      "mov.u32 %r1, s; mov.u32 %r2, 7; setp.eq.u32 %p1, %lane, 31;\n#10: st.shared.u32 [%r1+8], "
+      "%r2;\n";
+  CHECK(races(body + "#11: @%p1 ld.shared.u32 %r3, [%r1+8];\n", {32, 1, 1}) ==
+        Texts{"s.cu:10: error: race: write of 4 bytes to shared memory at offset 8 by thread "
+              "(31,0,0) and others of its warp and read by thread (31,0,0) at s.cu:11 without a "
+              "__syncwarp between, in block (0,0,0) of k"});
+  check_silent(body + "bar.warp.sync -1;\n#11: @%p1 ld.shared.u32 %r3, [%r1+8];\n", {32, 1, 1});
 }
 
 TEST_CASE("race: neighbours narrower than a word are told apart") {
@@ -178,6 +245,81 @@ TEST_CASE("race: atomics among themselves are none, beside plain accesses they a
                  "thread (63,0,0) and others of "
                  "its warp and read by thread (32,0,0) at s.cu:12"));
   check_silent("#10: red.global.add.u32 [%out], 1;\n", {64, 1, 1}, {8, 1, 1});
+}
+
+TEST_CASE("race: a thread's own atomic does not hide its plain store") {
+  auto body = [](const std::string& between, const std::string& update) {
+    return "mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; mov.u32 %r9, 0;\n#10: @%p1 st.shared.u32 "
+           "[%r1], %r9;\n" +
+           between + "#12: " + update + "\n";
+  };
+  const std::string add = "atom.shared.add.u32 %r2, [%r1], 1;";
+  const std::string rule =
+      "; a plain write beside atomic or volatile accesses is a data race: put a barrier between, "
+      "or "
+      "write with volatile, cuda::atomic_ref or atomicExch";
+  CHECK(
+      races(body("", add)) ==
+      Texts{"s.cu:10: error: race: write of 4 bytes to shared memory at offset 0 by thread "
+            "(0,0,0) and atomic access by thread (1,0,0) at s.cu:12 without a __syncwarp between, "
+            "in block (0,0,0) of k" +
+                rule + " (and 30 more)",
+            "s.cu:10: error: race: write of 4 bytes to shared memory at offset 0 by thread "
+            "(0,0,0) and atomic access by thread (32,0,0) at s.cu:12 without a barrier between, "
+            "in block (0,0,0) of k" +
+                rule + " (and 31 more)"});
+  // The lanes of its warp are told, the other warp is not; nor by a fence.
+  for (const std::string between : {"bar.warp.sync -1;\n", "bar.warp.sync -1; membar.cta;\n"})
+    CHECK(
+        races(body(between, add)) ==
+        Texts{"s.cu:10: error: race: write of 4 bytes to shared memory at offset 0 by thread "
+              "(0,0,0) and atomic access by thread (32,0,0) at s.cu:12 without a barrier between, "
+              "in block (0,0,0) of k" +
+              rule + " (and 31 more)"});
+  check_silent(body("bar.sync 0;\n", add));
+  // Narrow and scattered: bins that thread 0 clears, each updated by its own thread.
+  CHECK(races("mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; mad.lo.u32 %r2, %thread, 4, %r1;\n"
+              "#10: @%p1 st.shared.u32 [%r1+132], 0;\n#12: atom.shared.add.u32 %r3, [%r2], 1;\n")
+            .size() == 1);
+  // A volatile store after the plain one, and a volatile load.
+  const std::string look =
+      "@%p1 st.volatile.shared.u32 [%r1], %r9; ld.volatile.shared.u32 %r2, [%r1];";
+  CHECK(contains(races(body("", look)),
+                 "s.cu:10: error: race: write of 4 bytes to shared memory at offset 0 by thread "
+                 "(0,0,0) and read by thread (32,0,0) at s.cu:12 without a barrier between"));
+  check_silent(body("bar.sync 0;\n", look));
+  // Blocks, in global memory.
+  const std::string blocks =
+      "setp.eq.u32 %p1, %number, 0;\n#10: @%p1 st.global.u32 [%out], %number;\n#12: "
+      "red.global.add.u32 [%out], 1;\n";
+  CHECK(contains(races(blocks, {1, 1, 1}, {3, 1, 1}), "s.cu:10: error: race: write of 4 bytes"));
+}
+
+TEST_CASE("race: a plain read beside atomics, and how to write it") {
+  // The first guess of a loop with atomicCAS.
+  auto body = [](const std::string& read) {
+    return "mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; @%p1 st.shared.u32 [%r1], 0; bar.sync 0;\n"
+           "#10: " +
+           read +
+           "\nAGAIN: mov.u32 %r3, %r2; add.u32 %r4, %r3, 1;\n"
+           "#12: atom.shared.cas.b32 %r2, [%r1], %r3, %r4;\n"
+           "setp.ne.u32 %p2, %r2, %r3; @%p2 bra AGAIN;\n";
+  };
+  const Texts found = races(body("ld.shared.u32 %r2, [%r1];"));
+  CHECK(contains(found,
+                 "; a plain read beside atomic or volatile accesses is a data race: read with "
+                 "volatile, cuda::atomic_ref or atomicAdd(p, 0)"));
+  for (const std::string& text : found) CHECK(text.find("a plain write") == text.npos);
+  check_silent(body("ld.volatile.shared.u32 %r2, [%r1];"));
+  check_silent(body("ld.relaxed.cta.shared.u32 %r2, [%r1];"));
+  check_silent(body("atom.shared.add.u32 %r2, [%r1], 0;"));
+  // A volatile read by the same thread does not hide its plain one.
+  CHECK(
+      contains(races("setp.lt.u32 %p1, %thread, 32; mov.u32 %r1, s;\n#10: @%p1 ld.shared.u32 %r2, "
+                     "[%r1];\n@%p1 ld.volatile.shared.u32 %r3, [%r1];\n#12: @!%p1 "
+                     "atom.shared.add.u32 %r2, [%r1], 1;\n"),
+               "s.cu:10: error: race: read of 4 bytes from shared memory at offset 0 by thread "
+               "(0,0,0) and others of its warp and atomic access by thread (32,0,0)"));
 }
 
 TEST_CASE("race: named barriers order those that take part") {
@@ -290,6 +432,102 @@ TELL: add.u32 %r1, %r1, 1;
             .size() == 1);
 }
 
+TEST_CASE("race: releases, acquires and fences of a block are none for other blocks") {
+  // Block 0 leaves a word and tells, block 1 waits for it and reads.
+  auto body = [](const std::string& tell, const std::string& wait) {
+    return R"(mov.u32 %r3, 1; setp.eq.u32 %p1, %number, 0; setp.ne.u32 %p4, %lane, 0;
+@%p4 bra END; @!%p1 bra WAIT;
+#10: st.global.u32 [%out+8], %r3;
+)" + tell +
+           "\nbra END;\nWAIT: " + wait + R"(
+setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;
+#12: ld.global.u32 %r1, [%out+8];
+END:
+)";
+  };
+  struct Case {
+    const char *tell, *wait;
+    bool right;  // between blocks; within a block all are
+  };
+  const Case cases[] = {
+      {"st.release.gpu.global.u32 [%out], %r3;", "ld.acquire.gpu.global.u32 %r2, [%out];", true},
+      {"st.release.cta.global.u32 [%out], %r3;", "ld.acquire.gpu.global.u32 %r2, [%out];", false},
+      {"st.release.cluster.global.u32 [%out], %r3;", "ld.acquire.gpu.global.u32 %r2, [%out];",
+       false},
+      {"st.release.gpu.global.u32 [%out], %r3;", "ld.acquire.cta.global.u32 %r2, [%out];", false},
+      {"st.release.sys.global.u32 [%out], %r3;", "ld.acquire.cluster.global.u32 %r2, [%out];",
+       false},
+      {"red.release.gpu.global.add.u32 [%out], 1;",
+       "atom.acquire.gpu.global.add.u32 %r2, [%out], 0;", true},
+      {"red.release.cta.global.add.u32 [%out], 1;",
+       "atom.acquire.gpu.global.add.u32 %r2, [%out], 0;", false},
+      {"atom.acq_rel.cta.global.exch.b32 %r4, [%out], 1;",
+       "atom.acq_rel.gpu.global.add.u32 %r2, [%out], 0;", false},
+      {"atom.acq_rel.gpu.global.exch.b32 %r4, [%out], 1;",
+       "atom.acq_rel.cta.global.add.u32 %r2, [%out], 0;", false},
+      {"membar.gl; st.volatile.global.u32 [%out], %r3;",
+       "ld.volatile.global.u32 %r2, [%out]; membar.gl;", true},
+      {"membar.cta; st.volatile.global.u32 [%out], %r3;",
+       "ld.volatile.global.u32 %r2, [%out]; membar.gl;", false},
+      {"membar.gl; st.volatile.global.u32 [%out], %r3;",
+       "ld.volatile.global.u32 %r2, [%out]; membar.cta;", false},
+      {"fence.acq_rel.cta; red.global.add.u32 [%out], 1;",
+       "ld.relaxed.gpu.global.u32 %r2, [%out]; fence.acq_rel.gpu;", false},
+      {"fence.acq_rel.gpu; red.relaxed.cta.global.add.u32 [%out], 1;",
+       "ld.relaxed.gpu.global.u32 %r2, [%out]; fence.acq_rel.gpu;", false},
+      {"fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%out], 1;",
+       "ld.relaxed.cta.global.u32 %r2, [%out]; fence.acq_rel.gpu;", false},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.tell);
+    CAPTURE(c.wait);
+    if (c.right)
+      check_silent(body(c.tell, c.wait), {1, 1, 1}, {2, 1, 1});
+    else
+      CHECK(contains(races(body(c.tell, c.wait), {1, 1, 1}, {2, 1, 1}),
+                     "s.cu:10: error: race: write of 4 bytes to global memory at byte 8"));
+    // Two warps of one block.
+    check_silent(body(c.tell, c.wait), {64, 1, 1}, {1, 1, 1});
+  }
+}
+
+TEST_CASE("race: a counter of all blocks with fences of the block orders each block's threads") {
+  // Thread 0 of each block leaves a word, thread 32 of the same block reads it when all have counted.
+  auto body = [](const std::string& read) {
+    return R"(mul.wide.u32 %rd1, %block, 4; add.u64 %rd1, %rd1, %out; mov.u32 %r9, %nctaid.x;
+setp.lt.u32 %p1, %thread, 32; setp.ne.u32 %p4, %lane, 0;
+@%p4 bra END; @!%p1 bra WAIT;
+#10: st.global.u32 [%rd1+8], %r9;
+membar.cta; red.global.add.u32 [%out], 1;
+bra END;
+WAIT: atom.global.add.u32 %r2, [%out], 0; setp.ne.u32 %p2, %r2, %r9; @%p2 bra WAIT;
+membar.cta;
+#12: ld.global.u32 %r1, [)" +
+           read + "];\nEND:\n";
+  };
+  check_silent(body("%rd1+8"), {64, 1, 1}, {4, 1, 1}, true);
+  Checked c(race_only());
+  c.gpu.cooperative = true;
+  CHECK(contains(c.run(body("%out+12"), {64, 1, 1}, {4, 1, 1}), "of block (1,0,0) and read"));
+}
+
+TEST_CASE("race: a store to a flag ends what was told there before") {
+  // Block 0 tells, block 1 writes over it, block 2 sees only what block 1 wrote.
+  auto body = [](const std::string& over) {
+    return R"(setp.eq.u32 %p1, %number, 0; setp.eq.u32 %p2, %number, 1; mov.u32 %r3, 1;
+@%p1 bra TELL; @%p2 bra OVER;
+LAST: ld.acquire.gpu.global.u32 %r2, [%out]; setp.ne.u32 %p3, %r2, 2; @%p3 bra LAST;
+#12: ld.global.u32 %r1, [%out+8]; bra END;
+TELL:
+#10: st.global.u32 [%out+8], %r3; st.release.gpu.global.u32 [%out], %r3; bra END;
+OVER: ld.relaxed.gpu.global.u32 %r2, [%out]; setp.ne.u32 %p3, %r2, 1; @%p3 bra OVER;
+)" + over + "\nEND:\n";
+  };
+  check_silent(body("red.relaxed.gpu.global.add.u32 [%out], 1;"), {1, 1, 1}, {3, 1, 1});
+  CHECK(contains(races(body("st.relaxed.gpu.global.u32 [%out], 2;"), {1, 1, 1}, {3, 1, 1}),
+                 "s.cu:10: error: race: write of 4 bytes to global memory at byte 8"));
+}
+
 TEST_CASE("race: a lock protects when it is released behind a fence") {
   auto body = [](const std::string& fence) {
     return R"(setp.ne.u32 %p1, %thread, 0; @%p1 bra END;
@@ -383,4 +621,46 @@ xor.b32 %r2, %thread, 32; mad.lo.u32 %r5, %r2, 4, %r1;
   };
   check_silent(body("WAIT: mbarrier.test_wait.shared.b64 %p2, [%r1+512], %rd9; @!%p2 bra WAIT;"));
   CHECK(contains(races(body("")), "without a barrier between"));
+}
+
+TEST_CASE("race: a wait at an mbarrier is for its phase") {
+  // Warp 1 fills a buffer, warp 0 reads it and arrives for the next phase, which warp 1 must wait for
+  // before it fills the buffer again.
+  auto body = [](const std::string& second) {
+    return R"(mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; setp.ge.u32 %p4, %thread, 32;
+mad.lo.u32 %r4, %lane, 4, %r1;
+@%p1 mbarrier.init.shared.b64 [%r1+512], 64;
+bar.sync 0;
+#10: @%p4 st.shared.u32 [%r4], %thread;
+mbarrier.arrive.shared.b64 %rd9, [%r1+512];
+WAIT: mbarrier.test_wait.shared.b64 %p2, [%r1+512], %rd9; @!%p2 bra WAIT;
+#12: @!%p4 ld.shared.u32 %r7, [%r4];
+mbarrier.arrive.shared.b64 %rd9, [%r1+512];
+)" + second +
+           "\n#14: @%p4 st.shared.u32 [%r4], %lane;\n";
+  };
+  check_silent(body("NEXT: mbarrier.test_wait.shared.b64 %p3, [%r1+512], %rd9; @!%p3 bra NEXT;"));
+  check_silent(
+      body("NEXT: mbarrier.test_wait.parity.acquire.cta.shared.b64 %p3, [%r1+512], 1; "
+           "@!%p3 bra NEXT;"));
+  CHECK(races(body("")) ==
+        Texts{"s.cu:12: error: race: read of 4 bytes from shared memory at offset 0 by thread "
+              "(0,0,0) and write by thread (32,0,0) at s.cu:14 without a barrier between, in block "
+              "(0,0,0) of k (and 31 more)"});
+}
+
+TEST_CASE("race: an mbarrier counts copies as arrivals of their phase") {
+  // Each thread's copy arrives when it has landed; whoever waits sees all of them.
+  const std::string body = R"(mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0;
+mad.lo.u32 %r4, %thread, 4, %r1; mul.wide.u32 %rd1, %thread, 4; add.u64 %rd1, %rd1, %in;
+@%p1 mbarrier.init.shared.b64 [%r1+512], 64;
+bar.sync 0;
+#9: st.shared.u32 [%r4+1024], %thread;
+#10: cp.async.ca.shared.global [%r4], [%rd1], 4;
+cp.async.mbarrier.arrive.noinc.shared.b64 [%r1+512];
+WAIT: mbarrier.test_wait.parity.shared.b64 %p2, [%r1+512], 0; @!%p2 bra WAIT;
+xor.b32 %r2, %r4, 128;
+#12: ld.shared.u32 %r7, [%r2]; ld.shared.u32 %r8, [%r2+1024];
+)";
+  check_silent(body);
 }

@@ -5,6 +5,10 @@ using namespace vgpu;
 using namespace vgpu::test;
 
 namespace {
+const std::string kWhere =
+    "CUDA allows __syncthreads() only where its condition is the same for all threads of the "
+    "block; "
+    "warps with different roles meet at a cuda::barrier, or at bar.sync with a number and a count";
 Texts syncs(const std::string& body, Dim3 block = {64, 1, 1}) {
   return Checked(sync_only()).run(body, block);
 }
@@ -30,8 +34,8 @@ TEST_CASE("sync: a warp comes to a barrier as a whole") {
               "all must come together, by thread "
               "(0,0,0) of block (0,0,0) in k",
               "s.cu:7: error: sync: barrier 0 reached here by some threads of the block and at "
-              "s.cu:5 by others, by thread (0,0,0) of "
-              "block (0,0,0) in k"});
+              "s.cu:5 by others (" +
+                  kWhere + "), by thread (0,0,0) of block (0,0,0) in k"});
   // The form without .aligned is for lanes on their own, and may stand in several places when
   // counted.
   CHECK(syncs("setp.lt.u32 %p1, %lane, 8; @%p1 bra A;\nbarrier.sync 0, 32;\nbra "
@@ -46,8 +50,8 @@ TEST_CASE("sync: warps at different barriers, or with different counts") {
   };
   CHECK(syncs(body("bar.sync 0;", "bar.sync 0;")) ==
         Texts{"s.cu:5: error: sync: barrier 0 reached here by some threads of the block and at "
-              "s.cu:7 by others, by thread (32,0,0) of "
-              "block (0,0,0) in k"});
+              "s.cu:7 by others (" +
+              kWhere + "), by thread (32,0,0) of block (0,0,0) in k"});
   // Two barriers of one line, as a macro or an if and its else have them.
   const Texts line = syncs(
       "setp.lt.u32 %p1, %thread, 32; @%p1 bra A;\n#5: bar.sync 0;\nbra "
@@ -55,7 +59,8 @@ TEST_CASE("sync: warps at different barriers, or with different counts") {
   REQUIRE(line.size() == 1);
   CHECK(line[0].find("s.cu:5: error: sync: barrier 0 reached here by some threads of the block and "
                      "at another barrier of the same line (PTX lines ") == 0);
-  CHECK(line[0].find(") by others, by thread (32,0,0) of block (0,0,0) in k") != std::string::npos);
+  CHECK(line[0].find(") by others (" + kWhere + "), by thread (32,0,0) of block (0,0,0) in k") !=
+        std::string::npos);
   check_silent(body("bar.sync 1, 64;", "bar.sync 1, 64;"));
   check_silent(body("bar.arrive 1, 64;", "bar.sync 1, 64;"));
   CHECK(syncs(body("bar.sync 1, 64;", "bar.arrive 1, 96;"), {64, 1, 1}) ==
