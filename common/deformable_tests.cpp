@@ -23,6 +23,28 @@ bool same_bits(const std::vector<half>& a, const std::vector<half>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(half)) == 0;
 }
 
+void expect_reference(DeformableCase& result) {
+  const DeformableProblem& p = result.problem;
+  result.expected.resize(p.shape.out_elements());
+  reference::deformable_attention(to_float(p.value).data(), to_float(p.locations).data(),
+                                  to_float(p.weights).data(), p.shape, result.expected.data());
+}
+
+// A random problem whose samples lie in the middle of pixels, so that one pixel has all of each.
+// Exactly, where sizes of levels are powers of two.
+DeformableCase case_on_pixels(const DeformableShape& shape) {
+  DeformableCase result;
+  result.problem = random_deformable(shape, Distribution::kUniform, 1);
+  std::vector<half>& locations = result.problem.locations;
+  for (size_t i = 0; i < locations.size(); ++i) {
+    const LevelShape level =
+        shape.level[int64_t(i) / 2 % (shape.levels * shape.points) / shape.points];
+    const int size = i % 2 ? level.height : level.width;
+    locations[i] = __float2half((float(random_bits(5, i) % uint64_t(size)) + 0.5f) / float(size));
+  }
+  return result;
+}
+
 }  // namespace
 
 DeformableCase deformable_case(const DeformableShape& shape, Distribution distribution,
@@ -45,9 +67,35 @@ DeformableCase deformable_case(const DeformableShape& shape, Distribution distri
     if (choice == 13) p.locations[i] = __float2half(infinity);
     if (choice == 14) p.locations[i] = __float2half(-infinity);
   }
-  result.expected.resize(shape.out_elements());
-  reference::deformable_attention(to_float(p.value).data(), to_float(p.locations).data(),
-                                  to_float(p.weights).data(), shape, result.expected.data());
+  expect_reference(result);
+  return result;
+}
+
+DeformableCase exact_deformable_case(const DeformableShape& shape) {
+  DeformableCase result = case_on_pixels(shape);
+  DeformableProblem& p = result.problem;
+  result.name = describe(shape) + ", exact";
+  for (size_t i = 0; i < p.value.size(); ++i) {
+    const float size = 1 + float(random_bits(6, i) % 256) / 256;
+    p.value[i] = __float2half(i % 3 ? size : -size);
+  }
+  std::fill(p.weights.begin(), p.weights.end(), __float2half(1.0f / 32));
+  expect_reference(result);
+  for (double& sum : result.expected) sum = to_double(__float2half_rn(float(sum)));
+  result.tolerance = Tolerance{};
+  return result;
+}
+
+DeformableCase long_sum_case(const DeformableShape& shape) {
+  DeformableCase result = case_on_pixels(shape);
+  DeformableProblem& p = result.problem;
+  result.name = describe(shape) + ", long sums";
+  // Beside a value of at least 1, whose neighbours are 2^-10 away, 1.25 * 0.9 * 2^-12 is nothing.
+  for (size_t i = 0; i < p.value.size(); ++i)
+    p.value[i] = __float2half(1 + float(random_bits(6, i) % 256) / 1024);
+  for (size_t i = 0; i < p.weights.size(); ++i)
+    p.weights[i] = __float2half(int64_t(i) % (shape.levels * shape.points) ? 0.9f * 0x1p-12f : 1);
+  expect_reference(result);
   return result;
 }
 
@@ -109,7 +157,8 @@ Outcome run_deformable(const AnyDeformable& step, const DeformableCase& problem)
   double max_value = 0;
   for (const half v : inputs.value) max_value = std::max(max_value, std::abs(to_double(v)));
   // An output is a weighted mean of values, as that of attention is.
-  outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
+  outcome.comparison = compare(outcome.output, problem.expected,
+                               problem.tolerance.value_or(Tolerance::attention(max_value)),
                                {shape.batch, shape.queries, shape.heads, shape.channels});
 
   outcome.judge(guards && same_bits(value.download(), inputs.value) &&

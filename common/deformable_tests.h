@@ -11,12 +11,21 @@ struct DeformableCase {
   std::string name;
   DeformableProblem problem;
   std::vector<double> expected;  // [batch, queries, heads, channels]
+  // How near: without a value, as near as a weighted mean of values in fp16 can be.
+  std::optional<Tolerance> tolerance = {};
 };
 
 // A random problem with the reference's output. With `edges` some locations are moved onto borders,
 // half a pixel beside them and far outside, and some are NaN or infinite.
 DeformableCase deformable_case(const DeformableShape& shape, Distribution distribution,
                                uint64_t seed, bool edges = false);
+// Samples in the middle of pixels, values of 10 bits, weights that are all the same power of two:
+// sums of two samples are exact in fp16, all others in fp32. The output is rounded once, and must
+// be exactly that. Sizes of levels are powers of two.
+DeformableCase exact_deformable_case(const DeformableShape& shape);
+// Each row's first sample has the weight 1, all others one that vanishes beside it in fp16, so that
+// only a sum in fp32 counts them.
+DeformableCase long_sum_case(const DeformableShape& shape);
 // data/golden: the outputs that PyTorch computed in double precision.
 std::vector<DeformableCase> deformable_golden_cases();
 

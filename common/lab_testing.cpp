@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab_files.h"
+#include "lab_random.h"
 #include "lab_timing.h"
 #include "reference/attention.h"
 
@@ -85,6 +86,44 @@ AttentionCase offset_case(int batch, int heads, int tokens, int head_dim, double
     problem.k[row * head_dim] = __float2half(float(product / 32));
   }
   expect_reference(result);
+  return result;
+}
+
+AttentionCase stepped_case(int batch, int heads, int tokens, int head_dim,
+                           const std::vector<double>& moves) {
+  constexpr int kStep = 64;  // keys
+  AttentionCase result = random_case(batch, heads, tokens, head_dim);
+  AttentionProblem& problem = result.problem;
+  result.name += ", scores in steps";
+  // The first elements of a query and a key give their score a summand, with the query's sign.
+  for (int64_t row = 0; row < problem.shape.rows(); ++row) {
+    const int64_t token = row % tokens;
+    const double move = moves[size_t(token / kStep) % moves.size()];
+    problem.q[row * head_dim] = __float2half(token % 2 ? -32.0f : 32.0f);
+    problem.k[row * head_dim] = __float2half(float(move / double(problem.shape.scale) / 32));
+  }
+  expect_reference(result);
+  return result;
+}
+
+std::vector<AttentionCase> stepped_cases() {
+  return {stepped_case(1, 2, 197, 64, {0, -100, 100}), stepped_case(1, 1, 129, 32, {0, 100, -100}),
+          stepped_case(2, 1, 65, 128, {0, 100}), stepped_case(1, 1, 257, 64, {100, 0, -100})};
+}
+
+AttentionCase mean_case(int heads, int tokens, int head_dim) {
+  AttentionCase result = random_case(1, heads, tokens, head_dim);
+  AttentionProblem& problem = result.problem;
+  result.name += ", means";
+  std::fill(problem.q.begin(), problem.q.end(), __float2half(0.0f));
+  // 10 bits from 1 to 3, negative in odd columns. A sum of 128 has 17 bits.
+  for (size_t i = 0; i < problem.v.size(); ++i) {
+    const float size = 1 + float(random_bits(7, i) % 512) / 256;
+    problem.v[i] = __float2half(i % 2 ? -size : size);
+  }
+  expect_reference(result);
+  for (double& mean : result.expected) mean = to_double(__float2half_rn(float(mean)));
+  result.tolerance = Tolerance{};
   return result;
 }
 
@@ -189,7 +228,8 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
   const bool guards = O.download(outcome.output);
   double max_value = 0;
   for (const half value : inputs.v) max_value = std::max(max_value, std::abs(to_double(value)));
-  outcome.comparison = compare(outcome.output, problem.expected, Tolerance::attention(max_value),
+  outcome.comparison = compare(outcome.output, problem.expected,
+                               problem.tolerance.value_or(Tolerance::attention(max_value)),
                                {shape.batch, shape.heads, shape.tokens, shape.head_dim});
 
   outcome.judge(guards && same_bits(Q.download(), inputs.q) && same_bits(K.download(), inputs.k) &&

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 #include <tuple>
 
 #include "lab.cuh"
@@ -18,6 +19,8 @@ struct AttentionCase {
   std::string name;
   AttentionProblem problem;
   std::vector<double> expected;  // [batch, heads, tokens, head_dim]
+  // How near: without a value, as near as attention in fp16 can be.
+  std::optional<Tolerance> tolerance = {};
 };
 
 // A random problem (scale 1/sqrt(head_dim)) with the reference's output.
@@ -25,6 +28,17 @@ AttentionCase random_case(int batch, int heads, int tokens, int head_dim, uint64
 // Scores beyond +-88, where exp of a score itself overflows in fp32 or adds up to zero: all scores
 // are moved by `offset`, which softmax must not see.
 AttentionCase offset_case(int batch, int heads, int tokens, int head_dim, double offset);
+// Scores that fall and rise from one tile of 64 keys to the next: those of tile t are moved by
+// moves[t], for every other query by -moves[t], so that rows side by side disagree on where the
+// maximum is. moves repeat.
+AttentionCase stepped_case(int batch, int heads, int tokens, int head_dim,
+                           const std::vector<double>& moves);
+// Tiles whose scores lie 100 below the first tile's and 100 above it, in either order, and a last
+// tile of one key that has all the weight of a row or none.
+std::vector<AttentionCase> stepped_cases();
+// Scores that are all equal, and values whose sums are exact in fp32 in any order: O is their mean,
+// rounded once, and must be exactly that. tokens is a power of two up to 128.
+AttentionCase mean_case(int heads, int tokens, int head_dim);
 // data/golden: the output that PyTorch computed in double precision.
 std::vector<AttentionCase> golden_cases();
 // Q, K, V of two blocks of a trained DeiT-Tiny on a photo, with the output computed from them in

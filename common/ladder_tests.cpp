@@ -86,6 +86,13 @@ void check_unusual_scores(const AnyAttention& attention) {
                          problem.expected.data());
     check_right(attention, problem);
   }
+  for (const AttentionCase& problem : stepped_cases()) check_right(attention, problem);
+}
+
+void check_rounding(const AnyAttention& attention) {
+  if (skipped("rounding")) return;
+  for (const int head_dim : {32, 64, 128}) check_right(attention, mean_case(2, 128, head_dim));
+  check_right(attention, mean_case(3, 16, 64));
 }
 
 void check_pytorch(const AnyAttention& attention) {
@@ -172,7 +179,9 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
   if (rerun_with_checks("planted bugs*")) return;
   const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 32), random_case(1, 2, 33, 64),
                                             random_case(1, 1, 97, 64), random_case(1, 1, 65, 128),
-                                            offset_case(1, 1, 17, 64, 150)};
+                                            offset_case(1, 1, 17, 64, 150),
+                                            stepped_case(1, 1, 129, 32, {0, -100, 100}),
+                                            mean_case(1, 16, 64)};
   const Mutants loaded(file, name_space, mutants);
   for (size_t number = 0; number <= mutants.size(); ++number) {
     const std::string expected = number ? mutants[number - 1].caught_by : "";

@@ -21,8 +21,11 @@ bool skipped_on_a_gpu(const Mutant& bug);
 void check_right(const AnyAttention& attention, const AttentionCase& problem);
 // On the course's shapes, ragged tails and all.
 void check_every_shape(const AnyAttention& attention);
-// On scores beyond +-88, where exp of a score overflows; and with a scale that is not positive.
+// On scores beyond +-88, where exp of a score overflows; with a scale that is not positive; on
+// scores that fall and rise from tile to tile.
 void check_unusual_scores(const AnyAttention& attention);
+// O is rounded once, to nearest: exactly, where it can be.
+void check_rounding(const AnyAttention& attention);
 // On arrays from PyTorch, and on those of a trained DeiT-Tiny where they are there.
 void check_pytorch(const AnyAttention& attention);
 void check_deit_tiny(const AnyAttention& attention);

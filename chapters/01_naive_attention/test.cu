@@ -49,6 +49,13 @@ TEST_CASE("attention: scores far above and far below zero") {
     check_right(lab::testing::offset_case(1, 2, 33, 64, offset));
 }
 
+TEST_CASE("attention: scores in steps, all equal ones, O rounded once") {
+  if (skipped("attention: scores in steps")) return;
+  for (const AttentionCase& problem : lab::testing::stepped_cases()) check_right(problem);
+  for (const int head_dim : {32, 64, 128})
+    check_right(lab::testing::mean_case(2, 128, head_dim));
+}
+
 TEST_CASE("attention: arrays from PyTorch") {
   if (skipped("attention: arrays from PyTorch")) return;
   const std::vector<AttentionCase> cases = lab::testing::golden_cases();
@@ -169,6 +176,7 @@ const std::vector<lab::testing::Mutant> kMutants = {
      "not finite"},
     {"the last row keeps its scores", "if (row >= row_count) return",
      "if (row >= row_count - 1) return", "element"},
+    {"O is rounded towards zero", "__float2half(output)", "__float2half_rz(output)", "element"},
     {"the last element is not written", "if (index >= element_count) return",
      "if (index >= element_count - 1) return", "not finite"},
     {"every element is written one place to the right", "O[index] =", "O[index + 1] =", "guard"},
@@ -198,7 +206,7 @@ TEST_CASE("planted bugs: each is caught, and by what") {
   const std::vector<AttentionCase> cases = {
       lab::testing::random_case(1, 1, 1, 32), lab::testing::random_case(3, 3, 33, 64),
       lab::testing::random_case(1, 2, 65, 128), lab::testing::offset_case(1, 1, 17, 64, 150),
-      lab::testing::offset_case(1, 1, 17, 64, -150)};
+      lab::testing::offset_case(1, 1, 17, 64, -150), lab::testing::mean_case(1, 16, 32)};
   const lab::testing::Mutants mutants("chapters/01_naive_attention/kernel.cuh", "naive_attention",
                                       kMutants);
 

@@ -9,6 +9,7 @@ using namespace lab::testing;
 
 TEST_CASE("attention: every shape") { check_every_shape(tiling::attention); }
 TEST_CASE("attention: unusual scores") { check_unusual_scores(tiling::attention); }
+TEST_CASE("attention: rounded once") { check_rounding(tiling::attention); }
 TEST_CASE("attention: arrays from PyTorch") { check_pytorch(tiling::attention); }
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(tiling::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(tiling::attention); }
@@ -61,6 +62,10 @@ const std::vector<Mutant> kMutants = {
     {"O is not rescaled", "output[r] *= tiles.factor[output_row + r];", "output[r] *= 1.0f;",
      "element"},
     {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"the maximum is that of the tile alone", "float new_max = row_max;",
+     "float new_max = -INFINITY;", "not finite"},
+    {"O is rounded towards zero", "__float2half(output[r] *", "__float2half_rz(output[r] *",
+     "element"},
     {"keys past the end take part",
      "first_key + score_key < tokens ? score[r] * scale_log2 : "
      "-INFINITY",

@@ -10,6 +10,7 @@ using namespace lab::testing;
 
 TEST_CASE("attention: every shape") { check_every_shape(coalescing::attention); }
 TEST_CASE("attention: unusual scores") { check_unusual_scores(coalescing::attention); }
+TEST_CASE("attention: rounded once") { check_rounding(coalescing::attention); }
 TEST_CASE("attention: arrays from PyTorch") { check_pytorch(coalescing::attention); }
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(coalescing::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(coalescing::attention); }
@@ -71,6 +72,10 @@ namespace {
 const std::vector<Mutant> kMutants = {
     {"O is not rescaled", "output[r][c] *= factor", "output[r][c] *= 1.0f", "element"},
     {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"the maximum is that of the tile alone", "float new_max = row_max;",
+     "float new_max = -INFINITY;", "not finite"},
+    {"O is rounded towards zero", "__float2half(output[r][c] *", "__float2half_rz(output[r][c] *",
+     "element"},
     {"keys past the end take part", "first_key + lane + 32 * j < tokens", "lane >= 0", "element"},
     {"a lane's second key is another's", "load8(&tiles.k[lane + 32 * j][d])",
      "load8(&tiles.k[lane][d])", "element"},

@@ -10,6 +10,7 @@ using namespace lab::testing;
 
 TEST_CASE("attention: every shape") { check_every_shape(wmma_attention::attention); }
 TEST_CASE("attention: unusual scores") { check_unusual_scores(wmma_attention::attention); }
+TEST_CASE("attention: rounded once") { check_rounding(wmma_attention::attention); }
 TEST_CASE("attention: arrays from PyTorch") { check_pytorch(wmma_attention::attention); }
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(wmma_attention::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(wmma_attention::attention); }
@@ -77,6 +78,10 @@ const std::vector<Mutant> kMutants = {
     {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
     {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
     {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"the maximum is that of the tile alone", "float new_max = row_max;",
+     "float new_max = -INFINITY;", "not finite"},
+    {"O is rounded towards zero", "low = __floats2half2_rn(x.x, x.y)",
+     "low = __halves2half2(__float2half_rz(x.x), __float2half_rz(x.y))", "element"},
     {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
     {"the first 16 keys' weights for all", "&tiles.p[0][j]", "&tiles.p[0][0]", "element"},
     {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",

@@ -18,6 +18,10 @@ TEST_CASE("attention: unusual scores") {
   check_unusual_scores(attention_of<4>);
   check_unusual_scores(attention_of<8>);
 }
+TEST_CASE("attention: rounded once") {
+  check_rounding(attention_of<4>);
+  check_rounding(attention_of<8>);
+}
 TEST_CASE("attention: arrays from PyTorch") {
   check_pytorch(attention_of<4>);
   check_pytorch(attention_of<8>);
@@ -157,6 +161,10 @@ const std::vector<Mutant> kMutants = {
     {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
     {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
     {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
+    {"the maximum is that of the tile alone", "float new_max = row_max;",
+     "float new_max = -INFINITY;", "not finite"},
+    {"O is rounded towards zero", "low = __floats2half2_rn(x.x, x.y)",
+     "low = __halves2half2(__float2half_rz(x.x), __float2half_rz(x.y))", "element"},
     {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
     {"all warps have the first warp's rows", "kQueryRows + warp * kTile", "kQueryRows",
      "not finite"},

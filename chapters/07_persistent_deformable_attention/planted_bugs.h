@@ -14,6 +14,8 @@ const std::vector<Mutant> kSimpleBugs = {
      "      const float y", "element"},
     {"weights beyond the border", "right > left ? tent(x - float(right)) : 0.0f",
      "tent(x - float(right))", "element"},
+    {"the sum is kept in fp16", "float sum = 0.0f;", "half sum = 0.0f;", "element"},
+    {"the output is rounded towards zero", "__float2half(sum)", "__float2half_rz(sum)", "element"},
     {"rows past the end are written", "if (index >= rows * channels) return;", "", "error"},
 };
 
@@ -24,6 +26,10 @@ const std::vector<Mutant> kVectorizedBugs = {
      "element"},
     {"the columns are not added", "__shfl_xor_sync(0xffffffffu, given, G::kPieces);", "0.0f;",
      "element"},
+    {"sums are kept in fp16", "sums[2 * c] += wide.x;",
+     "sums[2 * c] = __half2float(__float2half(sums[2 * c] + wide.x));", "element"},
+    {"the output is rounded towards zero", "__floats2half2_rn(mine[0], mine[1])",
+     "__halves2half2(__float2half_rz(mine[0]), __float2half_rz(mine[1]))", "element"},
     {"only one four is taken", "first + owner < fours; ++owner", "first + owner < 1; ++owner",
      "element"},
     {"a lane prepares its neighbour's samples", "const int own = first + G::piece();",

@@ -79,6 +79,16 @@ TEST_CASE("right: more queries than any block takes at once, several images a bl
   check_steps(deformable_case(shape, Distribution::kUniform, 3));
 }
 
+TEST_CASE("right: sums in fp32, rounded once, exactly") {
+  if (skipped("right: sums in fp32")) return;
+  for (const int channels : {16, 32, 64}) {
+    const DeformableShape shape{
+        2, 21, 2, channels, 5, 8, {{8, 16}, {4, 8}, {2, 2}, {1, 4}, {16, 1}}};
+    check_steps(exact_deformable_case(shape));
+    check_steps(long_sum_case(shape));
+  }
+}
+
 TEST_CASE("right: arrays from PyTorch") {
   if (skipped("arrays from PyTorch")) return;
   const std::vector<DeformableCase> cases = deformable_golden_cases();
@@ -371,7 +381,9 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
       deformable_case({1, 3, 1, 16, 1, 4, {{1, 1}}}, Distribution::kUniform, 1),
       deformable_case({2, 67, 2, 32, 3, 8, {{5, 6}, {1, 4}, {6, 1}}}, Distribution::kUniform, 2,
                       true),
-      deformable_case({2, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3, true)};
+      deformable_case({2, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3, true),
+      exact_deformable_case({1, 9, 2, 32, 3, 8, {{4, 8}, {1, 4}, {8, 1}}}),
+      long_sum_case({1, 9, 1, 32, 5, 8, {{4, 8}, {1, 4}, {8, 1}, {2, 2}, {4, 2}}})};
   Mutants loaded("chapters/07_persistent_deformable_attention/" + step + ".cuh",
                  "persistent_deformable_attention", bugs);
   for (size_t number = 0; number <= bugs.size(); ++number) {
