@@ -346,12 +346,25 @@ std::vector<std::pair<std::string, double>> modelled_limits(
 
 void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
                       int head_dim) {
-  const AttentionProblem problem =
-      random_attention({batch, heads, tokens, head_dim, float(1 / std::sqrt(double(head_dim)))}, 1);
+  run_for_counters(attention, random_attention({batch, heads, tokens, head_dim,
+                                                float(1 / std::sqrt(double(head_dim)))}, 1));
+}
+
+void run_for_counters(const AnyAttention& attention, const AttentionProblem& problem) {
   std::vector<AttentionArrays> arrays = upload(problem, 1);
   AttentionArrays& a = arrays[0];
   attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), problem.shape, nullptr);
   check(cudaDeviceSynchronize());
+}
+
+AttentionProblem equal_scores(int heads, int tokens, int head_dim) {
+  AttentionProblem problem = random_attention({1, heads, tokens, head_dim, 1}, 1);
+  std::fill(problem.q.begin(), problem.q.end(), __float2half(0.0f));
+  return problem;
+}
+
+double row_requests(int rows, int row_bytes, int lane_bytes) {
+  return std::ceil(double(rows) * row_bytes / (32 * lane_bytes));
 }
 
 double counted(const std::string& array, const std::string& what) {

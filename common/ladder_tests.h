@@ -90,6 +90,12 @@ std::vector<std::pair<std::string, double>> modelled_limits(
 // Runs attention once on a random problem and leaves its counters as those of the last launch.
 void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
                       int head_dim);
+void run_for_counters(const AnyAttention& attention, const AttentionProblem& problem);
+// A random problem whose scores are all equal: no maximum grows after the first tile.
+AttentionProblem equal_scores(int heads, int tokens, int head_dim);
+// Requests for rows side by side of `row_bytes`, when 32 lanes ask for `lane_bytes` each: whole rows
+// at a time, the last request for what is left of them.
+double row_requests(int rows, int row_bytes, int lane_bytes);
 // "/allocations/K/load/bytes_asked" for counted("K", "load/bytes_asked").
 double counted(const std::string& array, const std::string& what);
 // Bank conflicts and wavefronts of all accesses to shared memory.

@@ -38,9 +38,24 @@ TEST_CASE("counters: bytes by formula, and one sector for each element of K and 
         CHECK(counted(array, "load/requests") == row_blocks * heads * warps_of_keys * head_dim);
         CHECK(counted(array, "load/sectors") == row_blocks * elements);
       }
-      // The only stores are O, each element once.
+      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/requests") == elements / 32);
+      CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
+      // The only stores are O, each element once, 32 neighbours of 2 bytes a request.
       CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
       CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/requests") == elements / 32);
+      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+
+      // Tiles: Q, K and V with a pad of 2 in fp16, scores with one of 8 in fp32, a factor a row.
+      CHECK(lab::vgpu::counter("/static_shared") ==
+            2 * (16 * head_dim + 2 * 64 * (head_dim + 2)) + 4 * (16 * (64 + 8) + 16));
+      // Written: Q once; of each tile of keys K and V, scores, weights and factors; factors again.
+      const double tiles = (tokens + 63) / 64;
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            heads * row_blocks *
+                (16 * head_dim * 2 + tiles * (2 * 64 * head_dim * 2 + 2 * 16 * 64 * 4 + 16 * 4) +
+                 16 * 4));
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
     }
 }

@@ -40,15 +40,27 @@ TEST_CASE("counters: bytes by formula, 512 of them a request, each sector used w
         // Each block of 16 query rows asks for all keys once.
         const double bytes = row_blocks * elements * 2;
         CHECK(counted(array, "load/bytes_asked") == bytes);
-        CHECK(counted(array, "load/requests") <= 1.1 * bytes / 512);
+        CHECK(counted(array, "load/requests") ==
+              row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
         CHECK(counted(array, "load/sectors") == bytes / 32);
       }
       CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
       // The only stores are O, each element once, 32 neighbours of 2 bytes a request.
       CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
       CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      CHECK(counted("O", "store/requests") == elements / 32);
       CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+
+      // Tiles: rows of Q, K and V in fp16, padded by 8; of each key and warp four weights in fp32.
+      CHECK(lab::vgpu::counter("/static_shared") ==
+            2 * (16 + 64 + 64) * (head_dim + 8) + 4 * 64 * 16);
+      // Written: Q once; of each tile of keys K, V and the weights.
+      const double tiles = (tokens + 63) / 64;
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            heads * row_blocks *
+                (16 * head_dim * 2 + tiles * (2 * 64 * head_dim * 2 + 4 * 64 * 16)));
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
     }
 }

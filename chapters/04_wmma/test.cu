@@ -43,10 +43,20 @@ TEST_CASE("counters: bytes by formula, and products of padded tiles on the tenso
       for (const char* array : {"K", "V"})
         CHECK(counted(array, "load/bytes_asked") == row_blocks * elements * 2);
       // K: 32 lanes at a time ask for 16 bytes of 32 rows, each in a sector of its own; the flaw.
+      CHECK(counted("K", "load/requests") ==
+            row_blocks * heads * std::ceil(tokens / 32.0) * head_dim / 8);
       CHECK(counted("K", "load/sectors") == row_blocks * elements * 2 / 16);
+      CHECK(counted("V", "load/requests") ==
+            row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("V", "load/sectors") == row_blocks * elements * 2 / 32);
+      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
       CHECK(counted("O", "store/bytes_asked") == elements * 2);
+      // O: 8 bytes a lane, of as many columns at a time as a tile has keys.
+      const int columns = std::min(64, head_dim);
+      CHECK(counted("O", "store/requests") ==
+            heads * head_dim / columns * row_requests(tokens, 2 * columns, 8));
       CHECK(counted("O", "store/sectors") == elements * 2 / 32);
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
@@ -58,6 +68,28 @@ TEST_CASE("counters: bytes by formula, and products of padded tiles on the tenso
       CHECK(lab::vgpu::counter("/classes/fp32/thread") <= padded * (8 + 2.0 * head_dim / 64));
       CHECK(lab::vgpu::counter("/limits/fp32") < fp32_before / 2);
       CHECK(lab::vgpu::counter("/limit/us") < limit_before);
+    }
+}
+
+TEST_CASE("counters: what stands in shared memory, and O is rescaled where a maximum grows") {
+  if (skipped_without_counters("counters")) return;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      run_for_counters(wmma_attention::attention, equal_scores(2, tokens, head_dim));
+      // Rows of K (transposed), V and the weights in fp16, of scores in fp32, padded by 8; Q stands
+      // where scores will.
+      const int bytes = 2 * head_dim * 72 + 2 * 64 * (head_dim + 8) +
+                        16 * std::max(2 * (head_dim + 8), 4 * 72) + 2 * 16 * 72;
+      CHECK(lab::vgpu::counter("/static_shared") == (bytes + 31) / 32 * 32);
+      // Written: Q; of each tile of keys K, V, scores and weights; factors for 16 columns of O by
+      // the first tile, whose maximum is above none, and by the sums at the end; O itself.
+      const double tiles = (tokens + 63) / 64, row_blocks = (tokens + 15) / 16;
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            2 * row_blocks *
+                (16 * head_dim * 2 + tiles * (2 * 64 * head_dim * 2 + 16 * 64 * (4 + 2)) +
+                 2 * 16 * 16 * 4 + 16 * head_dim * 4));
     }
 }
 

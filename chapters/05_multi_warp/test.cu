@@ -65,10 +65,14 @@ void check_bytes() {
       CHECK(counted("K", "load/bytes_asked") == bytes);
       CHECK(counted("V", "load/bytes_asked") == bytes);
       // K: 32 lanes at a time ask for 16 bytes of 32 rows, each in a sector of its own; the flaw.
+      CHECK(counted("K", "load/requests") ==
+            row_blocks * heads * std::ceil(tokens / 32.0) * head_dim / 8);
       CHECK(counted("K", "load/sectors") == bytes / 16);
       CHECK(counted("V", "load/sectors") == bytes / 32);
-      CHECK(counted("V", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("V", "load/requests") ==
+            row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
       CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
       CHECK(counted("O", "store/bytes_asked") == elements * 2);
@@ -76,10 +80,27 @@ void check_bytes() {
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
       // Both products, of rows in blocks and keys in tiles.
-      const double key_tile =
-          multi_warp::step_for<kWarps>(head_dim, multi_warp::shared_limit()).key_tile;
+      const multi_warp::Step step =
+          multi_warp::step_for<kWarps>(head_dim, multi_warp::shared_limit());
+      const double key_tile = step.key_tile;
       const double padded = heads * row_blocks * rows * key_tile * std::ceil(tokens / key_tile);
       CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
+
+      // O: 8 bytes a lane, of as many columns at a time as a tile has keys.
+      const int columns = std::min(step.key_tile, head_dim);
+      CHECK(counted("O", "store/requests") ==
+            heads * head_dim / columns * row_requests(tokens, 2 * columns, 8));
+
+      // Written to shared memory: Q of each warp; of each tile of keys K and V, scores and weights
+      // of each warp; factors for 16 columns of O by the first tile, whose maximum is above none,
+      // and by the sums at the end; O itself.
+      run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
+      const double tiles = std::ceil(tokens / key_tile);
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            heads * row_blocks *
+                (tiles * 2 * key_tile * head_dim * 2 +
+                 kWarps * (16 * head_dim * 2 + tiles * 16 * key_tile * (4 + 2) + 2 * 16 * 16 * 4 +
+                           16 * head_dim * 4)));
     }
 }
 

@@ -65,10 +65,13 @@ void check_bytes() {
       CHECK(counted("K", "load/bytes_asked") == bytes);
       CHECK(counted("V", "load/bytes_asked") == bytes);
       CHECK(counted("K", "load/sectors") == bytes / 32);
-      CHECK(counted("K", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("K", "load/requests") ==
+            row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("V", "load/sectors") == bytes / 32);
-      CHECK(counted("V", "load/requests") <= 1.1 * bytes / 512);
+      CHECK(counted("V", "load/requests") ==
+            row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+      CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
       CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
       CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
       CHECK(counted("O", "store/bytes_asked") == elements * 2);
@@ -76,10 +79,27 @@ void check_bytes() {
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
       // Both products, of rows in blocks and keys in tiles.
-      const double key_tile =
-          coalesced_k::step_for<kWarps>(head_dim, coalesced_k::shared_limit()).key_tile;
+      const coalesced_k::Step step =
+          coalesced_k::step_for<kWarps>(head_dim, coalesced_k::shared_limit());
+      const double key_tile = step.key_tile;
       const double padded = heads * row_blocks * rows * key_tile * std::ceil(tokens / key_tile);
       CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
+
+      // O: 8 bytes a lane, of as many columns at a time as a tile has keys.
+      const int columns = std::min(step.key_tile, head_dim);
+      CHECK(counted("O", "store/requests") ==
+            heads * head_dim / columns * row_requests(tokens, 2 * columns, 8));
+
+      // Written to shared memory: Q of each warp; of each tile of keys K and V, scores and weights
+      // of each warp; factors for 16 columns of O by the first tile, whose maximum is above none,
+      // and by the sums at the end; O itself.
+      run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
+      const double tiles = std::ceil(tokens / key_tile);
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            heads * row_blocks *
+                (tiles * 2 * key_tile * head_dim * 2 +
+                 kWarps * (16 * head_dim * 2 + tiles * 16 * key_tile * (4 + 2) + 2 * 16 * 16 * 4 +
+                           16 * head_dim * 4)));
     }
 }
 
@@ -87,6 +107,28 @@ TEST_CASE("counters: bytes by formula, for 4 and for 8 warps") {
   if (skipped_without_counters("counters")) return;
   check_bytes<4>();
   check_bytes<8>();
+}
+
+TEST_CASE("counters: what stands in shared memory") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    // Rows of K and V in fp16, padded by 8; a warp's scores in fp32 (or its rows of Q in fp16, when
+    // these are more), and its weights in fp16.
+    const auto bytes = [&](int keys, int warps) {
+      return 2 * 2 * keys * (head_dim + 8) +
+             warps * (std::max(64 * (keys + 8), 32 * (head_dim + 8)) + 32 * (keys + 8));
+    };
+    const int limit = coalesced_k::shared_limit();
+    const coalesced_k::Step four = coalesced_k::step_for<4>(head_dim, limit),
+                            eight = coalesced_k::step_for<8>(head_dim, limit);
+    CHECK(four.key_tile == 64);
+    CHECK(four.shared_bytes == bytes(64, 4));
+    CHECK(eight.key_tile == (bytes(64, 8) <= limit ? 64 : 32));
+    CHECK(eight.shared_bytes == bytes(eight.key_tile, 8));
+    run_for_counters(attention_of<8>, 1, 1, 65, head_dim);
+    CHECK(lab::vgpu::counter("/dynamic_shared") == eight.shared_bytes);
+  }
 }
 
 TEST_CASE("counters: no bank conflict at all, those of the K tile included") {
