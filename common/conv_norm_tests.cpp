@@ -1,8 +1,12 @@
 #include "conv_norm_tests.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "conv_golden_testing.h"
+#include "lab_files.h"
 
 namespace lab::testing {
 namespace {
@@ -40,6 +44,47 @@ ConvNormTrial conv_norm_trial(const std::string& name, const ConvNormProblem& pr
 ConvNormTrial conv_norm_trial(const ConvNormShape& shape, uint64_t seed, bool with_residual) {
   return conv_norm_trial(describe(shape) + (with_residual ? ", residual" : ""),
                          random_conv_norm(shape, seed, with_residual));
+}
+
+std::string wrong_with_nans(const AnyConvNorm& step, ConvNormTrial trial) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const ConvNormShape& shape = trial.problem.shape;
+  const size_t image = size_t(shape.y_elements() / shape.batch);
+  trial.problem.x[shape.width + 1] = nan;
+  for (size_t i = 3; i < trial.problem.residual.size(); i += 7) trial.problem.residual[i] = nan;
+  ConvNormOutcome outcome = run_conv_norm(step, trial);
+  if (outcome.y.size() != trial.expected.y.size()) return outcome.details;
+  for (size_t i = 0; i < outcome.y.size(); ++i) {
+    if (i >= image && i % 7 != 3) continue;
+    // By its bits, as in every comparison here.
+    if ((std::bit_cast<uint32_t>(outcome.y[i]) & 0x7fffffff) <= 0x7f800000)
+      return format("element %zu is %g and must be NaN", i, double(outcome.y[i]));
+    outcome.y[i] = 0;
+    trial.expected.y[i] = 0;
+  }
+  const Comparison others =
+      compare(outcome.y, trial.expected.y, trial.expected.tolerance, {shape.y_elements()});
+  return others.pass ? "" : others.describe();
+}
+
+ConvNormTrial flat_planes(int height, int width) {
+  ConvNormShape shape;
+  shape.batch = 2, shape.out_channels = 9, shape.height = height, shape.width = width;
+  shape.kernel = 1;
+  shape = same_padded(shape);
+  ConvNormProblem problem = random_conv_norm(shape, 1, true);
+  // 10 bits, and powers of two.
+  for (size_t i = 0; i < problem.x.size(); ++i)
+    problem.x[i] = i < problem.x.size() / 2 ? 1023 : 619;
+  for (int c = 0; c < 9; ++c) {
+    problem.weight[c] = float(1 << c % 3);
+    problem.beta[c] = float(c - 4) / 8;
+  }
+  problem.bias.clear();
+  for (float& value : problem.residual) value = std::round(value * 16) / 16;
+  ConvNormTrial trial = conv_norm_trial(describe(shape) + ", flat", problem);
+  trial.expected.tolerance = Tolerance{};
+  return trial;
 }
 
 std::vector<ConvNormTrial> conv_norm_golden_trials() {

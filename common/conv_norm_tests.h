@@ -30,6 +30,13 @@ using AnyConvNorm = std::function<void(const float* x, const float* weight, cons
 struct ConvNormOutcome : Verdict {
   std::vector<float> y;
 };
+// What is wrong with the step where there are NaNs, empty where nothing is: with ReLU, too, y is NaN
+// where the residual is, all of an image's y where its x has one, and right everywhere else. shape
+// has more than one image.
+std::string wrong_with_nans(const AnyConvNorm& step, ConvNormTrial trial);
+// A problem whose convolution is the same number in all pixels of a plane, exactly, in all
+// precisions: y is relu(beta + residual) to the bit where means are right to the bit.
+ConvNormTrial flat_planes(int height, int width);
 // Runs a step with y filled with NaN between two guard areas and compares. `shift` elements off a
 // multiple of 16 bytes all arrays begin.
 ConvNormOutcome run_conv_norm(const AnyConvNorm& step, const ConvNormTrial& trial, int shift = 0);

@@ -134,6 +134,19 @@ TEST_CASE("right: planes of one pixel are beta, whatever the convolution; a bias
   CHECK(run_conv_norm(steps::three_passes, trial).caught_by == "");
 }
 
+TEST_CASE("right: flat planes are beta to the bit, NaNs stay where they are") {
+  if (skipped("flat planes")) return;
+  for (const auto [height, width] : {std::array{5, 7}, std::array{19, 21}, std::array{59, 83}}) {
+    const ConvNormTrial trial = flat_planes(height, width);
+    check_steps(trial);
+  }
+  const ConvNormTrial trial = conv_norm_trial(shape_of(3, 4, 6, 17, 20, 3), 9, true);
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    CHECK(wrong_with_nans(step.function, trial) == "");
+  }
+}
+
 TEST_CASE("the same bits twice") {
   if (skipped("the same bits twice")) return;
   const ConvNormTrial trial = conv_norm_trial(shape_of(2, 5, 40, 37, 50, 3), 8, true);

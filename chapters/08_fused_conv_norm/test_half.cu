@@ -2,6 +2,7 @@
 // weights, counters, planted bugs, checks, machine code, program.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -183,6 +184,16 @@ TEST_CASE("half: each kind of tile, several tiles a block, odd channels beyond a
   check_right(steps::half_fused, stored(upsampled(19, 20, 9, 12, 4), 4));
   check_right(steps::half_fused, large_means());
   check_right(steps::half_two_passes, large_means());
+}
+
+TEST_CASE("half: flat planes are beta to the bit, NaNs stay where they are") {
+  if (skipped("half: flat planes")) return;
+  const ConvNormTrial trial = stored(shape_of(3, 4, 6, 17, 20, 3), 9, true);
+  for (const HalfRun run : {steps::half_fused, steps::half_two_passes}) {
+    for (const auto [height, width] : {std::array{5, 7}, std::array{19, 21}, std::array{59, 84}})
+      check_right(run, flat_planes(height, width));
+    CHECK(wrong_with_nans(on_halves(run), trial) == "");
+  }
 }
 
 TEST_CASE("half: the same bits twice") {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../../common/lab_random.h"
 #include "../../common/lab_testing.h"
 #include "fused.cuh"
 #include "network.cuh"
@@ -26,6 +27,9 @@ struct Parameters {
     return {weight.data(), nullptr, gamma.data(), beta.data()};
   }
 };
+
+// All levels, the next 256 in another order: no period that a row, a block or a plane could have.
+unsigned char level_at(size_t i) { return static_cast<unsigned char>(i * 37 + i / 256 * 11); }
 
 }  // namespace
 
@@ -85,7 +89,7 @@ TEST_CASE("network: pixels to planes, every level") {
   if (skipped("network: pixels to planes")) return;
   const int height = 17, width = 31;  // 527 pixels: two blocks are full, the third is not
   std::vector<unsigned char> rgb(height * width * 3);
-  for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = static_cast<unsigned char>(i * 37 % 256);
+  for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = level_at(i);
   const lab::DeviceArray<unsigned char> pixels(rgb, "rgb");
   lab::DeviceArray<float> planes(rgb.size() + 1, "planes");
   planes.fill_nan();
@@ -111,7 +115,8 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
   const int plane_height = 8, plane_width = 12, height = 5, width = 11;
   std::vector<float> values(3 * plane_height * plane_width);
   const auto level = [&](int c, int row, int column) {
-    return levels[(c * 7 + row * 5 + column) % levels.size()];
+    const int at = (c * plane_height + row) * plane_width + column;
+    return levels[lab::random_bits(1, uint64_t(at)) % levels.size()];
   };
   for (int c = 0; c < 3; ++c)
     for (int row = 0; row < plane_height; ++row)
@@ -145,7 +150,7 @@ TEST_CASE("network: planted bugs in the way from pixels to planes and back are c
   // planes whose tanh is undone on the way.
   const int height = 12, width = 25, pixels = height * width;
   std::vector<unsigned char> rgb(pixels * 3);
-  for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = static_cast<unsigned char>(i * 37 % 256);
+  for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = level_at(i);
   const lab::testing::Mutants mutants(
       "chapters/08_fused_conv_norm/network.cuh", "fused_conv_norm",
       {{"colours in the wrong order", "rgb[int64_t(pixel) * 3 + c] / 255",

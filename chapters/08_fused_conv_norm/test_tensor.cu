@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -106,6 +108,49 @@ TEST_CASE("tensor: each kind of tile, several tiles a block, channels beyond a s
   check(shape_of(1, 1, 64, 209, 192, 1), true, true);
   check(shape_of(1, 13, 70, 59, 75, 3, 2), false, false);
   check(shape_of(2, 19, 40, 12, 17, 5), false, false);
+}
+
+TEST_CASE("tensor: operands are rounded to nearest, sums are in fp32") {
+  if (skipped("tensor: operands")) return;
+  const auto tf32 = [](float x) {  // ties away from zero
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000) & ~0x1fffu);
+  };
+  const auto fp16 = [](float x) { return __half2float(__float2half_rn(x)); };
+  // 72 and 1152 products an output.
+  for (const int in_channels : {8, 128}) {
+    const ConvNormShape shape = shape_of(1, in_channels, 9, 12, 20, 3);
+    const lab::ConvNormProblem problem = lab::random_conv_norm(shape, 10);
+    for (const TensorStep& step : kSteps) {
+      if (!there(step)) continue;
+      // What such operands must give, as near as fp32 is.
+      ConvNormTrial trial;
+      trial.problem = problem;
+      for (std::vector<float>* values : {&trial.problem.x, &trial.problem.weight})
+        for (float& value : *values) value = step.precision == steps::kTf32 ? tf32(value) : fp16(value);
+      trial = conv_norm_trial("rounded", trial.problem);
+      trial.problem = problem;
+      const ConvNormOutcome outcome = run_conv_norm(step.function, trial);
+      CAPTURE(step.name);
+      CAPTURE(in_channels);
+      CAPTURE(outcome.details);
+      CHECK(outcome.caught_by == "");
+    }
+  }
+}
+
+TEST_CASE("tensor: flat planes are beta to the bit, NaNs stay where they are") {
+  if (skipped("tensor: flat planes")) return;
+  const ConvNormTrial trial = rounded(conv_norm_trial(shape_of(3, 4, 6, 17, 20, 3), 9, true));
+  for (const TensorStep& step : kSteps) {
+    if (!there(step)) continue;
+    CAPTURE(step.name);
+    for (const auto [height, width] : {std::array{5, 7}, std::array{19, 21}, std::array{59, 83}}) {
+      const ConvNormOutcome outcome = run_conv_norm(step.function, flat_planes(height, width));
+      CAPTURE(outcome.details);
+      CHECK(outcome.caught_by == "");
+    }
+    CHECK(wrong_with_nans(step.function, trial) == "");
+  }
 }
 
 TEST_CASE("tensor: the same bits twice, and a bias changes none") {
