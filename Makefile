@@ -19,7 +19,7 @@
 # <stb/stb_image.h>, <CLI/CLI.hpp>, <nlohmann/json.hpp>). Test programs run in the repository root.
 # All *.cpp of a tests/ folder are linked into one program, each *.cu is one of its own. No test file
 # needs a main(): doctest's comes from an archive, and one that a file brings itself wins.
-# A test that compiles kernels at run time finds NVCC, NVCC_FLAGS, TEST_TMP in its environment.
+# What a test needs of the toolkit when it runs it finds in its environment, as test_environment says.
 
 SHELL := /bin/bash
 comma := ,
@@ -140,8 +140,9 @@ help:
 
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
-#> make test            build and run all tests
-#> make test-gpu        only those of what runs on a GPU (ONLY='lab chapter7': some of them)
+#> make test            build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
+#>                      ONLY=toolkit: those that call its compiler when they run)
+#> make test-gpu        only those of what runs on a GPU (ONLY as above)
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
@@ -228,9 +229,16 @@ tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
 tests += $(chapter_tests)
-test: export NVCC := $(NVCC)
-test: export NVCC_FLAGS := $(nvcc_common)
-test: export TEST_TMP := $T/tmp
+
+# What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
+# of this project, the folder of its libraries, a folder for files. Paths are absolute, since a test may
+# call the compiler in another folder. (private: the same variables mean other things to the rules.)
+absolute = $(if $(filter /%,$1),$1,$(CURDIR)/$1)
+test test-gpu: private export NVCC := $(call absolute,$(NVCC))
+test test-gpu: private export NVCC_FLAGS := \
+  $(patsubst -Icommon,-I'$(CURDIR)/common',$(nvcc_common))
+test test-gpu: private export CUDA_LIB := $(call absolute,$(CUDA_LIB))
+test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
 # One GPU is for one program at a time.
 test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,2)
 test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
@@ -239,8 +247,26 @@ test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0
 test: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
 test: export TEST_TIMEOUT ?= 3600
 endif
-test: $(tests) $(chapters:%=$D/chapter%) $(device_library)
-	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests)
+
+# ONLY='lab chapter7' chooses some programs, where commands may not take long. The word `toolkit` means
+# all that call its compiler when they run: grader, planted bugs, machine code, what includes toolkit.h.
+ONLY ?=
+calls_toolkit := $(shell grep -lE '\b(Mutants|check_machine_code)\b|"(planted_bugs|toolkit)\.h"' \
+  $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
+toolkit_tests := $(patsubst chapters/0%,$D/test_chapter%, \
+    $(foreach f,$(filter chapters/%/test.cu,$(calls_toolkit)),$(firstword $(subst _, ,$f)))) \
+  $(foreach f,$(filter $(more_tests_cu),$(calls_toolkit)),$(call more_test,$f)) \
+  $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
+  $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
+  $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$V/vgpu_tests) \
+  $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
+  $(exercise_tests)
+# $(call chosen,tests): those that ONLY names, scripts by their path.
+chosen = $(if $(ONLY),$(filter $(if $(filter toolkit,$(ONLY)),$(toolkit_tests)) \
+  $(ONLY) $(foreach w,$(ONLY),$(foreach d,$D $V $V/tests,$d/$w $d/$w_% $d/test_$w $d/test_$w_%)),$1),$1)
+tests_chosen = $(call chosen,$(tests))
+test: $(tests_chosen) $(chapters:%=$D/chapter%) $(device_library)
+	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 
 # matplotlib may be that of the system where python3 is another one.
 python_plot = $(shell for p in python3 /usr/bin/python3; do \

@@ -22,7 +22,6 @@ endif
 else
 # ONLY='chapter7 local' measures some problems, FRESH=1 all anew, PEERS=torch also with PyTorch.
 PEERS ?=
-ONLY ?=
 torch_python = $(shell for p in python3 /usr/bin/python3; do \
   $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
 ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
@@ -63,18 +62,13 @@ validate:
 endif
 
 # The tests of what runs on a device, and no others: on a GPU, those that only a GPU can fail.
-# ONLY='lab chapter7' chooses some, where commands may not take long; TEST_TIMEOUT=300 is for each.
-device_tests = $(lab_tests) $(chapter_tests)
-device_tests_chosen = $(if $(ONLY),$(filter $(foreach w,$(ONLY),$D/$w_% $D/test_$w $D/test_$w_%),\
-  $(device_tests)),$(device_tests))
+# ONLY chooses some, as of `make test`; TEST_TIMEOUT=300 is for each.
+device_tests_chosen = $(call chosen,$(lab_tests) $(chapter_tests))
 .PHONY: test-gpu
 ifeq ($(GPU_ARCH)$(bench_reference),)
 test-gpu:
 	@echo 'make test-gpu needs a GPU, and nvidia-smi lists none' >&2; exit 3
 else
-test-gpu: export NVCC := $(NVCC)
-test-gpu: export NVCC_FLAGS := $(nvcc_common)
-test-gpu: export TEST_TMP := $T/tmp
 test-gpu: $(device_tests_chosen) $(chapters:%=$D/chapter%) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(device_tests_chosen)
 endif

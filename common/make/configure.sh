@@ -149,10 +149,21 @@ install_wheels() {
   cp $requirements $wheels/installed            # last, so that a broken installation is repeated
 }
 
+# The wheels lack two names by which a toolkit's own compiler and the linker look for libraries: the
+# folder lib64, and libcudart.so of programs with the shared runtime.
+name_libraries() {
+  [ -e $wheels/cuda/lib64 ] || ln -sfn lib $wheels/cuda/lib64
+  [ -e $wheels/cuda/lib/libcudart.so ] ||
+    for library in $wheels/cuda/lib/libcudart.so.*; do
+      ln -sfn "${library##*/}" $wheels/cuda/lib/libcudart.so
+    done
+}
+
 if [ "$toolkit" = auto ] && system_toolkit; then
   kind=cuda
 else
   wheels_installed || install_wheels
+  name_libraries
   # A relative path, so that a checkout in a folder with spaces works.
   try_nvcc $wheels/cuda/bin/nvcc || die "the wheels do not work:$notes"
   cuda_inc=$wheels/cuda/include cuda_lib=$wheels/cuda/lib kind=wheels

@@ -15,6 +15,7 @@
 #include "../core/machine.h"
 #include "../ptx/forms.h"
 #include "forms_account.h"
+#include "toolkit.h"
 
 using namespace vgpu;
 
@@ -287,10 +288,7 @@ class Generator {
   std::mt19937_64 random_;
 };
 
-std::string environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
+using vgpu_tests::environment;
 void run(const std::string& command) {
   INFO(command);
   REQUIRE(std::system(command.c_str()) == 0);
@@ -328,9 +326,7 @@ struct Programs {
 
   Programs() {
     seed = std::strtoull(environment("VGPU_SEED", "20240229").c_str(), nullptr, 0);
-    folder = std::filesystem::path(
-                 environment("TEST_TMP", std::filesystem::temp_directory_path().c_str())) /
-             ("forms_random." + std::to_string(getpid()));
+    folder = vgpu_tests::temporary("forms_random." + std::to_string(getpid()));
     std::filesystem::create_directories(folder);
     Generator generator(seed);
     text = kHead;
@@ -339,7 +335,7 @@ struct Programs {
     std::ofstream(base + ".cu") << text;
     std::ofstream(base + ".cpp") << text;
     // The host's program must round as it is told to: no contraction, no excess precision.
-    run("'" + environment("NVCC", "nvcc") + "' " + environment("NVCC_FLAGS", "-std=c++20 -O3") +
+    run(vgpu_tests::nvcc() + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") +
         " -fmad=false -arch=compute_90 -ptx '" + base + ".cu' -o '" + base + ".ptx' >'" + base +
         ".log' 2>&1 & n=$!; " + environment("CXX", "g++") +
         " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-fast-math '" + base +

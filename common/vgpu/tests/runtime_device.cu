@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "toolkit.h"
+
 namespace {
 
 __global__ void small(float* p) { p[threadIdx.x] *= 2; }
@@ -363,12 +365,8 @@ TEST_CASE("errors: names and texts are those of the real runtime, where that is 
         "an illegal memory access was encountered");
   CHECK(std::string(cudaGetErrorName(static_cast<cudaError_t>(77777))) ==
         "unrecognized error code");
-  void* real = nullptr;
-  const char* nvcc = std::getenv("NVCC");
-  std::string root = nvcc ? nvcc : "/usr/local/cuda/bin/nvcc";
-  root = root.substr(0, std::max(root.rfind("/bin/"), std::size_t{0}));
-  for (const char* place : {"/lib64/libcudart.so.13", "/lib/libcudart.so.13"})
-    if (!real) real = dlopen((root + place).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const real =
+      dlopen((vgpu_tests::cuda_libraries() + "/libcudart.so.13").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!real) {
     MESSAGE("no libcudart.so.13 of a toolkit: the texts were not compared");
     return;

@@ -12,6 +12,7 @@
 #include <random>
 #include <sstream>
 
+#include "toolkit.h"
 #include "vgpu/runtime/cubin.h"
 #include "vgpu/runtime/fatbin.h"
 
@@ -127,20 +128,18 @@ extern "C" __global__ void tiny(int* out) { extern __shared__ int dynamic[]; out
 struct Nvcc {
   std::string nvcc, directory;
   Nvcc() {
-    const char* name = std::getenv("NVCC");
-    nvcc = name ? name : "nvcc";
+    nvcc = vgpu_tests::nvcc();
     int status = 0;
-    output_of("'" + nvcc + "' --version", status);
+    output_of(nvcc + " --version", status);
     REQUIRE_MESSAGE(status == 0, "nvcc is needed (environment variable NVCC)");
-    const char* tmp = std::getenv("TEST_TMP");
-    directory = std::string(tmp ? tmp : "/tmp") + "/runtime_fatbin";
+    directory = vgpu_tests::temporary("runtime_fatbin");
     output_of("mkdir -p '" + directory + "'", status);
     std::ofstream(directory + "/k.cu") << kSource;
   }
   std::string run(const std::string& arguments) const {
     int status = 0;
     const std::string text =
-        output_of("cd '" + directory + "' && '" + nvcc + "' " + arguments, status);
+        output_of("cd '" + directory + "' && " + nvcc + " " + arguments, status);
     REQUIRE_MESSAGE(status == 0, text);
     return text;
   }

@@ -11,7 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "toolkit.h"
+
 namespace {
+
+using vgpu_tests::word;
+using vgpu_tests::temporary;
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 
@@ -47,16 +52,8 @@ cudaError_t load(cudaLibrary_t* library, const void* code) {
   return cudaLibraryLoadData(library, code, nullptr, nullptr, 0, nullptr, nullptr, 0);
 }
 
-std::string temporary(const char* name) {
-  const char* variable = std::getenv("TEST_TMP");
-  const std::string directory = variable ? variable : "/tmp";
-  std::filesystem::create_directories(directory);
-  return directory + "/" + name;
-}
-
 void run_nvcc(const std::string& arguments) {
-  const char* nvcc = std::getenv("NVCC");
-  const std::string command = std::string("'") + (nvcc ? nvcc : "nvcc") + "' " + arguments;
+  const std::string command = vgpu_tests::nvcc() + " " + arguments;
   REQUIRE_MESSAGE(std::system(command.c_str()) == 0, command);
 }
 
@@ -134,14 +131,14 @@ TEST_CASE("library: files of PTX and fat binaries of every compression") {
   std::ofstream(source) << "__device__ int addend = 4;\n"
                            "extern \"C\" __global__ void add(int* out, const int* in) "
                            "{ out[threadIdx.x] = in[threadIdx.x] + addend; }\n";
-  run_nvcc("-ptx -arch=compute_75 -o " + temporary("library.ptx") + " " + source);
+  run_nvcc("-ptx -arch=compute_75 -o " + word(temporary("library.ptx")) + " " + word(source));
   std::vector<std::string> files{temporary("library.ptx")};
   for (const std::string mode : {"none", "speed", "size"}) {
-    files.push_back(temporary(("library_" + mode + ".fatbin").c_str()));
+    files.push_back(temporary("library_" + mode + ".fatbin"));
     run_nvcc(
         "-fatbin -gencode arch=compute_90,code=[compute_90,sm_90] -gencode "
         "arch=compute_120,code=compute_120 --compress-mode=" +
-        mode + " -o " + files.back() + " " + source);
+        mode + " -o " + word(files.back()) + " " + word(source));
   }
   for (const std::string& file : files) {
     CAPTURE(file);
@@ -185,11 +182,11 @@ TEST_CASE("library: what cannot be loaded is refused by name") {
   // A cubin alone has no PTX; a fat binary for newer devices has none that fits.
   const std::string source = temporary("refused.cu");
   std::ofstream(source) << "extern \"C\" __global__ void k(int* p) { *p = 1; }\n";
-  run_nvcc("-cubin -arch=sm_90 -o " + temporary("refused.cubin") + " " + source);
+  run_nvcc("-cubin -arch=sm_90 -o " + word(temporary("refused.cubin")) + " " + word(source));
   CHECK(from_file(temporary("refused.cubin")) == cudaErrorNoKernelImageForDevice);
   run_nvcc(
       "-fatbin -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=compute_100 -o " +
-      temporary("refused.fatbin") + " " + source);
+      word(temporary("refused.fatbin")) + " " + word(source));
   CHECK(from_file(temporary("refused.fatbin")) == cudaErrorNoKernelImageForDevice);
   // Cut short at every length: always an error, never a crash.
   const std::vector<char> bytes = contents(temporary("refused.fatbin"));

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "child_process.h"
+#include "toolkit.h"
 #include "vgpu/vgpu.h"
 
 namespace {
@@ -38,14 +39,6 @@ bool has(const Result& result, const std::string& part) {
   return result.text.find(part) != std::string::npos;
 }
 
-std::string temporary(const std::string& name) {
-  const char* variable = std::getenv("TEST_TMP");
-  // Absolute: some commands change the directory.
-  const std::string directory = std::filesystem::absolute(variable ? variable : "/tmp");
-  std::filesystem::create_directories(directory);
-  return directory + "/" + name;
-}
-
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -57,13 +50,13 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
+// The program, as a word for the shell.
 std::string compile(const std::string& name, const std::string& source, const std::string& flags) {
-  const char* nvcc = std::getenv("NVCC");
-  std::ofstream(temporary(name + ".cu")) << source;
-  const Result result = run(std::string("'") + (nvcc ? nvcc : "nvcc") + "' " + flags + " -o " +
-                            temporary(name) + " " + temporary(name + ".cu"));
+  const std::string program = word(temporary(name)), file = temporary(name + ".cu");
+  std::ofstream(file) << source;
+  const Result result = run(nvcc() + " " + flags + " -o " + program + " " + word(file));
   REQUIRE_MESSAGE(result.code == 0, result.text);
-  return temporary(name);
+  return program;
 }
 
 }  // namespace
@@ -177,7 +170,7 @@ TEST_CASE("process: __managed__ variables are shared by host and device") {
 TEST_CASE("process: VGPU_PROFILE writes each launch") {
   const std::string file = temporary("profile.json");
   std::remove(file.c_str());
-  const Result json = child("VGPU_PROFILE=json:" + file, "two launches");
+  const Result json = child("VGPU_PROFILE=json:" + word(file), "two launches");
   CHECK_MESSAGE(json.code == 0, json.text);
   const std::string text = contents(file);
   CHECK(text.substr(0, 2) == "[\n");
@@ -191,7 +184,7 @@ TEST_CASE("process: VGPU_PROFILE writes each launch") {
   const Result nowhere = child("VGPU_PROFILE=json:/no/such/directory/x.json", "two launches");
   CHECK(has(nowhere, "cannot write /no/such/directory/x.json"));
   // No launch: still a file that a reader understands.
-  child("VGPU_PROFILE=json:" + file, "leak");
+  child("VGPU_PROFILE=json:" + word(file), "leak");
   CHECK(contents(file) == "[\n]\n");
 }
 
@@ -283,12 +276,9 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   CHECK(has(t4, "T4: cudaSuccess 42"));
   CHECK(has(t4, "sectors"));  // of the profile
   // An old RPATH to the real runtime does not win.
-  const char* nvcc = std::getenv("NVCC");
-  const std::string root = std::string(nvcc ? nvcc : "/usr/local/cuda/bin/nvcc");
-  const std::string toolkit = root.substr(0, root.rfind("/bin/")) + "/lib64";
-  const std::string with_rpath =
-      compile("with_rpath", source,
-              ptx + "--cudart shared -Xlinker --disable-new-dtags -Xlinker -rpath," + toolkit);
+  const std::string with_rpath = compile(
+      "with_rpath", source,
+      ptx + "--cudart shared -Xlinker --disable-new-dtags -Xlinker -rpath," + word(cuda_libraries()));
   CHECK(has(run("build/vgpu " + with_rpath), "NVIDIA H200: cudaSuccess 42"));
 
   const Result statically = run("build/vgpu " + compile("static_runtime", source, ptx));
@@ -303,7 +293,7 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   const Result none = run("build/vgpu /bin/true");
   CHECK(none.code == 2);
   CHECK(has(none, "is not a CUDA program"));
-  const Result script = run("build/vgpu " + temporary("shared_runtime.cu"));
+  const Result script = run("build/vgpu " + word(temporary("shared_runtime.cu")));
   CHECK(script.code == 2);
   CHECK(has(script, "not a 64-bit ELF program"));
   CHECK(run("build/vgpu /no/such/program").code == 2);
@@ -355,7 +345,7 @@ int main() {
   cudaMemcpy(h, d, sizeof h, cudaMemcpyDefault);
   printf("%d %s\n", h[31], cudaGetErrorName(cudaGetLastError()));
 }
-)", "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared " + second);
+)", "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared " + word(second));
   const Result result = run("build/vgpu " + program);
   CHECK(result.code == 0);
   CHECK(count(result.text, "second 3\n") == 1);
@@ -413,15 +403,14 @@ int main() {
   printf("%d\n", version / 1000);
 }
 )";
-  const char* nvcc = std::getenv("NVCC");
   const Result built = run(
-      std::string("'") + (nvcc ? nvcc : "nvcc") + "' -gencode arch=compute_75,code=[compute_75,sm_75] --cudart none -c -o " +
-      object + " " + source + " && cd $(dirname " + object + ") && nm -u " + object +
+      nvcc() + " -gencode arch=compute_75,code=[compute_75,sm_75] --cudart none -c -o " +
+      word(object) + " " + word(source) + " && cd " + word(temporary("")) + " && nm -u " + word(object) +
       " | awk '$2 ~ /cuda/ { print \"void \" $2 \"() {}\" }' > cuda12_names.c && echo 'libcudart.so.12 { global: *; };' > cuda12.map"
       " && gcc -w -shared -fPIC cuda12_names.c -Wl,-soname,libcudart.so.12 -Wl,--version-script=cuda12.map -o libcudart.so.12"
-      " && g++ " + object + " ./libcudart.so.12 -o " + program);
+      " && g++ " + word(object) + " ./libcudart.so.12 -o " + word(program));
   REQUIRE_MESSAGE(built.code == 0, built.text);
-  const Result result = run("build/vgpu " + program);
+  const Result result = run("build/vgpu " + word(program));
   CHECK_MESSAGE(result.code == 0, result.text);
   CHECK(result.text ==
         "0 NVIDIA H200\n"

@@ -1,0 +1,95 @@
+#!/bin/bash
+# A Debian or Ubuntu of this machine's release in which there is nothing but git, make and
+# certificates: no compiler, no toolkit, no Python. It shows what a toolkit on the machine hides.
+#
+#   bare_root.sh possible       exit status 0; or 1 and a line that says what is lacking
+#   bare_root.sh make DIR       makes DIR, with a clone of this repository's HEAD in it
+#   bare_root.sh run DIR CMD    runs the shell command CMD in that clone
+#
+# Packages and wheels come from where this machine has them from: its sources of apt, proxies,
+# certificates and settings of pip go along. A command has its own mounts and processes, which go with
+# it however it ends, so that DIR can simply be removed.
+set -eu
+repository=$(cd "$(dirname "$0")/.." && pwd)
+export PATH=$PATH:/usr/sbin:/sbin
+
+lacks() { echo "$*"; exit 1; }
+as_guest() { unshare --mount --pid --fork --kill-child "$@"; }
+
+possible() {
+  [ "$(id -u)" = 0 ] || lacks "not root"
+  command -v apt-get >/dev/null || lacks "no apt-get"
+  if ! command -v debootstrap >/dev/null; then
+    { apt-get -q update && DEBIAN_FRONTEND=noninteractive \
+      apt-get -q install -y --no-install-recommends debootstrap; } >&2 || lacks "no debootstrap"
+  fi
+  as_guest chroot / true 2>/dev/null || lacks "no unshare or no chroot"
+  as_guest sh -c 'mount -t proc proc /proc' 2>/dev/null || lacks "no mount"
+  git -C "$repository" rev-parse --verify -q HEAD >/dev/null || lacks "no git repository"
+}
+
+# "URI suite component" of each source of the distribution itself; others may need what is not there.
+sources() {
+  local codename=$1 origin=$2
+  apt-get indextargets --format '$(ORIGIN)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)' \
+    'Created-By: Packages' | awk -F'|' -v codename="$codename" -v origin="$origin" '
+    ($1 == origin || $1 !~ /^[A-Za-z]/) && index($3, codename) == 1 { print $2, $3, $4 }'
+}
+
+copy() {  # copy ROOT PATH...: to the same place, what there is
+  local root=$1 path
+  shift
+  for path in "$@"; do
+    [ -e "$path" ] || continue
+    mkdir -p "$root$(dirname "$path")"
+    cp -aL --remove-destination "$path" "$root$(dirname "$path")/"
+  done
+}
+
+make_root() {
+  local root=$1 codename origin mirror list= file
+  codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  origin=$(. /etc/os-release && echo "${ID^}")
+  mirror=$(sources "$codename" "$origin" | awk -v suite="$codename" '$2 == suite { print $1; exit }')
+  case $mirror in  # a list of mirrors, which only apt understands
+    mirror+file:*) list=${mirror#mirror+file:} list=${list%/}
+                   mirror=$(awk '/^http/ { print $1; exit }' "$list") ;;
+  esac
+  [ -n "$mirror" ] || { echo "apt has no source of $codename"; exit 1; }
+  debootstrap --variant=minbase --include=ca-certificates,git,make "$codename" "$root" "$mirror"
+
+  sources "$codename" "$origin" | sed 's/^/deb /' >"$root/etc/apt/sources.list"
+  copy "$root" /etc/apt/auth.conf /etc/apt/auth.conf.d /etc/apt/apt.conf ${list:+"$list"}
+  # Hooks would call programs that the root has not.
+  for file in /etc/apt/apt.conf.d/*; do
+    grep -qE 'Invoke|Pre-Install-Pkgs' "$file" || copy "$root" "$file"
+  done
+  copy "$root" /etc/resolv.conf /etc/hosts /usr/local/share/ca-certificates /etc/pip.conf
+  cp -a /etc/ssl/certs/. "$root/etc/ssl/certs/"
+  [ ! -d ~/.config/pip ] || { mkdir -p "$root/root/.config" && cp -aL ~/.config/pip "$root/root/.config/"; }
+  [ ! -d ~/.pip ] || cp -aL ~/.pip "$root/root/"
+  git clone -q --no-hardlinks "$repository" "$root/root/course"
+}
+
+run() {
+  local root=$1 command=$2 variable
+  local environment=(HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
+  # How this machine reaches the network, and nothing else of its environment.
+  while IFS= read -r variable; do environment+=("$variable=${!variable}"); done < <(
+    compgen -e | grep -E '^([A-Za-z]+_(proxy|PROXY)|PIP_.*|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE)$')
+  as_guest bash -eu -c '
+    root=$1 command=$2
+    shift 2
+    mount --make-rprivate /
+    mount -t proc proc "$root/proc"
+    mount --rbind /dev "$root/dev"
+    exec env -i "$@" chroot "$root" bash -c "cd /root/course && $command"
+    ' bash "$root" "$command" "${environment[@]}"
+}
+
+case ${1-} in
+  possible) possible ;;
+  make) make_root "$2" ;;
+  run) run "$2" "$3" ;;
+  *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+esac
