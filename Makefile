@@ -148,6 +148,7 @@ help:
 #> make bench           measure the chapters on a GPU, into data/results
 #>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew)
 #> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
+#> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #> make docs figures    write the lessons' numbers and pictures anew
@@ -216,8 +217,8 @@ $(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $(test_arch
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
-bench_tests := $(if $(shell command -v python3),common/bench/tests/all.py)
-tests := data/check.sh $(bench_tests) $(lab_tests)
+python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
+tests := data/check.sh $(python_tests) $(lab_tests)
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
 ifneq ($(VGPU_LIBS),)
 tests += $(vgpu_tests) $(exercise_tests)
@@ -310,6 +311,7 @@ docs figures:
 endif
 
 include common/make/bench.mk
+include common/make/mutants.mk
 
 # ptxas runs for every architecture the course promises; nothing is linked. What the programs are
 # made of has one of them already.

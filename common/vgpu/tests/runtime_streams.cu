@@ -332,6 +332,26 @@ const std::map<std::string, Program>& programs() {
           wait(c, recorded(a));
           fill_in(c, x);
         }}},
+      {"a write after a write that has waited for a reader",  // the reader is told no more
+       {"write by fill in stream 4 (non-blocking) and write by cudaMemsetAsync in stream 5",
+        [] {
+          int *x = device(), *y = device();
+          const cudaStream_t a = stream(), b = stream();
+          copy_in(a, x, y);
+          wait(b, recorded(a));
+          fill_in(b, x);
+          CHECK_OK(cudaMemsetAsync(x, 0, kBytes, stream()));
+        }}},
+      {"what a smaller write has left of a larger one",
+       {"write by fill in stream 3 (non-blocking) and write by bytes in stream 4 "
+        "(non-blocking) at ",
+        [] {
+          int* x = device();
+          const cudaStream_t a = stream();
+          fill_in(a, x);
+          CHECK_OK(cudaMemsetAsync(x, 0, 100, a));
+          bytes<<<1, 1, 0, stream()>>>(reinterpret_cast<char*>(x), 4000);
+        }}},
       {"two halves",
        {"",
         [] {
