@@ -353,6 +353,19 @@ ld.shared::cluster.u32 %r5, [%r92]; mad.lo.u32 %r5, %r6, 1000, %r5; st.global.u3
                            128, {0}, {64, 1, 1}, {2, 1, 1}, kShared);
   for (std::uint32_t i = 0; i < 96; ++i)
     if (i < 32 || i >= 64) CHECK(got[i] == (7 + i % 2) * 1000 + (i < 64 ? 100 : 0) + i % 64);
+
+  // Warp 0 of block 0 arrives and then ends, which counts once: block 1's first warp sees what its
+  // second writes before it arrives as the last.
+  Clusters once({2, 1, 1});
+  const auto seen = once.run(kPeer + R"(
+shl.b32 %r1, %thread, 2; mov.u32 %r2, data; add.u32 %r3, %r2, %r1; st.shared.u32 [%r3], %number;
+barrier.cluster.arrive;
+setp.lt.u32 %p1, %number, 32; @%p1 ret;
+barrier.cluster.wait;
+xor.b32 %r1, %r1, 128; add.u32 %r3, %r2, %r1; ld.shared.u32 %r4, [%r3]; st.global.u32 [%mine], %r4;
+)",
+                             128, {0}, {64, 1, 1}, {2, 1, 1}, kShared);
+  CHECK_SAME(seen, expected(128, [](auto i) { return i < 32 ? 0 : i ^ 32; }));
 }
 
 TEST_CASE(
@@ -384,6 +397,13 @@ meet: barrier.cluster.arrive; barrier.cluster.wait; st.shared::cluster.u32 [%r92
                                           grid),
               "barrier.cluster.arrive again, without a barrier.cluster.wait between, by thread "
               "(0,0,0)") == "");
+  // Block 1 is the last to arrive, so all may pass; it must, before it arrives again.
+  CHECK(lacks(Clusters({2, 1, 1}).message(kPeer + R"(barrier.cluster.arrive;
+setp.eq.u32 %p1, %r90, 0; @%p1 bra wait; barrier.cluster.arrive;
+wait: barrier.cluster.wait;)",
+                                          block, grid),
+              "barrier.cluster.arrive again, without a barrier.cluster.wait between, by thread "
+              "(0,0,0) of block (1,0,0)") == "");
   // Without clusters a block is one of its own.
   Gpu gpu;
   CHECK_SAME(

@@ -332,6 +332,25 @@ TEST_CASE("lanes: a barrier does not wait for threads that have ended") {
     setp.lt.u32 %p1, %thread, 40; @%p1 exit;
     bar.sync 0;
     st.global.u32 [%mine], 8;)", 96, {0}, {96, 1, 1}), expected(96, [](auto t) { return t < 40 ? 0 : 8; }));
+  // Those that end when the others are there already let them go.
+  CHECK_SAME(gpu.run(R"(
+    setp.ge.u32 %p1, %thread, 40; @%p1 exit;
+    bar.sync 0;
+    st.global.u32 [%mine], 8;)", 96, {0}, {96, 1, 1}), expected(96, [](auto t) { return t < 40 ? 8 : 0; }));
+}
+
+TEST_CASE("lanes: the result of bar.red is for the lanes that execute it") {
+  Gpu gpu;
+  // Even lanes count the even ones into %r1, odd lanes the odd ones into %r2, at one barrier.
+  CHECK_SAME(gpu.run(R"(
+    mov.u32 %r1, 1000; mov.u32 %r2, 2000; and.b32 %r3, %lane, 1; setp.eq.u32 %p1, %r3, 0; setp.lt.u32 %p2, %thread, 10;
+    setp.lt.u32 %p3, %thread, 0; setp.lt.u32 %p4, %thread, 0;
+    @%p1 bra EVEN;
+    barrier.red.popc.u32 %r2, 0, %p2; barrier.red.or.pred %p4, 0, %p2; bra MEET;
+EVEN: barrier.red.popc.u32 %r1, 0, %p2; barrier.red.or.pred %p3, 0, %p2;
+MEET: add.u32 %r1, %r1, %r2; selp.u32 %r4, 10000, 0, %p3; selp.u32 %r5, 20000, 0, %p4;
+    add.u32 %r1, %r1, %r4; add.u32 %r1, %r1, %r5; st.global.u32 [%mine], %r1;)", 64, {0}, {64, 1, 1}),
+             expected(64, [](auto t) { return t % 2 ? 1000 + 10 + 20000 : 2000 + 10 + 10000; }));
 }
 
 TEST_CASE("lanes: barriers that cannot be are refused") {

@@ -587,3 +587,23 @@ TEST_CASE("memory: an error names what was meant rather than a nearer neighbour"
   CHECK(message(at, second.address()).find("8 bytes before an allocation of 64 bytes (argument 2)") !=
         std::string::npos);
 }
+
+TEST_CASE("memory: local memory is each thread's own, in every warp and block") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run(R"(
+    .local .align 4 .b32 own[4];
+    st.local.u32 [own], %number; add.u32 %r1, %number, 1000; st.local.u32 [own+12], %r1;
+    bar.sync 0;
+    ld.local.u32 %r2, [own]; ld.local.u32 %r3, [own+12]; mad.lo.u32 %r2, %r3, 10000, %r2; st.global.u32 [%mine], %r2;)",
+                     192, {0}, {96, 1, 1}, {2, 1, 1}),
+             expected(192, [](auto i) { return (i + 1000) * 10000 + i; }));
+}
+
+TEST_CASE("memory: constants lie where their alignment says") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run("ld.const.u8 %r1, [a]; ld.const.u64 %rd1, [b]; ld.const.u8 %r2, [c]; ld.const.v4.u32 {%r3, %r4, %r5, %r6}, [d];\n"
+                     "cvt.u32.u64 %r7, %rd1; add.u32 %r1, %r1, %r7; add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r6; st.global.u32 [%mine], %r1;",
+                     1, {0}, {1, 1, 1}, {1, 1, 1},
+                     ".const .align 1 .b8 a = 1;\n.const .align 8 .u64 b = 20;\n.const .align 1 .b8 c = 3;\n.const .align 16 .b32 d[4] = {5, 6, 7, 400};\n"),
+             std::vector<std::uint32_t>{424});
+}

@@ -53,6 +53,24 @@ TEST_CASE("turns: with very many small chunks turns get longer, and shares stay 
     CHECK(n < 1200);
   }
   CHECK(sum == 6000);
+
+  // Who fetched each chunk: at first the blocks take turns chunk by chunk, later many at a time.
+  const std::uint32_t chunks = 6000;
+  const auto owner = gpu.run(R"(
+mov.u32 %r9, 0; setp.eq.u32 %p1, %thread, 0; ld.global.u32 %r1, [%in];
+next: atom.global.add.u32 %r3, [counter], 1;
+setp.ge.u32 %p2, %r3, %r1; @%p2 bra end;
+mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd1, %out; st.global.u32 [%rd1], %block;
+bra next;
+end:)",
+                             chunks, {chunks}, {1, 1, 1}, {6, 1, 1}, ".global .u32 counter;\n");
+  const auto changes = [&](std::size_t from, std::size_t to) {
+    std::size_t n = 0;
+    for (std::size_t i = from + 1; i < to; ++i) n += owner[i] != owner[i - 1];
+    return n;
+  };
+  CHECK(changes(0, 150) == 149);
+  CHECK(changes(3000, 6000) < 100);
 }
 
 TEST_CASE("turns: shuffled schedules and one block fetch everything, too") {
