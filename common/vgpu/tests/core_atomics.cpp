@@ -278,4 +278,19 @@ TEST_CASE("atomics: fp16 and bf16 addition, single and in pairs; vectors of fp32
     mov.f32 %f1, 1.0; mov.f32 %f2, 2.0;
     red.global.add.v4.f32 [%out], {%f1, %f2, %f1, 0f00000000}; red.relaxed.gpu.global.add.v2.f32 [%out+16], {%f1, %f2}; red.add.v2.f32 [%out+24], {%f2, %f2};)", 8),
              {0x42000000, 0x42800000, 0x42000000, 0, 0x42000000, 0x42800000, 0x42800000, 0x42800000});
+  // The halves of a pair are told apart.
+  CHECK_SAME(gpu.run("mov.u32 %r9, 0x40003c00; mov.u32 %r8, 0x40003f80;\n"
+                     "red.global.add.noftz.f16x2 [%out], %r9; red.global.add.noftz.bf16x2 [%out+4], %r8;", 2),
+             {0x54005000, 0x42804200});
+}
+
+TEST_CASE("atomics: whose result is used in a function put the blocks in order, too") {
+  Gpu gpu({.threads = 4});
+  const std::string function = R"(.global .u32 counter;
+.func (.param .b32 result) take() { .reg .b32 %r1; atom.global.add.u32 %r1, [counter], 1; st.param.b32 [result], %r1; }
+)";
+  CHECK_SAME(gpu.run("{ .param .b32 x; call (x), take, (); ld.param.b32 %r1, [x]; st.global.u32 [%mine], %r1; }",
+                     200, {0}, {1, 1, 1}, {200, 1, 1}, function),
+             expected(200, [](auto i) { return i; }));
+  CHECK(gpu.outcome.counters.host_threads == 1);
 }

@@ -607,3 +607,34 @@ TEST_CASE("memory: constants lie where their alignment says") {
                      ".const .align 1 .b8 a = 1;\n.const .align 8 .u64 b = 20;\n.const .align 1 .b8 c = 3;\n.const .align 16 .b32 d[4] = {5, 6, 7, 400};\n"),
              std::vector<std::uint32_t>{424});
 }
+
+TEST_CASE("memory: cp.async writes zeros where it does not read") {
+  Gpu gpu;
+  std::vector<std::uint32_t> in(128);
+  for (std::uint32_t i = 0; i < in.size(); ++i) in[i] = 0x01020304u * (i + 1);
+  const auto got = gpu.run(R"(
+    .shared .align 16 .b8 s[512];
+    mov.u32 %r1, s; mad.lo.u32 %r2, %lane, 16, %r1; mov.u32 %r3, -1; st.shared.v4.u32 [%r2], {%r3, %r3, %r3, %r3};
+    mul.wide.u32 %rd1, %lane, 16; add.u64 %rd2, %rd1, %in; add.u64 %rd3, %rd1, %out; rem.u32 %r4, %lane, 17;
+    cp.async.ca.shared.global [%r2], [%rd2], 16, %r4;
+    cp.async.wait_all;
+    ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r2]; st.global.v4.u32 [%rd3], {%r5, %r6, %r7, %r8};)", 128, in);
+  CHECK_SAME(got, expected(128, [&](std::uint32_t i) {
+               const std::uint32_t size = i / 4 % 17, at = i % 4 * 4;
+               const std::uint32_t bytes = size <= at ? 0 : std::min(4u, size - at);
+               return bytes == 4 ? in[i] : in[i] & ((1u << 8 * bytes) - 1);
+             }));
+}
+
+TEST_CASE("memory: an allocation ends with its last byte, and pinned memory is not the device's") {
+  Gpu gpu;
+  Memory& memory = gpu.machine.memory();
+  const auto a = memory.allocate(100, MemoryKind::device);
+  CHECK(memory.find(a->base + 99) == a);
+  CHECK(memory.find(a->base + 100) == nullptr);
+  std::vector<std::byte> host(256);
+  CHECK(memory.adopt(host.data(), 128, MemoryKind::pinned) != nullptr);
+  CHECK(memory.adopt(host.data() + 127, 1, MemoryKind::pinned) == nullptr);
+  CHECK(memory.adopt(host.data() + 128, 128, MemoryKind::pinned) != nullptr);
+  CHECK(memory.used() == 100);
+}
