@@ -7,7 +7,7 @@
 #   build/TOOLKIT_ID-sanitize/...    the same again, of make SANITIZE=1
 #   build/plain/                     objects of g++ that know no toolkit: reference/, most of vgpu/
 #   build/TOOLKIT_ID/host/           other objects of g++: common/*.cpp, tests, and the doctest main()
-#   build/TOOLKIT_ID/vgpu/           libvgpu.so, vgpu-lib/libcudart.so.{12,13}, the launcher vgpu,
+#   build/TOOLKIT_ID/vgpu/           libvgpu.so, the launcher vgpu, its libraries in vgpu-lib/,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
 #   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, and the programs chapterN, test_chapterN, lab_tests
 #   build/vgpu, build/vgpu-lib       links to the newest of those above

@@ -13,6 +13,7 @@ vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
 vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
 vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
 vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
+vgpu_driver := $V/vgpu-lib/libcuda.so.1
 
 # (GCC 12 takes the undefined vectors of its own AVX-512 header for a mistake, GCC bug 105593.)
 vgpu_flags := -Wno-maybe-uninitialized -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden
@@ -51,8 +52,25 @@ link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvg
 $V/libvgpu.so: $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
 
-# What the launcher puts in the place of the real shared runtime.
-$(vgpu_links) &: $V/libvgpu.so
+# The driver interface: all names of exports.txt and of this toolkit's cuda.h, which of them have a
+# function of their own, and what errors are called.
+driver := common/vgpu/cuda_driver
+$V/generated/driver_names.inc: $(driver)/exports.txt $(driver)/driver.cc common/make/vgpu.mk $(CONFIG)
+	@mkdir -p $(@D)
+	@sed -nE 's/^DRIVER_API CUresult (cu[A-Za-z0-9_]+)[(].*/\1/p' $(driver)/driver.cc > $@.own
+	@sed -nE 's/^ *CUresult CUDAAPI (cu[A-Za-z0-9_]+)[(].*/\1/p' '$(CUDA_INC)/cuda.h' | \
+	  LC_ALL=C sort -u - $(driver)/exports.txt | awk 'NR == FNR { own[$$1] = 1; next } \
+	  { print ($$1 in own ? "DRIVER_OWN(" : "DRIVER_REFUSED(") $$1 ")" }' $@.own - > $@
+$V/generated/driver_errors.inc: common/make/vgpu.mk $(CONFIG)
+	@mkdir -p $(@D)
+	@sed -nE 's/^ *(CUDA_(SUCCESS|ERROR_[A-Z0-9_]+)) *= *[0-9]+.*/ERROR_NAME(\1)/p' '$(CUDA_INC)/cuda.h' > $@
+$V/$(driver)/driver.o: $V/generated/driver_names.inc $V/generated/driver_errors.inc
+$(vgpu_driver): $V/$(driver)/driver.o
+	@mkdir -p $(@D)
+	$(call run,link,$@,$(CXX) -shared $< -Wl$(comma)-soname$(comma)libcuda.so.1 $(libs) -o $@)
+
+# What the launcher puts in the place of the real shared runtime and driver.
+$(vgpu_links) &: $V/libvgpu.so | $(vgpu_driver)
 	@mkdir -p $V/vgpu-lib
 	@for link in $(vgpu_links); do ln -sfn ../libvgpu.so $$link; done
 	@ln -sfn $(V:build/%=%)/vgpu-lib build/vgpu-lib

@@ -1,6 +1,7 @@
 // build/vgpu: runs a program that was linked with the shared CUDA runtime on the virtual GPU. It
-// puts the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU, in front of
-// the library path, translates its flags to environment variables, and becomes the program.
+// puts the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU and
+// libcuda.so.1 the driver interface that it does not have, in front of the library path, translates
+// its flags to environment variables, and becomes the program.
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -61,6 +62,8 @@ class Elf {
     for (const Elf64_Shdr& s : sections) {
       const std::string_view name = text(names, s.sh_name);
       if (name == ".nv_fatbin" || name == "__nv_relfatbin") has_device_code = true;
+      // nvcc gives every program that it links a .nv_fatbin, this section those with .cu files.
+      if (name == "__nv_module_id" || name == "__nv_relfatbin") has_cuda_files = true;
       if (s.sh_type != SHT_DYNAMIC || s.sh_link >= sections.size()) continue;
       const std::string_view table = content(s), strings = content(sections[s.sh_link]);
       for (std::size_t i = 0; i + sizeof(Elf64_Dyn) <= table.size(); i += sizeof(Elf64_Dyn)) {
@@ -71,7 +74,7 @@ class Elf {
       }
     }
   }
-  bool is_elf = false, has_device_code = false, has_rpath = false;
+  bool is_elf = false, has_device_code = false, has_cuda_files = false, has_rpath = false;
   std::vector<std::string> needed;
 
  private:
@@ -183,20 +186,25 @@ int main(int argc, char** argv) {
   if (!elf.is_elf)
     fail(program + " is not a 64-bit ELF program; name the compiled program itself, not a script");
   std::string cudart;
-  bool needs_vgpu = false;
+  bool needs_vgpu = false, needs_driver = false;
   for (const std::string& library : elf.needed) {
     if (library.starts_with("libcudart.so")) cudart = library;
     if (library == "libvgpu.so") needs_vgpu = true;
+    if (library == "libcuda.so.1") needs_driver = true;
   }
-  if (cudart.empty() && !needs_vgpu) {
+  if (cudart.empty() && !needs_vgpu && (elf.has_cuda_files || !needs_driver)) {
     if (elf.has_device_code)
       fail(program +
            " has the CUDA runtime linked in statically, which cannot be replaced; "
            "compile it with nvcc --cudart shared");
     fail(program + " is not a CUDA program: it has no device code and does not use libcudart");
   }
+  // In front of the others also for what opens libcuda.so.1 when it runs. The old RPATH comes
+  // before LD_LIBRARY_PATH, but not before what is preloaded.
+  const std::string libraries = directory_of_launcher() + "/vgpu-lib";
+  prepend("LD_LIBRARY_PATH", libraries, ':');
+  if (needs_driver && elf.has_rpath) prepend("LD_PRELOAD", libraries + "/libcuda.so.1", ' ');
   if (!cudart.empty()) {
-    const std::string libraries = directory_of_launcher() + "/vgpu-lib";
     const std::string ours = libraries + "/" + cudart;
     if (access(ours.c_str(), R_OK) != 0)
       fail(program + " needs " + cudart + ", and there is no " + ours +
@@ -206,8 +214,6 @@ int main(int argc, char** argv) {
       fail(program + " needs " + cudart +
            ", the virtual GPU was built for another version of CUDA; "
            "compile the program with that toolkit");
-    prepend("LD_LIBRARY_PATH", libraries, ':');
-    // The old RPATH comes before LD_LIBRARY_PATH, but not before what is preloaded.
     if (elf.has_rpath) prepend("LD_PRELOAD", ours, ' ');
   }
   execv(program.c_str(), argv + i);

@@ -1,6 +1,6 @@
-// The toolkit with which tests compile at run time. `make test` says it in the environment, whichever
-// toolkit it has found: NVCC, CUDA_LIB (the folder of its libraries) and TEST_TMP (a folder for files),
-// all as absolute paths. Without make: nvcc of PATH, the usual folders.
+// The toolkit with which tests compile at run time. `make test` says it in the environment,
+// whichever toolkit it has found: NVCC, CUDA_LIB (the folder of its libraries) and TEST_TMP (a
+// folder for files), all as absolute paths. Without make: nvcc of PATH, the usual folders.
 #pragma once
 
 #include <cstdlib>

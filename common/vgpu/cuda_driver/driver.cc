@@ -1,0 +1,137 @@
+// libcuda.so.1 on the virtual GPU: NVIDIA's driver interface, which is not there yet. A program
+// that is linked with it starts, and each function says its own name once and returns
+// CUDA_ERROR_NOT_SUPPORTED. What needs no device answers: the names and texts of errors, the
+// version, the search for functions. The library stands alone, so that the runtime's interface does
+// not depend on it.
+#include <cuda.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+// The library defines functions by the names of its symbols, not by those that cuda.h puts before
+// them.
+#undef cuGetProcAddress
+
+namespace {
+
+// One signature serves for all functions: the caller cleans up after its arguments.
+int refuse(const char* name, std::atomic_flag& said) {
+  if (!said.test_and_set()) {
+    std::fflush(stdout);
+    std::fprintf(stderr,
+                 "vgpu: %s is not supported by the virtual GPU: it has CUDA's runtime interface "
+                 "(cuda...), not the driver interface (cu...)\n",
+                 name);
+  }
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+const char* name_of(CUresult error) {
+  switch (error) {
+#define ERROR_NAME(name) \
+  case name:             \
+    return #name;
+#include "driver_errors.inc"
+#undef ERROR_NAME
+    default:
+      return nullptr;
+  }
+}
+
+// The two interfaces share the numbers of their errors, and most of the texts.
+const char* text_of(CUresult error) {
+  switch (static_cast<int>(error)) {
+#define ERROR_TEXT(number, name, text) \
+  case number:                         \
+    return text;
+#include "../runtime/errors.inc"
+#undef ERROR_TEXT
+    default:
+      return name_of(error);
+  }
+}
+
+using Text = const char* (*)(CUresult);
+CUresult tell(Text text, CUresult error, const char** out) {
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  *out = name_of(error) ? text(error) : nullptr;
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+#define DRIVER_API extern "C" __attribute__((visibility("default")))
+
+DRIVER_API CUresult cuGetErrorName(CUresult error, const char** out) {
+  return tell(name_of, error, out);
+}
+DRIVER_API CUresult cuGetErrorString(CUresult error, const char** out) {
+  return tell(text_of, error, out);
+}
+DRIVER_API CUresult cuDriverGetVersion(int* version) {
+  if (!version) return CUDA_ERROR_INVALID_VALUE;
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+CUresult find(const char* symbol, void** function, int version, bool& found);
+}
+
+DRIVER_API CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t) {
+  bool found = false;
+  return find(symbol, function, version, found);
+}
+DRIVER_API CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version,
+                                        cuuint64_t, CUdriverProcAddressQueryResult* status) {
+  bool found = false;
+  const CUresult error = find(symbol, function, version, found);
+  if (status) *status = found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return error;
+}
+
+// driver_names.inc: DRIVER_OWN(name) for the functions above, DRIVER_REFUSED(name) for all others
+// of exports.txt, in the order of their names. (cuda.h declares some of these with parameters: here
+// they have other names, and the linker's are those.)
+#define DRIVER_OWN(name)
+#define DRIVER_REFUSED(name)                  \
+  DRIVER_API int refused_##name() asm(#name); \
+  DRIVER_API int refused_##name() {           \
+    static std::atomic_flag said = {};        \
+    return refuse(#name, said);               \
+  }
+#include "driver_names.inc"
+#undef DRIVER_OWN
+#undef DRIVER_REFUSED
+
+namespace {
+
+struct Entry {
+  const char* name;
+  void* function;
+};
+const Entry kFunctions[] = {
+#define DRIVER_OWN(name) {#name, reinterpret_cast<void*>(&name)},
+#define DRIVER_REFUSED(name) {#name, reinterpret_cast<void*>(&refused_##name)},
+#include "driver_names.inc"
+#undef DRIVER_OWN
+#undef DRIVER_REFUSED
+};
+
+CUresult find(const char* symbol, void** function, int version, bool& found) {
+  if (!symbol || !function) return CUDA_ERROR_INVALID_VALUE;
+  // CUDA 12 has given this one another parameter, without another name for who asks.
+  const bool itself = std::strcmp(symbol, "cuGetProcAddress") == 0;
+  if (itself && version >= 12000) symbol = "cuGetProcAddress_v2";
+  const auto entry = std::lower_bound(
+      std::begin(kFunctions), std::end(kFunctions), symbol,
+      [](const Entry& e, const char* name) { return std::strcmp(e.name, name) < 0; });
+  found = entry != std::end(kFunctions) && std::strcmp(entry->name, symbol) == 0;
+  *function = found ? entry->function : nullptr;
+  return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace
