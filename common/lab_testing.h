@@ -138,6 +138,7 @@ class Mutants {
   // integers as its arguments.
   const void* kernel(size_t number, const std::string& name,
                      const std::vector<int>& arguments = {}) const;
+  const std::string& ptx() const { return ptx_; }
   // After an error that stays in the device: resets it, frees all memory on it, loads them again.
   void reset();
 

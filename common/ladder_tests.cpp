@@ -205,6 +205,15 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
   }
 }
 
+void check_without_findings(const AnyAttention& attention) {
+  if (rerun_with_checks("checked*")) return;
+  const int findings = vgpu::findings();
+  check_right(attention, random_case(1, 2, 83, 32));
+  check_right(attention, stepped_case(1, 1, 129, 64, {0, 100, -100}));
+  check_right(attention, random_case(1, 1, 65, 128));
+  CHECK(vgpu::findings() == findings);
+}
+
 void check_all_checks(const std::string& program,
                       const std::vector<std::vector<std::string>>& runs) {
   if (skipped("all checks") || skipped_without_counters("all checks")) return;

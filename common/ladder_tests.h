@@ -51,6 +51,10 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
 // where there is no device.
 bool rerun_with_checks(const std::string& cases);
 
+// Right on a few problems with race, init and sync checks on, without a finding. For a test case
+// whose name begins with "checked".
+void check_without_findings(const AnyAttention& attention);
+
 // The program passes under all of the virtual GPU's checks, in its own order and in five others; with
 // each of these lists of arguments, or on three problems of attention.
 void check_all_checks(const std::string& program,

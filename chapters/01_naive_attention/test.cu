@@ -249,6 +249,7 @@ TEST_CASE("counters: what the lesson says about the loads") {
 
   naive_attention::launch_scores(Q.data(), K.data(), matrix.data(), shape, 0);
   lab::check(cudaDeviceSynchronize());
+  CHECK(lab::vgpu::counter("/grid/0") == scores / 256);
   // One request a warp and element of head_dim. The lanes' keys are 128 bytes apart: 32 sectors.
   CHECK(counted("K", "load/requests") == warps * 64);
   CHECK(counted("K", "load/sectors") == warps * 64 * 32);

@@ -14,6 +14,7 @@ TEST_CASE("attention: arrays from PyTorch") { check_pytorch(tiling::attention); 
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(tiling::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(tiling::attention); }
 TEST_CASE("attention: what it cannot do it refuses") { check_refusals(tiling::attention, false); }
+TEST_CASE("checked: without a finding") { check_without_findings(tiling::attention); }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter2"); }
 TEST_CASE("program: the whole way on a photo") { check_program("chapter2", {"naive", "tiling"}); }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }

@@ -17,6 +17,7 @@ TEST_CASE("attention: the same bits twice") { check_same_bits(coalescing::attent
 TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(coalescing::attention, true);
 }
+TEST_CASE("checked: without a finding") { check_without_findings(coalescing::attention); }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter3"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter3", {"tiling", "coalescing"});

@@ -38,6 +38,7 @@ TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(attention_of<4>, true);
   check_refusals(attention_of<8>, true);
 }
+TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>); }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter6"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter6", {"multi-warp", "coalesced K"});

@@ -232,6 +232,18 @@ void run_for_counters(lab::DeformableFunction step, const DeformableShape& shape
   lab::check(cudaDeviceSynchronize());
 }
 
+// How often a plane is staged: 15 of 16 rows are dealt out evenly to `shares`, the planes' rows one
+// after the other, and each share stages every plane of which it has rows.
+double planes_of_shares(const DeformableShape& shape, int shares) {
+  const int64_t fixed = shape.rows() * 15 / 16;
+  double planes = 0;
+  for (int64_t share = 0; share < shares; ++share) {
+    const int64_t first = fixed * share / shares, last = fixed * (share + 1) / shares - 1;
+    planes += double(last / shape.queries - first / shape.queries + 1);
+  }
+  return planes;
+}
+
 }  // namespace
 
 TEST_CASE("counters: vectorized asks for values eight times less often") {
@@ -260,20 +272,56 @@ TEST_CASE("counters: vectorized asks for values eight times less often") {
   }
 }
 
+TEST_CASE("counters: simple reads neighbouring channels, every step stores each output once") {
+  if (skipped_without_counters("counters")) return;
+  for (const int channels : {16, 32, 64}) {
+    CAPTURE(channels);
+    DeformableShape shape = lab::course_deformable_shape(1, 320);
+    shape.channels = channels;
+    const double out_bytes = 2.0 * double(shape.out_elements());
+    for (const lab::DeformableStep& step : runnable()) {
+      CAPTURE(step.name);
+      run_for_counters(step.function, shape, Distribution::kLocal);
+      CHECK(counted("out", "store/bytes_asked") == out_bytes);
+      CHECK(counted("out", "store/sectors") == out_bytes / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    }
+    run_for_counters(steps::simple, shape, Distribution::kLocal);
+    CHECK(counted("out", "store/requests") == out_bytes / 64);
+    // A warp has 32 channels of one pixel, two sectors of 32 bytes. (Of 16 channels it has those of
+    // two queries, whose pixels may be the same.)
+    if (channels >= 32)
+      CHECK(counted("value", "load/sectors") == double(shape.samples()) * 4 * channels * 2 / 32);
+  }
+}
+
+TEST_CASE("locations and weights, read once, pass by the L1") {
+  if (skipped("locations and weights")) return;
+  const Mutants none("chapters/07_persistent_deformable_attention/vectorized.cuh",
+                     "persistent_deformable_attention", {});
+  const auto loads = [&](const std::string& text) {
+    int count = 0;
+    for (size_t at = 0; (at = none.ptx().find(text, at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  // Of three kernels, one for each number of channels, four locations and four weights each.
+  CHECK(loads("ld.global.nc.L1::no_allocate.v4.u32") == 3);
+  CHECK(loads("ld.global.nc.L1::no_allocate.v2.u32") == 3);
+  CHECK(loads("ld.global") == 3 + 3 + loads("ld.global.nc.v4.u32"));
+}
+
 TEST_CASE("counters: what persistent blocks stage, and no bank conflicts") {
   if (skipped_without_counters("counters")) return;
   const DeformableShape shape = lab::course_deformable_shape(5, 3000);
   const steps::Staging staging = steps::plan_staging(shape, steps::shared_memory().of_block);
   REQUIRE(staging.bytes > 0);
   run_for_counters(steps::persistent, shape, Distribution::kUniform);
-  // Each store to shared memory is a staged byte. Blocks' shares follow one another, so that images
-  // are begun once a block, and once more at each border between two images.
+  // Each store to shared memory is a staged byte.
   const double blocks =
       steps::persistent_blocks<32>(steps::persistent_kernel<32>, shape, staging.bytes);
   CHECK(lab::vgpu::counter("/grid/0") == blocks);
-  const double staged = lab::vgpu::counter("/shared/store/bytes_asked");
-  CHECK(staged >= blocks * staging.bytes);
-  CHECK(staged <= (blocks + shape.batch) * staging.bytes);
+  CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+        planes_of_shares(shape, int(blocks)) * staging.bytes);
   CHECK(shared_conflicts() == 0);
   run_for_counters(steps::shared, shape, Distribution::kUniform);
   // Each block of step 3 stages for its 256 queries.
@@ -288,8 +336,7 @@ TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
   run_for_counters(steps::bulk, shape, Distribution::kUniform);
   const double blocks = lab::vgpu::counter("/grid/0"), staged = 58880 + 15360;  // levels 2 and 3
   const double copied = lab::vgpu::counter("/async_copied_bytes");
-  CHECK(copied >= blocks * staged);
-  CHECK(copied <= (blocks + shape.batch) * staged);
+  CHECK(copied == planes_of_shares(shape, int(blocks)) * staged);
   // A copy for each level; nothing but the mbarrier is stored to
   // shared memory, and the load/store unit loads the rest of what persistent's does.
   CHECK(counted("value", "copy_engine/load/bytes") == copied);
@@ -307,13 +354,10 @@ TEST_CASE("counters: clusters read staged levels from each other") {
   if (skipped_without_counters("counters") || !steps::cluster_lacks().empty()) return;
   const DeformableShape shape = lab::course_deformable_shape(3, 3000);
   run_for_counters(steps::cluster, shape, Distribution::kUniform);
-  // Clusters of 8 hold all 19560 pixels of 64 bytes, and stage them together: when they begin, and
-  // once more where one goes on to the next image.
+  // Clusters of 8 hold all 19560 pixels of 64 bytes, and stage them together.
   const double clusters = lab::vgpu::counter("/grid/0") / 8, levels = 19560 * 64;
-  const double staged = lab::vgpu::counter("/shared/store/bytes_asked");
-  CHECK(staged >= clusters * levels);
-  CHECK(staged <= (clusters + shape.batch) * levels);
-  CHECK(std::fmod(staged, levels) == 0);
+  CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+        planes_of_shares(shape, int(clusters)) * levels);
   // Of what the dealt out queries read, 4 pixels of 64 bytes a sample, 7 of 8 lie in another block:
   // runs are dealt out in turn, and uniform points meet all alike. The last block's last round may
   // take a query again.
@@ -504,6 +548,15 @@ TEST_CASE("bulk: what never ends is caught") {
 }
 
 // ---- Checks, other devices, machine code, program -----------------------------------------------
+
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;
+  const int findings = lab::vgpu::findings();
+  check_steps(deformable_case({2, 67, 2, 32, 3, 8, {{5, 6}, {1, 4}, {6, 1}}},
+                              Distribution::kUniform, 2, true));
+  check_steps(deformable_case({3, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3));
+  CHECK(lab::vgpu::findings() == findings);
+}
 
 TEST_CASE("all checks, six schedules") {
   check_all_checks("chapter7", {{"--batch", "3", "--queries", "83", "--channels", "16"},
