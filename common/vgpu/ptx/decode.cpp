@@ -571,6 +571,11 @@ class Decoder {
       instr.from_shared = mods.has("shared::cluster") && mods.has("shared::cta");
     }
 
+    if ((opcode == "ld" || opcode == "st") && !mods.has("async") &&
+        instr.elements * type_bits(instr.type) > 128 && fn_.module->sm < 100)
+      fail("a vector of " + std::to_string(instr.elements * type_bits(instr.type)) +
+           " bits needs .target sm_100 or higher");
+
     if (instr.flow == Flow::branch) return branch(instr);
     if (instr.flow == Flow::branch_table) return branch_table(instr);
     if (instr.flow == Flow::call) return call(instr);

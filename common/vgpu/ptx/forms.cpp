@@ -1,7 +1,9 @@
 #include "forms.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 namespace vgpu {
 
@@ -81,28 +83,143 @@ const std::multimap<std::string_view, std::size_t>& by_opcode() {
   return index;
 }
 
-// Matches words[w..] against items[i..]; `chosen` gets the item of each word. An optional item is
-// tried first, then left out: no two neighbouring items share a word, but an order may be ambiguous.
+bool takes(const PatternItem& item, std::string_view word) {
+  return std::find(item.choices.begin(), item.choices.end(), word) != item.choices.end();
+}
+
+// Matches words[w..] against items[i..], in the row's order. An optional item is tried first, then
+// left out: no two neighbouring items share a word, but an order may be ambiguous.
 bool match(const std::vector<PatternItem>& items, std::size_t i,
-           const std::vector<std::string_view>& words, std::size_t w,
-           std::vector<std::size_t>& chosen, std::size_t& furthest) {
-  furthest = std::max(furthest, w);
+           const std::vector<std::string_view>& words, std::size_t w) {
   if (i == items.size()) return w == words.size();
-  if (w < words.size()) {
-    for (const std::string& choice : items[i].choices) {
-      if (choice != words[w]) continue;
-      chosen.push_back(i);
-      if (match(items, i + 1, words, w + 1, chosen, furthest)) return true;
-      chosen.pop_back();
-      break;
-    }
-  }
-  return items[i].optional && match(items, i + 1, words, w, chosen, furthest);
+  if (w < words.size() && takes(items[i], words[w]) && match(items, i + 1, words, w + 1))
+    return true;
+  return items[i].optional && match(items, i + 1, words, w);
 }
 
 std::vector<std::string_view> words_of(std::string_view dotted) {
   auto words = split(dotted, '.');
   return words;
+}
+
+// Modifiers that are part of an instruction's name: ptxas wants them first, in their order. All
+// others may stand in any order.
+constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"bar", "arrive cta red warp"},
+    {"barrier", "arrive cluster cta red wait"},
+    {"cp", "arrive async bulk commit_group mbarrier prefetch reduce wait_all wait_group"},
+    {"createpolicy", "fractional"},
+    {"cvt", "pack"},
+    {"cvta", "to"},
+    {"div", "full"},
+    {"dp2a", "hi lo"},
+    {"fence", "proxy"},
+    {"mad", "hi lo wide"},
+    {"mad24", "hi lo"},
+    {"madc", "hi lo"},
+    {"mbarrier",
+     "arrive arrive_drop complete_tx expect_tx init inval parity pending_count test_wait try_wait"},
+    {"mul", "hi lo wide"},
+    {"mul24", "hi lo"},
+    {"red", "async"},
+    {"shf", "l r"},
+    {"st", "async"},
+    {"wmma", "a b c d load mma store"},
+};
+bool in_name(std::string_view opcode, std::string_view word) {
+  for (const auto& [name, words] : kNames) {
+    if (name != opcode) continue;
+    for (std::string_view w : split(words, ' '))
+      if (w == word) return true;
+  }
+  return false;
+}
+// Items at the front of a row's pattern that are part of the instruction's name.
+std::size_t name_items(const Form& form, const std::vector<PatternItem>& items) {
+  std::size_t count = 0;
+  while (count < items.size() && in_name(form.opcode, items[count].choices.front())) ++count;
+  return count;
+}
+
+// Modifiers that say the same of different operands keep their order among themselves: the types
+// of d and a, the two state spaces of a copy, the layouts of two matrices.
+enum class Kin { none, type, space, layout, eviction };
+Kin kin_of(std::string_view word) {
+  if (type_from_name(word) != Type::none) return Kin::type;
+  const std::string_view space = word.substr(0, word.find("::"));
+  for (std::string_view name : {"const", "global", "local", "param", "shared"})
+    if (space == name) return Kin::space;
+  if (word == "row" || word == "col") return Kin::layout;
+  return word.starts_with("L2::evict_") ? Kin::eviction : Kin::none;
+}
+
+// The words of an instruction, given to the items of a row in whatever order ptxas takes them.
+class AnyOrder {
+ public:
+  AnyOrder(const Form& form, const std::vector<PatternItem>& items,
+           const std::vector<std::string_view>& words)
+      : opcode_(form.opcode),
+        items_(items),
+        words_(words),
+        names_(name_items(form, items)),
+        used_(words.size()) {}
+
+  // Whether all fit; `chosen` gets them in the order of the row.
+  bool match(std::vector<std::string_view>& chosen) {
+    chosen.clear();
+    return words_.size() <= items_.size() && give(0, 0, chosen);
+  }
+
+ private:
+  bool free(std::size_t w, std::size_t given) const {
+    if (used_[w] || (w != given && in_name(opcode_, words_[w]))) return false;
+    const Kin kin = kin_of(words_[w]);
+    for (std::size_t before = 0; kin != Kin::none && before < w; ++before)
+      if (!used_[before] && kin_of(words_[before]) == kin) return false;
+    return true;
+  }
+  bool give(std::size_t i, std::size_t given, std::vector<std::string_view>& chosen) {
+    if (i == items_.size()) return given == words_.size();
+    for (std::size_t w = 0; w < words_.size(); ++w) {
+      if (i < names_) w = given;
+      if (w < words_.size() && free(w, given) && takes(items_[i], words_[w])) {
+        used_[w] = true;
+        chosen.push_back(words_[w]);
+        if (give(i + 1, given + 1, chosen)) return true;
+        chosen.pop_back();
+        used_[w] = false;
+      }
+      if (i < names_) break;
+    }
+    return items_[i].optional && give(i + 1, given, chosen);
+  }
+
+  const std::string_view opcode_;
+  const std::vector<PatternItem>& items_;
+  const std::vector<std::string_view>& words_;
+  const std::size_t names_;
+  std::vector<bool> used_;
+};
+
+// What is wrong with words that a row does not take: words that it has no place for, in their order
+// (each item takes one), and whether something is missing beside them.
+struct Misfit {
+  std::vector<std::string_view> strangers;
+  bool missing = false;
+};
+Misfit misfit(const std::vector<PatternItem>& items, const std::vector<std::string_view>& words) {
+  Misfit result;
+  std::vector<bool> taken(items.size());
+  for (std::string_view word : words) {
+    std::size_t i = 0;
+    while (i < items.size() && (taken[i] || !takes(items[i], word))) ++i;
+    if (i == items.size())
+      result.strangers.push_back(word);
+    else
+      taken[i] = true;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) result.missing |= !taken[i] && !items[i].optional;
+  return result;
 }
 
 }  // namespace
@@ -153,13 +270,14 @@ const Form* match_form(std::string_view dotted, Mods& mods) {
   words.erase(words.begin());
   const auto [first, last] = by_opcode().equal_range(opcode);
   for (auto it = first; it != last; ++it) {
-    std::vector<std::size_t> chosen;
-    std::size_t furthest = 0;
-    if (match(patterns()[it->second], 0, words, 0, chosen, furthest)) {
+    if (match(patterns()[it->second], 0, words, 0)) {
       mods.words = std::move(words);
       return &kForms[it->second];
     }
   }
+  for (auto it = first; it != last; ++it)
+    if (AnyOrder(kForms[it->second], patterns()[it->second], words).match(mods.words))
+      return &kForms[it->second];
   return nullptr;
 }
 
@@ -169,15 +287,28 @@ std::string explain_mismatch(std::string_view dotted) {
   const auto [first, last] = by_opcode().equal_range(opcode);
   if (first == last) return "the virtual GPU does not know the instruction '" + opcode + "'";
   words.erase(words.begin());
-  std::size_t furthest = 0;
+  // A word of no row at all; else the first that does not fit into the row that fits best.
+  const auto unknown = [&](std::string_view word) {
+    return std::none_of(first, last, [&](const auto& row) {
+      return misfit(patterns()[row.second], {word}).strangers.empty();
+    });
+  };
+  const auto stranger = [&](std::string_view word) {
+    return "the virtual GPU does not know '." + std::string(word) + "' in '" + std::string(dotted) +
+           "'";
+  };
+  for (std::string_view word : words)
+    if (unknown(word)) return stranger(word);
+  Misfit best;
   for (auto it = first; it != last; ++it) {
-    std::vector<std::size_t> chosen;
-    match(patterns()[it->second], 0, words, 0, chosen, furthest);
+    Misfit row = misfit(patterns()[it->second], words);
+    if (it == first || std::pair(row.strangers.size(), row.missing) <
+                           std::pair(best.strangers.size(), best.missing))
+      best = std::move(row);
   }
-  if (furthest >= words.size())
-    return "the virtual GPU knows no form '" + std::string(dotted) + "' (a modifier is missing)";
-  return "the virtual GPU does not know '." + std::string(words[furthest]) + "' in '" +
-         std::string(dotted) + "'";
+  if (!best.strangers.empty()) return stranger(best.strangers.front());
+  return "the virtual GPU knows no form '" + std::string(dotted) + "' (" +
+         (best.missing ? "a modifier is missing)" : "its modifiers stand in another order)");
 }
 
 namespace {

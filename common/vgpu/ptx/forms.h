@@ -2,8 +2,10 @@
 //
 // Each row of forms.def is FORM(opcode, pattern, operands, class, flow, bind):
 //   opcode    first word of the instruction, "fma"
-//   pattern   its modifiers in order, separated by spaces: ".rn" must stand there, ".lo|.hi" is a
-//             choice, a trailing "?" makes it optional, "$int" names a group (forms.cpp lists them)
+//   pattern   its modifiers, separated by spaces: ".rn" must stand there, ".lo|.hi" is a
+//             choice, a trailing "?" makes it optional, "$int" names a group (forms.cpp lists them).
+//             In a program they may stand in another order, as far as ptxas allows it: see kNames
+//             and Kin in forms.cpp
 //   operands  in order, separated by spaces; "?" makes it optional. Names: d (destination),
 //             p (second destination of "d|p" or "p|q"), a b c e (sources), m (memory operand),
 //             i (integer constant, into Instr::imm), t (label),
@@ -26,7 +28,7 @@
 
 namespace vgpu {
 
-// The modifiers of one instruction, without dots, in order, as the pattern matched them.
+// The modifiers of one instruction, without dots, in the order of the pattern that matched them.
 struct Mods {
   std::vector<std::string_view> words;
   bool has(std::string_view word) const;
@@ -56,7 +58,8 @@ struct PatternItem {
 std::vector<PatternItem> parse_pattern(std::string_view pattern);
 
 // Row whose opcode and pattern match the dotted name ("fma.rn.ftz.f32"), or null. When several
-// match, the first. `mods` gets the words after the opcode.
+// match, the first, and those in whose order the words stand before others. `mods` gets the words
+// after the opcode, in the row's order.
 const Form* match_form(std::string_view dotted, Mods& mods);
 // Why a dotted name has no row: "opcode 'foo' is unknown" or "'.rm' is not known for 'fma.f16'".
 std::string explain_mismatch(std::string_view dotted);

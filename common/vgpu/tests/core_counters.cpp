@@ -19,8 +19,14 @@ Shape global(const GlobalCounters& c) { return {c.requests, c.sectors, c.lines, 
 InstrReport global_of(const std::string& instruction, int stride, int offset, const std::string& guard = "", Dim3 block = {32, 1, 1}) {
   Gpu gpu;
   const auto in = gpu.array<std::uint8_t>(16384, 0);
-  const LaunchOutcome outcome = gpu.launch(kernel("mul.lo.u32 %r9, %lane, " + std::to_string(stride) + "; cvt.u64.u32 %rd9, %r9; add.u64 %rd9, %rd9, %in; add.u64 %rd9, %rd9, " + std::to_string(offset) + ";\n" +
-                                                  (guard.empty() ? "" : "setp" + guard + ";\n@%p1 ") + instruction + ";\n"), {in.address(), in.address()}, block);
+  std::string text =
+      kernel("mul.lo.u32 %r9, %lane, " + std::to_string(stride) +
+             "; cvt.u64.u32 %rd9, %r9; add.u64 %rd9, %rd9, %in; add.u64 %rd9, %rd9, " +
+             std::to_string(offset) + ";\n" + (guard.empty() ? "" : "setp" + guard + ";\n@%p1 ") +
+             instruction + ";\n");
+  if (instruction.find(".v4.u64") != instruction.npos)
+    text.replace(text.find("sm_90"), 5, "sm_100");  // 256 bits
+  const LaunchOutcome outcome = gpu.launch(text, {in.address(), in.address()}, block);
   REQUIRE(outcome.fault.message == "");
   return counters_of(outcome, instruction);
 }

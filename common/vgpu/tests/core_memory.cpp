@@ -74,6 +74,12 @@ struct Blob {
   std::uint8_t bytes[1024];
 };
 
+// Vectors of 256 bits are for sm_100 and later.
+std::string for_vector(std::string text, int bytes) {
+  if (bytes > 16) text.replace(text.find("sm_90"), 5, "sm_100");
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("memory: loads of every type, register width and vector from every space") {
@@ -104,7 +110,9 @@ TEST_CASE("memory: loads of every type, register width and vector from every spa
           for (int k = 0; k < elements; ++k)
             body += "st.global.b" + std::to_string(width) + " [%rd14+" + std::to_string(k * bytes_each) + "], " + reg(width, k) + ";";
           const auto out = gpu.array<std::uint8_t>(32 * 64, 0xEE);
-          const LaunchOutcome outcome = gpu.launch(blob_kernel(where.before, body), {out.address(), in.address(), blob});
+          const LaunchOutcome outcome =
+              gpu.launch(for_vector(blob_kernel(where.before, body), elements * type.bytes),
+                         {out.address(), in.address(), blob});
           INFO(dotted << " into " << width << " bits");
           REQUIRE(outcome.fault.message == "");
           std::vector<std::uint8_t> want(32 * 64, 0xEE);
@@ -149,7 +157,8 @@ TEST_CASE("memory: stores of every type, register width and vector to every spac
           body += "\n" + dotted + " [%rd10+" + std::to_string(offset) + "], " + vector(width, elements) + ";\n";
           if (!direct) body += copy_lane("global", "%rd14", space, "%rd10");
           const auto out = gpu.array(background);
-          const LaunchOutcome outcome = gpu.launch(kernel(body), {out.address(), in.address()});
+          const LaunchOutcome outcome = gpu.launch(for_vector(kernel(body), elements * type.bytes),
+                                                   {out.address(), in.address()});
           INFO(dotted << " from " << width << " bits");
           REQUIRE(outcome.fault.message == "");
           std::vector<std::uint8_t> want = background;

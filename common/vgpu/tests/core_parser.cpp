@@ -206,6 +206,17 @@ TEST_CASE("parser: what an instruction lacks is said when its kernel is run, wit
   says("frobnicate.u32 %r1, %r2;", "the virtual GPU does not know the instruction 'frobnicate'");
   says("ld.global.u33 %r1, [%in];", "the virtual GPU does not know '.u33' in 'ld.global.u33'");
   says("ld.global %r1, [%in];", "a modifier is missing");
+  says("ld.global.x4.u32 %r1, [%in];", "does not know '.x4' in 'ld.global.x4.u32'");
+  says("ldmatrix.sync.aligned.x4.m8n9.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];",
+       "does not know '.m8n9'");
+  says("ldmatrix.sync.aligned.x4.m8n8.shared.v2.b16 {%r1, %r2, %r3, %r4}, [%r5];",
+       "does not know '.v2'");
+  says("add.satfinite.s32 %r1, %r2, %r3;", "does not know '.satfinite'");
+  says("add.rn.s32 %r1, %r2, %r3;", "does not know '.rn'");
+  says("mul.u32.lo %r1, %r2, %r3;", "'mul.u32.lo' (its modifiers stand in another order)");
+  says("ld.global.v8.u32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%in];",
+       "a vector of 256 bits needs .target sm_100 or higher");
+  says("st.v4.b64 [%in], {%rd1, %rd1, %rd1, %rd1};", "a vector of 256 bits");
   says("bra NOWHERE;", "unknown label 'NOWHERE'");
   says("{ INNER: } bra INNER;", "unknown label 'INNER'");
   says("mov.u32 %r1, nothing;", "unknown name 'nothing'");
