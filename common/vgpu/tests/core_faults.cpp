@@ -202,6 +202,11 @@ TEST_CASE("faults: dividing by zero, and the smallest number by -1") {
     div.u64 %rd3, %rd1, %rd2; rem.u64 %rd3, %rd1, %rd2; div.s16 %h3, %h1, %h2; rem.u16 %h3, %h1, %h2; st.global.u32 [%mine], 1;)";
   CHECK_SAME(gpu.run(body, 32, {0x80000000, 0}), std::vector<std::uint32_t>(32, 1));
   CHECK_SAME(gpu.run(body, 32, {0x80000000, 0xffffffff}), std::vector<std::uint32_t>(32, 1));
+  // What the GPU's own code gives: all ones, as quotient and as remainder.
+  CHECK_SAME(gpu.run("ld.global.u32 %r1, [%in]; ld.global.u32 %r2, [%in+4]; div.u32 %r3, %r1, %r2; rem.u32 %r4, %r1, %r2;\n"
+                     "div.s32 %r5, %r1, %r2; rem.s32 %r6, %r1, %r2; st.global.v4.u32 [%out], {%r3, %r4, %r5, %r6};",
+                     4, {7, 0}, {1, 1, 1}),
+             std::vector<std::uint32_t>(4, 0xffffffff));
 }
 
 TEST_CASE("faults: memory that host and device share") {

@@ -176,6 +176,24 @@ TEST_CASE("lanes: a mask of its own in each half of the warp, in one instruction
              }));
 }
 
+TEST_CASE("lanes: match.all with a mask of its own in each half gives that mask") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run(R"(
+    setp.lt.u32 %p1, %lane, 16; selp.u32 %r3, 0x0000ffff, 0xffff0000, %p1; selp.u32 %r1, 5, %lane, %p1;
+    match.all.sync.b32 %r4|%p2, %r1, %r3; selp.u32 %r5, 1, 0, %p2; add.u32 %r4, %r4, %r5; st.global.u32 [%mine], %r4;)"),
+             expected(32, [](auto lane) { return lane < 16 ? 0x00010000 : 0; }));
+}
+
+TEST_CASE("lanes: the carry of lanes that are off stays") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run(R"(
+    and.b32 %r1, %lane, 1; setp.eq.u32 %p1, %r1, 0; mov.u32 %r2, -1; mov.u32 %r3, 1;
+    add.cc.u32 %r4, %r2, %r3;
+    @%p1 add.cc.u32 %r5, %r3, %r3;
+    addc.u32 %r6, %r3, %r3; st.global.u32 [%mine], %r6;)"),
+             expected(32, [](auto lane) { return lane % 2 ? 3 : 2; }));
+}
+
 TEST_CASE("lanes: operations of lanes that stand at different places") {
   for (const std::uint64_t seed : {0, 1, 2}) {
     Gpu gpu({.threads = 1, .schedule_seed = seed});

@@ -113,6 +113,22 @@ bar.sync 0;
   CHECK_SAME(got, expected(64, [](std::uint32_t t) { return (t ^ 33) + 3; }));
 }
 
+TEST_CASE("mbarrier: a state says which phase it is of, also where their numbers begin again") {
+  Gpu gpu;
+  // 40 phases of one arrival: each is over when it is asked for, and the next is not.
+  const auto got = gpu.run(R"(
+mov.u32 %r1, object; mbarrier.init.shared.b64 [%r1], 2; mov.u32 %r2, 0; mov.u32 %r3, 0;
+next:
+mbarrier.arrive.shared.b64 %rd1, [%r1]; mbarrier.test_wait.shared.b64 %p1, [%r1], %rd1;
+@%p1 add.u32 %r3, %r3, 1000;
+mbarrier.arrive.shared.b64 %rd2, [%r1]; mbarrier.test_wait.shared.b64 %p1, [%r1], %rd1;
+@%p1 add.u32 %r3, %r3, 1;
+add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 40; @%p2 bra next;
+st.global.u32 [%mine], %r3;)",
+                           1, {0}, {1, 1, 1}, {1, 1, 1}, kObject);
+  CHECK(got[0] == 40);
+}
+
 TEST_CASE("mbarrier: counts, parity, drops and pending arrivals of one thread") {
   Gpu gpu;
   const auto got = gpu.run(R"(

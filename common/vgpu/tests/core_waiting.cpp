@@ -42,6 +42,14 @@ mov.u32 %r2, 0;
 W: ld.volatile.global.u32 %r1, [%in]; add.u32 %r2, %r2, 1; setp.eq.u32 %p1, %r1, 0; @%p1 bra W;
 st.global.u32 [%mine], %r2;)",
               "deadlock: all 3 blocks that run wait in a loop");
+  // It looks at a clock, which passes the quarter of an hour that it is watched for.
+  check_named(R"(
+mov.u64 %rd1, %globaltimer;
+W: ld.volatile.global.u32 %r1, [%in]; setp.ne.u32 %p1, %r1, 0; @%p1 bra END;
+mov.u64 %rd2, %globaltimer; sub.u64 %rd2, %rd2, %rd1; setp.lt.u64 %p2, %rd2, 0x4000000000000000;
+@%p2 bra W;
+END:)",
+              "deadlock: all 3 blocks that run wait in a loop");
   // Longer and longer sleeps, up to a limit, by a clock.
   check_named(R"(
 mov.u64 %rd1, %globaltimer;

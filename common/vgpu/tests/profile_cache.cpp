@@ -128,6 +128,10 @@ TEST_CASE("cache: the line that was used longest ago makes way") {
   CHECK(hits(cache, {1}) == 0);      // 3 goes
   CHECK(hits(cache, {2, 0}) == 8);
   CHECK(hits(cache, {3}) == 0);
+  // A use that would have brought nothing in is a use: of 3, 0 and 2 the longest ago is 0.
+  CHECK(cache.read(2, 0b1111, false) == 0b1111);
+  CHECK(hits(cache, {4}) == 0);
+  CHECK(hits(cache, {2, 3}) == 8);
 }
 
 TEST_CASE("cache: lines of one set compete, those of others do not") {
@@ -174,6 +178,10 @@ TEST_CASE("cache: dirty sectors are written back once each") {
   CHECK(cache.clean() == 0);
   CHECK(hits(cache, {3, 4}) == 0);          // 2 and 1 make way, both clean
   CHECK(cache.written_back() == 2);
+  // What is dropped is written back no more.
+  CHECK(cache.write(3, kAllBytes, true).dirtied == 0b1111);
+  cache.drop(3, 0b0111);
+  CHECK(cache.clean() == 1);
 }
 
 TEST_CASE("cache: a sector that is written in part is not there until the rest has come") {
@@ -227,6 +235,8 @@ TEST_CASE("caches: loads that bypass the L1, and those that leave nothing in it"
   CHECK(numbers(words(caches, 0, 0, Access::load)) == Numbers{4, 0, 4, 4, 0, 0});
   CHECK(numbers(words(caches, 0, 0, Access::load, L1Use::no_allocate)) ==
         Numbers{4, 4, 0, 0, 0, 0});
+  // What bypasses it does not look into it either.
+  CHECK(numbers(words(caches, 0, 0, Access::load, L1Use::bypass)) == Numbers{4, 0, 4, 4, 0, 0});
   CHECK(numbers(words(caches, 0, 0, Access::store, L1Use::bypass)) == Numbers{4, 0, 4, 4, 0, 4});
   CHECK(numbers(words(caches, 0, 0, Access::load)) == Numbers{4, 0, 4, 4, 0, 0});
 }
@@ -415,4 +425,17 @@ cp.async.bulk.global.shared::cta.bulk_group [%rd1], [tile], 32;)");
   const auto json = nlohmann::json::parse(report_json(c, device.machine.spec()));
   CHECK(json["limits"]["L2"].get<double>() == doctest::Approx(0.16));
   CHECK(json["copy_engine"]["load"]["l2_sectors"] == 8);
+
+  // 256 bytes from byte 16 on touch 9 sectors, each once, in three lines.
+  Device lines(small_device(), CacheMode::cold);
+  const LaunchCounters across = lines.run(R"(
+.shared .align 16 .b8 tile[256]; .shared .align 8 .b64 object;
+setp.ne.u32 %p1, %r1, 0;
+@%p1 exit;
+mbarrier.init.shared.b64 [object], 1;
+mbarrier.arrive.expect_tx.shared.b64 %rd9, [object], 256;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%rd2+16], 256, [object];
+wait: mbarrier.try_wait.shared.b64 %p2, [object], %rd9;
+@!%p2 bra wait;)");
+  CHECK(numbers(of_line(across, load + " [")) == Numbers{0, 0, 9, 0, 9, 0});
 }
