@@ -189,7 +189,7 @@ $(foreach f,$(more_tests_cu),$(eval $(call more_test,$f): $D/$(f:.cu=.o)))
 # With SOLUTION=1, ./run grades ours.
 define exercise_rules
 .PHONY: exercise$1
-exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf
+exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf $V/tests/student_host
 	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
 	@echo './run grades $(wildcard chapters/0$1_*)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard chapters/0$1_*/exercise.cu))
@@ -199,6 +199,9 @@ $(exercises:%=$V/tests/exercise%-solution): Makefile
 	@mkdir -p $(@D)
 	@printf '%s\n' '#!/bin/sh' 'here=$$(dirname "$$(readlink -f "$$0")")' \
 	  'exec "$$here/$(@F:-solution=)" --solution "$$@"' >$@ && chmod +x $@
+# What a student's host code runs in: it has CUDA's functions for the library that it loads.
+$V/tests/student_host: $V/common/grader_host.o
+	$(call link,-rdynamic)
 $V/tests/grader.conf: Makefile $(CONFIG)
 	@mkdir -p $(@D)
 	@printf '%s\n' 'nvcc $(NVCC)' \
@@ -214,7 +217,8 @@ $(addprefix exercise,$(filter-out $(exercises),$(planned))):
 exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
 exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
 $(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $(test_archives) \
-  | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf
+  | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf \
+    $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)

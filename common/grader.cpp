@@ -145,7 +145,7 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
 }
 
 // findings: the virtual GPU's of cases that failed.
-Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::string& library,
+Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Library& library,
                   int entry, const Limits& limits, Grade& grade, std::string& findings) {
   Item item{"right results", 0, kShapePoints, "", ""};
   size_t right = 0;
@@ -192,7 +192,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const std::s
 // kernel has none.
 // found: findings in cases that failed, some of which are run here again.
 Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_right,
-                  const std::string& found, const std::string& library, int entry,
+                  const std::string& found, const Library& library, int entry,
                   const Limits& limits, Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
   std::vector<size_t> numbers;
@@ -205,6 +205,9 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
   for (size_t i = 0; i < outcomes.size(); ++i)
     if (refuse(grade, outcomes[i], cases[numbers[i]].name, limits)) return item;
   std::vector<std::string> findings = lines_with(ended.output + found, {": error: "});
+  // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
+  for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
+    findings.push_back(line);
   // What races is often what nobody wrote yet, and says more.
   std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
     return line.find("error: race") != std::string::npos;
@@ -221,7 +224,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
 }
 
 std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,
-                             const std::string& library, int entry, const Limits& limits,
+                             const Library& library, int entry, const Limits& limits,
                              Grade& grade) {
   std::vector<Item> items;
   for (const Aim& aim : task.aims)
@@ -238,6 +241,14 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
     for (Item& item : items) item.details = explained(outcomes[0].message, ended.output);
     return items;
   }
+  std::string hint;
+  if (const auto failure = wrong(task, measured, outcomes[0].output, hint)) {
+    for (Item& item : items) {
+      item.details = where + "\nits result is wrong: " + failure->details;
+      item.hint = "the problem that is measured must be right too: " + hint;
+    }
+    return items;
+  }
   std::vector<std::string> arrays;
   for (const Argument& argument : measured.arguments)
     if (argument.role != Argument::value) arrays.push_back(argument.name);
@@ -245,7 +256,8 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   for (size_t i = 0; i < items.size(); ++i) {
     const Aim& aim = task.aims[i];
     const double got = aim.value(counters);
-    const bool reached = aim.relation == Aim::at_most    ? got <= aim.limit
+    const bool too_little = aim.relation == Aim::at_most && got < aim.floor;
+    const bool reached = aim.relation == Aim::at_most    ? got <= aim.limit && !too_little
                          : aim.relation == Aim::at_least ? got >= aim.limit
                                                          : got == aim.limit;
     const char* relation = aim.relation == Aim::at_most    ? "at most"
@@ -254,7 +266,9 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
     items[i].points = reached ? aim.points : 0;
     items[i].details =
         shown(got, aim.unit) + ", asked for: " + relation + " " + shown(aim.limit, aim.unit);
-    items[i].hint = reached ? "" : aim.hint;
+    if (too_little)
+      items[i].details += ", and no less than the work needs, " + shown(aim.floor, aim.unit);
+    items[i].hint = reached ? "" : too_little ? "the kernels must do the work themselves" : aim.hint;
   }
   return items;
 }
@@ -275,7 +289,7 @@ int Grade::most() const {
 }
 
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
-            const std::string& library, int entry, const Limits& limits) {
+            const Library& library, int entry, const Limits& limits) {
   Grade grade;
   try {
     std::string findings;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "grader_isolation.h"
 #include "lab.cuh"
 
 namespace lab::grader {
@@ -93,6 +94,8 @@ struct Aim {
   std::function<double(const Counters&)> value;
   std::string hint;
   enum Unit { number, bytes, share } unit = number;  // in which it is shown
+  // For at_most: less than this is less than the work needs, and never passes.
+  double floor = 0;
 };
 
 // One file that is graded.
@@ -191,6 +194,7 @@ struct Limits {
   uint64_t instructions = 50'000'000;  // of warps, in one launch
   double memory_bytes = 4.0 * (1ull << 30);
   double file_bytes = 64 << 20;  // of each file that is written, and of what a case prints
+  Isolation isolation = Isolation::none;
 };
 
 // Reports: for people, and the files that `--json` and `--gradescope` write.

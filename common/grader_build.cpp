@@ -306,16 +306,108 @@ std::string demangled(const std::string& name) {
   return result;
 }
 
+std::string Library::as_handed_in(std::string text) const {
+  if (!compiled_in.empty())
+    for (size_t at = 0; (at = text.find(compiled_in, at)) != text.npos; at += came_from.size())
+      text.replace(at, compiled_in.size(), came_from);
+  return text;
+}
+
+std::string host_program() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "student_host").string();
+}
+
+std::string include_mistake(const std::string& text) {
+  // Lines that end in a backslash go on; what stands in comments does not count.
+  std::string joined;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, 2, "\\\n") == 0 || text.compare(i, 3, "\\\r\n") == 0) {
+      i += text[i + 1] == '\r' ? 2 : 1;
+    } else if (text.compare(i, 2, "//") == 0 && joined.find_last_of('\n') + 1 == joined.size()) {
+      while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
+    } else if (text.compare(i, 2, "/*") == 0) {
+      const size_t end = text.find("*/", i + 2);
+      if (end == text.npos) break;
+      joined += ' ';
+      i = end + 1;
+    } else {
+      joined += text[i];
+    }
+  }
+  static const std::regex directive(
+      R"(^[ \t\v\f\r]*(?:#|%:|\?\?=)[ \t\v\f]*(include|include_next|import|embed)\b[ \t]*(.*)$)");
+  static const std::regex angled(R"(^<([A-Za-z0-9_+\-/.]+)>.*$)");
+  std::istringstream lines(joined);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, directive)) continue;
+    const std::string what = match[2], words = what.substr(0, what.find_last_not_of(" \t\r") + 1);
+    std::smatch name;
+    const bool system = std::regex_match(words, name, angled) && name[1].str()[0] != '/' &&
+                        name[1].str().find("..") == std::string::npos;
+    const bool own = words.starts_with("\"../../common/shapes.h\"");
+    if (match[1] == "include" && (system || own)) continue;
+    return "#" + match[1].str() + " " + words +
+           " is not for an exercise: it may include headers of CUDA and of the standard library in "
+           "< >, and \"../../common/shapes.h\"";
+  }
+  return "";
+}
+
+namespace {
+
+// A folder for the compiler that holds the student's files, the headers of the task and nothing else.
+struct Workshop {
+  std::string root, files;  // with a / at the end
+};
+Workshop set_up(const Task& task, const std::vector<Source>& sources, const std::string& folder) {
+  const Workshop place{folder + "/src/", folder + "/src/" + task.folder + "/"};
+  std::filesystem::create_directories(place.files);
+  std::filesystem::create_directories(place.root + "common");
+  for (const char* header : {"common/shapes.h", "common/grader_entry.cuh"})
+    write_file(place.root + header, read_file(repository_path(header)));
+  for (const Source& source : sources)
+    write_file(place.files + std::filesystem::path(source.path).filename().string(),
+               read_file(source.path));
+  return place;
+}
+
+// The compiler's command, and under bubblewrap only with what it needs.
+std::vector<std::string> compiler_command(const std::vector<std::string>& arguments,
+                                          const std::string& folder, const std::string& root,
+                                          const Limits& limits) {
+  if (limits.isolation != Isolation::bubblewrap) return arguments;
+  namespace fs = std::filesystem;
+  Places toolkit;
+  // nvcc, as it is called and as it is, with the files around it.
+  std::set<std::string> places;
+  for (const fs::path& nvcc : {fs::path(arguments[0]), fs::canonical(arguments[0])})
+    places.insert(nvcc.parent_path().parent_path().lexically_normal().string());
+  const std::string wheels = root + ".toolkit";
+  if (arguments[0].starts_with(wheels)) places.insert(wheels);
+  for (const std::string& place : places)
+    if (!place.starts_with("/usr") && place != "/") toolkit.emplace_back(place, place);
+  return wrapped(arguments, toolkit, {{folder, folder}}, folder + "/src",
+                 {{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"TMPDIR", folder}, {"HOME", "/tmp"}});
+}
+
+}  // namespace
+
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits) {
-  for (const Source& source : sources)
+  for (const Source& source : sources) {
     if (std::filesystem::file_size(source.path) == 0)
-      return {"", "build", "the file is empty: " + source.path, {}};
+      return {"", "build", "the file is empty: " + source.path, {}, "", ""};
+    if (const std::string mistake = include_mistake(read_file(source.path)); !mistake.empty())
+      return {"", "build", mistake, {}, "", ""};
+  }
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
+  const Workshop place = set_up(task, sources, folder);
   std::string unit =
-      "#include <cuda_fp16.h>\n#include \"shapes.h\"\n#include \"grader_entry.cuh\"\n";
+      "#include <cuda_fp16.h>\n#include \"common/shapes.h\"\n#include \"common/grader_entry.cuh\"\n";
   for (const Source& source : sources)
-    unit += "#include \"" + std::filesystem::canonical(source.path).string() + "\"\n";
+    unit += "#include \"" + task.folder + "/" +
+            std::filesystem::path(source.path).filename().string() + "\"\n";
   const auto function_of = [&](const Source& source) {
     return source.name_space + "::" + task.function;
   };
@@ -327,25 +419,37 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
     unit += "extern \"C\" void grader_entry_" + std::to_string(i) +
             "(void** arguments) {\n  lab::grader::call(" + function + ", arguments);\n}\n";
   }
-  const std::string unit_path = folder + "/student.cu";
+  const std::string unit_path = place.root + "student.cu";
   write_file(unit_path, unit);
 
   auto settings = configuration();
-  Library library{folder + "/student.so", "", "", {}};
+  const std::string from =
+      std::filesystem::canonical(sources[0].path).parent_path().string() + "/";
+  Library library{folder + "/student.so", "", "", {}, place.files, from};
   std::vector<std::string> command = {settings["nvcc"][0]};
   if (command[0][0] != '/') command[0] = root + command[0];
-  for (std::string flag : settings["flag"]) {
+  const std::vector<std::string>& flags = settings["flag"];
+  for (size_t i = 0; i < flags.size(); ++i) {
+    std::string flag = flags[i];
+    if (flag.starts_with("-I")) continue;  // the course's headers are not the student's
+    if (flag == "-isystem") {
+      ++i;
+      continue;
+    }
     // Of many files only what is executed, the PTX: machine code would only be compiled to be
     // checked.
     if (const size_t code = flag.find(",code=["); sources.size() > 1 && code != flag.npos)
       flag = flag.substr(0, code) + ",code=" + flag.substr(5, code - 5);
     command.push_back(flag);
   }
-  command.insert(command.end(), {"-I" + root + task.folder, "-shared", "-Xcompiler", "-fPIC",
-                                 "--cudart", "none", "-o", library.path, unit_path});
+  command.insert(command.end(), {"-I" + place.root, "-shared", "-Xcompiler", "-fPIC", "--cudart",
+                                 "none", "-o", library.path, unit_path});
   Limits compiler;
   compiler.seconds = std::max(limits.seconds, kCompilerSeconds);
-  const Ended ended = run_limited(command, root, {{"TMPDIR", folder}}, compiler);
+  Ended ended = run_limited(compiler_command(command, folder, root, limits), place.root,
+                            {{"TMPDIR", folder}}, compiler);
+  ended.output = library.as_handed_in(ended.output);
+  library.came_from = without(from, root);  // as the virtual GPU shows it
   if (ended.timed_out) {
     library.refused = "time";
     library.message = format("the compiler was stopped after %g s", compiler.seconds);
@@ -359,6 +463,16 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
     for (const Source& source : sources)
       library.warnings.push_back(
           warnings_of(ended.output, std::filesystem::canonical(source.path).string(), root));
+    if (limits.isolation == Isolation::other_user) {
+      // That user must be able to read it, wherever the checkout is.
+      namespace fs = std::filesystem;
+      fs::copy_file(host_program(), folder + "/student_host");
+      for (fs::path p = folder; p != fs::temp_directory_path() && p.has_relative_path();
+           p = p.parent_path())
+        fs::permissions(p, fs::perms::group_exec | fs::perms::others_exec, fs::perm_options::add);
+      for (const char* file : {"/student_host", "/student.so"})
+        fs::permissions(folder + file, fs::perms(0755));
+    }
   }
   return library;
 }

@@ -1,11 +1,12 @@
-// The process that runs a student's code: it loads the compiled file, gives it case after case, and
-// reports through files, so that what is done stays done when the code crashes.
+// The process with the virtual GPU that a student's code runs on: it gives case after case to the
+// process that holds the code (grader_student.h), and reports through files, so that what is done
+// stays done when something crashes.
 //
-//   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER NUMBER...
+//   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER ISOLATION NUMBER...
 //
 // FOLDER/report has one line for each case that was begun, and one for how it went; FOLDER/out.N
-// has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what is printed.
-#include <dlfcn.h>
+// has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what the code prints,
+// FOLDER/findings.N what the virtual GPU says.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,18 +21,13 @@
 #include <sstream>
 
 #include "grader_process.h"
+#include "grader_student.h"
 #include "lab_files.h"
 
 namespace lab::grader {
 namespace {
 
 const char* const kModes[] = {"cases", "checks", "counters"};
-
-struct StudentError : std::runtime_error {
-  StudentError(const std::string& how, const std::string& what)
-      : std::runtime_error(what), how(how) {}
-  std::string how;  // first word of the report's line
-};
 
 // Throws when CUDA reports an error, with what it means for the student.
 void require(cudaError_t error) {
@@ -43,34 +39,38 @@ void require(cudaError_t error) {
   throw StudentError(how, text);
 }
 
-std::vector<half> run(void (*entry)(void**), const Case& problem) {
+std::vector<half> run(const StudentProgram& program, const Case& problem) {
   int64_t elements = 1;
   for (const int64_t dim : problem.dims) elements *= dim;
   DeviceArray<half> output(size_t(elements), "output");
   output.fill_nan();
   std::vector<DeviceArray<std::byte>> inputs;
   inputs.reserve(problem.arguments.size());
-  std::vector<const void*> addresses;
-  addresses.reserve(problem.arguments.size());
-  std::vector<void*> arguments;
+  std::vector<std::vector<char>> arguments;
+  const auto add = [&](const void* data, size_t bytes) {
+    const char* const first = static_cast<const char*>(data);
+    arguments.emplace_back(first, first + bytes);
+  };
   for (const Argument& argument : problem.arguments) {
+    const void* address = output.data();
     if (argument.role == Argument::value) {
-      arguments.push_back(const_cast<std::byte*>(argument.bytes.data()));
+      add(argument.bytes.data(), argument.bytes.size());
       continue;
     }
     if (argument.role == Argument::output) {
       vgpu::name_allocation(output.data(), argument.name);
-      addresses.push_back(output.data());
     } else {
       inputs.emplace_back(argument.bytes, argument.name);
-      addresses.push_back(inputs.back().data());
+      address = inputs.back().data();
     }
-    arguments.push_back(&addresses.back());
+    add(&address, sizeof address);
   }
-  cudaStream_t stream = nullptr;
-  arguments.push_back(&stream);
+  const cudaStream_t stream = nullptr;
+  add(&stream, sizeof stream);
 
-  entry(arguments.data());
+  require(call_student(
+      program, arguments,
+      {reinterpret_cast<uint64_t>(output.data()), size_t(elements) * sizeof(half)}));
   require(cudaGetLastError());
   require(cudaDeviceSynchronize());
 
@@ -81,11 +81,17 @@ std::vector<half> run(void (*entry)(void**), const Case& problem) {
   return output.download();
 }
 
+int opened(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0) _exit(kLacking);
+  return file;
+}
+
 // What is printed from now on goes to that file.
 void redirect(FILE* stream, const std::string& path) {
   std::fflush(stream);
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (file < 0 || dup2(file, fileno(stream)) < 0) _exit(kLacking);
+  const int file = opened(path);
+  if (dup2(file, fileno(stream)) < 0) _exit(kLacking);
   close(file);
 }
 
@@ -96,13 +102,6 @@ std::string one_line(std::string text) {
 
 constexpr size_t kShownLines = 20, kShownBytes = 4096, kFindingBytes = 1 << 16;
 
-// A line of the virtual GPU: "exercise.cuh:42: error: ...", "vgpu: ...".
-bool is_finding(const std::string& line) {
-  const size_t at = line.find(": error: ");
-  return line.starts_with("vgpu: ") || line.starts_with("error: race between streams") ||
-         (at != std::string::npos && at > 0 && line[at - 1] >= '0' && line[at - 1] <= '9');
-}
-
 // Control characters have no business in a report.
 std::string fit_to_be_shown(std::string line) {
   for (char& c : line)
@@ -111,15 +110,14 @@ std::string fit_to_be_shown(std::string line) {
 }
 
 void read_printed(const std::string& folder, size_t number, Outcome& outcome) {
+  std::ifstream words(folder + "/findings." + std::to_string(number));
+  for (std::string line; std::getline(words, line) && outcome.findings.size() < kFindingBytes;)
+    outcome.findings += line + "\n";
   size_t lines = 0;
   std::string& text = outcome.printed.text;
   for (const char* name : {"/stdout.", "/stderr."}) {
     std::ifstream file(folder + name + std::to_string(number));
     for (std::string line; std::getline(file, line);) {
-      if (name == std::string("/stderr.") && is_finding(line)) {
-        if (outcome.findings.size() < kFindingBytes) outcome.findings += line + "\n";
-        continue;
-      }
       if (lines < kShownLines && text.size() < kShownBytes) {
         ++lines;
         const size_t room = kShownBytes - text.size();
@@ -138,6 +136,9 @@ std::string of_linker(const std::string& text) {
   if (at == std::string::npos) return "the compiled file cannot be loaded: " + text;
   std::string name = text.substr(at + undefined.size());
   name = demangled(name.substr(0, name.find_first_of(" ,")));
+  if (name.starts_with("cuda") || name.starts_with("__cuda") || name.starts_with("vgpu"))
+    return "an exercise may not call " + name +
+           ": it launches kernels and allocates memory for them; chapters/README.md has the list";
   return "it cannot be linked: " + name + " is declared and used, but defined nowhere";
 }
 
@@ -153,41 +154,37 @@ bool printed_too_much(const std::string& folder, size_t number, const Limits& li
 }  // namespace
 
 int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
-  if (argc < 7) return kBadUsage;
+  if (argc < 8) return kBadUsage;
   const std::string folder = argv[6];
-  const int report = open((folder + "/report").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  const int report = opened(folder + "/report");
   const auto say = [report](const std::string& line) {
     const std::string text = one_line(line) + "\n";
     if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
   };
   const auto task =
       std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == argv[2]; });
-  void* library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
-  if (task == tasks.end() || !library) {
-    say(std::string("library ") + (library ? "no such task" : dlerror()));
-    return kBadUsage;
-  }
-  void* const symbol = dlsym(library, (std::string("grader_entry_") + argv[4]).c_str());
-  if (!symbol) {
-    say("library no entry");
-    return kBadUsage;
-  }
-  const auto entry = reinterpret_cast<void (*)(void**)>(symbol);
+  if (task == tasks.end()) return kBadUsage;
   const bool counters = std::string(argv[5]) == kModes[int(Mode::counters)];
   const bool shown = std::string(argv[5]) == kModes[int(Mode::cases)];
   // A crash must not take away what was printed before it.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   if (!shown) redirect(stdout, "/dev/null");
+  StudentProgram program{host_program(), argv[3], std::string("grader_entry_") + argv[4],
+                         isolation_named(argv[7]), -1};
+  if (program.isolation == Isolation::other_user)  // see build()
+    program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
   const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
-  for (int i = 7; i < argc; ++i) {
+  for (int i = 8; i < argc; ++i) {
     const size_t number = std::stoul(argv[i]);
+    if (program.errors >= 0) close(program.errors);
+    program.errors = opened(shown ? folder + "/stderr." + argv[i] : "/dev/null");
     if (shown) {
       redirect(stdout, folder + "/stdout." + argv[i]);
-      redirect(stderr, folder + "/stderr." + argv[i]);
+      redirect(stderr, folder + "/findings." + argv[i]);
     }
     say("begin " + std::to_string(number));
     try {
-      const std::vector<half> output = run(entry, cases.at(number));
+      const std::vector<half> output = run(program, cases.at(number));
       std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
       file.write(reinterpret_cast<const char*>(output.data()), output.size() * sizeof(half));
       file.close();
@@ -209,16 +206,17 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   return kCorrect;
 }
 
-std::vector<Outcome> run_cases(const Task& task, const std::string& library, int entry, Mode mode,
+std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended) {
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "--child",
                                       task.file,
-                                      library,
+                                      library.path,
                                       std::to_string(entry),
                                       kModes[int(mode)],
-                                      folder};
+                                      folder,
+                                      name_of(limits.isolation)};
   for (const size_t number : numbers) command.push_back(std::to_string(number));
   std::filesystem::remove(folder + "/report");
   // The problems are small, and stacks of threads count as memory.
@@ -234,6 +232,8 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
   if (mode == Mode::counters) environment.back().second = "json:" + folder + "/counters.json";
   ended = run_limited(command, repository_path("."), environment, limits);
 
+  ended.output = library.as_handed_in(ended.output);
+
   std::vector<Outcome> outcomes;
   std::ifstream report(folder + "/report");
   std::string line;
@@ -246,8 +246,10 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
     running = word == "begin";
     if (running) {
       outcomes.emplace_back();
-      if (mode == Mode::cases)
+      if (mode == Mode::cases) {
         read_printed(folder, numbers.at(outcomes.size() - 1), outcomes.back());
+        outcomes.back().findings = library.as_handed_in(outcomes.back().findings);
+      }
       continue;
     }
     if (outcomes.empty()) continue;
@@ -256,13 +258,15 @@ std::vector<Outcome> run_cases(const Task& task, const std::string& library, int
     if (word == "endless") outcome.how = Outcome::endless;
     if (word == "memory") outcome.how = Outcome::too_much_memory;
     if (word == "failed") outcome.how = Outcome::failed;
+    if (word == "printed") outcome.how = Outcome::printed_too_much;
+    if (outcome.how == Outcome::right_so_far && word != "done") outcome.how = Outcome::failed;
     if (word != "done") continue;
     const std::string bytes =
         read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
     outcome.output.resize(bytes.size() / sizeof(half));
     std::memcpy(outcome.output.data(), bytes.data(), outcome.output.size() * sizeof(half));
   }
-  if (outcomes.empty()) {  // it ended while the library was loaded
+  if (outcomes.empty()) {  // it ended before the first case
     outcomes.emplace_back();
     running = true;
   }

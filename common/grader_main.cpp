@@ -1,5 +1,8 @@
 // The flags of an exercise's program, and whole folders of submissions.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +19,7 @@ namespace lab::grader {
 namespace {
 
 struct Flags {
-  std::string task, file, json, gradescope, batch;
+  std::string task, file, json, gradescope, batch, isolation = "auto";
   bool solution = false, tap = false, together = false;
   double seconds = 30;
 };
@@ -48,6 +51,10 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   app.add_option("--seconds", flags.seconds, "after which a process is stopped (30)")
       ->type_name("S")
       ->check(CLI::Range(1.0, 3600.0));
+  app.add_option("--isolation", flags.isolation,
+                 "of the code: auto, the best there is; required: having none is an error; or one "
+                 "of bubblewrap, user, none")
+      ->check(CLI::IsMember({"auto", "required", "bubblewrap", "user", "none"}));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -73,6 +80,26 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
     throw UsageError(
         "--batch writes its own files: say no --file, --solution, --json, ... with it");
   return flags;
+}
+
+std::string not_isolated() {
+  return "The code ran with your rights: bubblewrap is not installed, or not allowed here. For code\n"
+         "of people you do not trust: apt-get install bubblewrap, then --isolation required.\n";
+}
+
+Isolation isolation_for(const std::string& wanted) {
+  if (wanted == "none") return Isolation::none;
+  if (wanted == "user" && geteuid() == 0) return Isolation::other_user;
+  const Isolation best = best_isolation();
+  if (wanted == "user" || (wanted == "bubblewrap" && best != Isolation::bubblewrap))
+    throw LackError("--isolation " + wanted +
+                    (wanted == "user" ? ": only root can run code as another user"
+                                      : ": /usr/bin/bwrap does not run here"));
+  if (wanted == "required" && best == Isolation::none)
+    throw LackError(
+        "--isolation required: neither does bubblewrap run here (apt-get install bubblewrap; user "
+        "namespaces must be allowed), nor is this root, who could take another user's rights");
+  return best;
 }
 
 const Task& chosen(const std::vector<Task>& tasks, const std::string& name) {
@@ -104,11 +131,13 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
   const testing::TemporaryFolder folder;
   const Library library = build(task, {{file, task.name_space}}, folder.folder(), limits);
   Grade result = library.refused.empty()
-                     ? grade(task, task.cases(), task.measured(), library.path, 0, limits)
+                     ? grade(task, task.cases(), task.measured(), library, 0, limits)
                      : refused(library);
   if (library.refused.empty()) result.warnings = library.warnings[0];
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
   std::fputs((flags.tap ? tap_report(result) : text_report(task, result)).c_str(), stdout);
+  if (limits.isolation == Isolation::none && !flags.tap)
+    std::fputs(("\n" + not_isolated()).c_str(), stdout);
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
   if (!flags.gradescope.empty()) write_file(flags.gradescope, gradescope_report(task, result));
   return result.points() == 100 ? kCorrect : kWrong;
@@ -171,7 +200,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const std::vector<Case> cases = task.cases();
   const Case measured = task.measured();
   std::vector<Grade> grades(files.size());
-  in_parallel(files.size(), [&](size_t i) {
+  const auto grade_file = [&](size_t i) {
     const size_t parts = shared.size();
     const testing::TemporaryFolder own;
     const bool built = parts > 0 && shared[i % parts].refused.empty();
@@ -179,19 +208,36 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
         built ? shared[i % parts]
               : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
     const int entry = built ? int(i / parts) : 0;
-    grades[i] = library.refused.empty() ? grade(task, cases, measured, library.path, entry, limits)
+    grades[i] = library.refused.empty() ? grade(task, cases, measured, library, entry, limits)
                                         : refused(library);
     if (library.refused.empty()) grades[i].warnings = library.warnings[entry];
+  };
+  // The points in the order of the files, each as soon as those before it are there.
+  std::mutex mutex;
+  std::vector<bool> done(files.size());
+  size_t told = 0;
+  in_parallel(files.size(), [&](size_t i) {
+    try {
+      grade_file(i);
+    } catch (const std::exception& error) {  // whatever one file does, the others are graded
+      grades[i] = {};
+      grades[i].refused = "grader";
+      grades[i].message = error.what();
+    }
     grades[i].file = files[i].string();
     write_file(std::filesystem::path(files[i]).replace_extension(".json").string(),
                json_report(task, grades[i]));
+    const std::lock_guard lock(mutex);
+    done[i] = true;
+    for (; told < files.size() && done[told]; ++told) {
+      std::printf("%3d  %s%s\n", grades[told].points(), files[told].filename().c_str(),
+                  grades[told].refused.empty() ? "" : ("  (" + grades[told].refused + ")").c_str());
+      std::fflush(stdout);
+    }
   });
-  bool full = true;
-  for (size_t i = 0; i < files.size(); ++i) {
-    std::printf("%3d  %s%s\n", grades[i].points(), files[i].filename().c_str(),
-                grades[i].refused.empty() ? "" : ("  (" + grades[i].refused + ")").c_str());
-    full &= grades[i].points() == 100;
-  }
+  const bool full = std::all_of(grades.begin(), grades.end(),
+                                [](const Grade& grade) { return grade.points() == 100; });
+  if (limits.isolation == Isolation::none) std::fputs(("\n" + not_isolated()).c_str(), stdout);
   return full ? kCorrect : kWrong;
 }
 
@@ -205,6 +251,7 @@ int grader_main(int argc, char** argv, const std::vector<Task>& tasks) {
     Limits limits;
     limits.seconds = flags.seconds;
     limits.file_bytes = 8 << 20;
+    limits.isolation = isolation_for(flags.isolation);
     return flags.batch.empty() ? grade_one(task, flags, limits) : grade_folder(task, flags, limits);
   } catch (const UsageError& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -47,13 +47,6 @@ struct BuildError : std::runtime_error {
 // One process that runs cases; see grader_child.cpp.
 enum class Mode { cases, checks, counters };
 
-// Runs the cases of these numbers in one process until one fails; at least one outcome, in that
-// order. folder: for what the process writes. ended: how the process did. What is printed is kept
-// in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
-std::vector<Outcome> run_cases(const Task& task, const std::string& library, int entry, Mode mode,
-                               const std::vector<size_t>& numbers, const std::string& folder,
-                               const Limits& limits, Ended& ended);
-
 // Compiles files (each with its own name_space) into one library, whose entries are their numbers.
 struct Source {
   std::string path, name_space;
@@ -62,13 +55,30 @@ struct Library {
   std::string path;
   std::string refused, message;       // as in Grade, when it could not be built
   std::vector<std::string> warnings;  // as in Grade, of each file, when it could
+  // Files are compiled in a folder of their own; in messages they have the names they came with.
+  std::string compiled_in, came_from;
+  std::string as_handed_in(std::string text) const;
 };
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits);
 
+// What is wrong with a file's #include lines, "" where nothing is: an exercise includes CUDA's and
+// the standard library's headers in < >, and the task's own, "../../common/shapes.h".
+std::string include_mistake(const std::string& text);
+
+// Runs the cases of these numbers in one process until one fails; at least one outcome, in that
+// order. folder: for what the process writes. ended: how the process did. What is printed is kept
+// in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
+std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
+                               const std::vector<size_t>& numbers, const std::string& folder,
+                               const Limits& limits, Ended& ended);
+
 // Points for an entry of a library. cases, measured: those of the task.
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
-            const std::string& library, int entry, const Limits& limits);
+            const Library& library, int entry, const Limits& limits);
+
+// The program student_host, beside this one.
+std::string host_program();
 
 // What to think about after findings of the virtual GPU or an error of CUDA; "" for other messages.
 std::string hint_for(const std::string& message);

@@ -21,8 +21,9 @@ std::string source(const std::string& path);
 std::string planted(std::string text, const std::string& find, const std::string& replace);
 
 // Grades all submissions to a task (a file such as exercise.cuh) in one run of program, and checks
-// the points of each with doctest. Returns their reports, JSON.
+// the points of each with doctest. more: further flags. Returns their reports, JSON.
 std::vector<std::string> check_points(const std::string& program, const std::string& task,
-                                      const std::vector<Submission>& submissions);
+                                      const std::vector<Submission>& submissions,
+                                      const std::vector<std::string>& more = {});
 
 }  // namespace lab::grader::testing

@@ -18,7 +18,7 @@ TEST_CASE("exercise 6: points") {
        {"starter", source("chapters/06_coalesced_k/exercise.cuh"), none},
        // Right where there is one query and one key; elsewhere keys that are none, and too few.
        {"the chapter's kernel",
-        "#include \"kernel.cuh\"\n"
+        source("chapters/06_coalesced_k/kernel.cuh") +
         "namespace exercise {\n"
         "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
         "    const AttentionShape& shape, int, cudaStream_t stream) {\n"

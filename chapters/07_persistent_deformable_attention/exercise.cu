@@ -24,8 +24,8 @@ void add_edges(lab::DeformableProblem& problem) {
   }
 }
 
-Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t seed, bool edges,
-              bool with_expected = true) {
+Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t seed,
+              bool edges) {
   lab::DeformableProblem problem = lab::random_deformable(shape, where, seed);
   if (edges) add_edges(problem);
   // As random as the values: those of another problem of the same rows.
@@ -51,7 +51,6 @@ Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t se
         "some locations are NaN or infinite here, and 0 times infinity is NaN: their pixel must "
         "lie "
         "inside the level and their shares must be 0, as prepare() gives them";
-  if (!with_expected) return result;
   const std::vector<float> values = lab::to_float(problem.value), grads = lab::to_float(grad_out);
   result.expected.resize(shape.samples());
   reference::deformable_weight_gradient(values.data(), lab::to_float(problem.locations).data(),
@@ -91,7 +90,7 @@ constexpr double kTaken = kQueries + 3 * kStagings, kStagedBytes = 23 * 40 * 64;
 constexpr double kSamples = 4;  // of a query in a level
 Case measured() {
   return gradient({2, 20000, 1, 32, 2, 4, {{46, 80}, {23, 40}}}, lab::Distribution::kLocal, 11,
-                  false, false);
+                  false);
 }
 
 const std::vector<Aim> kAims = {
@@ -100,20 +99,21 @@ const std::vector<Aim> kAims = {
      [](const Counters& c) { return c.bytes("value", "load"); },
      "the small level is sampled from shared memory; stage it when a block comes to an image, not "
      "for each of its rounds",
-     Aim::bytes},
+     Aim::bytes, kStagedBytes},
     // Two loads for four queries' samples, and 512 bytes a request of staging.
     {"load requests for values: 16 bytes a lane, both columns at once", 15, Aim::at_most,
      (kTaken / 4 + kStagings) * kSamples * 2 + kStagings* kStagedBytes / 512,
      [](const Counters& c) { return c.requests("value", "load"); },
-     "a lane loads 16 bytes of the upper and 16 of the lower pixel of its column"},
+     "a lane loads 16 bytes of the upper and 16 of the lower pixel of its column", Aim::number,
+     kStagedBytes / 512},
     {"blocks: as many as the device holds", 5, Aim::at_most, kBlocks,
      [](const Counters& c) { return c.sum("/grid/0"); },
-     "persistent: a block takes as many queries as it takes, not a fixed number"},
+     "persistent: a block takes as many queries as it takes, not a fixed number", Aim::number, 1},
     {"bytes of locations and grad_out: once a query", 5, Aim::at_most,
      kTaken*(2 * kSamples * 4 + 2 * 64),
      [](const Counters& c) { return c.bytes("locations", "load") + c.bytes("grad_out", "load"); },
      "grad_out stays in registers; each lane prepares one sample, the others get it by shuffles",
-     Aim::bytes},
+     Aim::bytes, kQueries * (2 * kSamples * 4 + 64)},
     {"bytes of all stores: only the gradients, once", 5, Aim::exactly, kQueries * 2 * kSamples * 2,
      [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
      "one lane writes each gradient; rows past the last query are not written", Aim::bytes},

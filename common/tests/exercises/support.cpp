@@ -21,13 +21,15 @@ std::string planted(std::string text, const std::string& find, const std::string
 }
 
 std::vector<std::string> check_points(const std::string& program, const std::string& task,
-                                      const std::vector<Submission>& submissions) {
+                                      const std::vector<Submission>& submissions,
+                                      const std::vector<std::string>& more) {
   const lab::testing::TemporaryFolder folder;
   const auto name = [](size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); };
   for (size_t i = 0; i < submissions.size(); ++i)
     folder.write(name(i) + ".cuh", submissions[i].text);
   std::vector<std::string> arguments = {"--batch", folder.folder(), "--together", "--seconds",
                                         "60"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
   if (task != "exercise.cuh") arguments.insert(arguments.end(), {"--task", task});
   const lab::testing::ProgramResult result =
       lab::testing::run_program(program, arguments, folder.folder());

@@ -1,0 +1,36 @@
+// What keeps a student's code away from the rest of the machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lab::grader {
+
+// From the best to none.
+enum class Isolation {
+  bubblewrap,  // no network, no other processes, a file system of its own; bounded /tmp
+  other_user,  // the grader is root: a user of its own, whose processes all end
+  none,        // the rights of whoever runs the grader
+};
+
+// The best that this machine allows, found by trying.
+Isolation best_isolation();
+const char* name_of(Isolation isolation);
+// By name_of(); `none` for other names.
+Isolation isolation_named(const std::string& name);
+
+// A command under bubblewrap. Of the file system it sees the system's programs and libraries and
+// what is listed: pairs of a path here and a path there.
+using Places = std::vector<std::pair<std::string, std::string>>;
+std::vector<std::string> wrapped(const std::vector<std::string>& command, const Places& read_only,
+                                 const Places& writable, const std::string& folder,
+                                 const std::vector<std::pair<std::string, std::string>>& variables);
+
+// The user for Isolation::other_user, by the process that asks.
+unsigned user_of_this_process();
+// In a forked process: becomes that user, for good. False where it cannot.
+bool become(unsigned user);
+// Ends all processes of that user.
+void end_all_of(unsigned user);
+
+}  // namespace lab::grader

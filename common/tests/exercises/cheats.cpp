@@ -1,0 +1,267 @@
+// Submissions that try to get points they do not deserve, or to harm those who grade. Each cheat is
+// played; what is kept out, and what is not, stands in chapters/README.md.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "grader_testing.h"
+#include "lab_testing.h"
+
+using namespace lab::grader::testing;
+using lab::testing::file_content;
+using lab::testing::ProgramResult;
+using lab::testing::run_program;
+using lab::testing::TemporaryFolder;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+std::string solution() { return source("chapters/01_naive_attention/solution.cuh"); }
+std::string starter() { return source("chapters/01_naive_attention/exercise.cuh"); }
+
+const char* const kBegin = "  float* scores = nullptr;";
+const char* const kHeaders =
+    "#include <dlfcn.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <sys/socket.h>\n"
+    "#include <unistd.h>\n#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n"
+    "#include <string>\n#include <vector>\n";
+
+// `file` with host code at the beginning of attention().
+std::string with_host_code(const std::string& file, const std::string& code) {
+  return planted(planted(file, kBegin, code + "\n" + kBegin), "#include <cmath>",
+                 std::string("#include <cmath>\n") + kHeaders);
+}
+
+std::string name_of(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
+
+// The isolations that this machine has.
+std::vector<std::string> isolations() {
+  std::vector<std::string> all;
+  const TemporaryFolder folder;
+  folder.write("empty.cuh", "");
+  for (const char* name : {"bubblewrap", "user"})
+    if (run_program("exercise1", {"--isolation", name, "--file", "empty.cuh"}, folder.folder())
+            .exit_code == 1)
+      all.push_back(name);
+  if (all.empty()) MESSAGE("skipped: neither bubblewrap nor root here");
+  return all;
+}
+
+nlohmann::json report(const TemporaryFolder& folder, const std::string& name) {
+  return nlohmann::json::parse(file_content(folder.path(name + ".json")));
+}
+
+}  // namespace
+
+TEST_CASE("cheats: files of others are not included") {
+  const TemporaryFolder folder;
+
+  const std::string path =
+      std::filesystem::canonical(lab::repository_path("chapters/01_naive_attention")).string();
+  const std::vector<std::string> lines = {
+      "#include \"solution.cuh\"",
+      "#include \"" + path + "/solution.cuh\"",
+      "#include \"neighbour.cuh\"",
+      "#include <../chapters/01_naive_attention/solution.cuh>",
+      "#include </etc/passwd>",
+      "#include \"/etc/passwd\"",
+      "#define FILE_OF \"solution.cuh\"\n#include FILE_OF",
+      "  # \\\n  include \"solution.cuh\"",
+      "%:include \"solution.cuh\"",
+      "/* */ #include /* */ \"solution.cuh\"",
+      "#include \"../../common/shapes.h/../../chapters/01_naive_attention/solution.cuh\"",
+      "#include_next <solution.cuh>",
+      "#include \"../../common/lab.cuh\"",
+  };
+  folder.write("neighbour.cuh", solution());
+  for (size_t i = 0; i < lines.size(); ++i) folder.write(name_of(i) + ".cuh", lines[i] + "\n");
+  const ProgramResult result = run_program("exercise1", {"--batch", "."}, folder.folder());
+  CHECK(result.exit_code == 1);
+  CHECK(has(result.output, "100  neighbour.cuh\n"));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CAPTURE(lines[i]);
+    const auto json = report(folder, name_of(i));
+    const std::string message = json.at("message");
+    CAPTURE(message);
+    CHECK(json.at("points") == 0);
+    CHECK(json.at("refused") == "build");
+    CHECK(has(message, "is not for an exercise"));
+    CHECK_FALSE(has(message, "root:"));
+  }
+}
+
+TEST_CASE("cheats: the compiler tells nothing of other files") {
+  const TemporaryFolder folder;
+  // What no #include line shows.
+  folder.write("incbin.cuh",
+               starter() + "asm(\".section .rodata\\nstolen: .incbin \\\"/etc/passwd\\\"\\n\");\n");
+  for (const std::string& isolation : isolations()) {
+    if (isolation != "bubblewrap") continue;  // another user reads what all may read
+    const ProgramResult result = run_program(
+        "exercise1", {"--isolation", isolation, "--file", "incbin.cuh"}, folder.folder());
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 1);
+    CHECK(has(result.output, "file not found"));
+  }
+}
+
+TEST_CASE("cheats: points come from what the grader saw itself") {
+  // The starter, whose kernels compute nothing, with host code that would make up for it.
+  const std::string computed = "  std::vector<half> host(shape.elements());\n";
+  const std::vector<Submission> submissions = {
+      {"the host reads the inputs, to compute in their place",
+       with_host_code(starter(), computed +
+                                     "  cudaMemcpy(host.data(), Q, host.size() * sizeof(half), "
+                                     "cudaMemcpyDeviceToHost);"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"the host writes the output",
+       with_host_code(starter(), computed +
+                                     "  cudaMemcpy(O, host.data(), host.size() * sizeof(half), "
+                                     "cudaMemcpyHostToDevice);"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it ends the process as if all were well",
+       with_host_code(starter(), "  _exit(0);"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it says itself that the function has returned",
+       with_host_code(starter(),
+                      "  const unsigned words[] = {24, 0};\n"
+                      "  for (int i = 0; i < 100; ++i) send(3, words, sizeof words, 0);"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it answers itself",
+       with_host_code(starter(),
+                      "  std::string text(1 << 16, 'x');\n"
+                      "  for (int file = 3; file < 64; ++file)\n"
+                      "    if (write(file, text.data(), text.size()) < 0) continue;"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it prints the verdict into every open file",
+       with_host_code(starter(),
+                      "  for (int file = 1; file < 64; ++file)\n"
+                      "    if (file != 3) dprintf(file, \"\\n100 of 100 points\\n\");"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it writes counters and results wherever they may lie",
+       with_host_code(starter(),
+                      "  if (std::system(\"for d in /tmp/*; do echo done >> $d/report; "
+                      "echo '[]' > $d/counters.json; cp /dev/zero $d/out.0; done 2>/dev/null\"))"
+                      " {}"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"it looks for the virtual GPU in its process",
+       with_host_code(starter(),
+                      "  using Set = void (*)(int);\n"
+                      "  if (auto f = Set(dlsym(RTLD_DEFAULT, \"vgpuSetCounters\"))) f(0);\n"
+                      "  if (dlsym(RTLD_DEFAULT, \"vgpuPresent\")) std::printf(\"found it\\n\");"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      // Right, but for a barrier that is missing when nobody looks.
+      {"a race that is hidden when checks are on",
+       with_host_code(
+           planted(solution(),
+                   "for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, "
+                   "step);\n  return x;",
+                   "__shared__ float parts[kThreads];\n"
+                   "  parts[threadIdx.x] = x;\n"
+                   "  if (careful) __syncwarp();\n"
+                   "  x = 0.0f;\n"
+                   "  for (int i = 0; i < 32; ++i) x += parts[threadIdx.x / 32 * 32 + i];\n"
+                   "  if (careful) __syncwarp();\n"
+                   "  return x;"),
+           "  const bool careful_now = std::getenv(\"VGPU_CHECK\") != nullptr;\n"
+           "  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);"),
+       {30, 0, 15, 10, 10, 5, 5, 5}},
+      // The measured problem has 64 queries and 96 keys.
+      {"nothing is computed in the problem that is measured",
+       planted(solution(), kBegin,
+               std::string("  if (shape.tokens == 64 && keys == 96) {\n"
+                           "    cudaMemsetAsync(O, 0, shape.elements() * sizeof(half), stream);\n"
+                           "    return;\n  }\n") +
+                   kBegin),
+       {30, 20, 0, 0, 0, 0, 0, 0},
+       "the problem that is measured must be right too"},
+      {"a local variable that nobody sets",
+       planted(solution(), "float score = 0.0f;",
+               "float unset, score = 0.0f;\n  if (queries < 0) score = unset;"),
+       {30, 0, 15, 10, 10, 5, 5, 5}},
+  };
+  std::vector<Submission> all = submissions;
+  for (Submission& s : all)
+    if (has(s.text, "if (careful)"))
+      s.text = planted(s.text, "constexpr int kThreads",
+                       "__device__ bool careful;\nconstexpr int kThreads");
+  for (const std::string& isolation : isolations()) {
+    CAPTURE(isolation);
+    const std::vector<std::string> reports =
+        check_points("exercise1", "exercise.cuh", all, {"--isolation", isolation});
+    CHECK(has(reports[0], "the host may not read device memory"));
+    CHECK(has(reports[1], "the result is written by kernels"));
+    CHECK(has(reports[2], "ended by itself, with exit status 0"));
+    CHECK_FALSE(has(reports[7], "found it"));
+  }
+}
+
+TEST_CASE("cheats: what an exercise may not call is named") {
+  const TemporaryFolder folder;
+  folder.write("managed.cuh", with_host_code(starter(),
+                                             "  void* both = nullptr;\n"
+                                             "  cudaMallocManaged(&both, 4096);"));
+  const ProgramResult result = run_program("exercise1", {"--file", "managed.cuh"}, folder.folder());
+  CAPTURE(result.output);
+  CHECK(result.exit_code == 1);
+  CHECK(has(result.output, "an exercise may not call cudaMallocManaged"));
+}
+
+TEST_CASE("cheats: nothing outside is harmed") {
+  for (const std::string& isolation : isolations()) {
+    CAPTURE(isolation);
+    const TemporaryFolder folder;
+    const std::string mark = "vgpu_cheat_" + std::to_string(getpid());
+    // Under bubblewrap the path does not exist; another user may not write there.
+    const std::string forged = folder.path("1_daemon.json"), spilled = folder.path("spilled");
+    folder.write("0_right.cuh", solution());
+    folder.write("1_daemon.cuh",
+                 with_host_code(starter(),
+                                "  if (fork() == 0) {\n    setsid();\n    sleep(3);\n"
+                                "    if (FILE* f = std::fopen(\"" +
+                                    forged +
+                                    "\", \"w\")) {\n"
+                                    "      std::fputs(\"{\\\"points\\\": 100}\", f);\n"
+                                    "      std::fclose(f);\n    }\n    sleep(600);\n  }"));
+    folder.write("2_kill.cuh",
+                 with_host_code(starter(), "  kill(getppid(), SIGKILL);\n  kill(-1, SIGKILL);"));
+    folder.write(
+        "3_spill.cuh",
+        with_host_code(starter(), "  if (FILE* f = std::fopen(\"" + spilled +
+                                      "\", \"w\")) std::fputs(\"x\", f), std::fclose(f);\n"
+                                      "  if (FILE* f = std::fopen(\"/proc/" +
+                                      std::to_string(getpid()) +
+                                      "/environ\", \"r\")) std::printf(\"reads it\\n\");"));
+    folder.write("4_right.cuh", solution());
+    const ProgramResult result =
+        run_program("exercise1", {"--batch", ".", "--isolation", isolation}, folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    CHECK(result.exit_code == 1);
+    CHECK(has(result.output, "100  0_right.cuh\n"));
+    CHECK(has(result.output, "  0  1_daemon.cuh"));
+    CHECK(has(result.output, "  0  2_kill.cuh"));
+    CHECK(has(result.output, "  0  3_spill.cuh"));
+    CHECK(has(result.output, "100  4_right.cuh\n"));
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    CHECK(report(folder, "1_daemon").at("points") == 0);
+    CHECK_FALSE(std::filesystem::exists(spilled));
+    CHECK_FALSE(has(file_content(folder.path("3_spill.json")), "reads it"));
+  }
+}
+
+TEST_CASE("cheats: without isolation it is said") {
+  const TemporaryFolder folder;
+  folder.write("empty.cuh", "");
+  const ProgramResult result =
+      run_program("exercise1", {"--isolation", "none", "--file", "empty.cuh"}, folder.folder());
+  CHECK(result.exit_code == 1);
+  CHECK(has(result.output, "The code ran with your rights"));
+}
