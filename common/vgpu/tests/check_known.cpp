@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "../check/clock.h"
 #include "../check/known.h"
 
 using namespace vgpu;
@@ -61,4 +62,38 @@ TEST_CASE("known: learning and joining say what an array would") {
     CHECK(differences == 0);
     CHECK(positive > 1000);
   }
+}
+
+TEST_CASE("known: two that know lanes of one warp are joined lane by lane") {
+  const auto know = [](std::initializer_list<std::pair<std::uint64_t, Time>> lanes) {
+    Knowledge tree;
+    for (const auto& [key, time] : lanes) tree = learn(tree, 3, key, kThreadLevel, time);
+    return tree;
+  };
+  const Knowledge both = join(know({{5, 10}, {6, 40}}), know({{5, 30}, {7, 20}}));
+  CHECK(known_until(both, 5) == 30);
+  CHECK(known_until(both, 6) == 40);
+  CHECK(known_until(both, 7) == 20);
+  CHECK(known_until(both, 8) == 0);
+}
+
+TEST_CASE("clock: what is known beyond the floor stays when the floor rises") {
+  Clock clock;
+  clock.learn(1, 10);
+  clock.learn(2, 20);
+  clock.learn_all(15);
+  CHECK(clock.floor() == 15);
+  for (const Timeline timeline : {1u, 3u}) {
+    CHECK(clock.knows(timeline, 15));
+    CHECK(!clock.knows(timeline, 16));
+  }
+  CHECK(clock.knows(2, 20));
+  CHECK(!clock.knows(2, 21));
+  Clock other;
+  other.learn(3, 17);
+  other.learn(2, 19);
+  clock.join(other);
+  CHECK(clock.knows(3, 17));
+  CHECK(clock.knows(2, 20));
+  CHECK(!clock.knows(1, 16));
 }

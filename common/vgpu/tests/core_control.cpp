@@ -48,6 +48,19 @@ DONE:)");
   CHECK(lanes_of(gpu.outcome, "add.u32 %r2") == 28);
 }
 
+TEST_CASE("control: lanes meet in front of a guarded exit, and go on together behind it") {
+  Gpu gpu;
+  CHECK_SAME(gpu.run(R"(
+    setp.lt.u32 %p1, %lane, 16; setp.eq.u32 %p2, %lane, 5; mov.u32 %r1, 1;
+    @%p1 bra MEET;
+    add.u32 %r1, %r1, 1;
+MEET: @%p2 exit;
+    mul.lo.u32 %r1, %r1, 7;
+    st.global.u32 [%mine], %r1;)"),
+             expected(32, [](auto lane) { return lane == 5 ? 0 : lane < 16 ? 7 : 14; }));
+  CHECK(counters_of(gpu.outcome, "mul.lo.u32 %r1, %r1, 7;").count.issued == 1);
+}
+
 TEST_CASE("control: an early return inside an if, with a loop at the end of the kernel") {
   Gpu gpu;
   gpu.run(R"(

@@ -174,6 +174,7 @@ TEST_CASE("fatbin: the PTX that is chosen") {
   // 100f runs on 10.0 and 10.3, not on 12.0.
   CHECK(chosen(with_ptx({{100, kFamily}, {100, kPlain}}), 10, 3) == "sm_100f");
   CHECK(chosen(with_ptx({{100, kFamily}}), 12, 0) == "none");
+  CHECK(chosen(with_ptx({{103, kFamily}}), 10, 0) == "none");
   CHECK(chosen(with_ptx({{90, kPlain}}), 7, 5) == "none");
   CHECK(chosen(with_ptx({{100, kPlain}, {120, kPlain}}), 12, 0) == "sm_120");
 }
@@ -228,6 +229,8 @@ TEST_CASE("fatbin: damaged fields are refused") {
   CHECK_THROWS_AS(read_container(broken(16 + 4, std::uint32_t{0})), FatbinError);
   CHECK_THROWS_AS(read_container(broken(16 + 4, ~std::uint32_t{0})), FatbinError);
   CHECK_THROWS_AS(read_container(broken(16 + 8, ~std::uint64_t{0} - 100)), FatbinError);
+  CHECK_THROWS_AS(read_container(broken(16 + 8, std::uint64_t{good.size() - 16 - 0x50 + 8})),
+                  FatbinError);
   CHECK_THROWS_AS(read_container(broken(16 + 0x10, ~std::uint32_t{0})), FatbinError);
   CHECK_THROWS_AS(read_container(broken(16 + 0x38, std::uint64_t{1} << 50)), FatbinError);
   CHECK_THROWS_AS(read_container(broken(16 + 0x38, std::uint64_t{0})), FatbinError);
@@ -315,6 +318,24 @@ TEST_CASE("cubin: registers, stack and shared memory as ptxas says") {
     CHECK(seen == 2);
     CHECK(kernels.at("_Z4sumsPKfPfi").shared_bytes == 192 * 4);
     CHECK(kernels.at("_Z4sumsPKfPfi").local_bytes >= 24 * 4);
+  }
+}
+
+TEST_CASE("cubin: the stack is the larger of frame and least stack, whatever their order") {
+  const Nvcc nvcc;
+  nvcc.run("-std=c++20 -cubin -arch=sm_90 k.cu -o stack.cubin");
+  const auto good = file_bytes(nvcc.directory + "/stack.cubin");
+  for (const int attribute : {0x11, 0x12}) {
+    auto bytes = good;
+    int changed = 0;
+    for (std::size_t at = 0; at + 12 <= bytes.size(); ++at)
+      if (bytes[at] == std::byte{4} && bytes[at + 1] == std::byte(attribute) &&
+          bytes[at + 2] == std::byte{8} && bytes[at + 3] == std::byte{0}) {
+        put<std::uint32_t>(bytes, at + 8, 4096);
+        ++changed;
+      }
+    CHECK(changed >= 2);
+    for (const auto& [name, facts] : read_cubin(bytes)) CHECK(facts.local_bytes == 4096);
   }
 }
 

@@ -239,6 +239,16 @@ TEST_CASE("capture: an unjoined fork, two captures that meet, work from outside"
   ends_with(main, cudaErrorStreamCaptureUnjoined);
   CHECK(status_of(other) == cudaStreamCaptureStatusNone);
 
+  // Neither has a fork joined that was destroyed.
+  cudaStream_t gone = nullptr;
+  CHECK_OK(cudaStreamCreate(&gone));
+  begin(main);
+  CHECK_OK(cudaEventRecord(event, main));
+  CHECK_OK(cudaStreamWaitEvent(gone, event));
+  add<<<1, kCount, 0, gone>>>(x.p, 1);
+  CHECK_OK(cudaStreamDestroy(gone));
+  ends_with(main, cudaErrorStreamCaptureUnjoined);
+
   // A fork without work of its own needs no join.
   Graph graph;
   begin(main);
@@ -364,6 +374,16 @@ TEST_CASE("capture: modes say which thread may call what") {
     CHECK(cudaStreamEndCapture(stream, &none) == cudaErrorStreamCaptureWrongThread);
   });
   CHECK_OK(cudaStreamEndCapture(stream, &graph.g));
+
+  // A global capture does not hold up a thread whose own mode is thread-local.
+  Graph still;
+  begin(stream);
+  in_thread([&] {
+    cudaStreamCaptureMode own = cudaStreamCaptureModeThreadLocal;
+    CHECK_OK(cudaThreadExchangeStreamCaptureMode(&own));
+    CHECK_OK(cudaMalloc(&p, 4));
+  });
+  CHECK_OK(cudaStreamEndCapture(stream, &still.g));
 }
 
 TEST_CASE("capture: into a graph that is there, with dependencies of one's own") {
@@ -871,6 +891,14 @@ TEST_CASE("graph: an update takes a graph of the same shape") {
   CHECK(x.get() == 1);
   CHECK(y.get() == 10);
   CHECK(cudaGraphExecUpdate(exec, longer, &info) == cudaErrorGraphExecUpdateFailure);
+  CHECK(info.result == cudaGraphExecUpdateErrorTopologyChanged);
+  // The same nodes with an edge less.
+  Graph looser{record(x.p, 1, 2)};
+  cudaGraphNode_t from = nullptr, to = nullptr;
+  std::size_t edges = 1;
+  CHECK(cudaGraphGetEdges(looser, &from, &to, nullptr, &edges) == cudaSuccess);
+  CHECK_OK(cudaGraphRemoveDependencies(looser, &from, &to, nullptr, 1));
+  CHECK(cudaGraphExecUpdate(exec, looser, &info) == cudaErrorGraphExecUpdateFailure);
   CHECK(info.result == cudaGraphExecUpdateErrorTopologyChanged);
   Graph swapped;
   begin(stream);

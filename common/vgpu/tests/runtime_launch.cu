@@ -163,7 +163,7 @@ TEST_CASE("launch: dynamic shared memory up to 48 KiB, more after asking, no mor
   int value = 0;
   CHECK_OK(cudaMemcpy(&value, out.p, 4, cudaMemcpyDeviceToHost));
   CHECK(value == 8);
-  CHECK(run(47 * 1024 + 4) == cudaErrorInvalidValue);
+  CHECK(run(47 * 1024 + 1) == cudaErrorInvalidValue);
   int optin = 0;
   CHECK_OK(cudaDeviceGetAttribute(&optin, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   CHECK(optin == 227 * 1024);  // compute capability 9.0
@@ -173,7 +173,7 @@ TEST_CASE("launch: dynamic shared memory up to 48 KiB, more after asking, no mor
   CHECK_OK(
       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, optin - 1024));
   CHECK(run(optin - 1024) == cudaSuccess);
-  CHECK(run(optin - 1020) == cudaErrorInvalidValue);
+  CHECK(run(optin - 1023) == cudaErrorInvalidValue);
   CHECK_OK(cudaFuncGetAttributes(&attributes, function));
   CHECK(attributes.maxDynamicSharedSizeBytes == optin - 1024);
 }

@@ -193,6 +193,19 @@ TEST_CASE("memory: 3D copies with positions") {
         const int expected = inside ? in[((z - 1) * kH + y + 1) * kW + x + 1] : 0;
         CHECK(out[(z * kH + y) * kW + x] == expected);
       }
+  // Out of slices of 7 rows into those of 5.
+  std::vector<unsigned char> tall(kW * 7 * kD);
+  std::iota(tall.begin(), tall.end(), 50);
+  up.srcPtr = make_cudaPitchedPtr(tall.data(), kW, kW, 7);
+  CHECK_OK(cudaMemcpy3D(&up));
+  CHECK_OK(cudaMemcpy3D(&down));
+  for (std::size_t z = 2; z < kD; ++z)
+    for (std::size_t y = 0; y < 4; ++y)
+      for (std::size_t x = 1; x < 4; ++x)
+        CHECK(out[(z * kH + y) * kW + x] == tall[((z - 1) * 7 + y + 1) * kW + x + 1]);
+  up.srcPtr.pitch = 2;  // narrower than a row
+  CHECK_ERROR(cudaErrorInvalidPitchValue, cudaMemcpy3D(&up));
+  up.srcPtr.pitch = kW;
   up.dstPos.z = 3;  // two slices from the last one on
   CHECK_ERROR(cudaErrorInvalidValue, cudaMemcpy3D(&up));
   CHECK_ERROR(cudaErrorInvalidValue, cudaMemcpy3D(nullptr));

@@ -545,6 +545,47 @@ const std::map<std::string, Program>& programs() {
           CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
           CHECK_OK(cudaGraphLaunch(exec, a));
         }}},
+      {"two chains of a graph",
+       {"write by fill of a graph in stream 3 (non-blocking) and read by copy of a graph in stream 3",
+        [] {
+          // fill writes x; a fill of y and behind it a copy of x to y are a chain beside it.
+          const cudaStream_t a = stream(), b = stream();
+          int *x = device(), *y = device();
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+          wait(b, recorded(a));
+          fill_in(a, x);
+          fill_in(b, y);
+          copy_in(b, x, y);
+          wait(a, recorded(b));
+          CHECK_OK(cudaStreamEndCapture(a, &graph));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK_OK(cudaGraphLaunch(exec, a));
+        }}},
+      {"a child graph behind what stands before it",
+       {"",
+        [] {
+          const cudaStream_t a = stream();
+          int *x = device(), *y = device();
+          cudaGraph_t child, graph;
+          cudaGraphExec_t exec;
+          CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+          copy_in(a, x, y);
+          CHECK_OK(cudaStreamEndCapture(a, &child));
+          cudaMemsetParams box{};
+          box.dst = x;
+          box.elementSize = 4;
+          box.width = kCount;
+          box.height = 1;
+          cudaGraphNode_t first, other, then;
+          CHECK_OK(cudaGraphCreate(&graph, 0));
+          CHECK_OK(cudaGraphAddEmptyNode(&other, graph, nullptr, 0));
+          CHECK_OK(cudaGraphAddMemsetNode(&first, graph, nullptr, 0, &box));
+          CHECK_OK(cudaGraphAddChildGraphNode(&then, graph, &first, 1, child));
+          CHECK_OK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK_OK(cudaGraphLaunch(exec, a));
+        }}},
       {"events in graphs",
        {"",
         [] {
