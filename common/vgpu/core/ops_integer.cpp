@@ -200,25 +200,21 @@ Handler for_dot_types(Type a, Type b, F f) {
   return b == Type::u32 ? f(int32_t{}, uint32_t{}) : f(int32_t{}, int32_t{});
 }
 
-// The carry flag of a lane is a bit of warp.carry. a + b + carry-in; subtraction adds ~b and keeps
-// the flag as a borrow, which is what the ISA calls it.
+// The carry flag of a lane is a bit of warp.carry. a - b is a + ~b + 1, and its carry says that nothing
+// was borrowed: so ptxas translates it, and so sub.cc and addc, or add.cc and subc, go together.
 template <class T, bool kSubtract>
 void add_with_carry(Warp& warp, const Instr& instr, uint32_t mask, const T* a, const T* b,
                     bool carry_in) {
-  const uint32_t flags = carry_in ? warp.carry : 0;
+  const uint32_t flags = carry_in ? warp.carry : kSubtract ? kFullMask : 0;
   alignas(64) T sum[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    const T in = flags >> lane & 1;
-    sum[lane] =
-        kSubtract ? static_cast<T>(a[lane] - b[lane] - in) : static_cast<T>(a[lane] + b[lane] + in);
+    const T in = flags >> lane & 1, other = kSubtract ? static_cast<T>(~b[lane]) : b[lane];
+    sum[lane] = static_cast<T>(a[lane] + other + in);
   }
-  // a + b + 1 has carried when the sum is not above a, a + b when it is below; and so for a - b.
+  // a + b + 1 has carried when the sum is not above a, a + b when it is below.
   if (instr.carry_out) {
-    const uint32_t carry = collect([&](int lane) {
-      const bool in = flags >> lane & 1;
-      if (kSubtract) return in ? a[lane] <= b[lane] : a[lane] < b[lane];
-      return in ? sum[lane] <= a[lane] : sum[lane] < a[lane];
-    });
+    const uint32_t carry = collect(
+        [&](int lane) { return flags >> lane & 1 ? sum[lane] <= a[lane] : sum[lane] < a[lane]; });
     warp.carry = (warp.carry & ~mask) | (carry & mask);
   }
   Result<T> result(warp, instr.d[0], mask);

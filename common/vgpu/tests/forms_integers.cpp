@@ -324,6 +324,30 @@ TEST_CASE("forms: carries: add.cc, addc, sub.cc, subc, mad.cc, madc") {
         },
         {.body = ".reg .b64 %x; .reg .b32 %y; $g add.cc." + t + " " + (n == 64 ? "%x" : "%y") +
                  ", $a, $b; $g $name $q, $c, $c; $g addc." + t + " $d, $e, 0;"});
+    // One flag for both: a sum's carry, or that a difference borrowed nothing.
+    batch.add(
+        "addc." + t, two,
+        [=](const Words&, const In& in) {
+          return Want(low(u128{in.a} - in.b), low(u128{in.c} + in.e + (in.a >= in.b ? 1 : 0)));
+        },
+        {.body = "$g sub.cc." + t + " $d, $a, $b; $g $name $q, $c, $e;", .touches = "sub.cc." + t});
+    batch.add(
+        "subc." + t, two,
+        [=](const Words&, const In& in) {
+          const u128 sum = u128{in.a} + in.b;
+          return Want(low(sum), low(u128{in.c} - in.e - 1 + (sum >> n)));
+        },
+        {.body = "$g add.cc." + t + " $d, $a, $b; $g $name $q, $c, $e;", .touches = "add.cc." + t});
+    batch.add(
+        "subc.cc." + t, two,
+        [=](const Words&, const In& in) {
+          const u128 carry = (u128{in.a} + in.b) >> n;
+          const bool kept = u128{in.c} + carry >= u128{in.e} + 1;
+          return Want(low(u128{in.a} + in.b + (kept ? 1 : 0)), low(u128{in.c} - in.e - 1 + carry));
+        },
+        {.body = ".reg .b64 %x; .reg .b32 %y; $g add.cc." + t + " " + (n == 64 ? "%x" : "%y") +
+                 ", $a, $b; $g $name $q, $c, $e; $g addc." + t + " $d, $a, $b;",
+         .touches = "add.cc." + t + " addc." + t});
     const auto product = [=](u64 a, u64 b, bool high) {
       const u128 p = t[0] == 's' ? static_cast<u128>(number(t, a) * number(t, b)) : u128{a} * b;
       return low(high ? p >> n : p);
@@ -343,6 +367,19 @@ TEST_CASE("forms: carries: add.cc, addc, sub.cc, subc, mad.cc, madc") {
                               low(u128{in.c} + in.e));
                 },
                 {.body = "$g add.cc." + t + " $q, $c, $e; $g $name $d, $a, $b, $c;"});
+      batch.add("madc." + half + "." + t, two,
+                [=](const Words&, const In& in) {
+                  const u128 kept = in.c >= in.e ? 1 : 0;
+                  return Want(low(u128{product(in.a, in.b, high)} + in.c + kept),
+                              low(u128{in.c} - in.e));
+                },
+                {.body = "$g sub.cc." + t + " $q, $c, $e; $g $name $d, $a, $b, $c;"});
+      batch.add("mad." + half + ".cc." + t, two,
+                [=](const Words&, const In& in) {
+                  const u128 sum = u128{product(in.a, in.b, high)} + in.c;
+                  return Want(low(sum), low(u128{in.e} - in.a - 1 + (sum >> n)));
+                },
+                {.body = "$g $name $d, $a, $b, $c; $g subc." + t + " $q, $e, $a;"});
       batch.add(
           "madc." + half + ".cc." + t, two,
           [=](const Words&, const In& in) {
