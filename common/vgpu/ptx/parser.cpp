@@ -120,6 +120,16 @@ class Parser {
     if (pos_ == start) fail("expected a word, found '" + near() + "'");
     return text_.substr(start, pos_ - start);
   }
+  // ".align" of ".align.b8": what stands between directives and types need not be a blank.
+  std::string_view directive() {
+    skip_space();
+    const std::size_t start = pos_;
+    if (peek() != '.' || !starts_name(peek(1)))
+      fail("expected a directive, found '" + near() + "'");
+    ++pos_;
+    while (in_name(peek())) ++pos_;
+    return text_.substr(start, pos_ - start);
+  }
   bool accept_word(std::string_view word) {
     skip_space();
     if (text_.substr(pos_, word.size()) != word) return false;
@@ -213,7 +223,7 @@ class Parser {
     for (;;) {
       skip_space();
       const std::size_t before = pos_;
-      const std::string_view word = dotted();
+      const std::string_view word = directive();
       if (word == ".version") {
         dotted_number();
         begin_file();
@@ -389,7 +399,7 @@ class Parser {
     for (;;) {
       skip_space();
       if (peek() != '.') break;
-      const std::string_view word = dotted();
+      const std::string_view word = directive();
       if (word == ".align") {
         align = static_cast<std::uint32_t>(integer());
         if (align == 0 || (align & (align - 1)) || align > 65536) fail("bad alignment");
@@ -397,7 +407,7 @@ class Parser {
         vector = word[2] - '0';
       } else if (word == ".ptr") {
         while (skip_space(), peek() == '.') {
-          const std::string_view attribute = dotted();
+          const std::string_view attribute = directive();
           if (attribute == ".align") integer();
         }
         break;
@@ -438,15 +448,16 @@ class Parser {
     if (d.bytes() > kMaxVariableBytes) fail("array too large");
   }
 
-  void module_variable(bool external, bool local) {
-    const std::string_view word = dotted();
+  // Of a function's body, `fn`, only its scope sees the name.
+  void module_variable(bool external, bool local, const Function* fn = nullptr) {
+    const std::string_view word = directive();
     const Space space = word == ".global"  ? Space::global
                         : word == ".const" ? Space::constant
                                            : Space::shared;
     const Declaration shared_part = declaration();
     for (Declaration d = shared_part;; d = shared_part, declarator(d)) {
       auto global = std::make_unique<Global>();
-      global->name = linked_name(d.name, local);
+      global->name = fn ? own_name(*fn, d.name) : linked_name(d.name, local);
       global->space = space;
       global->align = d.align;
       global->external = external;
@@ -469,6 +480,15 @@ class Parser {
       if (!accept(',')) break;
     }
     expect(';');
+  }
+  // A name that the module does not have yet, for a variable of a function's body.
+  std::string own_name(const Function& fn, std::string_view n) {
+    const std::string key = fn.name + "$" + std::string(n);
+    std::string free = key;
+    for (int i = 1; owners_.count(free); ++i) free = key + "$" + std::to_string(i);
+    owners_[free] = {file_number_, true};
+    scopes_.back().globals[n] = out_.renamed.emplace_back(free);
+    return free;
   }
   void initializer(Global& global, Declaration& d) {
     std::uint64_t element = 0;
@@ -529,7 +549,7 @@ class Parser {
     if (accept(')')) return params;
     do {
       if (skip_space(), peek() == '.' && text_.substr(pos_, 4) == "....") fail("bad parameter");
-      const std::string_view space = dotted();
+      const std::string_view space = directive();
       if (space != ".param" && space != ".reg")
         fail("unknown parameter space '" + std::string(space) + "'");
       const Declaration d = declaration(false);
@@ -567,7 +587,7 @@ class Parser {
       fail("parameters of a kernel stand in .param, not in .reg");
     // Directives between head and body.
     while (skip_space(), peek() == '.') {
-      const std::string_view word = dotted();
+      const std::string_view word = directive();
       if (word == ".maxntid" || word == ".reqntid") {
         std::uint32_t n[3] = {1, 1, 1};
         for (int i = 0; i < 3; ++i) {
@@ -632,12 +652,16 @@ class Parser {
   }
 
   struct Scope {
-    std::unordered_map<std::string_view, std::uint32_t> registers;
+    struct Named {
+      std::uint32_t first, width;  // of a vector register: as many registers
+    };
+    std::unordered_map<std::string_view, Named> registers;
     struct Range {
-      std::uint32_t first, count;
+      std::uint32_t first, count, width;
     };
     std::unordered_map<std::string_view, Range> ranges;  // "%r" -> %r0 .. %r<count-1>
     std::unordered_map<std::string_view, std::uint32_t> variables;
+    std::unordered_map<std::string_view, std::string_view> globals;  // its name in the module
     std::uint32_t id = 0;
   };
 
@@ -646,13 +670,15 @@ class Parser {
     body_->registers.push_back({type, {}});
     return static_cast<std::uint32_t>(body_->registers.size() - 1);
   }
-  bool find_register(std::string_view n, std::uint32_t& id) const {
+  // `width` is above 1 for a vector register, whose parts follow each other.
+  bool find_register(std::string_view n, std::uint32_t& id, std::uint32_t& width) const {
     std::size_t digits = n.size();
     while (digits > 0 && std::isdigit(static_cast<unsigned char>(n[digits - 1]))) --digits;
     for (std::size_t s = scopes_.size(); s-- > 0;) {
       const Scope& scope = scopes_[s];
       if (const auto it = scope.registers.find(n); it != scope.registers.end()) {
-        id = it->second;
+        id = it->second.first;
+        width = it->second.width;
         return true;
       }
       if (digits < n.size() && n.size() - digits < 9) {
@@ -660,7 +686,8 @@ class Parser {
           std::uint32_t number = 0;
           for (char c : n.substr(digits)) number = number * 10 + (c - '0');
           if (number < it->second.count) {
-            id = it->second.first + number;
+            width = it->second.width;
+            id = it->second.first + number * width;
             return true;
           }
         }
@@ -759,7 +786,8 @@ class Parser {
     Operand value;
     value.kind = Operand::Kind::reg;
     value.name = p.name;
-    value.reg = scopes_.back().registers[p.name] = add_register(in_register);
+    value.reg = add_register(in_register);
+    scopes_.back().registers[p.name] = {value.reg, 1};
     auto& list = result ? result_stores_ : body_->statements;
     list.push_back(transfer(!result, value, in_register, variable));
   }
@@ -781,16 +809,40 @@ class Parser {
     }
   }
 
-  void body_directive(Function&) {
-    std::string_view word = dotted();
-    // ".reg.b16 x;" without a space, as some of CUDA's headers have it.
-    for (const std::string_view directive : {".reg", ".local", ".shared", ".param"})
-      if (word.starts_with(directive) && word.size() > directive.size() &&
-          word[directive.size()] == '.') {
-        pos_ -= word.size() - directive.size();
-        word = directive;
-        break;
+  void registers() {
+    Type type = Type::none;
+    std::uint32_t width = 1;
+    do {
+      const std::string_view t = directive();
+      if (t == ".v2" || t == ".v4") {
+        width = t[2] - '0';
+        continue;
       }
+      type = type_from_name(t.substr(1));
+      if (type == Type::none) fail("unknown register type '" + std::string(t) + "'");
+    } while (skip_space(), peek() == '.');
+    if (width > 1 && type == Type::pred) fail("a vector register of predicates");
+    if (width * type_bits(type) > 128) fail("a vector register of more than 128 bits");
+    do {
+      const std::string_view n = name();
+      std::int64_t count = 1;
+      const auto first = static_cast<std::uint32_t>(body_->registers.size());
+      if (accept('<')) {
+        count = integer();
+        if (count < 0 || count > kMaxRegisters) fail("bad register count");
+        expect('>');
+        scopes_.back().ranges[n] = {first, static_cast<std::uint32_t>(count), width};
+      } else {
+        scopes_.back().registers[n] = {first, width};
+      }
+      for (std::int64_t i = 0; i < count * width; ++i) add_register(type);
+    } while (accept(','));
+    expect(';');
+  }
+
+  void body_directive(Function& fn) {
+    const std::size_t before = pos_;
+    const std::string_view word = directive();
     if (word == ".loc") {
       location_ = loc_directive();
     } else if (word == ".file") {
@@ -800,27 +852,10 @@ class Parser {
       while (accept(',')) quoted();
       expect(';');
     } else if (word == ".reg") {
-      Type type = Type::none;
-      do {
-        const std::string_view t = dotted();
-        if (t == ".v2" || t == ".v4") fail("vector registers are not supported");
-        type = type_from_name(t.substr(1));
-        if (type == Type::none) fail("unknown register type '" + std::string(t) + "'");
-      } while (skip_space(), peek() == '.');
-      do {
-        const std::string_view n = name();
-        if (accept('<')) {
-          const std::int64_t count = integer();
-          if (count < 0 || count > kMaxRegisters) fail("bad register count");
-          expect('>');
-          const auto first = static_cast<std::uint32_t>(body_->registers.size());
-          for (std::int64_t i = 0; i < count; ++i) add_register(type);
-          scopes_.back().ranges[n] = {first, static_cast<std::uint32_t>(count)};
-        } else {
-          scopes_.back().registers[n] = add_register(type);
-        }
-      } while (accept(','));
-      expect(';');
+      registers();
+    } else if (word == ".global" || word == ".const") {
+      pos_ = before;
+      module_variable(false, true, &fn);
     } else if (word == ".local" || word == ".shared" || word == ".param") {
       const Space space = word == ".local"    ? Space::local
                           : word == ".shared" ? Space::shared
@@ -857,9 +892,9 @@ class Parser {
     s.scope = scopes_.back().id;
     if (accept('@')) {
       s.guard_not = accept('!');
-      std::uint32_t id = 0;
+      std::uint32_t id = 0, width = 1;
       const std::string_view n = name();
-      if (!find_register(n, id)) fail("unknown guard predicate '" + std::string(n) + "'");
+      if (!find_register(n, id, width)) fail("unknown guard predicate '" + std::string(n) + "'");
       if (body_->registers[id].type != Type::pred)
         fail("guard '" + std::string(n) + "' is not a predicate");
       s.guard = static_cast<std::int32_t>(id);
@@ -871,6 +906,9 @@ class Parser {
       while (accept(','));
     }
     expect(';');
+    if (s.name.starts_with("mov.v") && s.operands.size() == 2 &&
+        s.operands[0].kind == Operand::Kind::vector && s.operands[1].kind == Operand::Kind::vector)
+      return move_vector(s);
     std::vector<Statement> before, after;
     if (s.name == "ret" || s.name == "ret.uni") {
       before = result_stores_;
@@ -892,6 +930,27 @@ class Parser {
     body_->statements.push_back({});
     for (Statement& move : after) push(move);
     body_->statements[at] = std::move(s);
+  }
+
+  // "mov.v2.f32 v, w": each part by itself.
+  void move_vector(const Statement& s) {
+    const std::vector<Operand>&to = s.operands[0].parts, &from = s.operands[1].parts;
+    const Type type = type_from_name(s.name.substr(std::min(s.name.size(), std::size_t{7})));
+    if (to.size() != from.size() || s.name.size() < 8 || s.name[6] != '.' ||
+        to.size() != static_cast<std::size_t>(s.name[5] - '0'))
+      fail("'" + std::string(s.name) + "' with vectors of " + std::to_string(to.size()) + " and " +
+           std::to_string(from.size()) + " parts");
+    for (std::size_t i = 0; i < to.size(); ++i)
+      for (std::size_t later = i + 1; later < to.size(); ++later)
+        if (from[later].kind == Operand::Kind::reg && from[later].reg == to[i].reg)
+          fail("a vector that is moved to a part of itself");
+    const int bits = type_bits(type);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      Statement part = s;
+      part.name = bits == 16 ? "mov.b16" : bits == 32 ? "mov.b32" : bits == 64 ? "mov.b64" : s.name;
+      part.operands = {to[i], from[i]};
+      body_->statements.push_back(std::move(part));
+    }
   }
 
   void labelled(std::string_view label) {
@@ -932,6 +991,74 @@ class Parser {
       fail("label '" + std::string(label) + "' stands twice");
   }
 
+  // A vector register stands for its parts, "v.y" or "v.g" for one of them.
+  void vector_register(Operand& o, std::uint32_t width) {
+    const Operand first = o;
+    if (peek() == '.' && peek(1) != '\0' && !in_name(peek(2))) {
+      for (const std::string_view letters : {"xyzw", "rgba"})
+        if (const std::size_t part = letters.find(peek(1)); part < width) {
+          pos_ += 2;
+          o.reg += static_cast<std::uint32_t>(part);
+          return;
+        }
+      fail("'" + std::string(o.name) + "' has no part '" + near() + "'");
+    }
+    o.kind = Operand::Kind::vector;
+    for (std::uint32_t i = 0; i < width; ++i) {
+      o.parts.push_back(first);
+      o.parts.back().reg += i;
+    }
+  }
+
+  // Numbers and operators as in C: what may stand behind the base of an address or as an operand.
+  std::int64_t factor(int depth = 0) {
+    if (depth > kMaxNesting) fail("expression nested too deep");
+    if (accept('(')) {
+      const std::int64_t value = expression(depth + 1);
+      expect(')');
+      return value;
+    }
+    if (accept('-')) return wrapped(0, factor(depth + 1), '-');
+    if (accept('+')) return factor(depth + 1);
+    if (accept('~')) return ~factor(depth + 1);
+    return integer();
+  }
+  std::int64_t product(std::int64_t value, int depth = 0) {
+    for (;;) {
+      skip_space();
+      const char c = peek();
+      if (c != '*' && c != '/' && c != '%') return value;
+      if (c == '/' && (peek(1) == '/' || peek(1) == '*')) return value;
+      ++pos_;
+      const std::int64_t other = factor(depth);
+      if (c != '*' && (other == 0 || other == -1)) fail("division by " + std::to_string(other));
+      value = wrapped(value, other, c);
+    }
+  }
+  std::int64_t expression(int depth = 0) { return sum(product(factor(depth), depth), depth); }
+  std::int64_t sum(std::int64_t value, int depth = 0) {
+    for (;;) {
+      skip_space();
+      const char c = peek();
+      if (c != '+' && c != '-') return value;
+      ++pos_;
+      value = wrapped(value, product(factor(depth), depth), c);
+    }
+  }
+  static std::int64_t wrapped(std::int64_t a, std::int64_t b, char operation) {
+    const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
+    switch (operation) {
+      case '+':
+        return static_cast<std::int64_t>(x + y);
+      case '-':
+        return static_cast<std::int64_t>(x - y);
+      case '*':
+        return static_cast<std::int64_t>(x * y);
+      default:
+        return operation == '/' ? a / b : a % b;
+    }
+  }
+
   Operand operand(int depth) {
     if (depth > kMaxNesting) fail("operand nested too deep");
     skip_space();
@@ -956,13 +1083,7 @@ class Parser {
         base.value = 0;
       }
       o.parts.push_back(std::move(base));
-      skip_space();
-      while (peek() == '+' || peek() == '-') {
-        if (peek() == '+') ++pos_;
-        o.value = static_cast<std::int64_t>(static_cast<std::uint64_t>(o.value) +
-                                            static_cast<std::uint64_t>(integer()));
-        skip_space();
-      }
+      o.value = sum(o.value);
       while (accept(',')) o.parts.push_back(operand(depth + 1));
       expect(']');
       return o;
@@ -978,7 +1099,7 @@ class Parser {
     if (number(value, bits)) {
       o.kind = bits ? Operand::Kind::real : Operand::Kind::integer;
       o.bits = static_cast<std::uint8_t>(bits);
-      o.value = value;
+      o.value = bits ? value : sum(product(value));
       return o;
     }
     if (!starts_name(c)) fail("expected an operand, found '" + near() + "'");
@@ -990,10 +1111,12 @@ class Parser {
       o.kind = Operand::Kind::integer;
       o.value = kWarpSize;
       return o;
-    } else if (find_register(n, o.reg)) {
+    } else if (std::uint32_t width = 1; find_register(n, o.reg, width)) {
       o.kind = Operand::Kind::reg;
       o.name = n;
-      if (peek() == '.' && (peek(1) == 'b' || peek(1) == 'h')) {
+      if (width > 1) {
+        vector_register(o, width);
+      } else if (peek() == '.' && (peek(1) == 'b' || peek(1) == 'h')) {
         ++pos_;
         o.selector = name();
       }
@@ -1007,19 +1130,17 @@ class Parser {
       o.kind = Operand::Kind::symbol;
       o.name = link(n);
       for (std::size_t s = scopes_.size(); s-- > 0;) {
+        if (const auto g = scopes_[s].globals.find(n); g != scopes_[s].globals.end()) {
+          o.name = g->second;
+          break;
+        }
         const auto it = scopes_[s].variables.find(n);
         if (it == scopes_[s].variables.end()) continue;
         o.kind = Operand::Kind::variable;
         o.reg = it->second;
         break;
       }
-      skip_space();
-      if (peek() == '+') {
-        ++pos_;
-        o.value = integer();
-      } else if (peek() == '-' && std::isdigit(static_cast<unsigned char>(peek(1)))) {
-        o.value = integer();
-      }
+      o.value = sum(0);
     }
     skip_space();
     if (peek() == '|') {

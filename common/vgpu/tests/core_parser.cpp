@@ -197,6 +197,51 @@ TEST_CASE("parser: what is wrong is said with the line") {
   says(kernel(".reg .b32 %x<99999999>;"), "bad register count");
 }
 
+TEST_CASE("parser: vector registers, tight directives, variables of a body, constant expressions") {
+  Gpu gpu;
+  const std::vector<std::uint32_t> in = {10, 20, 30, 40, 50, 60, 70, 80};
+  // Parts by both kinds of letters, as a whole in memory, in braces, in moves and in a call's place.
+  CHECK_SAME(
+      gpu.run(".reg .v4 .b32 v, w; .reg.v2.b32 %pair<3>; .reg .v2 .f32 f;\n"
+              "ld.global.v4.u32 v, [%in]; ld.global.v2.u32 %pair2, [%in+16];\n"
+              "add.u32 v.x, v.y, v.w; mov.v4.u32 w, v; add.u32 v.g, w.a, %pair2.y;\n"
+              "mov.b64 %rd1, %pair2; mov.b64 %pair1, %rd1; mov.b64 f, %rd1;\n"
+              "mov.b32 w.w, f.y; st.global.v4.u32 [%out], v; st.global.v4.u32 [%out+16], w;\n"
+              "st.global.v2.u32 [%out+32], {%pair1.y, %pair1.x};",
+              10, in, {1, 1, 1}),
+      {60, 100, 30, 40, 60, 20, 30, 60, 60, 50});
+  CHECK_SAME(gpu.run("ld.global.u32 %r1, [%in + -1+5]; ld.global.u32 %r2, [%in+2*(3+1)];\n"
+                     "ld.global.u32 %r3, [%in + - 4 + 0x10]; ld.global.u32 %r4, [%in+ -(-16)];\n"
+                     "add.u32 %r4, %r4, 3+4*2; st.global.v4.u32 [%out], {%r1, %r2, %r3, %r4};\n"
+                     "st.shared.u32 [s + 8 + -4], 7 % 4; ld.shared.u32 %r5, [s+ 16/4];\n"
+                     "st.global.u32 [%out+16], %r5;",
+                     5, in, {1, 1, 1}, {1, 1, 1}, ".shared.align 4 .b32 s[4];\n"),
+             {20, 30, 40, 61, 3});
+  // Each body, and each block of it, has its own variable; it keeps its value between launches.
+  const std::string count =
+      ".global.align 4 .u32 count = 5; .const .u32 step[2] = {100, 3};\n"
+      "{ .global .u32 count; st.global.u32 [count], 1000; ld.global.u32 %r5, [count]; }\n"
+      "ld.global.u32 %r1, [count]; ld.const.u32 %r2, [step+4]; add.u32 %r1, %r1, %r2;\n"
+      "st.global.u32 [count], %r1; st.global.u32 [%out], %r1; st.global.u32 [%out+4], %r5;";
+  CHECK_SAME(gpu.run(count, 2, in, {1, 1, 1}), {8, 1000});
+  CHECK_SAME(gpu.run(count, 2, in, {1, 1, 1}), {11, 1000});
+  const std::string other =
+      ".visible.entry other(.param.u64 p, .param.align 8 .b8 q[16]) {\n"
+      ".global .u32 count; .reg.b32 %r1; ld.global.u32 %r1, [count]; ret; }\n";
+  CHECK_SAME(gpu.run(count, 2, in, {1, 1, 1}, {1, 1, 1}, other), {8, 1000});
+
+  CHECK(in_kernel(".reg .v4 .b64 v;").find("more than 128 bits") != std::string::npos);
+  CHECK(in_kernel(".reg .v2 .pred v;").find("vector register of predicates") != std::string::npos);
+  CHECK(in_kernel(".reg .v2 .f32 v; mov.f32 v.z, %f1;").find("has no part '.z") !=
+        std::string::npos);
+  CHECK(refusal(".reg .v2 .f32 v; mov.f32 v, %f1;") != "");
+  CHECK(in_kernel(".reg .v2 .f32 v; .reg .v4 .f32 w; mov.v2.f32 v, w;") != "");
+  CHECK(in_kernel("add.u32 %r1, %r2, 4/0;").find("division by 0") != std::string::npos);
+  std::string deep = "add.u32 %r1, %r2, 1";
+  for (int i = 0; i < 100000; ++i) deep += "+(1";
+  CHECK(in_kernel(deep + ";").find("nested too deep") != std::string::npos);
+}
+
 TEST_CASE("parser: what an instruction lacks is said when its kernel is run, with its text") {
   auto says = [](const std::string& body, const std::string& words) {
     const std::string message = refusal(body);

@@ -81,8 +81,9 @@ class Ptxas {
     const char* nvcc = std::getenv("NVCC");
     if (nvcc) program_ = std::filesystem::path(nvcc).parent_path() / "ptxas";
     const char* folder = std::getenv("TEST_TMP");
-    file_ = std::filesystem::path(folder ? folder : std::filesystem::temp_directory_path().c_str()) /
-            ("order" + std::to_string(getpid()) + ".ptx");
+    file_ =
+        std::filesystem::path(folder ? folder : std::filesystem::temp_directory_path().c_str()) /
+        ("order" + std::to_string(getpid()) + ".ptx");
   }
   ~Ptxas() { std::filesystem::remove(file_); }
 
@@ -142,7 +143,8 @@ class Ptxas {
 
 }  // namespace
 
-TEST_CASE("order: spellings that ptxas takes are the same instruction, those that it refuses none") {
+TEST_CASE(
+    "order: spellings that ptxas takes are the same instruction, those that it refuses none") {
   int taken = 0, refused = 0;
   for (const OtherOrder& o : kOrders) {
     INFO(std::string(o.other) << " for " << std::string(o.spelling));
