@@ -244,8 +244,8 @@ std::string instruction(Random& random) {
 
 namespace {
 
-const std::string kHead = R"(.version 8.6
-.target sm_90
+const std::string kHead = R"(.version 8.8
+.target sm_100a
 .address_size 64
 .extern .func (.param .b64 r) malloc(.param .b64 n);
 .extern .func free(.param .b64 p);

@@ -571,10 +571,8 @@ class Decoder {
       instr.from_shared = mods.has("shared::cluster") && mods.has("shared::cta");
     }
 
-    if ((opcode == "ld" || opcode == "st") && !mods.has("async") &&
-        instr.elements * type_bits(instr.type) > 128 && fn_.module->sm < 100)
-      fail("a vector of " + std::to_string(instr.elements * type_bits(instr.type)) +
-           " bits needs .target sm_100 or higher");
+    if (fn_.module->sm < 100 && since_sm_100(opcode, instr, mods))
+      fail("'" + std::string(s.name) + "' with these operands needs .target sm_100 or higher");
 
     if (instr.flow == Flow::branch) return branch(instr);
     if (instr.flow == Flow::branch_table) return branch_table(instr);
@@ -597,6 +595,16 @@ class Decoder {
     instr.counter =
         opcode == "atom" && !is_float(instr.type) && mods.pick({"add", "inc", "dec"}) >= 0;
     code_.push_back(instr);
+  }
+
+  bool since_sm_100(std::string_view opcode, const Instr& instr, const Mods& mods) const {
+    if (opcode == "ld" || opcode == "st")
+      return instr.elements * type_bits(instr.type) > 128 && !mods.has("async");
+    if (opcode == "min" || opcode == "max")
+      return instr.type == Type::f32 && statement_->operands.size() > 3;
+    if (opcode == "cvt")
+      return instr.dtype == Type::tf32 && instr.rounding != Rounding::rna && mods.has("satfinite");
+    return instr.type == Type::f32x2 || mods.has("cp_mask");
   }
 
   Type named_type(const Instr& instr, std::string_view name) const {

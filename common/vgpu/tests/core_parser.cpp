@@ -260,8 +260,12 @@ TEST_CASE("parser: what an instruction lacks is said when its kernel is run, wit
   says("add.rn.s32 %r1, %r2, %r3;", "does not know '.rn'");
   says("mul.u32.lo %r1, %r2, %r3;", "'mul.u32.lo' (its modifiers stand in another order)");
   says("ld.global.v8.u32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%in];",
-       "a vector of 256 bits needs .target sm_100 or higher");
-  says("st.v4.b64 [%in], {%rd1, %rd1, %rd1, %rd1};", "a vector of 256 bits");
+       "'ld.global.v8.u32' with these operands needs .target sm_100 or higher");
+  for (const char* newer :
+       {"st.v4.b64 [%in], {%rd1, %rd1, %rd1, %rd1};", "add.rn.f32x2 %rd1, %rd2, %rd3;",
+        "min.f32 %f1, %f2, %f3, %f4;", "cvt.rn.satfinite.tf32.f32 %r1, %f1;",
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%out], [%r1], 32, %h1;"})
+    says(newer, "needs .target sm_100 or higher");
   says("bra NOWHERE;", "unknown label 'NOWHERE'");
   says("{ INNER: } bra INNER;", "unknown label 'INNER'");
   says("mov.u32 %r1, nothing;", "unknown name 'nothing'");

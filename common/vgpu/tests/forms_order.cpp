@@ -175,7 +175,8 @@ TEST_CASE("order: every row's modifiers, shuffled, are taken or refused as ptxas
   std::mt19937 random(1);
   for (const char* target : {"sm_90", "sm_100a"}) {
     if (!ptxas.knows(target)) {
-      MESSAGE("not compared for " << target << ": no ptxas beside $NVCC that knows it");
+      MESSAGE("not compared for " << std::string(target)
+                                  << ": no ptxas beside $NVCC that knows it");
       continue;
     }
     std::vector<std::string> same, none, given;
