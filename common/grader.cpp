@@ -214,7 +214,8 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
   });
   if (findings.empty() && ended.exit_code == 0) {
     item.points = some_right ? kCheckPoints : 0;
-    item.details = some_right ? "memory, race, init, sync" : "none, but no problem is right either";
+    item.details =
+        some_right ? "memory, race, init, sync, proxy" : "none, but no problem is right either";
     item.hint = some_right ? "" : "get the first problem right";
     return item;
   }

@@ -28,7 +28,7 @@ void vgpuSetCacheModel(int on);
 /* Writes who touches what in one block of a launch to come, as JSON: "KERNEL:BLOCK[@LAUNCH][:FILE]", see
    Traces in README.md; null: none any longer. 0: done, 1: not understood (and said on stderr). */
 int vgpuTrace(const char* spec);
-/* Race, init and sync findings so far. */
+/* Race, init, sync and proxy findings so far. */
 int vgpuFindings(void);
 
 #ifdef __cplusplus

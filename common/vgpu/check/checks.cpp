@@ -17,6 +17,7 @@ std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options
   if (options.check_race) checks.push_back(make_race_check());
   if (options.check_init) checks.push_back(make_init_check());
   if (options.check_sync) checks.push_back(make_sync_check());
+  if (options.check_proxy) checks.push_back(make_proxy_check());
   return checks;
 }
 

@@ -1,4 +1,4 @@
-// The checks beyond memory errors: race, init and sync (VGPU_CHECK).
+// The checks beyond memory errors: race, init, sync and proxy (VGPU_CHECK).
 #pragma once
 #include <map>
 #include <memory>
@@ -16,6 +16,7 @@ std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options
 std::unique_ptr<Observer> make_race_check();
 std::unique_ptr<Observer> make_init_check();
 std::unique_ptr<Observer> make_sync_check();
+std::unique_ptr<Observer> make_proxy_check();
 
 // The findings of one check in one launch: the first of each kind in words, the others counted.
 class Findings {

@@ -5,8 +5,8 @@
 // (Memory::track_writes), that of shared memory as long as its block. Managed and pinned memory is
 // the host's to write, unseen, and counts as written.
 //
-// What a load brings is followed through registers (undefined.h) and, when it is stored without being
-// used, through memory: the flag of such bytes tells where they came from.
+// What a load brings is followed through registers (undefined.h) and, when it is stored without
+// being used, through memory: the flag of such bytes tells where they came from.
 #include <unordered_map>
 
 #include "../core/access.h"

@@ -62,6 +62,24 @@ bool list_is_result(const Instr& instr) {
   return std::string_view(forms()[instr.form].operands).starts_with("d*") ||
          (rule_of(instr) == Rule::rearrange && instr.variant == 2);
 }
+// The type of a result whose two halves are computed apart, else none.
+Type packed_type(const Instr& instr) {
+  const bool converts = instr.op_class == OpClass::conversion;
+  const Type type = converts ? instr.dtype : instr.type;
+  if (converts && (!instr.b.valid() || type_bits(instr.type) != 32)) return Type::none;
+  switch (type) {
+    case Type::f16x2:
+    case Type::bf16x2:
+      return instr.d_bits == 32 ? type : Type::none;
+    case Type::u16x2:
+    case Type::s16x2:
+      return converts ? Type::none : type;
+    case Type::f32x2:
+      return type;
+    default:
+      return Type::none;
+  }
+}
 std::uint32_t lane_bytes(int bits) { return bits == 1 ? 0 : static_cast<std::uint32_t>(bits) / 8; }
 
 // The value of one lane of a register or a constant, 1 to 8 bytes wide.
@@ -288,10 +306,28 @@ void UndefinedValues::mix(const Instr& instr, Registers& registers, std::uint32_
   };
   for (const Slot slot : {instr.a, instr.b, instr.c, instr.e}) look(slot);
   for (int k = 0; k < instr.list_count; ++k) look(Slot{instr.list[k]});
+  // Which of two packed halves an operand has a part in.
+  const int half = type_bits(packed_type(instr)) / 2;
+  const std::uint64_t low = half ? (1ull << half) - 1 : 0;
+  std::uint64_t bits[kWarpSize] = {};
+  if (half)
+    for (const Slot slot : {instr.a, instr.b, instr.c})
+      if (const Register* r = find(registers, slot))
+        each_lane(r->lanes & lanes, [&](int lane) {
+          const bool converts = instr.op_class == OpClass::conversion;  // a is the upper half
+          const std::uint64_t all = r->width ? r->bits(lane) : ~0ull;
+          if (converts ? slot.bits == instr.b.bits : (all & low) != 0) bits[lane] |= low;
+          if (converts ? slot.bits == instr.a.bits : (all & ~low) != 0) bits[lane] |= low << half;
+        });
   define_results(instr, registers, on & ~lanes);
   each_lane(lanes, [&](int lane) {
     const Register source = *sources[lane].of;  // a result may be an operand, too
-    put_all(registers, instr.d[0], lane, instr.d_bits, {&source, lane});
+    std::uint8_t raw[8];
+    std::memcpy(raw, &bits[lane], 8);
+    if (half)
+      put(registers, instr.d[0], lane, raw, lane_bytes(instr.d_bits), {&source, lane});
+    else
+      put_all(registers, instr.d[0], lane, instr.d_bits, {&source, lane});
     if (instr.d[1].valid()) put_all(registers, instr.d[1], lane, 1, {&source, lane});
   });
 }

@@ -3,8 +3,8 @@
 // To load such a value is no mistake: nvcc reads the padding of structs, a merge reads past its end
 // and selects the other value. What counts is use. So each bit of a register may be undefined, and
 // what is computed from it is, too, until it decides something: an address, a branch or a guard, an
-// atomic, an operation of several lanes, a value stored to global memory. Bits that a mask, a shift or
-// a selection drops are gone.
+// atomic, a vote, a value stored to global memory. Bits that a mask, a shift or a selection drops
+// are gone.
 //
 // Only registers that hold undefined bits take room and time here.
 #pragma once

@@ -62,7 +62,7 @@ struct LaunchRequest {
 struct LaunchOutcome {
   Fault fault;                        // kind none: it ran to its end
   LaunchCounters counters;            // empty unless count
-  std::vector<std::string> findings;  // race, init and sync findings, one message each
+  std::vector<std::string> findings;  // race, init, sync and proxy findings, one message each
 };
 
 // The cache model: off, with an L2 that is empty when a launch begins, or as the launch before
@@ -72,7 +72,8 @@ enum class CacheMode : std::uint8_t { off, cold, warm };
 struct MachineOptions {
   int threads = 0;                  // host threads, 0: all cores (VGPU_THREADS)
   std::uint64_t schedule_seed = 0;  // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
-  bool check_race = false, check_init = false, check_sync = false;  // VGPU_CHECK
+  // VGPU_CHECK
+  bool check_race = false, check_init = false, check_sync = false, check_proxy = false;
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
 };
 

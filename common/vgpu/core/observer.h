@@ -78,6 +78,9 @@ class Observer {
   // The phase of the mbarrier object at this offset of the block's shared memory is complete, by the
   // access or the landed copy that was shown last.
   virtual void mbarrier_phase(Block& home, std::uint32_t offset) { (void)home, (void)offset; }
+  // fence.proxy.async: between usual accesses and those of the copy engine; `instr.space` says to
+  // which memory, generic to all.
+  virtual void proxy_fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
   virtual void lanes_exit(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
 
   // An asynchronous copy of `bytes` to the shared memory of `to` (the lane's block or another one of

@@ -158,6 +158,10 @@ void fence(Warp& warp, const Instr& instr, uint32_t mask) {
   warp.worker->notify([&](Observer& o) { o.fence(warp, instr, mask); });
 }
 
+void proxy_fence(Warp& warp, const Instr& instr, uint32_t mask) {
+  warp.worker->notify([&](Observer& o) { o.proxy_fence(warp, instr, mask); });
+}
+
 // ---- barriers of the block ------------------------------------------------------------------
 
 void barrier(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -232,6 +236,7 @@ Handler bind_redux(Instr& instr, const Mods& mods) {
 Handler bind_elect(Instr&, const Mods&) { return &elect; }
 Handler bind_warp_barrier(Instr&, const Mods&) { return &nothing; }
 Handler bind_fence(Instr&, const Mods&) { return &fence; }
+Handler bind_proxy_fence(Instr&, const Mods&) { return &proxy_fence; }
 Handler bind_nothing(Instr&, const Mods&) { return &nothing; }
 Handler bind_barrier(Instr& instr, const Mods& mods) {
   instr.imm = mods.has("arrive");

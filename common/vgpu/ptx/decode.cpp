@@ -531,6 +531,8 @@ class Decoder {
                        : w == "release" ? kOrderRelease
                        : w == "acq_rel" ? kOrderAcquire | kOrderRelease
                                         : kOrderRelaxed;
+      } else if (w == "nc") {
+        instr.non_coherent = true;
       } else if (w == "cta") {
         instr.order |= kOrderBlock;
       } else if (w == "cluster") {

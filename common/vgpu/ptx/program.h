@@ -118,6 +118,7 @@ struct alignas(64) Instr {
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
   bool async = false;                                // the access happens later: see ops_async.cpp
   bool cluster = false;                              // space is .shared::cluster
+  bool non_coherent = false;                         // ld.global.nc
   bool counter = false;                              // atom.add, .inc, .dec of an integer
   bool from_shared = false;  // of a copy to shared memory: its source is in shared memory, too
   std::uint8_t order = 0;    // bits of Order: what the memory model is told, for those who check it

@@ -83,18 +83,20 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
       const std::string_view check = rest.substr(0, comma);
       if (check == "all")
         settings.options.check_race = settings.options.check_init = settings.options.check_sync =
-            true;
+            settings.options.check_proxy = true;
       else if (check == "race")
         settings.options.check_race = true;
       else if (check == "init")
         settings.options.check_init = true;
       else if (check == "sync")
         settings.options.check_sync = true;
+      else if (check == "proxy")
+        settings.options.check_proxy = true;
       else if (check == "leaks")
         settings.leaks = true;
       else if (check != "memory")
         wrong(quoted("VGPU_CHECK", *value) + "no check '" + std::string(check) +
-              "'; say a list of memory (always on), leaks, race, init, sync, or all");
+              "'; say a list of memory (always on), leaks, race, init, sync, proxy, or all");
       if (comma == std::string_view::npos) break;
       rest = rest.substr(comma + 1);
     }

@@ -43,7 +43,8 @@ void silent(const std::string& body, Dim3 block = {32, 1, 1}, Dim3 grid = {2, 1,
                 .schedule_seed = seed,
                 .check_race = true,
                 .check_init = true,
-                .check_sync = true},
+                .check_sync = true,
+                .check_proxy = true},
                body, block, grid) == Texts{});
   }
 }

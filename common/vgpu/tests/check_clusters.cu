@@ -3,6 +3,7 @@
 // The right ones are silent in any order, those with a planted bug say where and exit with 86. Each
 // case runs this program again (its "child:" cases) with the checks on.
 #include <cooperative_groups.h>
+#include <cuda/barrier>
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -160,6 +161,44 @@ __global__ void shift(int* values) {
   cluster.sync();
 }
 
+// Reverses each block's values in shared memory, and the copy engine takes them out again.
+template <bool kFence>
+__global__ void reversed(const int* in, int* out) {
+  __shared__ alignas(16) int tile[kThreads];
+  tile[kThreads - 1 - threadIdx.x] = in[blockIdx.x * kThreads + threadIdx.x];
+  if (kFence) ptx::fence_proxy_async(ptx::space_shared);
+  __syncthreads();
+  if (threadIdx.x) return;
+  ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, out + blockIdx.x * kThreads, tile,
+                     sizeof tile);
+  ptx::cp_async_bulk_commit_group();
+  ptx::cp_async_bulk_wait_group(ptx::n32_t<0>());
+}
+
+// A barrier as the library has it, and a copy that it gives to the engine.
+template <bool kSync>
+__global__ void brought(const int* in, int* out) {
+  __shared__ alignas(16) int tile[kThreads];
+  using Barrier = cuda::barrier<cuda::thread_scope_block>;
+  __shared__ alignas(Barrier) unsigned char storage[sizeof(Barrier)];
+  Barrier& barrier = *reinterpret_cast<Barrier*>(storage);
+  if (threadIdx.x == 0) init(&barrier, kThreads);
+  if (kSync) __syncthreads();
+  cuda::memcpy_async(cg::this_thread_block(), tile, in + blockIdx.x * kThreads,
+                     cuda::aligned_size_t<16>(sizeof tile), barrier);
+  barrier.arrive_and_wait();
+  out[blockIdx.x * kThreads + threadIdx.x] = tile[kThreads - 1 - threadIdx.x];
+}
+
+// In place, and then the neighbour's result: through the way for constant memory it may be an old one.
+template <bool kPlain>
+__global__ void neighbours(int* x, int* out) {
+  const int t = threadIdx.x;
+  x[t] = 2 * __ldg(x + t);
+  __syncthreads();
+  out[t] = kPlain ? x[t ^ 1] : __ldg(x + (t ^ 1));
+}
+
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 
 int* device(const std::vector<int>& values) {
@@ -259,7 +298,43 @@ void check_found(const std::string& name, const std::string& text) {
   CHECK(child("VGPU_CHECK=memory", name).code == 0);
 }
 
+template <class Kernel>
+void run_reversing(Kernel kernel) {
+  std::vector<int> values(2 * kThreads), want;
+  std::iota(values.begin(), values.end(), 0);
+  for (int b = 0; b < 2; ++b)
+    for (int i = kThreads; i-- > 0;) want.push_back(b * kThreads + i);
+  int *in = device(values), *out = device(std::vector<int>(values.size(), 0));
+  kernel<<<2, kThreads>>>(in, out);
+  CHECK(host(out, values.size()) == want);
+}
+template <bool kPlain>
+void run_neighbours() {
+  int *x = device(std::vector<int>(kThreads, 3)), *out = device(std::vector<int>(kThreads, 0));
+  neighbours<kPlain><<<1, kThreads>>>(x, out);
+  CHECK(host(out, kThreads) == std::vector<int>(kThreads, 6));
+}
+
 }  // namespace
+
+TEST_CASE("child: ways" * doctest::skip()) {
+  run_reversing(reversed<true>);
+  run_reversing(brought<true>);
+  run_neighbours<true>();
+}
+TEST_CASE("child: no fence" * doctest::skip()) { run_reversing(reversed<false>); }
+TEST_CASE("child: nobody waits" * doctest::skip()) { run_reversing(brought<false>); }
+TEST_CASE("child: no plain load" * doctest::skip()) { run_neighbours<false>(); }
+
+TEST_CASE("clusters: ways to memory that the hardware does not keep in step") {
+  for (const char* order : {"", "VGPU_SCHEDULE=random:1", "VGPU_SCHEDULE=random:2"}) {
+    const Result result = child(std::string("VGPU_CHECK=all ") + order, "ways");
+    CHECK_MESSAGE(result.code == 0, order << ":\n" << result.text);
+  }
+  check_found("no fence", ", without a fence.proxy.async between, by thread (0,0,0) of block (0,0,0)");
+  check_found("nobody waits", "which thread (0,0,0) initialized at ");
+  check_found("no plain load", ": error: proxy: ld.global.nc (or __ldg) of 4 bytes at byte ");
+}
 
 TEST_CASE("child: right" * doctest::skip()) {
   run_histogram<true>();

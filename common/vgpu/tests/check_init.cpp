@@ -172,6 +172,19 @@ TEST_CASE("init: bit by bit, as masks and shifts take them") {
   }
 }
 
+TEST_CASE("init: packed halves are two values") {
+  // Of each word the first two bytes were written.
+  for (const std::string body :
+       {"fma.rn.f16x2 %r2, %r1, %r1, %r1;\n", "add.f16x2 %r2, %r1, %r1;\n",
+        "mov.b32 {%h1, %h2}, %r1; cvt.f32.f16 %f1, %h1; cvt.f32.f16 %f2, %h2; "
+        "cvt.rn.f16x2.f32 %r2, %f2, %f1;\n"}) {
+    CAPTURE(body);
+    CHECK(found(body + "mov.b32 {%h3, %h4}, %r2; st.global.u16 [%mine], %h3;\n", 3) == Texts{});
+    CHECK(found(body + "mov.b32 {%h3, %h4}, %r2; st.global.u16 [%mine], %h4;\n", 3).size() == 1);
+    CHECK(found(body + "mov.b32 {%h3, %h4}, %r2; st.global.u16 [%mine], %h3;\n", 12).size() == 1);
+  }
+}
+
 TEST_CASE("init: padding is copied without a finding, and not used without one") {
   // nvcc copies a struct as words of which it says what it uses, and padding as 8-bit elements.
   const std::string words =

@@ -56,6 +56,9 @@ inline MachineOptions race_only(std::uint64_t seed = 0) {
 }
 inline MachineOptions init_only() { return {.threads = 1, .check_init = true}; }
 inline MachineOptions sync_only() { return {.threads = 1, .check_sync = true}; }
+inline MachineOptions proxy_only(std::uint64_t seed = 0) {
+  return {.threads = 1, .schedule_seed = seed, .check_proxy = true};
+}
 
 using Texts = std::vector<std::string>;
 
@@ -68,7 +71,8 @@ inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 
                .schedule_seed = seed,
                .check_race = true,
                .check_init = true,
-               .check_sync = true});
+               .check_sync = true,
+               .check_proxy = true});
     c.gpu.cooperative = cooperative;
     CHECK(c.run(body, block, grid) == Texts{});
   }

@@ -243,6 +243,7 @@ TEST_CASE("bulk: the checks see a tile that is refilled too early") {
 shl.b32 %r1, %thread, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2;
 setp.ne.u32 %p1, %thread, 0;
 #4:st.shared.u32 [%r1], 1;
+fence.proxy.async.shared::cta;
 bar.sync 0;
 @%p1 bra filled;
 #5:cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 256;

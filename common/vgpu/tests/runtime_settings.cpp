@@ -38,6 +38,7 @@ TEST_CASE("settings: nothing set") {
   CHECK_FALSE(settings.options.check_race);
   CHECK_FALSE(settings.options.check_init);
   CHECK_FALSE(settings.options.check_sync);
+  CHECK_FALSE(settings.options.check_proxy);
   CHECK_FALSE(settings.leaks);
   CHECK_FALSE(settings.profile_text);
   CHECK(settings.profile_json == "");
@@ -58,16 +59,18 @@ TEST_CASE("settings: everything set") {
   CHECK(settings.options.check_race);
   CHECK_FALSE(settings.options.check_init);
   CHECK_FALSE(settings.options.check_sync);
+  CHECK_FALSE(settings.options.check_proxy);
   CHECK(settings.leaks);
   CHECK(settings.profile_json == "a b.json");
   CHECK_FALSE(settings.profile_text);
 }
 
-TEST_CASE("settings: all means the three checks with findings") {
+TEST_CASE("settings: all means the four checks with findings") {
   const Settings settings = with({{"VGPU_CHECK", "all"}, {"VGPU_PROFILE", "text"}});
   CHECK(settings.options.check_race);
   CHECK(settings.options.check_init);
   CHECK(settings.options.check_sync);
+  CHECK(settings.options.check_proxy);
   CHECK_FALSE(settings.leaks);
   CHECK(settings.profile_text);
   CHECK(with({{"VGPU_CHECK", "memory"}}).error == "");
