@@ -5,6 +5,10 @@
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <cuda/atomic>
+#include <cuda/barrier>
+#include <cuda/pipeline>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -18,6 +22,9 @@
 #include "child_process.h"
 
 namespace cg = cooperative_groups;
+
+// (Barriers in shared memory, whose constructors do nothing.)
+#pragma nv_diag_suppress static_var_with_dynamic_init
 
 namespace {
 
@@ -251,6 +258,122 @@ __global__ void sums_without_barrier(const int* x, int* out, int times) {
   if (threadIdx.x == 0) *out = sum;
 }
 
+// Collectives of tiles of several warps: one lane acquires for its warp, and a shuffle stands between
+// reading a warp's slot and writing it again.
+__global__ void large_tile_collectives(int* out) {
+  __shared__ cg::block_tile_memory<256> memory;
+  const auto tile = cg::tiled_partition<128>(cg::this_thread_block(memory));
+  int v = static_cast<int>(threadIdx.x);
+  for (int i = 0; i < 3; ++i) v = tile.shfl(v, i) + tile.any(v == 1) + cg::exclusive_scan(tile, 1);
+  out[threadIdx.x] = v;
+}
+// Groups of lanes that diverge exchange through shared memory, with their own sync.
+__global__ void coalesced(int* out) {
+  __shared__ int s[64];
+  if (threadIdx.x % 3) {
+    const cg::coalesced_group group = cg::coalesced_threads();
+    s[threadIdx.x] = static_cast<int>(group.thread_rank());
+    group.sync();
+    const int next = static_cast<int>((group.thread_rank() + 1) % group.size());
+    out[threadIdx.x] = s[group.shfl(threadIdx.x, next)];
+  }
+}
+
+// One warp fills a buffer for three others. Without `kWait` it fills it again as soon as all have come
+// for the last filling, though they may still be reading.
+template <bool kWait>
+__global__ void refilled(const int* x, int* out) {
+  using Barrier = cuda::barrier<cuda::thread_scope_block>;
+  __shared__ Barrier full, empty;
+  __shared__ int buffer[32];
+  const int lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    init(&full, 128);
+    init(&empty, kWait ? 128 : 96);
+  }
+  __syncthreads();
+  int sum = 0;
+  for (int i = 0; i < 6; ++i) {
+    if (threadIdx.x < 32) buffer[lane] = x[i * 32 + lane];
+    full.arrive_and_wait();
+    if (threadIdx.x >= 32) {
+      sum += buffer[lane ^ 1];
+      (void)empty.arrive();
+    } else if (kWait) {
+      empty.arrive_and_wait();
+    }
+  }
+  out[threadIdx.x] = sum;
+}
+__global__ void pipelines(const int* x, int* out) {
+  const cg::thread_block block = cg::this_thread_block();
+  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+  __shared__ int stage[2][128];
+  auto pipeline = cuda::make_pipeline(block, &state);
+  int sum = 0;
+  for (int i = 0; i < 5; ++i) {
+    if (i < 4) {
+      pipeline.producer_acquire();
+      cuda::memcpy_async(block, stage[i % 2], x + i * 32, sizeof(int) * 128, pipeline);
+      pipeline.producer_commit();
+    }
+    if (i == 0) continue;
+    pipeline.consumer_wait();
+    sum += stage[(i - 1) % 2][threadIdx.x ^ 37];
+    pipeline.consumer_release();
+  }
+  out[threadIdx.x] = sum;
+}
+
+// Thread 32 leaves a word behind a release of this scope: of block 0 when `kOneBlock`, else of the block
+// before.
+template <cuda::thread_scope kScope, bool kOneBlock>
+__global__ void handed_over(int* flags, int* words, int* out) {
+  cuda::atomic_ref<int, kScope> flag(flags[blockIdx.x]), wait(flags[blockIdx.x - !kOneBlock]);
+  if (threadIdx.x == 32) {
+    words[blockIdx.x] = 7;
+    flag.store(1, cuda::memory_order_release);
+  }
+  if (threadIdx.x == 0 && (kOneBlock || blockIdx.x > 0)) {
+    while (wait.load(cuda::memory_order_acquire) == 0) {
+    }
+    out[blockIdx.x] = words[blockIdx.x - !kOneBlock];
+  }
+}
+template <bool kWholeGrid>
+__global__ void handed_over_by_fences(int* flags, int* words, int* out) {
+  const auto fence = [] { kWholeGrid ? __threadfence() : __threadfence_block(); };
+  if (threadIdx.x) return;
+  words[blockIdx.x] = 7;
+  fence();
+  atomicExch(&flags[blockIdx.x], 1);
+  if (blockIdx.x == 0) return;
+  while (atomicAdd(&flags[blockIdx.x - 1], 0) == 0) {
+  }
+  fence();
+  out[blockIdx.x] = words[blockIdx.x - 1];
+}
+
+// The histogram of every course, and the counter of every second one.
+template <bool kBarrier>
+__global__ void count_all(const int* x, int* out) {
+  __shared__ int sum;
+  if (threadIdx.x == 0) sum = 0;
+  if (kBarrier) __syncthreads();
+  atomicAdd(&sum, x[threadIdx.x]);
+  __syncthreads();
+  if (threadIdx.x == 0) *out = sum;
+}
+// Lanes leave a word, vote, and read another lane's.
+template <bool kSync>
+__global__ void vote_between(int* out) {
+  __shared__ int s[32];
+  s[threadIdx.x] = static_cast<int>(threadIdx.x);
+  const int any = __any_sync(0xffffffffu, threadIdx.x == 5);
+  if (kSync) __syncwarp();
+  out[threadIdx.x] = s[threadIdx.x ^ 1] + any;
+}
+
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 
 template <class T>
@@ -344,6 +467,61 @@ TEST_CASE("child: tiles of several warps" * doctest::skip()) {
   large_tiles<<<1, 256>>>(out);
   CHECK(host(out, 256)[0] == 127 * 64);
   CHECK(host(out, 256)[255] == (128 + 255) * 64);
+}
+TEST_CASE("child: collectives of tiles of several warps" * doctest::skip()) {
+  large_tile_collectives<<<1, 256>>>(empty<int>(256));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: coalesced groups" * doctest::skip()) {
+  coalesced<<<1, 64>>>(empty<int>(64));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: refilled" * doctest::skip()) {
+  refilled<true><<<1, 128>>>(device(std::vector<int>(192, 1)), empty<int>(128));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: refilled too early" * doctest::skip()) {
+  refilled<false><<<1, 128>>>(device(std::vector<int>(192, 1)), empty<int>(128));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: pipelines" * doctest::skip()) {
+  pipelines<<<1, 128>>>(device(std::vector<int>(256, 1)), empty<int>(128));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: scopes" * doctest::skip()) {
+  const auto zeros = [] { return device(std::vector<int>(4, 0)); };
+  handed_over<cuda::thread_scope_block, true><<<4, 64>>>(zeros(), zeros(), zeros());
+  handed_over<cuda::thread_scope_device, true><<<4, 64>>>(zeros(), zeros(), zeros());
+  handed_over<cuda::thread_scope_device, false><<<4, 64>>>(zeros(), zeros(), zeros());
+  handed_over<cuda::thread_scope_system, false><<<4, 64>>>(zeros(), zeros(), zeros());
+  handed_over_by_fences<true><<<4, 32>>>(zeros(), zeros(), zeros());
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: block scope between blocks" * doctest::skip()) {
+  const auto zeros = [] { return device(std::vector<int>(4, 0)); };
+  handed_over<cuda::thread_scope_block, false><<<4, 64>>>(zeros(), zeros(), zeros());
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: block fence between blocks" * doctest::skip()) {
+  const auto zeros = [] { return device(std::vector<int>(4, 0)); };
+  handed_over_by_fences<false><<<4, 32>>>(zeros(), zeros(), zeros());
+  CHECK_OK(cudaDeviceSynchronize());
+}
+template <bool kBarrier>
+void run_count() {
+  int* out = empty<int>(1);
+  count_all<kBarrier><<<1, 256>>>(device(std::vector<int>(256, 1)), out);
+  CHECK(host(out, 1)[0] == 256);
+}
+TEST_CASE("child: count" * doctest::skip()) { run_count<true>(); }
+TEST_CASE("child: count without a barrier" * doctest::skip()) { run_count<false>(); }
+TEST_CASE("child: vote and __syncwarp" * doctest::skip()) {
+  vote_between<true><<<1, 32>>>(empty<int>(32));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: vote in place of __syncwarp" * doctest::skip()) {
+  vote_between<false><<<1, 32>>>(empty<int>(32));
+  CHECK_OK(cudaDeviceSynchronize());
 }
 TEST_CASE("child: CUB in a block" * doctest::skip()) {
   int *x = device(std::vector<int>(512, 1)), *out = empty<int>(516);
@@ -450,12 +628,16 @@ TEST_CASE("child: not clamped" * doctest::skip()) {
 
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
-       {"structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums", "histogram", "halves", "copies to parts",
-        "tiles of several warps"})
+       {"structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums",
+        "histogram", "halves", "copies to parts", "tiles of several warps", "count",
+        "vote and __syncwarp", "scopes"})
     check_silent(name);
 }
 TEST_CASE("checks: cooperative groups and CUB are silent") {
-  for (const char* name : {"grid", "CUB in a block", "CUB on the device"}) check_silent(name);
+  for (const char* name : {"grid", "CUB in a block", "CUB on the device",
+                           "collectives of tiles of several warps", "coalesced groups", "refilled",
+                           "pipelines"})
+    check_silent(name);
 }
 TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("tiles without the second barrier",
@@ -469,6 +651,18 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("not clamped",
               ": error: init: read of 4 bytes that nobody wrote, at offset 160 of the block's "
               "shared memory, by thread (8,0,0)");
+  check_found("count without a barrier",
+              "without a barrier between, in block (0,0,0) of count_all<false>; a plain write beside "
+              "atomic or volatile accesses is a data race");
+  check_found("vote in place of __syncwarp",
+              "without a __syncwarp between (a shuffle or vote is none), in block (0,0,0) of "
+              "vote_between<false>");
+  check_found("refilled too early", "without a barrier between, in block (0,0,0) of refilled<false>");
+  check_found("block scope between blocks", "without a barrier of the grid or a release and an acquire "
+                                                "between, in handed_over<");
+  check_found("block fence between blocks",
+              "without a barrier of the grid or a release and an acquire between, in "
+              "handed_over_by_fences<false>");
   check_found("half a copy",
               "init: read of 4 bytes that nobody wrote, at byte 1020 of 'x' (1024 bytes, "
               "argument 1), by thread");
