@@ -2,12 +2,12 @@
 //
 // What orders (happens before): a thread's own program, barriers of the block (threads that take
 // part, by what they did before they arrived), __syncwarp (the lanes in its mask), and release ->
-// acquire chains: a fence and then an atomic or a volatile or relaxed store (or a store.release), seen
-// by an atomic or a volatile or relaxed load that a fence, a barrier or a __syncwarp follows (or a
-// load.acquire). Each has a scope, and orders the block, the cluster or the grid. An atomic operation
-// that sees a release acquires by itself: the common last-block and lock idioms have no fence behind
-// it. An mbarrier tells those who wait for a phase what arrived in it and before. Shuffles, votes and
-// the like order no writes (see pass_on).
+// acquire chains: a fence and then an atomic or a volatile or relaxed store (or a store.release),
+// seen by an atomic or a volatile or relaxed load that a fence, a barrier or a __syncwarp follows
+// (or a load.acquire). Each has a scope, and orders the block, the cluster or the grid. An atomic
+// operation that sees a release acquires by itself: the common last-block and lock idioms have no
+// fence behind it. An mbarrier tells those who wait for a phase what arrived in it and before.
+// Shuffles, votes and the like order no writes (see pass_on).
 //
 // Accesses are compared by time: a counter that grows at each such event. Each warp's accesses
 // carry the time of its last event, and a thread knows of each other one up to which time what it
@@ -476,7 +476,8 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   }
 }
 
-// touch() for scattered plain loads of one piece each, as when every lane walks along a row of its own.
+// touch() for scattered plain loads of one piece each, as when every lane walks along a row of its
+// own.
 void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t number = ~0ull;
@@ -681,8 +682,8 @@ void RaceCheck::tell(Flag& flag, std::uint64_t block, Scope scope, const Knowled
   by = join(by, told);
 }
 
-// What an acquire of this scope by the block's threads learns: of each release that is for the block
-// by a block that the acquire is for.
+// What an acquire of this scope by the block's threads learns: of each release that is for the
+// block by a block that the acquire is for.
 Knowledge RaceCheck::told_to(const Flag& flag, const Block& block, Scope scope) {
   Knowledge all;
   if (scope == kGridScope || flag.teller == block.linear) all = flag.to_grid;
@@ -818,11 +819,11 @@ void RaceCheck::warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, st
   }
 }
 
-// A shuffle, vote or the like makes nothing visible that its lanes wrote (programming guide: "do not
-// imply a memory barrier"). Two things hold nevertheless, and NVIDIA's own libraries build on them
-// (the tiles of several warps of cooperative groups on both): what a lane read before, it has, so that
-// a later write of another lane comes too late to change it; and what one of them has acquired from
-// other warps, those have too that go by what it says.
+// A shuffle, vote or the like makes nothing visible that its lanes wrote (programming guide: "do
+// not imply a memory barrier"). Two things hold nevertheless, and NVIDIA's own libraries build on
+// them (the tiles of several warps of cooperative groups on both): what a lane read before, it has,
+// so that a later write of another lane comes too late to change it; and what one of them has
+// acquired from other warps, those have too that go by what it says.
 void RaceCheck::pass_on(Warp& warp, std::uint32_t mask) {
   WarpState& state = state_of(*warp.block).warps[warp.index];
   const bool all = mask == warp.live;

@@ -5,9 +5,9 @@
 // accesses. For each piece: the last write and the last two reads by different threads. What is
 // forgotten (a third reader) can hide a race, never invent one.
 //
-// Strong accesses (atomic, volatile, relaxed) are remembered apart from plain ones, in tables that a
-// page has once it has seen one: the atomic that follows a thread's plain store must not hide that
-// store from the atomics of others.
+// Strong accesses (atomic, volatile, relaxed) are remembered apart from plain ones, in tables that
+// a page has once it has seen one: the atomic that follows a thread's plain store must not hide
+// that store from the atomics of others.
 #pragma once
 #include <cstdint>
 #include <cstring>

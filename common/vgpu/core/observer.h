@@ -75,8 +75,8 @@ class Observer {
     (void)mask, (void)members;
   }
   virtual void fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
-  // The phase of the mbarrier object at this offset of the block's shared memory is complete, by the
-  // access or the landed copy that was shown last.
+  // The phase of the mbarrier object at this offset of the block's shared memory is complete, by
+  // the access or the landed copy that was shown last.
   virtual void mbarrier_phase(Block& home, std::uint32_t offset) { (void)home, (void)offset; }
   // fence.proxy.async: between usual accesses and those of the copy engine; `instr.space` says to
   // which memory, generic to all.

@@ -54,7 +54,8 @@ void put(std::byte* at, const Object& object) {
   std::memcpy(at, &word, sizeof word);
 }
 
-// For those who check: the phase of the object at `at`, of a block of the warp's cluster, is complete.
+// For those who check: the phase of the object at `at`, of a block of the warp's cluster, is
+// complete.
 void tell_phase(const Warp& warp, const std::byte* at) {
   warp.worker->notify([&](Observer& o) {
     for (const auto& block : warp.block->cluster.blocks) {

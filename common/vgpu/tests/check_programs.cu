@@ -258,8 +258,8 @@ __global__ void sums_without_barrier(const int* x, int* out, int times) {
   if (threadIdx.x == 0) *out = sum;
 }
 
-// Collectives of tiles of several warps: one lane acquires for its warp, and a shuffle stands between
-// reading a warp's slot and writing it again.
+// Collectives of tiles of several warps: one lane acquires for its warp, and a shuffle stands
+// between reading a warp's slot and writing it again.
 __global__ void large_tile_collectives(int* out) {
   __shared__ cg::block_tile_memory<256> memory;
   const auto tile = cg::tiled_partition<128>(cg::this_thread_block(memory));
@@ -279,8 +279,8 @@ __global__ void coalesced(int* out) {
   }
 }
 
-// One warp fills a buffer for three others. Without `kWait` it fills it again as soon as all have come
-// for the last filling, though they may still be reading.
+// One warp fills a buffer for three others. Without `kWait` it fills it again as soon as all have
+// come for the last filling, though they may still be reading.
 template <bool kWait>
 __global__ void refilled(const int* x, int* out) {
   using Barrier = cuda::barrier<cuda::thread_scope_block>;
@@ -325,8 +325,8 @@ __global__ void pipelines(const int* x, int* out) {
   out[threadIdx.x] = sum;
 }
 
-// Thread 32 leaves a word behind a release of this scope: of block 0 when `kOneBlock`, else of the block
-// before.
+// Thread 32 leaves a word behind a release of this scope: of block 0 when `kOneBlock`, else of the
+// block before.
 template <cuda::thread_scope kScope, bool kOneBlock>
 __global__ void handed_over(int* flags, int* words, int* out) {
   cuda::atomic_ref<int, kScope> flag(flags[blockIdx.x]), wait(flags[blockIdx.x - !kOneBlock]);

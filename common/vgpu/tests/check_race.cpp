@@ -492,23 +492,29 @@ END:
 }
 
 TEST_CASE("race: a counter of all blocks with fences of the block orders each block's threads") {
-  // Thread 0 of each block leaves a word, thread 32 of the same block reads it when all have counted.
-  auto body = [](const std::string& read) {
+  // Thread 0 of each block leaves a word, thread 32 of the same block reads it when all have
+  // counted.
+  auto body = [](const std::string& fence, const std::string& read) {
     return R"(mul.wide.u32 %rd1, %block, 4; add.u64 %rd1, %rd1, %out; mov.u32 %r9, %nctaid.x;
 setp.lt.u32 %p1, %thread, 32; setp.ne.u32 %p4, %lane, 0;
 @%p4 bra END; @!%p1 bra WAIT;
 #10: st.global.u32 [%rd1+8], %r9;
-membar.cta; red.global.add.u32 [%out], 1;
+)" + fence +
+           R"( red.global.add.u32 [%out], 1;
 bra END;
-WAIT: atom.global.add.u32 %r2, [%out], 0; setp.ne.u32 %p2, %r2, %r9; @%p2 bra WAIT;
+WAIT: ld.relaxed.gpu.global.u32 %r2, [%out]; setp.ne.u32 %p2, %r2, %r9; @%p2 bra WAIT;
 membar.cta;
 #12: ld.global.u32 %r1, [)" +
            read + "];\nEND:\n";
   };
-  check_silent(body("%rd1+8"), {64, 1, 1}, {4, 1, 1}, true);
-  Checked c(race_only());
-  c.gpu.cooperative = true;
-  CHECK(contains(c.run(body("%out+12"), {64, 1, 1}, {4, 1, 1}), "of block (1,0,0) and read"));
+  for (const std::string fence : {"membar.cta;", "membar.gl;"}) {
+    CAPTURE(fence);
+    check_silent(body(fence, "%rd1+8"), {64, 1, 1}, {4, 1, 1}, true);
+    Checked c(race_only());
+    c.gpu.cooperative = true;
+    CHECK(contains(c.run(body(fence, "%out+12"), {64, 1, 1}, {4, 1, 1}),
+                   "of block (1,0,0) and read"));
+  }
 }
 
 TEST_CASE("race: a store to a flag ends what was told there before") {
@@ -624,8 +630,8 @@ xor.b32 %r2, %thread, 32; mad.lo.u32 %r5, %r2, 4, %r1;
 }
 
 TEST_CASE("race: a wait at an mbarrier is for its phase") {
-  // Warp 1 fills a buffer, warp 0 reads it and arrives for the next phase, which warp 1 must wait for
-  // before it fills the buffer again.
+  // Warp 1 fills a buffer, warp 0 reads it and arrives for the next phase, which warp 1 must wait
+  // for before it fills the buffer again.
   auto body = [](const std::string& second) {
     return R"(mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0; setp.ge.u32 %p4, %thread, 32;
 mad.lo.u32 %r4, %lane, 4, %r1;
