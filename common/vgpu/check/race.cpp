@@ -233,7 +233,8 @@ void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
 }
 
 // The bytes that a lane of `st` is about to write. False for other instructions.
-static bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes, std::byte* out) {
+static bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes,
+                           std::byte* out) {
   if (instr.async || std::string_view(forms()[instr.form].opcode) != "st" || bytes > 32)
     return false;
   const std::uint32_t each = bytes / instr.elements;
