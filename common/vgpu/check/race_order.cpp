@@ -105,11 +105,15 @@ void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
     } else {
       told[scope] = join(block.fenced, warp.fenced);
       if (warp.lanes)
-        for (const Scope fence : {kGridScope, kClusterScope, kBlockScope})
-          if (const Ref<Fence>& f = warp.lane(i).fence[fence]) {
+        for (const Fence* wider = nullptr;
+             const Scope fence : {kGridScope, kClusterScope, kBlockScope}) {
+          const Fence* const f = warp.lane(i).fence[fence].get();
+          if (f && f != wider) {  // else it is the same, told already
             Knowledge& to = told[std::max(scope, fence)];
             to = join(to, f->known);
           }
+          wider = f;
+        }
     }
     if (!flag && std::none_of(told.begin(), told.end(), [](const Knowledge& k) { return bool(k); }))
       return;

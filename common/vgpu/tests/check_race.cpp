@@ -492,27 +492,30 @@ END:
 }
 
 TEST_CASE("race: a counter of all blocks with fences of the block orders each block's threads") {
-  // Thread 0 of each block leaves a word, thread 32 of the same block reads it when all have
-  // counted.
+  // Thread 0 of each block leaves a word and counts. When all have, as thread 64 says without a
+  // release, thread 32 of the same block looks at the counter, once, and reads the word.
   auto body = [](const std::string& fence, const std::string& read) {
     return R"(mul.wide.u32 %rd1, %block, 4; add.u64 %rd1, %rd1, %out; mov.u32 %r9, %nctaid.x;
-setp.lt.u32 %p1, %thread, 32; setp.ne.u32 %p4, %lane, 0;
-@%p4 bra END; @!%p1 bra WAIT;
+setp.lt.u32 %p1, %thread, 32; setp.ge.u32 %p3, %thread, 64; setp.ne.u32 %p4, %lane, 0;
+@%p4 bra END; @%p3 bra WAIT; @!%p1 bra READ;
 #10: st.global.u32 [%rd1+8], %r9;
 )" + fence +
            R"( red.global.add.u32 [%out], 1;
 bra END;
 WAIT: ld.relaxed.gpu.global.u32 %r2, [%out]; setp.ne.u32 %p2, %r2, %r9; @%p2 bra WAIT;
-membar.cta;
+st.relaxed.gpu.global.u32 [%rd1+64], 1;
+bra END;
+READ: ld.relaxed.gpu.global.u32 %r2, [%rd1+64]; setp.eq.u32 %p2, %r2, 0; @%p2 bra READ;
+ld.relaxed.gpu.global.u32 %r2, [%out]; membar.cta;
 #12: ld.global.u32 %r1, [)" +
            read + "];\nEND:\n";
   };
   for (const std::string fence : {"membar.cta;", "membar.gl;"}) {
     CAPTURE(fence);
-    check_silent(body(fence, "%rd1+8"), {64, 1, 1}, {4, 1, 1}, true);
+    check_silent(body(fence, "%rd1+8"), {96, 1, 1}, {4, 1, 1}, true);
     Checked c(race_only());
     c.gpu.cooperative = true;
-    CHECK(contains(c.run(body(fence, "%out+12"), {64, 1, 1}, {4, 1, 1}),
+    CHECK(contains(c.run(body(fence, "%out+12"), {96, 1, 1}, {4, 1, 1}),
                    "of block (1,0,0) and read"));
   }
 }
