@@ -277,12 +277,32 @@ inline void drop_repeated(const std::uint32_t* offsets, std::uint32_t mask, std:
   for (int lane = 0; lane < kLanes; ++lane) counts[lane] &= nearest[lane] != 0;
 }
 
+// Does every bank serve lanes of one unit only, in each group? `places`: bank and group, below 32.
+inline bool free_of_conflicts(const std::uint32_t* units, const std::uint32_t* places) {
+  std::uint32_t last[kLanes];  // unit that was asked for last, by place
+  for (int lane = 0; lane < kLanes; ++lane) last[places[lane]] = units[lane];
+  std::uint32_t wrong = 0;
+  for (int lane = 0; lane < kLanes; ++lane) wrong |= last[places[lane]] ^ units[lane];
+  return wrong == 0;
+}
+
 // Wavefronts of lanes in any order.
 template <int kUnitShift>
 [[gnu::noinline]] inline std::uint32_t shared_wavefronts(const std::uint32_t* offsets,
                                                          std::uint32_t mask, std::uint32_t ideal) {
   constexpr int kBankBits = 7 - kUnitShift;    // 32 banks of words, 16 of pairs, 8 of fours,
   constexpr int kGroupLanes = 1 << kBankBits;  // for as many lanes that are served together
+  // Most accesses have no conflicts, which is quick to see. An inactive lane stands for the first
+  // active one; where that meets others in its group, what follows tells.
+  alignas(64) std::uint32_t units[kLanes], quick[kLanes];
+  const std::uint32_t fill = offsets[std::countr_zero(mask)];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    units[lane] = (mask >> lane & 1 ? offsets[lane] : fill) >> kUnitShift;
+    quick[lane] =
+        (units[lane] & (kGroupLanes - 1)) | static_cast<std::uint32_t>(lane & ~(kGroupLanes - 1));
+  }
+  if (free_of_conflicts(units, quick)) return ideal;
+
   alignas(64) std::uint8_t counts[kLanes], places[kLanes];
   auto wavefronts = [&] {
     for (int lane = 0; lane < kLanes; ++lane) {
