@@ -88,6 +88,30 @@ std::string describe(const Warp& warp, const Instr& instr, int lane, const std::
          block.launch.request.function->display;
 }
 
+std::unique_ptr<std::byte[]> Spares::take(std::size_t bytes) {
+  const auto found = memory_.find(bytes);
+  if (found == memory_.end()) return std::make_unique<std::byte[]>(bytes);
+  std::unique_ptr<std::byte[]> memory = std::move(found->second);
+  memory_.erase(found);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+void Spares::leave(std::unique_ptr<std::byte[]> memory, std::size_t bytes) {
+  if (memory) memory_.emplace(bytes, std::move(memory));
+}
+std::unique_ptr<WarpCopies> Spares::take_copies() {
+  if (copies_.empty()) return std::make_unique<WarpCopies>();
+  std::unique_ptr<WarpCopies> copies = std::move(copies_.back());
+  copies_.pop_back();
+  return copies;
+}
+void Spares::leave(std::unique_ptr<WarpCopies> copies) {
+  for (LaneCopies& lane : *copies) lane.clear();
+  copies_.push_back(std::move(copies));
+}
+
+void Warp::make_copies() { copies = worker->spares.take_copies(); }
+
 Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t linear_index)
     : launch(l), worker(w), cluster(c), rank(r), linear(linear_index) {
   const LaunchRequest& request = launch.request;
@@ -102,7 +126,8 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
   sm = (cluster.number % std::max<std::uint64_t>(1, sms / in_cluster) * in_cluster + rank) % sms;
   if (launch.seed) random_.seed(launch.seed * 0x9E3779B97F4A7C15ull + linear);
 
-  shared_storage_ = std::make_unique<std::byte[]>(launch.shared_bytes + 128);
+  shared_storage_bytes_ = launch.shared_bytes + std::size_t{128};
+  shared_storage_ = worker.spares.take(shared_storage_bytes_);
   const auto start = reinterpret_cast<std::uintptr_t>(shared_storage_.get());
   shared = shared_storage_.get() + ((start + 127) / 128 * 128 - start);
 
@@ -112,7 +137,8 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
     local_bytes += std::max<std::uint32_t>(kSmallLocal, launch.stack_bytes);
   const std::size_t frame_bytes =
       (function.register_bytes + std::size_t{kWarpSize} * function.call_area_bytes + 63) / 64 * 64;
-  frame_storage_ = std::make_unique<std::byte[]>(frame_bytes * launch.warps_per_block + 64);
+  frame_storage_bytes_ = frame_bytes * launch.warps_per_block + 64;
+  frame_storage_ = worker.spares.take(frame_storage_bytes_);
   if (local_bytes)
     local_storage_.reset(
         new std::byte[std::size_t{local_bytes} * kWarpSize * launch.warps_per_block]);
@@ -148,6 +174,10 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
 
 Block::~Block() {
   worker.notify([&](Observer& o) { o.block_end(*this); });
+  worker.spares.leave(std::move(shared_storage_), shared_storage_bytes_);
+  worker.spares.leave(std::move(frame_storage_), frame_storage_bytes_);
+  for (Warp& warp : warps)
+    if (warp.copies) worker.spares.leave(std::move(warp.copies));
 }
 
 std::uint64_t Block::clock() const {

@@ -55,6 +55,20 @@ struct FunctionState {
 
 struct Launch;
 
+// Memory that ended blocks leave to the next ones: fresh pages cost more than many a block.
+class Spares {
+ public:
+  // Zeroed.
+  std::unique_ptr<std::byte[]> take(std::size_t bytes);
+  void leave(std::unique_ptr<std::byte[]> memory, std::size_t bytes);
+  std::unique_ptr<WarpCopies> take_copies();
+  void leave(std::unique_ptr<WarpCopies> copies);
+
+ private:
+  std::multimap<std::size_t, std::unique_ptr<std::byte[]>> memory_;  // by size
+  std::vector<std::unique_ptr<WarpCopies>> copies_;
+};
+
 // One host thread.
 struct Worker {
   explicit Worker(Launch& l) : launch(l) {}
@@ -77,6 +91,7 @@ struct Worker {
   std::uint64_t tensor_f16 = 0, tensor_tf32 = 0, tensor_int8 = 0, async_bytes = 0;
   std::uint64_t frame_bytes = 0;  // of the calls in flight
   Loops loops;
+  Spares spares;
   std::uint64_t time = 0;         // virtual clock base, grows with each finished block
   FunctionState& state_of(const Function& function);
 };
@@ -248,6 +263,7 @@ class Block {
   bool fetched_ = false, gives_way_ = false;  // in this turn
   std::uint64_t executed_ = 0;                // in this turn, by warps before the running one
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
+  std::size_t shared_storage_bytes_ = 0, frame_storage_bytes_ = 0;
   std::mt19937_64 random_;
 };
 

@@ -11,7 +11,10 @@ class Queue {
  public:
   bool empty() const { return first_ == items_.size(); }
   std::size_t size() const { return items_.size() - first_; }
-  void push(T item) { items_.push_back(std::move(item)); }
+  void push(T item) {
+    if (items_.capacity() == 0) items_.reserve(8);
+    items_.push_back(std::move(item));
+  }
   T pop() {
     T item = std::move(items_[first_++]);
     // What is left moves to the front when it is the smaller part.

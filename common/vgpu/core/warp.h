@@ -135,7 +135,16 @@ struct LaneCopies {
   Queue<std::uint64_t> groups;  // the number of each group's last copy
   std::vector<PendingBulk> bulk_open;
   Queue<std::vector<PendingBulk>> bulk_groups;
+  void clear() {
+    issued = 0;
+    pending.clear();
+    groups.clear();
+    bulk_open.clear();
+    bulk_groups.clear();
+  }
 };
+
+using WarpCopies = std::array<LaneCopies, kWarpSize>;
 
 class Warp {
  public:
@@ -175,9 +184,9 @@ class Warp {
   std::uint64_t instructions = 0;    // executed so far
   std::uint64_t slept = 0;           // clocks asked for by nanosleep
   std::vector<Fragment> fragments;
-  std::unique_ptr<std::array<LaneCopies, kWarpSize>> copies;  // made at the first cp.async
+  std::unique_ptr<WarpCopies> copies;  // made at the first copy
   LaneCopies& copies_of(int lane) {
-    if (!copies) copies = std::make_unique<std::array<LaneCopies, kWarpSize>>();
+    if (!copies) make_copies();
     return (*copies)[static_cast<std::size_t>(lane)];
   }
 
@@ -216,6 +225,7 @@ class Warp {
     fragment.changed = changed;
     fragment.sights = sights;
   }
+  void make_copies();
   bool try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask);
   void enter_call(Fragment& fragment, const Instr& instr, std::uint32_t mask);
   void leave_call(std::size_t current, std::uint32_t mask);

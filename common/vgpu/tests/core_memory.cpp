@@ -647,3 +647,24 @@ TEST_CASE("memory: an allocation ends with its last byte, and pinned memory is n
   CHECK(memory.adopt(host.data() + 128, 128, MemoryKind::pinned) != nullptr);
   CHECK(memory.used() == 100);
 }
+
+TEST_CASE("memory: a block finds nothing of those that ran before it on the same host thread") {
+  Gpu gpu;
+  // Each block reads a register and a shared word that it has not written, then writes both, and leaves a
+  // copy and a group without waiting for them. What lands at its wait are its own copies: none so far.
+  const auto got = gpu.run(R"(
+mov.u32 %r1, tile; shl.b32 %r2, %lane, 4; add.u32 %r1, %r1, %r2;
+mov.u32 %r3, %r50;
+ld.shared.u32 %r4, [%r1];
+cp.async.wait_all;
+ld.shared.u32 %r5, [%r1];
+mad.lo.u32 %r4, %r4, 10, %r3; mad.lo.u32 %r4, %r5, 100, %r4;
+st.global.u32 [%mine], %r4;
+mov.u32 %r50, 5; st.shared.u32 [%r1], 6;
+mul.wide.u32 %rd1, %lane, 16; add.u64 %rd1, %rd1, %in;
+cp.async.cg.shared.global [%r1], [%rd1], 16;
+cp.async.commit_group;
+cp.async.cg.shared.global [%r1], [%rd1], 16;)", 4 * 32, std::vector<std::uint32_t>(128, 9), {32, 1, 1}, {4, 1, 1},
+                           ".shared .align 16 .b8 tile[512];\n");
+  CHECK_SAME(got, std::vector<std::uint32_t>(128, 0));
+}
