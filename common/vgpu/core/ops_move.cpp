@@ -56,6 +56,45 @@ void unpack(Warp& warp, const Instr& instr, uint32_t mask) {
   }
 }
 
+// The same where all elements together are one word of at most 64 bits.
+template <class Part, class Lane, class Word>
+void pack_word(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) Word words[kWarpSize] = {};
+  for (int k = 0; k < instr.list_count; ++k) {
+    const Lane* s = warp.lanes<const Lane>(Slot{instr.list[k]});
+    const int shift = 8 * static_cast<int>(sizeof(Part)) * k;
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      words[lane] |= static_cast<Word>(static_cast<Word>(static_cast<Part>(s[lane])) << shift);
+  }
+  Result<Word> result(warp, instr.d[0], mask);
+  std::memcpy(result.lanes(), words, sizeof words);
+}
+template <class Part, class Lane, class Word>
+void unpack_word(Warp& warp, const Instr& instr, uint32_t mask) {
+  alignas(64) Word words[kWarpSize];
+  std::memcpy(words, warp.lanes<const Word>(instr.a), sizeof words);
+  for (int k = 0; k < instr.list_count; ++k) {
+    Result<Lane> result(warp, Slot{instr.list[k]}, mask);
+    Lane* d = result.lanes();
+    const int shift = 8 * static_cast<int>(sizeof(Part)) * k;
+    for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<Part>(words[lane] >> shift);
+  }
+}
+template <class Part, class Lane>
+Handler packing(const Instr& instr) {
+  const bool pack_them = instr.variant == 1;
+  switch (instr.list_count * sizeof(Part)) {
+    case 2:
+      return pack_them ? &pack_word<Part, Lane, uint16_t> : &unpack_word<Part, Lane, uint16_t>;
+    case 4:
+      return pack_them ? &pack_word<Part, Lane, uint32_t> : &unpack_word<Part, Lane, uint32_t>;
+    case 8:
+      return pack_them ? &pack_word<Part, Lane, uint64_t> : &unpack_word<Part, Lane, uint64_t>;
+    default:
+      return pack_them ? &pack<sizeof(Part), Lane> : &unpack<sizeof(Part), Lane>;
+  }
+}
+
 // ---- special registers ---------------------------------------------------------------------
 
 using Special = uint64_t (*)(Warp&, const Instr&, int lane);
@@ -309,13 +348,13 @@ Handler bind_mov(Instr& instr, const Mods&) {
     if (lane != std::max(16, part)) return nullptr;
     switch (part) {
       case 8:
-        return instr.variant == 1 ? &pack<1, uint16_t> : &unpack<1, uint16_t>;
+        return packing<uint8_t, uint16_t>(instr);
       case 16:
-        return instr.variant == 1 ? &pack<2, uint16_t> : &unpack<2, uint16_t>;
+        return packing<uint16_t, uint16_t>(instr);
       case 32:
-        return instr.variant == 1 ? &pack<4, uint32_t> : &unpack<4, uint32_t>;
+        return packing<uint32_t, uint32_t>(instr);
       case 64:
-        return instr.variant == 1 ? &pack<8, uint64_t> : &unpack<8, uint64_t>;
+        return packing<uint64_t, uint64_t>(instr);
       default:
         return nullptr;
     }
