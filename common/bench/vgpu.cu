@@ -1,12 +1,12 @@
 // Measures the virtual GPU itself: warp instructions a second, what counters and checks cost, how it
-// scales with the host's cores, tensor operations, and the default runs of the chapters.
+// scales with the host's cores, tensor operations, copies that land at barriers, and the default
+// runs of the chapters.
 //
 //   bench_vgpu PROGRAM...      prints all; PROGRAM: chapters, run as they are, for their wall time
 //   bench_vgpu --child         seconds of each kernel, for a run under other VGPU_* settings
 //
 // The two sides of every ratio come from alternating runs, so that ratios hold on a noisy machine.
 #include <dlfcn.h>
-#include <mma.h>
 #include <omp.h>
 #include <sys/wait.h>
 
@@ -118,42 +118,109 @@ double bench_kernels(Attention& attention, void (*set_threads)(int), int cores) 
 
 // ---- tensor operations -----------------------------------------------------------------------------
 
-__global__ void multiply_fragments(const half* tile, float* out, int times) {
-  namespace wmma = nvcuda::wmma;
-  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
-  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b;
-  wmma::fragment<wmma::accumulator, 16, 16, 16, float> c;
-  wmma::load_matrix_sync(a, tile, 16);
-  wmma::load_matrix_sync(b, tile, 16);
-  wmma::fill_fragment(c, 0.0f);
-  for (int i = 0; i < times; ++i) wmma::mma_sync(c, a, b, c);
-  wmma::store_matrix_sync(out, c, 16, wmma::mem_row_major);
+struct Fp16 {
+  static constexpr int kProducts = 16 * 8 * 16;
+  static __device__ void multiply(float (&c)[4], unsigned a, unsigned b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+        "{%5, %5}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a), "r"(b));
+  }
+  static constexpr unsigned kHalf = 0x38003800;  // 0.5, in every element of a register
+  static constexpr int kDepth = 16;
+};
+struct Bf16 {
+  static constexpr int kProducts = 16 * 8 * 16;
+  static __device__ void multiply(float (&c)[4], unsigned a, unsigned b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+        "{%5, %5}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a), "r"(b));
+  }
+  static constexpr unsigned kHalf = 0x3f003f00;
+  static constexpr int kDepth = 16;
+};
+struct Tf32 {
+  static constexpr int kProducts = 16 * 8 * 8;
+  static __device__ void multiply(float (&c)[4], unsigned a, unsigned b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+        "{%5, %5}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a), "r"(b));
+  }
+  static constexpr unsigned kHalf = 0x3f000000;
+  static constexpr int kDepth = 8;
+};
+
+// Adds 8 `times` products of matrices of halves.
+template <class Type>
+__global__ void multiply_fragments(float* out, int times) {
+  float c[4] = {};
+  for (int i = 0; i < times; ++i)
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Type::multiply(c, Type::kHalf, Type::kHalf);
+  out[threadIdx.x] = c[0];
 }
 
-void bench_tensor(void (*set_threads)(int)) {
-  constexpr int kTimes = 20000;
-  lab::DeviceArray<half> tile(std::vector<half>(256, __float2half(0.5f)), "tile");
-  lab::DeviceArray<float> out(256, "out");
-  set_threads(1);
-  lab::vgpu::set_counters(true);
+template <class Type>
+void bench_tensor(const char* name) {
+  constexpr int kTimes = 2500;
+  lab::DeviceArray<float> out(32, "out");
   auto run = [&](int times) {
     return seconds_of([&] {
-      multiply_fragments<<<1, 32>>>(tile.data(), out.data(), times);
+      multiply_fragments<Type><<<1, 32>>>(out.data(), times);
       lab::check(cudaDeviceSynchronize());
     });
   };
   std::vector<double> each;
   for (int round = 0; round < kRounds; ++round) {
     const double without = run(0);
-    each.push_back((run(kTimes) - without) / kTimes);
+    each.push_back((run(kTimes) - without) / (8 * kTimes));
   }
-  set_threads(0);
-  if (out.download()[0] != kTimes * 16 * 0.25f)
+  if (out.download()[0] != 8 * kTimes * Type::kDepth * 0.25f)
     throw std::runtime_error("the fragments' product is wrong");
-  std::printf(
-      "\nwmma 16x16x16, fp16 with fp32 accumulation, counted: %.2f us each (one core, loop "
-      "included)\n",
-      1e6 * median(each));
+  std::printf("mma of %s, sums in fp32, counted: %.3f us each, %.1f G multiply-adds/s (one core)\n",
+              name, 1e6 * median(each), 1e-9 * Type::kProducts / median(each));
+}
+
+// ---- copies that land at a barrier -----------------------------------------------------------------
+
+// Every thread asks for `copies` of 16 bytes, which report to one barrier in shared memory.
+__global__ void copy_to_barrier(const uint4* from, int copies) {
+  __shared__ alignas(16) uint4 tile[256];
+  __shared__ alignas(8) unsigned long long barrier;
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(&tile[threadIdx.x]));
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(copies * 256) : "memory");
+  __syncthreads();
+  for (int i = 0; i < copies; ++i) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from + threadIdx.x)
+                 : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+  }
+  asm volatile(
+      "{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared.b64 done, [%0], 0;\n"
+      "@!done bra again;\n}" ::"r"(at)
+      : "memory");
+}
+
+void bench_landing() {
+  lab::DeviceArray<uint4> from(256, "from");
+  std::printf("copies of 16 bytes that land at one barrier (one core):");
+  for (const int copies : {16, 128}) {
+    std::vector<double> seconds;
+    for (int round = 0; round < kRounds; ++round)
+      seconds.push_back(seconds_of([&] {
+        copy_to_barrier<<<1, 256>>>(from.data(), copies);
+        lab::check(cudaDeviceSynchronize());
+      }));
+    std::printf(" %d of each of 256 threads, %.3f us each%s", copies,
+                1e6 * median(seconds) / (256 * copies), copies == 16 ? ";" : "\n");
+  }
 }
 
 // ---- other processes -------------------------------------------------------------------------------
@@ -244,7 +311,14 @@ int main(int argc, char** argv) {
         "\nCPU reference (double precision, all cores) %.3f s; the three kernels, counted, %.2f s: "
         "%.1f times as long\n",
         median(reference), kernels, kernels / median(reference));
-    bench_tensor(set_threads);
+    set_threads(1);
+    lab::vgpu::set_counters(true);
+    std::printf("\n");
+    bench_tensor<Fp16>("fp16");
+    bench_tensor<Bf16>("bf16");
+    bench_tensor<Tf32>("tf32");
+    bench_landing();
+    set_threads(0);
     bench_checks(attention);
     std::printf("\n");
     bench_programs(argc - 1, argv + 1);
