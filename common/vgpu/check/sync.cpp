@@ -3,12 +3,15 @@
 // The rules are those of compute-sanitizer's synccheck: a barrier of the block is for all its
 // threads, in the same place, and a warp arrives as a whole; threads that have ended do not count
 // as having come, though GPUs since Volta let the others go on. A mask names lanes that take part
-// with the same mask, the executing lane among them.
+// with the same mask, the executing lane among them. What a shuffle takes from a lane that does not
+// take part is undefined.
 #include <unordered_map>
 
 #include "../core/access.h"
+#include "../core/shuffle.h"
 #include "../ptx/forms.h"
 #include "checks.h"
+#include "undefined.h"
 
 namespace vgpu {
 namespace {
@@ -22,13 +25,29 @@ std::string hex(std::uint32_t mask) {
 class SyncCheck final : public Observer {
  public:
   void launch_end(Launch&, std::vector<std::string>& findings) override {
+    values_.clear();
     findings_.take(findings);
+  }
+  bool wants_instructions() const override { return true; }
+  void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) override {
+    values_.instruction(warp, instr, mask, on);
+  }
+  // To store a shuffle's value, be it in shared memory, is to use it.
+  void access(Warp& warp, const Instr&, std::uint32_t mask, const Addresses&, std::uint32_t,
+              Access access, Space, const Places&) override {
+    const UndefinedValues::Stored& stored = values_.stored();
+    if (access != Access::store) return;
+    each_lane(stored.lanes & mask,
+              [&](int lane) { used(warp, *stored.origin[lane], stored.from[lane]); });
   }
   void block_begin(Block& block) override {
     State& state = blocks_[&block];
     for (const Warp& warp : block.warps) state.born.push_back(warp.live);
   }
-  void block_end(Block& block) override { blocks_.erase(&block); }
+  void block_end(Block& block) override {
+    values_.forget(block);
+    blocks_.erase(&block);
+  }
 
   void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
                       bool) override {
@@ -91,6 +110,8 @@ class SyncCheck final : public Observer {
 
   void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask,
                  std::uint32_t members) override {
+    values_.warp_sync(warp, instr, mask);
+    follow_shuffle(warp, instr, mask);
     if (!instr.e.valid()) return;
     const std::uint32_t born = blocks_.at(warp.block).born[warp.index];
     const std::uint32_t ended = members & born & ~warp.live;
@@ -137,6 +158,49 @@ class SyncCheck final : public Observer {
     std::array<Turn, 16> turns;
   };
 
+  // A shuffle may take the value of a lane that has none to give: one that the block does not have,
+  // that has ended, or that does not take part. That is no mistake where nobody uses the value (a
+  // reduction of 16 threads whose lane 0 alone counts), so it is followed. Where the lanes stand at
+  // different instructions it is not.
+  enum Lacks : std::uint8_t { kNeverWas, kEnded, kElsewhere };  // Origin::copied of a shuffle
+  void follow_shuffle(Warp& warp, const Instr& instr, std::uint32_t mask) {
+    if (mask == kFullMask || std::string_view(forms()[instr.form].opcode) != "shfl" ||
+        &instr != &warp.frame->function->code[instr.pc])
+      return;
+    const std::uint32_t* b = warp.lanes<const std::uint32_t>(instr.b);
+    const std::uint32_t* c = warp.lanes<const std::uint32_t>(instr.c);
+    Ref<Origin> origin;
+    each_lane(mask, [&](int lane) {
+      const ShuffleSource from = shuffle_source(instr.variant, lane, b[lane], c[lane]);
+      if (mask >> from.lane & 1) return;
+      if (!origin) {
+        origin = Ref<Origin>(new Origin);
+        origin->instr = &instr;
+        origin->bytes = 4;
+      }
+      origin->first[lane] = static_cast<std::uint64_t>(from.lane);
+      const std::uint32_t born = blocks_.at(warp.block).born[warp.index];
+      origin->copied[lane] = !(born >> from.lane & 1)        ? kNeverWas
+                             : !(warp.live >> from.lane & 1) ? kEnded
+                                                             : kElsewhere;
+      values_.loaded(warp, instr, lane, 4, 0xf, origin);
+    });
+  }
+  void used(Warp& warp, Origin& origin, int lane) {
+    if (origin.told >> lane & 1) return;
+    origin.told |= 1u << lane;
+    add(warp, *origin.instr, lane, "shuffle", [&] {
+      return "sync: shuffle takes the value of lane " + std::to_string(origin.first[lane]) +
+             ", which " +
+             (origin.copied[lane] == kNeverWas
+                  ? "the warp does not have (the block has " +
+                        std::to_string(warp.block->launch.request.block.count()) + " threads)"
+              : origin.copied[lane] == kEnded ? "has ended"
+                                              : "does not take part in it") +
+             ": it is undefined, and used,";
+    });
+  }
+
   static std::string threads(std::uint32_t count) {
     return count ? std::to_string(count) + " threads" : "all threads";
   }
@@ -163,6 +227,8 @@ class SyncCheck final : public Observer {
   }
 
   std::unordered_map<Block*, State> blocks_;
+  UndefinedValues values_{
+      [this](Warp& warp, Origin& origin, int lane) { used(warp, origin, lane); }};
   Findings findings_;
 };
 

@@ -1,4 +1,5 @@
-// Values in registers that come from memory that nobody wrote.
+// Values in registers that are undefined: they come from memory that nobody wrote (check/init.cpp), or
+// from a lane that a shuffle does not have (check/sync.cpp).
 //
 // To load such a value is no mistake: nvcc reads the padding of structs, a merge reads past its end
 // and selects the other value. What counts is use. So each bit of a register may be undefined, and
@@ -16,7 +17,7 @@
 
 namespace vgpu {
 
-// One executed load, some of whose lanes got bytes that nobody wrote.
+// One executed load, some of whose lanes got bytes that nobody wrote; or a shuffle.
 struct Origin {
   std::uint32_t references = 0;
   const Instr* instr = nullptr;
@@ -24,7 +25,8 @@ struct Origin {
   Space space = Space::global;
   std::uint64_t block = 0;              // whose shared memory, as Block::linear
   bool own_block = true;                // that of the warp
-  std::uint64_t first[kWarpSize] = {};  // the first such byte of each lane: address or offset
+  std::uint64_t first[kWarpSize] =
+      {};  // the first such byte of each lane: address, offset; or a lane
   std::uint8_t copied[kWarpSize] = {};  // its flag: 0, or what it was copied from (check/init.cpp)
   std::uint32_t told = 0;               // lanes that are in the findings
 };

@@ -4,6 +4,7 @@
 #include "../ptx/forms.h"
 #include "block.h"
 #include "lanes.h"
+#include "shuffle.h"
 
 namespace vgpu {
 namespace {
@@ -17,8 +18,6 @@ uint32_t members_of(Warp& warp, const Instr& instr, int lane, uint32_t mask) {
   return (warp.lanes<const uint32_t>(instr.e)[lane] | 1u << lane) & mask;
 }
 
-enum Shuffle : std::uint8_t { kUp, kDown, kButterfly, kIndex };
-
 void shuffle(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* a = warp.lanes<const uint32_t>(instr.a);
   const uint32_t* b = warp.lanes<const uint32_t>(instr.b);
@@ -26,31 +25,7 @@ void shuffle(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
   uint32_t result[kWarpSize], inside = 0;
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    // c: clamp value in bits 0-4, segment mask in bits 8-12 (ISA, shfl.sync).
-    const int clamp = static_cast<int>(c[lane] & 31), segment = static_cast<int>(c[lane] >> 8 & 31);
-    const int amount = static_cast<int>(b[lane] & 31);
-    const int highest = (lane & segment) | (clamp & ~segment), lowest = lane & segment;
-    int from = lane;
-    bool in = false;
-    switch (instr.variant) {
-      case kUp:
-        from = lane - amount;
-        in = from >= highest;
-        break;
-      case kDown:
-        from = lane + amount;
-        in = from <= highest;
-        break;
-      case kButterfly:
-        from = lane ^ amount;
-        in = from <= highest;
-        break;
-      case kIndex:
-        from = lowest | (amount & ~segment);
-        in = from <= highest;
-        break;
-    }
-    if (!in) from = lane;
+    const auto [from, in] = shuffle_source(instr.variant, lane, b[lane], c[lane]);
     // A lane that does not take part has no value to give: its own is the defined choice here.
     result[lane] = (mask >> from & 1) ? a[from] : a[lane];
     inside |= uint32_t{in} << lane;

@@ -93,3 +93,53 @@ TEST_CASE("sync: masks name live lanes, the own one among them, and agree") {
                                  "names, has 0xffffffff, by thread (0,0,0) of block "
                                  "(0,0,0) in k (and 31 more)"});
 }
+
+TEST_CASE("sync: a shuffle's value from a lane that gives none, when it is used") {
+  // v += shfl.down(v, d) for d from `first` down to 1, then lane 0 stores.
+  const auto sum = [](int first, const std::string& before = "", const std::string& mask = "-1") {
+    std::string text = before + "add.u32 %r1, %thread, 1;\n";
+    for (int d = first; d; d /= 2)
+      text += "#" + std::to_string(d) + ": shfl.sync.down.b32 %r2, %r1, " + std::to_string(d) +
+              ", 31, " + mask + "; add.u32 %r1, %r1, %r2;\n";
+    return text + "setp.eq.u32 %p1, %thread, 0; @%p1 st.global.u32 [%out], %r1;\n";
+  };
+  CHECK(syncs(sum(16), {16, 1, 1}) ==
+        Texts{"s.cu:16: error: sync: shuffle takes the value of lane 16, which the warp does not "
+              "have (the block has 16 threads): it is undefined, and used, by thread (0,0,0) of "
+              "block (0,0,0) in k"});
+  check_silent(sum(8), {16, 1, 1});  // lanes 8 to 15 take from others, and nobody asks them
+  check_silent(sum(16), {32, 1, 1});
+  check_silent(sum(16), {33, 1, 1});
+  // Ended, not named.
+  const Texts ended =
+      syncs(sum(16, "setp.ge.u32 %p2, %lane, 16; @%p2 ret;\n", "0xffff"), {32, 1, 1});
+  CHECK(ended ==
+        Texts{"s.cu:16: error: sync: shuffle takes the value of lane 16, which has ended: it is "
+              "undefined, and used, by thread (0,0,0) of block (0,0,0) in k"});
+  const Texts absent = syncs("setp.ge.u32 %p2, %lane, 16; @%p2 bra END;\n" + sum(16, "", "0xffff") +
+                                 "END: add.u32 %r5, %r5, 1;\n",
+                             {32, 1, 1});
+  REQUIRE(absent.size() == 1);
+  CHECK(absent[0].find("lane 16, which does not take part in it") != std::string::npos);
+  // Not chosen, not added, in shared memory, as an address.
+  const std::string guard = "setp.lt.u32 %p1, %lane, 8; mov.u32 %r3, 5;\n";
+  check_silent("#3: shfl.sync.down.b32 %r1, %thread, 8, 31, -1;\n" + guard +
+                   "selp.b32 %r3, %r1, %r3, %p1; st.global.u32 [%mine], %r3;\n",
+               {16, 1, 1});
+  check_silent("#3: shfl.sync.down.b32 %r1, %thread, 8, 31, -1;\n" + guard +
+                   "@%p1 add.u32 %r3, %r3, %r1; st.global.u32 [%mine], %r3;\n",
+               {16, 1, 1});
+  const std::string bad = "#3: shfl.sync.down.b32 %r1, %thread, 9, 31, -1;\n";
+  for (const std::string use :
+       {"selp.b32 %r3, %r1, %r3, %p1; st.global.u32 [%mine], %r3;", "st.shared.u32 [s], %r1;",
+        "setp.eq.u32 %p2, %r1, 3; @%p2 bra END; END:",
+        "and.b32 %r1, %r1, 0; add.u32 %r4, %r4, 1; shl.b32 %r5, %r1, 2; cvt.rn.f32.u32 %f1, %r1;"})
+    CHECK_MESSAGE(
+        syncs(bad + guard + use + "\n", {16, 1, 1}).size() == (use.starts_with("and") ? 0u : 1u),
+        use);
+  // A segment's end: the own value, as it should be.
+  check_silent(
+      "#3: shfl.sync.down.b32 %r1, %thread, 8, 4111, -1; st.global.u32 [%mine], "
+      "%r1;\n",
+      {16, 1, 1});
+}
