@@ -44,33 +44,12 @@ std::vector<bool> circle(std::uint32_t pc, const Edges& next, const Edges& befor
   return both;
 }
 
-// The loops around an instruction, from the outermost inwards: each is strongly connected once the
-// ways to the entries of those around it are cut. All jumps to one entry make one loop, wherever
-// they stand in the text.
-Loops::Behind behind_jump(const Function& function, std::uint32_t pc) {
-  const auto n = static_cast<std::uint32_t>(function.code.size());
-  const std::uint32_t behind = pc + 1;
-  if (behind >= n) return Loops::Behind::no_loop;
+bool in_loop_behind(const Function& function, std::uint32_t pc) {
+  const std::size_t n = function.code.size();
   Edges next(n), before(n);
   for (std::uint32_t i = 0; i < n; ++i)
     for (const std::uint32_t to : next[i] = followers(function, i)) before[to].push_back(i);
-  auto result = Loops::Behind::no_loop;
-  for (;;) {
-    const std::vector<bool> loop = circle(pc, next, before);
-    if (!loop[pc]) return result;
-    if (!loop[behind]) return result == Loops::Behind::no_loop ? result : Loops::Behind::outer_loop;
-    result = Loops::Behind::same_loop;
-    std::vector<bool> entry(n, false);
-    entry[0] = true;
-    for (std::uint32_t i = 0; i < n; ++i)
-      for (const std::uint32_t from : before[i])
-        if (loop[i] && !loop[from]) entry[i] = true;
-    const auto cut = [&](std::uint32_t from, std::uint32_t to) { return !loop[from] || entry[to]; };
-    for (std::uint32_t i = 0; i < n; ++i) {
-      std::erase_if(next[i], [&](std::uint32_t to) { return cut(i, to); });
-      std::erase_if(before[i], [&](std::uint32_t from) { return cut(from, i); });
-    }
-  }
+  return pc + 1 < n && circle(pc, next, before)[pc + 1];
 }
 
 using Registers = std::set<std::uint32_t>;  // offsets into a frame's registers
@@ -167,9 +146,9 @@ const Loop& Loops::around(const Function& function, std::uint32_t pc) {
   return at->second;
 }
 
-Loops::Behind Loops::behind(const Function& function, std::uint32_t pc) {
-  const auto [at, is_new] = behind_.try_emplace({&function, pc});
-  if (is_new) at->second = behind_jump(function, pc);
+bool Loops::goes_on_behind(const Function& function, std::uint32_t pc) {
+  const auto [at, is_new] = goes_on_.try_emplace({&function, pc});
+  if (is_new) at->second = in_loop_behind(function, pc);
   return at->second;
 }
 

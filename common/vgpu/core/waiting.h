@@ -25,15 +25,14 @@ struct Loop {
 class Loops {
  public:
   const Loop& around(const Function& function, std::uint32_t pc);
-  // Where those go on who do not jump back at `pc`. A loop may have several jumps back, and not to
-  // take one does not mean to leave it.
-  enum class Behind : std::uint8_t { no_loop, outer_loop, same_loop };
-  Behind behind(const Function& function, std::uint32_t pc);
+  // Are those still in a loop with the jump at `pc` who do not jump there? A loop may have several
+  // jumps back, and others around it.
+  bool goes_on_behind(const Function& function, std::uint32_t pc);
 
  private:
   using Place = std::pair<const Function*, std::uint32_t>;
   std::map<Place, Loop> known_;
-  std::map<Place, Behind> behind_;
+  std::map<Place, bool> goes_on_;
 };
 
 }  // namespace vgpu

@@ -33,6 +33,14 @@ Ref<Frame> make_frame(const Function& function) {
   return frame;
 }
 
+bool seen_before(const Fragment& f, std::uint64_t sights) {
+  return std::find(std::begin(f.seen), std::end(f.seen), sights) != std::end(f.seen);
+}
+void remember(Fragment& f, std::uint64_t sights) {
+  std::rotate(std::begin(f.seen), std::begin(f.seen) + 1, std::end(f.seen));
+  *std::rbegin(f.seen) = sights;
+}
+
 }  // namespace
 
 bool Warp::has_ready() const {
@@ -69,18 +77,12 @@ std::size_t Warp::merge_into(std::size_t current) {
   return current;
 }
 
-// At a jump back that is not taken: do those who waited still wait? Not when they leave the loop,
-// unless for one around it and without having seen anything new.
-bool Warp::still_waits(const Fragment& f, std::uint32_t pc) const {
-  if (!f.waiting) return false;
-  switch (worker->loops.behind(*frame->function, pc)) {
-    case Loops::Behind::same_loop:
-      return true;
-    case Loops::Behind::outer_loop:
-      return !changed && (!watched || std::count(std::begin(f.seen), std::end(f.seen), sights));
-    case Loops::Behind::no_loop:
-      break;
-  }
+// At a jump back that is not taken: do those who waited still wait? Not when they have left all
+// loops or seen something new. What a part of a turn saw is remembered as whole turns are.
+bool Warp::still_waits(Fragment& f, std::uint32_t pc) const {
+  if (!f.waiting || changed || !worker->loops.goes_on_behind(*frame->function, pc)) return false;
+  if (!watched || seen_before(f, sights)) return true;
+  remember(f, sights);
   return false;
 }
 
@@ -90,11 +92,9 @@ bool Warp::turn_of_loop(Fragment& f) {
     f.waiting = false;
     f.spins = 0;
   } else if (watched) {
-    const std::uint64_t* end = f.seen + std::size(f.seen);
-    f.waiting = std::find(static_cast<const std::uint64_t*>(f.seen), end, sights) != end;
+    f.waiting = seen_before(f, sights);
     if (!f.waiting) {
-      std::rotate(f.seen, f.seen + 1, f.seen + std::size(f.seen));
-      f.seen[std::size(f.seen) - 1] = sights;
+      remember(f, sights);
       f.spins = 0;
     }
   } else {
@@ -353,8 +353,8 @@ Warp::Status Warp::run_fragments(std::uint64_t share) {
       }
     }
 
-    progress |=
-        !fragments[current].waiting;  // also of lanes that only met others, inside a waiting loop
+    // Also of lanes that only met others, inside a waiting loop.
+    progress |= !fragments[current].waiting || changed;
     keep_turn(fragments[current]);
     switch (leave) {
       case Leave::gone:

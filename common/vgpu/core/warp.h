@@ -107,7 +107,7 @@ struct Fragment {
   std::uint32_t spins = 0;                // turns of a waiting loop; see Warp::look
   std::uint32_t quiet = 0;                // turns in a row that neither looked nor wrote
   bool waiting = false;                   // the last turn of its loop saw what one before it saw
-  std::uint64_t seen[4] = {};             // fingerprints of the last turns
+  std::uint64_t seen[6] = {};             // fingerprints of the last turns and parts of turns
   bool watched = false, changed = false;  // of the turn that is not done yet, while others run
   std::uint64_t sights = 0;
   Ref<Frame> frame;
@@ -219,7 +219,7 @@ class Warp {
   void complete_join(const Ref<Join>& join, const Fragment& last);
   std::size_t merge_into(std::size_t current);
   bool turn_of_loop(Fragment& fragment);
-  bool still_waits(const Fragment& fragment, std::uint32_t pc) const;
+  bool still_waits(Fragment& fragment, std::uint32_t pc) const;
   void keep_turn(Fragment& fragment) const {
     fragment.watched = watched;
     fragment.changed = changed;
