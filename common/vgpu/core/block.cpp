@@ -25,6 +25,10 @@ constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 constexpr std::uint32_t kFairTurns = 32;
 constexpr std::uint64_t kFetchShare = 1u << 12;
 
+// Of a hostile schedule: the most instructions of a block before others are asked, and those of a warp
+// that waits in a loop.
+constexpr std::uint64_t kHostileBlockShare = 256, kHostileWait = 64;
+
 constexpr std::uint32_t kSmallLocal = 1024;
 
 class Hash {
@@ -125,6 +129,11 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
   const std::uint64_t in_cluster = request.cluster.count();
   sm = (cluster.number % std::max<std::uint64_t>(1, sms / in_cluster) * in_cluster + rank) % sms;
   if (launch.seed) random_.seed(launch.seed * 0x9E3779B97F4A7C15ull + linear);
+  if (launch.hostile) {
+    ranking_ = Ranking(launch.seed, linear + 1);
+    for (std::uint32_t i = 0; i < launch.warps_per_block; ++i)
+      ranks_.push_back({ranking_.place_of(i), false});
+  }
 
   shared_storage_bytes_ = launch.shared_bytes + std::size_t{128};
   shared_storage_ = worker.spares.take(shared_storage_bytes_);
@@ -187,10 +196,11 @@ std::uint64_t Block::clock() const {
 }
 
 Block::Status Block::run() {
-  std::vector<std::uint32_t> order(warps.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   executed_ = 0;
   fetched_ = gives_way_ = got_further = false;
+  if (launch.hostile && !steady) return run_hostile();
+  std::vector<std::uint32_t> order(warps.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   const bool may_wait = launch.may_wait || cluster.blocks.size() > 1;
   const std::uint64_t share =
       std::min(may_wait ? kWaitBlockShare : kBlockShare, launch.machine.instruction_limit);
@@ -222,21 +232,68 @@ Block::Status Block::run() {
       if (gives_way_ || executed_ >= share || launch.small_turns) return Status::waiting;
       continue;
     }
-    ++idle_rounds;
-    if (!ran && at_cluster_barrier()) {
-      // Lanes at a join keep together unless others wait very long for what they may do.
-      if (++blocked_turns_ % kBlockedTurns == 0 && release_joins()) continue;
-      return Status::blocked;
+    if (const auto status = idle(ran)) return *status;
+  }
+}
+
+std::optional<Block::Status> Block::idle(bool ran) {
+  ++idle_rounds;
+  if (!ran && at_cluster_barrier()) {
+    // Lanes at a join keep together unless others wait very long for what they may do.
+    if (++blocked_turns_ % kBlockedTurns == 0 && release_joins()) return std::nullopt;
+    return Status::blocked;
+  }
+  bool released = false;
+  if (!ran || idle_rounds >= kReleaseRounds) released = release_joins();
+  if (released) {
+    idle_rounds = 0;
+    if (ran) return Status::waiting;
+    return std::nullopt;
+  }
+  if (!ran) deadlock();
+  if (idle_rounds >= kIdleRounds) return Status::waiting;
+  return std::nullopt;
+}
+
+// A warp runs up to its next memory instruction; then the ranking is asked again.
+Block::Status Block::run_hostile() {
+  const std::uint64_t share =
+      std::min(1 + ranking_.random(kHostileBlockShare), launch.machine.instruction_limit);
+  for (;;) {
+    if (cluster.number > launch.fault_cluster) return Status::done;
+    bool alive = false, ran = false;
+    std::size_t next = warps.size();
+    for (std::size_t i = 0; i < warps.size(); ++i) {
+      if (warps[i].done()) continue;
+      alive = true;
+      if (!warps[i].has_ready()) continue;
+      ran = true;
+      if (!ranks_[i].asked && (next == warps.size() || ranks_[i].place < ranks_[next].place))
+        next = i;
     }
-    bool released = false;
-    if (!ran || idle_rounds >= kReleaseRounds) released = release_joins();
-    if (released) {
-      idle_rounds = 0;
-      if (ran) return Status::waiting;
+    if (!alive) return Status::done;
+    if (next == warps.size()) {  // each that is ready has been asked, none got further
+      for (Rank& rank : ranks_) rank.asked = false;
+      if (const auto status = idle(ran)) return *status;
       continue;
     }
-    if (!ran) deadlock();
-    if (idle_rounds >= kIdleRounds) return Status::waiting;
+    Warp& warp = warps[next];
+    ranks_[next].asked = true;
+    const bool waits = std::any_of(warp.fragments.begin(), warp.fragments.end(),
+                                   [](const Fragment& f) { return f.waiting; });
+    const std::uint64_t before = warp.instructions;
+    const Warp::Status status = warp.run(waits ? kHostileWait : 1);
+    executed_ += warp.instructions - before;
+    if (status == Warp::Status::waiting) continue;
+    got_further = true;
+    idle_rounds = 0;
+    ranks_[next].asked = false;
+    if (ranking_.falls()) ranks_[next].place = ranking_.end();
+    // Those before it that wait look again, often when there may be something new, not always: it costs
+    // them a turn of their loop.
+    if (ranking_.random(8) < (warp.changed ? 6 : 1))
+      for (Rank& rank : ranks_) rank.asked = false;
+    if (executed_ >= share) return Status::waiting;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 #include "cluster.h"
 #include "machine.h"
 #include "observer.h"
+#include "ranking.h"
 #include "waiting.h"
 #include "warp.h"
 
@@ -124,6 +126,7 @@ struct Launch {
   std::vector<std::shared_ptr<Allocation>> freed;
   std::uint64_t workspace = 0;  // device address, zeroed; grid-wide barriers live in it
   std::uint64_t seed = 0;       // of a shuffled schedule, 0: none
+  bool hostile = false;         // it is a hostile one (ranking.h)
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
   bool small_turns = false;
@@ -251,6 +254,9 @@ class Block {
   std::string runs_for_ever();  // the same for Machine::instruction_limit
 
  private:
+  Status run_hostile();
+  // After a round in which nobody got further (`ran`: somebody tried): what then. Nothing: go on.
+  std::optional<Status> idle(bool ran);
   void complete_barrier(int barrier);
   void check_barriers();
   std::string threads_at_barrier() const;
@@ -265,6 +271,12 @@ class Block {
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::size_t shared_storage_bytes_ = 0, frame_storage_bytes_ = 0;
   std::mt19937_64 random_;
+  Ranking ranking_;  // of a hostile schedule's warps
+  struct Rank {
+    std::uint64_t place;
+    bool asked;  // since somebody got further
+  };
+  std::vector<Rank> ranks_;
 };
 
 // Lands the copies of one lane up to this number, whatever their groups.

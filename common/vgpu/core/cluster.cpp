@@ -15,6 +15,10 @@ Cluster::Cluster(Launch& launch, Worker& worker, std::uint64_t n) : number(n) {
   const auto size = static_cast<std::uint32_t>(request.cluster.count());
   missing_ = size * static_cast<std::uint32_t>(request.block.count());
   shuffle_ = launch.seed != 0 && size > 1;
+  if (launch.hostile && size > 1) {
+    ranking_ = Ranking(launch.seed, ~number);
+    for (std::uint32_t rank = 0; rank < size; ++rank) places_.push_back(ranking_.place_of(rank));
+  }
   if (shuffle_) random_.seed(launch.seed * 0xD1B54A32D192ED03ull + number);
   order_.resize(size);
   std::iota(order_.begin(), order_.end(), 0u);
@@ -37,7 +41,13 @@ bool Cluster::done() const {
 }
 
 const std::vector<std::uint32_t>& Cluster::order() {
-  if (shuffle_) std::shuffle(order_.begin(), order_.end(), random_);
+  if (!places_.empty()) {
+    const auto first = [&](std::uint32_t a, std::uint32_t b) { return places_[a] < places_[b]; };
+    if (ranking_.falls()) places_[order_.front()] = ranking_.end();
+    std::sort(order_.begin(), order_.end(), first);
+  } else if (shuffle_) {
+    std::shuffle(order_.begin(), order_.end(), random_);
+  }
   return order_;
 }
 

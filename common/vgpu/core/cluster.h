@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "machine.h"
+#include "ranking.h"
 
 namespace vgpu {
 
@@ -59,7 +60,8 @@ class Cluster {
   // The block with this rank, null when there is none.
   Block* block(int rank) const;
   bool done() const;
-  // In which order its blocks take turns: by rank, or shuffled anew each time.
+  // In which order its blocks take turns: by rank, or shuffled anew each time. In a hostile schedule
+  // one gets further, then they are asked for the order again.
   const std::vector<std::uint32_t>& order();
 
   // barrier.cluster: a thread arrives, and later waits until all threads of the cluster that have
@@ -71,6 +73,7 @@ class Cluster {
   // When no block can go on: lets lanes go that wait for others of their warp. False: nobody waits.
   bool release_joins();
   std::string deadlock();  // says who waits where for whom
+  std::uint64_t place = 0, asked = 0;  // among clusters in a hostile schedule, see Work
 
  private:
   void complete();
@@ -80,6 +83,8 @@ class Cluster {
   std::vector<std::uint32_t> order_;
   std::mt19937_64 random_;
   bool shuffle_ = false;
+  Ranking ranking_;  // of a hostile schedule's blocks
+  std::vector<std::uint64_t> places_;
 };
 
 }  // namespace vgpu

@@ -280,15 +280,18 @@ class Work {
   Work(Launch& launch, Worker& worker)
       : launch_(launch),
         worker_(worker),
+        ranking_(launch.hostile ? Ranking(launch.seed, 0) : Ranking()),
         l1_(worker.counting ? launch.l1_clocks_by_sm.size() : 0),
         shared_(l1_.size()),
         issued_(l1_.size()) {}
 
   void run(const ClusterOrder& order, std::uint64_t resident, std::atomic<std::uint64_t>& next) {
     std::deque<std::unique_ptr<Cluster>> waiting;
+    const bool hostile = launch_.hostile;
+    std::uint64_t most = hostile ? std::min(resident, kHostileClusters) : resident;
     for (bool more = true;;) {
       std::unique_ptr<Cluster> cluster;
-      if (more && waiting.size() < resident) {
+      if (more && waiting.size() < most) {
         const std::uint64_t n = next.fetch_add(1, std::memory_order_relaxed);
         if (n >= order.clusters ||
             n > launch_.fault_cluster) {  // (a shuffled launch ends at its first fault)
@@ -296,10 +299,20 @@ class Work {
         } else {
           cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
           got_further();
+          if (hostile) {  // all in flight before one begins
+            cluster->place = ranking_.place_of(cluster->number);
+            waiting.push_back(std::move(cluster));
+            continue;
+          }
         }
       }
       if (!cluster) {
         if (waiting.empty()) break;
+        if (hostile && idle_ <= kLooksIdle && !favourite_first(waiting)) {
+          ++pass_;  // all were asked and nobody got further: perhaps they wait for those behind
+          most = std::min(2 * most, resident);
+          continue;
+        }
         cluster = std::move(waiting.front());
         waiting.pop_front();
       }
@@ -363,17 +376,34 @@ class Work {
         continue;
       }
       idle_ += executed;
-      if (block.got_further) got_further();
+      if (block.got_further) {
+        got_further();
+        if (launch_.hostile && ranking_.falls()) cluster.place = ranking_.end();
+      }
       if ((total_ += executed) >= launch_.machine.instruction_limit)
         throw Fault{FaultKind::deadlock, block.runs_for_ever()};
       if (idle_ > launch_.machine.patience)
         throw Fault{FaultKind::deadlock, block.waits_for_ever(resident * cluster.blocks.size())};
+      if (launch_.hostile && block.got_further) break;  // who goes next?
     }
     if (live && blocked == live && !cluster.release_joins())
       throw Fault{FaultKind::deadlock, cluster.deadlock()};
     return cluster.done() || cluster.number > launch_.fault_cluster;
   }
+  // Puts the first in the ranking of those that were not asked since somebody got further to the front.
+  // False: all were.
+  bool favourite_first(std::deque<std::unique_ptr<Cluster>>& waiting) const {
+    auto first = waiting.end();
+    for (auto it = waiting.begin(); it != waiting.end(); ++it)
+      if ((*it)->asked != pass_ && (first == waiting.end() || (*it)->place < (*first)->place))
+        first = it;
+    if (first == waiting.end()) return false;
+    (*first)->asked = pass_;
+    std::rotate(waiting.begin(), first, first + 1);
+    return true;
+  }
   void got_further() {
+    ++pass_;
     idle_ = looks_ = turns_ = seen_ = skipped_ = 0;
   }
 
@@ -437,11 +467,14 @@ class Work {
 
   Launch& launch_;
   Worker& worker_;
+  Ranking ranking_;  // of clusters in a hostile schedule
+  std::uint64_t pass_ = 1;
   std::vector<double> l1_, shared_;
   std::vector<std::uint64_t> issued_;
   // Instructions in waiting loops after which it is worth the time to look whether they end.
   static constexpr std::uint64_t kLooksIdle = 1u << 16;
   static constexpr std::chrono::seconds kHostPatience{3};
+  static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
   static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
 
   std::uint64_t idle_ = 0;                        // instructions since a block last got further
@@ -602,6 +635,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
   launch.constant_bytes = request.module->constants->size();
   launch.grid_id = ++impl_->launches;
   launch.seed = impl_->options.schedule_seed;
+  launch.hostile = launch.seed != 0 && impl_->options.hostile;
   launch.prepare = [this](const Function* function) {
     impl_->prepare(function);
     return function;
@@ -666,7 +700,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
           if (site.callee) todo.push_back(site.callee);
       }
     }
-    launch.fair = blocks > 1;
+    launch.fair = blocks > 1 && !launch.hostile;
     launch.may_wait = order_matters || request.cooperative;
     if (request.cooperative) {
       workspace = impl_->memory.allocate(4096, MemoryKind::heap);
@@ -714,7 +748,7 @@ LaunchOutcome Machine::launch(const LaunchRequest& request) {
       workers.back()->sectors_per_clock =
           static_cast<std::uint32_t>(impl_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }
-    const ClusterOrder order(clusters, launch.seed);
+    const ClusterOrder order(clusters, launch.hostile ? 0 : launch.seed);
     const std::uint64_t resident_clusters =
         std::max<std::uint64_t>(1, resident / in_cluster / static_cast<std::uint64_t>(threads));
     std::atomic<std::uint64_t> next{0};

@@ -71,7 +71,8 @@ enum class CacheMode : std::uint8_t { off, cold, warm };
 
 struct MachineOptions {
   int threads = 0;                  // host threads, 0: all cores (VGPU_THREADS)
-  std::uint64_t schedule_seed = 0;  // 0: the deterministic order (VGPU_SCHEDULE=random:SEED)
+  std::uint64_t schedule_seed = 0;  // 0: the usual order (VGPU_SCHEDULE=random:SEED)
+  bool hostile = false;             // the seed is that of VGPU_SCHEDULE=hostile:SEED (ranking.h)
   // VGPU_CHECK
   bool check_race = false, check_init = false, check_sync = false, check_proxy = false;
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted

@@ -29,7 +29,8 @@ constexpr char kUsage[] =
     "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"
     "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
-    "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n";
+    "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n"
+    "  --schedule hostile:N  some run far ahead of others      as VGPU_SCHEDULE=hostile:N\n";
 
 [[noreturn]] void fail(const std::string& text) {
   std::fprintf(stderr, "vgpu: %s\n", text.c_str());

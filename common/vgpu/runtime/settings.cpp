@@ -67,13 +67,17 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
   }
 
   if (const auto value = get("VGPU_SCHEDULE")) {
-    constexpr std::string_view kRandom = "random:";
+    constexpr std::string_view kRandom = "random:", kHostile = "hostile:";
     std::optional<std::uint64_t> seed;
-    if (value->starts_with(kRandom)) seed = number<std::uint64_t>(value->substr(kRandom.size()));
-    if (seed && *seed > 0)
+    for (const std::string_view kind : {kRandom, kHostile})
+      if (value->starts_with(kind)) seed = number<std::uint64_t>(value->substr(kind.size()));
+    if (seed && *seed > 0) {
       settings.options.schedule_seed = *seed;
-    else
-      wrong(quoted("VGPU_SCHEDULE", *value) + "say random:SEED with a whole number from 1");
+      settings.options.hostile = value->starts_with(kHostile);
+    } else {
+      wrong(quoted("VGPU_SCHEDULE", *value) +
+            "say random:SEED or hostile:SEED with a whole number from 1");
+    }
   }
 
   if (const auto value = get("VGPU_CHECK")) {

@@ -23,7 +23,8 @@ void check_named(const std::string& body, const std::string& words, Dim3 block =
   MachineOptions checked{.threads = 1};
   checked.check_race = checked.check_init = checked.check_sync = true;
   for (const MachineOptions& options :
-       {MachineOptions{.threads = 2}, MachineOptions{.threads = 1, .schedule_seed = 4}, checked}) {
+       {MachineOptions{.threads = 2}, MachineOptions{.threads = 1, .schedule_seed = 4},
+        MachineOptions{.threads = 1, .schedule_seed = 1, .hostile = true}, checked}) {
     const std::string m = message(body, block, grid, options);
     INFO(options.schedule_seed, " ", options.check_race, body, m);
     CHECK(m.find("/nowhere/w.cu:") == 0);
@@ -131,8 +132,8 @@ add.u32 %r4, %r4, 1; setp.lt.u32 %p5, %r4, 16; @%p5 bra W;
 nanosleep.u32 100; bra W;
 GOT: add.u32 %r9, %r9, 1; add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 8; @%p3 bra ROUND;
 st.global.u32 [%mine], %r9;)";
-  for (const std::uint64_t seed : {0, 1, 2}) {
-    Gpu gpu({.threads = 1, .schedule_seed = seed});
+  for (const std::uint64_t seed : {0, 1, 2, 3}) {
+    Gpu gpu({.threads = 1, .schedule_seed = seed, .hostile = seed > 1});
     const auto out = gpu.run(body, 64, {0}, {64, 1, 1});
     CHECK_SAME(out, std::vector<std::uint32_t>(64, 8));
   }

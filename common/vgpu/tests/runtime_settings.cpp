@@ -65,6 +65,14 @@ TEST_CASE("settings: everything set") {
   CHECK_FALSE(settings.profile_text);
 }
 
+TEST_CASE("settings: a hostile schedule") {
+  const Settings settings = with({{"VGPU_SCHEDULE", "hostile:7"}});
+  CHECK(settings.error == "");
+  CHECK(settings.options.schedule_seed == 7);
+  CHECK(settings.options.hostile);
+  CHECK_FALSE(with({{"VGPU_SCHEDULE", "random:7"}}).options.hostile);
+}
+
 TEST_CASE("settings: all means the four checks with findings") {
   const Settings settings = with({{"VGPU_CHECK", "all"}, {"VGPU_PROFILE", "text"}});
   CHECK(settings.options.check_race);
@@ -86,9 +94,10 @@ TEST_CASE("settings: what is not understood is named, with what would be") {
     CHECK(has(error_with("VGPU_THREADS", value), "VGPU_THREADS='" + std::string(value) + "'"));
   for (const char* value : {"0", "-1", "x", "1e6", "5 ", "18446744073709551616"})
     CHECK(has(error_with("VGPU_INSTRUCTIONS", value), "VGPU_INSTRUCTIONS='" + std::string(value)));
-  for (const char* value : {"random", "random:", "random:0", "random:x", "seed:1", "random:1:2",
-                            "random:-1", "random:18446744073709551616"})
-    CHECK(has(error_with("VGPU_SCHEDULE", value), "random:SEED"));
+  for (const char* value :
+       {"random", "random:", "random:0", "random:x", "seed:1", "random:1:2", "random:-1",
+        "random:18446744073709551616", "hostile", "hostile:0", "hostile:x", "hostile:random:1"})
+    CHECK(has(error_with("VGPU_SCHEDULE", value), "random:SEED or hostile:SEED"));
   for (const char* value : {"rcae", "race,", ",race", "race;init", "ALL"})
     CHECK(has(error_with("VGPU_CHECK", value), "no check '"));
   for (const char* value : {"json", "json:", "xml:a", "Text", "text,json:a"})
