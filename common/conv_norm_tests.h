@@ -35,7 +35,8 @@ struct ConvNormOutcome : Verdict {
 // has more than one image.
 std::string wrong_with_nans(const AnyConvNorm& step, ConvNormTrial trial);
 // A problem whose convolution is the same number in all pixels of a plane, exactly, in all
-// precisions: y is relu(beta + residual) to the bit where means are right to the bit.
+// precisions: y is relu(beta + residual) to the bit where means are right to the bit. In a plane of
+// 5 x 7 pixels they are only with their correction.
 ConvNormTrial flat_planes(int height, int width);
 // Runs a step with y filled with NaN between two guard areas and compares. `shift` elements off a
 // multiple of 16 bytes all arrays begin.

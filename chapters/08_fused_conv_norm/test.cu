@@ -286,11 +286,24 @@ TEST_CASE("counters: one launch and one output stored instead of three") {
     const Counted fused = count_step({[&] { a.run(steps::fused, shape); }});
     CHECK(fused.stored == output);
     CHECK(fused.read_again == 0);
-    // Beside it only the moments: 16 bytes a channel and run of tiles.
+    // Beside it only the moments: 16 bytes for each channel of a run, of a block's tiles that have
+    // the same channels. Tiles go to blocks in a row, evenly.
     const steps::Plan plan = steps::plan_of(shape);
     const int channels = plan.tile == steps::kLarge ? 64 : plan.tile == steps::kMedium ? 32 : 4;
-    const double groups = shape.batch * ((shape.out_channels - 1) / channels + 1);
-    CHECK(fused.stored_in_all - fused.stored <= (plan.blocks + groups) * channels * 16);
+    const int groups = (shape.out_channels - 1) / channels + 1;
+    steps::with_tile(plan.tile, shape.stride, [&]<int kName, int kStride>() {
+      const steps::Problem problem =
+          steps::problem_of<kName>(shape, nullptr, nullptr, steps::device_limits());
+      double moments = 0;
+      for (int block = 0; block < plan.blocks; ++block)
+        for (int tile = problem.tiles * block / plan.blocks, first = tile;
+             tile < problem.tiles * (block + 1) / plan.blocks; ++tile)
+          if (tile == first || tile % problem.plane_tiles == 0) {
+            const int group = tile / problem.plane_tiles % groups;
+            moments += 16.0 * std::min(channels, shape.out_channels - group * channels);
+          }
+      CHECK(fused.stored_in_all - fused.stored == moments);
+    });
     CHECK(lab::vgpu::counter("/grid/0") == plan.blocks);
   }
 }
@@ -384,6 +397,8 @@ const std::vector<Mutant> kFusedBugs = {
      "(pad + part - first_tap) / 2", "element"},
     {"a run forgets its first tiles", "if (!begins) all = merged(of_run[channel], all);", "",
      "element"},
+    {"the mean keeps its rounding", "return {count, mean + distances / scale,",
+     "return {count, mean,", "element"},
     {"tiles at the border count as full",
      "float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0))",
      "float(T::kTilePixels)", "element"},
@@ -419,6 +434,7 @@ TEST_CASE("planted bugs in fused: each is caught, and by what") {
   for (float& value : huge.x) value *= 1e25f;
   trials.push_back(conv_norm_trial("huge values", huge));
   trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
+  trials.push_back(flat_planes(5, 7));
 
   const Mutants mutants("chapters/08_fused_conv_norm/fused_kernels.cuh", "fused_conv_norm",
                         kFusedBugs, "const auto instance = &fused_kernel<kMedium, 1>;");

@@ -40,6 +40,22 @@ ConvNormTrial rounded(ConvNormTrial trial) {
   return trial;
 }
 
+// A problem with what its operands, rounded to nearest, give: as near as fp32 is.
+ConvNormTrial rounded_operands(const ConvNormShape& shape, steps::Precision precision) {
+  const auto nearest = [precision](float x) {
+    if (precision == steps::kFp16) return __half2float(__float2half_rn(x));
+    // tf32, ties away from zero
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000) & ~0x1fffu);
+  };
+  const lab::ConvNormProblem problem = lab::random_conv_norm(shape, 10);
+  lab::ConvNormProblem of_rounded = problem;
+  for (std::vector<float>* values : {&of_rounded.x, &of_rounded.weight})
+    for (float& value : *values) value = nearest(value);
+  ConvNormTrial trial = conv_norm_trial(describe(shape) + ", rounded", of_rounded);
+  trial.problem = problem;
+  return trial;
+}
+
 // Operands whose largest has 11 bits in that precision: neither beyond its range nor denormal.
 bool in_range(steps::Precision precision, const lab::ConvNormProblem& problem) {
   const bool fp16 = precision == steps::kFp16;
@@ -112,23 +128,12 @@ TEST_CASE("tensor: each kind of tile, several tiles a block, channels beyond a s
 
 TEST_CASE("tensor: operands are rounded to nearest, sums are in fp32") {
   if (skipped("tensor: operands")) return;
-  const auto tf32 = [](float x) {  // ties away from zero
-    return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000) & ~0x1fffu);
-  };
-  const auto fp16 = [](float x) { return __half2float(__float2half_rn(x)); };
   // 72 and 1152 products an output.
   for (const int in_channels : {8, 128}) {
-    const ConvNormShape shape = shape_of(1, in_channels, 9, 12, 20, 3);
-    const lab::ConvNormProblem problem = lab::random_conv_norm(shape, 10);
     for (const TensorStep& step : kSteps) {
       if (!there(step)) continue;
-      // What such operands must give, as near as fp32 is.
-      ConvNormTrial trial;
-      trial.problem = problem;
-      for (std::vector<float>* values : {&trial.problem.x, &trial.problem.weight})
-        for (float& value : *values) value = step.precision == steps::kTf32 ? tf32(value) : fp16(value);
-      trial = conv_norm_trial("rounded", trial.problem);
-      trial.problem = problem;
+      const ConvNormTrial trial =
+          rounded_operands(shape_of(1, in_channels, 9, 12, 20, 3), step.precision);
       const ConvNormOutcome outcome = run_conv_norm(step.function, trial);
       CAPTURE(step.name);
       CAPTURE(in_channels);
@@ -245,6 +250,8 @@ const std::vector<Mutant> kTensorBugs = {
      "m < 2 * T::kTileChannels; m +=", "m < T::kTileChannels; m +=", "check"},
     {"rows and columns of an operand are swapped", "(16 * m + r % 2 * 8)", "(16 * m + r / 2 * 8)",
      "element"},
+    {"operands are rounded towards zero", "__floats2half2_rn(load(2 * r), load(2 * r + 1))",
+     "__halves2half2(__float2half_rz(load(2 * r)), __float2half_rz(load(2 * r + 1)))", "element"},
     {"weights meet their neighbours' pixels", "return row[at[i].x];", "return row[at[i ^ 1].x];",
      "element"},
     {"a share of the products is left out", "share < T::kShares; ++share)",
@@ -267,7 +274,8 @@ TEST_CASE("planted bugs in tensor tiles: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in tensor*")) return;
   const std::vector<ConvNormTrial> trials = {
       rounded(conv_norm_trial(shape_of(1, 21, 9, 3, 5, 1), 1)),
-      rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true))};
+      rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true)),
+      rounded_operands(shape_of(1, 8, 9, 12, 20, 3), steps::kFp16)};
   const Mutants mutants("chapters/08_fused_conv_norm/tensor_tile.cuh", "fused_conv_norm",
                         kTensorBugs, "const auto instance = &fused_kernel<kFp16Small, 1>;");
   // Small tiles, two a block.
