@@ -263,6 +263,28 @@ TEST_CASE("half: what it cannot take") {
 
 // ---- Counters -----------------------------------------------------------------------------------
 
+namespace {
+
+// Bank conflicts of the last launch in the lines of one file. At least one is there.
+double conflicts_in(const std::string& file) {
+  const std::string json = lab::vgpu::launch_json();
+  double conflicts = 0;
+  bool found = false;
+  for (int i = 0;; ++i) {
+    const std::string line = "/lines/" + std::to_string(i);
+    try {
+      if (json_at(json, line + "/file").find(file) == std::string::npos) continue;
+    } catch (const std::exception&) {
+      CHECK(found);
+      return conflicts;  // no more lines
+    }
+    found = true;
+    conflicts += std::stod(json_at(json, line + "/conflicts"));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("half counters: products of padded tiles, 2 bytes a number, no conflicts, a lower limit") {
   if (skipped_without_counters("half counters")) return;
   const auto run = [&](const ConvNormShape& shape) {
@@ -294,6 +316,8 @@ TEST_CASE("half counters: products of padded tiles, 2 bytes a number, no conflic
   run(shape);
   const double limit = lab::vgpu::counter("/limit/us");
   CHECK(shared_conflicts() / shared_wavefronts() <= 0.02);
+  // What brings pixels to a stage and reads them has none: pairs of channels are permuted for it.
+  CHECK(conflicts_in("half_tile.cuh") == 0);
   std::vector<lab::ConvNormArrays> arrays = lab::upload(lab::random_conv_norm(shape, 1), 1);
   arrays[0].run(steps::tensor_fused<steps::kFp16>, shape);
   lab::check(cudaDeviceSynchronize());
@@ -323,6 +347,12 @@ const std::vector<Mutant> kHalfBugs = {
      "(problem.wide_x && !whole && !problem.reflect)", "(problem.wide_x && !whole)", "element"},
     {"the last stage's list is the full stages'", "list_of(stage) + me.third",
      "list_of(0) + me.third", "element"},
+    {"sums are kept in fp16", "multiply_add<kFp16>(sum[m][n], a, b[n]);",
+     "{ multiply_add<kFp16>(sum[m][n], a, b[n]);\n"
+     "for (float& s : sum[m][n]) s = __half2float(__float2half(s)); }", "element"},
+    {"y is rounded towards zero",
+     "y[index] = normalized(value[i][j], own[i], add, problem.relu);",
+     "y[index] = __float2half_rz(normalized(value[i][j], own[i], add, problem.relu));", "element"},
     {"taps come fastest in the packed weights", "tap = pair / pairs;\n    const int channel",
      "tap = pair % area;\n    const int channel", "element"},
     {"rows and columns of a fragment are swapped", "lane / 4 + r % 2 * 8", "lane / 4 + r / 2 * 8",
