@@ -44,10 +44,13 @@ def sources_of(root, program):
 
 
 def cases_in(path):
-    """The names of the test cases in a file."""
+    """The test cases in a file: name and text, up to the next one."""
     with open(path, encoding="utf-8") as file:
-        found = CASE.findall(file.read())
-    return ["".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)) for literals in found]
+        text = file.read()
+    found = list(CASE.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    return {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match[1])): text[match.start():end]
+            for match, end in zip(found, ends)}
 
 
 def matches(name, patterns):

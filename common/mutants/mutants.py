@@ -14,8 +14,8 @@ names, then all others of the group, until one fails. A mutant is
     error        it does not apply or is no program: a mistake in the list
 
 Results stay in RESULTS, with a hash of what they depend on: the file with the mutant in it and, of a
-killed one, the file of the test that killed it; of a survivor all tests and sources. A run leaves
-out what would only be repeated. Exit status: 0 done, 1 errors in the lists, 2 bad input.
+killed one, the test case that killed it; of a survivor all tests and sources. A run leaves out what
+would only be repeated. Exit status: 0 done, 1 errors in the lists, 2 bad input.
 """
 import argparse
 import concurrent.futures
@@ -56,7 +56,7 @@ class Tree:
     """The sources as they are, and the hashes that results depend on."""
 
     def __init__(self, root):
-        self.root, self.hashes = root, {}
+        self.root, self.hashes, self.cases = root, {}, {}
 
     def all_of(self, *patterns):
         if patterns not in self.hashes:
@@ -79,10 +79,12 @@ class Tree:
             return digest(apply(file.read(), mutant), mutant["tests"])
 
     def killer(self, program, case):
-        """Of the file with that test case; of none: nothing changes it."""
+        """Of the text of that test case. A build that fails or hangs depends on none."""
         for path in sources_of(self.root, program):
-            if case in cases_in(path):
-                return digest(content(path))
+            if path not in self.cases:
+                self.cases[path] = cases_in(path)
+            if case in self.cases[path]:
+                return digest(self.cases[path][case])
         return ""
 
 
@@ -176,7 +178,7 @@ class Session:
     """All that the workers share."""
 
     def __init__(self, options, root):
-        self.options, self.tree = options, Tree(root)
+        self.options, self.root, self.tree = options, root, Tree(root)
         self.build = options.build
         self.lock, self.done, self.todo = threading.Lock(), 0, queue.Queue()
         self.results, self.lived = {}, {}  # lived: what a quick run did not see killed
@@ -274,10 +276,11 @@ class Session:
     def run_all(self, jobs):
         folder = os.path.join(self.build, "mutants")
         leave_out = {os.path.normpath(folder)}
-        pristine = Scratch(self.tree.root, os.path.join(folder, "pristine"), self.build)
+        pristine = Scratch(self.root, os.path.join(self.root, folder, "pristine"), self.build)
         pristine.make(leave_out)
+        self.tree = Tree(pristine.folder)  # what is run, whatever becomes of the tree meanwhile
         programs = Programs(pristine, self.options.folders, self.options.make.split())
-        copies = [Scratch(pristine.folder, os.path.join(self.tree.root, folder, str(i)), self.build)
+        copies = [Scratch(pristine.folder, os.path.join(self.root, folder, str(i)), self.build)
                   for i in range(jobs)]
         for copy in copies:
             copy.make(set())

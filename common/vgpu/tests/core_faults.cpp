@@ -157,7 +157,7 @@ TEST_CASE("faults: of several, the first block's is reported, whatever the numbe
     // Block b faults when b >= 37; the earlier the block, the later.
     const LaunchOutcome outcome = gpu.launch(kernel(R"(
       setp.lt.u32 %p1, %block, 37; @%p1 exit;
-      sub.u32 %r1, 200, %block; mul.lo.u32 %r1, %r1, 100;
+      sub.u32 %r1, 200, %block; mul.lo.u32 %r1, %r1, 2000;
 LOOP: sub.u32 %r1, %r1, 1; setp.ne.u32 %p2, %r1, 0; @%p2 bra LOOP;
       ld.global.u32 %r2, [%out+400];)"), {out.address(), 0ull}, {32, 1, 1}, {200, 1, 1});
     CHECK(outcome.fault.message == "PTX line 17: error: out-of-bounds read of 4 bytes, 0 bytes past an allocation of 400 bytes (argument 1) by thread (0,0,0) of block (37,0,0) in k");

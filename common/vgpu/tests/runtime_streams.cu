@@ -548,15 +548,16 @@ const std::map<std::string, Program>& programs() {
       {"two chains of a graph",
        {"write by fill of a graph in stream 3 (non-blocking) and read by copy of a graph in stream 3",
         [] {
-          // fill writes x; a fill of y and behind it a copy of x to y are a chain beside it.
+          // fill writes x; a fill of y, a copy of y and one of x are a chain beside it.
           const cudaStream_t a = stream(), b = stream();
-          int *x = device(), *y = device();
+          int *x = device(), *y = device(), *z = device();
           cudaGraph_t graph;
           cudaGraphExec_t exec;
           CHECK_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
           wait(b, recorded(a));
           fill_in(a, x);
           fill_in(b, y);
+          copy_in(b, y, z);
           copy_in(b, x, y);
           wait(a, recorded(b));
           CHECK_OK(cudaStreamEndCapture(a, &graph));
