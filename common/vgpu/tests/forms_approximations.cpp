@@ -177,10 +177,13 @@ TEST_CASE("forms: ex2.approx.ftz gives no subnormal numbers, ex2.approx does") {
   test::Gpu gpu;
   // 2^-126, 2^-126.5, 2^-127
   const std::vector<std::uint32_t> in = {0xc2fc0000, 0xc2fd0000, 0xc2fe0000};
-  const std::string load = "mul.wide.u32 %rd1, %lane, 4; add.u64 %rd1, %rd1, %in; ld.global.f32 %f1, [%rd1];\n";
-  CHECK_SAME(gpu.run(load + "ex2.approx.ftz.f32 %f2, %f1; st.global.f32 [%mine], %f2;", 3, in, {3, 1, 1}),
-             std::vector<std::uint32_t>{0x00800000, 0, 0});
-  const auto kept = gpu.run(load + "ex2.approx.f32 %f2, %f1; st.global.f32 [%mine], %f2;", 3, in, {3, 1, 1});
+  const std::string load =
+      "mul.wide.u32 %rd1, %lane, 4; add.u64 %rd1, %rd1, %in; ld.global.f32 %f1, [%rd1];\n";
+  CHECK_SAME(
+      gpu.run(load + "ex2.approx.ftz.f32 %f2, %f1; st.global.f32 [%mine], %f2;", 3, in, {3, 1, 1}),
+      std::vector<std::uint32_t>{0x00800000, 0, 0});
+  const auto kept =
+      gpu.run(load + "ex2.approx.f32 %f2, %f1; st.global.f32 [%mine], %f2;", 3, in, {3, 1, 1});
   CHECK(kept[0] == 0x00800000);
   CHECK(kept[1] > 0x00400000);
   CHECK(kept[2] == 0x00400000);

@@ -546,7 +546,8 @@ const std::map<std::string, Program>& programs() {
           CHECK_OK(cudaGraphLaunch(exec, a));
         }}},
       {"two chains of a graph",
-       {"write by fill of a graph in stream 3 (non-blocking) and read by copy of a graph in stream 3",
+       {"write by fill of a graph in stream 3 (non-blocking) and read by copy of a graph in stream "
+        "3",
         [] {
           // fill writes x; a fill of y, a copy of y and one of x are a chain beside it.
           const cudaStream_t a = stream(), b = stream();
