@@ -31,7 +31,7 @@ import time
 
 from lists import Refused, apply, cases_in, read_lists, sources_of, wrong_in
 from report import refresh, score_line
-from scratch import Scratch, run
+from scratch import Scratch, in_place_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Test cases that test other tests: they read the kernels' sources, which a mutant changes.
@@ -139,7 +139,7 @@ class Programs:
             own = self.locks.setdefault(key, threading.Lock())
         with own:
             if key not in self.known:
-                done = run(self.command(group, program, cases), self.pristine.folder, 1200)
+                done = self.pristine.run(self.command(group, program, cases), 1200)
                 if done.status != 0:
                     self.known[key] = Refused(f"{program} fails without a mutant: " +
                                               done.failed_case())
@@ -166,7 +166,7 @@ def try_out(scratch, programs, group, mutant, quick):
         limit = programs.limit(group, program, cases)
         if stopped := scratch.compile(programs.make, needs, BUILD_LIMIT):
             return "killed", stopped
-        done = run(programs.command(group, program, cases), scratch.folder, limit)
+        done = scratch.run(programs.command(group, program, cases), limit)
         if done.timed_out:
             return "killed", f"{program}: timeout"
         if done.status != 0:
@@ -276,12 +276,17 @@ class Session:
     def run_all(self, jobs):
         folder = os.path.join(self.build, "mutants")
         leave_out = {os.path.normpath(folder)}
-        pristine = Scratch(self.root, os.path.join(self.root, folder, "pristine"), self.build)
+        prefix = in_place_of(self.root)
+        if not prefix:
+            print("mounts are not allowed here: tests that look at paths may fail without a mutant",
+                  file=sys.stderr)
+        pristine = Scratch(self.root, os.path.join(self.root, folder, "pristine"), self.build,
+                           prefix)
         pristine.make(leave_out)
         self.tree = Tree(pristine.folder)  # what is run, whatever becomes of the tree meanwhile
         programs = Programs(pristine, self.options.folders, self.options.make.split())
-        copies = [Scratch(pristine.folder, os.path.join(self.root, folder, str(i)), self.build)
-                  for i in range(jobs)]
+        copies = [Scratch(pristine.folder, os.path.join(self.root, folder, str(i)), self.build,
+                          prefix) for i in range(jobs)]
         for copy in copies:
             copy.make(set())
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:

@@ -56,11 +56,30 @@ def run(command, folder, limit, environment=None):
     return Run(status, output.decode("utf-8", "replace"), time.monotonic() - start)
 
 
-class Scratch:
-    """One copy. `original` is the tree, or a copy that nobody changes."""
+def in_place_of(root):
+    """What stands in front of a command and the copy's folder, so that the command finds the copy where
+    the tree is: line information has absolute paths, and tests expect them below the working folder.
+    It mounts for that one process alone. [] where the machine does not allow it."""
+    script = 'copy=$1 && shift && mount --bind "$copy" "$ROOT" && cd "$ROOT" && exec "$@"'
+    for flags in ("-m", "-rm"):
+        prefix = ["env", "ROOT=" + root, "unshare", flags, "sh", "-c", script, "sh"]
+        try:
+            if run([*prefix, root, "true"], root, 60).status == 0:
+                return prefix
+        except OSError:
+            break
+    return []
 
-    def __init__(self, original, folder, build):
+
+class Scratch:
+    """One copy. `original` is the tree, or a copy that nobody changes; `prefix` of in_place_of."""
+
+    def __init__(self, original, folder, build, prefix):
         self.original, self.folder, self.build = original, folder, build
+        self.prefix = [*prefix, folder] if prefix else []
+
+    def run(self, command, limit):
+        return run([*self.prefix, *command], self.folder, limit)
 
     def make(self, leave_out):
         """Copies the tree with all times, so that make finds nothing to do."""
@@ -97,7 +116,7 @@ class Scratch:
 
     def compile(self, command, targets, limit):
         """None, "build" where an assertion stopped it, Refused where it is no program."""
-        done = run([*command, *targets], self.folder, limit)
+        done = self.run([*command, *targets], limit)
         if done.status == 0:
             return None
         if done.timed_out:
