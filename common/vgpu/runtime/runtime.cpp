@@ -123,7 +123,39 @@ void Runtime::host_waits_for_all() {
   if (order) host.learn_all(order->last());
 }
 
+namespace {
+
+std::uint64_t leaks = 0, leaked_bytes = 0;  // so far, of the one Runtime
+
+// Names what lives; `end` is that of the sentence.
+void report_leaks(Runtime& runtime, const char* end) {
+  constexpr std::uint64_t kNamed = 20;
+  std::uint64_t unnamed = 0;
+  std::set<std::uint64_t> variables;  // __managed__ ones are in managed memory, and never freed
+  for (const auto& library : runtime.libraries)
+    if (library->module)
+      for (const auto& variable : library->module->variables) variables.insert(variable->base);
+  for (const auto& a : runtime.memory().live()) {
+    if (variables.count(a->base)) continue;
+    if (a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap) continue;
+    if (runtime.host_registrations.count(a->base)) continue;
+    leaked_bytes += a->size;
+    if (++leaks > kNamed) {
+      ++unnamed;
+      continue;
+    }
+    say("leak: " + std::to_string(a->size) + " bytes" +
+        (a->name.empty() ? " (allocation " + std::to_string(a->id) + ")"
+                         : " of '" + a->name + "'") +
+        end);
+  }
+  if (unnamed) say("leak: and " + std::to_string(unnamed) + " more");
+}
+
+}  // namespace
+
 void Runtime::reset() {
+  if (settings.leaks && machine_) report_leaks(*this, " not freed before cudaDeviceReset");
   for (const auto& capture : captures) capture->ended = true;
   captures.clear();
   execs.clear();
@@ -198,24 +230,9 @@ int Runtime::finish() {
     say("trace: nothing is written, no kernel was launched");
   }
   if (settings.leaks && machine_) {
-    std::uint64_t bytes = 0, number = 0;
-    std::set<std::uint64_t> variables;  // __managed__ ones are in managed memory, and never freed
-    for (const auto& library : libraries)
-      if (library->module)
-        for (const auto& variable : library->module->variables) variables.insert(variable->base);
-    for (const auto& a : memory().live()) {
-      if (variables.count(a->base)) continue;
-      if (a->kind == MemoryKind::global_variable || a->kind == MemoryKind::heap) continue;
-      if (host_registrations.count(a->base)) continue;
-      bytes += a->size;
-      if (++number > 20) continue;
-      say("leak: " + std::to_string(a->size) + " bytes" +
-          (a->name.empty() ? " (allocation " + std::to_string(a->id) + ")"
-                           : " of '" + a->name + "'") +
-          " never freed");
-    }
-    if (number > 20) say("leak: and " + std::to_string(number - 20) + " more");
-    say("leaks: " + std::to_string(number) + " allocations, " + std::to_string(bytes) + " bytes");
+    report_leaks(*this, " never freed");
+    say("leaks: " + std::to_string(leaks) + " allocations, " + std::to_string(leaked_bytes) +
+        " bytes");
   }
   if (findings.empty()) return 0;
   std::cout.flush();

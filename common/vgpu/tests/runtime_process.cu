@@ -80,6 +80,22 @@ TEST_CASE("child: leak" * doctest::skip()) {
   CHECK_OK(cudaFree(freed));
 }
 
+TEST_CASE("child: leak and reset" * doctest::skip()) {
+  void *p = nullptr, *q = nullptr, *freed = nullptr;
+  CHECK_OK(cudaMalloc(&p, 1234));
+  CHECK(vgpuNameAllocation(p, "forgotten") == 0);
+  CHECK_OK(cudaMallocAsync(&q, 66, nullptr));
+  CHECK_OK(cudaMalloc(&freed, 5555));
+  CHECK_OK(cudaFree(freed));
+  count_up<<<1, 1>>>();  // whose module has a managed variable
+  CHECK_OK(cudaDeviceSynchronize());
+  CHECK_OK(cudaDeviceReset());
+  CHECK_OK(cudaMalloc(&freed, 77));
+  CHECK_OK(cudaFree(freed));
+  CHECK_OK(cudaDeviceReset());
+  CHECK_OK(cudaMalloc(&p, 1000));
+}
+
 TEST_CASE("child: no device" * doctest::skip()) {
   int count = 7;
   CHECK(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
@@ -195,6 +211,14 @@ TEST_CASE("process: VGPU_CHECK=leaks names what was not freed") {
   CHECK(has(leaks, "leak: 66 bytes"));
   CHECK(has(leaks, "leaks: 2 allocations, 1300 bytes"));
   CHECK_FALSE(has(leaks, "5555"));
+  const Result reset = child("VGPU_CHECK=leaks", "leak and reset");
+  CHECK_MESSAGE(reset.code == 0, reset.text);
+  CHECK(count(reset.text, "leak: 1234 bytes of 'forgotten' not freed before cudaDeviceReset\n") == 1);
+  CHECK(count(reset.text, "leak: 66 bytes") == 1);
+  CHECK(count(reset.text, "leak: ") == 3);
+  CHECK(count(reset.text, "leak: 1000 bytes") == 1);
+  CHECK(has(reset, "leaks: 3 allocations, 2300 bytes"));
+  CHECK_FALSE(has(child("VGPU_CHECK=race", "leak and reset"), "leak"));
   CHECK(has(child("VGPU_CHECK=leaks", "two launches"), "leaks: 0 allocations, 0 bytes"));
   CHECK_FALSE(has(child("VGPU_CHECK=race", "leak"), "leak:"));
 }
