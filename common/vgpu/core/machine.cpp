@@ -21,6 +21,7 @@
 #include "../ptx/parameter_names.h"
 #include "access.h"
 #include "block.h"
+#include "names.h"
 #include "specials.h"
 
 namespace vgpu {
@@ -498,7 +499,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
                       const CacheModel* cache) {
   const LaunchRequest& request = launch.request;
   LaunchCounters out;
-  out.kernel = request.function->display;
+  out.kernel = full_name(request.function->name);
   out.mangled = request.function->name;
   const Dim3 g = request.grid, b = request.block, c = request.cluster;
   std::copy_n(std::array{c.x, c.y, c.z}.data(), 3, out.cluster);
@@ -559,7 +560,7 @@ LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& work
       const Instr& instr = function->code[pc];
       if (!r.count.issued || instr.flow == Flow::join) continue;
       const Location& location = function->module->locations[instr.location];
-      r.function = function->display;
+      r.function = full_name(function->name);
       r.file = location.file.empty() ? "" : display_path(location.file);
       r.line = location.line;
       r.ptx_line = instr.ptx_line;
@@ -799,7 +800,7 @@ std::string display_path(const std::string& path) {
   return relative.string();
 }
 
-std::string display_name(const std::string& mangled) {
+std::string full_name(const std::string& mangled) {
   int status = 0;
   char* text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
   std::string name = status == 0 && text ? text : mangled;
@@ -827,6 +828,50 @@ std::string display_name(const std::string& mangled) {
   }
   const std::string anonymous = "(anonymous namespace)::";
   for (std::size_t at; (at = name.find(anonymous)) != name.npos;) name.erase(at, anonymous.size());
+  return name;
+}
+
+namespace {
+
+constexpr std::size_t kLongestName = 100;
+
+// The name with "..." for the template arguments inside of `depth` others.
+std::string elided(const std::string& name, int depth) {
+  std::string text;
+  int inside = 0;
+  for (const char c : name) {
+    if (c == '>' && --inside == depth) text += "...";
+    if (inside <= depth) text += c;
+    if (c == '<') ++inside;
+  }
+  return text;
+}
+
+// Only the first arguments of the last template list, as many as there is room for.
+std::string first_arguments(const std::string& name) {
+  int inside = 0;
+  std::size_t last = std::string::npos;  // where there is a comma between arguments
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '>') --inside;
+    if (name[i] == '<') ++inside;
+    if (name[i] == ',' && inside == 1 && i + sizeof ", ...>" <= kLongestName) last = i;
+  }
+  if (last == std::string::npos) return elided(name, 0);
+  return name.substr(0, last) + ", ...>";
+}
+
+}  // namespace
+
+std::string display_name(const std::string& mangled) {
+  const std::string full = full_name(mangled);
+  if (full.size() <= kLongestName) return full;
+  std::string name = full;
+  if (name.back() == '>') {
+    for (int depth = 3; depth > 0 && name.size() > kLongestName; --depth)
+      name = elided(full, depth);
+    if (name.size() > kLongestName) name = first_arguments(name);
+  }
+  if (name.size() > kLongestName) name = "..." + name.substr(name.size() - (kLongestName - 3));
   return name;
 }
 

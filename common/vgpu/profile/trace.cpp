@@ -12,6 +12,7 @@
 
 #include "../core/access.h"
 #include "../core/block.h"
+#include "../core/names.h"
 
 namespace vgpu {
 namespace {
@@ -273,7 +274,7 @@ class Trace : public Observer {
     }
     return {{"file", location.file.empty() ? "" : display_path(location.file)},
             {"line", location.line},
-            {"function", function.display},
+            {"function", full_name(function.name)},
             {"ptx", ptx},
             {"ptx_line", i.instr->ptx_line},
             {"executed", i.executed},
@@ -293,7 +294,7 @@ class Trace : public Observer {
     const Dim3 g = request.grid, b = request.block;
     Json head = {
         {"version", 1},
-        {"kernel", request.function->display},
+        {"kernel", full_name(request.function->name)},
         {"device", launch.machine.spec().key},
         {"launch", tracer_.spec_->launch},
         {"grid", {g.x, g.y, g.z}},
@@ -335,7 +336,7 @@ std::unique_ptr<Observer> Tracer::watch(const Launch& launch) {
   if (!spec_ || done_) return nullptr;
   const LaunchRequest& request = launch.request;
   const std::string& kernel = request.function->display;
-  if (kernel.find(spec_->kernel) == kernel.npos) {
+  if (full_name(request.function->name).find(spec_->kernel) == kernel.npos) {
     if (kernels_.size() < 8 &&
         std::find(kernels_.begin(), kernels_.end(), kernel) == kernels_.end())
       kernels_.push_back(kernel);

@@ -26,6 +26,12 @@ std::uint32_t register_bytes(int bits) {
   if (bits == 1) return 4;
   return kWarpSize * static_cast<std::uint32_t>(std::max(16, bits) / 8);
 }
+// Functions of libcudadevrt, with which kernels launch kernels: __cudaCDP2LaunchDeviceV2.
+bool is_device_runtime(std::string_view name) {
+  return name.starts_with("__cudaCDP") ||
+         (name.size() > 4 && name.starts_with("cuda") && name[4] >= 'A' && name[4] <= 'Z');
+}
+
 int register_width(Type type) {  // as stored
   const int bits = type_bits(type);
   return bits == 1 ? 1 : std::max(16, bits);
@@ -925,6 +931,10 @@ class Decoder {
       const auto body = symbols_.parsed->bodies.find(callee->name);
       if (body == symbols_.parsed->bodies.end() || !body->second.has_body) {
         site.builtin = callee->name;
+        if (is_device_runtime(site.builtin))
+          fail("function '" + site.builtin +
+               "' is of the CUDA device runtime: dynamic parallelism (kernels that launch kernels) "
+               "is not supported by the virtual GPU");
         if (!is_builtin(site.builtin))
           fail("function '" + site.builtin +
                "' has no code in this module and is none that the virtual GPU provides");

@@ -17,6 +17,16 @@ std::span<const std::byte> container_bytes(const Library& library) {
   return library.copy.empty() ? container_at(library.container) : library.copy;
 }
 
+// Whether it is NVIDIA's library for dynamic parallelism, which is linked into a program whose
+// kernels launch kernels. Its PTX is for the newest devices only, and stands on calls of a real
+// device.
+bool is_device_runtime(std::span<const Image> images) {
+  return std::any_of(images.begin(), images.end(), [](const Image& image) {
+    return image.kind == Image::Kind::ptx &&
+           image_text(image).find("__cuda_syscall_cnp") != std::string::npos;
+  });
+}
+
 // Adds the PTX of a container that the device runs.
 Error add_ptx(std::span<const Image> images, std::string& ptx) {
   const DeviceSpec& spec = Runtime::get().spec();
@@ -45,10 +55,12 @@ Error find_code(Library& library, std::string& ptx) {
   const std::vector<Image> images = read_container(container_bytes(library));
   // What nvlink made of the files of an -rdc=true program is machine code; their PTX is linked here.
   if (library.prelinked) {
-    for (const void* const* file = library.prelinked; *file; ++file)
-      if (const Error error = add_ptx(read_container(container_at(*file)), ptx);
-          error != cudaSuccess)
-        return error;
+    for (const void* const* file = library.prelinked; *file; ++file) {
+      const std::vector<Image> of_file = read_container(container_at(*file));
+      // Without it, the kernels that need it are refused for that, and all others run.
+      if (!choose_ptx(of_file, spec.major, spec.minor) && is_device_runtime(of_file)) continue;
+      if (const Error error = add_ptx(of_file, ptx); error != cudaSuccess) return error;
+    }
   } else if (const Error error = add_ptx(images, ptx); error != cudaSuccess) {
     return error;
   }

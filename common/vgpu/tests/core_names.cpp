@@ -3,7 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
+#include "../core/names.h"
 #include "../ptx/parameter_names.h"
 #include "core_support.h"
 
@@ -92,4 +94,31 @@ TEST_CASE("names: counters and messages have them; where the source does not fit
   };
   CHECK(says(launched(source, 3), "0 bytes past allocation 'result' (12 bytes, argument 1) by"));
   CHECK(says(launched(other, 3), "0 bytes past an allocation of 12 bytes (argument 1) by"));
+}
+
+TEST_CASE("names: long ones are cut to a readable length in messages") {
+  const auto both = [](const std::string& mangled) {
+    return std::pair{full_name(mangled), display_name(mangled)};
+  };
+  // A name that fits stays as it is: void ns::scale<64, float>(float*).
+  auto [full, shown] = both("_ZN2ns5scaleILi64EfEEvPf");
+  CHECK(full == "ns::scale<64, float>");
+  CHECK(shown == full);
+  // Arguments of arguments go first: outer::kernel<64, holder<...> > of a holder of five long names.
+  const std::string word = "21a_type_of_a_long_name";
+  const std::string holder = "6holderI" + word + word + word + word + word + "E";
+  std::tie(full, shown) = both("_ZN5outer6kernelILi64E" + holder + "EEvv");
+  CHECK(full.size() > 100);
+  CHECK(shown == "outer::kernel<64, holder<...> >");
+  // Then the last arguments, of which there are eight.
+  std::string eight;
+  for (char c = 'a'; c < 'i'; ++c) eight += std::string("21") + c + "_type_of_a_long_name";
+  std::tie(full, shown) = both("_ZN5outer6kernelI" + eight + "EEvv");
+  CHECK(full.size() > 180);
+  CHECK(shown ==
+        "outer::kernel<a_type_of_a_long_name, b_type_of_a_long_name, c_type_of_a_long_name, ...>");
+  // Then the beginning, of a name in a namespace of 120 letters.
+  std::tie(full, shown) = both("_ZN120" + std::string(120, 'n') + "6kernelEv");
+  CHECK(full == std::string(120, 'n') + "::kernel");
+  CHECK(shown == "..." + std::string(89, 'n') + "::kernel");
 }

@@ -379,6 +379,41 @@ int main() {
   CHECK(has(result, "134 cudaSuccess\n"));
 }
 
+TEST_CASE("process: dynamic parallelism is refused for what it is, kernels without it run") {
+  const std::string source = R"(
+#include <cstdio>
+__global__ void child(int* p) { *p = 42; }
+#if LAUNCHES
+__global__ void parent(int* p) { child<<<1, 1>>>(p); }
+#endif
+int main() {
+  int *p, value = 0;
+  cudaMalloc(&p, 4);
+  child<<<1, 1>>>(p);
+  cudaError_t error = cudaMemcpy(&value, p, 4, cudaMemcpyDefault);
+  printf("%s %d\n", cudaGetErrorName(error), value);
+#if LAUNCHES
+  parent<<<1, 1>>>(p);
+#endif
+  error = cudaDeviceSynchronize();
+  printf("%s\n", cudaGetErrorName(error));
+}
+)";
+  const std::string flags =
+      "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared -DLAUNCHES=";
+  const Result result = run("build/vgpu " + compile("device_launch", source, flags + "1"));
+  CHECK(result.code == 0);
+  CHECK_MESSAGE(has(result, "cudaSuccess 42\n"), result.text);
+  CHECK(count(result.text, "dynamic parallelism (kernels that launch kernels) is not supported") == 1);
+  CHECK(has(result, " in parent"));
+  CHECK_FALSE(has(result, "PTX for sm_"));
+  CHECK_FALSE(has(result, "\ncudaSuccess\n"));
+  // Code for newer devices is still that.
+  const std::string newer =
+      "-rdc=true -gencode arch=compute_100,code=[compute_100,sm_100] --cudart shared -DLAUNCHES=0";
+  CHECK(has(run("build/vgpu " + compile("device_newer", source, newer)), "PTX for sm_100 only"));
+}
+
 // No toolkit 12 is needed to be a program of CUDA 12: it imports names of version libcudart.so.12 and has
 // the structs of that time. A library with these names and nothing in them stands in for the linker.
 TEST_CASE("process: programs built with CUDA 12") {
