@@ -270,7 +270,9 @@ toolkit_tests := $(patsubst chapters/0%,$D/test_chapter%, \
 chosen = $(if $(ONLY),$(filter $(if $(filter toolkit,$(ONLY)),$(toolkit_tests)) \
   $(ONLY) $(foreach w,$(ONLY),$(foreach d,$D $V $V/tests,$d/$w $d/$w_% $d/test_$w $d/test_$w_%)),$1),$1)
 tests_chosen = $(call chosen,$(tests))
-test: $(tests_chosen) $(chapters:%=$D/chapter%) $(device_library)
+# Those of the virtual GPU and of the exercises run no program of a chapter.
+test: $(tests_chosen) $(device_library) \
+  $(if $(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen)),$(chapters:%=$D/chapter%))
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 
 # matplotlib may be that of the system where python3 is another one.

@@ -83,7 +83,7 @@ run() {
     mount --make-rprivate /
     mount -t proc proc "$root/proc"
     mount --rbind /dev "$root/dev"
-    exec env -i "$@" chroot "$root" bash -c "cd /root/course && $command"
+    exec env -i "$@" chroot "$root" bash -eu -o pipefail -c "cd /root/course; $command"
     ' bash "$root" "$command" "${environment[@]}"
 }
 
