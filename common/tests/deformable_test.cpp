@@ -24,12 +24,12 @@ std::vector<double> reference_of(const lab::DeformableProblem& problem) {
 TEST_CASE("deformable reference: PyTorch's arrays to 12 digits") {
   const std::vector<lab::testing::DeformableCase> cases = lab::testing::deformable_golden_cases();
   REQUIRE(cases.size() >= 6);
-  for (const auto& [name, problem, expected] : cases) {
-    CAPTURE(name);
-    const DeformableShape& s = problem.shape;
+  for (const lab::testing::DeformableCase& one : cases) {
+    CAPTURE(one.name);
+    const DeformableShape& s = one.problem.shape;
     require_deformable_shape(s);
     const lab::Tolerance exact{.atol = 1e-12, .rtol = 1e-12, .relative_l2 = 1e-12};
-    const lab::Comparison result = lab::compare(reference_of(problem), expected, exact,
+    const lab::Comparison result = lab::compare(reference_of(one.problem), one.expected, exact,
                                                 {s.batch, s.queries, s.heads, s.channels});
     CHECK_MESSAGE(result.pass, result.describe());
   }
