@@ -36,7 +36,7 @@ std::vector<double> weights_of(const AttentionProblem& problem, int64_t matrix) 
 TEST_CASE("reference: PyTorch's arrays to 12 digits") {
   const std::vector<lab::testing::AttentionCase> cases = lab::testing::golden_cases();
   REQUIRE(cases.size() >= 6);
-  for (const auto& [name, problem, expected] : cases) {
+  for (const auto& [name, problem, expected, tolerance] : cases) {
     CAPTURE(name);
     const AttentionShape& shape = problem.shape;
     const std::vector<float> q = lab::to_float(problem.q), k = lab::to_float(problem.k),
@@ -84,7 +84,7 @@ TEST_CASE("reference: three tokens by hand") {
 TEST_CASE("reference: DeiT-Tiny's attention") {
   const std::vector<lab::testing::AttentionCase> cases = lab::testing::deit_cases();
   if (cases.empty()) MESSAGE("skipped: DeiT-Tiny's q, k, v are not there (DEIT_TINY_ATTENTION)");
-  for (const auto& [name, problem, expected] : cases) {
+  for (const auto& [name, problem, expected, tolerance] : cases) {
     CAPTURE(name);
     const AttentionShape& shape = problem.shape;
     std::vector<double> output(shape.elements());
