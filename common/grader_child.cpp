@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <optional>
 #include <sstream>
 
 #include "grader_process.h"
@@ -171,7 +172,7 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   if (!shown) redirect(stdout, "/dev/null");
   StudentProgram program{host_program(), argv[3], std::string("grader_entry_") + argv[4],
                          isolation_named(argv[7]), -1};
-  if (program.isolation == Isolation::other_user)  // see build()
+  if (program.isolation == Isolation::other_user)
     program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
   const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
   for (int i = 8; i < argc; ++i) {
@@ -206,13 +207,47 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   return kCorrect;
 }
 
+namespace {
+
+// Copies of a library and of the program that loads it, where any user can read them: a checkout and
+// the folders of tests may be below some that only their owner enters.
+class ReadableCopies {
+ public:
+  explicit ReadableCopies(const std::string& library) {
+    namespace fs = std::filesystem;
+    std::string name = (fs::temp_directory_path() / "student.XXXXXX").string();
+    if (!mkdtemp(name.data())) throw LackError(name + ": no folder can be made there");
+    folder_ = name;
+    for (const auto& [from, to] :
+         {std::pair{library, this->library()}, {host_program(), folder_ + "/student_host"}}) {
+      fs::copy_file(from, to);
+      fs::permissions(to, fs::perms(0755));
+    }
+    fs::permissions(folder_, fs::perms(0711));
+  }
+  ~ReadableCopies() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  ReadableCopies(const ReadableCopies&) = delete;
+  ReadableCopies& operator=(const ReadableCopies&) = delete;
+  std::string library() const { return folder_ + "/student.so"; }
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace
+
 std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended) {
+  std::optional<ReadableCopies> copies;
+  if (limits.isolation == Isolation::other_user) copies.emplace(library.path);
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "--child",
                                       task.file,
-                                      library.path,
+                                      copies ? copies->library() : library.path,
                                       std::to_string(entry),
                                       kModes[int(mode)],
                                       folder,

@@ -10,6 +10,11 @@ struct Words {
   const char *found, *hint;  // the first that is found counts
 };
 
+const char* const kBarrier =
+    "is a barrier missing? __syncthreads() must stand between writing and reading what another "
+    "thread wrote, and also between reading and overwriting it in the next turn. If they all do: "
+    "does the element that is read exist, for every lane? Past a row's end lies what is others'";
+
 // Of a race, most special first.
 const Words kRaces[] = {
     {"before the copy was waited for",
@@ -20,6 +25,8 @@ const Words kRaces[] = {
      "reads any longer what it overwrites"},
     {"in the same instruction",
      "several lanes write one element in the same instruction: which of them is the one to do it?"},
+    // A barrier that is missing leaves lanes of one warp unordered, too.
+    {"without a barrier between", kBarrier},
     {"without a __syncwarp between",
      "lanes of a warp do not wait for each other: between writing and reading what another lane "
      "wrote there must be a __syncwarp(), or a shuffle in place of memory"},
@@ -29,9 +36,7 @@ const Words kRaces[] = {
     {"without a barrier of the cluster",
      "blocks of a cluster wait for each other only at the cluster's barrier"},
     {"race between streams", "use the stream that the function is given for all that it does"},
-    {"",
-     "is a barrier missing? __syncthreads() must stand between writing and reading what another "
-     "thread wrote, and also between reading and overwriting it in the next turn"},
+    {"", kBarrier},
 };
 
 const char* const kInit =

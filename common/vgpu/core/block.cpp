@@ -17,6 +17,7 @@ constexpr std::uint64_t kShare = 1u << 22, kWaitShare = 1u << 12;
 // that wait for reconvergence are let go.
 constexpr std::uint64_t kIdleRounds = 2;
 constexpr std::uint64_t kReleaseRounds = 8;
+constexpr std::uint64_t kShortTurns = 256;
 constexpr std::uint32_t kBlockedTurns = 64;  // the same at the cluster's barrier
 // Instructions after which other blocks get their turn in any case.
 constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
@@ -244,7 +245,10 @@ std::optional<Block::Status> Block::idle(bool ran) {
     return Status::blocked;
   }
   bool released = false;
-  if (!ran || idle_rounds >= kReleaseRounds) released = release_joins();
+  // Shuffled turns are short: as many of them as are worth a usual one count as one round.
+  const bool short_turns = launch.small_turns || (launch.seed && !steady);
+  if (!ran || idle_rounds >= kReleaseRounds * (short_turns ? kShortTurns : 1))
+    released = release_joins();
   if (released) {
     idle_rounds = 0;
     if (ran) return Status::waiting;
