@@ -25,7 +25,7 @@ constexpr char kUsage[] =
     "Runs a CUDA program, compiled with nvcc --cudart shared, on the virtual GPU.\n"
     "  --device NAME         h200 (default), t4 ...            as VGPU_DEVICE=NAME\n"
     "  --profile[=json:FILE] counters of each launch           as VGPU_PROFILE=text or json:FILE\n"
-    "  --check[=LIST]        all, or of race,init,sync,leaks   as VGPU_CHECK=LIST\n"
+    "  --check[=LIST]        all; race,init,sync,proxy; leaks as VGPU_CHECK=LIST\n"
     "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"
     "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
