@@ -192,8 +192,8 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
 // kernel has none.
 // found: findings in cases that failed, some of which are run here again.
 Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_right,
-                  const std::string& found, const Library& library, int entry,
-                  const Limits& limits, Grade& grade) {
+                  const std::string& found, const Library& library, int entry, const Limits& limits,
+                  Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i)
@@ -222,6 +222,21 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
   item.details = findings.empty() ? outcomes.back().message : joined(findings);
   item.hint = hint_for(item.details);
   return item;
+}
+
+// Counters in which arguments have their names, and what the student allocates has none of these.
+std::string with_names_of_arguments(const std::string& counters) {
+  Json launches = Json::parse(counters, nullptr, false);
+  if (!launches.is_array()) return counters;
+  for (Json& launch : launches) {
+    Json allocations = Json::object();
+    for (const auto& [name, content] : launch.at("allocations").items()) {
+      const bool argument = name.starts_with(kArgument);
+      allocations[argument ? name.substr(std::strlen(kArgument)) : kScratch + name] = content;
+    }
+    launch["allocations"] = std::move(allocations);
+  }
+  return launches.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,
@@ -253,7 +268,7 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   std::vector<std::string> arrays;
   for (const Argument& argument : measured.arguments)
     if (argument.role != Argument::value) arrays.push_back(argument.name);
-  const Counters counters(read_file(folder.path("counters.json")), arrays);
+  const Counters counters(with_names_of_arguments(read_file(folder.path("counters.json"))), arrays);
   for (size_t i = 0; i < items.size(); ++i) {
     const Aim& aim = task.aims[i];
     const double got = aim.value(counters);
@@ -269,7 +284,9 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
         shown(got, aim.unit) + ", asked for: " + relation + " " + shown(aim.limit, aim.unit);
     if (too_little)
       items[i].details += ", and no less than the work needs, " + shown(aim.floor, aim.unit);
-    items[i].hint = reached ? "" : too_little ? "the kernels must do the work themselves" : aim.hint;
+    items[i].hint = reached      ? ""
+                    : too_little ? "the kernels must do the work themselves"
+                                 : aim.hint;
   }
   return items;
 }

@@ -2,6 +2,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,6 +21,8 @@ constexpr size_t kErrors = 6;  // of the compiler's that are shown
 constexpr size_t kWarnings = 3;
 constexpr size_t kMore = 4;      // lines of explanation of the first one
 constexpr size_t kColumns = 92;  // of a source line
+constexpr size_t kLongest =
+    4000;  // bytes of a line that is looked at: std::regex takes stack for each
 
 // ---- Braces -------------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ struct Message {
 
 // The errors, or the warnings, each once.
 std::vector<Message> messages_of(const std::string& output, const std::string& kind) {
-  const std::regex located(R"(^(.+?)[(:](\d+)\)?:(?:\d+:)? ((?:catastrophic |fatal )?)" + kind +
+  const std::regex located(R"(^(.+?)[(:](\d{1,9})\)?:(?:\d+:)? ((?:catastrophic |fatal )?)" + kind +
                            ".*)$");
   static const std::regex bare(R"(^(?:At end of source: |ptxas )?((?:error|fatal).*)$)");
   std::vector<Message> messages;
@@ -138,6 +141,7 @@ std::vector<Message> messages_of(const std::string& output, const std::string& k
   std::istringstream stream(output);
   std::string line;
   while (std::getline(stream, line)) {
+    line.resize(std::min(line.size(), kLongest));
     std::smatch match;
     Message message;
     if (std::regex_match(line, match, located))
@@ -169,8 +173,9 @@ std::vector<Message> messages_of(const std::string& output, const std::string& k
 
 // The line as it stands in the file and a caret below it. The compiler shows it with its macros
 // replaced: columns are counted from the end, or the word is looked for; no caret where neither
-// fits.
-std::string source_line(const Message& message) {
+// fits. "" where the message is not of `file`: a student's code decides which files it names.
+std::string source_line(const Message& message, const std::string& file) {
+  if (message.file != file) return "";
   std::ifstream stream(message.file);
   std::string line;
   for (int i = 0; i < message.line; ++i)
@@ -225,7 +230,7 @@ std::string warnings_of(const std::string& output, const std::string& file,
   for (const Message& message : messages_of(output, "warning")) {
     if (message.file != file || ++count > kWarnings) continue;
     text += without(message.file, root) + ":" + std::to_string(message.line) + ": " + message.text +
-            "\n" + source_line(message) + "\n";
+            "\n" + source_line(message, file) + "\n";
   }
   return text;
 }
@@ -274,7 +279,7 @@ std::string explained(const std::string& output, const std::string& unit, const 
     text += message.text;
     if (i > 0) continue;
     for (const std::string& more : message.more) text += "\n  " + without(more, root);
-    if (const std::string line = message.line > 0 ? source_line(message) : ""; !line.empty())
+    if (const std::string line = message.line > 0 ? source_line(message, file) : ""; !line.empty())
       text += "\n" + line;
   }
   if (shown.size() > kErrors) text += format("\n(and %zu more)", shown.size() - kErrors);
@@ -321,39 +326,66 @@ std::string host_program() {
 }
 
 std::string include_mistake(const std::string& text) {
-  // Lines that end in a backslash go on; what stands in comments does not count.
+  // Lines that end in a backslash go on, also where spaces follow it.
   std::string joined;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text.compare(i, 2, "\\\n") == 0 || text.compare(i, 3, "\\\r\n") == 0) {
-      i += text[i + 1] == '\r' ? 2 : 1;
-    } else if (text.compare(i, 2, "//") == 0 && joined.find_last_of('\n') + 1 == joined.size()) {
-      while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
-    } else if (text.compare(i, 2, "/*") == 0) {
-      const size_t end = text.find("*/", i + 2);
-      if (end == text.npos) break;
-      joined += ' ';
-      i = end + 1;
-    } else {
+    size_t end = i + 1;
+    while (text[i] == '\\' && end < text.size() && std::strchr(" \t\v\f\r", text[end])) ++end;
+    if (text[i] == '\\' && end < text.size() && text[end] == '\n')
+      i = end;
+    else
       joined += text[i];
-    }
   }
-  static const std::regex directive(
-      R"(^[ \t\v\f\r]*(?:#|%:|\?\?=)[ \t\v\f]*(include|include_next|import|embed)\b[ \t]*(.*)$)");
+  // Behind spaces and comments.
+  const auto behind_gap = [&](size_t i) {
+    for (;;) {
+      while (i < joined.size() && std::strchr(" \t\v\f\r", joined[i])) ++i;
+      if (joined.compare(i, 2, "/*") != 0) return i;
+      i = std::min(joined.find("*/", i + 2), joined.size() - 2) + 2;
+    }
+  };
+  const auto word_at = [&](size_t i) {
+    size_t end = i;
+    while (end < joined.size() &&
+           (std::isalnum(static_cast<unsigned char>(joined[end])) || joined[end] == '_'))
+      ++end;
+    return joined.substr(i, end - i);
+  };
+  // What looks like a directive counts wherever it stands, in a comment and in quotes too: telling
+  // these apart as the compiler does takes a compiler.
   static const std::regex angled(R"(^<([A-Za-z0-9_+\-/.]+)>.*$)");
-  std::istringstream lines(joined);
-  for (std::string line; std::getline(lines, line);) {
-    std::smatch match;
-    if (!std::regex_match(line, match, directive)) continue;
-    const std::string what = match[2], words = what.substr(0, what.find_last_not_of(" \t\r") + 1);
+  for (size_t i = 0; i < joined.size(); ++i) {
+    size_t at = i;
+    if (joined[i] == '#')
+      at = behind_gap(i + 1);
+    else if (joined.compare(i, 2, "%:") == 0 || joined.compare(i, 3, "?\?=") == 0)
+      at = behind_gap(i + (joined[i] == '%' ? 2 : 3));
+    else
+      continue;
+    const std::string word = word_at(at);
+    const size_t begin = behind_gap(at + word.size());
+    std::string rest =
+        joined.substr(begin, std::min(joined.find('\n', begin), begin + 200) - begin);
+    rest = rest.substr(0, rest.find_last_not_of(" \t\r") + 1);
+    if (word == "line" || (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0]))))
+      return "#" + word + " " + rest +
+             " is not for an exercise: lines have the numbers that they have";
+    if (word == "pragma" &&
+        (rest.find("diag") != rest.npos || rest.find("system_header") != rest.npos))
+      return "#pragma " + rest + " is not for an exercise: warnings are there to be read";
+    if (word != "include" && word != "include_next" && word != "import" && word != "embed")
+      continue;
     std::smatch name;
-    const bool system = std::regex_match(words, name, angled) && name[1].str()[0] != '/' &&
+    const bool system = std::regex_match(rest, name, angled) && name[1].str()[0] != '/' &&
                         name[1].str().find("..") == std::string::npos;
-    const bool own = words.starts_with("\"../../common/shapes.h\"");
-    if (match[1] == "include" && (system || own)) continue;
-    return "#" + match[1].str() + " " + words +
+    const bool own = rest.starts_with("\"../../common/shapes.h\"");
+    if (word == "include" && (system || own)) continue;
+    return "#" + word + " " + rest +
            " is not for an exercise: it may include headers of CUDA and of the standard library in "
            "< >, and \"../../common/shapes.h\"";
   }
+  if (joined.find("_Pragma") != joined.npos)
+    return "_Pragma is not for an exercise: #pragma does the same";
   return "";
 }
 
@@ -407,7 +439,8 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
   const Workshop place = set_up(task, sources, folder);
   std::string unit =
-      "#include <cuda_fp16.h>\n#include \"common/shapes.h\"\n#include \"common/grader_entry.cuh\"\n";
+      "#include <cuda_fp16.h>\n#include \"common/shapes.h\"\n#include "
+      "\"common/grader_entry.cuh\"\n";
   for (const Source& source : sources)
     unit += "#include \"" + task.folder + "/" +
             std::filesystem::path(source.path).filename().string() + "\"\n";
@@ -426,8 +459,7 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
   write_file(unit_path, unit);
 
   auto settings = configuration();
-  const std::string from =
-      std::filesystem::canonical(sources[0].path).parent_path().string() + "/";
+  const std::string from = std::filesystem::canonical(sources[0].path).parent_path().string() + "/";
   Library library{folder + "/student.so", "", "", {}, place.files, from};
   std::vector<std::string> command = {settings["nvcc"][0]};
   if (command[0][0] != '/') command[0] = root + command[0];

@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <new>
@@ -40,7 +41,8 @@ void require(cudaError_t error) {
   throw StudentError(how, text);
 }
 
-std::vector<half> run(const StudentProgram& program, const Case& problem) {
+std::vector<half> run(const StudentProgram& program, const Case& problem,
+                      const std::string& prefix) {
   int64_t elements = 1;
   for (const int64_t dim : problem.dims) elements *= dim;
   DeviceArray<half> output(size_t(elements), "output");
@@ -59,9 +61,9 @@ std::vector<half> run(const StudentProgram& program, const Case& problem) {
       continue;
     }
     if (argument.role == Argument::output) {
-      vgpu::name_allocation(output.data(), argument.name);
+      vgpu::name_allocation(output.data(), prefix + argument.name);
     } else {
-      inputs.emplace_back(argument.bytes, argument.name);
+      inputs.emplace_back(argument.bytes, prefix + argument.name);
       address = inputs.back().data();
     }
     add(&address, sizeof address);
@@ -69,9 +71,9 @@ std::vector<half> run(const StudentProgram& program, const Case& problem) {
   const cudaStream_t stream = nullptr;
   add(&stream, sizeof stream);
 
-  require(call_student(
-      program, arguments,
-      {reinterpret_cast<uint64_t>(output.data()), size_t(elements) * sizeof(half)}));
+  require(
+      call_student(program, arguments,
+                   {reinterpret_cast<uint64_t>(output.data()), size_t(elements) * sizeof(half)}));
   require(cudaGetLastError());
   require(cudaDeviceSynchronize());
 
@@ -156,36 +158,39 @@ bool printed_too_much(const std::string& folder, size_t number, const Limits& li
 
 int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
   if (argc < 8) return kBadUsage;
-  const std::string folder = argv[6];
+  // What this process does is not for the student's to read in /proc.
+  const std::vector<std::string> words(argv, argv + argc);
+  for (int i = 1; i < argc; ++i) std::memset(argv[i], 0, words[size_t(i)].size());
+  const std::string& folder = words[6];
   const int report = opened(folder + "/report");
   const auto say = [report](const std::string& line) {
     const std::string text = one_line(line) + "\n";
     if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
   };
   const auto task =
-      std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == argv[2]; });
+      std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == words[2]; });
   if (task == tasks.end()) return kBadUsage;
-  const bool counters = std::string(argv[5]) == kModes[int(Mode::counters)];
-  const bool shown = std::string(argv[5]) == kModes[int(Mode::cases)];
+  const bool counters = words[5] == kModes[int(Mode::counters)];
+  const bool shown = words[5] == kModes[int(Mode::cases)];
   // A crash must not take away what was printed before it.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   if (!shown) redirect(stdout, "/dev/null");
-  StudentProgram program{host_program(), argv[3], std::string("grader_entry_") + argv[4],
-                         isolation_named(argv[7]), -1};
+  StudentProgram program{host_program(), words[3], "grader_entry_" + words[4],
+                         isolation_named(words[7]), -1};
   if (program.isolation == Isolation::other_user)
     program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
   const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
-  for (int i = 8; i < argc; ++i) {
-    const size_t number = std::stoul(argv[i]);
+  for (size_t i = 8; i < words.size(); ++i) {
+    const size_t number = std::stoul(words[i]);
     if (program.errors >= 0) close(program.errors);
-    program.errors = opened(shown ? folder + "/stderr." + argv[i] : "/dev/null");
+    program.errors = opened(shown ? folder + "/stderr." + words[i] : "/dev/null");
     if (shown) {
-      redirect(stdout, folder + "/stdout." + argv[i]);
-      redirect(stderr, folder + "/findings." + argv[i]);
+      redirect(stdout, folder + "/stdout." + words[i]);
+      redirect(stderr, folder + "/findings." + words[i]);
     }
     say("begin " + std::to_string(number));
     try {
-      const std::vector<half> output = run(program, cases.at(number));
+      const std::vector<half> output = run(program, cases.at(number), counters ? kArgument : "");
       std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
       file.write(reinterpret_cast<const char*>(output.data()), output.size() * sizeof(half));
       file.close();

@@ -83,7 +83,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
 }
 
 std::string not_isolated() {
-  return "The code ran with your rights: bubblewrap is not installed, or not allowed here. For code\n"
+  return "The code ran with your rights: bubblewrap is not installed, or not allowed here. For "
+         "code\n"
          "of people you do not trust: apt-get install bubblewrap, then --isolation required.\n";
 }
 
@@ -216,6 +217,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   std::mutex mutex;
   std::vector<bool> done(files.size());
   size_t told = 0;
+  bool lacking = false;  // a report could not be written
   in_parallel(files.size(), [&](size_t i) {
     try {
       grade_file(i);
@@ -225,9 +227,18 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
       grades[i].message = error.what();
     }
     grades[i].file = files[i].string();
-    write_file(std::filesystem::path(files[i]).replace_extension(".json").string(),
-               json_report(task, grades[i]));
+    const std::string json = std::filesystem::path(files[i]).replace_extension(".json").string();
+    std::string unwritten;
+    try {
+      write_file(json, json_report(task, grades[i]));
+    } catch (const std::exception& error) {
+      unwritten = error.what();
+    }
     const std::lock_guard lock(mutex);
+    if (!unwritten.empty()) {
+      std::fprintf(stderr, "%s\n", unwritten.c_str());
+      lacking = true;
+    }
     done[i] = true;
     for (; told < files.size() && done[told]; ++told) {
       std::printf("%3d  %s%s\n", grades[told].points(), files[told].filename().c_str(),
@@ -238,7 +249,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const bool full = std::all_of(grades.begin(), grades.end(),
                                 [](const Grade& grade) { return grade.points() == 100; });
   if (limits.isolation == Isolation::none) std::fputs(("\n" + not_isolated()).c_str(), stdout);
-  return full ? kCorrect : kWrong;
+  return lacking ? kLacking : full ? kCorrect : kWrong;
 }
 
 }  // namespace

@@ -39,6 +39,10 @@ struct Outcome {
   std::string findings;      // the virtual GPU's words: of this case, in the other modes of all
 };
 
+// In front of the names of arguments in counters: other allocations have names that the student
+// chooses, and no identifier begins with it.
+inline const char* const kArgument = "=";
+
 // The library cannot be loaded, in words.
 struct BuildError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -62,8 +66,9 @@ struct Library {
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits);
 
-// What is wrong with a file's #include lines, "" where nothing is: an exercise includes CUDA's and
-// the standard library's headers in < >, and the task's own, "../../common/shapes.h".
+// What is wrong with a file's directives, "" where nothing is: an exercise includes CUDA's and the
+// standard library's headers in < >, and the task's own, "../../common/shapes.h"; it neither renames
+// its lines nor hides warnings.
 std::string include_mistake(const std::string& text);
 
 // Runs the cases of these numbers in one process until one fails; at least one outcome, in that

@@ -298,6 +298,11 @@ class Session {
     }
     const uint64_t from = in.get<uint64_t>(), bytes = in.get<uint64_t>();
     if (!owns(address, bytes) && !output_.holds(address, bytes)) return cudaErrorInvalidValue;
+    // What is read of the inputs is counted, and no counter sees a copy.
+    if (!owns(from, bytes))
+      throw StudentError("failed",
+                         "the host copies device memory that is none of its own: kernels read the "
+                         "inputs");
     return cudaMemcpy(pointer<void*>(address), pointer<const void*>(from), bytes,
                       cudaMemcpyDeviceToDevice);
   }

@@ -28,6 +28,26 @@ std::string solution() { return source("chapters/01_naive_attention/solution.cuh
 std::string starter() { return source("chapters/01_naive_attention/exercise.cuh"); }
 
 const char* const kBegin = "  float* scores = nullptr;";
+// The solution without a barrier, unless `careful`.
+std::string race() {
+  return planted(solution(),
+                 "for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, "
+                 "step);\n  return x;",
+                 "__shared__ float parts[kThreads];\n"
+                 "  parts[threadIdx.x] = x;\n"
+                 "  if (careful) __syncwarp();\n"
+                 "  x = 0.0f;\n"
+                 "  for (int i = 0; i < 32; ++i) x += parts[threadIdx.x / 32 * 32 + i];\n"
+                 "  if (careful) __syncwarp();\n"
+                 "  return x;");
+}
+
+// The solution with a softmax that leaves 31 lanes of a warp idle.
+std::string one_lane() {
+  return planted(solution(), "for (int key = lane; key < keys; key += 32)",
+                 "for (int key = lane == 0 ? 0 : keys; key < keys; ++key)");
+}
+
 const char* const kHeaders =
     "#include <dlfcn.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <sys/socket.h>\n"
     "#include <unistd.h>\n#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n"
@@ -79,6 +99,15 @@ TEST_CASE("cheats: files of others are not included") {
       "#include \"../../common/shapes.h/../../chapters/01_naive_attention/solution.cuh\"",
       "#include_next <solution.cuh>",
       "#include \"../../common/lab.cuh\"",
+      // Where a compiler sees an #include and a simpler reader does not.
+      "const char* const a = \"/*\";\n#include \"" + path + "/solution.cuh\"\n// */",
+      "int a; // /*\n#include \"" + path + "/solution.cuh\"\n// */",
+      "#incl\\ \nude \"" + path + "/solution.cuh\"",
+      "#include <" + std::string(400'000, 'a') + ">",
+      "#line 1 \"/etc/passwd\"\nfoo bar;",
+      "# 1 \"/etc/passwd\" 3\nfoo bar;",
+      "#pragma nv_diag_suppress 549",
+      "_Pragma(\"nv_diag_suppress 549\") // is not for an exercise",
   };
   folder.write("neighbour.cuh", solution());
   for (size_t i = 0; i < lines.size(); ++i) folder.write(name_of(i) + ".cuh", lines[i] + "\n");
@@ -95,6 +124,27 @@ TEST_CASE("cheats: files of others are not included") {
     CHECK(has(message, "is not for an exercise"));
     CHECK_FALSE(has(message, "root:"));
   }
+}
+
+TEST_CASE("cheats: messages name files as they like, and none is shown") {
+  const TemporaryFolder folder;
+  folder.write("secret", "the secret line\n");
+  folder.write("forged.cuh", "static_assert(false, \"\\n" + folder.path("secret") +
+                                 "(1): error: forged\\n\\n" + folder.path("secret") +
+                                 "(99999999999): error: far\");\n");
+  folder.write("long.cuh", "#error " + std::string(400'000, 'a') + "\n");
+  folder.write("right.cuh", solution());
+  std::filesystem::create_directory(folder.path("forged.json"));
+  const ProgramResult result = run_program("exercise1", {"--batch", "."}, folder.folder());
+  CAPTURE(result.output);
+  CHECK(result.exit_code == 3);  // for the report that cannot be written
+  CHECK(has(result.errors, "forged.json"));
+  CHECK(has(result.output, "100  right.cuh\n"));
+  CHECK(report(folder, "long").at("refused") == "build");
+  const ProgramResult one = run_program("exercise1", {"--file", "forged.cuh"}, folder.folder());
+  CAPTURE(one.output);
+  CHECK(one.exit_code == 1);
+  CHECK_FALSE(has(one.output, "the secret line"));
 }
 
 TEST_CASE("cheats: the compiler tells nothing of other files") {
@@ -159,19 +209,33 @@ TEST_CASE("cheats: points come from what the grader saw itself") {
        {0, 0, 0, 0, 0, 0, 0, 0}},
       // Right, but for a barrier that is missing when nobody looks.
       {"a race that is hidden when checks are on",
-       with_host_code(
-           planted(solution(),
-                   "for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, "
-                   "step);\n  return x;",
-                   "__shared__ float parts[kThreads];\n"
-                   "  parts[threadIdx.x] = x;\n"
-                   "  if (careful) __syncwarp();\n"
-                   "  x = 0.0f;\n"
-                   "  for (int i = 0; i < 32; ++i) x += parts[threadIdx.x / 32 * 32 + i];\n"
-                   "  if (careful) __syncwarp();\n"
-                   "  return x;"),
-           "  const bool careful_now = std::getenv(\"VGPU_CHECK\") != nullptr;\n"
-           "  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);"),
+       with_host_code(race(),
+                      "  const bool careful_now = std::getenv(\"VGPU_CHECK\") != nullptr;\n"
+                      "  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);"),
+       {30, 0, 15, 10, 10, 5, 5, 5}},
+      // One lane of a warp does the softmax, in an array of its own with an argument's name.
+      {"scratch has the name of an input",
+       planted(
+           planted(planted(planted(one_lane(), "float* row_scores = scores +",
+                                   "float* row_scores = Q +"),
+                           "values_kernel(const float* weights,", "values_kernel(const float* Q,"),
+                   "weights[query_row", "Q[query_row"),
+           "softmax_kernel(float* scores,  // [batch, heads, queries, keys], in place\n",
+           "softmax_kernel(float* Q,\n"),
+       {30, 20, 0, 0, 10, 5, 5, 5}},
+      {"the host has inputs copied, which no counter sees",
+       with_host_code(solution(),
+                      "  half* copied = nullptr;\n  cudaMalloc(&copied, 64);\n"
+                      "  cudaMemcpy(copied, K, 64, cudaMemcpyDeviceToDevice);"),
+       {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"a race that is hidden where the grader's arguments say that checks are on",
+       with_host_code(race(),
+                      "  std::string words(4096, ' ');\n"
+                      "  const int file = open((\"/proc/\" + std::to_string(getppid()) + "
+                      "\"/cmdline\").c_str(), O_RDONLY);\n"
+                      "  if (read(file, words.data(), words.size()) < 0) {}\n"
+                      "  const bool careful_now = words.find(\"checks\") != words.npos;\n"
+                      "  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);"),
        {30, 0, 15, 10, 10, 5, 5, 5}},
       // The measured problem has 64 queries and 96 keys.
       {"nothing is computed in the problem that is measured",
