@@ -146,7 +146,8 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
 
 // findings: the virtual GPU's of cases that failed.
 Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Library& library,
-                  int entry, const Limits& limits, Grade& grade, std::string& findings) {
+                  int entry, const Limits& limits, Grade& grade, std::string& findings,
+                  std::set<size_t>& right_ones) {
   Item item{"right results", 0, kShapePoints, "", ""};
   size_t right = 0;
   for (size_t first = 0; first < cases.size();) {
@@ -174,6 +175,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
       const bool is_first = failure && grade.failures.empty();
       keep_printed(grade, outcome, problem.name, is_first);
       right += !failure;
+      if (!failure) right_ones.insert(first - 1);
       if (!is_first) continue;
       grade.failures.push_back(*failure);
       item.hint = hint;
@@ -191,10 +193,12 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
 // Findings are shown in any case. But no findings only count where something is right: an empty
 // kernel has none.
 // found: findings in cases that failed, some of which are run here again.
-Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_right,
+// right: the problems whose results were right without the checks.
+Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::set<size_t>& right,
                   const std::string& found, const Library& library, int entry, const Limits& limits,
                   Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
+  const bool some_right = !right.empty();
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i)
     if (cases[i].checked) numbers.push_back(i);
@@ -208,6 +212,16 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, bool some_ri
   // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
   for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
     findings.push_back(line);
+  std::string hint;
+  for (size_t i = 0; some_right && findings.empty() && i < outcomes.size(); ++i) {
+    const Case& problem = cases[numbers[i]];
+    if (outcomes[i].how != Outcome::right_so_far || !right.contains(numbers[i])) continue;
+    const auto failure = wrong(task, problem, outcomes[i].output, hint);
+    if (!failure) continue;
+    item.details = problem.name + ": right before, but not with the checks on\n" + failure->details;
+    item.hint = "the same problem must have the same result, whoever looks";
+    return item;
+  }
   // What races is often what nobody wrote yet, and says more.
   std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
     return line.find("error: race") != std::string::npos;
@@ -311,10 +325,13 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
   Grade grade;
   try {
     std::string findings;
-    grade.items.push_back(grade_shapes(task, cases, library, entry, limits, grade, findings));
+    std::set<size_t> right;
+    grade.items.push_back(
+        grade_shapes(task, cases, library, entry, limits, grade, findings, right));
     if (!grade.refused.empty()) return grade;
-    const bool all = grade.items[0].points == kShapePoints, some = grade.items[0].points > 0;
-    grade.items.push_back(grade_checks(task, cases, some, findings, library, entry, limits, grade));
+    const bool all = grade.items[0].points == kShapePoints;
+    if (grade.items[0].points == 0) right.clear();
+    grade.items.push_back(grade_checks(task, cases, right, findings, library, entry, limits, grade));
     if (!grade.refused.empty()) return grade;
     // Wrong values may come from what the checks find.
     if (Item& results = grade.items[0];
@@ -344,7 +361,9 @@ struct Counters::Data {
   void each(const std::string& array, const std::string& access, F&& f) const {
     for (size_t i = 0; i < launches.size(); ++i)
       for (const auto& [name, counters] : launches[i].at("allocations").items())
-        if (array == kScratch ? !arrays.contains(name) : name == array) f(i, counters.at(access));
+        if ((array == kScratch ? !arrays.contains(name) : name == array) &&
+            counters.contains(access))
+          f(i, counters.at(access));
   }
 };
 
@@ -369,6 +388,19 @@ double Counters::bytes(const std::string& array, const std::string& access) cons
   data_->each(array, access,
               [&](size_t, const Json& c) { sum += c.at("bytes_asked").get<double>(); });
   return sum;
+}
+
+double Counters::loaded_tiles() const {
+  double sum = bytes("K", "load") + bytes("V", "load") + bytes(kScratch, "load");
+  for (const char* access : {"load", "store"})
+    data_->each(kScratch, "copy_engine",
+                [&](size_t, const Json& c) { sum += c.at(access).at("bytes").get<double>(); });
+  return sum;
+}
+
+double Counters::stored() const {
+  return sum("/global/store/bytes_asked") + sum("/global/atomic/bytes_asked") +
+         sum("/copy_engine/store/bytes") + sum("/copy_engine/atomic/bytes");
 }
 
 double Counters::requests(const std::string& array, const std::string& access) const {

@@ -67,6 +67,11 @@ class Counters {
   double sum(const std::string& pointer) const;
   double launches() const;
   double bytes(const std::string& array, const std::string& access) const;
+  // Bytes of K and V that are loaded, and of memory of the student's own: what is loaded from a copy
+  // counts as well.
+  double loaded_tiles() const;
+  // Bytes that kernels bring to global memory in any way: stores, atomics, the copy engine.
+  double stored() const;
   double requests(const std::string& array, const std::string& access) const;
   // Sectors moved over sectors needed if the same bytes lay side by side, of the worst launch: 1 is
   // coalesced, 16 a warp that reads 2 bytes of each of 32 sectors. NaN without such accesses.

@@ -47,7 +47,7 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   app.add_flag("--tap", flags.tap, "print the points in the Test Anything Protocol");
   app.add_option("--batch", flags.batch, "grade all *.cuh of a folder, write a .json beside each")
       ->type_name("FOLDER");
-  app.add_flag("--together", flags.together, "with --batch: compile all of them in one go");
+  app.add_flag("--together", flags.together, "with --batch: compile all in one go, where no file is out to harm another");
   app.add_option("--seconds", flags.seconds, "after which a process is stopped (30)")
       ->type_name("S")
       ->check(CLI::Range(1.0, 3600.0));
@@ -241,7 +241,10 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     }
     done[i] = true;
     for (; told < files.size() && done[told]; ++told) {
-      std::printf("%3d  %s%s\n", grades[told].points(), files[told].filename().c_str(),
+      std::string name = files[told].filename().string();
+      for (char& c : name)
+        if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';  // one line for each file
+      std::printf("%3d  %s%s\n", grades[told].points(), name.c_str(),
                   grades[told].refused.empty() ? "" : ("  (" + grades[told].refused + ")").c_str());
       std::fflush(stdout);
     }

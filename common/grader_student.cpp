@@ -279,7 +279,12 @@ class Session {
     if (op == Op::fill) {
       const int value = in.get<int>();
       const uint64_t bytes = in.get<uint64_t>();
-      if (!owns(address, bytes) && !output_.holds(address, bytes)) return cudaErrorInvalidValue;
+      const bool of_output = output_.holds(address, bytes);
+      if (of_output && bytes > 0 && (address != output_.first || bytes != output_.bytes))
+        throw StudentError("failed",
+                           "the host fills a part of the result: that is written by kernels (all of "
+                           "it may be set to one value before)");
+      if (!owns(address, bytes) && !of_output) return cudaErrorInvalidValue;
       return cudaMemset(pointer<void*>(address), value, bytes);
     }
     if (op == Op::upload) {

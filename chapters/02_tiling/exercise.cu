@@ -53,12 +53,12 @@ Case measured() { return causal(1, 2, 192, 13); }
 const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: only tiles that a row sees", 20, Aim::at_most,
      2 * 24 * 2 * kTileBytes,
-     [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
+     [](const Counters& c) { return c.loaded_tiles(); },
      "a block's last row sees first_row + 16 keys: end the loop over the tiles there, and share "
      "each tile among 16 rows",
      Aim::bytes, 2 * kElements * 2},
     {"bytes of all stores: only O, once", 10, Aim::exactly, kElements * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "scores and weights stay in shared memory or registers; O is written after the loop",
      Aim::bytes},
     {"bytes of Q that are loaded: once", 5, Aim::at_most, kElements * 2,
@@ -97,7 +97,7 @@ const std::vector<Aim> kBugAims = {
      [](const Counters& c) { return c.bytes("K", "load"); },
      "mend the kernel, do not write another", Aim::bytes},
     {"bytes of all stores: only O, once", 10, Aim::exactly, kRows * 128,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "mend the kernel, do not write another", Aim::bytes},
 };
 

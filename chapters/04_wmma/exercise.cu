@@ -63,7 +63,7 @@ const std::vector<Aim> kAims = {
      Aim::number, kHeads * kTokens * kTokens},
     {"bytes of K and V that are loaded: once for 16 rows", 5, Aim::at_most,
      kHeads * 7 * kTokens * 64 * 2 * 2,
-     [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
+     [](const Counters& c) { return c.loaded_tiles(); },
      "share each tile among 16 query rows, and do not load past the last token", Aim::bytes,
      kHeads * kTokens * 64 * 2 * 2},
     {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
@@ -73,7 +73,7 @@ const std::vector<Aim> kAims = {
      [](const Counters& c) { return c.moved_over_needed("bias", "load"); },
      "neighbouring keys of one query are neighbours in the table"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, kHeads* kTokens * 64 * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "scores stay in shared memory; rows past the last token are not written", Aim::bytes},
 };
 

@@ -61,7 +61,7 @@ std::vector<Case> cases() {
 constexpr double kHeads = 2, kTokens = 150, kKeys = 150 + 70 + 17, kTiles = 3 + 2 + 1;
 Case measured() { return masked(2, 150, {150, 70, 17}, 13); }
 
-double bytes_of_tiles(const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); }
+double bytes_of_tiles(const Counters& c) { return c.loaded_tiles(); }
 
 const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: real keys, once for 64 rows", 25, Aim::at_most,
@@ -79,7 +79,7 @@ const std::vector<Aim> kAims = {
      [](const Counters& c) { return c.moved_over_needed("K", "load"); },
      "neighbouring lanes must load neighbouring pieces of a row"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 3 * kHeads* kTokens * 64 * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "scores stay in shared memory; rows past the last token are not written", Aim::bytes},
 };
 
@@ -114,7 +114,7 @@ const std::vector<Aim> kBugAims = {
      [](const Counters& c) { return c.sum("/tensor_macs"); },
      "mend the kernel, do not write another"},
     {"bytes of all stores: only O, once", 10, Aim::exactly, 2 * 100 * 64 * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "mend the kernel, do not write another", Aim::bytes},
 };
 

@@ -53,7 +53,7 @@ const std::vector<Aim> kAims = {
      kTileBytes, [](const Counters& c) { return c.sum("/async_copied_bytes"); },
      "__pipeline_memcpy_async for all of K and V", Aim::bytes},
     {"bytes of K and V that are loaded: once for 64 rows", 5, Aim::at_most, kTileBytes,
-     [](const Counters& c) { return c.bytes("K", "load") + c.bytes("V", "load"); },
+     [](const Counters& c) { return c.loaded_tiles(); },
      "share each tile among the block's 64 query rows", Aim::bytes, 2 * kKeys * 64 * 2 * 2},
     // For each tile a warp must wait for its copies, then with the block, twice with its own lanes
     // (scores, weights), and commit the next copies; and there is Q, and O at the end.
@@ -68,7 +68,7 @@ const std::vector<Aim> kAims = {
      [](const Counters& c) { return c.bank_conflict_share(); },
      "rows of a tile need padding, so that they begin in different banks", Aim::share},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 2 * kQueries * 64 * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "scores stay in shared memory; rows past the last token are not written", Aim::bytes},
 };
 

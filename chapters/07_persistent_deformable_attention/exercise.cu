@@ -115,7 +115,7 @@ const std::vector<Aim> kAims = {
      "grad_out stays in registers; each lane prepares one sample, the others get it by shuffles",
      Aim::bytes, kQueries * (2 * kSamples * 4 + 64)},
     {"bytes of all stores: only the gradients, once", 5, Aim::exactly, kQueries * 2 * kSamples * 2,
-     [](const Counters& c) { return c.sum("/global/store/bytes_asked"); },
+     [](const Counters& c) { return c.stored(); },
      "one lane writes each gradient; rows past the last query are not written", Aim::bytes},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.02,
      [](const Counters& c) { return c.bank_conflict_share(); },

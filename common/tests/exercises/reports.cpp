@@ -130,3 +130,18 @@ TEST_CASE("reports: hints fit what was found") {
       "cudaFuncSetAttribute");
   CHECK(hint_for("the program ended by itself, with exit status 3") == "");
 }
+
+TEST_CASE("counters: whatever way data takes to memory, it counts") {
+  const Counters counters(
+      R"([{"global": {"store": {"bytes_asked": 10}, "atomic": {"bytes_asked": 200}},
+           "copy_engine": {"store": {"bytes": 3000}, "atomic": {"bytes": 40000}},
+           "allocations": {
+             "K": {"load": {"bytes_asked": 1}},
+             "V": {"load": {"bytes_asked": 20}},
+             "Q": {"load": {"bytes_asked": 5}},
+             "*K": {"load": {"bytes_asked": 300},
+                    "copy_engine": {"load": {"bytes": 4000}, "store": {"bytes": 50000}}}}}])",
+      {"Q", "K", "V", "O"});
+  CHECK(counters.stored() == 43210);
+  CHECK(counters.loaded_tiles() == 54321);
+}
