@@ -169,7 +169,7 @@ constexpr const char* kChecksAreOn = "LAB_TESTING_CHECKS_ARE_ON";
 bool rerun_with_checks(const std::string& cases) {
   if (skipped(cases)) return true;
   if (!vgpu::present() || std::getenv(kChecksAreOn)) return false;
-  const Environment checks("VGPU_CHECK", "race,init,sync"), on(kChecksAreOn, "1");
+  const Environment checks("VGPU_CHECK", "all"), on(kChecksAreOn, "1");
   check_passes(own_name(), cases, true);
   return true;
 }
