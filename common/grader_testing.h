@@ -14,6 +14,7 @@ struct Submission {
   std::string hint = "";  // what one of the hints must say
 };
 
+bool has(const std::string& text, const std::string& part);
 // A file of the repository.
 std::string source(const std::string& path);
 // text with every `find` replaced. Throws std::runtime_error when there is none: a planted mistake

@@ -21,9 +21,6 @@ using lab::testing::TemporaryFolder;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 std::string solution() { return source("chapters/01_naive_attention/solution.cuh"); }
 std::string starter() { return source("chapters/01_naive_attention/exercise.cuh"); }
 

@@ -15,10 +15,6 @@ using lab::testing::TemporaryFolder;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string solution() { return source("chapters/01_naive_attention/solution.cuh"); }
 
 // The solution with host code at the beginning of attention().

@@ -5,14 +5,12 @@
 #include <sstream>
 
 #include "grader_process.h"
+#include "grader_testing.h"
 
 using namespace lab::grader;
+using lab::grader::testing::has;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;

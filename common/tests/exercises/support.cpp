@@ -7,6 +7,10 @@
 
 namespace lab::grader::testing {
 
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 std::string source(const std::string& path) {
   return lab::testing::file_content(repository_path(path));
 }
