@@ -1,4 +1,5 @@
-// Reads of device or shared memory that nobody wrote, where what was read matters.
+// Reads of device or shared memory that nobody wrote, and of variables that nothing was assigned to,
+// where what was read matters.
 //
 // One byte beside each byte of memory says whether it was written: by the host's copies and fills,
 // by kernels, by a module's initializers. That of device memory lives as long as its allocation
@@ -10,6 +11,7 @@
 #include <unordered_map>
 
 #include "../core/access.h"
+#include "../ptx/unassigned.h"
 #include "checks.h"
 #include "undefined.h"
 
@@ -29,6 +31,7 @@ class InitCheck final : public Observer {
   }
   bool wants_instructions() const override { return true; }
   void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) override {
+    if (instr.pc == 0) function_begins(warp, mask);
     values_.instruction(warp, instr, mask, on);
   }
   void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t) override {
@@ -158,6 +161,19 @@ class InitCheck final : public Observer {
       each_lane(mask, [&](int lane) { std::memset(written + (a.v[lane] - base), 1, bytes); });
   }
 
+  // Registers begin undefined. Those that are assigned to before any read need no attention.
+  void function_begins(Warp& warp, std::uint32_t mask) {
+    const Function* const function = warp.frame->function;
+    auto it = unassigned_.find(function);
+    if (it == unassigned_.end())
+      it = unassigned_.emplace(function, read_before_assigned(*function)).first;
+    for (const Unassigned& one : it->second) {
+      Ref<Origin> origin(new Origin);
+      origin->instr = &function->code[one.reader];
+      values_.unassigned(warp, mask, one.slot, one.bits, origin);
+    }
+  }
+
   Ref<Origin> origin_of(const Warp& warp, const Instr& instr, std::uint32_t bytes, Space space) {
     Ref<Origin> origin(new Origin);
     origin->instr = &warp.frame->function->code[instr.pc];  // `instr` may be a copy
@@ -170,11 +186,15 @@ class InitCheck final : public Observer {
     return origin;
   }
   static std::string key_of(const Warp& warp, const Origin& origin) {
-    return where(*origin.instr, *warp.frame->function) +
-           (origin.space == Space::shared ? "s" : "g");
+    return where(*origin.instr, *warp.frame->function) + (!origin.bytes                   ? "v"
+                                                          : origin.space == Space::shared ? "s"
+                                                                                          : "g");
   }
   static std::string words(Warp& warp, const Origin& origin, int lane, Access access) {
     const Launch& launch = warp.block->launch;
+    if (!origin.bytes)
+      return describe(warp, *origin.instr, lane,
+                      "init: read of a variable that nothing was assigned to,");
     const std::uint64_t first = origin.first[lane];
     std::string what = access == Access::load ? "init: read of " : "init: atomic access of ";
     what += bytes_text(origin.bytes);
@@ -243,6 +263,7 @@ class InitCheck final : public Observer {
   struct Kept {
     std::string key, words;
   };
+  std::unordered_map<const Function*, std::vector<Unassigned>> unassigned_;
   std::vector<Kept> kept_;  // findings of loads whose values lie in shared memory
   UndefinedValues values_{
       [this](Warp& warp, Origin& origin, int lane) { tell(warp, origin, lane, Access::load); }};

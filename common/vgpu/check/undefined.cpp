@@ -57,11 +57,6 @@ Rule rule_of(const Instr& instr) {
   return rules[instr.form];
 }
 
-// Is the instruction's list one of destinations? (Of mov, when it unpacks.)
-bool list_is_result(const Instr& instr) {
-  return std::string_view(forms()[instr.form].operands).starts_with("d*") ||
-         (rule_of(instr) == Rule::rearrange && instr.variant == 2);
-}
 // The type of a result whose two halves are computed apart, else none.
 Type packed_type(const Instr& instr) {
   const bool converts = instr.op_class == OpClass::conversion;
@@ -165,8 +160,7 @@ void UndefinedValues::define_results(const Instr& instr, Registers& registers,
                                      std::uint32_t lanes) {
   define(registers, instr.d[0], lanes);
   define(registers, instr.d[1], lanes);
-  if (list_is_result(instr))
-    for (int k = 0; k < instr.list_count; ++k) define(registers, Slot{instr.list[k]}, lanes);
+  for (int k = 0; k < instr.list_results; ++k) define(registers, Slot{instr.list[k]}, lanes);
 }
 
 void UndefinedValues::consume(Warp& warp, Registers& registers, Slot slot, std::uint32_t lanes) {
@@ -179,8 +173,8 @@ void UndefinedValues::consume_all(Warp& warp, const Instr& instr, Registers& reg
                                   std::uint32_t lanes) {
   for (const Slot slot : {instr.a, instr.b, instr.c, instr.e})
     consume(warp, registers, slot, lanes);
-  if (list_is_result(instr)) return;
-  for (int k = 0; k < instr.list_count; ++k) consume(warp, registers, Slot{instr.list[k]}, lanes);
+  for (int k = instr.list_results; k < instr.list_count; ++k)
+    consume(warp, registers, Slot{instr.list[k]}, lanes);
 }
 
 void UndefinedValues::instruction(Warp& warp, const Instr& instr, std::uint32_t mask,
@@ -244,15 +238,29 @@ void UndefinedValues::warp_sync(Warp& warp, const Instr& instr, std::uint32_t ma
 
 bool UndefinedValues::follows(const Instr& instr) { return rule_of(instr) == Rule::load; }
 
+UndefinedValues::Registers& UndefinedValues::registers_or_new(const Warp& warp) {
+  if (Registers* const found = registers(warp)) return *found;
+  Registers& fresh = frames_[warp.frame];
+  fresh.frame = Ref<Frame>(warp.frame);
+  fresh.block = warp.block;
+  last_ = nullptr;
+  return fresh;
+}
+
+void UndefinedValues::unassigned(Warp& warp, std::uint32_t lanes, Slot slot, int bits,
+                                 const Ref<Origin>& origin) {
+  Registers& of_frame = registers_or_new(warp);
+  Register source;
+  each_lane(lanes, [&](int lane) {
+    source.origin[lane] = origin;
+    source.from[lane] = static_cast<std::uint8_t>(lane);
+    put_all(of_frame, slot, lane, bits, {&source, lane});
+  });
+}
+
 void UndefinedValues::loaded(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes,
                              std::uint32_t undefined, const Ref<Origin>& origin) {
-  Registers* found = registers(warp);
-  if (!found) {
-    found = &frames_[warp.frame];
-    found->frame = Ref<Frame>(warp.frame);
-    found->block = warp.block;
-    last_ = nullptr;
-  }
+  Registers* const found = &registers_or_new(warp);
   Register source;
   source.origin[lane] = origin;
   source.from[lane] = static_cast<std::uint8_t>(lane);
@@ -305,7 +313,7 @@ void UndefinedValues::mix(const Instr& instr, Registers& registers, std::uint32_
     });
   };
   for (const Slot slot : {instr.a, instr.b, instr.c, instr.e}) look(slot);
-  for (int k = 0; k < instr.list_count; ++k) look(Slot{instr.list[k]});
+  for (int k = instr.list_results; k < instr.list_count; ++k) look(Slot{instr.list[k]});
   // Which of two packed halves an operand has a part in.
   const int half = type_bits(packed_type(instr)) / 2;
   const std::uint64_t low = half ? (1ull << half) - 1 : 0;
@@ -438,7 +446,7 @@ void UndefinedValues::rearrange(Warp& warp, const Instr& instr, Registers& regis
                                 std::uint32_t on) {
   std::vector<Slot> data;  // operands whose bits move; the others say where to
   const bool two = std::string_view(forms()[instr.form].opcode) == "prmt";
-  const bool packs = instr.list && !list_is_result(instr);
+  const bool packs = instr.list && !instr.list_results;
   if (packs)
     for (int k = 0; k < instr.list_count; ++k) data.push_back(Slot{instr.list[k]});
   else

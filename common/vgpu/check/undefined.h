@@ -1,5 +1,6 @@
-// Values in registers that are undefined: they come from memory that nobody wrote (check/init.cpp), or
-// from a lane that a shuffle does not have (check/sync.cpp).
+// Values in registers that are undefined: they come from memory that nobody wrote or from a variable
+// that nothing was assigned to (check/init.cpp), or from a lane that a shuffle does not have
+// (check/sync.cpp).
 //
 // To load such a value is no mistake: nvcc reads the padding of structs, a merge reads past its end
 // and selects the other value. What counts is use. So each bit of a register may be undefined, and
@@ -17,7 +18,8 @@
 
 namespace vgpu {
 
-// One executed load, some of whose lanes got bytes that nobody wrote; or a shuffle.
+// One executed load, some of whose lanes got bytes that nobody wrote; or a shuffle; or, with no
+// bytes, the first read of a variable that nothing was assigned to.
 struct Origin {
   std::uint32_t references = 0;
   const Instr* instr = nullptr;
@@ -46,6 +48,8 @@ class UndefinedValues {
   // Such an instruction brings `lane` bytes of which those in `undefined` (bit i: byte i) are.
   void loaded(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes,
               std::uint32_t undefined, const Ref<Origin>& origin);
+  // These lanes have not assigned to a register of `bits` a lane; `origin`: its first read.
+  void unassigned(Warp& warp, std::uint32_t lanes, Slot slot, int bits, const Ref<Origin>& origin);
 
   // Of the store that is being executed: lanes with undefined bytes, and which.
   struct Stored {
@@ -80,6 +84,7 @@ class UndefinedValues {
   };
 
   Registers* registers(const Warp& warp);
+  Registers& registers_or_new(const Warp& warp);
   static Register* find(Registers& registers, Slot slot);
   static void put(Registers& registers, Slot slot, int lane, const std::uint8_t* raw,
                   std::uint32_t width, Source source);

@@ -428,6 +428,7 @@ Handler bind_product(Instr& instr, const Mods& mods, bool wmma) {
   if (per_register(a) != per_register(b)) return nullptr;
   op.exchanged = s.m == 8 && s.n == 32;
   if (op.exchanged) std::swap(op.shape.m, op.shape.n);
+  instr.list_results = static_cast<std::uint16_t>(op.d.registers);
   instr.data = keep(std::move(op));
   return integer ? &mma<uint32_t> : f64 ? &mma<double> : &mma<float>;
 }

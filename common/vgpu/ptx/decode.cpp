@@ -87,6 +87,7 @@ class Decoder {
     fn_.tables.clear();
     fn_.calls.clear();
     fn_.lists.clear();
+    fn_.registers.clear();
     fn_.memory_sites = 0;
     place_variables();
     place_registers();
@@ -214,8 +215,11 @@ class Decoder {
     // Predicates first: they are small, and used by nearly every loop.
     for (int pass = 0; pass < 2; ++pass)
       for (std::size_t i = 0; i < body_.registers.size(); ++i)
-        if (used[i] && (body_.registers[i].type == Type::pred) == (pass == 0))
-          slots_[i] = allocate(register_width(body_.registers[i].type));
+        if (used[i] && (body_.registers[i].type == Type::pred) == (pass == 0)) {
+          const int bits = register_width(body_.registers[i].type);
+          slots_[i] = allocate(bits);
+          fn_.registers.push_back({slots_[i], static_cast<std::uint8_t>(bits)});
+        }
   }
   Slot allocate(int bits) {
     const std::uint32_t bytes = register_bytes(bits);
@@ -778,6 +782,7 @@ class Decoder {
           fail("registers of different width in one vector");
       if (!instr.d_bits) instr.d_bits = static_cast<std::uint8_t>(register_width(type));
       add_list(instr, slots);
+      instr.list_results = instr.list_count;
       instr.d[0] = slots[0];
     } else {
       fail("expected a register as destination");

@@ -128,6 +128,7 @@ struct alignas(64) Instr {
   std::uint8_t address2_bits = 64;
   std::int16_t special = -1;  // mov from a special register: its index (specials.h)
   std::uint16_t list_count = 0;
+  std::uint16_t list_results = 0;       // the first so many of `list` are written, others read
   const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
   Slot address2;                        // of a second memory operand (asynchronous copies)
   std::int64_t imm2 = 0;                // its offset
@@ -153,6 +154,11 @@ struct Param {
   std::uint32_t offset = 0, size = 0, align = 1;
 };
 
+struct RegisterPlace {
+  Slot slot;
+  std::uint8_t bits = 0;  // of a lane, as stored: 1 (a predicate), 16, 32, 64 or 128
+};
+
 struct CallSite {
   const Function* callee = nullptr;  // null: indirect, through `pointer`
   std::string builtin;               // "vprintf", "malloc" ...: executed by the machine
@@ -170,6 +176,7 @@ struct Function {
   std::uint32_t param_bytes = 0;
   std::vector<Param> results;  // of a .func
   std::vector<Instr> code;
+  std::vector<RegisterPlace> registers;            // those of the source that code names
   std::vector<std::byte> constants;                // immediates, already spread over 32 lanes
   std::vector<std::vector<std::uint32_t>> tables;  // targets of brx.idx
   std::vector<CallSite> calls;

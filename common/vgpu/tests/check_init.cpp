@@ -239,3 +239,53 @@ TEST_CASE("init: lanes that went different ways have their own values") {
       Texts{"s.cu:5: error: init: read of 4 bytes that nobody wrote, at byte 4 of 'x' (256 bytes, "
             "argument 2), by thread (1,0,0) of block (0,0,0) in k (and 15 more)"});
 }
+
+// ---- variables that nothing was assigned to -----------------------------------------------------
+
+TEST_CASE("init: a variable is read before anything was assigned to it") {
+  const Texts at_7 = {
+      "s.cu:7: error: init: read of a variable that nothing was assigned to, by "
+      "thread (0,0,0) of block (0,0,0) in k (and 63 more)"};
+  const auto found = [](const std::string& body) { return Checked(init_only()).run(body); };
+  const std::string store = "st.global.u32 [%mine], %r1;\n";
+  CHECK(found("#7: add.u32 %r1, %r1, 1;\n" + store) == at_7);
+  // float sum; for (int i = 0; i < 4; ++i) sum += i;
+  const std::string loop =
+      "mov.u32 %r2, 0;\nLOOP:\n#7: add.u32 %r1, %r1, %r2;\nadd.u32 %r2, %r2, 1; setp.lt.u32 %p1, "
+      "%r2, 4; @%p1 bra LOOP;\n";
+  CHECK(found(loop + store) == at_7);
+  CHECK(found("mov.u32 %r1, 0;\n" + loop + store) == Texts{});
+  CHECK(found(loop) == Texts{});  // computed, and not used
+  // A guard that nothing was assigned to; a factor of a matrix product.
+  CHECK(found("#7: @%p2 st.global.u32 [%mine], 1;\n") == at_7);
+  const std::string product =
+      "mov.b32 %r2, 0; mov.b32 %r3, 0; mov.b32 %r4, 0; mov.b32 %r5, 0;\n#7: "
+      "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r6,%r7}, {%r2,%r3}, {%r4}, {%r5,%r9};\n"
+      "st.global.u32 [%mine], %r6;\n";
+  CHECK(found(product) == at_7);
+  // The product's own results are assigned by it, and its operands by the first line.
+  std::string whole = product;
+  whole.replace(whole.find("%r9"), 3, "%r5");
+  CHECK(found(whole) == Texts{});
+  // Part of a vector, and the two halves of a word.
+  CHECK(found("mov.u32 %r2, 1;\n#7: mov.b64 %rd2, {%r2, %r1}; mov.b64 {%r3, %r1}, %rd2;\n" +
+              store) == at_7);
+  CHECK(found("mov.u32 %r2, 1;\n#7: mov.b64 %rd2, {%r2, %r1}; mov.b64 {%r1, %r3}, %rd2;\n" +
+              store) == Texts{});
+}
+
+TEST_CASE("init: a variable assigned on some ways counts on these") {
+  // if (lane >= 16) v = 1; the lanes of the upper half may use it.
+  const std::string branch =
+      "setp.lt.u32 %p1, %lane, 16; @%p1 bra MEET;\nmov.u32 %r1, 1;\nMEET:\n#7: add.u32 %r2, %r1, "
+      "1;\n";
+  const std::string guard =
+      "setp.lt.u32 %p1, %lane, 16; @!%p1 mov.u32 %r1, 1;\n#7: add.u32 %r2, %r1, 1;\n";
+  for (const std::string& body : {branch, guard}) {
+    CAPTURE(body);
+    CHECK(Checked(init_only()).run(body + "@!%p1 st.global.u32 [%mine], %r2;\n") == Texts{});
+    CHECK(Checked(init_only()).run(body + "st.global.u32 [%mine], %r2;\n") ==
+          Texts{"s.cu:7: error: init: read of a variable that nothing was assigned to, by thread "
+                "(0,0,0) of block (0,0,0) in k (and 31 more)"});
+  }
+}

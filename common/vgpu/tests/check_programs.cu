@@ -224,6 +224,25 @@ __global__ void block_algorithms(const int* x, int* out) {
   if (threadIdx.x == 0) out[gridDim.x * 128 + blockIdx.x] = sum;
 }
 
+// The sum of n values; kSet: it begins at 0.
+__device__ void add_to(float& sum, float value) { sum += value; }
+template <bool kSet>
+__global__ void sum_in_a_loop(const float* x, float* out, int n) {
+  float sum;
+  if constexpr (kSet) sum = 0;
+  for (int i = 0; i < n; ++i) add_to(sum, x[i]);
+  out[threadIdx.x] = sum;
+}
+// Set and used where the same condition holds; the compiler does not see that.
+__global__ void set_where_used(const float* x, float* out, int n) {
+  float value[2];
+  for (int k = 0; k < 2; ++k)
+    if (int(threadIdx.x) + 32 * k < n) value[k] = x[threadIdx.x + 32 * k];
+  __syncwarp();
+  for (int k = 0; k < 2; ++k)
+    if (int(threadIdx.x) + 32 * k < n) out[threadIdx.x + 32 * k] = value[k];
+}
+
 // The toolkit's functions are inlined several levels deep, the same ones in each kernel; only the
 // second kernel's are wrong.
 __global__ void copies_in_order(const int* x, int* out) {
@@ -626,9 +645,23 @@ TEST_CASE("child: not clamped" * doctest::skip()) {
   CHECK_OK(cudaDeviceSynchronize());
 }
 
+TEST_CASE("child: sum" * doctest::skip()) {
+  sum_in_a_loop<true><<<1, 32>>>(device(std::vector<float>(40, 1.0f)), empty<float>(32), 40);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: sum that nothing was assigned to" * doctest::skip()) {
+  sum_in_a_loop<false><<<1, 32>>>(device(std::vector<float>(40, 1.0f)), empty<float>(32), 40);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: set where used" * doctest::skip()) {
+  float* out = empty<float>(64);
+  set_where_used<<<1, 32>>>(device(std::vector<float>(64, 2.0f)), out, 40);
+  CHECK(host(out, 40) == std::vector<float>(40, 2.0f));
+}
+
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
-       {"structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums",
+       {"sum", "set where used", "structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums",
         "histogram", "halves", "copies to parts", "tiles of several warps", "count",
         "vote and __syncwarp", "scopes"})
     check_silent(name);
@@ -647,6 +680,9 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("last block without fence",
               "without a barrier of the grid or a release and an acquire between, in "
               "last_block_sum<false>");
+  check_found("sum that nothing was assigned to",
+              ": error: init: read of a variable that nothing was assigned to, by thread (0,0,0) of "
+              "block (0,0,0) in sum_in_a_loop<false> (and 31 more)");
   check_found("padding used", ": error: init: read of 16 bytes that nobody wrote, at byte 12 of");
   check_found("not clamped",
               ": error: init: read of 4 bytes that nobody wrote, at offset 160 of the block's "

@@ -61,7 +61,8 @@ TEST_CASE("race: lanes of a warp need __syncwarp") {
   check_silent(exchange("bar.warp.sync -1;\n", kNextLane));
   // No other operation of several lanes does it.
   for (const std::string operation :
-       {"shfl.sync.idx.b32 %r9, %thread, 0, 31, -1;\n", "vote.sync.any.pred %p9, %p1, -1;\n",
+       {"shfl.sync.idx.b32 %r9, %thread, 0, 31, -1;\n",
+        "setp.lt.u32 %p1, %lane, 7; vote.sync.any.pred %p9, %p1, -1;\n",
         "match.any.sync.b32 %r9, %thread, -1;\n", "redux.sync.add.u32 %r9, %thread, -1;\n",
         "elect.sync _|%p9, -1;\n", "activemask.b32 %r9;\n"}) {
     CAPTURE(operation);

@@ -73,7 +73,8 @@ TEST_CASE("sync: masks name live lanes, the own one among them, and agree") {
   check_silent("#5: shfl.sync.bfly.b32 %r1, %thread, 1, 31, -1;\n");
   check_silent("#5: bar.warp.sync -1;\n", {40, 1, 1});  // lanes that never were
   check_silent(
-      "and.b32 %r20, %lane, 16; shl.b32 %r21, 65535, %r20;\n#5: vote.sync.ballot.b32 %r2, %p1, "
+      "setp.lt.u32 %p1, %lane, 7; and.b32 %r20, %lane, 16; shl.b32 %r21, 65535, %r20;\n#5: "
+      "vote.sync.ballot.b32 %r2, %p1, "
       "%r21;\n");
   CHECK(syncs("setp.eq.u32 %p1, %lane, 3; @%p1 ret;\n#5: bar.warp.sync -1;\n", {32, 1, 1}) ==
         Texts{"s.cu:5: error: sync: mask 0xffffffff names lane 0x00000008 of the warp, which ended "
