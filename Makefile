@@ -88,7 +88,7 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 # A build takes longer than what it builds, so -O3 is only for what programs spend their time in:
 # the executor and its checks, the references, loops over tensors.
 optimize := -O1
-$P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/check/%.o \
+$P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
 $P/common/vgpu/profile/cache.o $P/common/vgpu/profile/cache_model.o \
 $(patsubst %,$H/common/lab%.o,_conv _deformable _problems _style) $H/common/lab.o: optimize := -O3
 

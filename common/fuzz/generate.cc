@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "../vgpu/core/machine.h"
-#include "../vgpu/ptx/forms.h"
+#include "../vgpu/ops/forms.h"
 #include "fuzz.h"
 
 namespace vgpu::fuzz {

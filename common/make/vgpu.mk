@@ -1,17 +1,18 @@
 # The virtual GPU: libvgpu.so, its launcher, its tests. Included by the Makefile, which says where
 # things go; $V is build/TOOLKIT_ID/vgpu, $H the host objects.
 
-# Only the runtime knows CUDA's headers. The core stands first: of an inline function that several
+# Only runtime/ and cudart/ know CUDA's headers. The core stands first: of an inline function that several
 # objects hold, the linker keeps the first, which should be that of -O3.
-vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,core check profile ptx)))
+vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,core ops check profile ptx)))
+cudart_objects := $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/cudart/*.cpp))
 vgpu_objects := $(vgpu_sources:%.cpp=$P/%.o) \
-  $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/runtime/*.cpp))
+  $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/runtime/*.cpp)) $(cudart_objects)
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
 vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
 vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
-vgpu_exports := $(wildcard common/vgpu/runtime/exports.map)
+vgpu_exports := $(wildcard common/vgpu/cudart/exports.map)
 vgpu_links := $V/vgpu-lib/libcudart.so.12 $V/vgpu-lib/libcudart.so.13
 vgpu_driver := $V/vgpu-lib/libcuda.so.1
 
@@ -39,10 +40,10 @@ $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
 	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
 
 # The functions under CUDA 12's version name, see the head of cuda12.cc.
-vgpu_cuda12 := common/vgpu/runtime/cuda12
-$V/generated/cuda12.inc: $(vgpu_objects) $(vgpu_cuda12).cc
+vgpu_cuda12 := common/vgpu/cudart/cuda12
+$V/generated/cuda12.inc: $(cudart_objects) $(vgpu_cuda12).cc
 	@mkdir -p $(@D)
-	@nm $(vgpu_objects) | awk '$$2 == "T" && $$3 ~ /^(__)?cuda/ { print $$3 }' | LC_ALL=C sort -u > $@.all
+	@nm $(cudart_objects) | awk '$$2 == "T" && $$3 ~ /^(__)?cuda/ { print $$3 }' | LC_ALL=C sort -u > $@.all
 	@sed -nE 's/^(NEW|JUMP)[(]([^,]*),.*/\2/p' $(vgpu_cuda12).cc > $@.other
 	@{ grep -vxFf $@.other $@.all | sed 's/.*/SAME(&)/'; grep -xFf $@.other $@.all | sed 's/.*/OTHER(&)/'; } > $@
 $V/$(vgpu_cuda12).o: $V/generated/cuda12.inc

@@ -15,7 +15,7 @@
 #include <unordered_map>
 
 #include "../core/access.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 #include "checks.h"
 
 namespace vgpu {

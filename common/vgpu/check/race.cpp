@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 
 namespace vgpu::race {
 

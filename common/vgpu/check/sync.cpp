@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "../core/access.h"
-#include "../core/shuffle.h"
-#include "../ptx/forms.h"
+#include "../ops/shuffle.h"
+#include "../ops/forms.h"
 #include "checks.h"
 #include "undefined.h"
 

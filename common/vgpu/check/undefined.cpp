@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "../core/access.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 
 namespace vgpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "../profile/coalescing.h"
+#include "coalescing.h"
 #include "block.h"
 #include "lanes.h"
 

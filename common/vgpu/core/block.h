@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -15,6 +16,7 @@
 #include "machine.h"
 #include "observer.h"
 #include "ranking.h"
+#include "straight.h"
 #include "waiting.h"
 #include "warp.h"
 
@@ -83,6 +85,7 @@ struct Worker {
   bool counting = false;
   const std::vector<std::unique_ptr<Observer>>* observers = nullptr;  // null: nobody looks
   std::vector<Observer*> followers;  // those of them that want every instruction
+  RunStraight straight = run_straight;
   template <class F>
   void notify(F f) {
     if (observers)
@@ -285,5 +288,21 @@ void land_copies(Warp& warp, int lane, std::uint64_t up_to);
 // "kernel.cuh:42: error: WHAT by thread (3,0,0) of block (1,0,0) in scores_kernel"
 std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what);
 std::string where(const Instr& instr, const Function& function);
+
+// Counts an instruction that lanes in `mask` have come to, in the running frame's `counts`, too. The
+// lanes that its guard lets execute it.
+inline std::uint32_t begin_instruction(Warp& warp, const Instr& instr, std::uint32_t mask,
+                                       Count* counts) {
+  std::uint32_t on = mask;
+  if (instr.guard.valid())
+    on &= instr.guard_not ? ~warp.predicate(instr.guard) : warp.predicate(instr.guard);
+  if (counts) {
+    Count& count = counts[instr.pc];
+    ++count.issued;
+    count.lanes += static_cast<std::uint32_t>(std::popcount(on));
+  }
+  ++warp.instructions;
+  return on;
+}
 
 }  // namespace vgpu

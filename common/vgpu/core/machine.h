@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../profile/counters.h"
+#include "counters.h"
 #include "../ptx/program.h"
 #include "device_spec.h"
 #include "fault.h"
@@ -106,7 +106,8 @@ class Machine {
   std::uint64_t instruction_limit = ~0ull;
 
  private:
-  struct Impl;
+  struct Impl;  // machine_impl.h
+  class Run;
   std::unique_ptr<Impl> impl_;
 };
 

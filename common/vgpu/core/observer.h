@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../profile/counters.h"
+#include "counters.h"
 #include "../ptx/program.h"
 
 namespace vgpu {

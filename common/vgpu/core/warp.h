@@ -206,10 +206,28 @@ class Warp {
 
  private:
   friend class Block;
-  // kFollowed: each instruction is shown to the worker's followers.
-  template <bool kFollowed>
-  Status run_fragments(std::uint64_t share);
-  void show(const Instr& instr, std::uint32_t mask, std::uint32_t on);
+  // What the loop has at hand of the running fragment.
+  struct Running {
+    std::size_t current = 0;
+    std::uint32_t pc = 0, mask = 0;
+    std::uint64_t stop_at = 0;  // in instructions of the warp
+    bool progress = false;
+    void take_up(Warp& warp);
+  };
+  // Why it leaves the fragment: others go first, its lanes wait elsewhere, or it has had its share.
+  enum class Leave : std::uint8_t { no, switch_fragment, gone, yield };
+  void begin(Running& r);
+  Leave step(Running& r, const Instr& instr);
+  Leave branch(Running& r, const Instr& instr, std::uint32_t on);
+  Leave branch_table(Running& r, const Instr& instr, std::uint32_t on);
+  Leave after_jump(const Running& r, bool backward);
+  Leave meet(Running& r);
+  Leave call(Running& r, const Instr& instr, std::uint32_t on);
+  Leave end(Running& r, const Instr& instr, std::uint32_t on);
+  Leave arrive(Running& r, const Instr& instr, std::uint32_t on);
+  Leave sync(Running& r, const Instr& instr, std::uint32_t on);
+  Leave fetch(Running& r, const Instr& instr, std::uint32_t on);
+  void not_executed(const Instr& instr, std::uint32_t on);
   std::size_t turn_ = 0;  // fragment to start with
  public:
   std::size_t arriving_ = 0;  // fragment that executes a barrier instruction

@@ -47,7 +47,7 @@ const char* text_of(CUresult error) {
 #define ERROR_TEXT(number, name, text) \
   case number:                         \
     return text;
-#include "../runtime/errors.inc"
+#include "../cudart/errors.inc"
 #undef ERROR_TEXT
     default:
       return name_of(error);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "../core/device_spec.h"
-#include "coalescing.h"
-#include "counters.h"
+#include "../core/coalescing.h"
+#include "../core/counters.h"
 
 namespace vgpu {
 

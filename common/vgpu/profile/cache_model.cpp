@@ -5,7 +5,7 @@
 
 #include "../core/access.h"
 #include "../core/block.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 
 namespace vgpu {
 namespace {

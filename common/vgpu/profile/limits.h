@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../core/device_spec.h"
-#include "counters.h"
+#include "../core/counters.h"
 
 namespace vgpu {
 

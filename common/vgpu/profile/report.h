@@ -3,7 +3,7 @@
 #include <string>
 
 #include "../core/device_spec.h"
-#include "counters.h"
+#include "../core/counters.h"
 #include "devices.h"
 #include "limits.h"
 #include "occupancy.h"

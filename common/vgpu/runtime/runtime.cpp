@@ -274,7 +274,7 @@ const char* error_name(int code) {
 #define ERROR_TEXT(number, name, text) \
   case number:                         \
     return name;
-#include "errors.inc"
+#include "../cudart/errors.inc"
 #undef ERROR_TEXT
   }
   return "unrecognized error code";
@@ -285,7 +285,7 @@ const char* error_text(int code) {
 #define ERROR_TEXT(number, name, text) \
   case number:                         \
     return text;
-#include "errors.inc"
+#include "../cudart/errors.inc"
 #undef ERROR_TEXT
   }
   return "unrecognized error code";

@@ -1,10 +1,10 @@
-// Which points of the table of forms (ptx/forms.h) the tests of this program have run.
+// Which points of the table of forms (ops/forms.h) the tests of this program have run.
 #pragma once
 #include <set>
 #include <string>
 #include <string_view>
 
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 
 namespace vgpu::test {
 

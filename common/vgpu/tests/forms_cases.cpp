@@ -7,7 +7,7 @@
 #include <map>
 
 #include "../core/machine.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 #include "forms_account.h"
 
 namespace vgpu::rows {

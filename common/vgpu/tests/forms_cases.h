@@ -31,7 +31,7 @@ using u64 = std::uint64_t;
 
 // ---- registry (forms_account.h) -------------------------------------------------------------
 
-// Points of the table (form_points() in ptx/forms.h) that nothing has touched so far.
+// Points of the table (form_points() in ops/forms.h) that nothing has touched so far.
 std::vector<std::string> untouched();
 // Set by main(): all test cases run, so that the registry says something at the end.
 extern bool whole_run;

@@ -1,12 +1,12 @@
 // Matrix instructions against products of plain matrices on the host. Which lane holds which element
 // is stated here shape by shape, as the PTX ISA lists it ("Matrix Fragments for mma"), and not by the
-// one formula of core/tiles.h. Values are small integers, so that results are exact, but where sums of any
+// one formula of ops/tiles.h. Values are small integers, so that results are exact, but where sums of any
 // numbers are compared bit for bit.
 #include <algorithm>
 #include <cmath>
 #include <random>
 
-#include "../core/half.h"
+#include "../ops/half.h"
 #include "core_support.h"
 
 using namespace vgpu;

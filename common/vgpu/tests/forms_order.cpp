@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 
 using namespace vgpu;
 

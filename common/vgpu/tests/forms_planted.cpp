@@ -4,10 +4,10 @@
 #include <atomic>
 #include <bit>
 
-#include "../core/half.h"
+#include "../ops/half.h"
 #include "../core/lanes.h"
 #include "../core/machine.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 #include "forms_cases.h"
 
 using namespace vgpu;

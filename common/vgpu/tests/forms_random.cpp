@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "../core/machine.h"
-#include "../ptx/forms.h"
+#include "../ops/forms.h"
 #include "forms_account.h"
 #include "toolkit.h"
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Prints the points of the table of forms (common/vgpu/ptx/forms.def) that no test touches.
+# Prints the points of the table of forms (common/vgpu/ops/forms.def) that no test touches.
 #
 #   common/vgpu/tests/list_missing.sh [vgpu_tests]    in the repository root, after `make test`
 set -u

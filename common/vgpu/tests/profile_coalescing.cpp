@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "../profile/coalescing.h"
+#include "../core/coalescing.h"
 
 using namespace vgpu;
 

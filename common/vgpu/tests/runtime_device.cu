@@ -304,7 +304,7 @@ TEST_CASE("events: order and elapsed time") {
 }
 
 TEST_CASE("exports: every function of the real shared runtime is there, under its version") {
-  std::ifstream list("common/vgpu/runtime/exports.txt");
+  std::ifstream list("common/vgpu/cudart/exports.txt");
   REQUIRE_MESSAGE(list.good(), "run in the repository's root");
   const std::string version = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
   std::string name;
@@ -333,7 +333,7 @@ TEST_CASE("exports: a function that does not exist yet says so and returns an er
 }
 
 TEST_CASE("exports: no function crashes when all its arguments are null") {
-  std::ifstream list("common/vgpu/runtime/exports.txt");
+  std::ifstream list("common/vgpu/cudart/exports.txt");
   REQUIRE_MESSAGE(list.good(), "run in the repository's root");
   std::string name;
   int called = 0;

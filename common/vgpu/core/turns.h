@@ -1,0 +1,82 @@
+// Who runs when: clusters are taken one after the other, and those that wait for others take turns.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "block.h"
+
+namespace vgpu {
+
+// Which cluster comes n-th: the n-th, or a shuffled one. Grids too large for a list are stepped
+// through with a stride that shares no factor with their size.
+struct ClusterOrder {
+  std::vector<std::uint64_t> list;
+  std::uint64_t clusters = 0, stride = 0;
+  ClusterOrder(std::uint64_t count, std::uint64_t seed) : clusters(count) {
+    constexpr std::uint64_t kLongest = 1u << 18;
+    if (!seed) return;
+    std::mt19937_64 random(seed);
+    if (count <= kLongest) {
+      list.resize(count);
+      for (std::uint64_t i = 0; i < count; ++i) list[i] = i;
+      std::shuffle(list.begin(), list.end(), random);
+    } else {
+      do stride = 1 + random() % (count - 1);
+      while (std::gcd(stride, count) != 1);
+    }
+  }
+  std::uint64_t cluster(std::uint64_t n) const {
+    if (stride)
+      return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * stride % clusters);
+    return list.empty() ? n : list[n];
+  }
+};
+
+// Takes clusters from those that are left and runs them. Those that wait for others stay resident,
+// up to `resident`, and take turns; in a cluster its blocks do.
+class Work {
+ public:
+  Work(Launch& launch, Worker& worker)
+      : launch_(launch),
+        worker_(worker),
+        ranking_(launch.hostile ? Ranking(launch.seed, 0) : Ranking()),
+        l1_(worker.counting ? launch.l1_clocks_by_sm.size() : 0),
+        shared_(l1_.size()),
+        issued_(l1_.size()) {}
+
+  void run(const ClusterOrder& order, std::uint64_t resident, std::atomic<std::uint64_t>& next);
+  // Tells the launch what was counted by SM.
+  void finish();
+
+ private:
+  using Waiting = std::deque<std::unique_ptr<Cluster>>;
+  bool turn(Cluster& cluster, std::uint64_t resident);
+  bool favourite_first(Waiting& waiting) const;
+  void got_further();
+  const Cluster* stuck_one(const Waiting& waiting);
+
+  Launch& launch_;
+  Worker& worker_;
+  Ranking ranking_;  // of clusters in a hostile schedule
+  std::uint64_t pass_ = 1;
+  std::vector<double> l1_, shared_;
+  std::vector<std::uint64_t> issued_;
+  // Instructions in waiting loops after which it is worth the time to look whether they end.
+  static constexpr std::uint64_t kLooksIdle = 1u << 16;
+  static constexpr std::chrono::seconds kHostPatience{3};
+  static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
+  static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
+
+  std::uint64_t idle_ = 0;                        // instructions since a block last got further
+  std::uint64_t looks_ = 0, turns_ = 0, seen_ = 0, skipped_ = 0;  // see stuck_one
+  std::chrono::steady_clock::time_point since_;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace vgpu

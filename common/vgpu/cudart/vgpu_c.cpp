@@ -1,0 +1,132 @@
+// The optional C functions of vgpu.h.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../profile/report.h"
+#include "../runtime/runtime.h"
+
+#define VGPU_C extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+#pragma GCC visibility push(default)
+#include "../vgpu.h"
+#pragma GCC visibility pop
+}
+
+using namespace vgpu::runtime;
+
+namespace {
+
+// The report of the last launch, made when somebody asks; `make(counters, spec)` does it.
+template <class F>
+std::string last_report(const char* none, F&& make) {
+  std::string text = none;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (runtime.last_launch) text = make(*runtime.last_launch, runtime.spec());
+    return cudaSuccess;
+  });
+  return text;
+}
+
+}  // namespace
+
+VGPU_C int vgpuPresent(void) { return 1; }
+
+VGPU_C int vgpuNameAllocation(const void* pointer, const char* name) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (name && runtime.off == cudaSuccess)
+      done = runtime.memory().name(reinterpret_cast<std::uint64_t>(pointer), name);
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
+VGPU_C void vgpuSetCounters(int on) {
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  runtime.count = on != 0;
+}
+
+VGPU_C void vgpuSetThreads(int threads) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off == cudaSuccess) runtime.machine().options().threads = std::max(0, threads);
+    return cudaSuccess;
+  });
+}
+
+VGPU_C void vgpuSetCacheModel(int on) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    using vgpu::CacheMode;
+    if (runtime.off == cudaSuccess)
+      runtime.machine().options().cache = on == 0   ? CacheMode::off
+                                          : on == 2 ? CacheMode::warm
+                                                    : CacheMode::cold;
+    return cudaSuccess;
+  });
+}
+
+VGPU_C int vgpuTrace(const char* spec) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != cudaSuccess) return cudaSuccess;
+    std::string error;
+    std::optional<vgpu::TraceSpec> trace;
+    if (spec) trace = vgpu::parse_trace(spec, error);
+    done = !spec || trace;
+    if (done)
+      runtime.machine().tracer().set(std::move(trace));
+    else
+      say("vgpuTrace(\"" + std::string(spec) + "\"): " + error);
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
+VGPU_C const char* vgpuLastLaunchJson(void) {
+  thread_local std::string text;
+  text = last_report("{}", vgpu::report_json);
+  return text.c_str();
+}
+
+VGPU_C double vgpuLastLaunchCounter(const char* json_pointer) {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  if (!json_pointer) return value;
+  guarded([&] {
+    using nlohmann::json;
+    const json report = json::parse(last_report("{}", vgpu::report_json), nullptr, false);
+    const json::json_pointer pointer{std::string(json_pointer)};
+    if (report.contains(pointer) && report.at(pointer).is_number())
+      value = report.at(pointer).get<double>();
+    return cudaSuccess;
+  });
+  return value;
+}
+
+VGPU_C const char* vgpuLastLaunchReport(void) {
+  thread_local std::string text;
+  text = last_report("", vgpu::report_text);
+  return text.c_str();
+}
+
+VGPU_C int vgpuFindings(void) {
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  return static_cast<int>(runtime.findings.size());
+}
