@@ -1,0 +1,200 @@
+// The parser of PTX text: one pass, a cursor over the text, no token list.
+//
+// parser.cpp holds functions and statements, parser_module.cpp what stands around them,
+// parser_operand.cpp operands, parser_text.cpp characters and numbers.
+#pragma once
+#include <cctype>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "ast.h"
+
+namespace vgpu {
+
+using ast::Body;
+using ast::Operand;
+using ast::Statement;
+
+// Guards against text that is made to hurt; real modules stay far below.
+inline constexpr std::uint64_t kMaxVariableBytes = 1ull << 40;
+inline constexpr std::uint32_t kMaxRegisters = 1u << 22;  // of all functions together
+inline constexpr int kMaxNesting = 64;
+
+inline bool starts_name(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%';
+}
+inline bool in_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$';
+}
+
+class Parser {
+ public:
+  explicit Parser(ParsedModule& parsed)
+      : out_(parsed), module_(parsed.module), text_(module_.text) {}
+
+  void run();
+
+ private:
+  // ---- characters ----------------------------------------------------------------------------
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek(std::size_t ahead = 0) const;
+
+  [[noreturn]] void fail(const std::string& what) const;
+
+  void skip_space();
+
+  bool accept(char c);
+  void expect(char c);
+  std::string near() const;
+
+  std::string_view name();
+  // ".align", "ld.global.nc.L2::128B.v4.f32", "%tid.x"
+  std::string_view dotted();
+  // ".align" of ".align.b8": what stands between directives and types need not be a blank.
+  std::string_view directive();
+  bool accept_word(std::string_view word);
+  std::string quoted();
+
+  // A number: integer, 0f/0d bits, or a decimal fraction. `bits` 0: integer.
+  bool number(std::int64_t& value, int& bits);
+  std::int64_t integer();
+
+  // ---- module --------------------------------------------------------------------------------
+  void top_level();
+  // ---- linking of several files ---------------------------------------------------------------
+  void begin_file();
+  // The name that a definition or declaration of this file goes by in the module: what others do not
+  // see gives way when the name is taken.
+  std::string linked_name(std::string_view n, bool local);
+  std::string_view link(std::string_view n) const;
+
+  void dotted_number();
+  void skip_section();
+
+  void file_directive();
+
+  // Locations are kept raw and resolved at the end, when the names of the files are known.
+  using Position = std::tuple<int, int, int>;  // file, line, column
+  struct RawLocation {
+    Position at;
+    Position inlined_at{-1, 0, 0};  // file -1: not inlined
+    std::size_t outer = kNoOuter;   // the location that inlined_at means, in raw_locations_
+    static constexpr std::size_t kNoOuter = ~std::size_t{0};
+  };
+  Position position();
+  std::uint32_t loc_directive();
+  // Those of one file.
+  void resolve_locations();
+
+  // ---- variables -----------------------------------------------------------------------------
+  struct Declaration {
+    std::string_view name;
+    Type type = Type::none;
+    std::uint64_t elements = 1, element_bytes = 0;
+    std::uint32_t align = 1;
+    bool unsized = false, managed = false;
+    std::uint64_t bytes() const { return elements * element_bytes; }
+  };
+  // After the state space: [.align N] [.v2|.v4] .type [.ptr ...] name [dims]
+  Declaration declaration(bool named = true);
+  // name [dims]; a list of them shares what stands before
+  void declarator(Declaration& d, bool named = true);
+
+  // Of a function's body, `fn`, only its scope sees the name.
+  void module_variable(bool external, bool local, const Function* fn = nullptr);
+  // A name that the module does not have yet, for a variable of a function's body.
+  std::string own_name(const Function& fn, std::string_view n);
+  void initializer(Global& global, Declaration& d);
+  void initializer_item(Global& global, const Declaration& d, std::uint64_t& element,
+                        std::uint64_t scalar, int depth);
+
+  // ---- functions -----------------------------------------------------------------------------
+  // "( .param .b32 a, .reg .b32 b )"; offsets as the ABI lays them out.
+  // Types of those that stand in registers go to `registers` (none: it stands in memory).
+  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<Type>* registers = nullptr);
+
+  void function(bool entry, bool local);
+  bool accept_attribute();
+
+  struct Scope {
+    struct Named {
+      std::uint32_t first, width;  // of a vector register: as many registers
+    };
+    std::unordered_map<std::string_view, Named> registers;
+    struct Range {
+      std::uint32_t first, count, width;
+    };
+    std::unordered_map<std::string_view, Range> ranges;  // "%r" -> %r0 .. %r<count-1>
+    std::unordered_map<std::string_view, std::uint32_t> variables;
+    std::unordered_map<std::string_view, std::string_view> globals;  // its name in the module
+    std::uint32_t id = 0;
+  };
+
+  std::uint32_t add_register(Type type);
+  // `width` is above 1 for a vector register, whose parts follow each other.
+  bool find_register(std::string_view n, std::uint32_t& id, std::uint32_t& width) const;
+
+  void function_body(Function& fn, Body& body);
+
+  std::uint32_t declare_variable(std::string_view n, Space space, std::uint64_t size,
+                                 std::uint32_t align);
+
+  // ---- parameters in registers: moved through memory, as those in .param are -------------------
+  // `ld.param` or `st.param` of one register, or of a number.
+  Statement transfer(bool load, const Operand& value, Type type, std::uint32_t variable);
+  void declare_parameter(const Param& p, Type in_register, bool result);
+  // Puts variables in the place of a call's registers and numbers; what has to be moved goes to `moves`.
+  void through_memory(Operand& list, bool load, std::vector<Statement>& moves);
+
+  void registers();
+
+  void body_directive(Function& fn);
+
+  void statement();
+
+  // "mov.v2.f32 v, w": each part by itself.
+  void move_vector(const Statement& s);
+
+  void labelled(std::string_view label);
+
+  // A vector register stands for its parts, "v.y" or "v.g" for one of them.
+  void vector_register(Operand& o, std::uint32_t width);
+
+  // Numbers and operators as in C: what may stand behind the base of an address or as an operand.
+  std::int64_t factor(int depth = 0);
+  std::int64_t product(std::int64_t value, int depth = 0);
+  std::int64_t expression(int depth = 0) { return sum(product(factor(depth), depth), depth); }
+  std::int64_t sum(std::int64_t value, int depth = 0);
+  static std::int64_t wrapped(std::int64_t a, std::int64_t b, char operation);
+
+  Operand operand(int depth);
+
+  ParsedModule& out_;
+  Module& module_;
+  std::string_view text_;
+  std::size_t pos_ = 0;
+  std::uint32_t line_ = 1;
+  std::map<int, std::string> files_;
+  std::vector<RawLocation> raw_locations_;
+  std::map<Position, std::size_t> latest_;  // of the function that is read: in raw_locations_
+  std::size_t first_location_ = 1;          // of the file that is read
+  int file_number_ = 0;
+  struct Owner {
+    int file;
+    bool local;
+  };
+  std::map<std::string, Owner, std::less<>> owners_;      // of names of the module
+  std::map<std::string_view, std::string_view> renames_;  // of the file that is read
+  std::vector<Scope> scopes_;
+  Body* body_ = nullptr;
+  std::vector<Type> result_types_, param_types_;  // of the function's parameters in registers
+  std::vector<Statement> result_stores_;          // what a `ret` does for them
+  std::uint32_t location_ = 0;
+  std::uint32_t declared_registers_ = 0;  // in all functions
+};
+
+}  // namespace vgpu
