@@ -163,7 +163,7 @@ struct Barrier {
 };
 
 // What an mbarrier object will be told once copies have landed: a thread's arrival after its copies
-// (ops_mbarrier.cpp), or the `bytes` of a copy into the shared memory of the object's block.
+// (ops/mbarrier.cpp), or the `bytes` of a copy into the shared memory of the object's block.
 struct AsyncArrival {
   std::byte* object = nullptr;
   Warp* warp = nullptr;  // who asked for it

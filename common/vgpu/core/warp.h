@@ -120,7 +120,7 @@ struct PendingCopy {
   std::uint32_t shared_offset = 0;
   std::uint8_t bytes = 0, source_bytes = 0;
 };
-// A bulk copy or reduction from shared to global memory that has not landed (ops_bulk.cpp).
+// A bulk copy or reduction from shared to global memory that has not landed (ops/bulk.cpp).
 struct PendingBulk {
   const Instr* instr = nullptr;
   Ref<Frame> frame;           // where the warp stood

@@ -1,5 +1,5 @@
 // Bulk copies and reductions from shared to global memory, and the groups in which threads wait for
-// them. (Those from global to shared report to an mbarrier: ops_mbarrier.cpp.)
+// them. (Those from global to shared report to an mbarrier: mbarrier.cpp.)
 //
 // Here too everything happens as late as the program allows: the source is read when the thread waits
 // for its group, with or without .read, and global memory is written when it waits without .read, or

@@ -116,7 +116,7 @@ struct alignas(64) Instr {
   bool ftz = false, sat = false, relu = false, nan = false, approx = false, full = false;
   bool carry_out = false;                            // .cc
   bool a_not = false, b_not = false, c_not = false;  // a predicate source written as !p
-  bool async = false;                                // the access happens later: see ops_async.cpp
+  bool async = false;                                // the access happens later: see ops/async.cpp
   bool cluster = false;                              // space is .shared::cluster
   bool non_coherent = false;                         // ld.global.nc
   bool counter = false;                              // atom.add, .inc, .dec of an integer
