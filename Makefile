@@ -37,6 +37,35 @@ TOOLKIT ?= auto
 THIRD_PARTY ?=
 CONFIG := build/config-$(TOOLKIT).mk
 
+# ---- chapters, and what can be asked for ---------------------------------------------------------
+
+chapter_dirs := $(sort $(wildcard chapters/[0-9][0-9]_*))
+number = $(patsubst 0%,%,$(firstword $(subst _, ,$(notdir $1))))
+folder_of = $(filter chapters/0$1_% chapters/$1_%,$(chapter_dirs))
+chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call number,$d)))
+exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
+
+# What is asked for and is not there is answered before anything is installed or built.
+one_of = $(if $(filter 1,$(words $1)),$(filter $2,$1))
+$(foreach goal,$(filter-out $(chapters:%=chapter%) chapters/%,$(filter chapter%,$(MAKECMDGOALS))),\
+  $(error $(goal): there is no such chapter; there are: $(or $(chapters:%=chapter%),none at all)))
+$(foreach goal,$(filter-out $(exercises:%=exercise%),$(filter exercise%,$(MAKECMDGOALS))),\
+  $(error $(goal): there is no such exercise; there are: $(or $(exercises:%=exercise%),none at all)))
+ifeq ($(if $(TOOLKIT),$(call one_of,$(TOOLKIT),auto wheels),auto),)
+$(error TOOLKIT=$(TOOLKIT): must be auto (the system's CUDA Toolkit if it will do) or wheels)
+endif
+ifdef DEVICE
+ifeq ($(call one_of,$(DEVICE),cuda vgpu),)
+$(error DEVICE=$(DEVICE): must be cuda (a real GPU) or vgpu (the virtual one))
+endif
+endif
+# Whether the toolkit has it is asked further below, where the toolkit is known.
+ifdef ARCH
+ifeq ($(call one_of,$(ARCH),sm_%),)
+$(error ARCH=$(ARCH): must be one architecture as nvcc writes it, for example sm_86)
+endif
+endif
+
 # help and clean must work where nothing is installed yet.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
 include $(CONFIG)
@@ -54,12 +83,21 @@ else
 DEVICE := vgpu
 device_reason := no GPU found
 endif
-ifeq ($(filter $(DEVICE),cuda vgpu),)
-$(error DEVICE=$(DEVICE): say cuda or vgpu)
+default_arch := $(if $(filter vgpu,$(DEVICE)),sm_90,$(or $(GPU_ARCH),sm_90))
+ARCH ?= $(default_arch)
+# All that the course promises are in every toolkit that it takes; of others, the toolkit is asked.
+all_archs := sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
+ifdef TOOLKIT_ID
+ifeq ($(filter $(all_archs),$(ARCH)),)
+archs := $(filter-out sm_5% sm_6% sm_70 sm_72,$(shell '$(NVCC)' --list-gpu-code 2>/dev/null))
+# 'a': with what that architecture alone has.
+with_a := $(patsubst %,%a,$(filter-out sm_7% sm_8%,$(archs)))
+ifeq ($(filter $(ARCH),$(archs) $(with_a)),)
+ifneq ($(archs),)
+$(error ARCH=$(ARCH): with this toolkit ($(TOOLKIT_ID)) it must be one of $(archs) $(with_a))
 endif
-ARCH ?= $(if $(filter vgpu,$(DEVICE)),sm_90,$(or $(GPU_ARCH),sm_90))
-ifeq ($(filter sm_%,$(ARCH)),)
-$(error ARCH=$(ARCH): say for example sm_86)
+endif
+endif
 endif
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -104,13 +142,9 @@ libs := -fopenmp -ldl -lrt -lpthread $(sanitize)
 
 # ---- what there is -------------------------------------------------------------------------------
 
-chapter_dirs := $(wildcard chapters/0[1-9]_*)
-number = $(patsubst 0%,%,$(firstword $(subst _, ,$(notdir $1))))
-chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call number,$d)))
-exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
 chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
 # test_NAME.cu beside it is a program of its own: test_chapterN_NAME.
-more_tests_cu := $(wildcard chapters/0[1-9]_*/test_*.cu)
+more_tests_cu := $(wildcard $(addsuffix /test_*.cu,$(chapter_dirs)))
 more_test = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))_$(patsubst test_%.cu,%,$(notdir $1))
 chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
 
@@ -178,8 +212,8 @@ define chapter_rules
 chapter$1: $D/chapter$1 $(device_library)
 	@ln -sfn $$< run
 	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $$<'
-$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/main.cu))
-$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard chapters/0$1_*/test.cu)) $H/libdoctest_main.a
+$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu))
+$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/test.cu)) $H/libdoctest_main.a
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
 $(foreach f,$(more_tests_cu),$(eval $(call more_test,$f): $D/$(f:.cu=.o)))
@@ -191,8 +225,8 @@ define exercise_rules
 .PHONY: exercise$1
 exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf $V/tests/student_host
 	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
-	@echo './run grades $(wildcard chapters/0$1_*)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
-$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard chapters/0$1_*/exercise.cu))
+	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
+$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 $(exercises:%=$V/tests/exercise%-solution): Makefile
@@ -207,12 +241,6 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 	@printf '%s\n' 'nvcc $(NVCC)' \
 	  $(foreach f,$(nvcc_common) $(call gencode,sm_90),"flag "$f) >$@
 
-planned := 1 2 3 4 5 6 7 8
-$(addprefix chapter,$(filter-out $(chapters),$(planned))) \
-$(addprefix exercise,$(filter-out $(exercises),$(planned))):
-	@echo '$@ is not there yet; there is: $(or $(chapters:%=chapter%) $(exercises:%=exercise%),no chapter)' >&2
-	@exit 3
-
 # Tests of the exercises run their programs.
 exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
 exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
@@ -222,7 +250,7 @@ $(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $(test_arch
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
-tests := data/check.sh $(python_tests) $(lab_tests)
+tests := data/check.sh common/make/check_words.sh $(python_tests) $(lab_tests)
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
 ifneq ($(VGPU_LIBS),)
 tests += $(vgpu_tests) $(exercise_tests)
@@ -258,8 +286,8 @@ endif
 ONLY ?=
 calls_toolkit := $(shell grep -lE '\b(Mutants|check_machine_code)\b|"(planted_bugs|toolkit)\.h"' \
   $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
-toolkit_tests := $(patsubst chapters/0%,$D/test_chapter%, \
-    $(foreach f,$(filter chapters/%/test.cu,$(calls_toolkit)),$(firstword $(subst _, ,$f)))) \
+toolkit_tests := \
+  $(foreach f,$(filter chapters/%/test.cu,$(calls_toolkit)),$D/test_chapter$(call number,$(f:/test.cu=))) \
   $(foreach f,$(filter $(more_tests_cu),$(calls_toolkit)),$(call more_test,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
   $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
@@ -294,14 +322,14 @@ ladder: $(ladder_programs)
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-lessons := $(foreach n,$(chapters),$(if $(wildcard chapters/0$n_*/README.md),$n))
+lessons := $(foreach n,$(chapters),$(if $(wildcard $(call folder_of,$n)/README.md),$n))
 # A lesson may want a second run, with the flags of its second block.
-lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' chapters/0$1_*/README.md 2>/dev/null)
+lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' $(call folder_of,$1)/README.md 2>/dev/null)
 docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$T/docs/chapter$1-more.json)
 docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
-	  $(call docs_results,$n) chapters/0$n_*/README.md;) \
+	  $(call docs_results,$n) $(call folder_of,$n)/README.md;) \
 	python3 common/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
@@ -321,9 +349,12 @@ include common/make/mutants.mk
 
 # ptxas runs for every architecture the course promises; nothing is linked. What the programs are
 # made of has one of them already.
-all_archs := sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
 ARCHS ?= $(all_archs)
 CHAPTERS ?= $(chapter_dirs)
+ifneq ($(filter compile-all,$(MAKECMDGOALS)),)
+$(foreach a,$(filter-out $(all_archs),$(ARCHS)),$(error ARCHS=$a: must be of $(all_archs)))
+$(foreach c,$(filter-out $(chapter_dirs),$(CHAPTERS)),$(error CHAPTERS=$c: must be of $(chapter_dirs)))
+endif
 kernels_of = $(if $(filter %-$1,$D),$D/$2/main.o,$T/fatbin/$1/$2/main.fatbin)
 compile-all: $(foreach a,$(ARCHS),$(foreach c,$(CHAPTERS),$(call kernels_of,$a,$c)))
 	@printf 'compiled %s\n' $(foreach a,$(ARCHS),$(CHAPTERS:%=$a/%/main.cu))
@@ -383,10 +414,25 @@ define link
 $(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@)
 endef
 
+# What a program or library was built from, and the goal that builds it again in the same way: the
+# program says it when a source is newer (common/lab_sources.h). $(call note_sources,goal,objects,uses)
+not_default := $(if $(filter-out auto,$(TOOLKIT)), TOOLKIT=$(TOOLKIT))$(if \
+  $(THIRD_PARTY), THIRD_PARTY='$(THIRD_PARTY)')$(if $(SANITIZE), SANITIZE=$(SANITIZE))
+not_default_device := $(if $(filter-out $(if $(GPU_ARCH),cuda,vgpu),$(DEVICE)), DEVICE=$(DEVICE))$(if \
+  $(filter-out $(default_arch),$(ARCH)), ARCH=$(ARCH))
+define note_sources
+@{ echo "renew: $1"; echo 'built: $@'; $(if $3,echo 'uses: $3';) cat $(patsubst %.o,%.d,$2) | \
+  awk '{ for (i = 1; i <= NF; ++i) { f = $$i; if (f ~ /^\/|^build\/|:$$|^[:\\]$$/) continue; \
+  while (match(f, /[^\/]+\/\.\.\//)) f = substr(f, 1, RSTART - 1) substr(f, RSTART + RLENGTH); \
+  if (!seen[f]++) print f } }'; } >$@.sources
+endef
+
 $(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters))): $H/liblab.a
 $(addprefix $D/chapter,$(filter-out 1 2 3 4 5 6,$(chapters))): $(lab_archives)
 $(chapters:%=$D/chapter%): | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
+	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects) \
+	  $(if $(filter %libproblems.a,$^),$(problem_objects)),$(filter %libvgpu.so,$(device_library)))
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests): $(test_archives) | $(device_library)

@@ -13,6 +13,7 @@
 #include "grader.h"
 #include "grader_process.h"
 #include "lab_files.h"
+#include "lab_sources.h"
 #include "lab_testing.h"
 
 namespace lab::grader {
@@ -261,6 +262,7 @@ int grader_main(int argc, char** argv, const std::vector<Task>& tasks) {
   try {
     if (argc > 1 && std::string(argv[1]) == "--child") return child_main(argc, argv, tasks);
     const Flags flags = parse(argc, argv, tasks);
+    say_if_stale(flags.solution ? " SOLUTION=1" : "");
     const Task& task = chosen(tasks, flags.task);
     Limits limits;
     limits.seconds = flags.seconds;

@@ -11,6 +11,7 @@
 
 #include "lab.cuh"
 #include "lab_files.h"
+#include "lab_sources.h"
 
 namespace lab {
 namespace {
@@ -102,6 +103,10 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
       command += " --output " +
                  quoted(last ? options.output : (scratch.path / "o.safetensors").string());
     const bool watched = isatty(STDERR_FILENO);
+    const fs::path program = programs / format("chapter%d", n);
+    if (const std::string words = stale_program(program.string());
+        !words.empty() && !fs::equivalent(program, "/proc/self/exe"))
+      std::fprintf(stderr, "%s\n", words.c_str());
     if (watched) std::fprintf(stderr, "chapter %d of %d ...", n, kChapters);
     const int status = std::system((command + " >" + quoted(log.string()) + " 2>&1").c_str());
     if (watched) std::fputs("\r                    \r", stderr);

@@ -7,6 +7,7 @@
 #include "lab.cuh"
 #include "lab_files.h"
 #include "lab_flags.h"
+#include "lab_sources.h"
 
 namespace lab {
 namespace {
@@ -210,6 +211,7 @@ int complain(const char* program, const std::string& message, ExitCode code) {
 }  // namespace
 
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program) {
+  say_if_stale();
   try {
     return program();
   } catch (const UsageError& error) {

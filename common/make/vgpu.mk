@@ -52,6 +52,7 @@ link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvg
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 $V/libvgpu.so: $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
+	$(call note_sources,,$(vgpu_objects) $V/$(vgpu_cuda12).o)
 
 # The driver interface: all names of exports.txt and of this toolkit's cuda.h, which of them have a
 # function of their own, and what errors are called.
@@ -111,3 +112,5 @@ $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgp
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
   $H/libgrader.a $(test_archives) | $V/libvgpu.so
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
+	$(if $(filter exercise%,$(@F)),$(call note_sources,$(@F)$(not_default),$(filter %.o,$^) \
+	  $(grader_objects) $(problem_objects) $(lab_objects),$V/libvgpu.so))

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Checks what make says to goals and variables that are wrong, that chapters are found by their
+# folders' numbers, and which command a program is told to be renewed by. Builds nothing.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES DEVICE ARCH TOOLKIT THIRD_PARTY SANITIZE ONLY
+failed=0
+
+fail() { failed=1; echo "FAIL  make $1"; sed 's/^/      /' <<END
+$2
+END
+}
+# refused WORDS... -- TEXT: make with those words ends with a status that is not 0, and one line that
+# has TEXT in it, a pattern of the shell.
+refused() {
+  words=
+  while [ "$1" != -- ]; do words="$words '$1'"; shift; done
+  if said=$(eval "make $words" 2>&1); then fail "$words" "it ended with status 0: $said"; return; fi
+  case $said in
+    *'No rule'* | *'
+'*) fail "$words" "$said" ;;
+    *$2*) ;;
+    *) fail "$words" "$said" ;;
+  esac
+}
+# shows TEXT WORDS...: what make would do has TEXT in it.
+shows() {
+  text=$1; shift
+  said=$(make -n "$@" 2>&1)
+  case $said in *"$text"*) ;; *) fail "-n $*, without '$text'" "$said" ;; esac
+}
+
+for goal in chapter99 chapter chapter3x chapter0x3 chapter03 chapter-1; do
+  refused $goal -- "$goal: there is no such chapter; there are: chapter1 chapter2 "
+done
+for goal in exercise99 exercise exercise3x; do
+  refused $goal -- "$goal: there is no such exercise; there are: exercise1 exercise2 "
+done
+refused chapter1 chapter99 -- 'chapter99: there is no such chapter'
+refused ARCH=sm_70 chapter1 -- 'ARCH=sm_70: *must be one of sm_75 sm_80'
+refused ARCH=sm_999 chapter1 -- 'ARCH=sm_999: *must be one of sm_75 sm_80'
+refused ARCH=sm_80a chapter1 -- 'ARCH=sm_80a: *must be one of sm_75 sm_80'
+refused ARCH=sm_ chapter1 -- 'ARCH=sm_: *must be one of sm_75 sm_80'
+refused ARCH=90 chapter1 -- 'ARCH=90: must be one architecture as nvcc writes it, for example sm_86'
+refused 'ARCH=sm_80 sm_90' chapter1 -- 'ARCH=sm_80 sm_90: must be one architecture'
+refused DEVICE=gpu chapter1 -- 'DEVICE=gpu: must be cuda (a real GPU) or vgpu'
+refused 'DEVICE=cuda vgpu' chapter1 -- 'DEVICE=cuda vgpu: must be cuda'
+refused DEVICE=% chapter1 -- 'DEVICE=%: must be cuda'
+refused TOOLKIT=foo chapter1 -- 'TOOLKIT=foo: must be auto *or wheels'
+refused ARCHS=sm_70 compile-all -- 'ARCHS=sm_70: must be of sm_75 sm_80'
+refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/01_'
+
+# The command of a program's own choices, and no others.
+shows 'renew: chapter1"' -W chapters/01_naive_attention/main.cu DEVICE=vgpu chapter1
+shows 'renew: chapter1 ARCH=sm_80"' -W chapters/01_naive_attention/main.cu DEVICE=vgpu ARCH=sm_80 chapter1
+shows 'renew: exercise1"' -W chapters/01_naive_attention/exercise.cu exercise1
+
+# Chapters are found by their number, whatever it is.
+tree=$(mktemp -d) || exit 1
+trap 'rm -rf "$tree"' EXIT
+mkdir "$tree/chapters"
+for entry in Makefile common data build; do ln -s "$PWD/$entry" "$tree/$entry"; done
+for folder in chapters/*/; do ln -s "$PWD/${folder%/}" "$tree/chapters"; done
+for number in 00 09 10 42; do
+  mkdir "$tree/chapters/${number}_new"
+  touch "$tree/chapters/${number}_new/main.cu" "$tree/chapters/${number}_new/test.cu"
+done
+cd "$tree" || exit 1
+said=$(make -n DEVICE=vgpu chapter0 chapter9 chapter10 chapter42 2>&1)
+for number in 00 09 10 42; do
+  case $said in *"-c chapters/${number}_new/main.cu"*) ;; *) fail "chapter$number" "$said" ;; esac
+done
+refused chapter4x -- 'chapter4x: *chapter9 chapter10 chapter42'
+
+exit $failed
