@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -27,7 +28,9 @@ namespace lab {
 
 void check(cudaError_t error, std::source_location where) {
   if (error == cudaSuccess) return;
-  const std::string message = format("%s:%u: %s: %s", where.file_name(), unsigned(where.line()),
+  // An included file's name comes with the way to it: "chapters/03_coalescing/../../common/lab.cuh".
+  const std::string file = std::filesystem::path(where.file_name()).lexically_normal().string();
+  const std::string message = format("%s:%u: %s: %s", file.c_str(), unsigned(where.line()),
                                      cudaGetErrorName(error), cudaGetErrorString(error));
   switch (error) {
     case cudaErrorNoDevice:

@@ -37,6 +37,19 @@ TEST_CASE("check: names file, line, error and meaning; what is lacking is anothe
     CHECK_THROWS_AS(lab::check(error), lab::LackError);
 }
 
+TEST_CASE("check: the file is named without the way to it through other folders") {
+#line 7 "./chapters/03_coalescing/../../common/./lab.cuh"
+  const std::source_location where = std::source_location::current();
+  std::string text;
+  try {
+    lab::check(cudaErrorInvalidValue, where);
+  } catch (const std::runtime_error& error) {
+    text = error.what();
+  }
+  CHECK(text.find("common/lab.cuh:7: cudaErrorInvalidValue: ") == 0);
+}
+#line 52 "common/tests/device_test.cpp"
+
 TEST_CASE("DeviceArray: there and back, NaN, pieces, moves") {
   if (skipped("DeviceArray")) return;
   const std::vector<float> host = {1, 2, 3, 4, 5};

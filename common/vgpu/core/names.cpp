@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "../ptx/paths.h"
 #include "machine.h"
 
 namespace vgpu {
 
-std::string display_path(const std::string& path) {
+std::string display_path(const std::string& given) {
+  const std::string path = normal_path(given);
   std::error_code error;
   const std::filesystem::path here = std::filesystem::current_path(error);
   const std::filesystem::path relative = std::filesystem::path(path).lexically_relative(here);

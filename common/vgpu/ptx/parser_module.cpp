@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "paths.h"
+
 namespace vgpu {
 
 namespace {
@@ -133,7 +135,7 @@ void Parser::skip_section() {
 
 void Parser::file_directive() {
   const int index = static_cast<int>(integer());
-  files_[index] = quoted();
+  files_[index] = normal_path(std::string(quoted()));
   while (accept(',')) integer();
 }
 

@@ -1,8 +1,13 @@
 // PTX text that is wrong, cut off, nested, huge or scrambled gives a PtxError, never a crash.
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "../ptx/ast.h"
+#include "../ptx/paths.h"
 #include "core_support.h"
 
 using namespace vgpu;
@@ -103,6 +108,41 @@ std::string refusal(const std::string& body, const std::string& before = "") {
 }
 
 }  // namespace
+
+TEST_CASE("parser: source files are named without the way to them through other folders") {
+  CHECK(normal_path("/nowhere/a.cu") == "/nowhere/a.cu");
+  CHECK(normal_path("/nowhere/03/../02/./b.cuh") == "/nowhere/02/b.cuh");
+  CHECK(normal_path("./03/../../common/c.h") == "../common/c.h");
+  CHECK(normal_path("/nowhere/.hidden/d.cu") == "/nowhere/.hidden/d.cu");
+  CHECK(normal_path("") == "");
+  CHECK(display_path("chapters/03/../02/b.cuh") == "chapters/02/b.cuh");
+  CHECK(display_path(std::filesystem::current_path().string() + "/03/../02/./b.cuh") == "02/b.cuh");
+
+  Gpu gpu;
+  const auto out = gpu.array<std::uint32_t>(1, 0);
+  const LaunchOutcome outcome = gpu.launch(
+      kHead + R"(.file 1 "/nowhere/03/../02/./b.cuh"
+.visible .entry k(.param .u64 out) {
+.reg .b64 %rd<2>;
+.loc 1 9 1
+ld.global.u64 %rd1, [16];
+ret;
+})", {out.address()});
+  CHECK(outcome.fault.message.find("/nowhere/02/b.cuh:9: error: ") == 0);
+
+  // A link on the way: what lies behind it is not beside it.
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("normal_path." + std::to_string(getpid()));
+  std::filesystem::create_directories(root / "far/away/inside");
+  std::filesystem::create_directory_symlink(root / "far/away/inside", root / "link");
+  std::ofstream(root / "far/away/b.cuh") << "x";
+  const std::string linked = (root / "link/../b.cuh").string();
+  CHECK(normal_path(linked) == linked);
+  std::ofstream(root / "b.cuh") << "x";  // another file
+  CHECK(normal_path(linked) == linked);
+  CHECK(normal_path((root / "far/../b.cuh").string()) == (root / "b.cuh").string());
+  std::filesystem::remove_all(root);
+}
 
 TEST_CASE("parser: an inlined place belongs to the call before it, in its own function") {
   // As nvcc writes it: a header's function calls another, and kernels call the first.
