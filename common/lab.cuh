@@ -363,12 +363,19 @@ class Report {
   explicit Report(const Run& run);
   explicit Report(ReportHead head) : head_(std::move(head)) {}
 
-  // One line, a kernel's. Its bound is the larger of the two times that cost takes at the ceilings.
+  // One line, a step's. Its bound is the larger of the two times that cost takes at the ceilings.
   void add(const std::string& name, const Timing& timing, const Cost& cost,
            const Comparison& comparison);
-  // The step as a whole; its modelled limit is the sum over the kernels added since the last total.
+  // A launch of the step that add_total() names next. What it wrote is compared, or what all
+  // launches of that step wrote together: `of` says whose errors these are.
+  enum class Errors { kOfLaunch, kOfStep };
+  void add_launch(const std::string& name, const Timing& timing, const Cost& cost,
+                  const Comparison& comparison, Errors of);
+  // That step as a whole; its modelled limit is the sum over its launches.
   void add_total(const std::string& name, const Timing& timing, const Cost& cost,
                  const Comparison& comparison);
+  // What is done beside the steps, as once before all of them; `comparison` is that of a step.
+  void add_beside(const std::string& name, const Timing& timing, const Comparison& comparison);
   // How much faster the line `after` is than the line `before`, both already added: in time on a
   // GPU, in modelled limits on the virtual one.
   void add_ratio(const std::string& after, const std::string& before);
@@ -383,15 +390,23 @@ class Report {
   ExitCode finish() const;
 
  private:
+  enum class Kind { kStep, kLaunch, kTotal, kBeside };
   struct Row {
     std::string name;
     Timing timing;
     Cost cost;
     Comparison comparison;
-    bool total;
+    Kind kind;
+    Errors errors = Errors::kOfLaunch;  // of what this line wrote itself
     std::vector<std::pair<std::string, double>> numbers = {};
   };
+  std::vector<size_t> launches_of(size_t row) const;  // of a total; of a step, itself
+  std::vector<size_t> order() const;                  // of the table: a step before its launches
   std::string table() const;
+  std::string lines() const;
+  std::vector<std::string> cells(size_t row) const;
+  std::string ratio_notes() const;
+  std::string ratio_of(const std::string& name) const;
   std::string timing_notes() const;
   std::string json() const;
   std::string csv() const;
@@ -441,8 +456,8 @@ struct LadderStep {
 // it; the heat map and the output are the last step's.
 ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
 
-// "4 warps: 127 registers, 46080 shared bytes: 4 blocks, 16 of 64 warps on an SM", from
-// the CUDA runtime.
+// "4 warps: 127 registers, 45 KiB shared: an SM holds 4 blocks, 16 of 64 warps", from the CUDA
+// runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
 // --all: runs the programs of chapters 1 to 6 that stand beside this one with the same arguments,

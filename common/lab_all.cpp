@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "lab.cuh"
 #include "lab_files.h"
 #include "lab_sources.h"
+#include "lab_table.h"
 
 namespace lab {
 namespace {
@@ -71,6 +73,39 @@ double number(const Json& line, const char* name) {
   return it != line.end() && it->is_number() ? it->get<double>() : std::nan("");
 }
 
+// One line a step. "before/this" is what the chapter's own program says: its step before, on this
+// problem, which need not be the line above.
+std::string table_of(const Json& steps, bool is_virtual) {
+  TextTable table({"<chapter", "<step", is_virtual ? "lower\nbound" : "median", "before/\nthis",
+                   "first/\nthis", is_virtual ? "<set by" : "TFLOP/s", "max\nerror", "rel.\nerror",
+                   "<result"});
+  const char* const time = is_virtual ? "modelled_limit_us" : "median_us";
+  const bool right = std::all_of(steps.begin(), steps.end(),
+                                 [](const Json& step) { return step.at("pass").get<bool>(); });
+  const double first = number(steps.front(), time);
+  for (const Json& step : steps) {
+    const double us = number(step, time);
+    const Json::json_pointer limit("/counters/limit/name");
+    const std::string why = !is_virtual           ? format("%.1f", number(step, "tflop_per_s"))
+                            : step.contains(limit) ? step[limit].get<std::string>()
+                                                   : "the sum";
+    const bool compares = right && &step != &steps.front();  // what is wrong has no speed
+    table.add({step.at("chapter"), step.at("name"), human_time(us),
+               compares && step.contains("ratio") ? times(number(step["ratio"], "ratio")) : "",
+               compares ? times(first / us) : "", why, format("%.1e", number(step, "max_abs_error")),
+               format("%.1e", number(step, "relative_l2")), step.at("pass") ? "PASS" : "FAIL"});
+  }
+  std::string text = table.text() + "\n";
+  text += is_virtual ? "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
+                       "with\n               cold caches. From counters; no latency is in it, so it is no "
+                       "time.\n"
+                       "before/this    the bound of the step that the chapter compares with, over this "
+                       "one's\n"
+                     : "before/this    the median of the step that the chapter compares with, over this "
+                       "one's\n";
+  return text + "first/this     chapter 1's over this one's\n";
+}
+
 }  // namespace
 
 ExitCode run_all(int argc, char** argv, const Options& options) {
@@ -125,37 +160,22 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
     }
     for (Json line : own_lines(result)) {
       line["chapter"] = result.at("chapter");
+      if (result.contains("ratios"))
+        for (const Json& ratio : result["ratios"])
+          if (ratio.at("after") == line.at("name")) line["ratio"] = ratio;
       merged["steps"].push_back(std::move(line));
     }
   }
 
   const bool is_virtual = merged.at("device").at("virtual");
   const Json& problem = merged.at("problem");
-  std::printf("%s%s: %s, batch %d, %d heads, %d tokens, head_dim %d\n\n", is_virtual ? "virtual " : "",
-              merged["device"]["name"].get<std::string>().c_str(),
+  std::printf("device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
+              merged["device"]["name"].get<std::string>().c_str(), is_virtual ? " (virtual GPU)" : "",
               problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
               problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
-              problem.at("head_dim").get<int>());
-  std::printf("%-19s %-12s %12s %-17s %11s %11s  %s\n", "chapter", "step", is_virtual ? "limit" : "median",
-              is_virtual ? "set by" : "TFLOP/s", "step before", "chapter 1", "result");
-  double before = std::nan(""), first = std::nan("");
-  for (const Json& step : merged["steps"]) {
-    const double us = number(step, is_virtual ? "modelled_limit_us" : "median_us");
-    const bool pass = step.at("pass");
-    const Json::json_pointer limit("/counters/limit/name");
-    const std::string what = is_virtual ? step.contains(limit) ? step[limit].get<std::string>() : "the sum"
-                                        : format("%.1f", number(step, "tflop_per_s"));
-    std::printf("%-19s %-12s %9.2f us %-17s", step["chapter"].get<std::string>().c_str(),
-                step["name"].get<std::string>().c_str(), us, what.c_str());
-    if (std::isnan(before)) std::printf(" %11s %11s", "", "");
-    else std::printf(" %10.2fx %10.2fx", before / us, first / us);
-    std::printf("  %s\n", pass ? "PASS" : "FAIL");
-    before = us;
-    if (std::isnan(first)) first = us;
-    if (!pass && worst == kCorrect) worst = kWrong;
-  }
-  if (is_virtual)
-    std::printf("\nlimit: the modelled limit, a lower bound on the time; the model knows no latency.\n");
+              problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
+  for (const Json& step : merged["steps"])
+    if (!step.at("pass") && worst == kCorrect) worst = kWrong;
   if (!options.json.empty()) write_file(options.json, merged.dump(2) + "\n");
   return worst;
 }

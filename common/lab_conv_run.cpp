@@ -182,11 +182,10 @@ std::string traffic(const std::string& name, const std::vector<Timing>& launches
       read_again += number("/allocations/" + array + "/load/bytes_asked") / bytes / elements;
     }
   }
-  return format("%s: %zu launch%s; stores %.3f outputs (%s)%s, reads back %.3f", name.c_str(),
-                launches.size(), launches.size() == 1 ? "" : "es", outputs,
-                human_bytes((half_storage ? 2 : 4) * elements).c_str(),
-                all > stored ? (" and " + human_bytes(all - stored) + " of moments").c_str() : "",
-                read_again);
+  return format("%s: %zu launch%s; output (%s) written %.3f times, read again %.3f times%s",
+                name.c_str(), launches.size(), launches.size() == 1 ? "" : "es",
+                human_bytes((half_storage ? 2 : 4) * elements).c_str(), outputs, read_again,
+                all > stored ? ("; moments " + human_bytes(all - stored)).c_str() : "");
 }
 
 // fp16 ends at 65504: beyond it operands would be infinite.
@@ -315,7 +314,8 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
       clear(step);
       timings = time_stages(device, launches, options.warmup, options.iterations);
       const Comparison right = compared(result_of(step), step);
-      for (size_t i = 0; i < stages.size(); ++i) report.add(stages[i].first, timings[i], {}, right);
+      for (size_t i = 0; i < stages.size(); ++i)
+        report.add_launch(stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
     }
     clear(step);
     const StepLaunch run = [&](int i, cudaStream_t stream) {
@@ -334,7 +334,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
     if (step.plan) report.note(step.name + ": " + step.plan(shape));
     if (is_virtual) report.note(traffic(step.name, timings, shape, step.half_storage()));
     for (const Timing& timing : packing) {
-      report.add("pack weights", timing, {}, compared(y, step));
+      report.add_beside("pack weights", timing, compared(y, step));
       report.note("pack weights: once for a network, not at each call of " + step.name);
     }
   }

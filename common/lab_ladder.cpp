@@ -44,7 +44,7 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
           time_stages(run.device, stages, options.warmup, options.iterations);
       const Comparison right = compared(arrays[0].O.download());
       for (size_t i = 0; i < stages.size(); ++i)
-        report.add(step.stages[i].first, timings[i], {}, right);
+        report.add_launch(step.stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
     }
 
     arrays[0].O.fill_nan();
@@ -74,9 +74,10 @@ std::string describe_occupancy(const std::string& name, const void* kernel, int 
   int blocks = 0, most_threads = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
   check(cudaDeviceGetAttribute(&most_threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
-  return format("%s: %d registers, %d shared bytes: %d blocks, %d of %d warps on an SM",
-                name.c_str(), attributes.numRegs, int(attributes.sharedSizeBytes) + shared_bytes,
-                blocks, blocks * threads / 32, most_threads / 32);
+  return format("%s: %d registers, %s shared: an SM holds %d block%s, %d of %d warps",
+                name.c_str(), attributes.numRegs,
+                human_bytes(double(attributes.sharedSizeBytes) + shared_bytes).c_str(), blocks,
+                blocks == 1 ? "" : "s", blocks * threads / 32, most_threads / 32);
 }
 
 }  // namespace lab

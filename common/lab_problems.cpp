@@ -167,7 +167,7 @@ void write_outputs(const Run& run, AttentionFunction attention, const std::vecto
       if (token != problem.chosen_token && (next < 0 || weights[token] > weights[next]))
         next = token;
     }
-    report.note(format("%s: attention of %s: %.1f%% on itself, most of the rest (%.1f%%) on %s",
+    report.note(format("%s: attention of %s: %.1f%% of it to itself, %.1f%% to %s, the next",
                        run.options.out.c_str(), place(problem.chosen_token).c_str(),
                        100 * weights[problem.chosen_token], 100 * weights[next],
                        place(next).c_str()));

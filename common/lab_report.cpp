@@ -4,24 +4,16 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "lab.cuh"
 #include "lab_files.h"
+#include "lab_table.h"
 
 namespace lab {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// "12.3 us", three digits and their unit.
-std::string human_time(double us) {
-  if (!std::isfinite(us)) return "-";
-  const char* units[] = {"ns", "us", "ms", "s"};
-  double value = us * 1e3;
-  int unit = 0;
-  for (; value >= 999.5 && unit < 3; ++unit) value /= 1e3;
-  return format("%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, units[unit]);
-}
 
 std::string or_dash(double value, const char* layout) {
   char text[32];
@@ -53,19 +45,33 @@ Json counters_of(const std::string& text) {
   return json.is_discarded() ? Json::object() : json;
 }
 
-// "32.0 on K": the array whose loads take most sectors a request; 2 would do for fp16, 4 for fp32.
-std::string most_sectors(const Json& counters) {
-  double most = 0;
-  std::string text = "-";
-  const Json arrays = counters.value("allocations", Json::object());
-  for (const auto& [name, array] : arrays.items()) {
-    const Json sectors = array.value("/load/sectors_per_request"_json_pointer, Json());
-    if (!sectors.is_number() || sectors.get<double>() <= most) continue;
-    most = sectors.get<double>();
-    text = format("%.1f on %s", most, name.c_str());
-  }
-  return text;
+std::string percent(double share, double least = 0) {
+  return std::isfinite(share) && share >= least ? format("%.0f%%", 100 * share) : "-";
 }
+
+// What explains the modelled limit of some launches together.
+struct Explained {
+  double moved_bytes = 0;                 // whole sectors of global memory, and copy engines' bytes
+  double load_sectors = 0, fewest = 0;    // sectors, and the fewest for the bytes that are asked for
+  double wavefronts = 0, conflicts = 0;   // of shared memory, and those of them too many
+  double issue_us = 0;
+
+  void add(const Json& counters) {
+    const auto number = [&](const std::string& pointer) {
+      const Json::json_pointer at(pointer);
+      return counters.contains(at) && counters.at(at).is_number() ? counters.at(at).get<double>() : 0;
+    };
+    for (const std::string access : {"load", "store", "atomic"}) {
+      moved_bytes += 32 * number("/global/" + access + "/sectors") +
+                     number("/copy_engine/" + access + "/bytes");
+      wavefronts += number("/shared/" + access + "/wavefronts");
+      conflicts += number("/shared/" + access + "/conflicts");
+    }
+    load_sectors += number("/global/load/sectors");
+    fewest += number("/global/load/requests") * number("/global/load/ideal_sectors_per_request");
+    issue_us += number("/limits/issue");
+  }
+};
 
 std::string version_text(int version) {
   return format("%d.%d", version / 1000, version % 1000 / 10);
@@ -99,12 +105,22 @@ void Report::require(bool ok, const std::string& otherwise) {
 
 void Report::add(const std::string& name, const Timing& timing, const Cost& cost,
                  const Comparison& comparison) {
-  rows_.push_back({name, timing, cost, comparison, false});
+  rows_.push_back({name, timing, cost, comparison, Kind::kStep});
+}
+
+void Report::add_launch(const std::string& name, const Timing& timing, const Cost& cost,
+                        const Comparison& comparison, Errors of) {
+  rows_.push_back({name, timing, cost, comparison, Kind::kLaunch, of});
 }
 
 void Report::add_total(const std::string& name, const Timing& timing, const Cost& cost,
                        const Comparison& comparison) {
-  rows_.push_back({name, timing, cost, comparison, true});
+  rows_.push_back({name, timing, cost, comparison, Kind::kTotal});
+}
+
+void Report::add_beside(const std::string& name, const Timing& timing,
+                        const Comparison& comparison) {
+  rows_.push_back({name, timing, {}, comparison, Kind::kBeside, Errors::kOfStep});
 }
 
 size_t Report::row_of(const std::string& name) const {
@@ -121,14 +137,139 @@ void Report::add_ratio(const std::string& after, const std::string& before) {
   ratios_.push_back({after, before, us(before), us(after)});
 }
 
+std::vector<size_t> Report::launches_of(size_t row) const {
+  if (rows_[row].kind != Kind::kTotal) return {row};
+  size_t first = row;
+  while (first > 0 && rows_[first - 1].kind == Kind::kLaunch) --first;
+  std::vector<size_t> launches(row - first);
+  std::iota(launches.begin(), launches.end(), first);
+  return launches;
+}
+
 double Report::modelled_limit_us(size_t row) const {
-  if (!rows_[row].total) {
-    const Json us = counters_of(rows_[row].timing.counters).value("/limit/us"_json_pointer, Json());
-    return us.is_number() ? us.get<double>() : std::nan("");
-  }
   double sum = 0;
-  for (size_t i = row; i-- > 0 && !rows_[i].total;) sum += modelled_limit_us(i);
+  for (const size_t launch : launches_of(row)) {
+    const Json us =
+        counters_of(rows_[launch].timing.counters).value("/limit/us"_json_pointer, Json());
+    sum += us.is_number() ? us.get<double>() : std::nan("");
+  }
   return sum;
+}
+
+std::vector<size_t> Report::order() const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].kind == Kind::kLaunch) continue;
+    order.push_back(i);
+    if (rows_[i].kind == Kind::kTotal)
+      for (const size_t launch : launches_of(i)) order.push_back(launch);
+  }
+  return order;
+}
+
+// The first ratio of that line; "" where it has none. What is wrong has no speed.
+std::string Report::ratio_of(const std::string& name) const {
+  for (const Ratio& ratio : ratios_)
+    if (ratio.after == name)
+      return rows_[row_of(name)].comparison.pass && rows_[row_of(ratio.before)].comparison.pass
+                 ? times(ratio.before_us / ratio.after_us)
+                 : "";
+  return "";
+}
+
+// What matters first, then what explains it, then errors. Where a line has no number of its own, as
+// a launch that is compared with others alone, it has none.
+std::vector<std::string> Report::cells(size_t row) const {
+  const Row& line = rows_[row];
+  const bool own = line.errors == Errors::kOfLaunch, pass = line.comparison.pass;
+  const double us = line.timing.median_us;
+  const std::string name = (line.kind == Kind::kLaunch ? "  " : "") + line.name,
+                    ratio = ratio_of(line.name),
+                    max_error = own ? format("%.1e", line.comparison.max_abs_error) : "-",
+                    l2 = own ? format("%.1e", line.comparison.relative_l2) : "-",
+                    result = !pass ? "FAIL" : own ? "PASS" : "";
+  if (!head_.device.is_virtual) {
+    const Bound bound = bound_of(head_.device, line.cost);
+    const double share = line.cost.bytes + line.cost.flops > 0 ? bound.us / us : std::nan("");
+    return {name, human_time(us), ratio, human_time(line.timing.min_us),
+            or_dash(100 * line.timing.spread, "%.1f%%"), human_time(line.timing.graph_us),
+            std::isfinite(share) ? format("%.1f%% %s", 100 * share, bound.name) : "-",
+            or_dash(line.cost.bytes / us / 1e3, "%.0f"), or_dash(line.cost.flops / us / 1e6, "%.2f"),
+            max_error, l2, result};
+  }
+  Explained why;
+  for (const size_t launch : launches_of(row)) why.add(counters_of(rows_[launch].timing.counters));
+  const double limit = modelled_limit_us(row);
+  const auto over = [](double a, double b) { return b > 0 ? a / b : std::nan(""); };
+  const std::string set_by =
+      line.kind == Kind::kTotal
+          ? "the sum"
+          : counters_of(line.timing.counters).value("/limit/name"_json_pointer, std::string("-"));
+  return {name, human_time(limit), ratio, set_by, times(over(why.moved_bytes, line.cost.bytes)),
+          times(over(why.load_sectors, why.fewest)), percent(over(why.conflicts, why.wavefronts), 0.005),
+          percent(over(why.issue_us, limit)), max_error, l2, result,
+          head_.options.profile ? human_time(us) : ""};
+}
+
+std::string Report::lines() const {
+  TextTable table(
+      head_.device.is_virtual
+          ? std::vector<std::string>{"step", "lower\nbound", "before/\nthis", "<set by",
+                                     "moved/\nneeded", "sectors/\nideal", "bank\nconflicts", "issue",
+                                     "max\nerror", "rel.\nerror", "<result", "host\ntime"}
+          : std::vector<std::string>{"step", "median", "before/\nthis", "min", "spread",
+                                     "in a\ngraph", "share of\nthe bound", "GB/s", "TFLOP/s",
+                                     "max\nerror", "rel.\nerror", "<result"});
+  for (const size_t row : order()) table.add(cells(row));
+  std::string text = table.text() + "\n";
+  // A line for each column that is not plain, where it is shown.
+  const auto explain = [&](size_t column, const char* words) {
+    if (table.used(column)) text += words;
+  };
+  if (head_.device.is_virtual) {
+    explain(1, "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
+               "with\n               cold caches. From counters; no latency is in it, so it is no "
+               "time.\n");
+    explain(2, "before/this    the bound of the step before over this one's: bounds, no speed-up\n");
+    explain(4, "moved/needed   bytes of all sectors loaded and stored, over what the work needs at "
+               "least\n");
+    explain(5, "sectors/ideal  of loads: sectors, over the fewest that hold the bytes they ask for\n");
+    explain(6, "bank conflicts of shared memory: the share of its wavefronts that they add\n");
+    explain(7, "issue          how much of the bound it takes to issue the instructions\n");
+  } else {
+    explain(2, "before/this    the median of the step before over this one's\n");
+  }
+  explain(head_.device.is_virtual ? 8 : 9,
+          "max error      of what the line wrote, its worst element; rel. error: all together (as "
+          "norms)\n");
+  explain(11, head_.device.is_virtual
+                  ? "host time      of the virtual GPU on this machine's CPU: no GPU's time\n"
+                  : "");
+  return text;
+}
+
+// Ratios that the table does not say, or not with what.
+std::string Report::ratio_notes() const {
+  std::string text;
+  for (size_t i = 0; i < ratios_.size(); ++i) {
+    const Ratio& ratio = ratios_[i];
+    const size_t after = row_of(ratio.after), before = row_of(ratio.before);
+    if (!rows_[after].comparison.pass || !rows_[before].comparison.pass) continue;
+    const bool first = std::none_of(ratios_.begin(), ratios_.begin() + int64_t(i),
+                                    [&](const Ratio& r) { return r.after == ratio.after; });
+    bool between = false;  // another step stands between the two
+    for (size_t row = std::min(before, after) + 1; row < after; ++row)
+      between = between || rows_[row].kind == Kind::kStep || rows_[row].kind == Kind::kTotal;
+    const std::string how_much = times(ratio.before_us / ratio.after_us);
+    if (!first)
+      text += format("%s to %s, all steps in between: %s %s to %s, %s\n", ratio.before.c_str(),
+                     ratio.after.c_str(), head_.device.is_virtual ? "bounds" : "medians",
+                     human_time(ratio.before_us).c_str(), human_time(ratio.after_us).c_str(),
+                     how_much.c_str());
+    else if (between)
+      text += format("%s: the step before is %s\n", ratio.after.c_str(), ratio.before.c_str());
+  }
+  return text;
 }
 
 std::string Report::table() const {
@@ -137,65 +278,20 @@ std::string Report::table() const {
       format("device   %s%s, compute capability %d.%d, %d SMs, %s\n", device.name.c_str(),
              device.is_virtual ? " (virtual GPU)" : "", device.major, device.minor, device.sm_count,
              human_bytes(device.memory_bytes).c_str());
-  text += "problem  " + head_.source + "\n         " + head_.shape + "\n\n";
-
-  if (device.is_virtual)
-    text += format("%-14s %9s %14s %10s %14s %9s %8s  %s\n", "kernel", "host time",
-                   "modelled limit", "set by", "sectors/load", "max error", "rel. L2", "result");
-  else
-    text += format("%-14s %7s %7s %6s %7s %6s %7s %6s %6s %7s %7s  %s\n", "kernel", "median", "min",
-                   "spread", "graph", "GB/s", "TFLOP/s", "bound", "share", "error", "rel. L2",
-                   "result");
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const Row& row = rows_[i];
-    const double us = row.timing.median_us;
-    const std::string max_error = format("%.1e", row.comparison.max_abs_error);
-    const std::string l2 = format("%.1e", row.comparison.relative_l2);
-    const char* result = row.comparison.pass ? "PASS" : "FAIL";
-    if (device.is_virtual) {
-      const Json counters = counters_of(row.timing.counters);
-      const auto limit = counters.value("/limit/name"_json_pointer, std::string("-"));
-      text += format(
-          "%-14s %9s %14s %10s %14s %9s %8s  %s\n", row.name.c_str(), human_time(us).c_str(),
-          human_time(modelled_limit_us(i)).c_str(), row.total ? "the sum" : limit.c_str(),
-          row.total ? "-" : most_sectors(counters).c_str(), max_error.c_str(), l2.c_str(), result);
-    } else {
-      const Bound bound = bound_of(device, row.cost);
-      text += format("%-14s %7s %7s %6s %7s %6s %7s %6s %6s %7s %7s  %s\n", row.name.c_str(),
-                     human_time(us).c_str(), human_time(row.timing.min_us).c_str(),
-                     or_dash(100 * row.timing.spread, "%.1f%%").c_str(),
-                     human_time(row.timing.graph_us).c_str(),
-                     or_dash(row.cost.bytes / us / 1e3, "%.0f").c_str(),
-                     or_dash(row.cost.flops / us / 1e6, "%.2f").c_str(),
-                     std::isfinite(bound.us) ? bound.name : "-",
-                     or_dash(100 * bound.us / us, "%.1f%%").c_str(), max_error.c_str(), l2.c_str(),
-                     result);
-    }
-  }
-
-  if (device.is_virtual)
-    text +=
-        "\nhost time: wall time of the virtual GPU on this machine's CPU, no GPU's time.\n"
-        "modelled limit: a lower bound from counters, the busiest pipe at its peak, caches cold.\n";
-  else if (device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
+  text += "problem  " + head_.source + "\n         " + head_.shape + "\n\n" + lines();
+  if (!device.is_virtual && device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
-        "\nGB/s and TFLOP/s: of what the step must move and compute at least.\nshare: of the "
-        "bound, DRAM at %.2f TB/s, fp32 at %.1f, tensor cores at %.0f or their tf32\nat %.0f "
-        "TFLOP/s "
-        "(%s).\n",
+        "GB/s, TFLOP/s  of what the step must move and compute at least\n"
+        "bound          the larger of two times: for that at %.2f TB/s of DRAM, and at %.1f TFLOP/s\n"
+        "               of fp32, %.0f of tensor cores or %.0f of their tf32%s\n",
         device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12,
-        device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12, device.ceilings.c_str());
-  else
-    text += "\nThe ceilings of this device are not known: no bound, no share.\n";
+        device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12,
+        device.ceilings.empty() ? "" : (",\n               " + device.ceilings).c_str());
+  else if (!device.is_virtual)
+    text += "The ceilings of this device are not known: no bound, no share.\n";
   text += timing_notes();
-  // What is wrong has no speed.
-  const bool right = std::all_of(rows_.begin(), rows_.end(),
-                                 [](const Row& row) { return row.comparison.pass; });
-  for (const Ratio& ratio : right ? ratios_ : std::vector<Ratio>())
-    text += format("%s against %s: %s %s instead of %s, a ratio of %.2f\n", ratio.after.c_str(),
-                   ratio.before.c_str(), device.is_virtual ? "a modelled limit of" : "a median of",
-                   human_time(ratio.after_us).c_str(), human_time(ratio.before_us).c_str(),
-                   ratio.before_us / ratio.after_us);
+  const std::string more = ratio_notes();
+  if (!more.empty() || !notes_.empty()) text += "\n" + more;
   for (const std::string& note : notes_) text += note + "\n";
   for (const Row& row : rows_)
     if (!row.comparison.pass) text += row.name + ": " + row.comparison.describe() + "\n";
@@ -204,19 +300,25 @@ std::string Report::table() const {
 
 std::string Report::timing_notes() const {
   bool graphs = false, stages = false;
-  std::string refusals;
+  std::vector<std::pair<std::string, std::string>> refusals;  // the reason, and of which lines
   for (const Row& row : rows_) {
     graphs = graphs || std::isfinite(row.timing.graph_us);
     stages = stages || (row.timing.stages > 1 && !row.timing.host_time);
-    if (!row.timing.no_graph.empty())
-      refusals += row.name + ": not timed in a CUDA graph: " + row.timing.no_graph + "\n";
+    if (row.timing.no_graph.empty()) continue;
+    const auto same = std::find_if(refusals.begin(), refusals.end(), [&](const auto& refusal) {
+      return refusal.first == row.timing.no_graph;
+    });
+    if (same == refusals.end()) refusals.emplace_back(row.timing.no_graph, row.name);
+    else same->second += ", " + row.name;
   }
   std::string text;
   if (graphs)
-    text += "graph: a call when many are replayed from a CUDA graph, at no cost to the host.\n";
+    text += "in a graph     a call when many are replayed from a CUDA graph, at no cost to the host\n";
   if (stages)
-    text += "Stages of a step are timed one by one: each has the time of an event in it.\n";
-  return text + refusals;
+    text += "Launches of a step are timed one by one: each has the time of an event in it.\n";
+  for (const auto& [reason, names] : refusals)
+    text += "Not timed in a CUDA graph: " + names + ":\n" + reason + "\n";
+  return text;
 }
 
 std::string Report::json() const {
@@ -290,8 +392,9 @@ std::string Report::json() const {
       line["share_of_bound"] = number(bound.us / timing.median_us);
     } else {
       line["modelled_limit_us"] = number(modelled_limit_us(i));
-      if (!row.total) line["counters"] = counters_of(timing.counters);
+      if (row.kind != Kind::kTotal) line["counters"] = counters_of(timing.counters);
     }
+    line["errors_of"] = row.errors == Errors::kOfLaunch ? "this line's output" : "the step's output";
     line["max_abs_error"] = number(row.comparison.max_abs_error);
     line["relative_l2"] = number(row.comparison.relative_l2);
     line["wrong_elements"] = row.comparison.bad;
@@ -343,7 +446,7 @@ ExitCode Report::finish() const {
   std::fputs(table().c_str(), stdout);
   if (head_.options.profile)
     for (const Row& row : rows_)
-      if (!row.total) std::printf("\n%s\n", row.timing.profile.c_str());
+      if (row.kind != Kind::kTotal) std::printf("\n%s\n", row.timing.profile.c_str());
   if (!head_.options.json.empty()) write_file(head_.options.json, json());
   if (!head_.options.csv.empty()) write_file(head_.options.csv, csv());
 

@@ -8,6 +8,7 @@
 #include "lab_files.h"
 #include "lab_flags.h"
 #include "lab_style.h"
+#include "lab_table.h"
 
 namespace lab {
 namespace {
@@ -40,6 +41,7 @@ StyleOptions style_options(int argc, char** argv) {
   flags.number("--iterations", options.iterations, 1, 1000, "N",
                "timed runs of a layer (50; virtual: 1)");
   flags.text("--json", options.json, "FILE", "result as JSON");
+  flags.app().add_flag("--profile", options.profile, "host time of each layer (virtual GPU)");
   std::string precision = "fp32", storage = "fp32";
   flags.text("--precision", precision, "NAME", "fp32, all that style transfer has");
   flags.text("--storage", storage, "NAME", "fp32, so too");
@@ -130,25 +132,31 @@ struct Line {
   }
 };
 
-std::string time_text(double us) {
-  return us < 1e3   ? format("%.1f us", us)
-         : us < 1e6 ? format("%.1f ms", us / 1e3)
-                    : format("%.2f s", us / 1e6);
+// What runs is on the screen while it runs, and the rest of its line when it is done. The virtual GPU
+// has no time of its own: the host's is shown with --profile alone, as the last thing.
+void print_head(const Device& device, const Options& options) {
+  const char* const median = device.is_virtual ? "" : "   median";
+  const bool host = device.is_virtual && options.profile;
+  std::printf("%-8s %-45s %-10s%*s %7s %7s%s\n", "", "", "", int(std::strlen(median)), "", "max",
+              "rel.", host ? "             host" : "");
+  std::printf("%-8s %-45s %-10s%s %7s %7s  result%s\n", "layer", "channels, height x width, kernel",
+              "path", median, "error", "error", host ? "     time" : "");
 }
-
-// What runs is on the screen while it runs, and the rest of its line when it is done.
 void print_begin(const Line& line) {
-  std::printf("%-8s %-46s %-12s ", line.name.c_str(), line.shape.c_str(), line.path.c_str());
+  std::printf("%-8s %-45s %-10s", line.name.c_str(), line.shape.c_str(), line.path.c_str());
   std::fflush(stdout);
 }
-void print_end(const Line& line) {
+void print_end(const Line& line, const Device& device, const Options& options) {
   double max_error = 0, relative_l2 = 0;
   for (const Comparison& c : line.comparisons) {
     max_error = std::max(max_error, c.max_abs_error);
     relative_l2 = std::max(relative_l2, c.relative_l2);
   }
-  std::printf("%10s %9.1e %8.1e  %s\n", time_text(line.timing.median_us).c_str(), max_error,
-              relative_l2, line.pass() ? "PASS" : "FAIL");
+  const std::string us = human_time(line.timing.median_us);
+  if (!device.is_virtual) std::printf(" %8s", us.c_str());
+  std::printf(" %7.1e %7.1e  %s", max_error, relative_l2, line.pass() ? "PASS" : "FAIL");
+  if (device.is_virtual && options.profile) std::printf("   %8s", us.c_str());
+  std::puts("");
   std::fflush(stdout);
 }
 
@@ -240,7 +248,7 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
     } else {
       line.comparisons = {compare_layer(network[stage.first], shape, x_host, {}, y_host)};
     }
-    print_end(line);
+    print_end(line, device, options);
     std::swap(x, y);
     x_host = std::move(y_host);
   }
@@ -256,7 +264,7 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
   });
   picture.rgb = pixels.download();
   lines.back().comparisons = {compare_pixels(x_host, last, picture)};
-  print_end(lines.back());
+  print_end(lines.back(), device, options);
   return picture;
 }
 
@@ -305,6 +313,9 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
                             photo.height, error.what()));
   }
   const Device device = open_device();
+  if (options.profile && !device.is_virtual)
+    throw LackError("--profile shows what the virtual GPU takes (make DEVICE=vgpu); on this GPU: "
+                    "nsys profile ./run");
   if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
   const Memory memory = memory_of(network, stages, photo);
@@ -317,8 +328,7 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
               device.name.c_str(), device.is_virtual ? " (virtual GPU)" : "",
               file_name(options.image).c_str(), file_name(all.network).c_str(), photo.width,
               photo.height, flops / 1e9);
-  std::printf("%-8s %-46s %-12s %10s %9s %8s  %s\n", "layer", "channels, height x width, kernel",
-              "path", device.is_virtual ? "host time" : "median", "max error", "rel. L2", "result");
+  print_head(device, options);
   std::vector<Line> lines;
   const Image picture =
       run_network(network, stages, kernels, photo, device, options, memory, lines);
@@ -326,8 +336,14 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   double us = 0;
   bool pass = true;
   for (const Line& line : lines) us += line.timing.median_us, pass = pass && line.pass();
-  std::printf("all      %s%s\n\n", time_text(us).c_str(),
-              device.is_virtual ? ", wall time of the virtual GPU on this machine's CPU" : "");
+  if (!device.is_virtual)
+    std::printf("\nAll layers: %s, the sum of their medians\n", human_time(us).c_str());
+  else if (options.profile)
+    std::printf("\nAll layers: %s of host time, which the virtual GPU took on this machine's CPU: no "
+                "GPU's time\n", human_time(us).c_str());
+  else
+    std::puts("");
+  std::puts("max error: of what the layer wrote, its worst element; rel. error: all together (as norms)");
   const ConvNormShape& last = stages.back().shape;
   if (last.out_height() != photo.height || last.out_width() != photo.width)
     std::printf(

@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "lab_files.h"
+#include "lab_table.h"
 #include "reference/attention.h"
 
 namespace lab::testing {
@@ -330,8 +331,11 @@ void check_program(const std::string& program, const std::vector<std::string>& s
     CHECK(ratio.at("after") == steps[i]);
     CHECK(ratio.at("before") == steps[i - 1]);
     CHECK(ratio.at("ratio").get<double>() == doctest::Approx(us(steps[i - 1]) / us(steps[i])));
-    CHECK(run->output.find("\n" + steps[i] + " against " + steps[i - 1] + ": ") !=
-          std::string::npos);
+    // The line of the step has it.
+    const size_t at = run->output.find("\n" + steps[i] + " ") + 1;
+    const std::string line = run->output.substr(at, run->output.find('\n', at) - at);
+    CAPTURE(line);
+    CHECK(line.find(" " + times(ratio.at("ratio").get<double>()) + " ") != std::string::npos);
   }
 }
 

@@ -85,9 +85,10 @@ lab::ExitCode chapter(const lab::Run& run) {
   const double io = 2.0 * shape.elements(), matrix = 4.0 * shape.scores();
   const double multiply_adds = double(shape.scores()) * D;
   lab::Report report(run);
-  report.add("scores", timings[0], {2 * io + matrix, 2 * multiply_adds}, scores_right);
-  report.add("softmax", timings[1], {2 * matrix, 0}, softmax_right);
-  report.add("values", timings[2], {2 * io + matrix, 2 * multiply_adds}, values_right);
+  const auto own = lab::Report::Errors::kOfLaunch;
+  report.add_launch("scores", timings[0], {2 * io + matrix, 2 * multiply_adds}, scores_right, own);
+  report.add_launch("softmax", timings[1], {2 * matrix, 0}, softmax_right, own);
+  report.add_launch("values", timings[2], {2 * io + matrix, 2 * multiply_adds}, values_right, own);
   report.add_total("attention", total, {4 * io, 4 * multiply_adds},
                    lab::compare(output, expected, tolerance, {B, H, N, D}));
   report.note(

@@ -439,7 +439,7 @@ TEST_CASE("program: the whole way on a photo") {
   CHECK(result.exit_code == 0);
   CHECK(folder.names() ==
         std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
-  for (const char* name : {"scores", "softmax", "values", "attention"})
+  for (const char* name : {"  scores ", "  softmax ", "  values ", "attention "})
     CHECK(result.output.find(std::string("\n") + name) != std::string::npos);
   CHECK(result.output.find("FAIL") == std::string::npos);
   CHECK(longest_line(result.output) <= 100);

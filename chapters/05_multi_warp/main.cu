@@ -21,13 +21,14 @@ void print_occupancy(const AttentionShape& shape) {
 }
 
 lab::ExitCode chapter(const lab::Run& run) {
-  print_occupancy<4>(run.problem.shape);
-  print_occupancy<8>(run.problem.shape);
-  std::puts("");
-  return lab::run_ladder(
+  const lab::ExitCode code = lab::run_ladder(
       run, {{.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
             {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
             {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true}});
+  std::puts("");
+  print_occupancy<4>(run.problem.shape);
+  print_occupancy<8>(run.problem.shape);
+  return code;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The report: exit codes, and files that programs can read.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +8,11 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "lab.cuh"
 #include "lab_files.h"
+#include "lab_table.h"
 #include "lab_testing.h"
 
 namespace {
@@ -172,8 +175,9 @@ TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's
   host.host_time = true;
   host.counters =
       R"({"limit": {"name": "L1", "us": 2.5}, "allocations": {"K": {"load": {"sectors": 64}}}})";
-  report.add("one", host, {1, 1}, compared(true));
-  report.add("two", host, {1, 1}, compared(true));
+  const auto own = lab::Report::Errors::kOfLaunch;
+  report.add_launch("one", host, {1, 1}, compared(true), own);
+  report.add_launch("two", host, {1, 1}, compared(true), own);
   report.add_total("all", host, {1, 1}, compared(true));
   CHECK(report.finish() == lab::kCorrect);
 
@@ -185,6 +189,159 @@ TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's
   CHECK_FALSE(one.contains("gb_per_s"));
   CHECK_FALSE(one.contains("share_of_bound"));
   CHECK(json["kernels"][2]["modelled_limit_us"] == 5.0);
+  CHECK(one["errors_of"] == "this line's output");
+}
+
+namespace {
+
+// What finish() prints.
+std::string printed(const lab::Report& report) {
+  const lab::testing::TemporaryFolder folder;
+  std::fflush(stdout);
+  const int before = dup(STDOUT_FILENO);
+  REQUIRE(std::freopen(folder.path("out").c_str(), "w", stdout));
+  report.finish();
+  std::fflush(stdout);
+  dup2(before, STDOUT_FILENO);
+  close(before);
+  return lab::testing::file_content(folder.path("out"));
+}
+
+// The lines as they stand, or with one space between words and none at the ends.
+std::vector<std::string> lines_of(const std::string& text, bool plain = false) {
+  std::vector<std::string> lines;
+  for (size_t at = 0, next; (next = text.find('\n', at)) != std::string::npos; at = next + 1) {
+    lines.push_back(text.substr(at, next - at));
+    if (!plain) continue;
+    std::istringstream words(lines.back());
+    lines.back().clear();
+    for (std::string word; words >> word;) lines.back() += (lines.back().empty() ? "" : " ") + word;
+  }
+  return lines;
+}
+
+// A step's counters: its limit, the sectors of its loads and the fewest they could be.
+lab::Timing counted(double limit_us, int sectors, int fewest, int conflicts) {
+  lab::Timing timing = ::timing(123e3);
+  timing.graph_us = std::nan("");
+  timing.host_time = true;
+  timing.counters = lab::format(
+      R"({"limit": {"name": "L1/shared", "us": %g}, "limits": {"issue": %g},
+          "global": {"load": {"requests": 10, "sectors": %d, "ideal_sectors_per_request": %g},
+                     "store": {"sectors": 10}},
+          "copy_engine": {"load": {"bytes": 320}},
+          "shared": {"load": {"wavefronts": 100, "conflicts": %d}}})",
+      limit_us, limit_us / 4, sectors, fewest / 10.0, conflicts);
+  return timing;
+}
+
+}  // namespace
+
+TEST_CASE("report: on the virtual GPU the bound comes first, then what explains it, then errors") {
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  const auto of_step = lab::Report::Errors::kOfStep;
+  const auto report_of = [&] {
+    lab::Report report(run);
+    report.add_launch("first half", counted(30, 160, 20, 0), {}, compared(true), of_step);
+    report.add_launch("other half", counted(10, 40, 20, 0), {}, compared(true), of_step);
+    report.add_total("before", counted(40, 0, 0, 0), {640, 1}, compared(true));
+    report.add("after", counted(8, 20, 20, 25), {640, 1}, compared(true));
+    report.add_beside("once", counted(1, 20, 20, 0), compared(true));
+    report.add("skipped", counted(9, 20, 20, 25), {640, 1}, compared(true));
+    report.add("last", counted(4, 20, 20, 25), {640, 1}, compared(true));
+    report.add_ratio("after", "before");
+    report.add_ratio("last", "after");
+    report.add_ratio("last", "before");
+    return report;
+  };
+  std::string text = printed(report_of());
+  CAPTURE(text);
+  for (const std::string& line : lines_of(text)) CHECK(line.size() <= 100);
+  const std::vector<std::string> lines = lines_of(text, true);
+  REQUIRE(lines.size() > 13);
+  CHECK(lines[4] == "lower before/ moved/ sectors/ bank max rel.");
+  CHECK(lines[5] == "step bound this set by needed ideal conflicts issue error error result");
+  // By hand: 200 + 10 + 10 sectors of 32 bytes and twice 320 of copy engines, over 640: 12; of loads
+  // 200 sectors over 40; a quarter of each limit is issue; a quarter of its wavefronts are conflicts.
+  CHECK(lines[6] == "before 40.0 us the sum 12.0x 5.00x - 25% 0.0e+00 0.0e+00 PASS");
+  // What is not compared by itself has no errors; the two halves are not "moved" for a known work.
+  CHECK(lines[7] == "first half 30.0 us L1/shared - 8.00x - 25% - -");
+  CHECK(lines[8] == "other half 10.0 us L1/shared - 2.00x - 25% - -");
+  CHECK(lines[9] == "after 8.00 us 5.00x L1/shared 2.00x 1.00x 25% 25% 0.0e+00 0.0e+00 PASS");
+  CHECK(lines[10] == "once 1.00 us L1/shared - 1.00x - 25% - -");
+  CHECK(lines[12] == "last 4.00 us 2.00x L1/shared 2.00x 1.00x 25% 25% 0.0e+00 0.0e+00 PASS");
+  CHECK(text.find("last: the step before is after\n") != std::string::npos);
+  CHECK(text.find("before to last, all steps in between: bounds 40.0 us to 4.00 us, 10.0x") !=
+        std::string::npos);
+  CHECK(text.find("host") == std::string::npos);
+  CHECK(text.find("123 ms") == std::string::npos);
+
+  run.options.profile = true;  // then the last column
+  text = printed(report_of());
+  CHECK(lines_of(text, true)[4] == "lower before/ moved/ sectors/ bank max rel. host");
+  CHECK(lines_of(text, true)[9].find("0.0e+00 PASS 123 ms") != std::string::npos);
+  for (const std::string& line : lines_of(text)) CHECK(line.size() <= 100);
+}
+
+TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its line") {
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  lab::Report report(run);
+  report.add_launch("part", counted(2, 1, 1, 0), {}, compared(false), lab::Report::Errors::kOfStep);
+  report.add_total("whole", counted(2, 1, 1, 0), {1, 1}, compared(true));
+  report.add("wrong", counted(1, 1, 1, 0), {1, 1}, compared(false));
+  report.add("right", counted(1, 1, 1, 0), {1, 1}, compared(true));
+  report.add_ratio("wrong", "whole");
+  report.add_ratio("right", "wrong");
+  report.add_ratio("right", "whole");
+  const std::string text = printed(report);
+  CAPTURE(text);
+  CHECK(text.find("before/") == std::string::npos);
+  CHECK(text.find("all steps in between") != std::string::npos);
+  CHECK(text.find("to wrong") == std::string::npos);
+  const std::vector<std::string> lines = lines_of(text);
+  CHECK(lines[7].find("  part") == 0);
+  CHECK(lines[7].find("FAIL") != std::string::npos);
+  CHECK(report.finish() == lab::kWrong);
+}
+
+TEST_CASE("report: on a GPU times come first, and no line is too long") {
+  lab::Run run = gpu_run();
+  run.device.tensor_flop_per_s = 20e12;
+  lab::Report report(run);
+  report.add_launch("part", timing(300), {}, compared(true), lab::Report::Errors::kOfStep);
+  report.add_total("instance norm", timing(400), {1e8, 2e7}, compared(true));
+  report.add("a coalesced K", timing(100), {2e7, 2e7, true}, compared(true));
+  report.add_ratio("a coalesced K", "instance norm");
+  const std::string text = printed(report);
+  CAPTURE(text);
+  const std::vector<std::string> lines = lines_of(text);
+  for (const std::string& line : lines) CHECK(line.size() <= 100);
+  const std::vector<std::string> plain = lines_of(text, true);
+  CHECK(plain[5] == "step median this min spread graph the bound GB/s TFLOP/s error error result");
+  CHECK(plain[6] == "instance norm 400 us 200 us 10.0% 200 us 25.0% DRAM 250 0.05 0.0e+00 0.0e+00 PASS");
+  CHECK(plain[7] == "part 300 us 150 us 10.0% 150 us - - - - -");
+  CHECK(plain[8] == "a coalesced K 100 us 4.00x 50.0 us 10.0% 50.0 us 20.0% DRAM 200 0.20 0.0e+00 "
+                    "0.0e+00 PASS");
+  CHECK(text.find("lower") == std::string::npos);
+}
+
+TEST_CASE("text table: columns that hold nothing are left out") {
+  lab::TextTable table({"name", "a\nb", "empty", "<left", "n"});
+  table.add({"x", "1.5", "-", "word", "-"});
+  table.add({"longer", "10", "", "w", "7"});
+  CHECK(table.text() ==
+        "          a\n"
+        "name      b  left  n\n"
+        "x       1.5  word  -\n"
+        "longer   10  w     7\n");
+  CHECK_FALSE(table.used(2));
+  CHECK_THROWS_AS(table.add({"too", "few"}), std::invalid_argument);
+  CHECK(lab::human_time(0.5) == "500 ns");
+  CHECK(lab::human_time(999.6) == "1.00 ms");
+  CHECK(lab::times(9.996) == "10.0x");
+  CHECK(lab::times(std::nan("")) == "-");
 }
 
 TEST_CASE("commit_of: the repository's, else what COMMIT says, else unknown") {
