@@ -86,23 +86,26 @@ std::string table_of(const Json& steps, bool is_virtual) {
   for (const Json& step : steps) {
     const double us = number(step, time);
     const Json::json_pointer limit("/counters/limit/name");
-    const std::string why = !is_virtual           ? format("%.1f", number(step, "tflop_per_s"))
+    const std::string why = !is_virtual            ? format("%.1f", number(step, "tflop_per_s"))
                             : step.contains(limit) ? step[limit].get<std::string>()
                                                    : "the sum";
     const bool compares = right && &step != &steps.front();  // what is wrong has no speed
     table.add({step.at("chapter"), step.at("name"), human_time(us),
                compares && step.contains("ratio") ? times(number(step["ratio"], "ratio")) : "",
-               compares ? times(first / us) : "", why, format("%.1e", number(step, "max_abs_error")),
+               compares ? times(first / us) : "", why,
+               format("%.1e", number(step, "max_abs_error")),
                format("%.1e", number(step, "relative_l2")), step.at("pass") ? "PASS" : "FAIL"});
   }
   std::string text = table.text() + "\n";
-  text += is_virtual ? "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
-                       "with\n               cold caches. From counters; no latency is in it, so it is no "
-                       "time.\n"
-                       "before/this    the bound of the step that the chapter compares with, over this "
-                       "one's\n"
-                     : "before/this    the median of the step that the chapter compares with, over this "
-                       "one's\n";
+  text += is_virtual
+              ? "lower bound    the modelled limit: what the busiest part of the GPU needs at its "
+                "peak, "
+                "with\n               cold caches. From counters; no latency is in it, so it is no "
+                "time.\n"
+                "before/this    the bound of the step that the chapter compares with, over this "
+                "one's\n"
+              : "before/this    the median of the step that the chapter compares with, over this "
+                "one's\n";
   return text + "first/this     chapter 1's over this one's\n";
 }
 
@@ -169,11 +172,12 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
 
   const bool is_virtual = merged.at("device").at("virtual");
   const Json& problem = merged.at("problem");
-  std::printf("device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
-              merged["device"]["name"].get<std::string>().c_str(), is_virtual ? " (virtual GPU)" : "",
-              problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
-              problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
-              problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
+  std::printf(
+      "device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
+      merged["device"]["name"].get<std::string>().c_str(), is_virtual ? " (virtual GPU)" : "",
+      problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
+      problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
+      problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
   for (const Json& step : merged["steps"])
     if (!step.at("pass") && worst == kCorrect) worst = kWrong;
   if (!options.json.empty()) write_file(options.json, merged.dump(2) + "\n");

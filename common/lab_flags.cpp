@@ -43,7 +43,8 @@ void Flags::run_flags(Options& options, const std::string& seed_of) {
   number("--seed", options.seed, uint64_t(0), std::numeric_limits<uint64_t>::max(), "N", seed_of);
   text("--json", options.json, "FILE", "result as JSON");
   text("--csv", options.csv, "FILE", "result's lines as CSV");
-  app_.add_flag("--profile", options.profile, "counters and modelled limits (virtual GPU)");
+  app_.add_flag("--profile", options.profile,
+                "counters, modelled limits and host time (virtual GPU)");
 }
 
 void Flags::parse(int argc, const char* const* argv) {

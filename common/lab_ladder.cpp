@@ -74,8 +74,8 @@ std::string describe_occupancy(const std::string& name, const void* kernel, int 
   int blocks = 0, most_threads = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
   check(cudaDeviceGetAttribute(&most_threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
-  return format("%s: %d registers, %s shared: an SM holds %d block%s, %d of %d warps",
-                name.c_str(), attributes.numRegs,
+  return format("%s: %d registers, %s shared: an SM holds %d block%s, %d of %d warps", name.c_str(),
+                attributes.numRegs,
                 human_bytes(double(attributes.sharedSizeBytes) + shared_bytes).c_str(), blocks,
                 blocks == 1 ? "" : "s", blocks * threads / 32, most_threads / 32);
 }

@@ -51,15 +51,16 @@ std::string percent(double share, double least = 0) {
 
 // What explains the modelled limit of some launches together.
 struct Explained {
-  double moved_bytes = 0;                 // whole sectors of global memory, and copy engines' bytes
-  double load_sectors = 0, fewest = 0;    // sectors, and the fewest for the bytes that are asked for
-  double wavefronts = 0, conflicts = 0;   // of shared memory, and those of them too many
+  double moved_bytes = 0;                // sectors of global memory, and copy engines' bytes
+  double load_sectors = 0, fewest = 0;   // and the fewest for the bytes that are asked for
+  double wavefronts = 0, conflicts = 0;  // of shared memory, and those of them too many
   double issue_us = 0;
 
   void add(const Json& counters) {
     const auto number = [&](const std::string& pointer) {
       const Json::json_pointer at(pointer);
-      return counters.contains(at) && counters.at(at).is_number() ? counters.at(at).get<double>() : 0;
+      return counters.contains(at) && counters.at(at).is_number() ? counters.at(at).get<double>()
+                                                                  : 0;
     };
     for (const std::string access : {"load", "store", "atomic"}) {
       moved_bytes += 32 * number("/global/" + access + "/sectors") +
@@ -187,15 +188,24 @@ std::vector<std::string> Report::cells(size_t row) const {
                     ratio = ratio_of(line.name),
                     max_error = own ? format("%.1e", line.comparison.max_abs_error) : "-",
                     l2 = own ? format("%.1e", line.comparison.relative_l2) : "-",
-                    result = !pass ? "FAIL" : own ? "PASS" : "";
+                    result = !pass ? "FAIL"
+                             : own ? "PASS"
+                                   : "";
   if (!head_.device.is_virtual) {
     const Bound bound = bound_of(head_.device, line.cost);
     const double share = line.cost.bytes + line.cost.flops > 0 ? bound.us / us : std::nan("");
-    return {name, human_time(us), ratio, human_time(line.timing.min_us),
-            or_dash(100 * line.timing.spread, "%.1f%%"), human_time(line.timing.graph_us),
+    return {name,
+            human_time(us),
+            ratio,
+            human_time(line.timing.min_us),
+            or_dash(100 * line.timing.spread, "%.1f%%"),
+            human_time(line.timing.graph_us),
             std::isfinite(share) ? format("%.1f%% %s", 100 * share, bound.name) : "-",
-            or_dash(line.cost.bytes / us / 1e3, "%.0f"), or_dash(line.cost.flops / us / 1e6, "%.2f"),
-            max_error, l2, result};
+            or_dash(line.cost.bytes / us / 1e3, "%.0f"),
+            or_dash(line.cost.flops / us / 1e6, "%.2f"),
+            max_error,
+            l2,
+            result};
   }
   Explained why;
   for (const size_t launch : launches_of(row)) why.add(counters_of(rows_[launch].timing.counters));
@@ -205,9 +215,17 @@ std::vector<std::string> Report::cells(size_t row) const {
       line.kind == Kind::kTotal
           ? "the sum"
           : counters_of(line.timing.counters).value("/limit/name"_json_pointer, std::string("-"));
-  return {name, human_time(limit), ratio, set_by, times(over(why.moved_bytes, line.cost.bytes)),
-          times(over(why.load_sectors, why.fewest)), percent(over(why.conflicts, why.wavefronts), 0.005),
-          percent(over(why.issue_us, limit)), max_error, l2, result,
+  return {name,
+          human_time(limit),
+          ratio,
+          set_by,
+          times(over(why.moved_bytes, line.cost.bytes)),
+          times(over(why.load_sectors, why.fewest)),
+          percent(over(why.conflicts, why.wavefronts), 0.005),
+          percent(over(why.issue_us, limit)),
+          max_error,
+          l2,
+          result,
           head_.options.profile ? human_time(us) : ""};
 }
 
@@ -215,8 +233,8 @@ std::string Report::lines() const {
   TextTable table(
       head_.device.is_virtual
           ? std::vector<std::string>{"step", "lower\nbound", "before/\nthis", "<set by",
-                                     "moved/\nneeded", "sectors/\nideal", "bank\nconflicts", "issue",
-                                     "max\nerror", "rel.\nerror", "<result", "host\ntime"}
+                                     "moved/\nneeded", "sectors/\nideal", "bank\nconflicts",
+                                     "issue", "max\nerror", "rel.\nerror", "<result", "host\ntime"}
           : std::vector<std::string>{"step", "median", "before/\nthis", "min", "spread",
                                      "in a\ngraph", "share of\nthe bound", "GB/s", "TFLOP/s",
                                      "max\nerror", "rel.\nerror", "<result"});
@@ -227,13 +245,18 @@ std::string Report::lines() const {
     if (table.used(column)) text += words;
   };
   if (head_.device.is_virtual) {
-    explain(1, "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
-               "with\n               cold caches. From counters; no latency is in it, so it is no "
-               "time.\n");
-    explain(2, "before/this    the bound of the step before over this one's: bounds, no speed-up\n");
-    explain(4, "moved/needed   bytes of all sectors loaded and stored, over what the work needs at "
-               "least\n");
-    explain(5, "sectors/ideal  of loads: sectors, over the fewest that hold the bytes they ask for\n");
+    explain(
+        1,
+        "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
+        "with\n               cold caches. From counters; no latency is in it, so it is no "
+        "time.\n");
+    explain(2,
+            "before/this    the bound of the step before over this one's: bounds, no speed-up\n");
+    explain(4,
+            "moved/needed   bytes of all sectors loaded and stored, over what the work needs at "
+            "least\n");
+    explain(5,
+            "sectors/ideal  of loads: sectors, over the fewest that hold the bytes they ask for\n");
     explain(6, "bank conflicts of shared memory: the share of its wavefronts that they add\n");
     explain(7, "issue          how much of the bound it takes to issue the instructions\n");
   } else {
@@ -282,7 +305,8 @@ std::string Report::table() const {
   if (!device.is_virtual && device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "GB/s, TFLOP/s  of what the step must move and compute at least\n"
-        "bound          the larger of two times: for that at %.2f TB/s of DRAM, and at %.1f TFLOP/s\n"
+        "bound          the larger of two times: for that at %.2f TB/s of DRAM, and at %.1f "
+        "TFLOP/s\n"
         "               of fp32, %.0f of tensor cores or %.0f of their tf32%s\n",
         device.dram_bytes_per_s / 1e12, device.fp32_flop_per_s / 1e12,
         device.tensor_flop_per_s / 1e12, device.tensor_flop_per_s / 2e12,
@@ -308,12 +332,15 @@ std::string Report::timing_notes() const {
     const auto same = std::find_if(refusals.begin(), refusals.end(), [&](const auto& refusal) {
       return refusal.first == row.timing.no_graph;
     });
-    if (same == refusals.end()) refusals.emplace_back(row.timing.no_graph, row.name);
-    else same->second += ", " + row.name;
+    if (same == refusals.end())
+      refusals.emplace_back(row.timing.no_graph, row.name);
+    else
+      same->second += ", " + row.name;
   }
   std::string text;
   if (graphs)
-    text += "in a graph     a call when many are replayed from a CUDA graph, at no cost to the host\n";
+    text +=
+        "in a graph     a call when many are replayed from a CUDA graph, at no cost to the host\n";
   if (stages)
     text += "Launches of a step are timed one by one: each has the time of an event in it.\n";
   for (const auto& [reason, names] : refusals)
@@ -394,7 +421,8 @@ std::string Report::json() const {
       line["modelled_limit_us"] = number(modelled_limit_us(i));
       if (row.kind != Kind::kTotal) line["counters"] = counters_of(timing.counters);
     }
-    line["errors_of"] = row.errors == Errors::kOfLaunch ? "this line's output" : "the step's output";
+    line["errors_of"] =
+        row.errors == Errors::kOfLaunch ? "this line's output" : "the step's output";
     line["max_abs_error"] = number(row.comparison.max_abs_error);
     line["relative_l2"] = number(row.comparison.relative_l2);
     line["wrong_elements"] = row.comparison.bad;

@@ -41,10 +41,14 @@ Sources noted_beside(const std::string& built) {
       if (line.compare(0, begin.size(), begin) != 0) return std::nullopt;
       return line.substr(begin.size());
     };
-    if (const auto command = value_of("renew")) noted.command = *command;
-    else if (const auto built = value_of("built")) noted.built = *built;
-    else if (const auto library = value_of("uses")) noted.uses = *library;
-    else if (!line.empty()) noted.files.insert(line);
+    if (const auto command = value_of("renew"))
+      noted.command = *command;
+    else if (const auto built = value_of("built"))
+      noted.built = *built;
+    else if (const auto library = value_of("uses"))
+      noted.uses = *library;
+    else if (!line.empty())
+      noted.files.insert(line);
   }
   return noted;
 }
@@ -68,7 +72,8 @@ struct Changed {
 };
 
 std::string quoted(const std::string& path) {
-  if (path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./") ==
+  if (path.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./") ==
       std::string::npos)
     return path;
   std::string text = "'";

@@ -132,8 +132,8 @@ struct Line {
   }
 };
 
-// What runs is on the screen while it runs, and the rest of its line when it is done. The virtual GPU
-// has no time of its own: the host's is shown with --profile alone, as the last thing.
+// What runs is on the screen while it runs, and the rest of its line when it is done. The virtual
+// GPU has no time of its own: the host's is shown with --profile alone, as the last thing.
 void print_head(const Device& device, const Options& options) {
   const char* const median = device.is_virtual ? "" : "   median";
   const bool host = device.is_virtual && options.profile;
@@ -314,8 +314,9 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   }
   const Device device = open_device();
   if (options.profile && !device.is_virtual)
-    throw LackError("--profile shows what the virtual GPU takes (make DEVICE=vgpu); on this GPU: "
-                    "nsys profile ./run");
+    throw LackError(
+        "--profile shows what the virtual GPU takes (make DEVICE=vgpu); on this GPU: "
+        "nsys profile ./run");
   if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
   const Memory memory = memory_of(network, stages, photo);
@@ -339,11 +340,14 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   if (!device.is_virtual)
     std::printf("\nAll layers: %s, the sum of their medians\n", human_time(us).c_str());
   else if (options.profile)
-    std::printf("\nAll layers: %s of host time, which the virtual GPU took on this machine's CPU: no "
-                "GPU's time\n", human_time(us).c_str());
+    std::printf(
+        "\nAll layers: %s of host time, which the virtual GPU took on this machine's CPU: no "
+        "GPU's time\n",
+        human_time(us).c_str());
   else
     std::puts("");
-  std::puts("max error: of what the layer wrote, its worst element; rel. error: all together (as norms)");
+  std::puts(
+      "max error: of what the layer wrote, its worst element; rel. error: all together (as norms)");
   const ConvNormShape& last = stages.back().shape;
   if (last.out_height() != photo.height || last.out_width() != photo.width)
     std::printf(

@@ -50,8 +50,9 @@ TextTable::TextTable(std::vector<std::string> heads) : heads_(std::move(heads)) 
 
 void TextTable::add(std::vector<std::string> cells) {
   if (cells.size() != heads_.size())
-    throw std::invalid_argument("a line of " + std::to_string(cells.size()) + " cells, the table has " +
-                                std::to_string(heads_.size()) + " columns");
+    throw std::invalid_argument("a line of " + std::to_string(cells.size()) +
+                                " cells, the table has " + std::to_string(heads_.size()) +
+                                " columns");
   lines_.push_back(std::move(cells));
 }
 
@@ -74,9 +75,9 @@ std::string TextTable::text() const {
     for (const auto& cells : lines_) column.width = std::max(column.width, cells[i].size());
     columns.push_back(column);
   }
-  const size_t wide = std::accumulate(
-      columns.begin(), columns.end(), 2 * (columns.size() - 1),
-      [](size_t sum, const Column& column) { return sum + column.width; });
+  const size_t wide =
+      std::accumulate(columns.begin(), columns.end(), 2 * (columns.size() - 1),
+                      [](size_t sum, const Column& column) { return sum + column.width; });
   const std::string gap(wide <= kColumns ? 2 : 1, ' ');
 
   std::string above, below, text;

@@ -495,8 +495,8 @@ TEST_CASE("machine code: the largest kernel spills on no architecture") {
 
 TEST_CASE("program: the whole way, with a photo") {
   const auto run = check_photo_run("chapter8", 32, {}, {1, 32, 32, 32},
-                                   {"three passes", "fused", "  convolution", "  instance norm", "  ReLU",
-                                    "naive norm", "one-read norm"});
+                                   {"three passes", "fused", "  convolution", "  instance norm",
+                                    "  ReLU", "naive norm", "one-read norm"});
   if (!run) return;
   CHECK(json_at(run->json, "/problem/kernel") == "9");
   if (!lab::vgpu::present()) return;

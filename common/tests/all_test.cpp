@@ -1,5 +1,4 @@
-// ./run --all: one table of all chapters' own lines, each compared with what its chapter compares it
-// with.
+// ./run --all: one table of all chapters' own lines, each beside what its chapter compares it with.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

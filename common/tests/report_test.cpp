@@ -262,8 +262,9 @@ TEST_CASE("report: on the virtual GPU the bound comes first, then what explains 
   REQUIRE(lines.size() > 13);
   CHECK(lines[4] == "lower before/ moved/ sectors/ bank max rel.");
   CHECK(lines[5] == "step bound this set by needed ideal conflicts issue error error result");
-  // By hand: 200 + 10 + 10 sectors of 32 bytes and twice 320 of copy engines, over 640: 12; of loads
-  // 200 sectors over 40; a quarter of each limit is issue; a quarter of its wavefronts are conflicts.
+  // By hand: 200 + 10 + 10 sectors of 32 bytes and twice 320 of copy engines, over 640: 12; of
+  // loads 200 sectors over 40. A quarter of each limit is issue, a quarter of the wavefronts of
+  // shared memory are conflicts.
   CHECK(lines[6] == "before 40.0 us the sum 12.0x 5.00x - 25% 0.0e+00 0.0e+00 PASS");
   // What is not compared by itself has no errors; the two halves are not "moved" for a known work.
   CHECK(lines[7] == "first half 30.0 us L1/shared - 8.00x - 25% - -");
@@ -320,10 +321,12 @@ TEST_CASE("report: on a GPU times come first, and no line is too long") {
   for (const std::string& line : lines) CHECK(line.size() <= 100);
   const std::vector<std::string> plain = lines_of(text, true);
   CHECK(plain[5] == "step median this min spread graph the bound GB/s TFLOP/s error error result");
-  CHECK(plain[6] == "instance norm 400 us 200 us 10.0% 200 us 25.0% DRAM 250 0.05 0.0e+00 0.0e+00 PASS");
+  CHECK(plain[6] ==
+        "instance norm 400 us 200 us 10.0% 200 us 25.0% DRAM 250 0.05 0.0e+00 0.0e+00 PASS");
   CHECK(plain[7] == "part 300 us 150 us 10.0% 150 us - - - - -");
-  CHECK(plain[8] == "a coalesced K 100 us 4.00x 50.0 us 10.0% 50.0 us 20.0% DRAM 200 0.20 0.0e+00 "
-                    "0.0e+00 PASS");
+  CHECK(plain[8] ==
+        "a coalesced K 100 us 4.00x 50.0 us 10.0% 50.0 us 20.0% DRAM 200 0.20 0.0e+00 "
+        "0.0e+00 PASS");
   CHECK(text.find("lower") == std::string::npos);
 }
 

@@ -120,12 +120,13 @@ TEST_CASE("stale program: a copy of it, and one without a list, say nothing") {
 
 // The program that make built, as it stands in a repository whose lab.cuh is newer.
 TEST_CASE("stale program: chapter 1's program says so at its start") {
-  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path(), build = here.parent_path();
+  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path(),
+                 build = here.parent_path();
   const TemporaryFolder folder;
   const std::string sources = lab::testing::file_content((here / "chapter1.sources").string());
-  for (const char* file : {"renew: chapter1", "built: ", "chapters/01_naive_attention/kernel.cuh\n",
-                           "chapters/01_naive_attention/main.cu\n", "common/lab.cuh\n",
-                           "common/lab_report.cpp\n"})
+  for (const char* file :
+       {"renew: chapter1", "built: ", "chapters/01_naive_attention/kernel.cuh\n",
+        "chapters/01_naive_attention/main.cu\n", "common/lab.cuh\n", "common/lab_report.cpp\n"})
     CHECK(sources.find(file) != std::string::npos);
   CHECK(sources.find("..") == std::string::npos);
   CHECK(sources.find("\n/") == std::string::npos);
@@ -151,5 +152,6 @@ TEST_CASE("stale program: chapter 1's program says so at its start") {
   CHECK(errors() == "");
   fs::last_write_time(folder.path("common/lab.cuh"),
                       fs::last_write_time(program) + std::chrono::nanoseconds(1'000'000));
-  CHECK(errors().find("common/lab.cuh has changed since this program was built: make chapter1") == 0);
+  CHECK(errors().find("common/lab.cuh has changed since this program was built: make chapter1") ==
+        0);
 }
