@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "lab_files.h"
 #include "lab_table.h"
@@ -278,6 +279,55 @@ void check_machine_code(const std::string& file, const std::string& more, size_t
     CHECK(std::stoi((*at)[6]) * threads <= 65536);  // else the launch is refused
   }
   CHECK(found == kernels * architectures.size());
+}
+
+void check_load_groups(const std::string& file, size_t kernels,
+                       const std::function<std::vector<int>(const std::vector<int>&)>& groups) {
+  const TemporaryFolder folder;
+  const std::string path = std::filesystem::absolute(repository_path(file)).string();
+  folder.write("kernels.cu", "#include \"" + path + "\"\n");
+  const std::string command =
+      "cd '" + repository_path(".") + "' && '" + environment("NVCC", "nvcc") +
+      "' -std=c++20 -O3 -arch=compute_90 -ptx -o '" + folder.path("ptx") + "' '" +
+      folder.path("kernels.cu") + "' >'" + folder.path("log") + "' 2>&1";
+  if (std::system(command.c_str()) != 0) FAIL(file_content(folder.path("log")));
+
+  const auto text = [](const std::vector<int>& numbers) {
+    std::string all;
+    for (const int number : numbers) all += std::to_string(number) + " ";
+    return all;
+  };
+  std::string name;
+  std::vector<int> found;
+  bool in_group = false;
+  size_t number = 0;
+  const auto end_of_kernel = [&] {
+    if (name.empty()) return;
+    CAPTURE(name);
+    std::vector<int> arguments;  // of ...ILi64ELi32ELi8EE...
+    static const std::regex number_of("Li(\\d+)E");
+    for (std::sregex_iterator at(name.begin(), name.end(), number_of), end; at != end; ++at)
+      arguments.push_back(std::stoi((*at)[1]));
+    CHECK(text(found) == text(groups(arguments)));
+    ++number;
+  };
+  std::istringstream lines(file_content(folder.path("ptx")));
+  for (std::string line; std::getline(lines, line);) {
+    if (const size_t at = line.find(".entry "); at != std::string::npos) {
+      end_of_kernel();
+      name = line.substr(at + 7);
+      found.clear();
+      in_group = false;
+    } else if (line.find("ld.global") != std::string::npos) {
+      if (!in_group) found.push_back(0);
+      in_group = true;
+      ++found.back();
+    } else if (line.find("st.shared") != std::string::npos) {
+      in_group = false;
+    }
+  }
+  end_of_kernel();
+  CHECK(number == kernels);
 }
 
 std::optional<PhotoRun> check_photo_run(const std::string& program, int size,

@@ -2,7 +2,9 @@
 // step of the ladder. Without a device, real or virtual, those that need one say so and pass.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "lab_testing.h"
 
@@ -70,6 +72,12 @@ void check_on_t4(const std::string& filter);
 // `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
 void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
                         int threads);
+
+// Compiles the kernel file to PTX and looks at the order in which each kernel reads global memory: in
+// groups of loads with stores to shared memory between them. `groups` says from a kernel's template
+// arguments how many loads each group should have. A load that waits for a store is a group more.
+void check_load_groups(const std::string& file, size_t kernels,
+                       const std::function<std::vector<int>(const std::vector<int>&)>& groups);
 
 struct PhotoRun {
   std::string output, json;  // what the program printed, and its --json

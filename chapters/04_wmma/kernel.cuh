@@ -8,8 +8,8 @@
 //
 // Which lane holds which element of a fragment is not documented. So O is rescaled by a fragment of
 // the same type, loaded from a tile that has each row's factor in all of its 16 columns.
-// The flaw that is kept for chapter 6: a lane loads its key's row, 16 bytes at a time and a whole
-// row apart from its neighbour's, and scatters it transposed into shared memory.
+// A flaw comes back, since WMMA is given K transposed: a lane loads its key's row, 16 bytes at a
+// time and a whole row apart from its neighbour's, and scatters it into shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -32,6 +32,7 @@ constexpr int kTile = 16;       // rows, columns and depth of one WMMA product
 constexpr int kQueryRows = 16;  // of a block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 32;    // per block
+constexpr int kMostLoads = 16;  // on their way at a time, for each thread: 64 registers
 constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is in different banks
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
@@ -87,33 +88,58 @@ struct OnlineSoftmax {
 };
 
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
-// neighbouring threads along head_dim. Rows from `valid` on become zero.
+// neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
+// pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
 template <int kRows, int kHeadDim>
-__device__ void load_rows(const half* rows_global, int valid, int thread,
+__device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
-  for (int i = thread; i < kRows * kPieces; i += kThreads) {
-    // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
-    // four rows apart since those lie in different banks.
-    int row = i / kPieces;
-    if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
-    const int d = i % kPieces * 8;
-    *reinterpret_cast<uint4*>(&tile[row][d]) =
-        row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
+  constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
+  constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
+  static_assert(kCount * kRowsAtOnce == kRows);
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
+  // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
+  // four rows apart since those lie in different banks.
+  int first = thread / kPieces;
+  if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
+  const int d = thread % kPieces * 8;
+#pragma unroll 1
+  for (int part = 0; part < kRows; part += kAtOnce * kRowsAtOnce) {
+    uint4 piece[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = part + first + i * kRowsAtOnce;
+      const half* const from = rows_global + row * kHeadDim + d;
+      piece[i] = row < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      *reinterpret_cast<uint4*>(&tile[part + first + i * kRowsAtOnce][d]) = piece[i];
   }
 }
 
 // K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
 // key's row, far from its neighbours', and stores the 8 elements into 8 rows of the tile.
 template <int kHeadDim>
-__device__ void load_transposed(const half* rows_global, int valid, int thread,
+__device__ void load_transposed(const half* rows_global, int valid, unsigned thread,
                                 half (*tile)[kKeyTile + kPad]) {
-  for (int i = thread; i < kKeyTile * kHeadDim / 8; i += kThreads) {
-    const int key = i % kKeyTile, d = i / kKeyTile * 8;
-    const uint4 piece =
-        key < valid ? *reinterpret_cast<const uint4*>(rows_global + key * kHeadDim + d) : uint4{};
-    const half* elements = reinterpret_cast<const half*>(&piece);
-    for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
+  constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
+#pragma unroll 1
+  for (int part = 0; part < kHeadDim; part += kHeadDim * kAtOnce / kCount) {
+    uint4 piece[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int key = thread + i * kThreads % kKeyTile, d = part + i * kThreads / kKeyTile * 8;
+      const half* const from = rows_global + key * kHeadDim + d;
+      piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int key = thread + i * kThreads % kKeyTile, d = part + i * kThreads / kKeyTile * 8;
+      const half* elements = reinterpret_cast<const half*>(&piece[i]);
+      for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
+    }
   }
 }
 
@@ -161,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
 
   // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys,
   // so that the 4 rows that 8 lanes read at a time are in 32 different banks.
-  const int row = lane / 2;
+  const unsigned row = lane / 2;
   const auto column = [lane](int i) { return i / 4 * 8 + lane % 2 * 4 + i % 4; };
   OnlineSoftmax<2> softmax;
   Accumulator o_frag[kHeadDim / kTile];
@@ -198,7 +224,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kKeyTile / 2; i += 4)
       store_half4(&tiles.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    // Update O. It is rescaled only where the maximum of at least one of the 16 rows has grown.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, tiles.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {

@@ -26,6 +26,14 @@ TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the 
 TEST_CASE("machine code: no spills on any architecture") {
   check_machine_code("chapters/04_wmma/kernel.cuh", "", 3, wmma_attention::kThreads);
 }
+TEST_CASE("machine code: a tile's loads do not wait for its stores") {
+  check_load_groups("chapters/04_wmma/kernel.cuh", 3, [](const std::vector<int>& arguments) {
+    const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes
+    // Q, then K and V of a tile, at most 16 at a time.
+    const int tile = std::min(64 * of_a_row / 32, 16);
+    return std::vector<int>{16 * of_a_row / 32, tile, tile};
+  });
+}
 
 TEST_CASE("counters: bytes by formula, and products of padded tiles on the tensor cores") {
   if (skipped_without_counters("counters")) return;

@@ -8,8 +8,8 @@
 //
 // K and V are asked for once per 64 or 128 query rows, where chapter 4 asks once per 16. The price
 // is shared memory: where a block's tiles do not fit the device, they hold 32 keys instead of 64.
-// The flaw that is kept for chapter 6: a lane loads its key's row, 16 bytes at a time and a whole
-// row apart from its neighbour's, and scatters it transposed into shared memory.
+// Chapter 4's flaw stays, since WMMA is still given K transposed: a lane loads its key's row, 16
+// bytes at a time and a whole row apart from its neighbour's, and scatters it into shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -90,32 +90,51 @@ struct OnlineSoftmax {
 };
 
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
-// neighbouring threads along head_dim. Rows from `valid` on become zero.
+// neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
+// pieces before it stores the first: it waits for memory once, not once a piece.
 template <int kRows, int kHeadDim, int kThreads>
-__device__ void load_rows(const half* rows_global, int valid, int thread,
+__device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
-  for (int i = thread; i < kRows * kPieces; i += kThreads) {
-    // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
-    // four rows apart since those lie in different banks.
-    int row = i / kPieces;
-    if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
-    const int d = i % kPieces * 8;
-    *reinterpret_cast<uint4*>(&tile[row][d]) =
-        row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
+  constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
+  constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
+  static_assert(kCount * kRowsAtOnce == kRows);
+  // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
+  // four rows apart since those lie in different banks.
+  int first = thread / kPieces;
+  if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
+  const int d = thread % kPieces * 8;
+  uint4 piece[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first + i * kRowsAtOnce;
+    const half* const from = rows_global + row * kHeadDim + d;
+    piece[i] = row < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
   }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    *reinterpret_cast<uint4*>(&tile[first + i * kRowsAtOnce][d]) = piece[i];
 }
 
 // K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
 // key's row, far from its neighbours', and stores the 8 elements into 8 rows of the tile.
 template <int kHeadDim, int kKeyTile, int kThreads>
-__device__ void load_transposed(const half* rows_global, int valid, int thread,
+__device__ void load_transposed(const half* rows_global, int valid, unsigned thread,
                                 half (*tile)[kKeyTile + kPad]) {
-  for (int i = thread; i < kKeyTile * kHeadDim / 8; i += kThreads) {
-    const int key = i % kKeyTile, d = i / kKeyTile * 8;
-    const uint4 piece =
-        key < valid ? *reinterpret_cast<const uint4*>(rows_global + key * kHeadDim + d) : uint4{};
-    const half* elements = reinterpret_cast<const half*>(&piece);
+  constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
+  static_assert(kKeyTile % kThreads == 0 || kThreads % kKeyTile == 0);
+  const int first_key = thread % kKeyTile, first_d = thread / kKeyTile * 8;
+  uint4 piece[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int key = first_key + i * kThreads % kKeyTile, d = first_d + i * kThreads / kKeyTile * 8;
+    const half* const from = rows_global + key * kHeadDim + d;
+    piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int key = first_key + i * kThreads % kKeyTile, d = first_d + i * kThreads / kKeyTile * 8;
+    const half* elements = reinterpret_cast<const half*>(&piece[i]);
     for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
   }
 }
@@ -143,15 +162,19 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
     for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
 }
 
+// Warps that an SM is to have registers for: 128 a thread, or 255 for head_dim 128, whose fragments
+// of Q and O alone take 128.
+constexpr int resident_warps(int head_dim) { return head_dim < 128 ? 16 : 8; }
+
 template <int kHeadDim, int kKeyTile, int kWarps>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
   constexpr int kThreads = 32 * kWarps, kQueryRows = kTile * kWarps;
   extern __shared__ __align__(128) unsigned char shared_memory[];
   auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps>*>(shared_memory);
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   auto& own = tiles.warps[warp];
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
@@ -167,58 +190,63 @@ __global__ void __launch_bounds__(32 * kWarps)
 
   // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys,
   // so that the 4 rows that 8 lanes read at a time are in 32 different banks.
-  const int row = lane / 2;
+  const unsigned row = lane / 2;
   const auto column = [lane](int i) { return i / 4 * 8 + lane % 2 * 4 + i % 4; };
   OnlineSoftmax<2> softmax;
   Accumulator o_frag[kHeadDim / kTile];
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
-  for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
+  int64_t first_element = matrix;  // of the tile
+  for (int first_key = 0; first_key < tokens;
+       first_key += kKeyTile, first_element += kKeyTile * kHeadDim) {
     // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
     // does not save us from NaN in V.
-    const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
     load_transposed<kHeadDim, kKeyTile, kThreads>(K + first_element, tokens - first_key, thread,
                                                   tiles.k);
     load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
     __syncthreads();
 
-    // Scores: 16 keys at a time, summed up over head_dim in registers.
-    for (int j = 0; j < kKeyTile; j += kTile) {
-      Accumulator s_frag;
-      wmma::fill_fragment(s_frag, 0.0f);
-      for (int d = 0; d < kHeadDim; d += kTile) {
-        KeyFragment k_frag;
-        wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
-        wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
+    // A warp without rows has helped to load, and now waits for the others.
+    if (first_row < tokens) {
+      // Scores: 16 keys at a time, summed up over head_dim in registers.
+      for (int j = 0; j < kKeyTile; j += kTile) {
+        Accumulator s_frag;
+        wmma::fill_fragment(s_frag, 0.0f);
+        for (int d = 0; d < kHeadDim; d += kTile) {
+          KeyFragment k_frag;
+          wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
+          wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
+        }
+        wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
       }
-      wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
-    }
-    __syncwarp();
+      __syncwarp();
 
-    // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
-    alignas(16) float weight[kKeyTile / 2];
-    for (int i = 0; i < kKeyTile / 2; i += 4)
-      reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
-    for (int i = 0; i < kKeyTile / 2; ++i)
-      weight[i] = first_key + column(i) < tokens ? weight[i] * scale_log2 : -INFINITY;
-    const float factor = softmax.update(weight);
-    for (int i = 0; i < kKeyTile / 2; i += 4)
-      store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
+      // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
+      alignas(16) float weight[kKeyTile / 2];
+      for (int i = 0; i < kKeyTile / 2; i += 4)
+        reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
+      for (int i = 0; i < kKeyTile / 2; ++i)
+        weight[i] = first_key + column(i) < tokens ? weight[i] * scale_log2 : -INFINITY;
+      const float factor = softmax.update(weight);
+      for (int i = 0; i < kKeyTile / 2; i += 4)
+        store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
-    if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
-    __syncwarp();
-    for (int j = 0; j < kKeyTile; j += kTile) {
-      WeightFragment p_frag;
-      wmma::load_matrix_sync(p_frag, &own.p[0][j], kKeyTile + kPad);
-      for (int d = 0; d < kHeadDim; d += kTile) {
-        ValueFragment v_frag;
-        wmma::load_matrix_sync(v_frag, &tiles.v[j][d], kHeadDim + kPad);
-        wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
+      // Update O. It is rescaled only where the maximum of at least one of the 16 rows has grown.
+      if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
+      __syncwarp();
+      for (int j = 0; j < kKeyTile; j += kTile) {
+        WeightFragment p_frag;
+        wmma::load_matrix_sync(p_frag, &own.p[0][j], kKeyTile + kPad);
+        for (int d = 0; d < kHeadDim; d += kTile) {
+          ValueFragment v_frag;
+          wmma::load_matrix_sync(v_frag, &tiles.v[j][d], kHeadDim + kPad);
+          wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
+        }
       }
     }
     __syncthreads();
   }
+  if (first_row >= tokens) return;
 
   // Write O once, divided by the sum of the weights: as many columns at a time as s has room for.
   scale_rows(o_frag, softmax.inverse_sum(), own.s);

@@ -48,6 +48,14 @@ TEST_CASE("machine code: no spills on any architecture") {
   // Three sizes of head_dim with 2, 4 and 8 warps, two of the latter with the smaller tile too.
   check_machine_code("chapters/05_multi_warp/kernel.cuh", "", 11, 256);
 }
+TEST_CASE("machine code: a tile's loads do not wait for its stores") {
+  check_load_groups("chapters/05_multi_warp/kernel.cuh", 11, [](const std::vector<int>& arguments) {
+    const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes
+    // Q of a warp, then K and V of a tile, each thread's pieces of it at once.
+    const int tile = arguments[1] * of_a_row / (32 * arguments[2]);
+    return std::vector<int>{16 * of_a_row / 32, tile, tile};
+  });
+}
 
 // What a block takes and leaves, with kWarps warps.
 template <int kWarps>
@@ -80,11 +88,12 @@ void check_bytes() {
       CHECK(counted("O", "store/sectors") == elements * 2 / 32);
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
-      // Both products, of rows in blocks and keys in tiles.
+      // Both products, of rows in sixteens and keys in tiles: a warp without rows rests.
       const multi_warp::Step step =
           multi_warp::step_for<kWarps>(head_dim, multi_warp::shared_limit());
       const double key_tile = step.key_tile;
-      const double padded = heads * row_blocks * rows * key_tile * std::ceil(tokens / key_tile);
+      const double warps_with_rows = (tokens + 15) / 16, tiles = std::ceil(tokens / key_tile);
+      const double padded = heads * warps_with_rows * 16 * key_tile * tiles;
       CHECK(lab::vgpu::counter("/tensor_macs") == 2 * padded * head_dim);
 
       // O: 8 bytes a lane, of as many columns at a time as a tile has keys.
@@ -92,16 +101,15 @@ void check_bytes() {
       CHECK(counted("O", "store/requests") ==
             heads * head_dim / columns * row_requests(tokens, 2 * columns, 8));
 
-      // Written to shared memory: Q of each warp; of each tile of keys K and V, scores and weights
-      // of each warp; factors for 16 columns of O by the first tile, whose maximum is above none,
-      // and by the sums at the end; O itself.
+      // Written to shared memory: Q of each warp; of each tile of keys K and V, and of each warp with
+      // rows scores and weights; factors for 16 columns of its O by the first tile, whose maximum is
+      // above none, and by the sums at the end; O itself.
       run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
-      const double tiles = std::ceil(tokens / key_tile);
+      const double of_a_warp =
+          16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
-            heads * row_blocks *
-                (tiles * 2 * key_tile * head_dim * 2 +
-                 kWarps * (16 * head_dim * 2 + tiles * 16 * key_tile * (4 + 2) + 2 * 16 * 16 * 4 +
-                           16 * head_dim * 4)));
+            heads * (row_blocks * (tiles * 2 * key_tile * head_dim * 2 + rows * head_dim * 2) +
+                     warps_with_rows * of_a_warp));
     }
 }
 
@@ -132,7 +140,11 @@ TEST_CASE("counters: the tile is what the device has room for") {
     CHECK(eight.shared_bytes == bytes(eight.key_tile, 8));
     run_for_counters(attention_of<8>, 1, 1, 65, head_dim);
     CHECK(lab::vgpu::counter("/dynamic_shared") == eight.shared_bytes);
-    CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= 1);
+    // Registers stop neither two blocks of 8 warps nor four of 4, unless fragments take them all.
+    const double fewest = small ? 1 : head_dim < 128 ? 2 : 1;
+    CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= fewest);
+    run_for_counters(attention_of<4>, 1, 1, 65, head_dim);
+    CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= (small ? 1 : 2 * fewest));
   }
 }
 
@@ -182,16 +194,18 @@ const std::vector<Mutant> kMutants = {
     {"all warps have the first warp's scores", "tiles.warps[warp]", "tiles.warps[0]", "check"},
     {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",
      "tile[(d + e + 1) % kHeadDim][key] = elements[e]", "element"},
+    {"a warp with fewer than 16 rows rests, too", "if (first_row < tokens)",
+     "if (first_row + kTile <= tokens)", "not finite"},
     {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
      "int64_t(0) * tokens", "not finite"},
     {"rows past the end are written", "if (first_row + o_row < tokens)",
      "if (first_row + o_row <= tokens)", "guard"},
-    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
-     "    __syncwarp();\n\n    // Scores", "check"},
-    {"the scores are read before they are there", "    __syncwarp();\n\n    // Softmax",
-     "\n\n    // Softmax", "check"},
+    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // A warp",
+     "    __syncwarp();\n\n    // A warp", "check"},
+    {"the scores are read before they are there", "      __syncwarp();\n\n      // Softmax",
+     "\n\n      // Softmax", "check"},
     {"the weights are read before they are there: a vote is no barrier",
-     "scale_rows(o_frag, factor, own.s);\n    __syncwarp();", "scale_rows(o_frag, factor, own.s);",
+     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();", "scale_rows(o_frag, factor, own.s);",
      "check"},
     {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
      "    __syncwarp();\n  }", "check"},
