@@ -102,6 +102,29 @@ TEST_CASE("counters: what stands in shared memory, and O is rescaled where a max
     }
 }
 
+TEST_CASE("counters: with independent scores most of the later tiles rescale O") {
+  if (skipped_without_counters("counters")) return;
+  const int tiles = 16, row_blocks = 64, head_dim = 64;  // of 1024 tokens
+  run_for_counters(wmma_attention::attention, 1, 1, 1024, head_dim);
+  // Written to shared memory beside the factors of rescalings: see the case above.
+  const double others =
+      2 * 16 * head_dim + tiles * (4 * 64 * head_dim + 6 * 16 * 64) + 4 * 16 * (16 + head_dim);
+  const double factors =
+      lab::vgpu::counter("/shared/store/bytes_asked") - row_blocks * others;
+  const double later = factors / (4 * 16 * 16) - row_blocks;  // without those of the first tiles
+  // Tile number t has a row's largest score so far with probability 1 / t, and one of 16 rows is
+  // enough.
+  double expected = 0.0, variance = 0.0;
+  for (int t = 2; t <= tiles; ++t) {
+    const double share = 1 - std::pow(1 - 1.0 / t, 16);
+    expected += row_blocks * share;
+    variance += row_blocks * share * (1 - share);
+  }
+  CHECK(later == std::floor(later));
+  CHECK(std::abs(later - expected) < 4 * std::sqrt(variance));
+  CHECK(later > 0.75 * row_blocks * (tiles - 1));
+}
+
 TEST_CASE("counters: no bank conflicts") {
   if (skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128}) {
