@@ -19,10 +19,20 @@ requirements=common/make/toolkit.txt
 
 say() { echo "deps: $*" >&2; }
 die() { echo "deps: error: $*" >&2; exit 1; }
+bad_usage() { echo "deps: error: $*" >&2; exit 2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-case $toolkit in auto|wheels) ;; *) die "TOOLKIT=$toolkit: say auto or wheels" ;; esac
-[ -z "$third_party" ] || [ -d "$third_party" ] || die "THIRD_PARTY=$third_party is not a folder"
+case $toolkit in auto|wheels) ;; *) bad_usage "TOOLKIT=$toolkit: say auto or wheels" ;; esac
+[ -z "$third_party" ] || [ -d "$third_party" ] || bad_usage "THIRD_PARTY=$third_party is not a folder"
+# Compilers and tests write there. A compiler that cannot would pass for a damaged one.
+if ! probe=$(mktemp 2>/dev/null); then
+  if [ -n "${TMPDIR:-}" ] && [ ! -d "$TMPDIR" ]; then
+    bad_usage "TMPDIR=$TMPDIR is not a folder: name one that exists, or unset it"
+  fi
+  bad_usage "no file can be made in ${TMPDIR:-/tmp}: set TMPDIR to a folder that has room and that you" \
+            "may write to"
+fi
+rm -f "$probe"
 mkdir -p "$(dirname "$out")"
 
 # ---- system packages -----------------------------------------------------------------------------

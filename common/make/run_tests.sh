@@ -6,15 +6,26 @@
 #
 # A doctest program or one of Python's unittest counts as its test cases; any other program as one. A
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
-# failed. Ends with `N passed, N failed`. TEST_TIMEOUT (900) is how many seconds one program may
-# take.
+# failed. Of a program that passes, lines that begin with `note: ` are shown. Ends with `N passed,
+# N failed`. TEST_TIMEOUT (900) is how many seconds one program may
+# take, TEST_JOBS (2) how many run at a time. Exit status 2: one of these is no such number, or there
+# is no place for the programs' output.
 set -u
 
+bad_usage() { echo "run_tests.sh: error: $*" >&2; exit 2; }
+require_number() {  # require_number NAME VALUE MOST
+  [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] && [ "$2" -le "$3" ] ||
+    bad_usage "$1='$2': must be a whole number from 1 to $3"
+}
 limit=${TEST_TIMEOUT:-900}
-jobs=${TEST_JOBS:-2}                           # programs at a time
+jobs=${TEST_JOBS:-2}
+require_number TEST_TIMEOUT "$limit" 1000000
+require_number TEST_JOBS "$jobs" 1024
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}  # threads that wait leave the cores to others
 passed=0 failed=0
-logs=$(mktemp -d) && trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
+logs=$(mktemp -d 2>/dev/null) ||
+  bad_usage "no folder can be made in ${TMPDIR:-/tmp} (TMPDIR) for the tests' output"
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
 
 programs=("$@")
@@ -55,6 +66,7 @@ tell() {  # tell PLACE: the verdict on a program that has ended
       head -n 200 "$log"; echo '[...]'; tail -n 200 "$log"
     else cat "$log"; fi
     echo "----"
+  else grep -a '^note: ' "$log"
   fi
   printf '%-44s %5d passed %5d failed %5d s\n' "$(basename "$program")" "$ok" "$bad" "${took[$1]}"
   passed=$((passed + ok)) failed=$((failed + bad))
