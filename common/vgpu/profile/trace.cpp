@@ -1,18 +1,16 @@
 #include "trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cstdio>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "../core/access.h"
 #include "../core/block.h"
 #include "../core/names.h"
+#include "output_file.h"
 
 namespace vgpu {
 namespace {
@@ -143,18 +141,12 @@ class Trace : public Observer {
 
   void launch_end(Launch& launch, std::vector<std::string>&) override {
     const std::string kernel = launch.request.function->display;
-    const std::string part = tracer_.spec_->file + ".part" + std::to_string(getpid());
     const std::string& file = tracer_.spec_->file;
-    bool good;
-    {  // written beside its place and moved there, so that a reader never sees half a file
-      std::ofstream out(part, std::ios::binary);
-      write(out, launch);
-      out.flush();
-      good = static_cast<bool>(out);
-    }
-    if (!good || std::rename(part.c_str(), file.c_str()) != 0) {
-      std::remove(part.c_str());
-      tracer_.notes_.push_back("trace: cannot write " + file);
+    std::ostringstream out;
+    write(out, launch);
+    if (const std::string why = write_output_file(file, out.str()); !why.empty()) {
+      tracer_.failed_ = true;
+      tracer_.notes_.push_back("trace: cannot write " + file + ": " + why);
       return;
     }
     std::string note = "trace: " + std::to_string(rows_.size());

@@ -37,12 +37,14 @@ class Tracer {
   std::vector<std::string> take_notes();
   // At the end of the program: why there is no trace, or "".
   std::string missing() const;
+  // Whether there was a trace that could not be written.
+  bool failed() const { return failed_; }
 
  private:
   friend class Trace;
   std::optional<TraceSpec> spec_;
   std::uint64_t seen_ = 0;  // launches of such a kernel
-  bool done_ = false;
+  bool done_ = false, failed_ = false;
   std::vector<std::string> kernels_;  // other names that were launched
   std::vector<std::string> notes_;
 };

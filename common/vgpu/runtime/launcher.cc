@@ -151,7 +151,9 @@ int main(int argc, char** argv) {
     };
     if (flag == "--help" || flag == "-h") {
       std::fputs(kUsage, stdout);
-      return 0;
+      if (std::fflush(stdout) == 0) return 0;
+      std::fprintf(stderr, "vgpu: standard output cannot be written: %s\n", std::strerror(errno));
+      return 3;
     }
     if (flag == "--") {
       ++i;

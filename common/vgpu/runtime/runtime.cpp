@@ -7,9 +7,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "../profile/output_file.h"
+
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <cstdlib>
 #include <iostream>
 
 namespace vgpu::runtime {
@@ -17,6 +19,25 @@ namespace vgpu::runtime {
 namespace {
 Runtime* made = nullptr;  // for the end of the program, which must not make one
 std::atomic<bool> in_child{false};
+
+// Of what the program passed to exit(), or main() returned.
+int status_of_program = 0;
+
+// What is wrong with where reports are to go, in words; "" when nothing is.
+std::string wrong_files(const Settings& settings) {
+  const std::string& profile = settings.profile_json;
+  if (!profile.empty())
+    if (const std::string why = why_not_writable(profile); !why.empty())
+      return "VGPU_PROFILE='json:" + profile + "': cannot be written: " + why;
+  if (!settings.trace) return "";
+  const std::string& trace = settings.trace->file;
+  if (const std::string why = why_not_writable(trace); !why.empty())
+    return "VGPU_TRACE: its file '" + trace + "' cannot be written: " + why;
+  if (!profile.empty() && same_output_file(profile, trace))
+    return "VGPU_PROFILE and VGPU_TRACE name the same file '" + trace + "': say two";
+  return "";
+}
+
 }  // namespace
 
 bool forked() { return in_child; }
@@ -29,7 +50,9 @@ Runtime& Runtime::get() {
 void Runtime::configure() {
   if (configured_) return;
   configured_ = true;
+  on_exit([](int status, void*) { status_of_program = status; }, nullptr);
   settings = read_settings([](const char* name) { return std::getenv(name); });
+  if (settings.error.empty()) settings.error = wrong_files(settings);
   if (const std::string unknown = unknown_variable(environ); !unknown.empty()) say(unknown);
   if (settings.options.check_race) order = std::make_unique<StreamCheck>(findings);
   if (settings.error.empty()) return;
@@ -193,25 +216,13 @@ void Runtime::reset() {
 
 namespace {
 
-void write_reports(const std::string& path, const std::vector<std::string>& reports) {
-  // Written beside its place and moved there, so that a reader never sees half a file.
-  const std::string part = path + ".part" + std::to_string(getpid());
-  {
-    std::ofstream file(part, std::ios::binary);
-    file << "[";
-    for (std::size_t i = 0; i < reports.size(); ++i) file << (i ? ",\n" : "\n") << reports[i];
-    file << "\n]\n";
-    file.flush();
-    if (!file) {
-      say("VGPU_PROFILE: cannot write " + path);
-      std::remove(part.c_str());
-      return;
-    }
-  }
-  if (std::rename(part.c_str(), path.c_str()) != 0) {
-    say("VGPU_PROFILE: cannot write " + path);
-    std::remove(part.c_str());
-  }
+// False, and said, when they could not be written.
+bool write_reports(const std::string& path, const std::vector<std::string>& reports) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < reports.size(); ++i) text += (i ? ",\n" : "\n") + reports[i];
+  const std::string why = write_output_file(path, text + "\n]\n");
+  if (!why.empty()) say("VGPU_PROFILE: cannot write " + path + ": " + why);
+  return why.empty();
 }
 
 }  // namespace
@@ -223,7 +234,10 @@ int Runtime::finish() {
     return 0;
   }
   if (off != cudaSuccess) return 0;
-  if (!settings.profile_json.empty()) write_reports(settings.profile_json, launch_reports);
+  bool lost = false;  // something that was asked for
+  if (!settings.profile_json.empty()) lost = !write_reports(settings.profile_json, launch_reports);
+  if (settings.profile_text) lost = std::fflush(stderr) != 0 || std::ferror(stderr) || lost;
+  lost = lost || (machine_ && machine_->tracer().failed());
   if (machine_) {
     if (const std::string text = machine_->tracer().missing(); !text.empty()) say(text);
   } else if (settings.trace) {
@@ -234,7 +248,8 @@ int Runtime::finish() {
     say("leaks: " + std::to_string(leaks) + " allocations, " + std::to_string(leaked_bytes) +
         " bytes");
   }
-  if (findings.empty()) return 0;
+  constexpr int kLacking = 3;
+  if (findings.empty()) return lost && status_of_program == 0 ? kLacking : 0;
   std::cout.flush();
   std::fflush(nullptr);
   for (const std::string& finding : findings) std::fprintf(stderr, "%s\n", finding.c_str());
