@@ -11,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -354,14 +355,43 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// An existing file is written through a link, not in its place.
+// Where a symbolic link leads, also to a file that does not exist yet: a file is written through a
+// link, not in its place. A link that leads nowhere (a loop) stays, and opening it will say so.
 std::string write_target(const std::string& path) {
+  constexpr int kMaxLinks = 40;  // as the kernel
+  std::string target = path;
   char resolved[PATH_MAX];
-  return realpath(path.c_str(), resolved) ? resolved : path;
+  for (int links = 0; links < kMaxLinks; ++links) {
+    if (realpath(target.c_str(), resolved)) return resolved;
+    const ssize_t length = readlink(target.c_str(), resolved, sizeof resolved);
+    if (length <= 0) return target;
+    const std::string next(resolved, size_t(length));
+    target = next[0] == '/' ? next : folder_of(target) + "/" + next;
+  }
+  return path;
 }
 
 std::string temporary_name(const std::string& target) {
   return target + ".tmp" + std::to_string(getpid());
+}
+
+// What writing met: the machine lacks room, or the user named a place that cannot be written.
+[[noreturn]] void fail_to_write(const std::string& text, int error) {
+  const std::string message = text + ": " + std::strerror(error);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO)
+    throw LackError(message);
+  throw UsageError(message);
+}
+
+// All of it, or false with errno.
+bool write_all(int file, const std::string& content) {
+  for (size_t done = 0; done < content.size();) {
+    const ssize_t count = write(file, content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    done += size_t(count);
+  }
+  return true;
 }
 
 }  // namespace
@@ -381,31 +411,56 @@ void require_writable(const std::string& flag, const std::string& path) {
   }
   const std::string probe = temporary_name(target);
   const int file = open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0)
-    throw UsageError(wrong + "cannot be written in " + folder_of(target) + ": " +
-                     std::strerror(errno));
+  if (file < 0) fail_to_write(wrong + "cannot be written in " + folder_of(target), errno);
   close(file);
   unlink(probe.c_str());
 }
 
 void write_file(const std::string& path, const std::string& content) {
   const std::string target = write_target(path), temporary = temporary_name(target);
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), std::streamsize(content.size()));
-  file.close();
-  if (!file || std::rename(temporary.c_str(), target.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
-    unlink(temporary.c_str());
-    throw UsageError(path + ": cannot be written: " + reason);
-  }
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int error = file < 0 ? errno : 0;
+  if (file >= 0 && !write_all(file, content)) error = errno;
+  if (file >= 0 && close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && std::rename(temporary.c_str(), target.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  if (file >= 0) unlink(temporary.c_str());
+  fail_to_write(path + ": cannot be written", error);
+}
+
+bool same_file(const std::string& one, const std::string& other) {
+  struct stat a, b;
+  if (stat(one.c_str(), &a) == 0 && stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev &&
+      a.st_ino == b.st_ino)
+    return true;
+  return canonical_path(one) == canonical_path(other);
+}
+
+void open_standard_files() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(file, F_GETFD) < 0 && errno == EBADF)
+      // The lowest number that is free is this one. Reading from stdin gives nothing, writing to
+      // the other two fails as before.
+      if (open("/dev/null", file == STDIN_FILENO ? O_RDWR : O_RDONLY) < 0) return;
+}
+
+void require_output_written() {
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0;
+  const int error = errno;
+  if (failed || std::ferror(stdout))
+    throw LackError(std::string("standard output cannot be written") +
+                    (failed && error ? std::string(": ") + std::strerror(error) : ""));
 }
 
 std::string canonical_path(const std::string& path) {
+  const std::string target = write_target(path);
   char resolved[PATH_MAX];
-  if (realpath(path.c_str(), resolved)) return resolved;
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return realpath(folder_of(path).c_str(), resolved) ? std::string(resolved) + "/" + name : path;
+  const size_t slash = target.rfind('/');
+  const std::string name = slash == std::string::npos ? target : target.substr(slash + 1);
+  return realpath(folder_of(target).c_str(), resolved) ? std::string(resolved) + "/" + name
+                                                       : target;
 }
 
 std::string command_output(const std::string& command) {
@@ -420,7 +475,8 @@ std::string command_output(const std::string& command) {
 }
 
 Commit commit_of(const std::string& folder) {
-  const std::string git = "git -C '" + folder + "' ";
+  // Without the lock that `git status` takes to renew the index: somebody may be committing.
+  const std::string git = "git --no-optional-locks -C '" + folder + "' ";
   if (const std::string name = command_output(git + "rev-parse HEAD"); !name.empty())
     return {name, !command_output(git + "status --porcelain --untracked-files=no").empty()};
   const char* given = std::getenv("COMMIT");

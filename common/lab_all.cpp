@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -27,8 +29,12 @@ constexpr int kChapters = 6;
 struct Scratch {
   fs::path path;
   Scratch() {
-    std::string name = (fs::temp_directory_path() / "ladder-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw LackError("no folder can be made in " + name);
+    const char* given = std::getenv("TMPDIR");
+    const std::string parent = given && *given ? given : "/tmp";
+    std::string name = parent + "/ladder-XXXXXX";
+    if (!mkdtemp(name.data()))
+      throw UsageError("--all: no folder can be made in " + parent +
+                       " (TMPDIR): " + std::strerror(errno));
     path = name;
   }
   ~Scratch() {
@@ -150,9 +156,14 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
     if (watched) std::fputs("\r                    \r", stderr);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kWrong);
     if (code != kCorrect) {
-      std::fputs(read_file(log.string()).c_str(), stderr);
+      std::error_code no_log;
+      if (fs::file_size(log, no_log) > 0 && !no_log)
+        std::fputs(read_file(log.string()).c_str(), stderr);
       worst = ExitCode(code);
-      if (!fs::exists(file)) return worst;  // it did not come to its measurements
+      if (!fs::exists(file)) {  // it did not come to its measurements
+        std::fprintf(stderr, "--all: chapter%d ended with exit status %d\n", n, code);
+        return worst;
+      }
     }
     const Json result = Json::parse(read_file(file.string()));
     if (merged.is_null()) {

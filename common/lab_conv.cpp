@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "lab_files.h"
@@ -92,6 +93,7 @@ ConvNormProblem photo_conv_norm(const Image& photo, int size) {
   p.x.resize(3 * pixels);
   for (int i = 0; i < pixels; ++i)
     for (int c = 0; c < 3; ++c) p.x[c * pixels + i] = float(p.photo.rgb[3 * i + c]) / 255;
+  require_not_flat(p.photo);
   const double brightness[] = {0.299, 0.587, 0.114};
   for (int filter = 0; filter < shape.out_channels; ++filter) {
     const auto taps = photo_filter(filter);
@@ -240,6 +242,60 @@ ConvNormExpected expected_conv_norm(const ConvNormProblem& problem) {
   }
   expected.tolerance = conv_norm_tolerance(problem, expected.conv);
   return expected;
+}
+
+void require_fp32_range(const ConvNormProblem& problem, const ConvNormExpected& expected) {
+  const ConvNormShape& shape = problem.shape;
+  const double largest = std::numeric_limits<float>::max();
+  const auto sizes = [](const std::vector<float>& values) {
+    std::vector<float> sizes(values.size());
+    std::transform(values.begin(), values.end(), sizes.begin(),
+                   [](float v) { return std::abs(v); });
+    return sizes;
+  };
+  const auto most = [](const std::vector<float>& sizes) {
+    return sizes.empty() ? 0.0 : double(*std::max_element(sizes.begin(), sizes.end()));
+  };
+  // All products of a sum with the same sign: no part of it, in whatever order, is larger.
+  const std::vector<float> x = sizes(problem.x), weight = sizes(problem.weight),
+                           bias = sizes(problem.bias);
+  const double taps = double(shape.in_channels) * shape.kernel * shape.kernel;
+  if (taps * most(x) * most(weight) + most(bias) > largest) {
+    std::vector<double> sums(expected.conv.size());
+    reference::convolution(x.data(), weight.data(), bias.empty() ? nullptr : bias.data(), shape,
+                           sums.data());
+    const double sum = *std::max_element(sums.begin(), sums.end());
+    if (sum > largest)
+      throw UsageError(
+          format("%s: overflows fp32: products of the convolution add up to %g, fp32 "
+                 "ends at %.3g: smaller x or weight",
+                 problem.source.c_str(), sum, largest));
+  }
+  const int64_t plane = shape.plane();
+  for (int64_t p = 0; p < shape.planes(); ++p) {
+    const double* conv = &expected.conv[p * plane];
+    const int channel = int(p % shape.out_channels);
+    double mean = 0, farthest = 0, variance = 0;
+    for (int64_t i = 0; i < plane; ++i) mean += conv[i] / double(plane);
+    for (int64_t i = 0; i < plane; ++i) {
+      const double distance = std::abs(conv[i] - mean);
+      farthest = std::max(farthest, distance);
+      variance += distance * distance / double(plane);
+    }
+    const double factor =
+        std::abs(double(problem.gamma[channel])) / std::sqrt(variance + double(shape.eps));
+    for (const auto& [value, what] : {std::pair(farthest, "a value's distance from the mean is"),
+                                      {factor, "gamma over the standard deviation is"}})
+      if (value > largest)
+        throw UsageError(format("%s: overflows fp32: in channel %d %s %g, fp32 ends at %.3g",
+                                problem.source.c_str(), channel, what, value, largest));
+  }
+  for (const double y : expected.y)
+    if (std::abs(y) > largest)
+      throw UsageError(
+          format("%s: overflows fp32: y reaches %g, fp32 ends at %.3g: smaller gamma, "
+                 "beta or residual",
+                 problem.source.c_str(), y, largest));
 }
 
 // ---- On the device ------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ struct ConvNormExpected {
   Tolerance tolerance;
 };
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem);
+// Throws UsageError where the input leads beyond fp32's range: sums of products, distances from the
+// mean, or y. No kernel that computes in fp32 could be right there.
+void require_fp32_range(const ConvNormProblem& problem, const ConvNormExpected& expected);
 Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<double>& conv);
 
 // The same where products are of operands rounded to 11 bits, tf32 or fp16 (normal numbers there):

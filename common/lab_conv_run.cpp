@@ -135,7 +135,11 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
   p.shape.width = int(x[3]), p.shape.out_channels = int(weight[0]);
   p.shape.kernel = int(weight[2]);
   p.shape = same_padded(p.shape);
-  require_conv_norm_shape(p.shape);
+  try {
+    require_conv_norm_shape(p.shape);
+  } catch (const std::invalid_argument& error) {
+    fail(error.what());
+  }
   const auto require = [&](const char* name, const Tensor& tensor,
                            const std::vector<int64_t>& needed) {
     if (tensor.shape != needed)
@@ -144,8 +148,8 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
   };
   require("gamma", tensors[2], {weight[0]});
   require("beta", tensors[3], {weight[0]});
-  if (!tensors[4].values.empty()) require("bias", tensors[4], {weight[0]});
-  if (!tensors[5].values.empty())
+  if (is_there(tensors[4])) require("bias", tensors[4], {weight[0]});
+  if (is_there(tensors[5]))
     require("residual", tensors[5], {x[0], weight[0], p.shape.out_height(), p.shape.out_width()});
   const char* names[] = {"x", "weight", "gamma", "beta", "bias", "residual"};
   std::vector<float>* const into[] = {&p.x, &p.weight, &p.gamma, &p.beta, &p.bias, &p.residual};
@@ -272,6 +276,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
   Report report(head);
   const ConvNormExpected expected = expected_conv_norm(problem);
+  require_fp32_range(problem, expected);
   if (half_storage)
     for (const double y : expected.y)
       if (std::abs(y) > 65504)

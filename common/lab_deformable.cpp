@@ -132,6 +132,7 @@ DeformableProblem photo_deformable(const Image& photo, int size) {
     throw UsageError(format("size %d: must be a multiple of 8 pixels, at least 16", size));
   DeformableProblem problem;
   problem.photo = square(photo, size);
+  require_not_flat(problem.photo);
   DeformableShape& shape = problem.shape;
   shape = {1, size * size, 1, 2 * kDirections, 4, 8, {}};
   for (int l = 0; l < 4; ++l) shape.level[l] = {size >> l, size >> l};

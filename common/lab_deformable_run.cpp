@@ -148,7 +148,11 @@ DeformableProblem input_deformable(const std::string& path) {
                     l, double(size)));
       (axis ? shape.level[l].width : shape.level[l].height) = int(size);
     }
-  require_deformable_shape(shape);
+  try {
+    require_deformable_shape(shape);
+  } catch (const std::invalid_argument& error) {
+    fail(error.what());
+  }
   const int64_t B = shape.batch, Q = shape.queries, H = shape.heads, L = shape.levels,
                 P = shape.points;
   const auto require = [&](const char* name, const Tensor& tensor,
@@ -188,6 +192,15 @@ class Expected {
       share = double(std::min(row + kRows, shape_.rows())) / double(shape_.rows());
     }
     for (const float v : value) max_value_ = std::max(max_value_, std::abs(v));
+  }
+  // Throws UsageError where an output is beyond what fp16 holds.
+  void require_fp16_range(const std::string& path) const {
+    for (size_t i = 0; i < out_.size(); ++i)
+      if (std::abs(out_[i]) > 65504)
+        throw UsageError(
+            format("%s: overflows fp16: element %zu of the output is %g, fp16 ends at "
+                   "65504: smaller value or attention_weights",
+                   path.c_str(), i, out_[i]));
   }
   // An output is a weighted mean of values, as attention's is: its tolerance.
   Comparison compared(const std::vector<half>& out) const {
@@ -320,6 +333,7 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     head.details.emplace_back("distribution", format("\"%s\"", name_of(all.distribution)));
   Report report(head);
   const Expected expected(problem);
+  if (!options.input.empty()) expected.require_fp16_range(options.input);
   std::vector<DeformableArrays> arrays = upload(problem, copies, is_virtual);
 
   // Least traffic, and a multiply-add for each channel of each of a sample's four pixels.

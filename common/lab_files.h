@@ -6,6 +6,15 @@
 
 namespace lab {
 
+struct Image;
+struct Tensor;
+
+// Throws UsageError for a photo of one colour: what filters answer to it is nothing but rounding.
+void require_not_flat(const Image& photo);
+
+// Whether an optional tensor was in the file, if only with a shape that has no elements.
+bool is_there(const Tensor& tensor);
+
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* text, ...);
 
@@ -28,11 +37,23 @@ std::string read_file(const std::string& path, double limit = 0);
 void require_writable(const std::string& flag, const std::string& path);
 
 // Writes beside the target and renames: whoever reads it sees the old file or all of the new one.
-// Throws UsageError.
+// A symbolic link is followed, also to a file that is not there yet. Throws UsageError where that
+// cannot be written, LackError where there is no room; then nothing is left behind.
 void write_file(const std::string& path, const std::string& content);
 
 // A path that two spellings of one file share, whether it exists or not.
 std::string canonical_path(const std::string& path);
+
+// Whether two paths name one file: by spelling, symbolic or hard links.
+bool same_file(const std::string& one, const std::string& other);
+
+// What must hold before a program opens a file: the three standard files are open, so that no other
+// gets their number, and a file that grows beyond the limit (ulimit -f) is an error instead of a
+// signal that ends the program.
+void open_standard_files();
+
+// Flushes standard output. Throws LackError when something printed did not arrive: a full disk.
+void require_output_written();
 
 // Standard output of a command, without the last line end; empty when it fails.
 std::string command_output(const std::string& command);

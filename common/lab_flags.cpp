@@ -20,7 +20,7 @@ void require_distinct(const std::vector<std::pair<std::string, std::string>>& fi
   for (size_t i = 0; i < files.size(); ++i)
     for (size_t j = i + 1; j < files.size(); ++j)
       if (!files[i].second.empty() && !files[j].second.empty() &&
-          canonical_path(files[i].second) == canonical_path(files[j].second))
+          same_file(files[i].second, files[j].second))
         throw UsageError(files[i].first + " and " + files[j].first + " name the same file " +
                          files[j].second);
 }
@@ -48,10 +48,18 @@ void Flags::run_flags(Options& options, const std::string& seed_of) {
 }
 
 void Flags::parse(int argc, const char* const* argv) {
+  // CLI11 would take numbers and words like "off" for a flag that is there or not.
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    const CLI::Option* option = name == word ? nullptr : app_.get_option_no_throw(name);
+    if (option && option->get_expected_max() == 0)
+      throw UsageError(word + ": " + name + " takes no value");
+  }
   try {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app_.help().c_str(), stdout);
+    require_output_written();
     std::exit(kCorrect);
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (--help lists the flags)");
@@ -70,6 +78,8 @@ void require_files(const Options& options) {
   const std::string ending = lower_ending(options.out);
   if (!options.out.empty() && ending != ".png" && ending != ".jpg" && ending != ".jpeg")
     throw UsageError("--out '" + options.out + "': the name must end in .png, .jpg or .jpeg");
+  if (!options.out.empty() && file_name(options.out).size() == ending.size())
+    throw UsageError("--out '" + options.out + "': has no name in front of " + ending);
   std::vector<std::pair<std::string, std::string>> files = {{"--out", options.out},
                                                             {"--output", options.output},
                                                             {"--json", options.json},

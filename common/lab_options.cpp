@@ -1,4 +1,5 @@
 // Flags, and the order in which a chapter's program goes to work.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -102,6 +103,36 @@ std::vector<half> checked_halves(const std::string& where, const Tensor& tensor)
   return halves;
 }
 
+// Scores are sums in fp32, times scale, and may be taken to powers of 2: beyond the range of fp32
+// no kernel is right. Names the first score that is there.
+void require_scores_in_range(const std::string& path, const AttentionProblem& problem) {
+  const AttentionShape& shape = problem.shape;
+  constexpr double kLog2E = 1.4426950408889634;
+  const double largest = double(std::numeric_limits<float>::max()) / kLog2E;
+  const double scale = std::abs(double(shape.scale));
+  double bound = scale * shape.head_dim;
+  for (const std::vector<half>* values : {&problem.q, &problem.k}) {
+    float most = 0;
+    for (const half value : *values) most = std::max(most, std::abs(__half2float(value)));
+    bound *= most;
+  }
+  if (bound <= largest) return;
+  const std::vector<float> q = to_float(problem.q), k = to_float(problem.k);
+  for (int64_t row = 0; row < shape.rows(); ++row)
+    for (int64_t key = 0; key < shape.tokens; ++key) {
+      const int64_t other = row / shape.tokens * shape.tokens + key;
+      double score = 0;
+      for (int64_t d = 0; d < shape.head_dim; ++d)
+        score += std::abs(double(q[row * shape.head_dim + d]) * k[other * shape.head_dim + d]);
+      if (scale * score > largest)
+        throw UsageError(
+            format("%s: overflows fp32: the score of query %lld and key %lld reaches %g "
+                   "with scale %g, at most %.2g is possible",
+                   path.c_str(), static_cast<long long>(row % shape.tokens),
+                   static_cast<long long>(key), scale * score, double(shape.scale), largest));
+    }
+}
+
 AttentionProblem input_attention(const Options& options) {
   const std::string& path = options.input;
   const std::string names[] = {options.prefix + "q", options.prefix + "k", options.prefix + "v"};
@@ -124,15 +155,24 @@ AttentionProblem input_attention(const Options& options) {
   AttentionProblem problem;
   problem.shape = {int(q.shape[0]), int(q.shape[1]), int(q.shape[2]), int(q.shape[3]),
                    float(1 / std::sqrt(double(q.shape[3])))};
-  if (!scale.values.empty()) {
-    if (scale.values.size() != 1 || !std::isfinite(scale.values[0]))
-      throw UsageError(path + ": tensor '" + options.prefix + "scale' must be one finite number");
+  if (is_there(scale)) {
+    const std::string where = path + ": tensor '" + options.prefix + "scale' ";
+    if (scale.values.size() != 1)
+      throw UsageError(where + "has " + std::to_string(scale.values.size()) +
+                       " elements, one number is needed");
+    if (!std::isfinite(scale.values[0]))
+      throw UsageError(where + format("is %g, a finite number is needed", double(scale.values[0])));
     problem.shape.scale = scale.values[0];
   }
-  require_attention_shape(problem.shape);
+  try {
+    require_attention_shape(problem.shape);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(path + ": " + error.what());
+  }
   std::vector<half>* const halves[] = {&problem.q, &problem.k, &problem.v};
   for (int i = 0; i < 3; ++i)
     *halves[i] = checked_halves(path + ": tensor '" + names[i] + "'", tensors[i]);
+  require_scores_in_range(path, problem);
   problem.source = file_name(path) + (options.prefix.empty() ? "" : ", " + options.prefix + "*");
   if (options.image.empty()) return problem;
 
@@ -213,7 +253,10 @@ int complain(const char* program, const std::string& message, ExitCode code) {
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program) {
   say_if_stale();
   try {
-    return program();
+    open_standard_files();
+    if (const ExitCode code = program(); code != kCorrect) return code;
+    require_output_written();
+    return kCorrect;
   } catch (const UsageError& error) {
     return complain(chapter, error.what(), kBadUsage);
   } catch (const std::invalid_argument& error) {

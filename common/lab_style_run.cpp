@@ -56,7 +56,7 @@ StyleOptions style_options(int argc, char** argv) {
   result.squared = flags.given("--size");
   require_files(options);
   for (const std::string& written : {options.out, options.json})
-    if (!written.empty() && canonical_path(written) == canonical_path(result.network))
+    if (!written.empty() && !result.network.empty() && same_file(written, result.network))
       throw UsageError("--style and an output name the same file " + written);
   return result;
 }
@@ -92,6 +92,8 @@ Comparison compare_layer(const StyleLayer& layer, const ConvNormShape& shape,
     if (!residual.empty()) append(part.residual, residual, plane);
   }
   const ConvNormExpected expected = expected_conv_norm(part);
+  part.source = "--style: layer " + layer.name;
+  require_fp32_range(part, expected);
   return compare(got, expected.y, expected.tolerance,
                  {part.shape.out_channels, shape.out_height(), shape.out_width()});
 }

@@ -135,6 +135,11 @@ class SafetensorsFile {
 
   void parse(const std::string& header) {
     if (header[0] != '{') fail("the header is no JSON object: it does not begin with '{'");
+    // The parser would take the first one for the end of the text.
+    if (const size_t nul = header.find('\0'); nul != std::string::npos)
+      fail(format(
+          "the header has a byte 0 at place %zu of %zu, it may be filled up with spaces only", nul,
+          header.size()));
     check_depth(header);
     std::set<std::string> seen;
     std::string twice;
@@ -249,6 +254,8 @@ std::vector<Tensor> read_safetensors(const std::string& path,
   }
   return tensors;
 }
+
+bool is_there(const Tensor& tensor) { return !tensor.shape.empty() || !tensor.values.empty(); }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
   Json header = Json::object();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -370,4 +371,20 @@ TEST_CASE("commit_of: the repository's, else what COMMIT says, else unknown") {
   CHECK(lab::commit_of(folder.folder()).name == commit.name);
   unsetenv("COMMIT");
   unsetenv("GIT_CEILING_DIRECTORIES");
+}
+
+TEST_CASE("commit_of: does not write the repository's index, which somebody else may have locked") {
+  if (lab::command_output("git --version").empty()) return;
+  const lab::testing::TemporaryFolder folder;
+  folder.write("file", "content");
+  const std::string git = "git -C '" + folder.folder() + "' -c user.name=x -c user.email=x@x ";
+  lab::command_output("(" + git + "init -q && " + git + "add file && " + git + "commit -m first)");
+  REQUIRE(lab::commit_of(folder.folder()).changed == false);
+  // Newer than the index has it, with the same content: `git status` would write that down.
+  const std::string path = folder.path("file"), index = folder.path(".git/index");
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::seconds(10));
+  const std::string before = lab::testing::file_content(index);
+  CHECK(lab::commit_of(folder.folder()).changed == false);
+  CHECK(lab::testing::file_content(index) == before);
 }
