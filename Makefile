@@ -161,7 +161,9 @@ lab_archives := $H/libproblems.a $H/liblab.a
 test_archives := $H/libtesting.a $(lab_archives) $H/libdoctest_main.a
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
-lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%)
+bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
+lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%) \
+  $(if $(bad_input_cpp),$D/bad_input_tests)
 
 include common/make/vgpu.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
@@ -434,6 +436,7 @@ $(chapters:%=$D/chapter%): | $(device_library)
 	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects) \
 	  $(if $(filter %libproblems.a,$^),$(problem_objects)),$(filter %libvgpu.so,$(device_library)))
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
+$D/bad_input_tests: $(bad_input_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))

@@ -13,9 +13,10 @@ square of the tokens. Needs matplotlib (Debian: python3-matplotlib) for the pict
 file is written and the exit status is 3.
 
 Exit status: 0 written or the same, 1 another file than the runs give, 2 bad usage or input, 3 no
-matplotlib.
+matplotlib, or no room for the file.
 """
 import difflib
+import errno
 import json
 import os
 import sys
@@ -35,17 +36,37 @@ class Refused(Exception):
     """Bad input, in words."""
 
 
+class Lacking(Exception):
+    """What this machine lacks, in words."""
+
+
 def read(path):
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise Refused(f"{path}: not JSON: {error}") from None
+
+
+def is_run(run):
+    """Whether it has the parts of a ladder's JSON, each of its kind."""
+    def has(table, **kinds):
+        return isinstance(table, dict) and all(
+            isinstance(table.get(name), kind) for name, kind in kinds.items())
+    return (has(run, problem=dict, device=dict, steps=list) and has(run["problem"], tokens=int)
+            and has(run["device"], name=str, virtual=bool) and all(
+                has(step, chapter=str, name=str) and isinstance(step.get("counters", {}), dict)
+                for step in run["steps"]))
 
 
 def merge(paths):
     """One ladder of several runs of --all."""
-    runs = sorted((read(path) for path in paths), key=lambda run: run["problem"]["tokens"])
+    runs = []
+    for path in paths:
+        runs.append(read(path))
+        if not is_run(runs[-1]):
+            raise Refused(f"{path}: is no result of ./run --all --json")
+    runs.sort(key=lambda run: run["problem"]["tokens"])
     virtual = runs[0]["device"]["virtual"]
     for run in runs:
         if run["device"] != runs[0]["device"]:
@@ -71,9 +92,18 @@ def text_of(ladder):
 def write(path, ladder):
     """All of it or nothing."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write(text_of(ladder))
-    os.replace(path + ".part", path)
+    try:
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            file.write(text_of(ladder))
+        os.replace(path + ".part", path)
+    except OSError as error:
+        try:
+            os.remove(path + ".part")
+        except OSError:
+            pass
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise Lacking(f"{path}: cannot be written: {error.strerror}") from None
+        raise
 
 
 def check(path, ladder):
@@ -158,6 +188,9 @@ def main():
     except ImportError as missing:
         print(f"ladder: no picture: {missing}; on Debian or Ubuntu: apt-get install "
               "python3-matplotlib", file=sys.stderr)
+        return 3
+    except Lacking as error:
+        print(f"ladder: {error}", file=sys.stderr)
         return 3
     except (OSError, KeyError, IndexError, Refused) as error:
         print(f"ladder: {error!r}" if isinstance(error, KeyError) else f"ladder: {error}",

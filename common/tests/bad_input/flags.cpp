@@ -1,0 +1,200 @@
+// Flags: numbers out of range and what is none, words that are none of a list, flags that do not go
+// together. All of it is exit status 2, with the flag and the value in words.
+#include <doctest/doctest.h>
+
+#include "bad_input.h"
+
+using namespace bad_input;
+
+namespace {
+
+struct Number {
+  std::string flag;
+  long long least, most;
+};
+struct Program {
+  std::string name;
+  std::vector<std::string> always;  // arguments of every call
+  std::vector<Number> numbers;
+};
+
+std::vector<Program> programs() {
+  std::vector<Program> all;
+  for (int chapter = 1; chapter <= 6; ++chapter)
+    all.push_back({"chapter" + std::to_string(chapter),
+                   {},
+                   {{"--batch", 1, 65536},
+                    {"--heads", 1, 4096},
+                    {"--tokens", 1, 65536},
+                    {"--size", 16, 1024},
+                    {"--warmup", 0, 1'000'000},
+                    {"--iterations", 1, 1'000'000},
+                    {"--seed", 0, -1}}});
+  all.push_back({"chapter7",
+                 {},
+                 {{"--batch", 1, 4096},
+                  {"--queries", 1, 10'000'000},
+                  {"--heads", 1, 64},
+                  {"--channels", 16, 64},
+                  {"--points", 4, 8},
+                  {"--size", 16, 1024},
+                  {"--warmup", 0, 1'000'000},
+                  {"--iterations", 1, 1'000'000},
+                  {"--seed", 0, -1}}});
+  all.push_back({"chapter8",
+                 {},
+                 {{"--batch", 1, 4096},
+                  {"--in-channels", 1, 65536},
+                  {"--out-channels", 1, 65536},
+                  {"--height", 1, 65536},
+                  {"--width", 1, 65536},
+                  {"--kernel", 1, 9},
+                  {"--stride", 1, 2},
+                  {"--size", 16, 1024},
+                  {"--warmup", 0, 1'000'000},
+                  {"--iterations", 1, 1'000'000},
+                  {"--seed", 0, -1}}});
+  all.push_back({"chapter8",
+                 {"--style", "none.safetensors"},
+                 {{"--size", 1, 8192}, {"--warmup", 0, 1000}, {"--iterations", 1, 1000}}});
+  return all;
+}
+
+std::vector<std::string> bad_numbers(const Number& number) {
+  std::vector<std::string> texts = {
+      "abc", "1e3", "0x10", "+5",   "1.5",  " 7",  "7 ",
+      "-1",  "nan", "1,2",  "7\n8", "\xff", "--7", "99999999999999999999"};
+  if (number.least > 0) texts.push_back(std::to_string(number.least - 1));
+  if (number.most > 0) texts.push_back(std::to_string(number.most + 1));
+  return texts;
+}
+
+std::vector<std::string> with(std::vector<std::string> first,
+                              const std::vector<std::string>& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+// What a line of the terminal shows of it.
+bool is_printable(const std::string& text) {
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) < ' ') return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("bad input: numbers of flags") {
+  Random random(1);
+  for (const Program& program : programs()) {
+    // Chapters 2 to 6 read their flags with the code of chapter 1: some values each will do.
+    const bool some = program.name >= "chapter2" && program.name <= "chapter6";
+    for (const Number& number : program.numbers)
+      for (const std::string& text : bad_numbers(number)) {
+        if (some && random.below(5) != 0) continue;
+        std::vector<std::string> words = {number.flag};
+        if (is_printable(text)) words.push_back("'" + text + "'");
+        const bool joined = random.below(2);
+        expect({program.name, with(program.always, joined ? std::vector{number.flag + "=" + text}
+                                                          : std::vector{number.flag, text})},
+               {2}, words);
+      }
+  }
+}
+
+TEST_CASE("bad input: words of flags") {
+  const std::vector<std::string> bad = {"none", "ZERO", "fp16,tf32", "fp8",
+                                        "-",    "1",    "zero ",     "\xff"};
+  struct Choice {
+    std::string program, flag;
+  };
+  for (const auto& [program, flag] : {Choice{"chapter7", "--preset"},
+                                      {"chapter7", "--step"},
+                                      {"chapter7", "--distribution"},
+                                      {"chapter8", "--preset"},
+                                      {"chapter8", "--padding"},
+                                      {"chapter8", "--precision"},
+                                      {"chapter8", "--storage"}})
+    for (const std::string& text : bad)
+      if (!(text == "-" && flag == "none"))
+        expect({program, {flag, text}}, {2}, {flag, "'" + text + "'"});
+  for (const std::string program : {"chapter1", "chapter4", "chapter6"}) {
+    for (const char* text : {"0", "16", "48", "256", "64.0", "abc", "-64"})
+      expect({program, {"--head-dim", text}}, {2}, {"--head-dim", text, "32, 64 or 128"});
+    for (const char* text : {"14,0", "0,14", "-1,0", "7", "7,", ",7", "7,7,7", "a,b", "classes"})
+      expect({program, {"--patch", text}}, {2}, {"--patch"});
+  }
+  for (const char* text : {"225", "17", "1000"}) {
+    if (std::string(text) != "1000")
+      expect({"chapter1", {"--size", text}}, {2}, {"--size", text, "16"});
+    if (std::string(text) != "1000")
+      expect({"chapter7", {"--size", text}}, {2}, {"--size", text, "8"});
+  }
+}
+
+TEST_CASE("bad input: flags that are none, lack a value, come twice or contradict each other") {
+  const std::vector<std::vector<std::string>> of_all = {{"--token", "3"},
+                                                        {"-x"},
+                                                        {"photo.png"},
+                                                        {"--", "x"},
+                                                        {"--json"},
+                                                        {"--json="},
+                                                        {"--json", ""},
+                                                        {"--profile=maybe"},
+                                                        {"--profile=1"},
+                                                        {"--seed"},
+                                                        {"--seed", "1", "--seed", "2"},
+                                                        {"--json", "a", "--json", "b"},
+                                                        {"--out", "a.png", "--out", "b.png"}};
+  for (int chapter = 1; chapter <= 8; ++chapter)
+    for (const std::vector<std::string>& arguments : of_all)
+      expect({"chapter" + std::to_string(chapter), arguments}, {2}, {});
+  const std::vector<std::vector<std::string>> of_ladder = {{"--tokens", "33", "--image", "x.png"},
+                                                           {"--tokens", "33", "--size", "224"},
+                                                           {"--tokens", "33", "--patch", "1,1"},
+                                                           {"--heads", "3", "--out", "x.png"},
+                                                           {"--input", "t", "--batch", "2"},
+                                                           {"--input", "t", "--seed", "2"},
+                                                           {"--input", "t", "--out", "x.png"},
+                                                           {"--prefix", "block6."},
+                                                           {"--all", "--csv", "x"},
+                                                           {"--all", "--profile"},
+                                                           {"--all=3"}};
+  for (const std::string program : {"chapter1", "chapter5"})
+    for (const std::vector<std::string>& arguments : of_ladder)
+      expect({program, arguments}, {2}, {arguments[0].substr(0, 5)});
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--input", "t", "--preset", "small"},
+                                             {"--input", "t", "--points", "4"},
+                                             {"--channels", "48"},
+                                             {"--points", "5"},
+                                             {"--all"}})
+    expect({"chapter7", arguments}, {2}, {});
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--input", "t", "--kernel", "3"},
+           {"--input", "t", "--size", "64"},
+           {"--height", "8", "--size", "64"},
+           {"--kernel", "2"},
+           {"--kernel", "7"},
+           {"--residual=2"},
+           {"--storage", "fp16", "--precision", "tf32"},
+           {"--all"},
+           {"--padding", "reflect", "--height", "1", "--width", "1"},
+           {"--style"},
+           {"--style", ""},
+           {"--style", "x", "--storage", "fp16"},
+           {"--style", "x", "--precision", "tf32"},
+           {"--style", "x", "--seed", "1"}})
+    expect({"chapter8", arguments}, {2}, {});
+}
+
+TEST_CASE("bad input: shapes beyond any memory are named before anything is taken") {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--batch", "65536", "--heads", "4096", "--tokens", "65536"},
+           {"--heads", "4096", "--tokens", "65536", "--head-dim", "128"}})
+    for (const std::string program : {"chapter1", "chapter6"})
+      expect({program, arguments}, {3}, {"needs", "of shape"});
+  expect({"chapter7", {"--batch", "4096", "--queries", "10000000"}}, {2, 3}, {"of shape"});
+  expect({"chapter8", {"--in-channels", "65536", "--height", "65536", "--width", "65536"}}, {2, 3},
+         {"of shape"});
+}
