@@ -255,3 +255,55 @@ TEST_CASE("bad input: headers with changed bytes, and cut files") {
   }
   Bench::get().clear();
 }
+
+TEST_CASE("bad input: networks of --style") {
+  Bench& bench = Bench::get();
+  bench.clear();
+  bench.write("photo.png", png(16, 16));
+  const std::vector<std::string> layers = {"conv1",      "conv2",      "conv3",      "res1.conv1",
+                                           "res1.conv2", "res2.conv1", "res2.conv2", "res3.conv1",
+                                           "res3.conv2", "res4.conv1", "res4.conv2", "res5.conv1",
+                                           "res5.conv2", "deconv1",    "deconv2",    "conv4"};
+  const auto weight_of = [](const std::string& layer, float value) {
+    const int out = layer == "conv4" ? 3 : 4, in = layer == "conv1" ? 3 : 4;
+    const int kernel = layer == "conv1" || layer == "conv4" ? 9 : 3;
+    std::vector<float> values = ramp(out * in * kernel * kernel);
+    for (float& v : values) v *= value;
+    return tensor(layer + ".weight",
+                  "[" + std::to_string(out) + ", " + std::to_string(in) + ", " +
+                      std::to_string(kernel) + ", " + std::to_string(kernel) + "]",
+                  values);
+  };
+  std::vector<Tensor> good;
+  for (const std::string& layer : layers) {
+    const int out = layer == "conv4" ? 3 : 4;
+    const std::string shape = "[" + std::to_string(out) + "]";
+    good.push_back(weight_of(layer, 0.1f));
+    good.push_back(tensor(layer + ".in_gamma", shape, std::vector<float>(std::size_t(out), 1)));
+    good.push_back(tensor(layer + ".in_beta", shape, std::vector<float>(std::size_t(out), 0)));
+  }
+  const auto given_network = [&](const std::vector<Tensor>& tensors, const std::vector<int>& codes,
+                                 const std::vector<std::string>& words) {
+    bench.write("network", safetensors(tensors));
+    expect({"chapter8", {"--style", "network", "--image", "photo.png", "--out", "drawn.png"}},
+           codes, words, {"drawn.png"});
+  };
+  for (std::size_t t = 0; t < good.size(); t += 7) {
+    std::vector<Tensor> tensors = good;
+    tensors.erase(tensors.begin() + std::ptrdiff_t(t));
+    given_network(tensors, {2}, {"network: ", "'" + good[t].name + "' is missing"});
+    for (const std::string shape : {"[]", "[0]", "[5]", "[1, 2, 3, 4]"})
+      given_network(changed(good, tensor(good[t].name, shape,
+                                         ramp(shape == "[]"    ? 1
+                                              : shape == "[0]" ? 0
+                                              : shape == "[5]" ? 5
+                                                               : 24))),
+                    {2}, {"network: ", good[t].name});
+  }
+  if (!lab::testing::has_device()) return;
+  given_network(good, {0}, {});
+  for (const std::string layer : {"conv1", "conv3", "res4.conv2", "conv4"})
+    given_network(changed(good, weight_of(layer, 2e38f)), {2},
+                  {"--style: layer " + layer + ": overflows fp32"});
+  bench.clear();
+}
