@@ -48,7 +48,8 @@ $V/generated/cuda12.inc: $(cudart_objects) $(vgpu_cuda12).cc
 	@{ grep -vxFf $@.other $@.all | sed 's/.*/SAME(&)/'; grep -xFf $@.other $@.all | sed 's/.*/OTHER(&)/'; } > $@
 $V/$(vgpu_cuda12).o: $V/generated/cuda12.inc
 
-link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so \
+# It stays when a program closes it (nodelete): it reports when the program ends.
+link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so -Wl,-z,nodelete \
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 $V/libvgpu.so: $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -481,4 +482,25 @@ int main() {
         "0 77 3 0 0\n"
         "0 93 9\n"
         "0 0 12\n");
+}
+
+TEST_CASE("process: a program that opens and closes the library ends well") {
+  const std::string program =
+      compile("closes",
+              "#include <dlfcn.h>\n"
+              "int main(int, char** argv) {\n"
+              "  void* library = dlopen(argv[1], RTLD_NOW);\n"
+              "  if (!library) return 9;\n"
+              "  void* p = nullptr;\n"
+              "  auto take = reinterpret_cast<int (*)(void**, unsigned long)>(\n"
+              "      dlsym(library, \"cudaMalloc\"));\n"
+              "  const int error = take(&p, 16);\n"
+              "  dlclose(library);\n"
+              "  return error ? 8 : 7;\n"
+              "}\n",
+              "--cudart none -x c++ -ldl");
+  Dl_info info;
+  REQUIRE(dladdr(reinterpret_cast<const void*>(&cudaDeviceReset), &info) != 0);
+  const Result result = run(program + " " + word(info.dli_fname));
+  CHECK_MESSAGE(result.code == 7, result.text);
 }
