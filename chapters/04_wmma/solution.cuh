@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(32)
       tiles.p[row][column(i)] = __float2half(weight[i]);
     }
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    // Update O. Where no row's maximum has grown there is nothing to rescale.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, tiles.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {

@@ -1,4 +1,4 @@
-// Grades exercise 5, a padding mask, and the sum that is wrong in bug.cuh.
+// Grades exercise 5, a padding mask, and the bug to be found in bug.cuh.
 #include <limits>
 
 #include "../../common/grader.h"
@@ -75,8 +75,8 @@ const std::vector<Aim> kAims = {
      kHeads*(3 * 64) * (kTiles * 64) * 64 * 2,
      [](const Counters& c) { return c.sum("/tensor_macs"); },
      "end the loop over the tiles at the last real key"},
-    {"sectors moved / needed, loads of K", 10, Aim::at_most, 1.1,
-     [](const Counters& c) { return c.moved_over_needed("K", "load"); },
+    {"sectors moved / needed, loads of V", 10, Aim::at_most, 1.1,
+     [](const Counters& c) { return c.moved_over_needed("V", "load"); },
      "neighbouring lanes must load neighbouring pieces of a row"},
     {"bytes of all stores: only O, once", 5, Aim::exactly, 3 * kHeads* kTokens * 64 * 2,
      [](const Counters& c) { return c.stored(); },
@@ -90,9 +90,10 @@ Case plain(int batch, int heads, int tokens, uint64_t seed) {
   Case result = attention_case(t, expected(t));
   result.arguments = {input("Q", t.Q), input("K", t.K), input("V", t.V), output("O"),
                       value(t.query_shape())};
-  result.hint =
-      "what happens to the sums of the tiles before when a row's maximum grows, and the "
-      "maximum of its neighbour does not?";
+  result.hint = tokens <= 64
+                    ? "one tile of keys: this came out right before it was changed"
+                    : "one tile of keys is right, two are not. What does a row that is wrong do "
+                      "between two tiles that a row that is right need not do?";
   return result;
 }
 

@@ -2,9 +2,9 @@
 // of tokens, so that they fit in one array. Of batch entry b only the first lengths[b] keys are
 // real (1 or more); what stands behind them must not be seen, and need not be loaded.
 //
-// The kernel is the chapter's for head_dim 64 with 4 warps (and K as it lies in memory), with three
-// holes. Fill them, then `make exercise5 && ./run`. Besides right results you are asked that a
-// block's warps share the work of loading, and that it stops at the last real key.
+// The kernel is the chapter's for head_dim 64 with 4 warps, with three holes. Fill them, then
+// `make exercise5 && ./run`. Besides right results you are asked that a block's warps share the work
+// of loading, and that it stops at the last real key.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -30,7 +30,7 @@ constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is i
 constexpr float kLog2E = 1.44269504f;  // exp(x) = 2^(x log2(e))
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
-using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::col_major>;
+using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using WeightFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
 using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
@@ -45,8 +45,8 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-struct alignas(32) Tiles {
-  half k[kKeyTile][kHeadDim + kPad];
+struct alignas(32) Tiles {            // as WMMA wants its operands
+  half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles warps[kWarps];
 };
@@ -61,6 +61,20 @@ __device__ void load_rows(const half* rows_global, int valid, int thread,
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =
         row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  }
+}
+
+// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to 8
+// rows of the tile.
+template <int kCount>
+__device__ void load_transposed(const half* rows_global, int valid, int thread,
+                                half (*tile)[kKeyTile + kPad]) {
+  for (int i = thread; i < kKeyTile * kHeadDim / 8; i += kCount) {
+    const int key = i % kKeyTile, d = i / kKeyTile * 8;
+    const uint4 piece =
+        key < valid ? *reinterpret_cast<const uint4*>(rows_global + key * kHeadDim + d) : uint4{};
+    const half* elements = reinterpret_cast<const half*>(&piece);
+    for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
   }
 }
 
@@ -117,8 +131,9 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
 
     // HOLE 2: here each warp loads both tiles, all four the same. Let them share the work.
-    // Hint: load_rows<kRows, kCount> deals the pieces out to kCount threads.
-    load_rows<kKeyTile, 32>(K + first_element, keys - first_key, lane, tiles.k);
+    // Hint: load_rows<kRows, kCount> and load_transposed<kCount> deal the pieces out to kCount
+    // threads, numbered from 0.
+    load_transposed<32>(K + first_element, keys - first_key, lane, tiles.k);
     load_rows<kKeyTile, 32>(V + first_element, keys - first_key, lane, tiles.v);
 
     // HOLE 3: whom must a warp wait for, here and at the end of the loop?
@@ -132,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         KeyFragment k_frag;
-        wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kPad);
+        wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
         wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
       }
       wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
@@ -157,7 +172,7 @@ __global__ void __launch_bounds__(kThreads)
       own.p[row][column(i)] = __float2half(weight[i]);
     }
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    // Update O. Where no row's maximum has grown there is nothing to rescale.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {

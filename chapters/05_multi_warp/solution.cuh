@@ -24,7 +24,7 @@ constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is i
 constexpr float kLog2E = 1.44269504f;  // exp(x) = 2^(x log2(e))
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
-using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::col_major>;
+using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using WeightFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
 using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
@@ -39,8 +39,8 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-struct alignas(32) Tiles {
-  half k[kKeyTile][kHeadDim + kPad];
+struct alignas(32) Tiles {            // as WMMA wants its operands
+  half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles warps[kWarps];
 };
@@ -55,6 +55,20 @@ __device__ void load_rows(const half* rows_global, int valid, int thread,
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =
         row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  }
+}
+
+// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to 8
+// rows of the tile.
+template <int kCount>
+__device__ void load_transposed(const half* rows_global, int valid, int thread,
+                                half (*tile)[kKeyTile + kPad]) {
+  for (int i = thread; i < kKeyTile * kHeadDim / 8; i += kCount) {
+    const int key = i % kKeyTile, d = i / kKeyTile * 8;
+    const uint4 piece =
+        key < valid ? *reinterpret_cast<const uint4*>(rows_global + key * kHeadDim + d) : uint4{};
+    const half* elements = reinterpret_cast<const half*>(&piece);
+    for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
   }
 }
 
@@ -104,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
     // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and
     // a weight of 0 does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_rows<kKeyTile, kThreads>(K + first_element, keys - first_key, thread, tiles.k);
+    load_transposed<kThreads>(K + first_element, keys - first_key, thread, tiles.k);
     load_rows<kKeyTile, kThreads>(V + first_element, keys - first_key, thread, tiles.v);
     __syncthreads();
 
@@ -114,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         KeyFragment k_frag;
-        wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kPad);
+        wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
         wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
       }
       wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
@@ -139,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
       own.p[row][column(i)] = __float2half(weight[i]);
     }
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    // Update O. Where no row's maximum has grown there is nothing to rescale.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {

@@ -53,6 +53,27 @@ TEST_CASE("exercise 5: points") {
         {7, 20, 0, 0, 0, 0, 0}}});
 }
 
+TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's") {
+  const std::string kernel = source("chapters/05_multi_warp/kernel.cuh");
+  for (const char* file : {"exercise.cuh", "solution.cuh", "bug.cuh"}) {
+    CAPTURE(file);
+    const std::string text = source(std::string("chapters/05_multi_warp/") + file);
+    for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
+                             "wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);",
+                             "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
+      CHECK(has(kernel, line));
+      CHECK(has(text, line));
+    }
+    CHECK_FALSE(has(text, "col_major"));
+    CHECK_FALSE(has(text, "hardly ever grows"));
+  }
+  // The head of the bug tells what is seen, not where to look.
+  const std::string bug = source("chapters/05_multi_warp/bug.cuh");
+  const std::string head = bug.substr(0, bug.find("#pragma once"));
+  for (const char* word : {"word", "in common", "sum", "rescale", "all_sync", "maximum"})
+    CHECK_FALSE(has(head, word));
+}
+
 TEST_CASE("exercise 5: the bug, mended and not") {
   const std::string bug = source("chapters/05_multi_warp/bug.cuh");
   // Of the 6 problems only that of 64 tokens has nothing to rescale.

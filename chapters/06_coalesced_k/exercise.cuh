@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kKeyTile / 2; i += 4)
       store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
 
-    // Update O: after the first tiles a row's maximum hardly ever grows, and nothing is rescaled.
+    // Update O. Where no row's maximum has grown there is nothing to rescale.
     if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {
