@@ -1,4 +1,8 @@
-// Grades exercise 2, causal attention, and the race to be found in bug.cuh.
+// Grades exercise 2, causal attention; a sliding window, in task2.cuh; and the race to be found in
+// bug.cuh.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "../../common/grader.h"
@@ -73,6 +77,96 @@ const std::vector<Aim> kAims = {
      Aim::share},
 };
 
+// ---- task2.cuh ----------------------------------------------------------------------------------
+
+const char* const kWindowParameters =
+    "const half*, const half*, const half*, half*, const AttentionShape&, int, cudaStream_t";
+
+Case windowed(int batch, int heads, int tokens, int window, uint64_t seed, double offset = 0) {
+  AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
+  if (offset != 0) t = moved(std::move(t), offset);
+  Case result = of(
+      t, expected(t, [window](int, int, int query, int key, double score) {
+        return std::abs(key - query) <= window ? score : -std::numeric_limits<double>::infinity();
+      }));
+  result.arguments.push_back(value(window));
+  result.name += ", window " + std::to_string(window);
+  result.hint_not_finite =
+      offset != 0 ? "scores are large here: a row's maximum, which begins at -INFINITY, must be "
+                    "subtracted before exp"
+                  : "is there a row whose first tile has no key that it sees? Its maximum is still "
+                    "-INFINITY then, and -INFINITY minus -INFINITY is NaN";
+  result.hint =
+      window == 0        ? "each query sees itself alone: O is V"
+      : window >= tokens ? "the window is larger than the sequence: all keys count, and no other"
+      : tokens <= 64
+          ? "a query sees window keys on each side and itself: 2 window + 1, fewer at both "
+            "ends"
+          : "several tiles: which is the first and which the last that one of the block's "
+            "rows sees? And is all that was added up before rescaled when a maximum grows?";
+  return result;
+}
+
+std::vector<Case> window_cases() {
+  std::vector<Case> all = {windowed(1, 1, 1, 0, 1),         windowed(1, 2, 2, 1, 2),
+                           windowed(3, 1, 15, 3, 3),        windowed(1, 3, 17, 0, 4),
+                           windowed(1, 1, 33, 1000, 5),     windowed(1, 2, 63, 5, 6),
+                           windowed(2, 1, 65, 64, 7),       windowed(1, 1, 100, 20, 8, 150),
+                           windowed(1, 1, 81, 33, 9, -150), windowed(1, 2, 127, 9, 10)};
+  all.push_back(windowed(1, 2, 197, 70, 11));
+  all.push_back(windowed(2, 1, 300, 3, 12));
+  all[10].checked = all[11].checked = false;
+  return all;
+}
+
+constexpr int kWindowTokens = 320, kWindow = 40;
+constexpr double kWindowElements = 2 * kWindowTokens * 64;
+Case window_measured() { return windowed(1, 2, kWindowTokens, kWindow, 13); }
+
+// Bytes of K and V where blocks of 16 rows load whole tiles of 64 keys, of which the first begins at
+// a multiple of 64.
+double window_bytes() {
+  double tiles = 0;
+  for (int row = 0; row < kWindowTokens; row += 16)
+    tiles +=
+        std::min(kWindowTokens - 1, row + 15 + kWindow) / 64 - std::max(0, row - kWindow) / 64 + 1;
+  return 2 * tiles * 2 * kTileBytes;
+}
+
+// NaN, which reaches no aim, where less is read from shared memory than K once.
+double conflicts_of_tiles(const Counters& c) {
+  constexpr double kWavefront = 128;  // bytes
+  return c.sum("/shared/load/ideal") >= kWindowElements * 2 / kWavefront ? c.bank_conflict_share()
+                                                                         : NAN;
+}
+
+const std::vector<Aim> kWindowAims = {
+    {"bytes of K and V that are loaded: only tiles that a row sees", 20, Aim::at_most,
+     window_bytes(), [](const Counters& c) { return c.loaded_tiles(); },
+     "begin the loop over the tiles with the first key that the block's first row sees, end it "
+     "with "
+     "the last key of its last row, and share each tile among 16 rows",
+     Aim::bytes, 2 * kWindowElements * 2},
+    {"bytes of all stores: only O, once", 10, Aim::exactly, kWindowElements * 2,
+     [](const Counters& c) { return c.stored(); },
+     "scores and weights stay in shared memory or registers; O is written after the loop",
+     Aim::bytes},
+    {"bytes of Q that are loaded: once", 5, Aim::at_most, kWindowElements * 2,
+     [](const Counters& c) { return c.bytes("Q", "load"); },
+     "keep the block's rows of Q on chip, loaded before the loop", Aim::bytes, kWindowElements * 2},
+    // So that who loads tiles in vain loses the points above alone: of all keys for each block.
+    {"sectors of K that are moved: a tenth more than 16 rows need that see all keys", 10,
+     Aim::at_most, 1.1 * (kWindowTokens / 16) * kWindowElements * 2 / 32,
+     [](const Counters& c) { return c.sectors("K", "load") + c.sectors(kScratch, "load"); },
+     "neighbouring lanes must load neighbouring elements of a row", Aim::number,
+     kWindowElements * 2 / 32},
+    {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.1,
+     conflicts_of_tiles,
+     "keep tiles in shared memory; lanes that read different rows of one meet in one bank unless "
+     "rows are padded",
+     Aim::share},
+};
+
 // ---- bug.cuh ------------------------------------------------------------------------------------
 
 Case plain(int batch, int heads, int tokens, uint64_t seed) {
@@ -114,6 +208,16 @@ int main(int argc, char** argv) {
                        .cases = cases,
                        .measured = measured,
                        .aims = kAims},
+                      {.title = "Exercise 2, from an empty function: a sliding window",
+                       .folder = "chapters/02_tiling",
+                       .file = "task2.cuh",
+                       .solution = "solution2.cuh",
+                       .name_space = "exercise",
+                       .parameters = kWindowParameters,
+                       .cases = window_cases,
+                       .measured = window_measured,
+                       .aims = kWindowAims,
+                       .holes = false},
                       {.title = "Exercise 2, find the bug",
                        .folder = "chapters/02_tiling",
                        .file = "bug.cuh",
