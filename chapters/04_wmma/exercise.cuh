@@ -5,10 +5,10 @@
 //   O = softmax(scale Q Kᵀ + B) V        B[head][query][key] = bias[head][key - query + tokens - 1]
 //
 // The table has [heads, 2 tokens - 1] entries in fp32: the distances -(tokens - 1) to tokens - 1.
-// The kernel is the chapter's for head_dim 64 (with K as it lies in memory), with three holes. Fill
-// them, then `make exercise4 && ./run`. Besides right results you are asked to leave both products
-// to the tensor cores; what is added must be added elsewhere, since a lane does not know which
-// element of a fragment it holds.
+// The kernel is the chapter's for head_dim 64, with three holes. Fill them, then
+// `make exercise4 && ./run`. Besides right results you are asked to leave both products to the tensor
+// cores; what is added must be added elsewhere, since a lane does not know which element of a fragment
+// it holds.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -31,14 +31,14 @@ constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is i
 constexpr float kLog2E = 1.44269504f;  // exp(x) = 2^(x log2(e))
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
-using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::col_major>;
+using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using WeightFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
 using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
 
 // What a block, a warp, keeps in shared memory. Q is in fragments before there are scores.
-struct alignas(32) Tiles {
-  half k[kKeyTile][kHeadDim + kPad];
+struct alignas(32) Tiles {            // as WMMA wants its operands
+  half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   union {
     half q[kTile][kHeadDim + kPad];
@@ -56,6 +56,19 @@ __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHead
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =
         row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
+  }
+}
+
+// K likewise, but transposed and neighbouring lanes along the keys: 16 bytes of a key's row go to 8
+// rows of the tile.
+__device__ inline void load_transposed(const half* rows_global, int valid,
+                                       half (*tile)[kKeyTile + kPad]) {
+  for (int i = threadIdx.x; i < kKeyTile * kHeadDim / 8; i += 32) {
+    const int key = i % kKeyTile, d = i / kKeyTile * 8;
+    const uint4 piece =
+        key < valid ? *reinterpret_cast<const uint4*>(rows_global + key * kHeadDim + d) : uint4{};
+    const half* elements = reinterpret_cast<const half*>(&piece);
+    for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
   }
 }
 
@@ -102,7 +115,7 @@ __global__ void __launch_bounds__(32)
   for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
     // Load: keys past the last token are zero, a weight of 0 does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_rows<kKeyTile>(K + first_element, tokens - first_key, tiles.k);
+    load_transposed(K + first_element, tokens - first_key, tiles.k);
     load_rows<kKeyTile>(V + first_element, tokens - first_key, tiles.v);
     __syncwarp();
 
@@ -112,9 +125,9 @@ __global__ void __launch_bounds__(32)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         // HOLE 1: s_frag += (16 columns of Q from d on) x (the same columns of 16 keys from j on)ᵀ.
-        // Hint: Q is in q_frag[d / kTile]. K's tile lies as [key][d]; read as a matrix [d][key],
-        // its columns are contiguous: that is what col_major in KeyFragment says. The stride
-        // between two keys is kHeadDim + kPad halves. load_matrix_sync, then mma_sync.
+        // Hint: Q is in q_frag[d / kTile]. K's tile lies transposed, as [d][key]: the operand's
+        // rows are contiguous, as row_major in KeyFragment says, and kKeyTile + kPad halves apart.
+        // load_matrix_sync, then mma_sync.
         KeyFragment k_frag;
         (void)k_frag;
       }

@@ -17,13 +17,14 @@ TEST_CASE("exercise 4: points") {
        // Without biases only the one key of one token is right.
        {"the chapter's kernel",
         source("chapters/04_wmma/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, const float*, half* "
-        "O,\n"
-        "    const AttentionShape& shape, cudaStream_t stream) {\n"
-        "  wmma_attention::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, const float*, "
+            "half* "
+            "O,\n"
+            "    const AttentionShape& shape, cudaStream_t stream) {\n"
+            "  wmma_attention::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         {2, 20, 0, 0, 0, 0, 0, 0}},
        // A first maximum of +infinity makes all weights 0 and O 0/0.
        {"NaN: the maximum begins at the wrong end",
@@ -35,7 +36,7 @@ TEST_CASE("exercise 4: points") {
         {20, 20, 0, 0, 0, 0, 0, 0}},
        // Rows of K's tile are read as if they had no padding: half a row that nobody wrote.
        {"K is read with the wrong stride",
-        planted(solution, "&tiles.k[j][d], kHeadDim + kPad", "&tiles.k[j][d], kHeadDim"),
+        planted(solution, "&tiles.k[d][j], kKeyTile + kPad", "&tiles.k[d][j], kKeyTile"),
         {2, 0, 0, 0, 0, 0, 0, 0},
         "first mend what the checks find, see below"},
        // The lanes of a warp run side by side here, but nothing says that they do.
@@ -53,6 +54,21 @@ TEST_CASE("exercise 4: points") {
         planted(solution, "const int row_blocks = (shape.tokens + kTile - 1) / kTile;",
                 "const int row_blocks = shape.tokens / kTile;"),
         {7, 0, 0, 0, 0, 0, 0, 0}}});
+}
+
+TEST_CASE("exercise 4: the files show this chapter's kernel, not chapter 6's") {
+  const std::string kernel = source("chapters/04_wmma/kernel.cuh");
+  for (const char* file : {"exercise.cuh", "solution.cuh", "solution2.cuh"}) {
+    CAPTURE(file);
+    const std::string text = source(std::string("chapters/04_wmma/") + file);
+    for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
+                             "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
+      CHECK(has(kernel, line));
+      CHECK(has(text, line));
+    }
+    CHECK_FALSE(has(text, "col_major"));
+    CHECK_FALSE(has(text, "hardly ever grows"));
+  }
 }
 
 TEST_CASE("exercise 4 from an empty function: points") {
