@@ -85,11 +85,12 @@ const char* const kWindowParameters =
 Case windowed(int batch, int heads, int tokens, int window, uint64_t seed, double offset = 0) {
   AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
   if (offset != 0) t = moved(std::move(t), offset);
-  Case result = of(
-      t, expected(t, [window](int, int, int query, int key, double score) {
-        return std::abs(key - query) <= window ? score : -std::numeric_limits<double>::infinity();
-      }));
-  result.arguments.push_back(value(window));
+  const auto seen = [window](int, int, int query, int key, double score) {
+    return std::abs(key - query) <= window ? score : -std::numeric_limits<double>::infinity();
+  };
+  Case result = attention_case(t, expected(t, seen));
+  result.arguments = {input("Q", t.Q), input("K", t.K),        input("V", t.V),
+                      output("O"),     value(t.query_shape()), value(window)};
   result.name += ", window " + std::to_string(window);
   result.hint_not_finite =
       offset != 0 ? "scores are large here: a row's maximum, which begins at -INFINITY, must be "
@@ -216,8 +217,7 @@ int main(int argc, char** argv) {
                        .parameters = kWindowParameters,
                        .cases = window_cases,
                        .measured = window_measured,
-                       .aims = kWindowAims,
-                       .holes = false},
+                       .aims = kWindowAims},
                       {.title = "Exercise 2, find the bug",
                        .folder = "chapters/02_tiling",
                        .file = "bug.cuh",

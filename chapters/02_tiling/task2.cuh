@@ -33,6 +33,7 @@ namespace exercise {
 //   stream       for all that is launched
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, int window, cudaStream_t stream) {
+  // HOLE: all of it. Kernels go above this function, their launches here.
   (void)Q, (void)K, (void)V, (void)O, (void)shape, (void)window, (void)stream;
 }
 

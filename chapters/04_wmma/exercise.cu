@@ -176,6 +176,5 @@ int main(int argc, char** argv) {
                                      "const AttentionShape&, int, int, cudaStream_t",
                        .cases = group_cases,
                        .measured = group_measured,
-                       .aims = kGroupAims,
-                       .holes = false}});
+                       .aims = kGroupAims}});
 }

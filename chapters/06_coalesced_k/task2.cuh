@@ -37,6 +37,7 @@ namespace exercise {
 //   shape    batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are multiplied
 //   stream   for all that is launched
 inline void attention(const half* qkv, half* O, const AttentionShape& shape, cudaStream_t stream) {
+  // HOLE: all of it. Kernels go above this function, their launches here.
   (void)qkv, (void)O, (void)shape, (void)stream;
 }
 

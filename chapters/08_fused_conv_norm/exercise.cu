@@ -325,7 +325,6 @@ int main(int argc, char** argv) {
         .measured = depthwise_measured,
         .aims = kDepthwiseAims,
         .function = "depthwise_norm",
-        .holes = false,
         .unwritten_hint = "has each pixel of each plane a lane that stores it, in planes that are "
                           "larger than a block too?"}});
 }

@@ -42,6 +42,7 @@ namespace exercise {
 //   stream       for all that is launched
 inline void depthwise_norm(const half* x, const half* weight, const float* gamma, const float* beta,
                            half* y, const ConvNormShape& shape, cudaStream_t stream) {
+  // HOLE: all of it. Kernels go above this function, their launches here.
   (void)x, (void)weight, (void)gamma, (void)beta, (void)y, (void)shape, (void)stream;
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("exercise 8 from an empty function: points") {
   // 12 problems, images x channels, pixels: 1x1 2x2, 1x2 2x5, 1x3 5x13, 2x1 7x3, 3x2 16x16, 1x5 17x9,
   // 1x2 9x33 and 2x1 30x41 (large means), 1x2 6x7 (all alike), 1x1 2x300, 1x2 128x128, 1x1 127x129
   // (large mean).
-  const auto reports = check_points(
+  check_points(
       "exercise8", "task2.cuh",
       {{"solution", solution, {30, 20, 15, 5, 15, 5, 5, 5}},
        {"empty", task, none, "never written"},
@@ -224,7 +224,6 @@ TEST_CASE("exercise 8 from an empty function: points") {
                 "++i)\n"
                 "    plane[i] = x[i];"),
         {30, 20, 15, 5, 15, 5, 0, 5}}});
-  CHECK_FALSE(has(reports[1], "holes"));
   const auto included =
       check_points("exercise8", "task2.cuh", {{"include", "#include \"solution2.cuh\"\n", {}}});
   CHECK(has(included[0], "is not for an exercise"));
