@@ -124,8 +124,8 @@ constexpr int kWindowTokens = 320, kWindow = 40;
 constexpr double kWindowElements = 2 * kWindowTokens * 64;
 Case window_measured() { return windowed(1, 2, kWindowTokens, kWindow, 13); }
 
-// Bytes of K and V where blocks of 16 rows load whole tiles of 64 keys, of which the first begins at
-// a multiple of 64.
+// Bytes of K and V where blocks of 16 rows load whole tiles of 64 keys, of which the first begins
+// at a multiple of 64.
 double window_bytes() {
   double tiles = 0;
   for (int row = 0; row < kWindowTokens; row += 16)

@@ -130,7 +130,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // O = softmax(mask(Q Kᵀ scale)) V, where query i sees the keys i - window to i + window that exist.
 //   Q, K, V, O   [batch, heads, tokens, head_dim 64] fp16, contiguous, on the device
-//   shape        batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are multiplied
+//   shape        batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are
+//                multiplied
 //   window       0 (a query sees itself alone) to 2^20, in tokens; it may be larger than tokens
 //   stream       for all that is launched
 inline void attention(const half* Q, const half* K, const half* V, half* O,

@@ -2,7 +2,7 @@
 // looks at its neighbourhood alone: query i sees the keys i - window to i + window, as far as they
 // exist, and no other. Their weights are softmax over those keys alone.
 //
-//   O[i] = Σ_|i-j|<=window weight[i][j] V[j]     weight[i] = softmax over these j of scale Q[i]·K[j]
+//   O[i] = Σ_|i-j|<=window weight[i][j] V[j]     weight[i] = softmax over j of scale Q[i]·K[j]
 //
 // Here nothing is given but the function. Kernel, tiles, grid and launch are yours. Then
 // `make exercise2 && ./run --task task2.cuh` grades it: 30 points for right results, 20 for no
@@ -28,7 +28,8 @@ namespace exercise {
 
 // O = softmax(mask(Q Kᵀ scale)) V, where query i sees the keys i - window to i + window that exist.
 //   Q, K, V, O   [batch, heads, tokens, head_dim 64] fp16, contiguous, on the device
-//   shape        batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are multiplied
+//   shape        batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are
+//                multiplied
 //   window       0 (a query sees itself alone) to 2^20, in tokens; it may be larger than tokens
 //   stream       for all that is launched
 inline void attention(const half* Q, const half* K, const half* V, half* O,
@@ -47,5 +48,5 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
 //    `window` may be larger than the sequence: both ends need a limit.
 // 3. The mask has two sides, and keys past the last token are not seen however large the window is.
 // 4. NaN in rows that begin late? In a tile in which a row sees no key yet its maximum is still
-//    -INFINITY, and -INFINITY minus -INFINITY is NaN. Choose where the tiles begin so that this does
-//    not happen, or take care of it.
+//    -INFINITY, and -INFINITY minus -INFINITY is NaN. Choose where the tiles begin so that this
+//    does not happen, or take care of it.

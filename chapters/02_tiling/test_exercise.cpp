@@ -91,8 +91,8 @@ TEST_CASE("exercise 2 from an empty function: points") {
                    "  row_kernel<<<unsigned(shape.rows()), 64, 0, stream>>>(\n"
                    "      Q, K, V, O, shape.tokens, window, shape.scale);");
   };
-  // 12 problems, tokens (window): 1 (0), 2 (1), 15 (3), 17 (0), 33 (1000), 63 (5), 65 (64), 100 (20;
-  // scores moved by 150), 81 (33; by -150), 127 (9), 197 (70), 300 (3).
+  // 12 problems, tokens (window): 1 (0), 2 (1), 15 (3), 17 (0), 33 (1000), 63 (5), 65 (64), 100
+  // (20; scores moved by 150), 81 (33; by -150), 127 (9), 197 (70), 300 (3).
   check_points(
       "exercise2", "task2.cuh",
       {{"solution", solution, {30, 20, 20, 10, 5, 10, 5}},

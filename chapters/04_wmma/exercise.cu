@@ -121,8 +121,8 @@ std::vector<Case> group_cases() {
   return all;
 }
 
-// 2 images of 8 heads, of which 4 share one of 2 heads of K and V; 5 queries. Of each head of K and V
-// 20 rows, padded to 32, and 200 keys, 4 tiles of 64.
+// 2 images of 8 heads, of which 4 share one of 2 heads of K and V; 5 queries. Of each head of K and
+// V 20 rows, padded to 32, and 200 keys, 4 tiles of 64.
 constexpr double kGroupMatrices = 2 * 2, kGroupRows = 4 * 5, kGroupKeys = 200;
 constexpr double kGroupScores = kGroupMatrices * kGroupRows * kGroupKeys;
 constexpr double kPaddedGroupScores = kGroupMatrices * 32 * 256;

@@ -6,9 +6,9 @@
 //
 // The table has [heads, 2 tokens - 1] entries in fp32: the distances -(tokens - 1) to tokens - 1.
 // The kernel is the chapter's for head_dim 64, with three holes. Fill them, then
-// `make exercise4 && ./run`. Besides right results you are asked to leave both products to the tensor
-// cores; what is added must be added elsewhere, since a lane does not know which element of a fragment
-// it holds.
+// `make exercise4 && ./run`. Besides right results you are asked to leave both products to the
+// tensor cores; what is added must be added elsewhere, since a lane does not know which element of
+// a fragment it holds.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -1,7 +1,8 @@
 // Exercise 4, grouped queries: a solution. The exercise itself is in task2.cuh.
 //
-// The heads of a group lie one after the other in Q and in O: with their queries they are the rows of
-// one matrix, [batch, kv_heads, group x queries, head_dim], whose rows all look at the same keys.
+// The heads of a group lie one after the other in Q and in O: with their queries they are the rows
+// of one matrix, [batch, kv_heads, group x queries, head_dim], whose rows all look at the same
+// keys.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -176,10 +177,11 @@ __global__ void __launch_bounds__(32)
   }
 }
 
-// O = softmax(Q Kᵀ scale) V, where head h of Q and O looks at head h / (heads / kv_heads) of K and V.
+// O = softmax(Q Kᵀ scale) V, where head h of Q and O looks at head h / (heads / kv_heads) of K and
+// V.
 //   Q, O      [batch, heads, queries, head_dim 64] fp16
-//   K, V      [batch, kv_heads, keys, head_dim 64] fp16; all four contiguous, on the device, starting
-//             at multiples of 16 bytes
+//   K, V      [batch, kv_heads, keys, head_dim 64] fp16; all four contiguous, on the device,
+//             starting at multiples of 16 bytes
 //   shape     of Q: batch, heads, tokens (the number of queries) from 1 on; head_dim 64; scale, by
 //             which scores are multiplied
 //   kv_heads  divides heads: 1 to heads

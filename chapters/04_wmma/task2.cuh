@@ -1,6 +1,6 @@
-// Exercise 4, from an empty function: grouped queries. Large language models give several heads of Q
-// one head of K and V in common, so that less of K and V must be kept and loaded, and when they write
-// text they ask for one token or a few at a time: few queries, many keys.
+// Exercise 4, from an empty function: grouped queries. Large language models give several heads of
+// Q one head of K and V in common, so that less of K and V must be kept and loaded, and when they
+// write text they ask for one token or a few at a time: few queries, many keys.
 //
 //   O[h] = softmax(scale Q[h] K[g]ᵀ) V[g]        g = h / (heads / kv_heads)
 //
@@ -30,10 +30,11 @@
 
 namespace exercise {
 
-// O = softmax(Q Kᵀ scale) V, where head h of Q and O looks at head h / (heads / kv_heads) of K and V.
+// O = softmax(Q Kᵀ scale) V, where head h of Q and O looks at head h / (heads / kv_heads) of K and
+// V.
 //   Q, O      [batch, heads, queries, head_dim 64] fp16
-//   K, V      [batch, kv_heads, keys, head_dim 64] fp16; all four contiguous, on the device, starting
-//             at multiples of 16 bytes
+//   K, V      [batch, kv_heads, keys, head_dim 64] fp16; all four contiguous, on the device,
+//             starting at multiples of 16 bytes
 //   shape     of Q: batch, heads, tokens (the number of queries) from 1 on; head_dim 64; scale, by
 //             which scores are multiplied
 //   kv_heads  divides heads: 1 to heads
@@ -49,11 +50,11 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
 
 // Hints, one after the other: go on to the next when you are stuck.
 //
-// 1. Make it right before you make it fast: the chapter's kernel with one head of Q at a time solves
-//    the problem, with another number of keys than of queries and another matrix of K and V.
-// 2. Which queries may be rows of the same product? All that look at the same keys, and these are more
-//    than those of one head.
-// 3. Write down where the rows of the heads of one group lie in Q. How far is the last row of one head
-//    from the first of the next?
-// 4. The number of rows is a multiple of 16 no more often than before: the last 16 need zeros, and only
-//    rows that exist are stored.
+// 1. Make it right before you make it fast: the chapter's kernel with one head of Q at a time
+//    solves the problem, with another number of keys than of queries and another matrix of K and V.
+// 2. Which queries may be rows of the same product? All that look at the same keys, and these are
+//    more than those of one head.
+// 3. Write down where the rows of the heads of one group lie in Q. How far is the last row of one
+//    head from the first of the next?
+// 4. The number of rows is a multiple of 16 no more often than before: the last 16 need zeros, and
+//    only rows that exist are stored.

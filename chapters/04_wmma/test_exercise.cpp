@@ -117,8 +117,8 @@ TEST_CASE("exercise 4 from an empty function: points") {
       "  row_kernel<<<unsigned(shape.rows()), 64, 0, stream>>>(\n"
       "      Q, K, V, O, shape.heads / kv_heads * shape.tokens, keys, shape.scale);");
   // 12 problems, rows of a head of K and V (keys): 1 (1), 2 (2), 5 (15), 40 (33; one head a group),
-  // 16 (17), 21 (20), 48 (64), 6 (65), 33 (100; scores moved by 150), 66 (127), 36 (81; by -150), 12
-  // (197).
+  // 16 (17), 21 (20), 48 (64), 6 (65), 33 (100; scores moved by 150), 66 (127), 36 (81; by -150),
+  // 12 (197).
   check_points(
       "exercise4", "task2.cuh",
       {{"solution", solution, {30, 20, 10, 10, 10, 10, 5, 5}},

@@ -3,8 +3,8 @@
 // real (1 or more); what stands behind them must not be seen, and need not be loaded.
 //
 // The kernel is the chapter's for head_dim 64 with 4 warps, with three holes. Fill them, then
-// `make exercise5 && ./run`. Besides right results you are asked that a block's warps share the work
-// of loading, and that it stops at the last real key.
+// `make exercise5 && ./run`. Besides right results you are asked that a block's warps share the
+// work of loading, and that it stops at the last real key.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -64,8 +64,8 @@ __device__ void load_rows(const half* rows_global, int valid, int thread,
   }
 }
 
-// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to 8
-// rows of the tile.
+// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to
+// 8 rows of the tile.
 template <int kCount>
 __device__ void load_transposed(const half* rows_global, int valid, int thread,
                                 half (*tile)[kKeyTile + kPad]) {

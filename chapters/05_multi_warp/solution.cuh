@@ -58,8 +58,8 @@ __device__ void load_rows(const half* rows_global, int valid, int thread,
   }
 }
 
-// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to 8
-// rows of the tile.
+// K likewise, but transposed and neighbouring threads along the keys: 16 bytes of a key's row go to
+// 8 rows of the tile.
 template <int kCount>
 __device__ void load_transposed(const half* rows_global, int valid, int thread,
                                 half (*tile)[kKeyTile + kPad]) {

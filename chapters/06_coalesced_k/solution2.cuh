@@ -45,9 +45,9 @@ struct alignas(32) Tiles {
   WarpTiles warps[kWarps];
 };
 
-// Copies kRows rows of head_dim elements, which begin `stride` elements apart in global memory, to a
-// tile with kCount threads, this one being number `thread` of them, 16 bytes at a time: 8 neighbouring
-// lanes have a row, which is 4 whole sectors. Rows from `valid` on become zero.
+// Copies kRows rows of head_dim elements, which begin `stride` elements apart in global memory, to
+// a tile with kCount threads, this one being number `thread` of them, 16 bytes at a time: 8
+// neighbouring lanes have a row, which is 4 whole sectors. Rows from `valid` on become zero.
 template <int kRows, int kCount>
 __device__ void load_rows(const half* rows_global, int64_t stride, int valid, int thread,
                           half (*tile)[kHeadDim + kPad]) {
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
-    // Load with all warps. Keys past the last token are zero: a weight of 0 does not save us from NaN
-    // in V.
+    // Load with all warps. Keys past the last token are zero: a weight of 0 does not save us from
+    // NaN in V.
     const int64_t first_element = first_key * stride;
     load_rows<kKeyTile, kThreads>(K + first_element, stride, tokens - first_key, thread, tiles.k);
     load_rows<kKeyTile, kThreads>(V + first_element, stride, tokens - first_key, thread, tiles.v);
@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // O = softmax(Q Kᵀ scale) V, for each image and head.
-//   qkv      [batch, tokens, 3, heads, head_dim 64] fp16: of each token Q of all heads, then K, then V
+//   qkv      [batch, tokens, 3, heads, head_dim 64] fp16: of each token Q of all heads, then K,
+//            then V
 //   O        [batch, tokens, heads, head_dim 64] fp16; both contiguous, on the device, starting at
 //            multiples of 16 bytes
 //   shape    batch, heads and tokens from 1 on; head_dim 64; scale, by which scores are multiplied

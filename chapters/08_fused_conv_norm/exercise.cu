@@ -1,5 +1,5 @@
-// Grades exercise 8, layer norm behind a 1x1 convolution, and the norm of a convolution of each channel
-// by itself, in task2.cuh.
+// Grades exercise 8, layer norm behind a 1x1 convolution, and the norm of a convolution of each
+// channel by itself, in task2.cuh.
 #include <cmath>
 
 #include "../../common/grader.h"
@@ -152,8 +152,8 @@ const std::vector<Aim> kAims = {
 
 // ---- task2.cuh ----------------------------------------------------------------------------------
 
-// How x is made: normal values; some steps of fp16 around 64 or -64, so that the convolution has a mean
-// of about 576 and a deviation of 0.8; or one number everywhere.
+// How x is made: normal values; some steps of fp16 around 64 or -64, so that the convolution has a
+// mean of about 576 and a deviation of 0.8; or one number everywhere.
 enum Values { kNormal, kAround64, kAroundMinus64, kFlat };
 
 Tensors depthwise_problem(int batch, int channels, int height, int width, uint64_t seed,
@@ -217,8 +217,8 @@ std::vector<double> depthwise_expected(const Tensors& t) {
 Case depthwise(int batch, int channels, int height, int width, uint64_t seed,
                Values values = kNormal) {
   const Tensors t = depthwise_problem(batch, channels, height, width, seed, values);
-  // The tolerance of the first task holds here, too: a convolution of 576 rounds each of its 9 summands
-  // by up to 2^-15, and has a deviation of 0.8.
+  // The tolerance of the first task holds here, too: a convolution of 576 rounds each of its 9
+  // summands by up to 2^-15, and has a deviation of 0.8.
   Case result = of(t, depthwise_expected(t));
   result.name = "[batch " + std::to_string(batch) + ", channels " + std::to_string(channels) +
                 ", " + std::to_string(height) + "x" + std::to_string(width) + "]";

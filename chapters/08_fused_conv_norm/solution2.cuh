@@ -1,8 +1,9 @@
-// Exercise 8, a convolution of each channel by itself: a solution. The exercise itself is in task2.cuh.
+// Exercise 8, a convolution of each channel by itself: a solution. The exercise itself is in
+// task2.cuh.
 //
-// All that must meet for the mean of a plane comes from this plane, which fits into shared memory: one
-// block for each, and nobody waits for another block. The convolution costs 9 multiply-adds, so that it
-// is computed again rather than kept.
+// All that must meet for the mean of a plane comes from this plane, which fits into shared memory:
+// one block for each, and nobody waits for another block. The convolution costs 9 multiply-adds, so
+// that it is computed again rather than kept.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -79,15 +80,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // y = relu(gamma (conv - mean) / sqrt(variance + eps) + beta), where conv is the 3x3 convolution of
-// each channel with its own weights, and mean and variance (of the population) are those of one plane,
-// an (image, channel), of conv.
+// each channel with its own weights, and mean and variance (of the population) are those of one
+// plane, an (image, channel), of conv.
 //   x, y         [batch, channels, height, width] fp16
-//   weight       [channels, 3, 3] fp16, rows first; conv is not mirrored: weight(0, 0) belongs to the
-//                pixel above and to the left
+//   weight       [channels, 3, 3] fp16, rows first; conv is not mirrored: weight(0, 0) belongs to
+//                the pixel above and to the left
 //   gamma, beta  [channels] fp32; all contiguous, on the device
-//   shape        in_channels = out_channels = channels; height and width from 2 on, height x width up
-//                to 16384; eps; kernel 3, stride 1, reflection by 1 pixel on each side: beyond the edge
-//                the picture is mirrored at its outermost pixel, pixel -1 is pixel 1
+//   shape        in_channels = out_channels = channels; height and width from 2 on, height x width
+//                up to 16384; eps; kernel 3, stride 1, reflection by 1 pixel on each side: beyond
+//                the edge the picture is mirrored at its outermost pixel, pixel -1 is pixel 1
 //   stream       for all that is launched
 inline void depthwise_norm(const half* x, const half* weight, const float* gamma, const float* beta,
                            half* y, const ConvNormShape& shape, cudaStream_t stream) {

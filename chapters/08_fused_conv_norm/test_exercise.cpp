@@ -176,16 +176,17 @@ TEST_CASE("exercise 8 from an empty function: points") {
       "  norm_kernel<<<planes, 256, 0, stream>>>(conv, gamma, beta, y, shape.in_channels,\n"
       "                                          pixels, shape.eps);\n"
       "  cudaFreeAsync(conv, stream);");
-  // 12 problems, images x channels, pixels: 1x1 2x2, 1x2 2x5, 1x3 5x13, 2x1 7x3, 3x2 16x16, 1x5 17x9,
-  // 1x2 9x33 and 2x1 30x41 (large means), 1x2 6x7 (all alike), 1x1 2x300, 1x2 128x128, 1x1 127x129
-  // (large mean).
+  // 12 problems, images x channels, pixels: 1x1 2x2, 1x2 2x5, 1x3 5x13, 2x1 7x3, 3x2 16x16, 1x5
+  // 17x9, 1x2 9x33 and 2x1 30x41 (large means), 1x2 6x7 (all alike), 1x1 2x300, 1x2 128x128, 1x1
+  // 127x129 (large mean).
   check_points(
       "exercise8", "task2.cuh",
       {{"solution", solution, {30, 20, 15, 5, 15, 5, 5, 5}},
        {"empty", task, none, "never written"},
        {"the convolution goes to memory", unfused, {30, 20, 0, 0, 0, 0, 0, 0}},
        {"no shared memory", from_memory, {30, 20, 15, 5, 0, 5, 0, 0}, "a plane in shared memory"},
-       // The variance of small numbers is right either way; of the three large means one is, by luck.
+       // The variance of small numbers is right either way; with the large means
+       // two of three are wrong.
        {"E[x^2] - E[x]^2",
         planted(planted(solution, "conv(i) - middle - mean;", "conv(i);"),
                 "sum_of_block(squares, of_warps) / float(pixels);",
