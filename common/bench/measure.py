@@ -4,15 +4,18 @@
     measure.py --programs FOLDER --results FOLDER [--only WORDS] [--fresh] [--peers PYTHON]
 
 runs FOLDER/chapterN on each problem of problems.py and writes RESULTS/chapterN.json after each run,
-whole or not at all. A second call goes on where the first one stopped: it leaves out what the same
+whole or not at all. What is worth most comes first (problems.FIRST), so that an hour cut short is
+not lost. A second call goes on where the first one stopped: it leaves out what the same
 program (by its bytes) has measured on the same GPU with the same driver; --fresh measures all anew.
 Each number comes with its check: what a kernel computed wrongly is reported and not kept.
 
     --only WORDS     only problems with all of these in "chapterN NAME"
     --peers PYTHON   the same problems in PyTorch too, in turns with the chapter's program: an
                      interpreter that has torch
+    --rounds N       turns of program and PyTorch, 7; their ratios give the interval
+    --minutes N      begin no problem that is not expected to end within them
     --table FILE     other problems, as JSON
-    --virtual        on the virtual GPU (with --table): for the tests of this script
+    --virtual        on the virtual GPU (with --table), PyTorch on the CPU: for rehearsals
 
 Exit status: 0 all measured, 1 something is wrong or failed, 2 bad usage or input, 3 what is
 missing.
@@ -21,8 +24,10 @@ import argparse
 import contextlib
 import datetime
 import hashlib
+import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,13 +39,15 @@ import problems
 import results
 from results import Lacking, Refused
 
-WARMUP, ITERATIONS, SECONDS, ROUNDS = 5, 50, 300, 2
+WARMUP, ITERATIONS, SECONDS, ROUNDS = 5, 50, 300, 7
 HEAD = ("chapter", "device", "runtime", "nvcc")
+OF_ROUNDS = {"median_us": statistics.median, "graph_us": statistics.median,
+             "mean_us": statistics.fmean, "min_us": min, "std_us": max, "spread": max}
 OF_RUN = ("commit", "changed_files", "problem", "warmup", "iterations", "memory_in_use_bytes",
           "notes")
 OF_KERNEL = ("name", "clock", "median_us", "min_us", "mean_us", "std_us", "spread", "samples",
-             "graph_us", "no_graph", "stages_timed_together", "bytes", "flops", "scratch_bytes",
-             "gb_per_s", "tflop_per_s", "max_abs_error", "relative_l2", "pass")
+             "rounds_us", "graph_us", "no_graph", "stages_timed_together", "bytes", "flops",
+             "scratch_bytes", "gb_per_s", "tflop_per_s", "max_abs_error", "relative_l2", "pass")
 
 
 def digest(path):
@@ -89,6 +96,53 @@ def measured(result, chapter):
     return lines
 
 
+def merged(rounds):
+    """The first round's result, its kernels' times those of all rounds, their medians a list."""
+    if len(rounds) == 1:
+        return rounds[0]
+    kernels = []
+    for i, kernel in enumerate(rounds[0]["kernels"]):
+        line = dict(kernel)
+        for key, of in OF_ROUNDS.items():
+            values = [result["kernels"][i].get(key) for result in rounds]
+            if all(value is not None for value in values):
+                line[key] = of(values)
+        for key in ("gb_per_s", "tflop_per_s"):
+            if line.get(key):
+                line[key] *= kernel["median_us"] / line["median_us"]
+        line["rounds_us"] = [result["kernels"][i]["median_us"] for result in rounds]
+        line["pass"] = all(result["kernels"][i]["pass"] for result in rounds)
+        kernels.append(line)
+    return {**rounds[0], "kernels": kernels, "pass": all(result["pass"] for result in rounds)}
+
+
+class Plan:
+    """How long the problems will take, and how far the prediction was off so far."""
+
+    def __init__(self, seconds, minutes):
+        self.waiting, self.minutes = list(seconds), minutes
+        self.expected = self.took = 0.0
+        self.start = time.monotonic()
+
+    def factor(self):
+        return self.took / self.expected if self.expected else 1.0
+
+    def left(self):
+        return self.factor() * sum(self.waiting)
+
+    def fits(self):
+        """Whether the next problem is expected to end in time."""
+        so_far = time.monotonic() - self.start
+        return not self.minutes or so_far + self.factor() * self.waiting[0] <= 60 * self.minutes
+
+    def next(self, took=None):
+        """The next one is over: it took so long, or was left out."""
+        predicted = self.waiting.pop(0)
+        if took is not None:
+            self.expected += predicted
+            self.took += took
+
+
 class Chapter:
     """The result file of a chapter, and which of its runs still hold."""
 
@@ -104,6 +158,14 @@ class Chapter:
             except Refused as error:
                 print(f"{error}; measured anew", file=sys.stderr)
                 self.content = {}
+
+    def seconds(self, problem, peers):
+        """What the same took in an earlier call, of another program perhaps, or None."""
+        for run in self.content.get("runs", []):
+            if run.get("name") == problem.name and run.get("flags") == problem.flags and \
+                    ("peers" in run) == bool(peers and problem.peers):
+                return run.get("seconds")
+        return None
 
     def has(self, problem, peers):
         for run in self.content.get("runs", []):
@@ -141,7 +203,7 @@ def shown(run, seconds):
             lines.append(f"    {'':<14} not in a CUDA graph: {line['no_graph']}")
     if any(line.get("stages_timed_together", 1) > 1 for line in run["kernels"]):
         lines.append("    * a stage among others: the time of an event is in it")
-    lines += peering.lines(run.get("peers", []))
+    lines += peering.lines(run)
     if "no_peers" in run:
         lines.append(f"    PyTorch: {run['no_peers']}")
     return "\n".join(lines) + f"\n    ({seconds:.0f} s)"
@@ -161,7 +223,7 @@ def measure(problem, program, chapter, peers, order, options):
     start, before, during = time.monotonic(), state(options), {}
     rounds, peer_rounds, no_peers = [], [], ""
     with contextlib.nullcontext() if options.virtual else machine.watched(during):
-        for _ in range(ROUNDS if peers and problem.peers else 1):
+        for _ in range(options.rounds if peers and problem.peers else 1):
             rounds.append(run_program(program, problem, options.warmup, options.iterations))
             if not peers or not problem.peers:
                 continue
@@ -171,7 +233,7 @@ def measure(problem, program, chapter, peers, order, options):
             except (Lacking, Refused) as error:  # the chapter's own times are none the worse
                 no_peers = str(error)
                 break
-    result = rounds[0]
+    result = merged(rounds)
     if result["device"]["virtual"] != options.virtual:
         raise Refused(f"{program} ran on " + ("the virtual GPU" if result["device"]["virtual"]
                                               else "a GPU, and not on the virtual one"))
@@ -189,10 +251,60 @@ def measure(problem, program, chapter, peers, order, options):
         print(f"chapter {problem.chapter}, {problem.name}: measured without PyTorch: {no_peers}",
               file=sys.stderr)
     elif peer_rounds:
-        run["peers"] = peering.paired(rounds, peer_rounds)
+        run.update({"rounds": len(rounds), "versions": peers.about.get("versions", {}),
+                    **peering.paired(rounds, peer_rounds)})
+    run["seconds"] = round(time.monotonic() - start, 1)
     chapter.add(result, run, order)
-    print(shown(run, time.monotonic() - start), flush=True)
+    print(shown(run, run["seconds"]), flush=True)
     return not no_peers
+
+
+def measure_all(wanted, table, peers, driver, options):
+    """Measures what is missing. Returns how many problems failed, were measured without their
+    peers, and did not fit into the time."""
+    failed = alone = left = 0
+    chapters, missing = {}, []
+    for problem in wanted:
+        number = problem.chapter
+        program = os.path.join(options.programs, f"chapter{number}")
+        if not os.path.exists(program):
+            raise Refused(f"{program} is not there: make chapter{number} builds it")
+        if number not in chapters:
+            chapters[number] = Chapter(options.results, number, program, driver, options.fresh)
+        if chapters[number].has(problem, peers):
+            print(f"chapter {number}, {problem.name}: measured before, kept", flush=True)
+        else:
+            missing.append(problem)
+    plan = Plan([chapters[problem.chapter].seconds(problem, peers) or problems.predicted_seconds(
+        problem, options.rounds, peers, os.cpu_count() or 1) for problem in missing],
+        options.minutes)
+    print(f"{len(missing)} of {len(wanted)} problems to measure, predicted: {minutes(plan.left())}",
+          flush=True)
+    for i, problem in enumerate(missing):
+        number = problem.chapter
+        title = f"chapter {number}, {problem.name}"
+        if not plan.fits():
+            print(f"{title}: left out, {minutes(plan.factor() * plan.waiting[0])} are more than "
+                  "the time that is left", flush=True)
+            left += 1
+            plan.next()
+            continue
+        print(f"{title} ({i + 1} of {len(missing)}; about {minutes(plan.left())} to go)",
+              flush=True)
+        order = [of.name for of in table if of.chapter == number]
+        start = time.monotonic()
+        try:
+            alone += not measure(problem, os.path.join(options.programs, f"chapter{number}"),
+                                 chapters[number], peers, order, options)
+        except (Lacking, Refused) as error:
+            print(f"{title}: not measured: {error}", file=sys.stderr)
+            failed += 1
+        plan.next(time.monotonic() - start)
+    return failed, alone, left
+
+
+def minutes(seconds):
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def main():
@@ -204,17 +316,23 @@ def main():
     parser.add_argument("--peers", default="", help="a Python that has torch")
     parser.add_argument("--table", default="", help="JSON file of other problems")
     parser.add_argument("--virtual", action="store_true", help="on the virtual GPU, with --table")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--minutes", type=float, default=0, help="0: as long as it takes")
     parser.add_argument("--warmup", type=int, default=WARMUP)
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    start, failed, alone, peers = time.monotonic(), 0, 0, None
+    start, peers = time.monotonic(), None
     try:
         if options.virtual and not options.table:
             raise Refused("--virtual needs --table: wall times of the host are no results")
         if options.warmup < 0 or options.iterations < (1 if options.virtual else ITERATIONS):
             raise Refused(f"--iterations {options.iterations}: at least {ITERATIONS} are needed")
+        if options.rounds < 1:
+            raise Refused(f"--rounds {options.rounds}: at least 1 is needed, {ROUNDS} are usual")
+        if not 0 <= options.minutes < math.inf:
+            raise Refused(f"--minutes {options.minutes:g}: a number above 0 is needed")
         table = problems.table_of(options.table) if options.table else problems.TABLE
         wanted = [problem for problem in table if all(
             word in f"chapter{problem.chapter} {problem.name}".split() or
@@ -223,26 +341,12 @@ def main():
             raise Refused(f"no problem has the words '{options.only}'")
         driver = state(options)["driver"]
         if options.peers:
-            peers = peering.Peers(options.peers)
-        chapters = {}
-        for problem in wanted:
-            number = problem.chapter
-            program = os.path.join(options.programs, f"chapter{number}")
-            title = f"chapter {number}, {problem.name}"
-            if not os.path.exists(program):
-                raise Refused(f"{program} is not there: make chapter{number} builds it")
-            if number not in chapters:
-                chapters[number] = Chapter(options.results, number, program, driver, options.fresh)
-            if chapters[number].has(problem, peers):
-                print(f"{title}: measured before, kept", flush=True)
-                continue
-            print(title, flush=True)
-            order = [of.name for of in table if of.chapter == number]
-            try:
-                alone += not measure(problem, program, chapters[number], peers, order, options)
-            except (Lacking, Refused) as error:
-                print(f"{title}: not measured: {error}", file=sys.stderr)
-                failed += 1
+            peers = peering.Peers(options.peers,
+                                  flags=["--device", "cpu"] if options.virtual else [])
+            print("PyTorch's side: " + ", ".join(
+                f"{name} {version or 'is not there'}"
+                for name, version in peers.about.get("versions", {}).items()), flush=True)
+        failed, alone, left = measure_all(problems.by_worth(wanted), table, peers, driver, options)
     except Lacking as error:
         print(f"make bench: {error}", file=sys.stderr)
         return 3
@@ -255,10 +359,12 @@ def main():
     finally:
         if peers:
             peers.close()
-    print(f"{len(wanted) - failed} of {len(wanted)} problems are measured, in {options.results} "
-          f"({time.monotonic() - start:.0f} s)" +
-          (f"; {alone} of them without PyTorch" if alone else ""))
-    return 1 if failed or alone else 0
+    print(f"{len(wanted) - failed - left} of {len(wanted)} problems are measured, in "
+          f"{options.results} ({time.monotonic() - start:.0f} s)" +
+          (f"; {alone} of them without PyTorch" if alone else "") +
+          (f"; {left} did not fit into {options.minutes:g} minutes: the same call goes on with them"
+           if left else ""))
+    return 1 if failed or alone or left else 0
 
 
 if __name__ == "__main__":

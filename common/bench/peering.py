@@ -9,23 +9,25 @@ import threading
 import time
 
 import problems
+import ratios
 from results import Lacking, Refused
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers.py")
-ANSWER_SECONDS = 900  # for a problem: backends, compilations, a slow formulation at full size
+ANSWER_SECONDS = 240  # for a round: backends, compilations, a slow formulation at full size
 
 
 class Peers:
     """peers.py, started once: importing and compiling take longer than measuring."""
 
-    def __init__(self, python, script=SCRIPT, seconds=ANSWER_SECONDS):
-        self.python, self.script, self.seconds = python, script, seconds
+    def __init__(self, python, script=SCRIPT, seconds=ANSWER_SECONDS, flags=()):
+        self.python, self.script, self.seconds, self.flags = python, script, seconds, flags
         self.process = None
         self._start()
 
     def _start(self):
-        self.process = subprocess.Popen([self.python, self.script], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, errors="replace")
+        self.process = subprocess.Popen([self.python, self.script, *self.flags],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        errors="replace")
         self.lines = queue.Queue()  # what it says, and None where it has ended
 
         def read(stream, lines):
@@ -122,70 +124,88 @@ def fastest(rounds, own, key):
     return name, us, times[name]
 
 
+def row_of(name, found, count):
+    """What the rounds say of one peer; found: its rows, of `count` rounds."""
+    row = {"name": name, **{key: found[0][key] for key in ("by", "library") if key in found[0]}}
+    lacking = [of["lacking"] for of in found if "lacking" in of]
+    if lacking or len(found) != count:
+        return {**row, "lacking": lacking[0] if lacking else "not in every round"}
+    if not all(of["pass"] for of in found):
+        return {**row, "lacking": "its result is wrong: relative L2 "
+                f"{max(of['relative_l2'] for of in found):.1e}"}
+    row.update({"median_us": statistics.median(of["median_us"] for of in found),
+                "rounds_us": [of["median_us"] for of in found],
+                "min_us": min(of["min_us"] for of in found),
+                "std_us": max(of["std_us"] for of in found),
+                "relative_l2": max(of["relative_l2"] for of in found)})
+    refusals = [of["no_graph"] for of in found if "no_graph" in of]
+    if refusals:
+        row["no_graph"] = refusals[0]
+    elif all(of.get("graph_us") for of in found):
+        row.update({"graph_us": statistics.median(of["graph_us"] for of in found),
+                    "graph_rounds_us": [of["graph_us"] for of in found]})
+    return row
+
+
+def beside(own, rows, key, rounds_key):
+    """The fastest peer by `key` over the chapter's fastest kernel, or None where either lacks.
+
+    own: (kernel, its median, its rounds). `ratio` is the median of the rounds' ratios, `interval`
+    that median's by bootstrap. A ratio above 1: the kernel is faster.
+    """
+    peer = ratios.best(rows, key)
+    if peer is None or own is None:
+        return None
+    kernel, kernel_us, kernel_rounds = own
+    by_round = [a / b for a, b in zip(peer[rounds_key], kernel_rounds)]
+    found = {"peer": peer["name"], "peer_us": peer[key], "kernel": kernel, "kernel_us": kernel_us,
+             "ratio": statistics.median(by_round), "ratios": by_round}
+    around = ratios.interval(by_round)
+    if around:
+        found.update({"interval": list(around), "confidence": ratios.CONFIDENCE,
+                      "resamples": ratios.RESAMPLES, "seed": ratios.SEED})
+    return found
+
+
 def paired(rounds, peer_rounds):
-    """A row for each peer: its time, that of the chapter's fastest own kernel, and their ratio.
+    """{"peers": a row for each, "best": the fastest one beside the chapter's fastest own kernel,
+    "best_in_graphs": the same, both replayed from CUDA graphs}.
 
     rounds: what the program reported, peer_rounds: the rows of the peers, measured in turns
-    with it. A ratio above 1: the kernel is faster. Each round has one of its own, so that their
-    spread shows how sure the ratio is; `ratio` is of the medians, both in a stream. graph_ratio and
-    so on are the same of both replayed from CUDA graphs, where both were.
+    with it.
     """
     own = problems.own_kernels(rounds[0])
-    kernel, kernel_us, kernel_rounds = fastest(rounds, own, "median_us")
-    graph = fastest(rounds, own, "graph_us")
-
-    rows = []
-    for name in dict.fromkeys(row["name"] for peers in peer_rounds for row in peers):
-        found = [row for peers in peer_rounds for row in peers if row["name"] == name]
-        lacking = [row["lacking"] for row in found if "lacking" in row]
-        if lacking or len(found) != len(rounds):
-            rows.append({"name": name, "lacking": lacking[0] if lacking else "not in every round"})
-            continue
-        if not all(row["pass"] for row in found):
-            rows.append({"name": name, "lacking": "its result is wrong: relative L2 "
-                         f"{max(row['relative_l2'] for row in found):.1e}"})
-            continue
-        peer_us = statistics.median(row["median_us"] for row in found)
-        rows.append({"name": name, "median_us": peer_us,
-                     "min_us": min(row["min_us"] for row in found),
-                     "std_us": max(row["std_us"] for row in found),
-                     "relative_l2": max(row["relative_l2"] for row in found),
-                     "kernel": kernel, "kernel_us": kernel_us, "ratio": peer_us / kernel_us,
-                     "ratios": [row["median_us"] / us for row, us in zip(found, kernel_rounds)]})
-        refusals = [row["no_graph"] for row in found if "no_graph" in row]
-        if refusals:
-            rows[-1]["no_graph"] = refusals[0]
-        elif all(row.get("graph_us") for row in found):
-            peer_us = statistics.median(row["graph_us"] for row in found)
-            rows[-1]["graph_us"] = peer_us
-            if graph:
-                rows[-1].update({
-                    "graph_kernel": graph[0], "graph_kernel_us": graph[1],
-                    "graph_ratio": peer_us / graph[1],
-                    "graph_ratios": [row["graph_us"] / us for row, us in zip(found, graph[2])]})
-    return rows
+    rows = [row_of(name, [row for peers in peer_rounds for row in peers if row["name"] == name],
+                   len(rounds))
+            for name in dict.fromkeys(row["name"] for peers in peer_rounds for row in peers)]
+    found = {"peers": rows}
+    for name, key, rounds_key in (("best", "median_us", "rounds_us"),
+                                  ("best_in_graphs", "graph_us", "graph_rounds_us")):
+        of = beside(fastest(rounds, own, key), rows, key, rounds_key)
+        if of:
+            found[name] = of
+    return found
 
 
-def lines(rows):
-    """For people: each peer's times and ratios, the fastest one marked."""
-    def line(name, peer_us, kernel, ratio, ratios, mark):
-        spread = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        return (f"    PyTorch {name:<30} {peer_us:10.1f} us; {kernel} is {ratio:.2f} times as fast "
-                f"(by round: {spread}){mark}")
-    best = {key: min((row[key] for row in rows if key in row), default=None)
-            for key in ("median_us", "graph_us")}
+def lines(run):
+    """For people: each peer's times, and the ratio to the fastest one."""
     text = []
-    for row in rows:
+    for row in run.get("peers", []):
+        name = f"    {row.get('by', 'PyTorch')} {row['name']}"
         if "lacking" in row:
-            text.append(f"    PyTorch {row['name']}: {row['lacking']}")
+            text.append(f"{name}: {row['lacking']}")
             continue
-        mark = ", the fastest peer" if row["median_us"] == best["median_us"] else ""
-        text.append(line(row["name"], row["median_us"], row["kernel"], row["ratio"], row["ratios"],
-                         mark))
-        if "graph_ratio" in row:
-            mark = ", the fastest peer in a graph" if row["graph_us"] == best["graph_us"] else ""
-            text.append(line("  in a CUDA graph, as the kernel", row["graph_us"],
-                             row["graph_kernel"], row["graph_ratio"], row["graph_ratios"], mark))
-        elif "no_graph" in row:
-            text.append(f"    PyTorch   in a CUDA graph: {row['no_graph']}")
+        graph = f"  in a graph {row['graph_us']:.1f}" if "graph_us" in row else ""
+        text.append(f"{name:<44} {row['median_us']:10.1f} us{graph}")
+        if "no_graph" in row:
+            text.append(f"    {'':<40} not in a CUDA graph: {row['no_graph']}")
+    for key, where in (("best", "in a stream"), ("best_in_graphs", "in CUDA graphs")):
+        if key in run:
+            of = run[key]
+            sure = "" if "interval" not in of else " ({:.0f}%: {:.2f} to {:.2f})".format(
+                100 * of["confidence"], *of["interval"])
+            text.append(f"    {of['kernel']} is {of['ratio']:.2f} times as fast{sure} as the "
+                        f"fastest peer {where}, {of['peer']}")
+    if run.get("peers") and "best" not in run:
+        text.append("    no peer to compare with: none of them computed it")
     return text

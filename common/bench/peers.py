@@ -6,25 +6,75 @@ Reads requests from standard input, a line of JSON each, and answers each with a
     {"family": "attention", "problem": {"batch": 32, ...}, "warmup": 5, "iterations": 50}
     {"rows": [{"name": "cudnn", "median_us": ..., "graph_us": ..., "pass": true, ...}, ...]}
 
-Its first line says what there is: {"torch": "2.9.0", "device": "NVIDIA H200"}, or {"lacking": why}.
-Nothing else goes to standard output; what libraries print there goes to standard error. The problem
-is that of the program's result file. Each formulation is compared with the problem's formula in
-double precision, on a part of the output, and timed as the lab does it: warm-up by number and by
-time, CUDA events, samples of at least 0.2 ms, buffers rotated through twice the L2; then once more,
-as many calls replayed from one CUDA graph (graph_us, or no_graph: why not). --device cpu runs all
-of it on the CPU, for tests: the same formulations, wall time, no graphs.
+Its first line says what there is: {"device": "NVIDIA H200", "versions": {"torch": "2.9.0", ...}},
+or {"lacking": why}. Nothing else goes to standard output; what libraries print there goes to
+standard error. The problem is that of the program's result file. Each formulation is compared with
+the problem's formula in double precision, on a part of the output, and timed as the lab does it:
+warm-up by number and by time, CUDA events, samples of at least 0.2 ms, inputs and results rotated
+through twice the L2; then once more, as many calls replayed from one CUDA graph (graph_us, or
+no_graph: why not). The same problem asked again is another round: what was prepared and compiled
+for it is kept. --device cpu runs all of it on the CPU, for tests: the same formulations, wall time,
+no graphs.
 """
 import contextlib
+import dataclasses
+import gc
+import importlib
+import importlib.metadata
 import json
 import math
 import os
 import statistics
 import sys
 import time
+import typing
 
-MOST_ERROR = {"float16": 1e-3, "tf32": 1e-3, "float32": 1e-5}  # relative L2
+import classic
+
 # As in common/lab_timing.cpp.
-WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US = 0.2, 200, 300, 5000
+WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US, MOST_COPIES = 0.2, 200, 300, 5000, 64
+
+
+def most_error(family, arithmetic):
+    """The largest relative L2 error of a peer's result. Not the kernels' tolerance, which is
+    derived: this one only tells another rounding from another result."""
+    if arithmetic == "float32":
+        # Winograd's convolution, which cuDNN takes where it is faster, is some 1e-5 off.
+        return 1e-4 if family == "conv_norm" else 1e-5
+    # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: the operators' own rounding.
+    return {"attention": 1e-3, "conv_norm": 1e-3, "deformable": 1e-1}[family]
+
+
+def rotation_copies(size, l2_bytes):
+    """How many copies of so many bytes, used in turn, do not stay in the L2; as the lab has it."""
+    return max(1, min(MOST_COPIES, math.ceil(2 * l2_bytes / max(1, size))))
+
+
+def rotated(launch, count):
+    """The launch, its last `count` results kept: each call writes to another place than the calls
+    before it, since PyTorch gives memory out again as soon as nothing holds it."""
+    kept = [None] * count
+
+    def call(i):
+        kept[i % count] = launch(i)
+        return kept[i % count]
+    return call
+
+
+def cudnn_version(number):
+    """'9.10.2' of 91002, '8.9.7' of 8907: its number has another layout since version 9."""
+    if not number:
+        return None
+    large = 10000 if number >= 90000 else 1000
+    return f"{number // large}.{number % large // 100}.{number % 100}"
+
+
+def version_of(*packages):
+    """Of the first of the packages that is installed, or None."""
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return None
 
 
 def grid_of(locations):
@@ -67,6 +117,15 @@ def conv_norm(x, weight, bias, gamma, beta, shape):
         y = F.conv2d(F.pad(x, (left, right, top, bottom), mode=mode), weight, bias,
                      stride=shape["stride"])
     return F.relu(F.instance_norm(y, weight=gamma, bias=beta, eps=shape.get("eps", 1e-5)))
+
+
+def output_shape(problem, shape):
+    """[batch, channels, height, width] of conv_norm()'s result."""
+    top, bottom, left, right = shape["pads"]
+    k, stride = problem["kernel"], shape["stride"]
+    return (problem["batch"], problem["out_channels"],
+            (problem["height"] + top + bottom - k) // stride + 1,
+            (problem["width"] + left + right - k) // stride + 1)
 
 
 def attention(q, k, v, scale):
@@ -122,20 +181,63 @@ def words_of(problem):
     return (lines[0] if known else f"{type(problem).__name__}: {lines[0]}")[:200]
 
 
+@dataclasses.dataclass
+class Formulation:
+    """A way to compute a problem: prepare() returns launch(i), i the number of the call. All of it
+    happens within context(), entered once a round."""
+    name: str
+    prepare: typing.Callable
+    context: typing.Callable = contextlib.nullcontext
+    about: dict = dataclasses.field(default_factory=dict)  # more to say: library, version
+    launch: typing.Callable = None
+    lacking: str = ""
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A problem: its formulations, how far a result is off, how far it may be, copies in turn."""
+    formulations: list
+    error_of: typing.Callable
+    most: float
+    copies: int = 1
+
+
 class Bench:
     """Times what is launched on one device."""
 
     def __init__(self, device):
         import torch
         self.torch, self.device, self.cuda = torch, device, device == "cuda"
+        self.half = self.cuda  # arrays in fp16 where the kernels have them
+        self.asked, self.prepared = None, None
+
+    def versions(self):
+        """Of what the peers are made of; None: not there."""
+        torch = self.torch
+        return {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__,
+                "cuda": torch.version.cuda, "cudnn": self.cudnn(), "triton": version_of("triton"),
+                "flash_attn_3": version_of("flash_attn_3", "flash-attn-3"),
+                "ms_deform_im2col": classic.COMMIT}
+
+    def cudnn(self):
+        return cudnn_version(self.torch.backends.cudnn.version())
 
     def copies(self, tensors):
         """How many copies of the tensors do not stay in the L2 when used in turn."""
         if not self.cuda:
             return 1
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        l2 = self.torch.cuda.get_device_properties(0).L2_cache_size
-        return max(1, min(64, math.ceil(2 * l2 / max(1, size))))
+        return rotation_copies(sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+                               self.torch.cuda.get_device_properties(0).L2_cache_size)
+
+    def forget(self):
+        """What was prepared and compiled for one problem, before another one."""
+        import torch._dynamo
+        self.asked = self.prepared = None
+        gc.collect()
+        # A function that is compiled for the ninth time is not compiled at all.
+        torch._dynamo.reset()
+        if self.cuda:
+            torch.cuda.empty_cache()
 
     def samples(self, launch, warmup, iterations):
         """Microseconds of a launch; launch(i) gets the iteration, to rotate its buffers."""
@@ -211,38 +313,54 @@ class Bench:
                 out = launch(i)
         return graph, out
 
-    def rows(self, formulations, error_of, most, request, copies=1):
-        """formulations: (name, prepare) where prepare() returns launch(i), or (name, prepare,
-        context) where all of it happens within context(), entered once."""
+    def rows(self, problem, request):
+        """A round: a row of each formulation. What cannot be prepared is not tried again."""
         rows = []
-        for name, prepare, *context in formulations:
-            try:
-                with (context[0] if context else contextlib.nullcontext)():
-                    launch = prepare()
-                    launch(0)
-                    rows.append(self.row(name, launch, error_of, most, request, copies))
-            except Exception as problem:  # torch.compile has errors of its own
-                rows.append({"name": name, "lacking": words_of(problem)})
+        for of in problem.formulations:
+            row = {"name": of.name, **of.about}
+            if not of.lacking:
+                try:
+                    with of.context():
+                        if of.launch is None:
+                            of.launch = rotated(of.prepare(), problem.copies)
+                        of.launch(0)
+                        row.update(self.row(of.name, of.launch, problem.error_of, problem.most,
+                                            request, problem.copies))
+                except Exception as error:  # torch.compile has errors of its own
+                    of.lacking = words_of(error)
+                    of.launch = None
+            rows.append({**row, "lacking": of.lacking} if of.lacking else row)
             if self.cuda:
                 self.torch.cuda.empty_cache()
         return rows
 
     def compiled(self, function):
-        """Compiled for the shapes of this problem alone: a function that is compiled for the ninth
-        time is not compiled at all, and a second shape makes the first one's code general."""
-        import torch._dynamo
-        torch._dynamo.reset()
-        return torch.compile(function, dynamic=False)
+        """Compiled for the shapes of this problem alone: a second shape would make the first one's
+        code general."""
+        return self.torch.compile(function, dynamic=False)
+
+    def round_of(self, request):
+        """The rows of the request, whose problem is prepared where it is not the last one's."""
+        family = {"attention": self.attention, "deformable": self.deformable,
+                  "conv_norm": self.conv_norm}.get(request["family"])
+        if family is None:
+            return {"refused": f"no family '{request['family']}'"}
+        asked = (request["family"], request["problem"])
+        if asked != self.asked:
+            self.forget()
+            self.prepared = family(request["problem"])
+            self.asked = asked
+        return {"rows": self.rows(self.prepared, request)}
 
     # ---- the families ----------------------------------------------------------------------------
 
-    def attention(self, request):
-        torch, problem = self.torch, request["problem"]
+    def attention(self, problem):
+        torch = self.torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
         shape = [problem[name] for name in ("batch", "heads", "tokens", "head_dim")]
         scale = problem.get("scale", shape[3] ** -0.5)
         torch.manual_seed(1)
-        dtype = torch.float16 if self.cuda else torch.float32
+        dtype = torch.float16 if self.half else torch.float32
         # Scores with a deviation of 3: peaked, as those of patches that look for each other.
         make = lambda factor: (factor * torch.randn(shape, device=self.device)).to(dtype)
         first = [make(3 / (scale * math.sqrt(shape[3]))), make(1), make(1)]
@@ -252,16 +370,42 @@ class Bench:
         expected = torch.softmax(q @ k.transpose(-1, -2) * scale, -1) @ v
 
         launch = lambda i: attention(*sets[i % count], scale)
-        backends = [("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION),
-                    ("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH)]
+        cudnn = {"library": f"cuDNN {self.cudnn()}"} if self.cudnn() else {}
+        backends = [("flash", "FLASH_ATTENTION", {}), ("cudnn", "CUDNN_ATTENTION", cudnn),
+                    ("efficient", "EFFICIENT_ATTENTION", {}), ("math", "MATH", {})]
         # The backend is chosen outside of what is timed.
-        return self.rows([(name, lambda: launch, lambda which=which: sdpa_kernel(which))
-                          for name, which in backends],
-                         lambda out: relative_l2(out[[0, -1]][:, [0, -1]], expected),
-                         MOST_ERROR["float16" if self.cuda else "float32"], request, count)
+        formulations = [
+            Formulation(name, lambda: launch,
+                        lambda which=which: sdpa_kernel(getattr(SDPBackend, which)), about)
+            for name, which, about in backends]
+        formulations.append(self.flash_attention_3(sets, scale, count))
+        return Prepared(formulations,
+                        lambda out: relative_l2(out[[0, -1]][:, [0, -1]], expected),
+                        most_error("attention", "float16" if self.half else "float32"), count)
 
-    def deformable(self, request):
-        torch, problem = self.torch, request["problem"]
+    def flash_attention_3(self, sets, scale, count):
+        """By its own package: PyTorch's flash backend is FlashAttention-2."""
+        def prepare():
+            try:
+                flash = importlib.import_module("flash_attn_interface")
+            except ImportError as error:
+                raise RuntimeError(f"FlashAttention-3 is not installed: {error}") from None
+            if self.cuda and self.torch.cuda.get_device_capability() != (9, 0):
+                raise RuntimeError("FlashAttention-3 is for compute capability 9.0, this GPU has "
+                                   "{}.{}".format(*self.torch.cuda.get_device_capability()))
+            # [batch, tokens, heads, head_dim], as it wants them.
+            own = [[t.transpose(1, 2).contiguous() for t in tensors] for tensors in sets]
+
+            def launch(i):
+                out = flash.flash_attn_func(*own[i % count], softmax_scale=scale)
+                return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+            return launch
+        version = version_of("flash_attn_3", "flash-attn-3")
+        return Formulation("FlashAttention-3", prepare, about={
+            "by": "Dao-AILab", **({"library": f"flash_attn_3 {version}"} if version else {})})
+
+    def deformable(self, problem):
+        torch = self.torch
         B, Q, H, C, P = (problem[name]
                          for name in ("batch", "queries", "heads", "channels", "points"))
         shapes = problem.get("level_sizes") or [[92, 160], [46, 80], [23, 40], [12, 20]]
@@ -270,7 +414,7 @@ class Bench:
                              f"not those of {shapes}")
         L = len(shapes)
         torch.manual_seed(1)
-        dtype = torch.float16 if self.cuda else torch.float32
+        dtype = torch.float16 if self.half else torch.float32
         random = lambda *size: torch.randn(size, device=self.device)
         value = random(B, problem["pixels"], H, C).to(dtype)
         weights = torch.softmax(random(B, Q, H, L * P), -1).reshape(B, Q, H, L, P).to(dtype)
@@ -287,7 +431,7 @@ class Bench:
                 sizes[:, None]
         locations = locations.to(dtype)
         first = [value, locations, weights]
-        count = self.copies(first)
+        count = self.copies(first + [value.new_empty(B, Q, H * C)])
         sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
         part = min(Q, 64)  # queries of the last image
         expected = deformable(value[-1:].double(), shapes, locations[-1:, :part].double(),
@@ -295,19 +439,26 @@ class Bench:
 
         def launch_of(function):
             return lambda i: function(sets[i % count][0], shapes, *sets[i % count][1:])
-        return self.rows(
-            [("grid_sample", lambda: launch_of(deformable)),
-             ("grid_sample, compiled", lambda: launch_of(self.compiled(deformable)))],
-            # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: grid_sample's own rounding.
-            lambda out: relative_l2(out[-1:, :part], expected), 1e-1 if self.cuda else 1e-5,
-            request, count)
 
-    def conv_norm(self, request):
-        torch, problem = self.torch, request["problem"]
+        def classic_operator():
+            if not self.half:
+                raise RuntimeError("the classic operator is built for half, on a GPU")
+            operator = classic.Operator.built(torch)
+            return lambda i: operator(sets[i % count][0], shapes, *sets[i % count][1:])
+        return Prepared(
+            [Formulation("ms_deform_im2col, half", classic_operator,
+                         about={"by": "Deformable-DETR", "library": classic.COMMIT[:12]}),
+             Formulation("grid_sample", lambda: launch_of(deformable)),
+             Formulation("grid_sample, compiled", lambda: launch_of(self.compiled(deformable)))],
+            lambda out: relative_l2(out[-1:, :part], expected),
+            most_error("deformable", "float16" if self.half else "float32"), count)
+
+    def conv_norm(self, problem):
+        torch = self.torch
         precision = problem.get("precision", "fp32")
         if precision == "fp16" and problem.get("storage") != "fp16":
             raise ValueError("PyTorch has no fp16 products of arrays in fp32: --storage fp16")
-        half = precision == "fp16" and self.cuda
+        half = precision == "fp16" and self.half
         # The same arithmetic on both sides: TF32 only where the kernel has it.
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -321,13 +472,14 @@ class Bench:
         C_in, C_out = problem["in_channels"], problem["out_channels"]
         first = [make(problem["batch"], C_in, problem["height"], problem["width"]),
                  make(C_out, C_in, k, k), make(C_out), make(C_out), make(C_out)]
-        count = self.copies(first)
+        count = self.copies(first + [first[0].new_empty(output_shape(problem, shape))])
         sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
         exact = [t.double() for t in first]
         if self.cuda:  # one image is enough, in double
             exact[0] = exact[0][:1]
         expected = conv_norm(*exact, shape)
-        most = MOST_ERROR["float16" if half else "tf32" if precision == "tf32" else "float32"]
+        most = most_error("conv_norm",
+                          "float16" if half else "tf32" if precision == "tf32" else "float32")
 
         def launch_of(function, layout=None):
             used = sets
@@ -336,22 +488,18 @@ class Bench:
                         for tensors in sets]
             return lambda i: function(*used[i % count], shape)
         last = torch.channels_last
-        formulations = [
+        about = {"library": f"cuDNN {self.cudnn()}"} if self.cudnn() else {}
+        formulations = [Formulation(*of, about=about) for of in (
             ("eager", lambda: launch_of(conv_norm)),
             ("eager, channels last", lambda: launch_of(conv_norm, last)),
             ("compiled", lambda: launch_of(self.compiled(conv_norm))),
-            ("compiled, channels last", lambda: launch_of(self.compiled(conv_norm), last))]
-        return self.rows(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
-                         request, count)
+            ("compiled, channels last", lambda: launch_of(self.compiled(conv_norm), last)))]
+        return Prepared(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
+                        count)
 
 
 def answer(bench, line):
-    request = json.loads(line)
-    family = {"attention": bench.attention, "deformable": bench.deformable,
-              "conv_norm": bench.conv_norm}.get(request["family"])
-    if family is None:
-        return {"refused": f"no family '{request['family']}'"}
-    return {"rows": family(request)}
+    return bench.round_of(json.loads(line))
 
 
 def main():
@@ -367,9 +515,9 @@ def main():
     if device == "cuda" and not torch.cuda.is_available():
         say({"lacking": "PEERS=torch needs a PyTorch with CUDA; this one sees no GPU"})
         return 3
-    say({"torch": torch.__version__,
-         "device": torch.cuda.get_device_name(0) if device == "cuda" else "CPU"})
     bench = Bench(device)
+    say({"device": torch.cuda.get_device_name(0) if device == "cuda" else "CPU",
+         "versions": bench.versions()})
     for line in sys.stdin:
         try:
             say(answer(bench, line))

@@ -34,6 +34,19 @@ TABLE = [
       for shape in ("small", "deep", "wide", "point")),
 ]
 
+# What is worth most when time is short: a headline of each family, then its other sizes.
+FIRST = ((6, "577 tokens"), (7, "local"), (8, "deep"), (8, "small"), (8, "deep fp16"),
+         (6, "1025 tokens"), (7, "uniform"), (8, "deep tf32"), (6, "197 tokens"))
+
+
+def by_worth(table):
+    """The problems in the order in which they are measured: FIRST, others with peers, the rest."""
+    def worth(problem):
+        key = (problem.chapter, problem.name)
+        return FIRST.index(key) if key in FIRST else len(FIRST) + (not problem.peers)
+    return sorted(table, key=worth)
+
+
 # Small and ragged: what `make validate` runs under a profiler, every kernel of a chapter.
 VALIDATED = {
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
@@ -53,6 +66,25 @@ def table_of(path):
 
 def arguments(problem):
     return shlex.split(problem.flags)
+
+
+# ---- how long measuring takes ------------------------------------------------------------------
+
+# A program's start, inputs, copies and samples; the CPU's reference in seconds of one core, seen on
+# a desktop's cores at the full size; PyTorch's preparations and compilations, and a round of it.
+# Guesses where no GPU has measured yet: a result file's own `seconds` take their place.
+RUN_S, PREPARE_S, ROUND_S = 3.0, 25.0, 3.0
+REFERENCE_CORE_S = {7: 2.0, 8: 1.0}
+ATTENTION_CORE_S, ATTENTION_TOKENS = 19.0, 1025  # with the square of the tokens
+
+
+def predicted_seconds(problem, rounds, peers, cores):
+    """How long the problem takes, so many rounds of it, perhaps with its peers."""
+    tokens = re.search(r"--tokens (\d+)", problem.flags)
+    core_s = REFERENCE_CORE_S.get(problem.chapter, 0.0) if not tokens else \
+        ATTENTION_CORE_S * (int(tokens.group(1)) / ATTENTION_TOKENS) ** 2
+    run_s = RUN_S + core_s / cores
+    return rounds * (run_s + ROUND_S) + PREPARE_S if peers and problem.peers else run_s
 
 
 # ---- floors -------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Chapter:
     device: dict
     measured: bool
     steps: list
-    peers: list  # steps of PyTorch's on the same problem
+    peers: list  # steps of others' on the same problem
 
 
 def chosen(runs):
@@ -114,7 +114,8 @@ def load(folder):
 
 
 def peers_of(number, run):
-    return [Step(number, f"PyTorch {row['name']}", row["median_us"], True, 0, 0, 0, 0, 0, True)
+    return [Step(number, f"{row.get('by', 'PyTorch')} {row['name']}", row["median_us"], True, 0, 0,
+                 0, 0, 0, True)
             for row in run.get("peers", []) if "median_us" in row]
 
 

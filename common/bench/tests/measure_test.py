@@ -1,6 +1,8 @@
 """The driver of `make bench`, with programs and an nvidia-smi that stand in for those of a GPU."""
 import json
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -9,8 +11,10 @@ import unittest
 from support import BENCH, ROOT, Case, contextlib, fixture, io
 
 import machine
+import measure
 import peering
 import problems
+import ratios
 from results import Lacking, Refused
 
 # Idle when it is asked once; with --loop-ms at work after a while.
@@ -72,7 +76,8 @@ class Driver(Case):
     def test_each_problem_is_measured_and_kept_with_its_circumstances(self):
         status, out, calls = self.measure()
         self.assertEqual(status, 0, out)
-        self.assertEqual(calls, ["chapter3 197 5 50", "chapter3 577 5 50", "chapter6 577 5 50"])
+        # What is worth most first.
+        self.assertEqual(calls, ["chapter6 577 5 50", "chapter3 197 5 50", "chapter3 577 5 50"])
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
         result = self.result(3)
         self.assertEqual(result["driver"], "580.1")
@@ -104,7 +109,7 @@ class Driver(Case):
     def test_a_second_call_measures_what_is_missing(self):
         self.measure("--only", "chapter3 197")
         status, out, calls = self.measure()
-        self.assertEqual(calls, ["chapter3 577 5 50", "chapter6 577 5 50"])
+        self.assertEqual(calls, ["chapter6 577 5 50", "chapter3 577 5 50"])
         self.assertIn("chapter 3, 197 tokens: measured before, kept", out)
         self.assertEqual((status, self.measure()[2]), (0, []))
         self.assertEqual(len(self.measure("--fresh")[2]), 3)
@@ -127,13 +132,13 @@ class Driver(Case):
                          ["--tokens 31", "--tokens 577"])
 
     def test_killed_in_the_middle_it_goes_on_from_there(self):
-        self.write("die", "--tokens 577")
+        self.write("die", "--tokens 197")
         status, _, calls = self.measure()
         self.assertEqual((status, len(calls)), (-9, 2))
-        self.assertEqual([run["name"] for run in self.result(3)["runs"]], ["197 tokens"])
+        self.assertEqual([run["name"] for run in self.result(6)["runs"]], ["577 tokens"])
         os.remove(self.path("die"))
         status, _, calls = self.measure()
-        self.assertEqual((status, calls), (0, ["chapter3 577 5 50", "chapter6 577 5 50"]))
+        self.assertEqual((status, calls), (0, ["chapter3 197 5 50", "chapter3 577 5 50"]))
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
 
     def test_a_damaged_result_is_measured_anew(self):
@@ -168,7 +173,10 @@ class Driver(Case):
         for flags, words in ((["--only", "chapter9"], "no problem has the words"),
                              (["--iterations", "49"], "at least 50"),
                              (["--table", self.path("none")], "no table of problems"),
-                             (["--programs", self.path("bin")], "make chapter3 builds it")):
+                             (["--rounds", "0"], "--rounds 0: at least 1"),
+                             (["--minutes", "-1"], "--minutes -1: a number above 0"),
+                             (["--minutes", "nan"], "--minutes nan: a number above 0"),
+                             (["--programs", self.path("bin")], "make chapter6 builds it")):
             status, out, _ = self.measure(*flags)
             self.assertEqual(status, 2, out)
             self.assertIn(words, out)
@@ -180,21 +188,55 @@ class Driver(Case):
         self.measure()
         status, out, calls = self.measure("--peers", self.path("bin/torch"))
         self.assertEqual(status, 0, out)
-        self.assertEqual(calls, 2 * ["chapter6 577 5 50"])  # those without peers are kept
-        cudnn, wrong, flash = self.result(6)["runs"][0]["peers"]
-        self.assertEqual(cudnn["kernel"], "after")
-        self.assertEqual(cudnn["ratios"], [0.5, 0.6])
-        self.assertAlmostEqual(cudnn["ratio"], 110 / 200)
-        # In a graph against in a graph: 90 and 108 beside 150.
-        self.assertEqual(cudnn["graph_ratios"], [0.6, 0.72])
-        self.assertAlmostEqual(cudnn["graph_ratio"], 99 / 150)
-        self.assertEqual((cudnn["graph_kernel"], cudnn["graph_kernel_us"]), ("after", 150.0))
+        self.assertEqual(calls, 7 * ["chapter6 577 5 50"])  # those without peers are kept
+        run = self.result(6)["runs"][0]
+        self.assertEqual(run["rounds"], 7)
+        self.assertEqual(run["kernels"][1]["rounds_us"], 7 * [200.0])
+        self.assertEqual(run["versions"]["torch"], "9.9")
+        cudnn, wrong, flash = run["peers"]
+        self.assertEqual((cudnn["library"], cudnn["by"]), ("cuDNN 9", "PyTorch"))
+        self.assertEqual(cudnn["rounds_us"], [100.0 + 20 * i for i in range(7)])
+        self.assertEqual(cudnn["median_us"], 160.0)
+        best = run["best"]
+        self.assertEqual((best["peer"], best["kernel"]), ("cudnn", "after"))
+        for ratio, expected in zip(best["ratios"], (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)):
+            self.assertAlmostEqual(ratio, expected)
+        self.assertAlmostEqual(best["ratio"], 0.8)
+        self.assertEqual(best["interval"], [0.5, 1.1])  # with seven rounds: least and most
+        # In a graph against in a graph: 90, 108 ... beside 150.
+        graphs = run["best_in_graphs"]
+        self.assertAlmostEqual(graphs["ratio"], 0.9 * 160 / 150)
+        self.assertEqual((graphs["kernel"], graphs["kernel_us"]), ("after", 150.0))
         self.assertIn("wrong: relative L2 5.0e-01", wrong["lacking"])
         self.assertEqual(flash["lacking"], "no such backend")
-        self.assertIn("after is 0.55 times as fast (by round: 0.50, 0.60), the fastest peer\n", out)
-        self.assertIn("after is 0.66 times as fast (by round: 0.60, 0.72), the fastest peer in a "
-                      "graph\n", out)
+        self.assertIn("after is 0.80 times as fast (95%: 0.50 to 1.10) as the fastest peer in a "
+                      "stream, cudnn\n", out)
+        self.assertIn("after is 0.96 times as fast (95%: 0.60 to 1.32) as the fastest peer in CUDA "
+                      "graphs, cudnn\n", out)
+        self.assertIn("PyTorch's side: torch 9.9, flash_attn_3 is not there", out)
         self.assertEqual(self.measure("--peers", self.path("bin/torch"))[2], [])
+
+    def test_what_does_not_fit_into_the_time_is_left_for_the_next_call(self):
+        status, out, calls = self.measure("--minutes", "0.000001")
+        self.assertEqual((status, calls), (1, []), out)
+        self.assertIn("left out", out)
+        self.assertIn("0 of 3 problems are measured", out)
+        self.assertIn("3 did not fit into 1e-06 minutes: the same call goes on", out)
+        status, out, calls = self.measure("--minutes", "30")
+        self.assertEqual((status, len(calls)), (0, 3), out)
+        self.assertIn("3 of 3 problems to measure, predicted: ", out)
+        self.assertIn("chapter 3, 577 tokens (3 of 3; about ", out)
+
+    def test_what_was_measured_before_predicts_how_long_it_takes(self):
+        self.measure()
+        for chapter in (3, 6):
+            result = self.result(chapter)
+            for run in result["runs"]:
+                run["seconds"] = 120.0
+            self.write(f"out/chapter{chapter}.json", json.dumps(result))
+            with open(self.path(f"chapter{chapter}"), "a", encoding="utf-8") as file:
+                file.write("# changed\n")
+        self.assertIn("3 of 3 problems to measure, predicted: 6 min", self.measure()[1])
 
     def test_a_peer_that_fails_does_not_cost_the_chapters_own_times(self):
         self.write("bin/torch", f"#!/bin/sh\nexec '{sys.executable}' '{fixture('peers.py')}'\n")
@@ -404,38 +446,146 @@ class Pairing(unittest.TestCase):
                 "ratios": [{"before": "simple", "after": "shared"},
                            {"before": "shared", "after": "a part"}]}
 
-    def test_the_fastest_kernel_stands_beside_each_peer(self):
-        rounds = [self.kernel_round(("simple", 40.0), ("shared", us)) for us in (10.0, 20.0)]
-        peer = {"name": "p", "min_us": 1, "std_us": 1, "relative_l2": 0, "pass": True}
-        rows = peering.paired(rounds, 2 * [[{**peer, "median_us": 30.0}]])
-        self.assertEqual(rows[0]["kernel"], "shared")
-        self.assertEqual(rows[0]["ratios"], [3.0, 1.5])
-        self.assertEqual(rows[0]["ratio"], 2.0)
-        self.assertNotIn("graph_ratio", rows[0])
+    PEER = {"name": "p", "min_us": 1, "std_us": 1, "relative_l2": 0, "pass": True}
+
+    def test_the_fastest_kernel_stands_beside_the_best_peer_alone(self):
+        rounds = [self.kernel_round(("simple", 40.0), ("shared", us)) for us in (10.0, 20.0, 15.0)]
+        slow = {**self.PEER, "name": "slow", "median_us": 90.0}
+        peers = [[{**self.PEER, "median_us": 30.0}, slow] for _ in rounds]
+        found = peering.paired(rounds, peers)
+        best = found["best"]
+        self.assertEqual((best["kernel"], best["peer"]), ("shared", "p"))
+        self.assertEqual(best["ratios"], [3.0, 1.5, 2.0])
+        self.assertEqual((best["ratio"], best["interval"]), (2.0, [1.5, 3.0]))
+        self.assertNotIn("best_in_graphs", found)
+        for row in found["peers"]:
+            self.assertFalse([key for key in row if "ratio" in key], row)
+        self.assertEqual(sum("times as fast" in line for line in peering.lines(found)), 1)
+
+    def test_the_best_peer_is_right_and_was_in_every_round(self):
+        rounds = 3 * [self.kernel_round(("simple", 40.0), ("shared", 10.0))]
+        quick = {**self.PEER, "median_us": 2.0}
+        right = {**self.PEER, "name": "q", "median_us": 30.0}
+        for spoiled in ({**quick, "pass": False, "relative_l2": 0.3},
+                        {"name": "p", "lacking": "out of memory"}):
+            found = peering.paired(rounds, [[quick, right], [spoiled, right], [quick, right]])
+            self.assertEqual((found["best"]["peer"], found["best"]["ratio"]), ("q", 3.0))
+        found = peering.paired(rounds, [[quick, right], [right], [quick, right]])
+        self.assertEqual(found["peers"][0]["lacking"], "not in every round")
+        self.assertEqual(found["best"]["peer"], "q")
 
     def test_a_graph_stands_beside_a_graph(self):
         rounds = [self.kernel_round(("simple", 40.0), ("shared", 10.0)) for _ in range(2)]
         for of in rounds:  # the other kernel is the faster one there
             of["kernels"][1]["graph_us"], of["kernels"][2]["graph_us"] = 4.0, 5.0
-        peer = {"name": "p", "median_us": 30.0, "min_us": 1, "std_us": 1, "relative_l2": 0,
-                "pass": True}
-        row = peering.paired(rounds, [[{**peer, "graph_us": us}] for us in (8.0, 16.0)])[0]
-        self.assertEqual((row["kernel"], row["ratio"]), ("shared", 3.0))
-        self.assertEqual((row["graph_kernel"], row["graph_ratio"]), ("simple", 3.0))
-        self.assertEqual(row["graph_ratios"], [2.0, 4.0])
-        row = peering.paired(rounds, [[{**peer, "graph_us": 8.0}], [{**peer, "no_graph": "x"}]])[0]
-        self.assertNotIn("graph_ratio", row)
-        self.assertEqual(row["no_graph"], "x")
-        self.assertIn("in a CUDA graph: x", peering.lines([row])[1])
+        peer = {**self.PEER, "median_us": 30.0}
+        found = peering.paired(rounds, [[{**peer, "graph_us": us}] for us in (8.0, 16.0)])
+        self.assertEqual((found["best"]["kernel"], found["best"]["ratio"]), ("shared", 3.0))
+        graphs = found["best_in_graphs"]
+        self.assertEqual((graphs["kernel"], graphs["ratio"]), ("simple", 3.0))
+        self.assertEqual(graphs["ratios"], [2.0, 4.0])
+        found = peering.paired(rounds, [[{**peer, "graph_us": 8.0}], [{**peer, "no_graph": "x"}]])
+        self.assertNotIn("best_in_graphs", found)
+        self.assertEqual(found["peers"][0]["no_graph"], "x")
+        self.assertIn("in a CUDA graph: x", peering.lines(found)[1])
         del rounds[1]["kernels"][1]["graph_us"], rounds[1]["kernels"][2]["graph_us"]
-        row = peering.paired(rounds, 2 * [[{**peer, "graph_us": 8.0}]])[0]
-        self.assertEqual(row["graph_us"], 8.0)
-        self.assertNotIn("graph_ratio", row)
+        found = peering.paired(rounds, 2 * [[{**peer, "graph_us": 8.0}]])
+        self.assertEqual(found["peers"][0]["graph_us"], 8.0)
+        self.assertNotIn("best_in_graphs", found)
 
     def test_a_peer_that_fails_once_has_no_ratio(self):
         rounds = [self.kernel_round(("simple", 40.0), ("shared", 10.0))] * 2
-        peer = {"name": "p", "median_us": 5.0, "min_us": 1, "std_us": 1, "relative_l2": 0,
-                "pass": True}
-        rows = peering.paired(rounds, [[peer], [{"name": "p", "lacking": "out of memory"}]])
-        self.assertEqual(rows, [{"name": "p", "lacking": "out of memory"}])
-        self.assertIn("out of memory", peering.lines(rows)[0])
+        peer = {**self.PEER, "median_us": 5.0}
+        found = peering.paired(rounds, [[peer], [{"name": "p", "lacking": "out of memory"}]])
+        self.assertEqual(found, {"peers": [{"name": "p", "lacking": "out of memory"}]})
+        text = peering.lines(found)
+        self.assertIn("out of memory", text[0])
+        self.assertIn("no peer to compare with", text[1])
+
+
+class Rounds(unittest.TestCase):
+    def test_a_kernels_time_is_the_median_of_its_rounds(self):
+        rounds = [{"pass": True, "kernels": [
+            {"name": "k", "median_us": us, "min_us": us - 1, "mean_us": us, "std_us": us / 10,
+             "graph_us": graph, "gb_per_s": 100.0, "pass": right}]}
+            for us, graph, right in ((10.0, 8.0, True), (30.0, None, True), (20.0, 9.0, False))]
+        self.assertIs(measure.merged(rounds[:1]), rounds[0])
+        kernel = measure.merged(rounds)["kernels"][0]
+        self.assertEqual((kernel["median_us"], kernel["min_us"]), (20.0, 9.0))
+        self.assertEqual(kernel["std_us"], 3.0)
+        self.assertEqual(kernel["graph_us"], 8.0)  # the first round's: not every round has one
+        self.assertEqual(kernel["rounds_us"], [10.0, 30.0, 20.0])
+        self.assertEqual(kernel["gb_per_s"], 50.0)  # of 20 us, not of the first round's 10
+        self.assertFalse(kernel["pass"])
+
+    def test_what_is_worth_most_comes_first(self):
+        order = [(of.chapter, of.name) for of in problems.by_worth(problems.TABLE)]
+        self.assertEqual(order[:len(problems.FIRST)], list(problems.FIRST))
+        self.assertEqual(sorted(order), sorted((of.chapter, of.name) for of in problems.TABLE))
+        self.assertEqual(order[-1], (5, "1025 tokens"))
+        peers = [bool(of.peers) for of in problems.by_worth(problems.TABLE)]
+        self.assertEqual(peers, sorted(peers, reverse=True))
+
+    def test_the_prediction_learns(self):
+        plan = measure.Plan([10, 20, 30], 1)
+        self.assertEqual(plan.left(), 60)
+        plan.next(20)
+        self.assertEqual(plan.left(), 100)
+        self.assertTrue(plan.fits())
+        plan.next()
+        self.assertEqual((plan.left(), plan.factor()), (60, 2))
+        plan.start -= 10
+        self.assertFalse(plan.fits())
+
+    def test_predicted_seconds_grow_with_the_work(self):
+        tokens = [of for of in problems.TABLE if of.chapter == 6]
+        alone = [problems.predicted_seconds(of, 7, False, 4) for of in tokens]
+        self.assertEqual(alone, sorted(alone))
+        for of, least in zip(tokens, alone):
+            self.assertGreater(problems.predicted_seconds(of, 7, True, 4), 7 * least)
+        total = sum(problems.predicted_seconds(of, 7, True, 16) for of in problems.TABLE)
+        self.assertLess(total, 30 * 60)
+
+
+class Bootstrap(unittest.TestCase):
+    def test_the_interval_holds_the_true_median_as_often_as_it_says(self):
+        rounds = random.Random(7)
+        for spread in (0.02, 0.3):  # ratios vary by factors
+            held = 0
+            for _ in range(400):
+                values = [math.exp(rounds.gauss(0, spread)) for _ in range(7)]
+                low, high = ratios.interval(values, resamples=1000)
+                held += low <= 1 <= high
+            self.assertGreaterEqual(held / 400, 0.95)
+        # More values: narrower, and still right.
+        held, widths = 0, []
+        for _ in range(200):
+            values = [rounds.gauss(1, 0.1) for _ in range(40)]
+            low, high = ratios.interval(values, resamples=500)
+            held += low <= 1 <= high
+            widths.append((high - low) / (max(values) - min(values)))
+        self.assertGreaterEqual(held / 200, 0.93)
+        self.assertLess(max(widths), 0.6)
+
+    def test_it_is_the_same_every_time_and_needs_three_values(self):
+        values = [1.0, 1.2, 0.9, 1.1, 1.05, 0.97, 1.3]
+        self.assertEqual(ratios.interval(values), ratios.interval(values))
+        self.assertEqual(ratios.interval(values), (0.9, 1.3))
+        self.assertEqual(ratios.interval([2.0, 2.0, 2.0]), (2.0, 2.0))
+        self.assertIsNone(ratios.interval([1.0, 2.0]))
+
+    def test_students_quantiles(self):
+        for freedom, t in ((1, 12.706), (2, 4.303), (6, 2.447), (30, 2.042)):  # of any table
+            self.assertAlmostEqual(ratios.student_quantile(0.025, freedom), t, delta=0.001 * t)
+        self.assertAlmostEqual(ratios.expanded_tail(7), 0.0041, 4)
+        self.assertAlmostEqual(ratios.expanded_tail(10000), 0.025, 4)
+
+    def test_the_best_row(self):
+        rows = [{"name": "a", "us": 3}, {"name": "b", "us": 2, "lacking": "wrong"}, {"name": "c"},
+                {"name": "d", "us": None}]
+        self.assertEqual(ratios.best(rows, "us")["name"], "a")
+        self.assertIsNone(ratios.best(rows[1:], "us"))
+
+
+if __name__ == "__main__":
+    unittest.main()

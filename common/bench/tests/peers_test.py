@@ -4,6 +4,7 @@
 """
 import ast
 import contextlib
+import ctypes
 import functools
 import json
 import math
@@ -16,8 +17,10 @@ from unittest import mock
 
 from support import BENCH, ROOT
 
+import classic
 import peering
 import peers
+import results
 
 try:
     import torch
@@ -68,6 +71,229 @@ class Timing(unittest.TestCase):
         self.assertEqual(peers.calls_of_graph(5, 7), 63)
         self.assertEqual(peers.calls_of_graph(1000, 4), 4)
         self.assertEqual(peers.calls_of_graph(0.1, 64), 320)
+
+
+class Fairness(unittest.TestCase):
+    """What needs no torch."""
+
+    def test_copies_in_turn_do_not_stay_in_the_l2(self):
+        l2 = 50e6  # of an H100
+        self.assertEqual(peers.rotation_copies(250e6, l2), 1)
+        self.assertEqual(peers.rotation_copies(100e6, l2), 1)
+        self.assertEqual(peers.rotation_copies(99e6, l2), 2)
+        self.assertEqual(peers.rotation_copies(10e6, l2), 10)
+        self.assertEqual(peers.rotation_copies(1000, l2), 64)  # no more than that
+        self.assertEqual(peers.rotation_copies(0, l2), 64)
+        self.assertEqual(peers.rotation_copies(1e6, 0), 1)
+
+    def test_how_far_a_peer_may_be_off(self):
+        self.assertEqual(peers.most_error("conv_norm", "float32"), 1e-4)  # Winograd stays in
+        self.assertEqual(peers.most_error("attention", "float32"), 1e-5)
+        self.assertEqual(peers.most_error("conv_norm", "tf32"), 1e-3)
+        self.assertEqual(peers.most_error("attention", "float16"), 1e-3)
+        self.assertEqual(peers.most_error("deformable", "float16"), 1e-1)
+
+    def test_versions_of_cudnn(self):
+        self.assertEqual(peers.cudnn_version(91002), "9.10.2")
+        self.assertEqual(peers.cudnn_version(92600), "9.26.0")
+        self.assertEqual(peers.cudnn_version(8907), "8.9.7")
+        self.assertIsNone(peers.cudnn_version(None))
+
+    def test_results_are_kept_as_long_as_their_turn_is_not_back(self):
+        alive = []
+
+        class Result:
+            def __init__(self, i):
+                self.i = i
+                alive.append(i)
+
+            def __del__(self):
+                alive.remove(self.i)
+        launch = peers.rotated(Result, 3)
+        for i in range(7):
+            self.assertEqual(launch(i).i, i)
+            self.assertEqual(alive, list(range(max(0, i - 2), i + 1)))
+
+
+class Events:
+    """Stands in for torch.cuda: what is launched runs at once on the CPU."""
+
+    class Event:
+        def __init__(self, enable_timing=False):
+            self.at = 0.0
+
+        def record(self):
+            self.at = time.perf_counter()
+
+        def elapsed_time(self, other):
+            return 1e3 * (other.at - self.at)
+
+    class Stream:
+        cuda_stream = 0
+
+        def wait_stream(self, other):
+            pass
+
+    class CUDAGraph:
+        def replay(self):
+            pass
+
+    graph = stream = lambda self, what: contextlib.nullcontext()
+    synchronize = empty_cache = lambda self: None
+    get_device_capability = lambda self: (9, 0)
+
+    def current_stream(self):
+        return self.Stream()
+
+    def get_device_properties(self, index):
+        return mock.Mock(L2_cache_size=30000)
+
+
+@contextlib.contextmanager
+def on_a_gpu():
+    """A Bench whose code for a GPU runs on the CPU, in fp32."""
+    stand_in = Events()
+    names = [name for name in dir(Events) if not name.startswith("_")]
+    with mock.patch.multiple(torch.cuda, **{name: getattr(stand_in, name) for name in names}), \
+            mock.patch.object(peers, "WARMUP_S", 0.001), mock.patch.object(peers, "GRAPH_US", 1), \
+            mock.patch.object(peers, "LONG_US", 1e9), mock.patch.object(peers, "SAMPLE_US", 1):
+        bench = peers.Bench("cpu")
+        bench.cuda = True
+        yield bench
+
+
+SMALL = {"attention": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
+         "deformable": {"batch": 1, "queries": 5, "heads": 1, "channels": 16, "points": 4,
+                        "levels": 4, "pixels": 19560, "distribution": "local"},
+         "conv_norm": {"batch": 1, "in_channels": 3, "out_channels": 5, "height": 9, "width": 12,
+                       "kernel": 3, "precision": "tf32"}}
+
+
+@unittest.skipUnless(torch, "no torch")
+class OnAGpu(unittest.TestCase):
+    """Each line that a GPU will run, run on the CPU."""
+
+    def rows(self, bench, family, problem=None):
+        request = {"family": family, "problem": problem or SMALL[family], "warmup": 1,
+                   "iterations": 3}
+        answer = bench.round_of(request)
+        json.dumps(answer)
+        return {row["name"]: row for row in answer["rows"]}
+
+    def test_each_family_by_events_and_graphs(self):
+        compile_eager = functools.partial(torch.compile, backend="eager")
+        with on_a_gpu() as bench, mock.patch.object(torch, "compile", compile_eager):
+            for family in SMALL:
+                rows = self.rows(bench, family)
+                timed = [row for row in rows.values() if "median_us" in row]
+                self.assertGreaterEqual(len(timed), 2, rows)
+                for row in timed:
+                    self.assertTrue(row["pass"], row)
+                    self.assertGreater(row["graph_us"], 0, row)
+                self.assertGreater(bench.prepared.copies, 1 if family == "attention" else 0)
+            self.assertIn("cuDNN", rows["eager"]["library"])
+
+    def test_a_second_round_prepares_nothing_again(self):
+        with on_a_gpu() as bench, mock.patch.object(bench, "compiled",
+                                                    side_effect=lambda f: f) as compiled:
+            for _ in range(3):
+                self.rows(bench, "conv_norm")
+            self.assertEqual(compiled.call_count, 2)  # eager layout and channels last
+            self.rows(bench, "conv_norm", {**SMALL["conv_norm"], "height": 10})
+            self.assertEqual(compiled.call_count, 4)
+
+    def test_what_cannot_be_prepared_is_tried_once(self):
+        tried = []
+
+        def prepare():
+            tried.append(0)
+            raise RuntimeError("no such backend\nmore")
+        bench = peers.Bench("cpu")
+        problem = peers.Prepared([peers.Formulation("p", prepare, about={"library": "l 1"})],
+                                 lambda out: 0.0, 1e-5)
+        for _ in range(2):
+            self.assertEqual(bench.rows(problem, {"warmup": 0, "iterations": 1}),
+                             [{"name": "p", "library": "l 1", "lacking": "no such backend"}])
+        self.assertEqual(len(tried), 1)
+
+    def test_results_and_inputs_take_turns(self):
+        with on_a_gpu() as bench:
+            self.rows(bench, "attention")
+            count = bench.prepared.copies
+            # Q, K, V and O of 17 tokens in fp32: 17,408 bytes, twice an L2 of 30,000.
+            self.assertEqual(count, 4)
+            seen, inputs = [], []
+            math_backend = bench.prepared.formulations[3].launch
+            spied = lambda q, k, v, scale: (inputs.append(q.data_ptr()), q + 0)[1]
+            with mock.patch.object(peers, "attention", spied):
+                for i in range(2 * count):
+                    seen.append(math_backend(i).data_ptr())
+            self.assertEqual(len(set(inputs)), count)
+            for i in range(len(seen) - count + 1):
+                self.assertEqual(len(set(seen[i:i + count])), count)
+
+    def test_flash_attention_3_where_it_is_installed(self):
+        seen = []
+
+        def flash(q, k, v, softmax_scale):
+            seen.append((q.shape, q.is_contiguous()))
+            out = torch.nn.functional.scaled_dot_product_attention(
+                *(t.transpose(1, 2) for t in (q, k, v)), scale=softmax_scale)
+            return out.transpose(1, 2), None  # with the log-sum-exp, as some versions have it
+        with mock.patch.dict(sys.modules, flash_attn_interface=mock.Mock(flash_attn_func=flash)):
+            with on_a_gpu() as bench:
+                row = self.rows(bench, "attention")["FlashAttention-3"]
+                self.assertTrue(row["pass"], row)
+                self.assertEqual(row["by"], "Dao-AILab")
+            self.assertEqual(set(seen), {((1, 17, 2, 32), True)})
+            with mock.patch.object(Events, "get_device_capability", lambda self: (8, 0)):
+                with on_a_gpu() as bench:
+                    row = self.rows(bench, "attention")["FlashAttention-3"]
+                    self.assertEqual(row["lacking"], "FlashAttention-3 is for compute capability "
+                                     "9.0, this GPU has 8.0")
+        with mock.patch.dict(sys.modules, flash_attn_interface=None), on_a_gpu() as bench:
+            self.assertIn("FlashAttention-3 is not installed",
+                          self.rows(bench, "attention")["FlashAttention-3"]["lacking"])
+
+    def test_the_classic_operators_arguments(self):
+        """The launch gets addresses and sizes: what stands there is put together again."""
+        def launch(value, sizes, starts, locations, weights, B, S, H, C, L, Q, P, out, stream):
+            def at(address, dtype, *shape):
+                size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+                raw = (ctypes.c_char * size).from_address(address)
+                return torch.frombuffer(raw, dtype=dtype).reshape(shape)
+            shapes = at(sizes, torch.int64, L, 2).tolist()
+            self.assertEqual(at(starts, torch.int64, L).tolist(), [0, 14720, 18400, 19320])
+            got = peers.deformable(at(value, torch.float16, B, S, H, C).float(), shapes,
+                                   at(locations, torch.float16, B, Q, H, L, P, 2).float(),
+                                   at(weights, torch.float16, B, Q, H, L, P).float())
+            at(out, torch.float16, B, Q, H * C).copy_(got)
+            return 0
+        with on_a_gpu() as bench, \
+                mock.patch.object(peers, "deformable", wraps=half_deformable(peers.deformable)), \
+                mock.patch.object(classic, "fetch", lambda: "header"), \
+                mock.patch.object(classic, "build", lambda *of: of), \
+                mock.patch.object(classic, "loaded", lambda library: launch):
+            bench.half = True
+            row = self.rows(bench, "deformable", {**SMALL["deformable"], "heads": 2, "batch": 3})[
+                "ms_deform_im2col, half"]
+            self.assertTrue(row["pass"], row)
+            self.assertLess(row["relative_l2"], 1e-3)
+            self.assertEqual(row["library"], classic.COMMIT[:12])
+            refused = lambda: (_ for _ in ()).throw(results.Lacking("no network"))
+            with mock.patch.object(classic, "fetch", refused):
+                bench.forget()
+                row = self.rows(bench, "deformable")["ms_deform_im2col, half"]
+            self.assertIn("no network", row["lacking"])
+
+
+def half_deformable(function):
+    """grid_sample of the CPU has no fp16."""
+    def wide(value, shapes, locations, weights):
+        if value.dtype != torch.float16:
+            return function(value, shapes, locations, weights)
+        return function(value.float(), shapes, locations.float(), weights.float()).half()
+    return wide
 
 
 @unittest.skipUnless(torch, "no torch")
@@ -131,12 +357,13 @@ class Formulations(unittest.TestCase):
         bench = peers.Bench("cpu")
         expected = torch.ones(3, dtype=torch.float64)
         request = {"warmup": 0, "iterations": 3}
-        rows = bench.rows(
-            [("right", lambda: lambda i: torch.ones(3)),
-             ("wrong", lambda: lambda i: torch.zeros(3)),
-             ("no number", lambda: lambda i: torch.full((3,), math.nan)),
-             ("refused", lambda: lambda i: torch.ones(3) @ torch.ones(2))],
-            lambda out: peers.relative_l2(out, expected), 1e-5, request)
+        rows = bench.rows(peers.Prepared(
+            [peers.Formulation(*of) for of in (
+                ("right", lambda: lambda i: torch.ones(3)),
+                ("wrong", lambda: lambda i: torch.zeros(3)),
+                ("no number", lambda: lambda i: torch.full((3,), math.nan)),
+                ("refused", lambda: lambda i: torch.ones(3) @ torch.ones(2)))],
+            lambda out: peers.relative_l2(out, expected), 1e-5), request)
         self.assertEqual([row.get("pass") for row in rows], [True, False, False, None])
         self.assertIn("lacking", rows[3])
         json.dumps(rows)
@@ -154,8 +381,9 @@ class Formulations(unittest.TestCase):
             self.assertEqual(entered, ["in"])
             calls.append(i)
             return torch.ones(3)
-        rows = peers.Bench("cpu").rows([("p", lambda: launch, context)], lambda out: 0.0, 1e-5,
-                                       {"warmup": 3, "iterations": 4})
+        problem = peers.Prepared([peers.Formulation("p", lambda: launch, context)],
+                                 lambda out: 0.0, 1e-5)
+        rows = peers.Bench("cpu").rows(problem, {"warmup": 3, "iterations": 4})
         self.assertEqual((entered, len(calls)), (["in", "out"], 1 + 1 + 3 + 4))
         self.assertTrue(rows[0]["pass"])
 
@@ -186,6 +414,7 @@ class Formulations(unittest.TestCase):
         bench = peers.Bench("cpu")
         with mock.patch.object(torch, "compile", functools.partial(torch.compile, backend="eager")):
             for size in range(2, 14):
+                bench.forget()  # a problem after another
                 compiled = bench.compiled(is_compiled)
                 self.assertEqual(compiled(torch.zeros(size)).tolist(), size * [1.0])
 
@@ -204,7 +433,9 @@ class Formulations(unittest.TestCase):
                               input="".join(json.dumps(r) + "\n" for r in requests), text=True,
                               capture_output=True, timeout=300, check=True)
         about, rows, wrong, refused, mixed, conv = map(json.loads, done.stdout.splitlines())
-        self.assertEqual(about["torch"], torch.__version__)
+        self.assertEqual(about["versions"]["torch"], torch.__version__)
+        self.assertEqual(set(about["versions"]), {"python", "torch", "cuda", "cudnn", "triton",
+                                                  "flash_attn_3", "ms_deform_im2col"})
         timed = [row for row in rows["rows"] if "median_us" in row]
         self.assertTrue(timed and all(row["pass"] for row in timed))
         self.assertIn("are not those of", wrong["refused"])
