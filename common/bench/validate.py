@@ -128,7 +128,7 @@ def paired(counted, profiled):
 
 
 def flat_counts(launch):
-    counters = results.flat(launch)
+    counters = ncu.with_sums(results.flat(launch))
     return {name: counters.get(name) for name in ncu.COUNTERS}
 
 
@@ -164,7 +164,7 @@ class Taken:
 def compare_launch(ours, theirs, taken=None):
     """[{counter, virtual, gpu, within}] of what both count; taken: a Taken to add to."""
     rows = []
-    counters = results.flat(ours)
+    counters = ncu.with_sums(results.flat(ours))
     for name, (_, share, of) in ncu.COUNTERS.items():
         if name not in counters:
             continue

@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -50,7 +51,8 @@ class Table(unittest.TestCase):
         self.assertEqual((found[0]["grid"], found[0]["block"]), ([26, 1, 1], [128, 1, 1]))
         metrics = found[2]["metrics"]
         self.assertEqual(metrics["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"], 2300)
-        self.assertNotIn("l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum", found[0]["metrics"])
+        self.assertNotIn("sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
+                         found[0]["metrics"])
 
     def test_what_is_no_table_is_named(self):
         with self.assertRaisesRegex(Refused, "printed no table: ==ERROR== nothing"):
@@ -72,7 +74,8 @@ class Table(unittest.TestCase):
         pattern, *named = command[command.index("--metrics") + 1].removeprefix("regex:").split(",")
         for parts, _, _ in ncu.COUNTERS.values():
             for metric in (m for alternatives in parts for some in alternatives for m in some):
-                if metric.startswith("launch__"):  # no metric of hardware: a pattern misses it
+                metric = metric.lstrip("-")
+                if metric.startswith(("launch__", "memory_")):  # a pattern misses ncu's own
                     self.assertIn(metric, named)
                 else:
                     self.assertRegex(metric, pattern)
@@ -88,7 +91,6 @@ class Table(unittest.TestCase):
 class Sums(unittest.TestCase):
     LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
     SASS = "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts{}.sum"
-    OLD = "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
 
     def of(self, **metrics):
         found, taken = ncu.counted("global.load.sectors", metrics)
@@ -99,10 +101,10 @@ class Sums(unittest.TestCase):
         both = {self.LOADS: 100.0, access: 10.0, bypass: 5.0}
         self.assertEqual(self.of(**both), (115.0, [(self.LOADS,), (access, bypass)]))
         whole = self.SASS.format("")
-        self.assertEqual(self.of(**both, **{whole: 15.0, self.OLD: 1.0}),
-                         (115.0, [(self.LOADS,), (whole,)]))
-        self.assertEqual(self.of(**{self.LOADS: 100.0, access: 10.0, self.OLD: 12.0}),
-                         (112.0, [(self.LOADS,), (self.OLD,)]))
+        self.assertEqual(self.of(**both, **{whole: 16.0}),
+                         (116.0, [(self.LOADS,), (whole,)]))
+        self.assertEqual(self.of(**{self.LOADS: 100.0, access: 10.0, whole: 12.0}),
+                         (112.0, [(self.LOADS,), (whole,)]))
 
     def test_a_part_or_nothing(self):
         access = self.SASS.format("_cache_access")
@@ -113,9 +115,10 @@ class Sums(unittest.TestCase):
 
     def test_what_was_taken_and_what_is_missing_is_said(self):
         taken = validate.Taken()
-        validate.compare_launch(TILING, {"metrics": {self.LOADS: 1.0, self.OLD: 0.0}}, taken)
+        validate.compare_launch(TILING, {"metrics": {self.LOADS: 1.0, self.SASS.format(""): 0.0}},
+                                taken)
         text = "\n".join(taken.lines())
-        self.assertIn(f"- global.load.sectors: with `{self.OLD}`", text)
+        self.assertIn(f"- global.load.sectors: with `{self.SASS.format('')}`", text)
         self.assertRegex(text, r"- shared.load.requests: ncu did not deliver `smsp__inst_executed_"
                                r"op_ldsm.sum`, nor `smsp__sass_\S+`: compared without it")
         self.assertIn("- registers: ncu did not deliver `launch__registers_per_thread`: "
@@ -126,6 +129,93 @@ class Sums(unittest.TestCase):
         validate.compare_launch(TILING, {"metrics": {self.LOADS: 1.0, access: 0.0}}, taken)
         self.assertIn(f"with `{access}`, the rest of it was not delivered",
                       "\n".join(taken.lines()))
+
+
+    def test_conflicts_are_what_is_beyond_the_ideal(self):
+        of = lambda **metrics: ncu.counted("shared.conflicts", metrics)[0]
+        self.assertEqual(of(memory_l1_wavefronts_shared=5000.0,
+                            memory_l1_wavefronts_shared_ideal=4800.0), 200.0)
+        self.assertIsNone(of(memory_l1_wavefronts_shared=5000.0))  # half of a difference
+        self.assertIsNone(of(memory_l1_wavefronts_shared_ideal=5000.0))
+        shared = {"load": {"wavefronts": 3000, "conflicts": 100},
+                  "store": {"wavefronts": 1000, "conflicts": 20}, "atomic": {"conflicts": 0}}
+        rows = validate.compare_launch({"shared": shared}, {"metrics": {
+            "memory_l1_wavefronts_shared": 4000.0, "memory_l1_wavefronts_shared_ideal": 3880.0}})
+        self.assertEqual(rows, [{"counter": "shared.conflicts", "virtual": 120, "gpu": 120.0,
+                                 "within": True}])
+        far = validate.compare_launch({"shared": shared}, {"metrics": {
+            "memory_l1_wavefronts_shared": 4100.0, "memory_l1_wavefronts_shared_ideal": 3880.0}})
+        self.assertFalse(far[0]["within"])  # 100 of 4,000 wavefronts: 2.5%
+
+    def test_wavefronts_by_instructions_before_those_of_the_hardware(self):
+        load = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+        hardware = {"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 900.0}
+        of = lambda metrics: ncu.counted("shared.load.wavefronts", metrics)[0]
+        self.assertEqual(of(hardware), 900.0)
+        both = {load.format("ld"): 500.0, load.format("ldsm"): 30.0}
+        self.assertEqual(of({**hardware, **both}), 530.0)
+        store = {load.format("st"): 70.0}  # before Hopper there is no stmatrix
+        self.assertEqual(ncu.counted("shared.store.wavefronts", store)[0], 70.0)
+        self.assertEqual(ncu.counted("shared.store.wavefronts",
+                                     {**store, load.format("stsm"): 5.0})[0], 75.0)
+
+
+class Chips(Case):
+    """Which metrics a chip has; by a stand-in, and by ncu where it is installed."""
+
+    def ncu(self, text, status=0):
+        with open(self.path("text"), "w", encoding="utf-8") as file:
+            file.write(text)
+        with open(self.path("ncu"), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho \"$*\" >'{self.path('asked')}'\n"
+                       f"/bin/cat '{self.path('text')}'; exit {status}\n")
+        os.chmod(self.path("ncu"), 0o755)
+
+    def ask(self, *chips, path=None):
+        done = subprocess.run([sys.executable, os.path.join(BENCH, "ncu.py"), *chips], text=True,
+                              capture_output=True, timeout=120, check=False,
+                              env={**os.environ, "PATH": path or self.folder})
+        return done.returncode, done.stdout + done.stderr
+
+    def names(self):
+        return [metric.rsplit(".", 1)[0] for metric in ncu.METRICS
+                if not metric.startswith(ncu.OF_NCU)]
+
+    def test_each_counters_metric_is_named(self):
+        self.ncu("Chip gh100\n------- ----\nMetric Name  Type\n" +
+                 "".join(f"{name}   Counter  inst  # of\n" for name in self.names()))
+        status, out = self.ask("h100", "gh100", "h200")
+        self.assertEqual(status, 0, out)
+        self.assertEqual(out.count("gh100:"), 1)
+        self.assertIn("  shared.conflicts           memory_l1_wavefronts_shared "
+                      "-memory_l1_wavefronts_shared_ideal\n", out)
+        with open(self.path("asked"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "--query-metrics --chips gh100\n")
+
+    def test_a_counter_without_a_metric_is_an_error(self):
+        gone = "l1tex__t_requests_pipe_lsu_mem_global_op_st"
+        self.ncu("".join(f"{name} Counter\n" for name in self.names() if name != gone))
+        status, out = self.ask("a100")
+        self.assertEqual(status, 1)
+        self.assertIn("  global.store.requests      no metric\n", out)
+        self.assertIn("1 counters have no metric", out)
+
+    def test_bad_chips_no_ncu_and_no_chip_are_named(self):
+        self.ncu("==ERROR== Invalid chip x1\n", 1)
+        self.assertEqual(self.ask("x1"), (2, "x1:\nncu: ncu --query-metrics --chips x1: "
+                                          "==ERROR== Invalid chip x1\n"))
+        self.assertEqual(self.ask("h100", path=self.path("none"))[0], 3)
+        self.assertEqual(self.ask()[0], 2)
+        self.assertEqual(sorted(ncu.CHIPS), sorted(
+            file.split(".")[0] for file in
+            os.listdir(os.path.join(ROOT, "common", "vgpu", "profile", "devices"))))
+
+    @unittest.skipUnless(shutil.which("ncu"), "no ncu here: what the chips have is not asked")
+    def test_the_chips_have_the_metrics(self):
+        status, out = self.ask(*ncu.CHIPS, path=os.environ["PATH"])
+        self.assertEqual(status, 0, out)
+        there = set().union(*(ncu.known(chip) for chip in set(ncu.CHIPS.values())))
+        self.assertEqual([name for name in self.names() if name not in there], [])
 
 
 class Pairs(unittest.TestCase):
