@@ -182,7 +182,9 @@ help:
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
 #> make bench           measure the chapters on a GPU, into data/results
-#>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew)
+#>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew;
+#>                      MINUTES=25: what is worth most, in that time)
+#> make bench-dry       rehearse all of that without a GPU (PEERS=torch: with PyTorch on the CPU)
 #> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU

@@ -83,6 +83,8 @@ def build(header, include, arch, folder=FOLDER, more=()):
     """Path of a library with launch_ms_deform_im2col(), compiled where it is not there yet."""
     nvcc, flags = compiler(), ["-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-w",
                                f"-arch={arch}", *more]
+    if os.environ.get("CUDA_LIB"):  # a toolkit of wheels, whose nvcc does not know the place
+        flags.append("-L" + os.environ["CUDA_LIB"])
     version = subprocess.run([nvcc, "--version"], text=True, capture_output=True, check=False,
                              timeout=60).stdout
     key = hashlib.sha256("\n".join([version, include, *flags]).encode())

@@ -9,6 +9,9 @@ results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results)
 # reference, otherwise the new reference.
 bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_reason)))
 
+torch_python = $(shell for p in python3 /usr/bin/python3; do \
+  $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
+
 .PHONY: bench bench-vgpu
 ifneq ($(bench_reference),)
 ifeq ($(ARCH),sm_90)
@@ -20,20 +23,42 @@ bench:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 bench
 endif
 else
-# ONLY='chapter7 local' measures some problems, FRESH=1 all anew, PEERS=torch also with PyTorch.
+# ONLY='chapter7 local' measures some problems, FRESH=1 all anew, PEERS=torch also with PyTorch;
+# MINUTES=25 begins nothing that would end later, ROUNDS=7 are the turns with PyTorch.
 PEERS ?=
-torch_python = $(shell for p in python3 /usr/bin/python3; do \
-  $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
+MINUTES ?=
+ROUNDS ?=
 ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
 $(error PEERS=$(PEERS): say torch)
 endif
+bench: export NVCC := $(call absolute,$(NVCC))
+bench: export CUDA_LIB := $(call absolute,$(CUDA_LIB))
 bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
 	@$(need_python)
 	@if [ -z '$(GPU_ARCH)' ] || [ $(DEVICE) != cuda ]; then \
 	  echo 'make bench needs a GPU, and nvidia-smi lists none; make bench DEVICE=vgpu writes the' \
 	    'reference of the virtual GPU' >&2; exit 3; fi
 	@python3 $(bench_scripts)/measure.py --programs $D --results $(results) --only '$(ONLY)' \
-	  $(if $(FRESH),--fresh) $(if $(PEERS),--peers '$(or $(torch_python),python3)')
+	  $(if $(FRESH),--fresh) $(if $(PEERS),--peers '$(or $(torch_python),python3)') \
+	  $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(ROUNDS),--rounds '$(ROUNDS)')
+endif
+
+# All that `make bench` and `make validate` do, without a GPU and before it: programs for the GPU
+# are built too (GPU=sm_90), CHIP is asked of ncu.
+GPU ?= $(or $(GPU_ARCH),sm_90)
+CHIP ?= h100
+.PHONY: bench-dry
+ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
+bench-dry: export NVCC := $(call absolute,$(NVCC))
+bench-dry: export CUDA_LIB := $(call absolute,$(CUDA_LIB))
+bench-dry: programs
+	@$(need_python)
+	@$(MAKE) DEVICE=cuda ARCH=$(GPU) programs
+	@python3 $(bench_scripts)/rehearse.py --programs $D --arch $(GPU) --chip $(CHIP) \
+	  $(if $(PEERS),--peers '$(or $(torch_python),python3)')
+else
+bench-dry:
+	@$(MAKE) DEVICE=vgpu ARCH=sm_90 bench-dry
 endif
 
 # The virtual GPU's counters and results beside those of the GPU under Nsight Compute, recorded in
