@@ -299,6 +299,8 @@ def measure_all(wanted, table, peers, driver, options):
         except (Lacking, Refused) as error:
             print(f"{title}: not measured: {error}", file=sys.stderr)
             failed += 1
+        if peers and problem.peers:
+            peers.forget()
         plan.next(time.monotonic() - start)
     return failed, alone, left
 

@@ -1,4 +1,5 @@
 """The program's times beside PyTorch's: a PyTorch process to ask, and the ratios."""
+import contextlib
 import json
 import os
 import queue
@@ -86,6 +87,12 @@ class Peers:
         if not isinstance(answer.get("rows"), list):
             raise Refused("peers.py's answer has no rows")
         return answer["rows"]
+
+    def forget(self):
+        """The last problem's arrays, so that the GPU is the next program's alone."""
+        if self.process is not None:
+            with contextlib.suppress(Lacking, Refused):
+                self.measure("forget", {}, 0, 0)
 
     def close(self, at_once=False):
         """Ends the process. Returns its exit status."""

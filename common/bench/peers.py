@@ -340,7 +340,11 @@ class Bench:
         return self.torch.compile(function, dynamic=False)
 
     def round_of(self, request):
-        """The rows of the request, whose problem is prepared where it is not the last one's."""
+        """The rows of the request, whose problem is prepared where it is not the last one's; of the
+        family "forget" none, and its memory is free then."""
+        if request["family"] == "forget":
+            self.forget()
+            return {"rows": []}
         family = {"attention": self.attention, "deformable": self.deformable,
                   "conv_norm": self.conv_norm}.get(request["family"])
         if family is None:

@@ -416,6 +416,18 @@ class Asking(Case):
         for words in ("[a warning]", "compiling", "17"):
             self.assertIn(f"peers.py: {words}\n", errors.getvalue())
 
+    def test_a_problem_is_forgotten_whatever_the_process_says(self):
+        log = self.path("log")
+        peers = self.peers("say({'torch': '9'})\nfor line in sys.stdin:\n"
+                           f"    open({log!r}, 'a').write(json.loads(line)['family'])\n"
+                           "    say({'refused': 'what?'})\n")
+        peers.forget()
+        with open(log, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "forget")
+        peers.close()
+        peers.forget()  # nothing is started for it
+        self.assertIsNone(peers.process)
+
     def test_no_answer_in_time_ends_it_and_the_next_one_starts_it_again(self):
         peers = self.peers("say({'torch': '9'})\nline = sys.stdin.readline()\n"
                            "'slow' in line and time.sleep(60)\nsay({'rows': []})\n", seconds=2)

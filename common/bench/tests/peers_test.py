@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import unittest
+import weakref
 from unittest import mock
 
 from support import BENCH, ROOT
@@ -201,6 +202,11 @@ class OnAGpu(unittest.TestCase):
             self.assertEqual(compiled.call_count, 2)  # eager layout and channels last
             self.rows(bench, "conv_norm", {**SMALL["conv_norm"], "height": 10})
             self.assertEqual(compiled.call_count, 4)
+            kept = weakref.ref(bench.prepared)
+            self.assertEqual(bench.round_of({"family": "forget"}), {"rows": []})
+            self.assertIsNone(kept())  # and its arrays with it
+            self.rows(bench, "conv_norm", {**SMALL["conv_norm"], "height": 10})
+            self.assertEqual(compiled.call_count, 6)
 
     def test_what_cannot_be_prepared_is_tried_once(self):
         tried = []
