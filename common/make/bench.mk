@@ -9,6 +9,10 @@ results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results)
 # reference, otherwise the new reference.
 bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_reason)))
 
+PEERS ?=
+ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
+$(error PEERS=$(PEERS): say torch)
+endif
 torch_python = $(shell for p in python3 /usr/bin/python3; do \
   $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
 
@@ -25,12 +29,8 @@ endif
 else
 # ONLY='chapter7 local' measures some problems, FRESH=1 all anew, PEERS=torch also with PyTorch;
 # MINUTES=25 begins nothing that would end later, ROUNDS=7 are the turns with PyTorch.
-PEERS ?=
 MINUTES ?=
 ROUNDS ?=
-ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
-$(error PEERS=$(PEERS): say torch)
-endif
 bench: export NVCC := $(call absolute,$(NVCC))
 bench: export CUDA_LIB := $(call absolute,$(CUDA_LIB))
 bench: $(if $(GPU_ARCH),$(chapters:%=$D/chapter%))
