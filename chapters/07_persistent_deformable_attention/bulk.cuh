@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
                 const half* locations,  // [batch, queries, heads, levels, points, (x, y)]
                 const half* weights,    // [batch, queries, heads, levels, points]
                 half* out,              // [batch, queries, heads, channels]
-                unsigned* fetched,      // chunks so far, 0 at the start
+                unsigned* fetched,      // chunks so far, 0 at the start and at the end
                 const __grid_constant__ Problem problem, const __grid_constant__ Staging staging,
                 const __grid_constant__ Work work) {
 #if __CUDA_ARCH__ >= 900
@@ -102,9 +102,9 @@ void launch_bulk(const half* value, const half* locations, const half* weights, 
   // What the mbarrier takes is not there for levels.
   const Staging staging = plan_staging(shape, shared_memory().of_block - 16);
   const unsigned blocks = persistent_blocks<kChannels>(kernel, shape, staging.bytes);
-  with_counter(shape, stream, [&](unsigned* fetched) {
+  with_counter(shape, stream, [&](unsigned* fetched, const Work& work) {
     kernel<<<blocks, kPersistentThreads, staging.bytes, stream>>>(
-        value, locations, weights, out, fetched, problem_of(shape), staging, work_of(shape));
+        value, locations, weights, out, fetched, problem_of(shape), staging, work);
     return cudaGetLastError();
   });
 }

@@ -5,6 +5,8 @@
 
 #include <cooperative_groups.h>
 
+#include <array>
+
 #include "work.cuh"
 
 namespace persistent_deformable_attention {
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
                    const half* locations,  // [batch, queries, heads, levels, points, (x, y)]
                    const half* weights,    // [batch, queries, heads, levels, points]
                    half* out,              // [batch, queries, heads, channels]
-                   unsigned* fetched,      // chunks so far, 0 at the start
+                   unsigned* fetched,      // chunks so far, 0 at the start and at the end
                    const __grid_constant__ Problem problem,
                    const __grid_constant__ Staging staging, const __grid_constant__ Work work) {
 #if __CUDA_ARCH__ >= 900
@@ -141,19 +143,39 @@ ClusterPlan plan_clusters(Kernel kernel, const DeformableShape& shape) {
   return best;
 }
 
+// The same, asked once for a device, channels and levels: the answers never change. The kernel may
+// then have the shared memory of the plan, which cudaDeviceReset() forbids again.
+template <int kChannels>
+ClusterPlan known_clusters(const DeformableShape& shape) {
+  std::array<int, 2 + 2 * kMaxLevels> key = {0, shape.levels};
+  require_launched(cudaGetDevice(&key[0]), shape);
+  for (int l = 0; l < shape.levels; ++l)
+    key[2 + 2 * l] = shape.level[l].height, key[3 + 2 * l] = shape.level[l].width;
+  static std::mutex mutex;
+  static std::map<std::array<int, 2 + 2 * kMaxLevels>, ClusterPlan> known;
+  const std::lock_guard lock(mutex);
+  const auto kernel = cluster_kernel<kChannels>;
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, plan_clusters(kernel, shape)).first;
+  require_launched(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        shared_memory().of_block),
+                   shape);
+  return found->second;
+}
+
 template <int kChannels>
 void launch_cluster(const half* value, const half* locations, const half* weights, half* out,
                     const DeformableShape& shape, cudaStream_t stream) {
   const auto kernel = cluster_kernel<kChannels>;
-  const ClusterPlan plan = plan_clusters(kernel, shape);
+  const ClusterPlan plan = known_clusters<kChannels>(shape);
   // None without a full round of queries.
   const int64_t at_once = plan.blocks * int64_t(kPersistentThreads) / Group<kChannels>::kLanes;
   const int64_t rounds = (shape.rows() + at_once - 1) / at_once;
   const unsigned clusters = unsigned(std::min<int64_t>(plan.clusters, rounds));
   const ClusterLaunch launch(clusters * plan.blocks, plan.blocks, plan.staging, stream);
-  with_counter(shape, stream, [&](unsigned* fetched) {
+  with_counter(shape, stream, [&](unsigned* fetched, const Work& work) {
     return cudaLaunchKernelEx(&launch.config, kernel, value, locations, weights, out, fetched,
-                              problem_of(shape), plan.staging, work_of(shape));
+                              problem_of(shape), plan.staging, work);
   });
 }
 

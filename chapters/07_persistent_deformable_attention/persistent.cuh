@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
                       const half* locations,  // [batch, queries, heads, levels, points, (x, y)]
                       const half* weights,    // [batch, queries, heads, levels, points]
                       half* out,              // [batch, queries, heads, channels]
-                      unsigned* fetched,      // chunks so far, 0 at the start
+                      unsigned* fetched,      // chunks so far, 0 at the start and at the end
                       const __grid_constant__ Problem problem,
                       const __grid_constant__ Staging staging, const __grid_constant__ Work work) {
   extern __shared__ uint4 staged[];  // [staged pixels, pieces]
@@ -43,9 +43,9 @@ void launch_persistent(const half* value, const half* locations, const half* wei
   const Staging staging = plan_staging(shape, shared_memory().of_block);
   const auto kernel = persistent_kernel<kChannels>;
   const unsigned blocks = persistent_blocks<kChannels>(kernel, shape, staging.bytes);
-  with_counter(shape, stream, [&](unsigned* fetched) {
+  with_counter(shape, stream, [&](unsigned* fetched, const Work& work) {
     kernel<<<blocks, kPersistentThreads, staging.bytes, stream>>>(
-        value, locations, weights, out, fetched, problem_of(shape), staging, work_of(shape));
+        value, locations, weights, out, fetched, problem_of(shape), staging, work);
     return cudaGetLastError();
   });
 }

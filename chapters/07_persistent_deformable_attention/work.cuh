@@ -1,6 +1,9 @@
 // What steps 4 to 6 share: blocks that live as long as the launch, and who takes which queries.
 #pragma once
 
+#include <map>
+#include <mutex>
+
 #include "staging.cuh"
 
 namespace persistent_deformable_attention {
@@ -17,10 +20,11 @@ struct Work {
   int fixed;    // the first of them, which blocks share evenly
   int chunks;   // of kFewQueries, that the rest is
 };
-inline Work work_of(const DeformableShape& shape) {
+// With all_in_advance there is no rest, and nobody fetches.
+inline Work work_of(const DeformableShape& shape, bool all_in_advance = false) {
   Work work;
   work.queries = int(shape.rows());
-  work.fixed = int(shape.rows() * kFixedShare / kOfShares);
+  work.fixed = all_in_advance ? work.queries : int(shape.rows() * kFixedShare / kOfShares);
   work.chunks = (work.queries - work.fixed + kFewQueries - 1) / kFewQueries;
   return work;
 }
@@ -34,14 +38,18 @@ struct Nowhere {
 };
 
 // A warp that has nothing left to do fetches a few queries of the rest, until there are none. That
-// is too little to stage for: all levels come from global memory.
+// is too little to stage for: all levels come from global memory. Each warp asks in vain once, so
+// that the number of questions is known; with the last one the counter begins again at 0, as the
+// next launch needs it.
 template <int kChannels>
 __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem& problem,
                           const Work& work) {
   using G = Group<kChannels>;
+  if (work.chunks == 0) return;
+  const unsigned last_question = work.chunks + gridDim.x * (kPersistentThreads / 32) - 1;
   for (;;) {
     unsigned chunk = 0;
-    if (threadIdx.x % 32 == 0) chunk = atomicAdd(fetched, 1u);
+    if (threadIdx.x % 32 == 0) chunk = atomicInc(fetched, last_question);
     chunk = __shfl_sync(0xffffffffu, chunk, 0);
     if (chunk >= unsigned(work.chunks)) return;
     const int first = work.fixed + int(chunk) * kFewQueries;
@@ -55,18 +63,48 @@ __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem
   }
 }
 
-// The counter of fetched chunks of one launch, 0 in the stream's order when the launch begins.
-// Calls launch(counter) and throws std::runtime_error when CUDA refuses anything.
+// Counters of fetched chunks, 0 whenever no launch uses them: they begin so with the module, also
+// after cudaDeviceReset(), which has to follow a launch that broke off.
+constexpr int kCounters = 1024;
+static __device__ unsigned fetched_chunks[kCounters];
+
+// The counter of a stream, whose launches never overlap; one for each stream that comes, while there
+// are any. Null for later streams, and while the stream is recorded into a graph, whose replays may
+// overlap with whatever else runs. Throws std::runtime_error when CUDA refuses anything.
+inline unsigned* counter_of(cudaStream_t stream, const DeformableShape& shape) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  require_launched(cudaStreamIsCapturing(stream, &capturing), shape);
+  if (capturing != cudaStreamCaptureStatusNone) return nullptr;
+  int device = 0;
+  unsigned long long id = 0;  // of the stream: unlike its handle it never comes again
+  unsigned* counters = nullptr;
+  require_launched(cudaGetDevice(&device), shape);
+  require_launched(cudaStreamGetId(stream, &id), shape);
+  require_launched(cudaGetSymbolAddress(reinterpret_cast<void**>(&counters), fetched_chunks),
+                   shape);
+  static std::mutex mutex;
+  static int threads = 0;
+  thread_local int thread = 0;  // of the host: each has its own cudaStreamPerThread
+  using Key = std::pair<unsigned long long, int>;
+  static std::map<int, std::map<Key, int>> numbers;  // by device, stream and thread
+  const std::lock_guard lock(mutex);
+  if (thread == 0) thread = ++threads;
+  std::map<Key, int>& known = numbers[device];
+  const Key key(id, stream == cudaStreamPerThread ? thread : 0);
+  auto found = known.find(key);
+  if (found == known.end()) {
+    if (known.size() == kCounters) return nullptr;
+    found = known.emplace(key, int(known.size())).first;
+  }
+  return counters + found->second;
+}
+
+// Calls launch(counter, work) with the stream's counter; where there is none, with work that needs
+// none: all queries are dealt out in advance. Throws std::runtime_error when CUDA refuses anything.
 template <class Launch>
 void with_counter(const DeformableShape& shape, cudaStream_t stream, Launch launch) {
-  unsigned* fetched = nullptr;
-  require_launched(cudaMallocAsync(reinterpret_cast<void**>(&fetched), sizeof *fetched, stream),
-                   shape);
-  cudaError_t error = cudaMemsetAsync(fetched, 0, sizeof *fetched, stream);
-  if (error == cudaSuccess) error = launch(fetched);
-  const cudaError_t freed = cudaFreeAsync(fetched, stream);
-  require_launched(error, shape);
-  require_launched(freed, shape);
+  unsigned* const fetched = counter_of(stream, shape);
+  require_launched(launch(fetched, work_of(shape, !fetched)), shape);
 }
 
 // As many blocks of kPersistentThreads as the device holds at once, but none without a full round
