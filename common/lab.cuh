@@ -267,6 +267,13 @@ using NamedTensor = std::pair<std::string, Tensor>;
 std::vector<Tensor> read_safetensors(const std::string& path,
                                      const std::vector<std::string>& required,
                                      const std::vector<std::string>& optional = {});
+// A tensor of I64, I32, F32 or F16, each number as it is: those of a program's sizes, which may be of
+// any of these types. Throws UsageError as read_safetensors() does.
+struct Numbers {
+  std::vector<int64_t> shape;
+  std::vector<long double> values;  // row-major
+};
+Numbers read_numbers(const std::string& path, const std::string& name);
 // Atomically; throws UsageError.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 

@@ -58,8 +58,10 @@ DeformableOptions deformable_options(int argc, char** argv, const char* about) {
                "photo's side, a multiple of 8 (128; on the way to 4 levels)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
   flags.text("--out", options.out, "FILE", "photo and its directions, .png or .jpg");
-  flags.text("--input", options.input, "FILE",
-             "safetensors: value, spatial_shapes, sampling_locations, attention_weights");
+  flags.text(
+      "--input", options.input, "FILE",
+      "safetensors: value, spatial_shapes, sampling_locations, attention_weights;\nF16 or F32, "
+      "spatial_shapes also I64 or I32, height and width of each level");
   flags.text("--output", options.output, "FILE", "safetensors: out, F16");
   flags.run_flags(options, "of the random problem (1)");
   flags.parse(argc, argv);
@@ -116,10 +118,10 @@ std::string text_of(const std::vector<int64_t>& shape) {
 }
 
 DeformableProblem input_deformable(const std::string& path) {
-  const std::vector<Tensor> tensors = read_safetensors(
-      path, {"value", "spatial_shapes", "sampling_locations", "attention_weights"});
-  const Tensor &value = tensors[0], &sizes = tensors[1], &locations = tensors[2],
-               &weights = tensors[3];
+  const std::vector<Tensor> tensors =
+      read_safetensors(path, {"value", "sampling_locations", "attention_weights"});
+  const Tensor &value = tensors[0], &locations = tensors[1], &weights = tensors[2];
+  const Numbers sizes = read_numbers(path, "spatial_shapes");
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   if (value.shape.size() != 4)
     fail("tensor 'value' has shape " + text_of(value.shape) +
@@ -141,11 +143,11 @@ DeformableProblem input_deformable(const std::string& path) {
            int(value.shape[3]),     int(sizes.shape[0]),     int(locations.shape[4]), {}};
   for (int l = 0; l < shape.levels; ++l)
     for (int axis = 0; axis < 2; ++axis) {
-      const float size = sizes.values[2 * l + axis];
-      if (!(size >= 1 && size <= 65536) || size != std::floor(size))
-        fail(format("tensor 'spatial_shapes': level %d has a size of %g, a whole number from 1 to "
-                    "65536 is needed",
-                    l, double(size)));
+      const long double size = sizes.values[2 * l + axis];
+      const bool whole = size == std::floor(size);
+      if (!(size >= 1 && size <= 65536) || !whole)
+        fail("tensor 'spatial_shapes': level " + std::to_string(l) + " has a size of " +
+             format(whole ? "%.0Lf" : "%Lg", size) + ", a whole number from 1 to 65536 is needed");
       (axis ? shape.level[l].width : shape.level[l].height) = int(size);
     }
   try {

@@ -77,11 +77,7 @@ class SafetensorsFile {
     if (entry.dtype != "F16" && entry.dtype != "F32")
       fail("tensor '" + entry.name + "' is " + entry.dtype + ", F16 or F32 is needed");
     const uint64_t bytes = entry.end - entry.begin;
-    require_host_memory(3.0 * double(bytes), path_ + ": tensor '" + entry.name + "'");
-    std::vector<char> raw(bytes);
-    file_.seekg(std::streamoff(data_start_ + entry.begin));
-    if (!file_.read(raw.data(), std::streamsize(bytes)))
-      fail("tensor '" + entry.name + "' cannot be read");
+    const std::vector<char> raw = read_bytes(entry, 3);
 
     Tensor tensor{entry.shape, {}, entry.dtype};
     tensor.values.resize(bytes / dtype_bytes(entry.dtype));
@@ -96,7 +92,37 @@ class SafetensorsFile {
     return tensor;
   }
 
+  Numbers read_numbers(const Entry& entry) {
+    if (entry.dtype == "F16" || entry.dtype == "F32") {
+      const Tensor tensor = read(entry);
+      return {tensor.shape, {tensor.values.begin(), tensor.values.end()}};
+    }
+    if (entry.dtype != "I64" && entry.dtype != "I32")
+      fail("tensor '" + entry.name + "' is " + entry.dtype + ", I64, I32, F32 or F16 is needed");
+    const std::vector<char> raw = read_bytes(entry, 5);
+    Numbers numbers{entry.shape, {}};
+    const auto take = [&]<class Integer>(Integer number) {
+      for (size_t at = 0; at < raw.size(); at += sizeof number) {
+        std::memcpy(&number, &raw[at], sizeof number);
+        numbers.values.push_back(static_cast<long double>(number));
+      }
+    };
+    entry.dtype == "I64" ? take(int64_t()) : take(int32_t());
+    return numbers;
+  }
+
  private:
+  // A tensor's bytes, of which there will be that many times as much on the host.
+  std::vector<char> read_bytes(const Entry& entry, double times) {
+    const uint64_t bytes = entry.end - entry.begin;
+    require_host_memory(times * double(bytes), path_ + ": tensor '" + entry.name + "'");
+    std::vector<char> raw(bytes);
+    file_.seekg(std::streamoff(data_start_ + entry.begin));
+    if (!file_.read(raw.data(), std::streamsize(bytes)))
+      fail("tensor '" + entry.name + "' cannot be read");
+    return raw;
+  }
+
   std::string read_header() {
     uint64_t length = 0;
     if (size_ < 8)
@@ -236,6 +262,13 @@ std::vector<float> to_float(const std::vector<half>& values) {
   std::vector<float> floats(values.size());
   for (size_t i = 0; i < values.size(); ++i) floats[i] = __half2float(values[i]);
   return floats;
+}
+
+Numbers read_numbers(const std::string& path, const std::string& name) {
+  SafetensorsFile file(path);
+  const Entry* entry = file.find(name);
+  if (!entry) file.fail("tensor '" + name + "' is missing, the file has " + file.names());
+  return file.read_numbers(*entry);
 }
 
 std::vector<Tensor> read_safetensors(const std::string& path,

@@ -10,9 +10,9 @@
 namespace lab::testing {
 
 // Compiles C++ with the environment's CXX (g++) to a library that programs load before all others,
-// as long as this lives (LD_PRELOAD). Only a program with CUDA's functions in a shared library, as on
-// the virtual GPU, takes those of `source` instead. Throws std::runtime_error with what the compiler
-// said.
+// as long as this lives (LD_PRELOAD). Only a program with CUDA's functions in a shared library, as
+// on the virtual GPU, takes those of `source` instead. Throws std::runtime_error with what the
+// compiler said.
 class Preloaded {
  public:
   explicit Preloaded(const std::string& source);

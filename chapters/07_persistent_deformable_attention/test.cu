@@ -650,6 +650,70 @@ TEST_CASE("program: a user's tensors in, the right output out") {
   refused(write({2, 9, 2, 2, 4}, {5, 4, 1, 2.5}), "level 1 has a size of 2.5");
 }
 
+TEST_CASE("program: spatial_shapes as PyTorch has them, in I64, and in other types") {
+  if (skipped("program")) return;
+  const TemporaryFolder folder;
+  const DeformableCase problem =
+      deformable_case({2, 9, 2, 16, 2, 4, {{5, 4}, {1, 3}}}, Distribution::kUniform, 5, true);
+  const lab::DeformableProblem& p = problem.problem;
+  const auto run = [&](const std::string& dtype, const auto& sizes) {
+    std::string header, data;
+    const auto add = [&](const char* name, const std::string& type, const char* shape,
+                         const auto& values) {
+      const size_t bytes = std::size(values) * sizeof *std::data(values);
+      header += (header.empty() ? "{\"" : ", \"") + std::string(name) + "\": {\"dtype\": \"" + type +
+                "\", \"shape\": " + shape + ", \"data_offsets\": [" + std::to_string(data.size()) +
+                ", " + std::to_string(data.size() + bytes) + "]}";
+      data.append(reinterpret_cast<const char*>(std::data(values)), bytes);
+    };
+    add("value", "F16", "[2, 23, 2, 16]", p.value);
+    add("sampling_locations", "F16", "[2, 9, 2, 2, 4, 2]", p.locations);
+    add("attention_weights", "F16", "[2, 9, 2, 2, 4]", p.weights);
+    add("spatial_shapes", dtype, "[2, 2]", sizes);
+    header += "}";
+    const uint64_t length = header.size();
+    folder.write("in",
+                 std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+    return run_program("chapter7", {"--input", "in", "--output", "out"}, folder.folder());
+  };
+  const auto right = [&](const ProgramResult& result) {
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    const std::vector<lab::Tensor> output = lab::read_safetensors(folder.path("out"), {"out"});
+    const std::vector<double> got(output[0].values.begin(), output[0].values.end());
+    CHECK(lab::compare(got, problem.expected, lab::Tolerance::attention(4), {2, 9, 2, 16}).pass);
+  };
+  right(run("I64", std::vector<int64_t>{5, 4, 1, 3}));
+  right(run("I32", std::vector<int32_t>{5, 4, 1, 3}));
+  right(run("F32", std::vector<float>{5, 4, 1, 3}));
+  right(run("F16", std::vector<half>{5.0f, 4.0f, 1.0f, 3.0f}));
+
+  const auto refused = [&](const ProgramResult& refusal, const std::string& named) {
+    CAPTURE(named);
+    CAPTURE(refusal.errors);
+    CHECK(refusal.exit_code == 2);
+    CHECK(refusal.errors.find(named) != std::string::npos);
+  };
+  const auto refused_size = [&](int64_t size) {
+    refused(run("I64", std::vector<int64_t>{5, 4, size, 3}),
+            "tensor 'spatial_shapes': level 1 has a size of " + std::to_string(size) +
+                ", a whole number from 1 to 65536 is needed");
+  };
+  refused_size(0);
+  refused_size(-1);
+  refused_size((int64_t(1) << 32) + 1);  // not 1 in 32 bits
+  refused_size((int64_t(1) << 24) + 1);  // not another number in fp32
+  refused_size(INT64_MAX);
+  refused_size(INT64_MIN);
+  refused(run("I32", std::vector<int32_t>{5, 4, -2, 3}), "level 1 has a size of -2, a whole");
+  refused(run("I64", std::vector<int64_t>{5, 4, 1, 4}),
+          "'value' has shape [2, 23, 2, 16], [2, 24, 2, 16]");
+  refused(run("I64", std::vector<int64_t>{65536, 65536, 1, 3}), "must be fewer than 2^31");
+  refused(run("U8", std::vector<unsigned char>{5, 4, 1, 3}),
+          "tensor 'spatial_shapes' is U8, I64, I32, F32 or F16 is needed");
+  refused(run("F32", std::vector<float>{5, 4, NAN, 3}), "level 1 has a size of nan");
+}
+
 TEST_CASE("program: flags and environment that are not right") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named) {

@@ -1,5 +1,5 @@
-// Chapter 7's launches seen from the host: the counter of fetched chunks, which no call allocates or
-// clears, what is asked of the device once, and how many copies the copy engine is asked for.
+// Chapter 7's launches seen from the host: the counter of fetched chunks, which no call allocates
+// or clears, what is asked of the device once, and how many copies the copy engine is asked for.
 #include <doctest/doctest.h>
 
 #include <cstring>

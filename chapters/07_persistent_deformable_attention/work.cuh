@@ -68,9 +68,9 @@ __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem
 constexpr int kCounters = 1024;
 static __device__ unsigned fetched_chunks[kCounters];
 
-// The counter of a stream, whose launches never overlap; one for each stream that comes, while there
-// are any. Null for later streams, and while the stream is recorded into a graph, whose replays may
-// overlap with whatever else runs. Throws std::runtime_error when CUDA refuses anything.
+// The counter of a stream, whose launches never overlap; one for each stream that comes, while
+// there are any. Null for later streams, and while the stream is recorded into a graph, whose
+// replays may overlap with whatever else runs. Throws std::runtime_error when CUDA refuses anything.
 inline unsigned* counter_of(cudaStream_t stream, const DeformableShape& shape) {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   require_launched(cudaStreamIsCapturing(stream, &capturing), shape);
