@@ -301,7 +301,6 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
 
   std::vector<float> y;
   for (const ConvNormStep& step : steps) {
-    const auto stages = step.stages(shape);
     const Cost cost = conv_norm_cost(shape, !problem.residual.empty(), step.precision,
                                      step.half_storage() ? 2 : 4);
     // Once for a network: its time is a line of its own.
@@ -311,6 +310,16 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
       packing = time_stages(device, {pack}, options.warmup, options.iterations);
       for (ConvNormArrays& a : arrays) a.pack(step.in_fp16, shape);
     }
+    clear(step);
+    const StepLaunch run = [&](int i, cudaStream_t stream) {
+      ConvNormArrays& a = arrays[i % copies];
+      step.half_storage() ? a.run(step.in_fp16, shape, stream)
+                          : a.run(step.function, shape, stream);
+    };
+    const Timing whole = time_step(device, run, copies, options.warmup, options.iterations);
+    y = result_of(step);
+    // Its launches, each alone. Only now: a step may have found out that it needs more of them.
+    const auto stages = step.stages(shape);
     std::vector<Timing> timings;
     if (stages.size() > 1) {
       std::vector<Launch> launches;
@@ -322,14 +331,6 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
       for (size_t i = 0; i < stages.size(); ++i)
         report.add_launch(stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
     }
-    clear(step);
-    const StepLaunch run = [&](int i, cudaStream_t stream) {
-      ConvNormArrays& a = arrays[i % copies];
-      step.half_storage() ? a.run(step.in_fp16, shape, stream)
-                          : a.run(step.function, shape, stream);
-    };
-    const Timing whole = time_step(device, run, copies, options.warmup, options.iterations);
-    y = result_of(step);
     if (timings.empty()) {
       timings = {whole};
       report.add(step.name, whole, cost, compared(y, step));

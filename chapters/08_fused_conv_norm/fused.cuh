@@ -27,7 +27,8 @@ struct Fp32Tiles {
 // How fused() does a shape on the current device.
 struct Plan {
   TileName tile = kLarge;
-  bool fits = false;  // on the chip
+  bool fits = false;     // on the chip
+  bool refused = false;  // it should fit, but the device has refused the launch
   int blocks = 0, blocks_of_sm = 0, tiles_of_block = 0;
   int shared_bytes = 0;  // of a block
 };
@@ -85,8 +86,9 @@ Plan plan_of(const ConvNormShape& shape) {
 }
 
 // The same, worked out once: the queries of occupancy take longer than a launch of a small shape.
+// What is known of a shape outlives cudaDeviceReset(), so it is sizes alone.
 template <class Tiles>
-const Plan& known_plan_of(const ConvNormShape& s) {
+Plan& known_plan_of(const ConvNormShape& s) {
   std::array<int, 14> key = {0,          s.batch,      s.in_channels, s.out_channels, s.height,
                              s.width,    s.kernel,     s.stride,      s.upsample,     s.pad_top,
                              s.pad_left, s.pad_bottom, s.pad_right,   int(s.padding)};
@@ -166,20 +168,29 @@ template <class Tiles>
 void fused_on(const typename Tiles::Element* x, const typename Tiles::Element* weight,
               const float* gamma, const float* beta, const typename Tiles::Element* residual,
               typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
-  const Plan& plan = known_plan_of<Tiles>(shape);
-  if (!plan.fits) return two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
-  Tiles::with(plan.tile, shape.stride, [&]<int kName, int kStride>() {
+  Plan& plan = known_plan_of<Tiles>(shape);
+  const auto launch = [&]<int kName, int kStride>() {
+    const auto kernel = fused_kernel<kName, kStride>;
     Problem problem = problem_of<kName>(shape, x, weight, device_limits());
     Workspace workspace(moments_floats<kName>(plan.blocks, problem), shape, stream);
     float4* moments = reinterpret_cast<float4*>(workspace.data());
     int working_floats = tile_bytes<kName>(problem) / 4;
     void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
                          &y, &moments, &working_floats, &problem};
-    require_done(cudaLaunchCooperativeKernel(fused_kernel<kName, kStride>, plan.blocks,
-                                             Tile<kName>::kThreads, arguments,
-                                             size_t(plan.shared_bytes), stream),
+    // Each time: a reset of the device takes it back.
+    require_done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      plan.shared_bytes),
                  shape);
-  });
+    const cudaError_t error =
+        cudaLaunchCooperativeKernel(kernel, plan.blocks, Tile<kName>::kThreads, arguments,
+                                    size_t(plan.shared_bytes), stream);
+    plan.refused = error == cudaErrorCooperativeLaunchTooLarge;
+    if (!plan.refused) return require_done(error, shape);
+    cudaGetLastError();
+    plan.fits = false;
+  };
+  if (plan.fits) Tiles::with(plan.tile, shape.stride, launch);
+  if (!plan.fits) two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
 }
 
 // As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
@@ -191,8 +202,9 @@ inline void two_passes(const float* x, const float* weight, const float* bias, c
   two_passes_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
 }
 
-// As two_passes(), but in one cooperative launch where the output fits on the chip. Two runs give
-// the same bits.
+// As two_passes(), but in one cooperative launch where the output fits on the chip; two passes also
+// where the device refuses that launch as too large in spite of what it said of occupancy. Two runs
+// give the same bits.
 inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
                   const float* beta, const float* residual, float* y, const ConvNormShape& shape,
                   cudaStream_t stream) {
@@ -201,14 +213,19 @@ inline void fused(const float* x, const float* weight, const float* bias, const 
   fused_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
 }
 
-// "one launch: 128 blocks ..." or "two passes: ...", for people.
+// "one launch: 128 blocks ..." or "two passes: ...", for people; what this thread knows of it.
 template <class Tiles>
 std::string describe_plan_on(const ConvNormShape& shape) {
-  const Plan plan = plan_of<Tiles>(shape);
+  const Plan plan = known_plan_of<Tiles>(shape);
   const DeviceLimits limits = device_limits();
   const auto text = [](int64_t number) { return std::to_string(number); };
   const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
   const int64_t output = shape.y_elements() * 4;
+  if (plan.refused)
+    return "two passes: the device refused one launch of " + text(plan.blocks) + " blocks with " +
+           kib(plan.shared_bytes) + " of shared memory each,\nthough " + text(plan.blocks_of_sm) +
+           " of them should be resident on each of " + text(limits.sm_count) + " SMs (" +
+           cudaGetErrorName(cudaErrorCooperativeLaunchTooLarge) + ")";
   if (!plan.fits)
     return "two passes: the output's " + kib(output) + ", " + kib(output / limits.sm_count) +
            " for each of " + text(limits.sm_count) +

@@ -31,7 +31,7 @@ std::vector<lab::ConvNormStep::Stage> three_passes_stages(const ConvNormShape& s
 // Those of fused(): two where the output does not fit on the chip.
 template <class Tiles>
 std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
-  if (steps::plan_of<Tiles>(shape).fits) return {};
+  if (steps::known_plan_of<Tiles>(shape).fits) return {};
   const auto moments =
       std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
   const auto first = [=](ConvNormArrays& a) {
@@ -61,7 +61,7 @@ lab::ConvNormStep tensor_step(const char* precision) {
 // The step on arrays in fp16.
 std::vector<lab::ConvNormStep::Stage> half_stages(const ConvNormShape& shape) {
   using Tiles = steps::HalfTiles;
-  if (steps::plan_of<Tiles>(shape).fits) return {};
+  if (steps::known_plan_of<Tiles>(shape).fits) return {};
   const auto moments =
       std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
   const auto first = [=](ConvNormArrays& a) {
@@ -88,7 +88,7 @@ lab::ConvNormStep half_step() {
 // Style transfer, each layer by the last step.
 int style_main(int argc, char** argv) {
   const auto path = [](const ConvNormShape& shape) {
-    return std::string(steps::plan_of(shape).fits ? "fused" : "two passes");
+    return std::string(steps::known_plan_of<steps::Fp32Tiles>(shape).fits ? "fused" : "two passes");
   };
   return lab::style_main(
       argc, argv, "08_fused_conv_norm",
