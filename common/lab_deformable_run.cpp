@@ -366,7 +366,6 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
   };
   for (size_t i = 1; i < steps.size(); ++i)
     add_ratio(steps[i].name, steps[i].before.empty() ? steps[i - 1].name : steps[i].before);
-  if (steps.size() > 2) add_ratio(steps.back().name, steps.front().name);
   for (const std::string& name : unlimited)
     report.note(name + ": its limit leaves out what comes from other blocks' shared memory, since "
                 "how fast\nthat comes is not published; so no ratio is shown");

@@ -1,6 +1,7 @@
 // Step 6, bulk: as persistent, but the levels are brought by the bulk copy engine. One lane asks
-// for a level and everybody goes on; the copy costs no registers and no instructions, and whoever
-// needs the level waits for it then, not before. Needs compute capability 9.0.
+// for a level and everybody goes on; whoever needs the level waits for it then, not before. With one
+// head the copy costs no registers and hardly an instruction; with several it is thousands of small
+// ones, which are worse than persistent's loads. Needs compute capability 9.0.
 #pragma once
 
 #include <cuda/ptx>
@@ -14,7 +15,8 @@ namespace ptx = cuda::ptx;
 
 // Asks for the levels that are to be staged; by one warp. `arrived` is an mbarrier that awaits one
 // arrival: it learns how many bytes are under way, and its phase is over when all have landed. With
-// one head a level is one piece of memory, and one copy; with several each pixel's channels are.
+// one head a level is one piece of memory, and one copy; with several each pixel's channels are,
+// and lanes take turns: a copy takes its addresses from registers that the whole warp shares.
 template <int kChannels>
 __device__ void ask_for_levels(const half* value, int plane, const Problem& problem,
                                const Staging& staging, uint4* staged, uint64_t* arrived) {

@@ -4,9 +4,10 @@
     front_page.py [--check] README.md FOLDER...     data/results/virtual_h200 and others
 
 In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes
-what the chapter's fastest step bought: of attention over the chapter before it at the most tokens,
-of chapters with several steps over their first one. Of the virtual GPU that is the modelled limit,
-of GPUs the time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
+what the chapter itself bought: of attention its fastest step behind the fastest of the chapter before,
+at the most tokens; of chapters with several steps of their own each of them in its order, since the
+last beside the first would be the sum of different ideas. Of the virtual GPU that is the modelled limit, a lower bound, and no ratio
+of such bounds is shown; of GPUs the time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
 list of devices.
 
 Exit status: 0 written or up to date, 1 stale, 2 bad input.
@@ -34,8 +35,13 @@ def micros(us):
     return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
 
 
+def in_order(steps):
+    """'a 26 → b 8 → c 9 µs': what each step gained over the one before."""
+    return " → ".join(f"{step.name} {micros(step.us)}" for step in steps) + " µs"
+
+
 def bought(folder):
-    """{chapter: '1,236 → 298 µs, 4.1×'} of a folder of results."""
+    """{chapter: '1,236 → 298 µs'} of a folder of results; of GPUs' with the ratio."""
     chapters = measured.load(folder)
     found = {}
     for _, steps in measured.climbed(folder, chapters):
@@ -43,12 +49,11 @@ def bought(folder):
         for number in sorted({step.chapter for step in steps}):
             own = [step for step in steps if step.chapter == number]
             best = min(own, key=lambda step: step.us)
-            # A chapter with several steps and none before it begins with its own first.
-            start = before or (own[0] if own[0] is not best else None)
-            # Which of its steps these are.
-            first, last = (f"{start.name} ", f"{best.name} ") if start in own else ("", "")
-            found[number] = f"{micros(best.us)} µs" if start is None else \
-                f"{first}{micros(start.us)} → {last}{micros(best.us)} µs, {start.us / best.us:.3g}×"
+            if before:
+                ratio = f", {before.us / best.us:.3g}×" if chapters[0].measured else ""
+                found[number] = f"{micros(before.us)} → {micros(best.us)} µs{ratio}"
+            else:
+                found[number] = in_order(own) if len(own) > 1 else f"{micros(best.us)} µs"
             before = best
     return found
 

@@ -49,18 +49,22 @@ class FrontPage(Case):
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
         self.assertIn("| as it stands | 1,236 µs |\n", text)
-        self.assertIn("| tiles | 1,236 → 298 µs, 4.15× |\n", text)
-        self.assertIn("| several | d 26 → e 8 µs, 3.25× |\n", text)
+        self.assertIn("| tiles | 1,236 → 298 µs |\n", text)
+        self.assertIn("| several | d 26 → e 8 → f 9 µs |\n", text)
         self.assertIn("No GPU has been measured yet", text)
         self.assertTrue(text.endswith("<!-- devices:end -->\nthe end\n"))
         self.assertEqual(self.refresh("--check")[0], 0)
+
+    def test_a_chapter_with_one_step_that_climbs_from_none(self):
+        self.write("virtual", 7, "07_other", [("d", 8.0)], True, queries=9)
+        self.assertIn("| several | 8 µs |\n", self.refresh()[2])
 
     def test_times_of_a_gpu_come_first(self):
         self.write("h200", 1, "01_naive", [("a", 9000.0)], False, tokens=9)
         self.write("h200", 2, "02_tiling", [("b", 3000.0)], False, tokens=9)
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
-        self.assertIn("| NVIDIA H200: 9,000 → 3,000 µs, 3×<br>1,236 → 298 µs, 4.15× |", text)
+        self.assertIn("| NVIDIA H200: 9,000 → 3,000 µs, 3×<br>1,236 → 298 µs |", text)
         self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |",
                       text)
 
