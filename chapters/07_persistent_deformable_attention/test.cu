@@ -350,6 +350,39 @@ TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
   CHECK(loaded / plain == doctest::Approx(1).epsilon(0.05));
 }
 
+TEST_CASE("counters: with several heads the engine is asked for each pixel's channels alone") {
+  if (skipped_without_counters("counters") || !steps::bulk_lacks().empty()) return;
+  for (const auto& [heads, channels] : {std::pair{2, 16}, {8, 32}, {3, 64}}) {
+    CAPTURE(heads);
+    DeformableShape shape = lab::course_deformable_shape(2, 60);
+    shape.heads = heads;
+    shape.channels = channels;
+    run_for_counters(steps::bulk, shape, Distribution::kUniform);
+    // Of a plane the pixels of levels 2 and 3, with 16 channels also of level 1; one copy each of
+    // one head's channels.
+    const double blocks = lab::vgpu::counter("/grid/0"),
+                 pixels = 23 * 40 + 12 * 20 + (channels == 16 ? 46 * 80 : 0);
+    const double copies = planes_of_shares(shape, int(blocks)) * pixels;
+    CHECK(counted("value", "copy_engine/load/copies") == copies);
+    CHECK(counted("value", "copy_engine/load/bytes") == copies * channels * 2);
+    CHECK(lab::vgpu::counter("/async_copied_bytes") == copies * channels * 2);
+  }
+}
+
+TEST_CASE("counters: rows that are not there are not stored") {
+  if (skipped_without_counters("counters")) return;
+  // Numbers of queries that are no multiple of a warp's rows, in steps' shares and chunks neither.
+  for (const int queries : {1, 33, 323}) {
+    CAPTURE(queries);
+    const DeformableShape shape = lab::course_deformable_shape(1, queries);
+    for (const lab::DeformableStep& step : runnable()) {
+      CAPTURE(step.name);
+      run_for_counters(step.function, shape, Distribution::kLocal);
+      CHECK(counted("out", "store/bytes_asked") == 2.0 * double(shape.out_elements()));
+    }
+  }
+}
+
 TEST_CASE("counters: clusters read staged levels from each other") {
   if (skipped_without_counters("counters") || !steps::cluster_lacks().empty()) return;
   const DeformableShape shape = lab::course_deformable_shape(3, 3000);
@@ -556,6 +589,22 @@ TEST_CASE("checked: without a finding") {
                               Distribution::kUniform, 2, true));
   check_steps(deformable_case({3, 149, 1, 64, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3));
   CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("checked: before the copy engine overwrites what threads have read stands a fence") {
+  if (skipped("checked: fence") || !steps::bulk_lacks().empty()) return;
+  // PTX's memory model asks for it. The virtual GPU's checks do not: on a GPU a barrier does as well.
+  const Mutants none("chapters/07_persistent_deformable_attention/bulk.cuh",
+                     "persistent_deformable_attention", {});
+  const std::string& text = none.ptx();
+  int kernels = 0;
+  for (size_t at = 0; (at = text.find(".visible .entry", at)) != std::string::npos; ++kernels) {
+    const size_t fence = text.find("fence.proxy.async", ++at), copy = text.find("cp.async.bulk", at),
+                 next = text.find(".visible .entry", at);
+    CHECK(fence < copy);
+    CHECK(copy < next);
+  }
+  CHECK(kernels == 3);
 }
 
 TEST_CASE("all checks, six schedules") {
