@@ -91,8 +91,8 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
   const int column = w.left + 4 * piece;
   const int all_rows = problem.stage_channels * problem.stage_rows;
   for (int i = thread / kLanes; i < all_rows; i += T::kThreads / kLanes) {
-    const int channel = first_channel + i / problem.stage_rows;
-    int row = w.top + i % problem.stage_rows;
+    const int of_stage = channel_of_row(i, problem.row_share), channel = first_channel + of_stage;
+    int row = w.top + i - of_stage * problem.stage_rows;
     if (problem.reflect) row = reflected(row, problem.height);
     // Below the tile's last output nothing is needed, and nothing may be there.
     const bool row_inside = channel < problem.in_channels && row >= 0 && row < problem.height;
@@ -100,7 +100,7 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
         x +
         ((int64_t(w.image) * problem.in_channels + channel) * problem.height + row) * problem.width;
     float* to = rows + i * kPitch + 4 * piece;
-    if constexpr (T::kTensor) to += i / problem.stage_rows * problem.channel_gap;
+    if constexpr (T::kTensor) to += of_stage * problem.channel_gap;
     const bool inside = column >= 0 && column + 3 < problem.width;
     if (problem.wide_x && (inside || !problem.reflect)) {
       copy_async<16>(to, row_inside && inside ? from + column : x, row_inside && inside);

@@ -36,7 +36,16 @@ struct Problem {
   // For fp16 storage weight_pitch is unused, two channels make one, and a stage's weights come to
   // stage_weights words.
   int stage_channels, stage_rows, weight_pitch, stage_floats, channel_gap, stage_weights;
+  int row_share;  // of a row in its channel's: see channel_of_row()
 };
+
+// row / stage_rows for the rows of a stage, without a division, which takes some 20 instructions:
+// with share = ceil(2^16 / stage_rows), row * share exceeds 2^16 * row / stage_rows by less than
+// row, too little to reach the next whole number as long as row * stage_rows < 2^16.
+__host__ __device__ inline int share_of_row(int stage_rows) {
+  return (0x10000 + stage_rows - 1) / stage_rows;
+}
+__host__ __device__ inline int channel_of_row(int row, int share) { return row * share >> 16; }
 
 // A convolution of x with zeros between its pixels (upsample 2) meets a pixel with every other tap
 // only; which ones, depends on whether the output's row (column) is even or odd. So such outputs
@@ -207,6 +216,7 @@ Problem problem_of(const ConvNormShape& shape, const void* x, const void* weight
                      p.stage_channels * (p.stage_rows * pitch + p.channel_gap);
     if (p.stage_channels == 1 || p.stage_floats * 4 <= limits.shared_bytes / 5) break;
   }
+  p.row_share = share_of_row(p.stage_rows);
   p.wide_x = p.width % 4 == 0 && is_aligned(x, 16);
   p.wide_weight = p.upsample == 1 && p.in_channels * p.kernel * p.kernel % 4 == 0 &&
                   p.stage_channels * p.kernel * p.kernel % 4 == 0 && is_aligned(weight, 16);
