@@ -66,7 +66,7 @@ __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem
 // Counters of fetched chunks, 0 whenever no launch uses them: they begin so with the module, also
 // after cudaDeviceReset(), which has to follow a launch that broke off.
 constexpr int kCounters = 1024;
-static __device__ unsigned fetched_chunks[kCounters];
+__device__ unsigned fetched_chunks[kCounters];
 
 // The counter of a stream, whose launches never overlap; one for each stream that comes, while
 // there are any. Null for later streams, and while the stream is recorded into a graph, whose

@@ -284,8 +284,9 @@ def block(result, formulas, checked, tables):
                 if not formula and counted["sectors"] < least:
                     left_out += 1
                     continue
+                name = array.rsplit("::", 1)[-1]  # a variable of the module has its namespace
                 lines.append(
-                    f"| {kernel['name']} | {array} | {access} | {counted['requests']:,} "
+                    f"| {kernel['name']} | {name} | {access} | {counted['requests']:,} "
                     f"| {counted['sectors']:,} | {counted['sectors_per_request']:.2f} "
                     f"| {counted['ideal_sectors_per_request']:.2f} "
                     f"| {counted['bytes_asked']:,} | {pretty(formula) if formula else ''} |")
