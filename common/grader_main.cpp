@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <thread>
 
 #include "grader.h"
+#include "grader_files.h"
 #include "grader_process.h"
 #include "lab_files.h"
 #include "lab_sources.h"
@@ -64,6 +66,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     if (message.find("not expected") != std::string::npos) {
+      if (flags.tap)
+        throw UsageError(message + "\n--tap prints on standard output: ./run --tap > FILE");
       const std::string number = tasks[0].folder.substr(std::string("chapters/0").size(), 1);
       message += message.find("--task") != std::string::npos
                      ? "\nthis chapter has one task"
@@ -72,6 +76,14 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
     }
     throw UsageError(message);
   }
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && option->get_items_expected_max() > 0) {
+      const std::string value = option->as<std::string>(), flag = option->get_name();
+      if (value.empty()) throw UsageError(flag + " '': the value is empty");
+      if (value.starts_with("--"))
+        throw UsageError(flag + " " + value + ": that is another flag, and " + flag +
+                         " needs a value; of a file with such a name say ./" + value);
+    }
   const char* variable = std::getenv("SOLUTION");
   if (variable && std::string(variable) == "1") flags.solution = true;
   if (flags.solution && !flags.file.empty())
@@ -124,8 +136,9 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
       throw UsageError(task.file + " has no solution to grade: finding it is the exercise");
     file = repository_path(task.folder + "/" + (flags.solution ? task.solution : task.file));
   }
-  if (std::error_code error; !std::filesystem::is_empty(file, error) || error)
-    file_size(file);  // throws when there is none; an empty one is graded
+  require_submission(file);
+  require_different_files(
+      {{"--json", flags.json}, {"--gradescope", flags.gradescope}, {"the submission", file}});
   for (const auto& [flag, path] :
        {std::pair{"--json", flags.json}, std::pair{"--gradescope", flags.gradescope}})
     if (!path.empty()) require_writable(flag, path);
@@ -137,11 +150,11 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
                      : refused(library);
   if (library.refused.empty()) result.warnings = library.warnings[0];
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
-  std::fputs((flags.tap ? tap_report(result) : text_report(task, result)).c_str(), stdout);
-  if (limits.isolation == Isolation::none && !flags.tap)
-    std::fputs(("\n" + not_isolated()).c_str(), stdout);
+  // The files first: whoever reads the points there gets them even where nobody reads the words.
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
   if (!flags.gradescope.empty()) write_file(flags.gradescope, gradescope_report(task, result));
+  print(flags.tap ? tap_report(result) : text_report(task, result));
+  if (limits.isolation == Isolation::none && !flags.tap) print("\n" + not_isolated());
   return result.points() == 100 ? kCorrect : kWrong;
 }
 
@@ -170,14 +183,48 @@ void in_parallel(size_t count, const std::function<void(size_t)>& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
+// The submissions of a folder, by name; also what turns out to be no file when it is graded.
+std::vector<std::filesystem::path> submissions_in(const std::string& folder) {
   std::error_code error;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(flags.batch, error))
-    if (entry.path().extension() == ".cuh") files.push_back(entry.path());
-  if (error) throw UsageError("--batch " + flags.batch + ": " + error.message());
-  if (files.empty()) throw UsageError("--batch " + flags.batch + ": there is no .cuh file in it");
+  size_t others = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".cuh")
+      files.push_back(entry.path());
+    else
+      ++others;
+  if (error == std::errc::not_a_directory)
+    throw UsageError("--batch " + folder + ": is no folder; for one file: --file " + folder);
+  if (error) throw UsageError("--batch " + folder + ": " + error.message());
+  if (files.empty())
+    throw UsageError("--batch " + folder + ": there is no .cuh file in it" +
+                     (others ? format(" (%zu other files or folders)", others) : ""));
   std::sort(files.begin(), files.end());
+  require_writable("--batch " + folder, (std::filesystem::path(folder) / "report.json").string());
+  return files;
+}
+
+// Which files are the same to the byte, in words; "" where each is different. Somebody handed in
+// twice, or two people one file: that is for whoever grades to find out.
+std::string same_texts(const std::vector<std::filesystem::path>& files) {
+  std::map<std::string, std::vector<std::string>> by_text;
+  for (const std::filesystem::path& file : files)
+    if (std::filesystem::is_regular_file(file) && no_source(file.string()).empty())
+      by_text[read_file(file.string())].push_back(one_line_name(file.filename().string()));
+  std::vector<std::string> lines;
+  for (const auto& [text, names] : by_text)
+    if (names.size() > 1) {
+      lines.push_back("the same text: " + names[0]);
+      for (size_t i = 1; i < names.size(); ++i) lines.back() += ", " + names[i];
+    }
+  std::sort(lines.begin(), lines.end());
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all;
+}
+
+int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
+  const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
 
   // Together, each file gets a namespace of its own, in one library for each core; where that does
   // not compile, one by one.
@@ -191,7 +238,9 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     for (size_t i = part; i < files.size(); i += shared.size()) {
       const std::string space = task.name_space + "_" + std::to_string(i);
       // An empty file goes into the library too: build() refuses it, and all go one by one.
-      std::string text = std::filesystem::is_empty(files[i]) ? "" : read_file(files[i].string());
+      // One that is no source does the same.
+      std::string text =
+          no_source(files[i].string()).empty() ? read_file(files[i].string()) : "";
       replace_all(text, "namespace " + task.name_space, "namespace " + space);
       sources.push_back({place + "/" + files[i].filename().string(), space});
       write_file(sources.back().path, text);
@@ -203,6 +252,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const Case measured = task.measured();
   std::vector<Grade> grades(files.size());
   const auto grade_file = [&](size_t i) {
+    require_submission(files[i].string());
     const size_t parts = shared.size();
     const testing::TemporaryFolder own;
     const bool built = parts > 0 && shared[i % parts].refused.empty();
@@ -219,6 +269,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   std::vector<bool> done(files.size());
   size_t told = 0;
   bool lacking = false;  // a report could not be written
+  bool silent = false;   // standard output cannot be written
   in_parallel(files.size(), [&](size_t i) {
     try {
       grade_file(i);
@@ -231,6 +282,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     const std::string json = std::filesystem::path(files[i]).replace_extension(".json").string();
     std::string unwritten;
     try {
+      require_own_report(json);
       write_file(json, json_report(task, grades[i]));
     } catch (const std::exception& error) {
       unwritten = error.what();
@@ -242,17 +294,20 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     }
     done[i] = true;
     for (; told < files.size() && done[told]; ++told) {
-      std::string name = files[told].filename().string();
-      for (char& c : name)
-        if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';  // one line for each file
-      std::printf("%3d  %s%s\n", grades[told].points(), name.c_str(),
-                  grades[told].refused.empty() ? "" : ("  (" + grades[told].refused + ")").c_str());
-      std::fflush(stdout);
+      const std::string& why = grades[told].refused;
+      const std::string line = format("%3d  ", grades[told].points()) +
+                               one_line_name(files[told].filename().string()) +
+                               (why.empty() ? "" : "  (" + why + ")") + "\n";
+      // The reports are what counts: where nobody can read the lines all files are graded, too.
+      silent = silent || std::fwrite(line.data(), 1, line.size(), stdout) != line.size() ||
+               std::fflush(stdout) != 0;
     }
   });
   const bool full = std::all_of(grades.begin(), grades.end(),
                                 [](const Grade& grade) { return grade.points() == 100; });
-  if (limits.isolation == Isolation::none) std::fputs(("\n" + not_isolated()).c_str(), stdout);
+  if (silent) throw LackError("standard output cannot be written; the reports are complete");
+  print(same_texts(files));
+  if (limits.isolation == Isolation::none) print("\n" + not_isolated());
   return lacking ? kLacking : full ? kCorrect : kWrong;
 }
 

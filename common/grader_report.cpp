@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "grader.h"
+#include "grader_files.h"
 #include "lab_files.h"
 
 namespace lab::grader {
@@ -75,7 +76,7 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(for
 }  // namespace
 
 std::string text_report(const Task& task, const Grade& grade) {
-  std::string text = task.title + ": " + grade.file + "\n\n";
+  std::string text = task.title + ": " + one_line_name(grade.file) + "\n\n";
   if (!grade.refused.empty()) {
     text += indented(grade.message, "  ");
   } else {
