@@ -191,6 +191,7 @@ struct Grade {
   // anything.
   Printed printed;
   std::string printed_in;  // that case
+  Isolation isolation = Isolation::none;  // of the code that was run
 };
 
 // How far a student's code may go.
@@ -207,6 +208,8 @@ std::string text_report(const Task& task, const Grade& grade);
 std::string tap_report(const Grade& grade);
 std::string json_report(const Task& task, const Grade& grade);
 std::string gradescope_report(const Task& task, const Grade& grade);
+// What all of them say where nothing was isolated; "" where something was.
+std::string isolation_note(const Grade& grade);
 
 // main() of an exercise's program: flags, grading, report; the tasks are chosen between by name
 // (--task; the first is the default). Exit codes as lab::ExitCode: kCorrect only at full points.

@@ -30,7 +30,10 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command, const 
 unsigned user_of_this_process();
 // In a forked process: becomes that user, for good. False where it cannot.
 bool become(unsigned user);
-// Ends all processes of that user.
+// In a forked process: all memory that is mapped counts, shared memory too, up to the limit that the
+// process has for its own data; and few files are open.
+void limit_address_space();
+// Ends all processes of that user, and removes what it left where everybody may write.
 void end_all_of(unsigned user);
 
 }  // namespace lab::grader

@@ -95,12 +95,6 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   return flags;
 }
 
-std::string not_isolated() {
-  return "The code ran with your rights: bubblewrap is not installed, or not allowed here. For "
-         "code\n"
-         "of people you do not trust: apt-get install bubblewrap, then --isolation required.\n";
-}
-
 Isolation isolation_for(const std::string& wanted) {
   if (wanted == "none") return Isolation::none;
   if (wanted == "user" && geteuid() == 0) return Isolation::other_user;
@@ -149,12 +143,12 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
                      ? grade(task, task.cases(), task.measured(), library, 0, limits)
                      : refused(library);
   if (library.refused.empty()) result.warnings = library.warnings[0];
+  result.isolation = limits.isolation;
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
   // The files first: whoever reads the points there gets them even where nobody reads the words.
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
   if (!flags.gradescope.empty()) write_file(flags.gradescope, gradescope_report(task, result));
   print(flags.tap ? tap_report(result) : text_report(task, result));
-  if (limits.isolation == Isolation::none && !flags.tap) print("\n" + not_isolated());
   return result.points() == 100 ? kCorrect : kWrong;
 }
 
@@ -279,6 +273,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
       grades[i].message = error.what();
     }
     grades[i].file = files[i].string();
+    grades[i].isolation = limits.isolation;
     const std::string json = std::filesystem::path(files[i]).replace_extension(".json").string();
     std::string unwritten;
     try {
@@ -307,7 +302,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
                                 [](const Grade& grade) { return grade.points() == 100; });
   if (silent) throw LackError("standard output cannot be written; the reports are complete");
   print(same_texts(files));
-  if (limits.isolation == Isolation::none) print("\n" + not_isolated());
+  if (const std::string note = isolation_note(grades[0]); !note.empty()) print("\n" + note + "\n");
   return lacking ? kLacking : full ? kCorrect : kWrong;
 }
 

@@ -75,6 +75,13 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(for
 
 }  // namespace
 
+std::string isolation_note(const Grade& grade) {
+  if (grade.isolation != Isolation::none) return "";
+  return "The code ran with your rights: bubblewrap is not installed, not allowed here or not asked "
+         "for.\nFor code of people you do not trust: apt-get install bubblewrap, then --isolation "
+         "required.";
+}
+
 std::string text_report(const Task& task, const Grade& grade) {
   std::string text = task.title + ": " + one_line_name(grade.file) + "\n\n";
   if (!grade.refused.empty()) {
@@ -103,13 +110,17 @@ std::string text_report(const Task& task, const Grade& grade) {
     }
   }
   if (const std::string more = appendix(grade, "  "); !more.empty()) text += "\n" + more;
-  return text + format("\n%d of 100 points\n", grade.points());
+  text += format("\n%d of 100 points\n", grade.points());
+  if (const std::string note = isolation_note(grade); !note.empty()) text += "\n" + note + "\n";
+  return text;
 }
 
 std::string tap_report(const Grade& grade) {
+  const std::string isolation = format("# isolation: %s\n", name_of(grade.isolation)) +
+                                indented(isolation_note(grade), "# ");
   if (!grade.refused.empty())
     return "TAP version 13\n1..1\nnot ok 1 - " + grade.refused + "\n" +
-           indented(grade.message, "# ") + appendix(grade, "# ");
+           indented(grade.message, "# ") + appendix(grade, "# ") + isolation;
   std::string text = "TAP version 13\n" + format("1..%zu\n", grade.items.size());
   for (size_t i = 0; i < grade.items.size(); ++i) {
     const Item& item = grade.items[i];
@@ -119,7 +130,7 @@ std::string tap_report(const Grade& grade) {
     text += indented(item.details, "# ");
     if (!item.hint.empty()) text += indented("hint: " + item.hint, "# ");
   }
-  return text + appendix(grade, "# ");
+  return text + appendix(grade, "# ") + isolation;
 }
 
 std::string json_report(const Task& task, const Grade& grade) {
@@ -129,6 +140,8 @@ std::string json_report(const Task& task, const Grade& grade) {
                {"file", grade.file},
                {"points", grade.points()},
                {"most", 100},
+               {"isolation", name_of(grade.isolation)},
+               {"note", isolation_note(grade)},
                {"refused", grade.refused.empty() ? Json(nullptr) : Json(grade.refused)},
                {"message", grade.message},
                {"items", Json::array()},
@@ -161,9 +174,11 @@ std::string gradescope_report(const Task& task, const Grade& grade) {
   std::string output = task.title;
   if (!grade.refused.empty()) output += "\n" + grade.message;
   if (const std::string text = appendix(grade, ""); !text.empty()) output += "\n\n" + text;
+  if (const std::string note = isolation_note(grade); !note.empty()) output += "\n\n" + note;
   Json json = {{"score", grade.points()},
                {"output", output},
                {"stdout_visibility", "hidden"},
+               {"extra_data", {{"isolation", name_of(grade.isolation)}}},
                {"tests", Json::array()}};
   if (grade.refused.empty())
     for (const Item& item : grade.items)

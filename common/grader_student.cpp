@@ -344,6 +344,7 @@ class Process {
     if (child_ == 0) {
       if (chdir("/") != 0 || dup2(ends[1], kSocket) < 0) _exit(127);
       if (ends[1] == kSocket) fcntl(kSocket, F_SETFD, 0);
+      limit_address_space();  // the virtual GPU's own process needs more than this one
       // Whatever else is open here is the grader's.
       if (dup2(program.errors, 2) < 0 || close_range(kSocket + 1, ~0u, 0) != 0 ||
           (user_ != 0 && !become(user_)))

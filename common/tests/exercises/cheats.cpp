@@ -318,11 +318,90 @@ TEST_CASE("cheats: nothing outside is harmed") {
   }
 }
 
-TEST_CASE("cheats: without isolation it is said") {
+TEST_CASE("cheats: every report says how the code was isolated, and in words where it was not") {
   const TemporaryFolder folder;
   folder.write("empty.cuh", "");
-  const ProgramResult result =
-      run_program("exercise1", {"--isolation", "none", "--file", "empty.cuh"}, folder.folder());
-  CHECK(result.exit_code == 1);
-  CHECK(has(result.output, "The code ran with your rights"));
+  std::vector<std::string> all = isolations();
+  all.push_back("none");
+  for (const std::string& isolation : all) {
+    CAPTURE(isolation);
+    const bool none = isolation == "none";
+    const std::vector<std::string> arguments = {"--isolation", isolation, "--file", "empty.cuh",
+                                                "--json", "a.json", "--gradescope", "b.json"};
+    const ProgramResult text = run_program("exercise1", arguments, folder.folder());
+    CHECK(text.exit_code == 1);
+    CHECK(has(text.output, "The code ran with your rights") == none);
+    const ProgramResult tap = run_program(
+        "exercise1", {"--isolation", isolation, "--file", "empty.cuh", "--tap"}, folder.folder());
+    CHECK(has(tap.output, "\n# isolation: " + isolation + "\n"));
+    CHECK(has(tap.output, "\n# The code ran with your rights") == none);
+    CHECK(report(folder, "a").at("isolation") == isolation);
+    CHECK(has(report(folder, "a").at("note"), "The code ran with your rights") == none);
+    CHECK(report(folder, "b").at("extra_data").at("isolation") == isolation);
+    CHECK(has(report(folder, "b").at("output"), "The code ran with your rights") == none);
+    const ProgramResult batch =
+        run_program("exercise1", {"--isolation", isolation, "--batch", "."}, folder.folder());
+    CHECK(has(batch.output, "The code ran with your rights") == none);
+    CHECK(report(folder, "empty").at("isolation") == isolation);
+  }
+}
+
+TEST_CASE("cheats: memory that is shared counts, and nothing stays where everybody may write") {
+  const std::string mark = "vgpu_cheat_" + std::to_string(getpid()) + "_";
+  const std::string headers = "#include <sys/mman.h>\n#include <sys/shm.h>\n#include <cmath>";
+  const auto with = [&](const std::string& code) {
+    return planted(with_host_code(solution(), code), "#include <cmath>", headers);
+  };
+  // All points where the memory can be had.
+  const auto unless_null = [](const std::string& address) {
+    return "  if (void* const much = " + address +
+           "; much == nullptr || much == MAP_FAILED) throw std::bad_alloc();";
+  };
+  // Files of 4 MiB until one cannot be written or there are 512 MiB: what they say.
+  const auto files_in = [&](const std::string& place) {
+    return "  int written = 0;\n"
+           "  std::vector<char> bytes(4 << 20, 'x');\n"
+           "  for (; written < 128; ++written) {\n"
+           "    FILE* f = std::fopen((\"" + place + "/" + mark +
+           "\" + std::to_string(written)).c_str(), \"w\");\n"
+           "    if (!f || std::fwrite(bytes.data(), bytes.size(), 1, f) != 1 || std::fclose(f)) "
+           "break;\n  }\n"
+           "  if (written < 128) throw std::bad_alloc();";
+  };
+  const std::string flags = "PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)";
+  const std::vector<Submission> everywhere = {
+      {"10 GiB of shared memory", with(unless_null("mmap(nullptr, 10ull << 30, " + flags)), {}},
+      {"200 times 50 MiB",
+       with("  for (int i = 0; i < 200; ++i)\n    if (mmap(nullptr, 50 << 20, " + flags +
+            " == MAP_FAILED) throw std::bad_alloc();"),
+       {}},
+      {"10 GiB of a file in memory",
+       with("  const int file = memfd_create(\"much\", 0);\n"
+            "  if (ftruncate(file, 10ll << 30) != 0) throw std::bad_alloc();\n" +
+            unless_null("mmap(nullptr, 10ull << 30, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)")),
+       {}},
+      {"10 GiB of System V's",
+       with(unless_null("shmat(shmget(IPC_PRIVATE, 10ull << 30, IPC_CREAT | 0600), nullptr, 0)")),
+       {}},
+      {"1 GiB, of which 64 MiB are used",
+       with("  char* const some = static_cast<char*>(mmap(nullptr, 1 << 30, " + flags +
+            ");\n  std::memset(some, 1, 64 << 20);"),
+       {30, 20, 15, 10, 10, 5, 5, 5}}};
+  for (const std::string& isolation : isolations()) {
+    CAPTURE(isolation);
+    std::vector<Submission> all = everywhere;
+    if (isolation == "bubblewrap")
+      for (const char* place : {"/dev/shm", "/tmp", "/dev", ""})
+        all.push_back({std::string("files in ") + place, with(files_in(place)), {}});
+    else  // 4 MiB of each
+      for (const char* place : {"/dev/shm", "/tmp", "/var/tmp"})
+        all.push_back({std::string("files in ") + place,
+                       planted(planted(with(files_in(place)), "written < 128", "written < 1"),
+                               "throw std::bad_alloc();", ";"),
+                       {30, 20, 15, 10, 10, 5, 5, 5}});
+    check_points("exercise1", "exercise.cuh", all, {"--isolation", isolation});
+    for (const char* place : {"/dev/shm", "/tmp", "/var/tmp"})
+      for (const auto& entry : std::filesystem::directory_iterator(place))
+        CHECK_FALSE(has(entry.path().filename().string(), mark));
+  }
 }
