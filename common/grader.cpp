@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "grader_process.h"
+#include "grader_symptoms.h"
 #include "lab_files.h"
 #include "lab_testing.h"
 
@@ -102,11 +103,17 @@ bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, cons
   return !grade.refused.empty();
 }
 
+// Both stages of a hint.
+struct Advice {
+  std::string hint, cause;
+};
+
 // How a case went whose output lies there: what is wrong with it, nothing when it is right, and
 // what to think about. An element that nobody wrote has all bits set, which no arithmetic gives.
 std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
-                                    const std::vector<half>& output, std::string& hint) {
+                                    const std::vector<half>& output, Advice& advice) {
   std::vector<double> got(output.size());
+  std::vector<bool> never(output.size());
   int64_t unwritten = 0;
   const auto untouched = [](const half& value) {
     uint16_t bits;
@@ -115,7 +122,8 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
   };
   for (size_t i = 0; i < got.size(); ++i) {
     got[i] = to_double(output[i]);
-    unwritten += untouched(output[i]);
+    never[i] = untouched(output[i]);
+    unwritten += never[i];
   }
   Comparer comparer(problem.tolerance, problem.dims);
   comparer.add(got.data(), problem.expected.data(), std::min(got.size(), problem.expected.size()));
@@ -123,13 +131,6 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
   if (comparison.pass) return {};
   Grade::Failure failure{problem.name, comparison.describe(), comparison.first_bad,
                          comparison.expected, comparison.got};
-  bool first_unwritten = false;
-  if (!failure.index.empty()) {
-    int64_t first = 0;
-    for (size_t axis = 0; axis < failure.index.size(); ++axis)
-      first = first * problem.dims[axis] + failure.index[axis];
-    first_unwritten = untouched(output[size_t(first)]);
-  }
   const auto count = [](int64_t n) { return std::to_string(n); };
   if (unwritten > 0)
     failure.details +=
@@ -137,10 +138,10 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
   if (comparison.not_finite > unwritten)
     failure.details +=
         "\n" + count(comparison.not_finite - unwritten) + " are computed as NaN or infinite";
-  hint = first_unwritten ? "the first wrong element is never written: " + task.unwritten_hint
-         : std::isfinite(comparison.got) || problem.hint_not_finite.empty()
-             ? problem.hint
-             : problem.hint_not_finite;
+  if (got.size() != problem.expected.size()) return failure;
+  const Symptom symptom = symptom_of(problem, got, never);
+  advice = {symptom.words,
+            symptom.kind == Symptom::unwritten ? task.unwritten_hint : symptom.cause};
   return failure;
 }
 
@@ -163,14 +164,14 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
         keep_printed(grade, outcome, problem.name, true);
         return item;
       }
-      std::string hint;
+      Advice advice;
       std::optional<Grade::Failure> failure;
       if (outcome.how == Outcome::failed) {
         failure = {problem.name, explained(outcome.message, outcome.findings), {}, 0, 0};
-        hint = hint_for(failure->details);
+        advice = {first_look(failure->details), hint_for(failure->details)};
         findings += outcome.findings;
       } else {
-        failure = wrong(task, problem, outcome.output, hint);
+        failure = wrong(task, problem, outcome.output, advice);
       }
       const bool is_first = failure && grade.failures.empty();
       keep_printed(grade, outcome, problem.name, is_first);
@@ -178,12 +179,16 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
       if (!failure) right_ones.insert(first - 1);
       if (!is_first) continue;
       grade.failures.push_back(*failure);
-      item.hint = hint;
+      item.hint = advice.hint;
+      item.cause = advice.cause;
     }
   }
+  if (const std::string pattern = pattern_of(cases, right_ones); !pattern.empty())
+    item.hint += (item.hint.empty() ? "" : "; ") + pattern;
   if (right == 0 && task.holes && !grade.failures[0].index.empty())
     item.hint = kHoles + (" No result is right before that. If they are: " + item.hint);
   item.points = int(kShapePoints * right / cases.size());
+  if (!task.holes && right < cases.size()) item.points = 0;
   item.details = format("%zu of %zu problems", right, cases.size());
   if (!grade.failures.empty())
     item.details += "\nfirst wrong: " + grade.failures[0].name + "\n" + grade.failures[0].details;
@@ -198,7 +203,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
                   const std::string& found, const Library& library, int entry, const Limits& limits,
                   Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
-  const bool some_right = !right.empty();
+  const bool some_right = task.holes ? !right.empty() : right.size() == cases.size();
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i)
     if (cases[i].checked) numbers.push_back(i);
@@ -212,11 +217,11 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
   for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
     findings.push_back(line);
-  std::string hint;
+  Advice advice;
   for (size_t i = 0; some_right && findings.empty() && i < outcomes.size(); ++i) {
     const Case& problem = cases[numbers[i]];
     if (outcomes[i].how != Outcome::right_so_far || !right.contains(numbers[i])) continue;
-    const auto failure = wrong(task, problem, outcomes[i].output, hint);
+    const auto failure = wrong(task, problem, outcomes[i].output, advice);
     if (!failure) continue;
     item.details = problem.name + ": right before, but not with the checks on\n" + failure->details;
     item.hint = "the same problem must have the same result, whoever looks";
@@ -228,13 +233,17 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   });
   if (findings.empty() && ended.exit_code == 0) {
     item.points = some_right ? kCheckPoints : 0;
-    item.details =
-        some_right ? "memory, race, init, sync, proxy" : "none, but no problem is right either";
-    item.hint = some_right ? "" : "get the first problem right";
+    item.details = some_right   ? "memory, race, init, sync, proxy"
+                   : task.holes ? "none, but no problem is right either"
+                                : "none, but not all problems are right";
+    item.hint = some_right   ? ""
+                : task.holes ? "get the first problem right"
+                             : "get all problems right";
     return item;
   }
   item.details = findings.empty() ? outcomes.back().message : joined(findings);
-  item.hint = hint_for(item.details);
+  item.hint = first_look(item.details);
+  item.cause = hint_for(item.details, library.texts.at(size_t(entry)));
   return item;
 }
 
@@ -251,6 +260,17 @@ std::string with_names_of_arguments(const std::string& counters) {
     launch["allocations"] = std::move(allocations);
   }
   return launches.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// How far from an aim a counter is, and in which direction.
+std::string missed_by(const Aim& aim, double got) {
+  const double limit = aim.relation == Aim::at_most && got < aim.floor ? aim.floor : aim.limit;
+  if (!std::isfinite(got)) return "there is nothing of the kind to count";
+  if (got == 0) return "there is none, where some is needed";
+  if (limit == 0) return "there is some, where none is asked for";
+  const double ratio = got / limit;
+  return ratio > 1 ? format("this is %.3g times what is asked for", ratio)
+                   : format("this is %.3g of what is needed", ratio);
 }
 
 std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,
@@ -271,11 +291,12 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
     for (Item& item : items) item.details = explained(outcomes[0].message, ended.output);
     return items;
   }
-  std::string hint;
-  if (const auto failure = wrong(task, measured, outcomes[0].output, hint)) {
+  Advice advice;
+  if (const auto failure = wrong(task, measured, outcomes[0].output, advice)) {
     for (Item& item : items) {
       item.details = where + "\nits result is wrong: " + failure->details;
-      item.hint = "the problem that is measured must be right too: " + hint;
+      item.hint = "the problem that is measured must be right too: " + advice.hint;
+      item.cause = advice.cause;
     }
     return items;
   }
@@ -298,9 +319,10 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
         shown(got, aim.unit) + ", asked for: " + relation + " " + shown(aim.limit, aim.unit);
     if (too_little)
       items[i].details += ", and no less than the work needs, " + shown(aim.floor, aim.unit);
-    items[i].hint = reached      ? ""
-                    : too_little ? "the kernels must do the work themselves"
-                                 : aim.hint;
+    items[i].hint = reached ? "" : missed_by(aim, got);
+    items[i].cause = reached      ? ""
+                     : too_little ? "the kernels must do the work themselves"
+                                  : aim.hint;
   }
   return items;
 }
@@ -337,7 +359,7 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
     if (Item& results = grade.items[0];
         grade.items[1].details.find(": error: ") != std::string::npos && !all &&
         !grade.failures[0].index.empty() && !results.hint.starts_with(kHoles))
-      results.hint = "first mend what the checks find, see below. Then: " + results.hint;
+      results.hint = "first mend what the checks find, see below. Here: " + results.hint;
     for (Item& item : grade_aims(task, measured, all, library, entry, limits, grade))
       grade.items.push_back(std::move(item));
   } catch (const BuildError& error) {

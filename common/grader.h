@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grader_isolation.h"
@@ -45,8 +47,18 @@ Argument value(const T& x) {
 // One problem with its reference.
 struct Case {
   std::string name;                 // "1 head, 17 queries, 33 keys, head_dim 64"
-  std::string hint;                 // what to think about when this one goes wrong
+  std::string hint;                 // second stage: what to think about when this one goes wrong
   std::string hint_not_finite;      // the same when NaN or an infinity is computed; empty: `hint`
+  std::map<std::string, std::string> causes = {};  // the same by a symptom's name: "factor"
+  std::vector<std::string> axes = {};              // of dims: "batch", "head", "query", "d"
+  // What tells problems apart: {"keys", 33}; the same names in all problems of a task.
+  std::vector<std::pair<std::string, int64_t>> sizes = {};
+  // Outputs of likely mistakes, computed when this one goes wrong, and what to say then.
+  struct Alternative {
+    std::vector<double> output;
+    std::string cause;
+  };
+  std::function<std::vector<Alternative>()> alternatives = {};
   std::vector<Argument> arguments;  //
   std::vector<int64_t> dims;        // of the output
   Tolerance tolerance;              //
@@ -116,7 +128,9 @@ struct Task {
   std::vector<Aim> aims;           // together 50 points
   std::string schedule = "";       // "random:SEED": an order of warps that shows a race in results
   std::string function = "attention";  // in the namespace: the one that is called
-  bool holes = true;                   // the file has holes to fill
+  // The file has holes to fill, each of which may be right. Without, it has a mistake to be found:
+  // no points before all problems are right, since most of the file is as it should be.
+  bool holes = true;
   // What to think about when elements of the output are never written.
   std::string unwritten_hint =
       "has each query row a block that takes it, the last rows too, and each element of the row a "
@@ -151,8 +165,11 @@ AttentionTensors moved(AttentionTensors tensors, double offset);
 using ChangeScore = std::function<double(int batch, int head, int query, int key, double score)>;
 std::vector<double> expected(const AttentionTensors& tensors, const ChangeScore& change = {});
 
-// A case of these tensors' name, dims and tolerance, without its arguments.
-Case attention_case(const AttentionTensors& tensors, const std::vector<double>& expected);
+// A case of these tensors' name, dims and tolerance, without its arguments; and what is known of
+// mistakes in attention. change: as in expected(). key_tile: keys that the chapter's kernels have in
+// shared memory at a time; 0 in a chapter that knows no tiles.
+Case attention_case(const AttentionTensors& tensors, const std::vector<double>& expected,
+                    const ChangeScore& change = {}, int key_tile = 0);
 
 // ---- Grading ------------------------------------------------------------------------------------
 
@@ -161,7 +178,8 @@ struct Item {
   std::string name;
   int points = 0, most = 0;
   std::string details;  // what was found, one line or several
-  std::string hint;     // empty at full points
+  std::string hint;     // first stage, what is seen; empty at full points
+  std::string cause = "";  // second stage, what it comes from; empty where there is none
 };
 
 // What the student's code printed, stdout and then stderr: the first lines, made fit to be shown.
@@ -192,6 +210,8 @@ struct Grade {
   Printed printed;
   std::string printed_in;  // that case
   Isolation isolation = Isolation::none;  // of the code that was run
+  // --hint: a report has the hints up to this stage, and says whether there are more.
+  int stage = 1;
 };
 
 // How far a student's code may go.

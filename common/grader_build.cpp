@@ -517,9 +517,11 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
                   sources.size() == 1 ? std::filesystem::canonical(sources[0].path).string() : "",
                   task, function_of(sources[0])));
   } else {
-    for (const Source& source : sources)
+    for (const Source& source : sources) {
       library.warnings.push_back(as_named(
           warnings_of(ended.output, std::filesystem::canonical(source.path).string(), root)));
+      library.texts.push_back(read_file(source.path));
+    }
   }
   return library;
 }

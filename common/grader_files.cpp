@@ -82,7 +82,8 @@ void require_own_report(const std::string& path) {
   const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
   for (const char* key : {"version", "exercise", "points", "items"})
     if (!json.is_object() || !json.contains(key))
-      throw UsageError(path + ": is there already and no report of this program (it has no '" + key +
+      throw UsageError(path + ": is there already and no report of this program (it has no '" +
+                       key +
                        "'): it is kept, and the report is not written; move one of them away");
 }
 

@@ -1,5 +1,8 @@
 // What to think about after a message of the virtual GPU, or an error of CUDA.
 #include <algorithm>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "grader_process.h"
 
@@ -89,11 +92,94 @@ const Words kErrors[] = {
      "all problems of the exercise are to be solved: is this one refused by mistake?"},
 };
 
+// The same in the first stage: what is seen, and where to look.
+const std::pair<const char*, const char*> kSeen[] = {
+    {"error: sync",
+     "some threads come to a barrier and others do not: which are they, and where "
+     "are the others?"},
+    {"error: init",
+     "something is read that has no value yet: the finding names the line that reads "
+     "it and the first thread. Which element is it?"},
+    {"error: misaligned", "the finding names line, thread and address: which element is it?"},
+    {"out-of-bounds",
+     "the finding names line, thread and how far outside it is: which index does "
+     "that thread compute?"},
+    {"error: ", "the finding names the line and the first thread: what is different there?"},
+    {"cudaError",
+     "the launch fails before any thread runs: which numbers is it called with in this "
+     "problem?"},
+    {"vgpu: cannot",
+     "the launch fails before any thread runs: which numbers is it called with in "
+     "this problem?"},
+    {"#549-D", "the compiler names a variable that is read before it is set, with its line"},
+    {"Segmentation fault", "it crashes outside of kernels: what does the host code touch?"},
+    {"it threw: ", "the function refuses this problem itself, with these words"},
+};
+
+// The names of __shared__ arrays in a line of a source.
+std::set<std::string> shared_arrays_in(const std::string& text, int line) {
+  static const std::regex declared(R"(__shared__[^;\[]*[\s&*](\w+)\s*\[)");
+  static const std::regex more(R"(,\s*(\w+)\s*\[)");
+  std::set<std::string> names;
+  std::istringstream stream(text);
+  std::string wanted, each;
+  for (int i = 1; std::getline(stream, each); ++i) {
+    each.resize(std::min<size_t>(each.size(), 1000));
+    if (i == line) wanted = each;
+    std::smatch match;
+    if (!std::regex_search(each, match, declared)) continue;
+    names.insert(match[1]);
+    const std::string rest = match.suffix();
+    for (std::sregex_iterator next(rest.begin(), rest.end(), more), end; next != end; ++next)
+      names.insert((*next)[1]);
+  }
+  std::set<std::string> found;
+  static const std::regex word(R"(\w+)");
+  for (std::sregex_iterator next(wanted.begin(), wanted.end(), word), end; next != end; ++next)
+    if (names.contains(next->str())) found.insert(next->str());
+  return found;
+}
+
+// "'v_tile' and 's_tile'" where all races in shared memory are between lines that name different
+// arrays; "" where one is not, or a line names none.
+std::string different_arrays(const std::string& message, const std::string& text) {
+  static const std::regex lines(R"(:(\d{1,6}): error: race: .* shared memory .* at .*:(\d{1,6}) )");
+  std::string result;
+  std::istringstream stream(message);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find("error: race") == std::string::npos) continue;
+    line.resize(std::min<size_t>(line.size(), 1000));
+    std::smatch match;
+    if (!std::regex_search(line, match, lines)) return "";
+    const auto one = shared_arrays_in(text, std::stoi(match[1]));
+    const auto other = shared_arrays_in(text, std::stoi(match[2]));
+    if (one.size() != 1 || other.size() != 1 || *one.begin() == *other.begin()) return "";
+    if (result.empty()) result = "'" + *one.begin() + "' and '" + *other.begin() + "'";
+  }
+  return result;
+}
+
 }  // namespace
 
-std::string hint_for(const std::string& message) {
+std::string first_look(const std::string& message) {
+  const auto has = [&](const char* word) { return message.find(word) != std::string::npos; };
+  if (has("error: race"))
+    return "two threads come to one place in memory, at least one of them writes, and nothing says "
+           "who is first. The finding names both lines: what stands between them?";
+  for (const auto& [found, seen] : kSeen)
+    if (has(found)) return seen;
+  return "";
+}
+
+std::string hint_for(const std::string& message, const std::string& text) {
   const auto has = [&](const char* word) { return message.find(word) != std::string::npos; };
   if (has("error: race")) {
+    if (const std::string names = different_arrays(message, text); !names.empty())
+      return "the two lines of the finding name different arrays, " + names +
+             ", and meet at one address: an index runs past the end of its array or row into what "
+             "lies behind it. Does the element that is read exist, for every lane? Only if it "
+             "does: " +
+             kBarrier;
     const std::string race =
         std::find_if(std::begin(kRaces), std::end(kRaces), [&](const Words& w) {
           return has(w.found);

@@ -25,6 +25,7 @@ struct Flags {
   std::string task, file, json, gradescope, batch, isolation = "auto";
   bool solution = false, tap = false, together = false;
   double seconds = 30;
+  int hint = 1;
 };
 
 Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
@@ -51,6 +52,10 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   app.add_option("--batch", flags.batch, "grade all *.cuh of a folder, write a .json beside each")
       ->type_name("FOLDER");
   app.add_flag("--together", flags.together, "with --batch: compile all in one go, where no file is out to harm another");
+  app.add_option("--hint", flags.hint,
+                 "1: what is seen (the default); 2: also what it may come from")
+      ->type_name("STAGE")
+      ->check(CLI::IsMember({1, 2}));
   app.add_option("--seconds", flags.seconds, "after which a process is stopped (30)")
       ->type_name("S")
       ->check(CLI::Range(1.0, 3600.0));
@@ -144,6 +149,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
                      : refused(library);
   if (library.refused.empty()) result.warnings = library.warnings[0];
   result.isolation = limits.isolation;
+  result.stage = flags.hint;
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
   // The files first: whoever reads the points there gets them even where nobody reads the words.
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
@@ -274,6 +280,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     }
     grades[i].file = files[i].string();
     grades[i].isolation = limits.isolation;
+    grades[i].stage = flags.hint;
     const std::string json = std::filesystem::path(files[i]).replace_extension(".json").string();
     std::string unwritten;
     try {

@@ -61,6 +61,7 @@ struct Library {
   std::vector<std::string> warnings;  // as in Grade, of each file, when it could
   // Files are compiled in a folder of their own; in messages they have the names they came with.
   std::string compiled_in, came_from;
+  std::vector<std::string> texts = {};  // of the files, when it could be built
   std::string as_handed_in(std::string text) const;
 };
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
@@ -86,7 +87,10 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
 std::string host_program();
 
 // What to think about after findings of the virtual GPU or an error of CUDA; "" for other messages.
-std::string hint_for(const std::string& message);
+// text: the source that their lines are of.
+std::string hint_for(const std::string& message, const std::string& text = "");
+// The first stage of the same: what is seen, and where to look.
+std::string first_look(const std::string& message);
 
 // A name as it stands in the source: "helper(int)" of "_Z6helperi".
 std::string demangled(const std::string& name);

@@ -73,6 +73,19 @@ std::string appendix(const Grade& grade, const std::string& prefix) {
 // Not a number and the infinities have no JSON: they are strings.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(format("%g", value)); }
 
+// The second stage of a hint, where the report is to have it.
+std::string cause_in(const Grade& grade, const Item& item) {
+  return grade.stage < 2 || item.points == item.most ? "" : item.cause;
+}
+
+// For those who read the report: how to get what it does not tell.
+std::string more_hints(const Grade& grade) {
+  const bool more = std::any_of(grade.items.begin(), grade.items.end(), [](const Item& item) {
+    return item.points < item.most && !item.cause.empty();
+  });
+  return more && grade.stage < 2 ? "Stuck? ./run --hint 2 says what this may come from." : "";
+}
+
 }  // namespace
 
 std::string isolation_note(const Grade& grade) {
@@ -106,8 +119,13 @@ std::string text_report(const Task& task, const Grade& grade) {
       }
       if (!item.hint.empty() && (!before || item.hint != before->hint))
         text += indented("hint: " + item.hint, "      ");
+      if (const std::string cause = cause_in(grade, item);
+          !cause.empty() && (!before || cause != cause_in(grade, *before)))
+        text += indented("hint 2: " + cause, "      ");
       before = &item;
     }
+    if (const std::string more = more_hints(grade); !more.empty())
+      text += "\n" + indented(more, "  ");
   }
   if (const std::string more = appendix(grade, "  "); !more.empty()) text += "\n" + more;
   text += format("\n%d of 100 points\n", grade.points());
@@ -129,6 +147,8 @@ std::string tap_report(const Grade& grade) {
     if (item.points == item.most) continue;
     text += indented(item.details, "# ");
     if (!item.hint.empty()) text += indented("hint: " + item.hint, "# ");
+    if (const std::string cause = cause_in(grade, item); !cause.empty())
+      text += indented("hint 2: " + cause, "# ");
   }
   return text + appendix(grade, "# ") + isolation;
 }
@@ -158,7 +178,8 @@ std::string json_report(const Task& task, const Grade& grade) {
                                {"points", item.points},
                                {"most", item.most},
                                {"details", item.details},
-                               {"hint", item.hint}});
+                               {"hint", item.hint},
+                               {"cause", cause_in(grade, item)}});
   for (const Grade::Failure& failure : grade.failures) {
     json["first_failure"] = {{"case", failure.name}, {"details", failure.details}};
     if (failure.index.empty()) continue;
@@ -181,13 +202,16 @@ std::string gradescope_report(const Task& task, const Grade& grade) {
                {"extra_data", {{"isolation", name_of(grade.isolation)}}},
                {"tests", Json::array()}};
   if (grade.refused.empty())
-    for (const Item& item : grade.items)
+    for (const Item& item : grade.items) {
+      const std::string cause = cause_in(grade, item);
       json["tests"].push_back(
           {{"name", item.name},
            {"score", item.points},
            {"max_score", item.most},
            {"status", item.points == item.most ? "passed" : "failed"},
-           {"output", item.details + (item.hint.empty() ? "" : "\nhint: " + item.hint)}});
+           {"output", item.details + (item.hint.empty() ? "" : "\nhint: " + item.hint) +
+                          (cause.empty() ? "" : "\nhint 2: " + cause)}});
+    }
   return dumped(json);
 }
 

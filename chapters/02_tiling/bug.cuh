@@ -3,8 +3,8 @@
 // gives the right result on many runs, and not on all: `./run --task bug.cuh` runs it with warps in
 // another order than usual.
 //
-// What does the virtual GPU's race check say about it, in which two lines? Mend it with one line in
-// the right place: you are asked for no more barriers than the kernel needs.
+// Which results are wrong, and what does the report say besides? Mend the kernel so that it is right in
+// any order of the warps and hardly slower than before.
 #pragma once
 
 #include <cuda_fp16.h>

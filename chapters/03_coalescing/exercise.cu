@@ -10,7 +10,7 @@ constexpr int kHeadDim = 80;
 Case of80(int batch, int heads, int tokens, uint64_t seed, double offset = 0) {
   AttentionTensors t = random_tensors(batch, heads, tokens, tokens, kHeadDim, seed);
   if (offset != 0) t = moved(std::move(t), offset);
-  Case result = attention_case(t, expected(t));
+  Case result = attention_case(t, expected(t), {}, 64);
   result.arguments = {input("Q", t.Q), input("K", t.K), input("V", t.V), output("O"),
                       value(t.query_shape())};
   if (offset != 0)

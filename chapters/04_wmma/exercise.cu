@@ -15,10 +15,10 @@ Case biased(int batch, int heads, int tokens, uint64_t seed, double offset = 0) 
   for (int head = 0; head < heads; ++head)
     for (int i = 0; i < 2 * tokens - 1; ++i)
       bias.push_back(3 * std::sin(float(i - tokens + 1) * 0.9f + float(head)));
-  Case result = attention_case(
-      t, expected(t, [&](int, int head, int query, int key, double score) {
-        return score + double(bias[head * (2 * tokens - 1) + key - query + tokens - 1]);
-      }));
+  const auto with_bias = [bias, tokens](int, int head, int query, int key, double score) {
+    return score + double(bias[head * (2 * tokens - 1) + key - query + tokens - 1]);
+  };
+  Case result = attention_case(t, expected(t, with_bias), with_bias, 64);
   result.arguments = {input("Q", t.Q),     input("K", t.K), input("V", t.V),
                       input("bias", bias), output("O"),     value(t.query_shape())};
   if (offset != 0)

@@ -11,10 +11,10 @@ Case masked(int heads, int tokens, const std::vector<int>& lengths, uint64_t see
             double offset = 0) {
   AttentionTensors t = random_tensors(int(lengths.size()), heads, tokens, tokens, 64, seed);
   if (offset != 0) t = moved(std::move(t), offset);
-  Case result = attention_case(
-      t, expected(t, [&](int batch, int, int, int key, double score) {
-        return key < lengths[batch] ? score : -std::numeric_limits<double>::infinity();
-      }));
+  const auto real = [lengths](int batch, int, int, int key, double score) {
+    return key < lengths[batch] ? score : -std::numeric_limits<double>::infinity();
+  };
+  Case result = attention_case(t, expected(t, real), real, 64);
   result.name += ", lengths";
   for (const int length : lengths) result.name += " " + std::to_string(length);
   // What stands behind the real keys is nobody's: here NaN, which shows when it is touched.
@@ -87,7 +87,7 @@ const std::vector<Aim> kAims = {
 
 Case plain(int batch, int heads, int tokens, uint64_t seed) {
   const AttentionTensors t = random_tensors(batch, heads, tokens, tokens, 64, seed);
-  Case result = attention_case(t, expected(t));
+  Case result = attention_case(t, expected(t), {}, 64);
   result.arguments = {input("Q", t.Q), input("K", t.K), input("V", t.V), output("O"),
                       value(t.query_shape())};
   result.hint = tokens <= 64

@@ -76,10 +76,11 @@ TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's"
 
 TEST_CASE("exercise 5: the bug, mended and not") {
   const std::string bug = source("chapters/05_multi_warp/bug.cuh");
-  // Of the 6 problems only that of 64 tokens has nothing to rescale.
+  // Of the 6 problems only that of 64 tokens has nothing to rescale; but for a mistake that nobody
+  // has found there are no points.
   check_points(
       "exercise5", "bug.cuh",
-      {{"as it is", bug, {5, 20, 0, 0, 0}},
+      {{"as it is", bug, {0, 0, 0, 0, 0}},
        {"mended", planted(bug, "__all_sync", "__any_sync"), {30, 20, 20, 20, 10}},
        {"always rescaled",
         planted(bug, "if (__all_sync(0xffffffffu, factor != 1.0f)) scale_rows", "scale_rows"),

@@ -135,11 +135,11 @@ TEST_CASE("bad input: files that are no source") {
 
 TEST_CASE("bad input: names of files") {
   const TemporaryFolder folder;
-  const std::string broken =
-      planted(source("chapters/01_naive_attention/solution.cuh"), "float output = 0.0f;", "flaot x;");
-  const std::vector<std::string> names = {"with space.cuh",  "two\nlines.cuh", "\"quoted\".cuh",
-                                          "it's.cuh",        "back\\slash.cuh", "-dash.cuh",
-                                          "$(echo home).cuh", "täst.cuh",       "a;b&c|d.cuh"};
+  const std::string broken = planted(source("chapters/01_naive_attention/solution.cuh"),
+                                     "float output = 0.0f;", "flaot x;");
+  const std::vector<std::string> names = {"with space.cuh",   "two\nlines.cuh",  "\"quoted\".cuh",
+                                          "it's.cuh",         "back\\slash.cuh", "-dash.cuh",
+                                          "$(echo home).cuh", "täst.cuh",        "a;b&c|d.cuh"};
   for (const std::string& name : names) folder.write(name, broken);
   for (const std::string& name : names) {
     CAPTURE(name);
@@ -192,8 +192,8 @@ TEST_CASE("bad input: standard output on a full disk") {
       (fs::read_symlink("/proc/self/exe").parent_path() / "exercise1").string();
   for (const char* what : {"--file a.cuh --json a.json", "--batch .", "--file a.cuh --tap"}) {
     CAPTURE(what);
-    const std::string command = "cd '" + folder.folder() + "' && '" + program + "' " + what +
-                                " >/dev/full 2>errors";
+    const std::string command =
+        "cd '" + folder.folder() + "' && '" + program + "' " + what + " >/dev/full 2>errors";
     const int status = std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 3);

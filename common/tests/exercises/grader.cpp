@@ -194,7 +194,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   const std::string finding = json(8).at("items")[1].at("details");
   CAPTURE(finding);
   CHECK(has(finding, "error: misaligned read of 4 bytes"));
-  CHECK(has(json(8).at("items")[0].at("hint"), "the address is no multiple of the access's size"));
+  CHECK(has(json(8).at("items")[0].at("cause"), "the address is no multiple of the access's size"));
   const std::string warned = json(8).at("warnings");
   CAPTURE(warned);
   CHECK(has(warned,

@@ -32,7 +32,7 @@ std::vector<std::string> check_points(const std::string& program, const std::str
   for (size_t i = 0; i < submissions.size(); ++i)
     folder.write(name(i) + ".cuh", submissions[i].text);
   std::vector<std::string> arguments = {"--batch", folder.folder(), "--together", "--seconds",
-                                        "60"};
+                                        "60",      "--hint",        "2"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   if (task != "exercise.cuh") arguments.insert(arguments.end(), {"--task", task});
   const lab::testing::ProgramResult result =
@@ -46,7 +46,8 @@ std::vector<std::string> check_points(const std::string& program, const std::str
     std::string points, deserved, hints;  // as text, which doctest can show
     for (const auto& item : json.at("items")) {
       points += std::to_string(item.at("points").get<int>()) + " ";
-      hints += item.at("hint").get<std::string>() + "\n";
+      hints +=
+          item.at("hint").get<std::string>() + "\n" + item.at("cause").get<std::string>() + "\n";
     }
     for (const int p : submissions[i].points) deserved += std::to_string(p) + " ";
     CAPTURE(submissions[i].name);
