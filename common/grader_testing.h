@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lab::grader::testing {
@@ -26,5 +27,10 @@ std::string planted(std::string text, const std::string& find, const std::string
 std::vector<std::string> check_points(const std::string& program, const std::string& task,
                                       const std::vector<Submission>& submissions,
                                       const std::vector<std::string>& more = {});
+
+// The points of all submissions, each with its name: for such as may get any number up to a bound.
+std::vector<std::pair<std::string, int>> points_of(const std::string& program,
+                                                   const std::string& task,
+                                                   const std::vector<Submission>& submissions);
 
 }  // namespace lab::grader::testing

@@ -24,24 +24,50 @@ std::string planted(std::string text, const std::string& find, const std::string
   return text;
 }
 
+namespace {
+
+std::string number(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
+
+// Grades all submissions in `folder`, which then has their reports.
+lab::testing::ProgramResult grade_all(const lab::testing::TemporaryFolder& folder,
+                                      const std::string& program, const std::string& task,
+                                      const std::vector<Submission>& submissions,
+                                      const std::vector<std::string>& more) {
+  for (size_t i = 0; i < submissions.size(); ++i)
+    folder.write(number(i) + ".cuh", submissions[i].text);
+  std::vector<std::string> arguments = {"--batch",   folder.folder(), "--together",
+                                        "--seconds", "60",            "--hint", "2"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (task != "exercise.cuh") arguments.insert(arguments.end(), {"--task", task});
+  return lab::testing::run_program(program, arguments, folder.folder());
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, int>> points_of(const std::string& program,
+                                                   const std::string& task,
+                                                   const std::vector<Submission>& submissions) {
+  const lab::testing::TemporaryFolder folder;
+  grade_all(folder, program, task, submissions, {});
+  std::vector<std::pair<std::string, int>> points;
+  for (size_t i = 0; i < submissions.size(); ++i) {
+    const auto json =
+        nlohmann::json::parse(lab::testing::file_content(folder.path(number(i) + ".json")));
+    points.emplace_back(submissions[i].name, json.at("points").get<int>());
+  }
+  return points;
+}
+
 std::vector<std::string> check_points(const std::string& program, const std::string& task,
                                       const std::vector<Submission>& submissions,
                                       const std::vector<std::string>& more) {
   const lab::testing::TemporaryFolder folder;
-  const auto name = [](size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); };
-  for (size_t i = 0; i < submissions.size(); ++i)
-    folder.write(name(i) + ".cuh", submissions[i].text);
-  std::vector<std::string> arguments = {"--batch", folder.folder(), "--together", "--seconds",
-                                        "60",      "--hint",        "2"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  if (task != "exercise.cuh") arguments.insert(arguments.end(), {"--task", task});
-  const lab::testing::ProgramResult result =
-      lab::testing::run_program(program, arguments, folder.folder());
+  const lab::testing::ProgramResult result = grade_all(folder, program, task, submissions, more);
   CAPTURE(result.output);
   CHECK_MESSAGE(result.errors == "", result.errors);
   std::vector<std::string> reports;
   for (size_t i = 0; i < submissions.size(); ++i) {
-    const std::string report = lab::testing::file_content(folder.path(name(i) + ".json"));
+    const std::string report = lab::testing::file_content(folder.path(number(i) + ".json"));
     const auto json = nlohmann::json::parse(report);
     std::string points, deserved, hints;  // as text, which doctest can show
     for (const auto& item : json.at("items")) {

@@ -1,0 +1,66 @@
+// Mistakes that give right results here all the same: a warp's lanes run side by side, and what
+// nobody set happens to suit. They lose points.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "grader_testing.h"
+
+using namespace lab::grader::testing;
+
+namespace {
+
+// The text without the n-th `__syncwarp();`; "" where there are not so many.
+std::string without_syncwarp(const std::string& text, int n) {
+  const std::string barrier = "__syncwarp();";
+  size_t at = text.find(barrier);
+  for (; n > 0 && at != std::string::npos; --n) at = text.find(barrier, at + 1);
+  return at == std::string::npos ? "" : text.substr(0, at) + text.substr(at + barrier.size());
+}
+
+// Exercise 1's solution with another beginning of the sum over the keys.
+std::string with_sum(const std::string& lines) {
+  return planted(source("chapters/01_naive_attention/solution.cuh"), "float output = 0.0f;", lines);
+}
+
+}  // namespace
+
+TEST_CASE("careless: exercise 4 without one of its barriers of a warp") {
+  const std::string solution = source("chapters/04_wmma/solution.cuh");
+  const std::vector<int> all = {30, 20, 15, 10, 5, 10, 5, 5}, race = {30, 0, 15, 10, 5, 10, 5, 5};
+  std::vector<Submission> submissions;
+  // The first and the eighth stand where lanes overwrite what others have read before a vote or a
+  // load of a fragment: nobody can overtake there (common/vgpu/README.md says which exceptions hold).
+  for (int n = 0; !without_syncwarp(solution, n).empty(); ++n)
+    submissions.push_back({"without number " + std::to_string(n), without_syncwarp(solution, n),
+                           n == 0 || n == 7 ? all : race});
+  REQUIRE(submissions.size() == 9);
+  // The first of the kernel itself: Q is in the tile.
+  CHECK(has(solution, "tiles.q);\n  __syncwarp();\n"));
+  const std::vector<std::string> reports = check_points("exercise4", "exercise.cuh", submissions);
+  for (size_t n = 0; n < reports.size(); ++n) {
+    CAPTURE(n);
+    const auto item = nlohmann::json::parse(reports[n]).at("items")[1];
+    CHECK(has(item.at("details"), "error: race") == (submissions[n].points == race));
+  }
+}
+
+TEST_CASE("careless: a local variable that is read before it is set") {
+  const std::vector<std::string> sums = {
+      // The compiler sees these two.
+      "float unset;\n  float output = unset;",
+      "float unset, output = 0.0f;\n  if (keys < 0) output = unset;",
+      // Of these it says nothing.
+      "float output;\n  float& sum = output;\n  sum += 0.0f;",
+      "float output;\n  float* const sum = &output;\n  *sum = *sum + 0.0f;",
+      "float output;\n  [](float& x) { x += 0.0f; }(output);",
+      "float parts[2];\n  for (int i = 0; i < 1; ++i) parts[i] = 0.0f;\n"
+      "  float output = parts[keys > 3];",
+  };
+  std::vector<Submission> submissions;
+  for (const std::string& lines : sums) submissions.push_back({lines, with_sum(lines), {}});
+  for (const auto& [text, points] : points_of("exercise1", "exercise.cuh", submissions)) {
+    CAPTURE(text);
+    CHECK(points <= 80);
+  }
+}
