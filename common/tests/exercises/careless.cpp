@@ -64,3 +64,15 @@ TEST_CASE("careless: a local variable that is read before it is set") {
     CHECK(points <= 80);
   }
 }
+
+TEST_CASE("careless: a local variable whose first reading is in a loop") {
+  const std::string solution = source("chapters/01_naive_attention/solution.cuh");
+  const std::vector<Submission> submissions = {
+      {"the sum over the keys", with_sum("float output;"), {}},
+      {"a score", planted(solution, "float score = 0.0f;", "float score;"), {}},
+      {"the sum of the weights", planted(solution, "float row_sum = 0.0f;", "float row_sum;"), {}}};
+  for (const auto& [name, points] : points_of("exercise1", "exercise.cuh", submissions)) {
+    CAPTURE(name);
+    CHECK(points <= 80);
+  }
+}
