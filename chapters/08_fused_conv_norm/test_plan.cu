@@ -102,7 +102,7 @@ TEST_CASE(
   for (const char* part : {" blocks with ", " KiB of shared memory each",
                            " should be resident on each of 132 SMs "
                            "(cudaErrorCooperativeLaunchTooLarge)",
-                           "\nfirst pass ", "\nsecond pass ", "fused: 2 launches"})
+                           "\n  first pass ", "\n  second pass ", "fused: 2 launches"})
     CHECK(result.output.find(part) != std::string::npos);
   CHECK(result.output.find("one launch: ") == std::string::npos);
 
