@@ -50,9 +50,19 @@ class Chapter:
     peers: list  # steps of others' on the same problem
 
 
-def chosen(runs):
-    """The run that pictures show: the largest attention, else the first with the most steps."""
-    return max(runs, key=lambda run: (run["problem"].get("tokens", 0),
+def shared_tokens(contents):
+    """The numbers of tokens that every chapter of attention ran with: bars side by side are of one
+    problem."""
+    of_chapters = [{run["problem"]["tokens"] for run in content["runs"]
+                    if "tokens" in run["problem"]} for content in contents]
+    return set.intersection(*[tokens for tokens in of_chapters if tokens] or [set()])
+
+
+def chosen(runs, shared=()):
+    """The run that pictures show: the largest attention, of the sizes in `shared` where there is one,
+    else the first with the most steps."""
+    return max(runs, key=lambda run: (run["problem"].get("tokens", 0) in shared,
+                                      run["problem"].get("tokens", 0),
                                       sum("kernel_lines" in of for of in run.get("kernels", []))))
 
 
@@ -93,12 +103,15 @@ def climbed(folder, chapters):
 def load(folder):
     """The chapters of a result folder, in order. Throws Refused for what is no result file."""
     found = []
-    for path in glob.glob(os.path.join(folder, "chapter*.json")):
-        content = results.read(path)
+    files = {path: results.read(path) for path in glob.glob(os.path.join(folder, "chapter*.json"))}
+    shared = None
+    for path, content in files.items():
         try:
+            if shared is None:
+                shared = shared_tokens(files.values())
             measured = not content["device"]["virtual"]
             number = results.number_of(content["chapter"])
-            run = chosen(content["runs"])
+            run = chosen(content["runs"], shared)
             title = content["chapter"].split("_", 1)[1].replace("_", " ")
             # Precision and storage stand in the steps' names.
             problem = {name: value for name, value in run["problem"].items()

@@ -67,6 +67,18 @@ class Figures(Case):
                          [["attention", "tiling"], ["simple", "shared"]])
         self.assertIn("tokens 197", groups[0][0])
 
+    def test_bars_side_by_side_are_of_one_problem(self):
+        self.write_all()
+        with open(self.path("chapter2.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        larger = [{**of, "modelled_limit_us": 99.0} for of in content["runs"][0]["kernels"]]
+        content["runs"].append({"problem": {"tokens": 1025}, "kernels": larger})
+        with open(self.path("chapter2.json"), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        chapters = measured.load(self.folder)
+        self.assertEqual([chapter.problem for chapter in chapters[:2]], ["tokens 197"] * 2)
+        self.assertEqual(chapters[1].steps[0].us, 2.0)
+
     def test_a_gpu_has_times_and_is_drawn_full(self):
         self.write_all(virtual=False)
         step = measured.load(self.folder)[1].steps[0]
