@@ -109,7 +109,7 @@ bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per
 }
 
 // Lanes next to each other in memory, the usual case, without a look at each piece.
-bool RaceCheck::touch_row(Now& now, const Addresses& a) {
+void RaceCheck::touch_row(Now& now, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t address = a.v[0];
   int lane = 0;
@@ -150,7 +150,6 @@ bool RaceCheck::touch_row(Now& now, const Addresses& a) {
     lane += lanes;
     address += static_cast<std::uint64_t>(lanes) * now.bytes;
   }
-  return true;
 }
 
 // mbarrier.inval, which no earlier operation on the object is held against: the destructor of
@@ -251,7 +250,7 @@ static bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32
 
 // Conflicts that are none: both know that others are about, what was read is read, or nothing
 // changes.
-bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t) {
+bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote) {
   const Trace mine = now.trace;
   if ((before & kTraceStrong) && (mine & kTraceStrong)) {
     // Volatile does not make lanes of a warp wait for each other: the old warp-synchronous idiom.
@@ -282,7 +281,7 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
   const bool pending = before & kTracePending;
   if (record_of(before) < now.oldest || forgotten(record_of(before))) return;
   if (!pending &&
-      (ordered(now, lane, before) || harmless(now, lane, before, before_wrote, address)))
+      (ordered(now, lane, before) || harmless(now, lane, before, before_wrote)))
     return;
   const Record r = record(record_of(before));
   const Launch& launch = *launch_;

@@ -233,11 +233,11 @@ class RaceCheck final : public Observer {
   void tick(WarpState& warp) { warp.now = ++clock_; }
   bool ordered(Now& now, int lane, Trace before);
   bool ordered_for_all(Now& now, Trace before);
-  bool harmless(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t address);
+  bool harmless(Now& now, int lane, Trace before, bool before_wrote);
   void suspect(Now& now, int lane, Trace before, bool before_wrote, std::uint64_t address);
   void touch(Now& now, int lane, std::uint64_t address, bool many);
   void touch_loads(Now& now, std::uint32_t mask, const Addresses& a);
-  bool touch_row(Now& now, const Addresses& a);
+  void touch_row(Now& now, const Addresses& a);
   bool row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane, int first_lane);
   ShadowPage& page(Now& now, std::uint64_t address, int shift);
   void exchange(Now& now, std::uint32_t mask, const Addresses& a);

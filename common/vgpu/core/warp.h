@@ -244,6 +244,8 @@ class Warp {
     fragment.sights = sights;
   }
   void make_copies();
+  void run_gathered(const std::vector<std::size_t>& party, const Instr& instr, std::uint32_t have,
+                    std::uint32_t named);
   bool try_warp_sync(std::size_t current, const Instr& instr, std::uint32_t mask);
   void enter_call(Fragment& fragment, const Instr& instr, std::uint32_t mask);
   void leave_call(std::size_t current, std::uint32_t mask);

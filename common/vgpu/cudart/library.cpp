@@ -10,17 +10,6 @@
 namespace vgpu::runtime {
 namespace {
 
-// Bytes of an ELF file in memory, from its section and program headers.
-std::uint64_t elf_size(const std::byte* code) {
-  Elf64_Ehdr header;
-  std::memcpy(&header, code, sizeof header);
-  const std::uint64_t sections =
-      header.e_shoff + std::uint64_t{header.e_shnum} * header.e_shentsize;
-  const std::uint64_t segments =
-      header.e_phoff + std::uint64_t{header.e_phnum} * header.e_phentsize;
-  return std::max({sections, segments, std::uint64_t{sizeof header}});
-}
-
 // Looks at what `code` begins with. `size` is known for files and 0 for bare pointers, where only
 // the data itself says how long it is.
 Error recognize(Library& library, const std::byte* code, std::size_t size) {

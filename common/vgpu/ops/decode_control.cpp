@@ -91,7 +91,6 @@ void Decoder::call(Instr& instr) {
     fail("call of something that is no function");
   }
   if (g < given.size() && given[g].kind == Kind::list) areas(given[g++], site.args, site.arg_sizes);
-  instr.callee = site.callee;
   instr.site = static_cast<std::uint32_t>(fn_.calls.size());
   fn_.calls.push_back(std::move(site));
   code_.push_back(instr);

@@ -43,7 +43,7 @@ enum class Flow : std::uint8_t {
   ret,
   exit,
   barrier,    // bar, barrier
-  warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync, mma ...
+  warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync
   yield,      // nanosleep and the like: let others go first
   trap,
 };
@@ -135,7 +135,6 @@ struct alignas(64) Instr {
   std::int64_t constant = 0;            // an integer operand that must be an immediate
   const void* data = nullptr;           // the handler's own tables, kept as long as the process
   std::uint32_t reconverge = 0;         // branch: index of the join instruction, or kNoJoin
-  const Function* callee = nullptr;
   std::uint32_t site = 0;      // call: index into Function::calls
   std::uint32_t location = 0;  // index into Module::locations
   std::uint32_t ptx_line = 0;

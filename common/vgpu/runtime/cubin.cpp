@@ -125,4 +125,14 @@ std::map<std::string, CubinKernel, std::less<>> read_cubin(std::span<const std::
   return kernels;
 }
 
+std::uint64_t elf_size(const std::byte* code) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, code, sizeof header);
+  const std::uint64_t sections =
+      header.e_shoff + std::uint64_t{header.e_shnum} * header.e_shentsize;
+  const std::uint64_t segments =
+      header.e_phoff + std::uint64_t{header.e_phnum} * header.e_phentsize;
+  return std::max({sections, segments, std::uint64_t{sizeof header}});
+}
+
 }  // namespace vgpu::runtime

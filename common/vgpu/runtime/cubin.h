@@ -17,4 +17,7 @@ struct CubinKernel {
 // By mangled kernel name. Empty when the bytes are not a cubin that can be read.
 std::map<std::string, CubinKernel, std::less<>> read_cubin(std::span<const std::byte> elf);
 
+// Bytes of an ELF file in memory, from its section and program headers.
+std::uint64_t elf_size(const std::byte* code);
+
 }  // namespace vgpu::runtime
