@@ -57,6 +57,7 @@ struct Case {
   struct Alternative {
     std::vector<double> output;
     std::string cause;
+    bool everywhere = false;  // makes each row so, not some alone: right rows speak against it
   };
   std::function<std::vector<Alternative>()> alternatives = {};
   std::vector<Argument> arguments;  //

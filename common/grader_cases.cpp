@@ -142,7 +142,7 @@ std::vector<Case::Alternative> mistakes(const AttentionTensors& t, const ChangeS
   AttentionTensors unscaled = t;
   unscaled.scale = 1;
   all.push_back({expected(unscaled, change),
-                 "this comes out when the products Q Kᵀ are not multiplied by the scale"});
+                 "this comes out when the products Q Kᵀ are not multiplied by the scale", true});
   const auto flat = [&](int batch, int head, int query, int key, double score) {
     return std::isinf(changed(batch, head, query, key, score))
                ? -std::numeric_limits<double>::infinity()

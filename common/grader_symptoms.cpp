@@ -58,11 +58,12 @@ class Difference {
     return result;
   }
 
-  // Whether each row is the right one or that of another output, and one is the latter.
-  bool is(const std::vector<double>& other) const {
+  // Whether each row is the right one or that of another output, and one is the latter; everywhere:
+  // whether each is the latter.
+  bool is(const std::vector<double>& other, bool everywhere) const {
     if (other.size() != got_.size()) return false;
     for (size_t row = 0; row < got_.size(); row += row_) {
-      if (!bad_row(row)) continue;
+      if (!everywhere && !bad_row(row)) continue;
       for (size_t i = row; i < row + row_; ++i)
         if (!near(got_[i], other[i])) return false;
     }
@@ -231,7 +232,8 @@ Symptom symptom_of(const Case& problem, const std::vector<double>& got,
                                 : "wrong is only " + difference.where_bad() + ", and nothing else";
   if (problem.alternatives)
     for (const Case::Alternative& other : problem.alternatives())
-      if (difference.is(other.output)) return {Symptom::alternative, wrong, other.cause};
+      if (difference.is(other.output, other.everywhere))
+        return {Symptom::alternative, wrong, other.cause};
   return found(Symptom::other, wrong);
 }
 

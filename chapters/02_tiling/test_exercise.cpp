@@ -106,7 +106,8 @@ TEST_CASE("exercise 2 from an empty function: points") {
             "  tiling::attention(Q, K, V, O, shape, stream);\n"
             "}\n"
             "}  // namespace exercise\n",
-        {10, 20, 0, 0, 0, 0, 0}},
+        {10, 20, 0, 0, 0, 0, 0},
+        "as if there were no window"},
        // Each row loads all that it sees: K 16 times, and one element at a time.
        {"no tiles", without_tiles(), {30, 20, 0, 10, 0, 0, 0}},
        // The maximum of a row that sees nothing of the first tile stays -INFINITY.
@@ -127,7 +128,14 @@ TEST_CASE("exercise 2 from an empty function: points") {
         {2, 20, 0, 0, 0, 0, 0}},
        {"mask: one side only",
         planted(solution, "abs(key - query) <= window", "query - key <= window"),
-        {10, 20, 0, 0, 0, 0, 0}},
+        {10, 20, 0, 0, 0, 0, 0},
+        "all keys behind the window"},
+       // Right with the windows of 0 and of 1000.
+       {"mask: the first key of the window is left out",
+        planted(solution, "abs(key - query) <= window",
+                "query - key < max(window, 1) && key - query <= window"),
+        {7, 20, 0, 0, 0, 0, 0},
+        "the first key of the window is left out"},
        // Keys past the last token are zeros with a score of 0.
        {"tail: keys past the last token count",
         planted(solution, "key < tokens && abs", "abs"),
