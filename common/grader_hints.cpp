@@ -52,6 +52,10 @@ const Words kErrors[] = {
     {"error: sync",
      "every thread of the block (or of the mask) must reach a barrier: none inside an if or behind "
      "a return that only some take"},
+    {"read of a variable that nothing was assigned to",
+     "a local variable has no value, not even 0, until one is assigned to it: give it one where "
+     "it is declared (a sum 0, a maximum -INFINITY). Where results are right without, that is "
+     "luck"},
     {"error: init", kInit},
     {"error: misaligned",
      "the address is no multiple of the access's size: a load of 16 bytes must begin at a whole "
@@ -72,7 +76,9 @@ const Words kErrors[] = {
      "for "
      "at the launch as the kernel uses?"},
     {"out-of-bounds",
-     "an index is outside of its array: which thread, which element? Guard the last tile"},
+     "an index is outside of its array: which thread, which element? Either a guard is missing "
+     "(past the last row, in the last tile), or the index is computed of the wrong sizes: is each "
+     "division, remainder and product by the one that belongs to this array?"},
     {"trap instruction",
      "the code itself gives up there: an assertion or __trap() of yours, or an argument that a "
      "function of CUDA does not take (asynchronous copies are of 4, 8 or 16 bytes, of which at "
@@ -97,6 +103,9 @@ const std::pair<const char*, const char*> kSeen[] = {
     {"error: sync",
      "some threads come to a barrier and others do not: which are they, and where "
      "are the others?"},
+    {"read of a variable that nothing was assigned to",
+     "a local variable is read that has no value yet: the finding names the line that reads it and "
+     "the first thread"},
     {"error: init",
      "something is read that has no value yet: the finding names the line that reads "
      "it and the first thread. Which element is it?"},
