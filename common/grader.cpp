@@ -58,6 +58,7 @@ std::string explained(const std::string& message, const std::string& output) {
 
 // "12,288 bytes", "3.5 %", "1.25".
 std::string shown(double value, Aim::Unit unit) {
+  if (!std::isfinite(value)) return "nothing to count";
   if (unit == Aim::share) return format("%.3g %%", 100 * value);
   std::string text = format("%.10g", value);
   const size_t end = std::min(text.find('.'), text.size());
@@ -265,12 +266,14 @@ std::string with_names_of_arguments(const std::string& counters) {
 // How far from an aim a counter is, and in which direction.
 std::string missed_by(const Aim& aim, double got) {
   const double limit = aim.relation == Aim::at_most && got < aim.floor ? aim.floor : aim.limit;
-  if (!std::isfinite(got)) return "there is nothing of the kind to count";
+  if (!std::isfinite(got)) return "what this is counted of does not occur in your kernels";
   if (got == 0) return "there is none, where some is needed";
   if (limit == 0) return "there is some, where none is asked for";
   const double ratio = got / limit;
-  return ratio > 1 ? format("this is %.3g times what is asked for", ratio)
-                   : format("this is %.3g of what is needed", ratio);
+  return ratio >= 1000
+             ? "this is " + shown(std::round(ratio), Aim::number) + " times what is asked for"
+         : ratio > 1 ? format("this is %.3g times what is asked for", ratio)
+                     : format("this is %.3g of what is needed", ratio);
 }
 
 std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,

@@ -51,7 +51,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   app.add_flag("--tap", flags.tap, "print the points in the Test Anything Protocol");
   app.add_option("--batch", flags.batch, "grade all *.cuh of a folder, write a .json beside each")
       ->type_name("FOLDER");
-  app.add_flag("--together", flags.together, "with --batch: compile all in one go, where no file is out to harm another");
+  app.add_flag("--together", flags.together,
+               "with --batch: compile all in one go, where no file is out to harm another");
   app.add_option("--hint", flags.hint,
                  "1: what is seen (the default); 2: also what it may come from")
       ->type_name("STAGE")
@@ -75,7 +76,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
         throw UsageError(message + "\n--tap prints on standard output: ./run --tap > FILE");
       const std::string number = tasks[0].folder.substr(std::string("chapters/0").size(), 1);
       message += message.find("--task") != std::string::npos
-                     ? "\nthis chapter has one task"
+                     ? "\nthis ./run grades exercise " + number +
+                           ": this chapter has one task. For another chapter's: make exerciseN"
                      : "\nthis ./run grades exercise " + number +
                            "; for the chapter's program: make chapter" + number;
     }
@@ -239,8 +241,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
       const std::string space = task.name_space + "_" + std::to_string(i);
       // An empty file goes into the library too: build() refuses it, and all go one by one.
       // One that is no source does the same.
-      std::string text =
-          no_source(files[i].string()).empty() ? read_file(files[i].string()) : "";
+      std::string text = no_source(files[i].string()).empty() ? read_file(files[i].string()) : "";
       replace_all(text, "namespace " + task.name_space, "namespace " + space);
       sources.push_back({place + "/" + files[i].filename().string(), space});
       write_file(sources.back().path, text);

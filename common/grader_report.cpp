@@ -83,7 +83,7 @@ std::string more_hints(const Grade& grade) {
   const bool more = std::any_of(grade.items.begin(), grade.items.end(), [](const Item& item) {
     return item.points < item.most && !item.cause.empty();
   });
-  return more && grade.stage < 2 ? "Stuck? ./run --hint 2 says what this may come from." : "";
+  return more && grade.stage < 2 ? "Stuck? The same command with --hint 2 says what this may come from." : "";
 }
 
 }  // namespace

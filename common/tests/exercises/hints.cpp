@@ -101,6 +101,11 @@ TEST_CASE("hints: how an output is wrong") {
       {"all but a tile of 16", left_out(16), Symptom::alternative, "",
        "the last 54 of 70 keys are left out"},
       {"no scale", expected(unscaled), Symptom::alternative, "", "not multiplied by the scale"},
+      {"no scale in some rows, which a kernel's one factor does not do",
+       changed([other = expected(unscaled)](double& x, int b, int h, int q, int d) {
+         if (q >= 64) x = other[((size_t(b) * kHeads + h) * kTokens + q) * kDim + d];
+       }),
+       Symptom::other, "wrong is only query 64 and more", "the problem's own"},
       {"the mean of V", expected(tensors(), [](int, int, int, int, double) { return 0.0; }),
        Symptom::alternative, "", "the mean of V"},
       {"a column", changed([](double& x, int, int, int, int d) { x += d == 31 ? 1 : 0; }),
@@ -279,7 +284,7 @@ TEST_CASE("hints: one stage unless the second is asked for") {
   const std::string one = run({});
   CAPTURE(one);
   CHECK(has(one, "the wrong row is the"));
-  CHECK(has(one, "Stuck? ./run --hint 2 says what this may come from."));
+  CHECK(has(one, "Stuck? The same command with --hint 2 says what this"));
   for (const std::string& text : {one, lab::testing::file_content(folder.path("a.json")),
                                   lab::testing::file_content(folder.path("b.json"))})
     CHECK_FALSE(has(text, cause));
