@@ -367,17 +367,17 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
   for (size_t i = 1; i < steps.size(); ++i)
     add_ratio(steps[i].name, steps[i].before.empty() ? steps[i - 1].name : steps[i].before);
   for (const std::string& name : unlimited)
-    report.note(name + ": its limit leaves out what comes from other blocks' shared memory, since "
-                "how fast\nthat comes is not published; so no ratio is shown");
+    report.note(name + ": its bound leaves out what comes from other blocks' shared memory, since "
+                "how fast\nthat comes is not published. So no ratio is shown.");
   for (const std::string& why : left_out) report.note(why);
   if (is_virtual && loaded > 0) {
     // What its L1 delivers, 128 bytes a clock and SM, and what could be computed with that.
     const double l1 = 128.0 * device.sm_count * device.clock_hz;
-    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for; at "
-                       "most %.0f TFLOP/s,\nsince L1 delivers at most %.1f TB/s, where fp32 units "
-                       "do %.0f: faster multiplying would not help",
-                       wide.name.c_str(), cost.flops / loaded, cost.flops / loaded * l1 / 1e12,
-                       l1 / 1e12, device.fp32_flop_per_s / 1e12));
+    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for.\n"
+                       "The L1 delivers at most %.1f TB/s, enough for %.0f TFLOP/s; fp32 units do "
+                       "%.0f: faster multiplying\nwould not help.",
+                       wide.name.c_str(), cost.flops / loaded, l1 / 1e12,
+                       cost.flops / loaded * l1 / 1e12, device.fp32_flop_per_s / 1e12));
   }
 
   if (options.profile) {

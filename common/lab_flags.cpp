@@ -61,6 +61,10 @@ void Flags::parse(int argc, const char* const* argv) {
     std::fputs(app_.help().c_str(), stdout);
     require_output_written();
     std::exit(kCorrect);
+  } catch (const CLI::ExtrasError&) {  // its own message has them in reverse
+    std::string extras;
+    for (const std::string& word : app_.remaining()) extras += (extras.empty() ? "" : " ") + word;
+    throw UsageError(extras + ": there is no such flag (--help lists the flags)");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (--help lists the flags)");
   }

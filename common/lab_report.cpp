@@ -247,24 +247,31 @@ std::string Report::lines() const {
   if (head_.device.is_virtual) {
     explain(
         1,
-        "lower bound    the modelled limit: what the busiest part of the GPU needs at its peak, "
-        "with\n               cold caches. From counters; no latency is in it, so it is no "
-        "time.\n");
+        "lower bound    the modelled limit: the time that the busiest part of the GPU needs at its "
+        "peak,\n               with cold caches. It is computed from counters and leaves out "
+        "latency:\n               it is not a running time.\n");
     explain(2,
-            "before/this    the bound of the step before over this one's: bounds, no speed-up\n");
+            "before/this    the bound of the step before, divided by this one's: no measured "
+            "speed-up\n");
+    const bool sums = std::any_of(rows_.begin(), rows_.end(),
+                                  [](const Row& row) { return row.kind == Kind::kTotal; });
+    explain(3, sums ? "set by         the busiest part; the sum: of the launches, indented below "
+                      "the step\n"
+                    : "set by         the busiest part\n");
     explain(4,
-            "moved/needed   bytes of all sectors loaded and stored, over what the work needs at "
-            "least\n");
+            "moved/needed   bytes of all sectors loaded and stored, divided by the fewest that do "
+            "the work\n");
     explain(5,
-            "sectors/ideal  of loads: sectors, over the fewest that hold the bytes they ask for\n");
-    explain(6, "bank conflicts of shared memory: the share of its wavefronts that they add\n");
-    explain(7, "issue          how much of the bound it takes to issue the instructions\n");
+            "sectors/ideal  sectors loaded, divided by the fewest that hold the bytes asked for\n");
+    explain(6, "bank conflicts the share of shared memory's wavefronts that they add\n");
+    explain(7, "issue          the share of the bound that issuing the instructions takes\n");
   } else {
     explain(2, "before/this    the median of the step before over this one's\n");
   }
   explain(head_.device.is_virtual ? 8 : 9,
-          "max error      of what the line wrote, its worst element; rel. error: all together (as "
-          "norms)\n");
+          "max error      the largest error of one element of the result\n"
+          "rel. error     the errors of all elements (their norm), divided by the reference's "
+          "norm\n");
   explain(11, head_.device.is_virtual
                   ? "host time      of the virtual GPU on this machine's CPU: no GPU's time\n"
                   : "");

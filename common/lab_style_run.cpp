@@ -351,7 +351,8 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   else
     std::puts("");
   std::puts(
-      "max error: of what the layer wrote, its worst element; rel. error: all together (as norms)");
+      "max error: the largest error of one element of the layer's output\n"
+      "rel. error: the errors of all elements (their norm), divided by the reference's norm");
   const ConvNormShape& last = stages.back().shape;
   if (last.out_height() != photo.height || last.out_width() != photo.width)
     std::printf(
