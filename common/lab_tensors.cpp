@@ -131,8 +131,8 @@ class SafetensorsFile {
     file_.read(reinterpret_cast<char*>(&length), 8);
     if (length > kMaxHeader || length > size_ - 8 || length < 2)
       fail(format(
-          "bad header length %llu: the file has %llu bytes after it, 2 to %llu are possible (is it a "
-          "safetensors file?)",
+          "no safetensors file, or a damaged one: bad header length %llu; the file has %llu bytes "
+          "after it, 2 to %llu are possible",
           static_cast<unsigned long long>(length), static_cast<unsigned long long>(size_ - 8),
           static_cast<unsigned long long>(kMaxHeader)));
     require_host_memory(20.0 * double(length), path_ + ": the header");
