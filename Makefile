@@ -127,7 +127,7 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 # the executor and its checks, the references, loops over tensors.
 optimize := -O1
 $P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
-$P/common/vgpu/profile/cache.o $P/common/vgpu/profile/cache_model.o \
+$P/common/vgpu/profile/group_cache.o \
 $(patsubst %,$H/common/lab%.o,_conv _deformable _problems _style) $H/common/lab.o: optimize := -O3
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
@@ -165,6 +165,7 @@ bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%) \
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
+include common/make/units.mk
 include common/make/vgpu.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
 

@@ -3,10 +3,10 @@
 
 # Only runtime/ and cudart/ know CUDA's headers. The core stands first: of an inline function that several
 # objects hold, the linker keeps the first, which should be that of -O3.
-vgpu_sources := $(wildcard $(addprefix common/vgpu/,$(addsuffix /*.cpp,core ops check profile ptx)))
-cudart_objects := $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/cudart/*.cpp))
-vgpu_objects := $(vgpu_sources:%.cpp=$P/%.o) \
-  $(patsubst %.cpp,$V/%.o,$(wildcard common/vgpu/runtime/*.cpp)) $(cudart_objects)
+units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
+vgpu_units := $(foreach d,core ops check profile ptx,$(call units_in,$d))
+cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units_in,cudart))
+vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects)
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
@@ -18,20 +18,22 @@ vgpu_driver := $V/vgpu-lib/libcuda.so.1
 
 # (GCC 12 takes the undefined vectors of its own AVX-512 header for a mistake, GCC bug 105593.)
 vgpu_flags := -Wno-maybe-uninitialized -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden
+vgpu_plain_flags = $(plain_flags) $(vgpu_flags) -I$P/generated
+vgpu_host_flags = $(host_flags) $(vgpu_flags)
 
 .PHONY: vgpu
 vgpu: $V/libvgpu.so $(vgpu_launcher) $(vgpu_links)
 
 $V/%.o: %.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,g++,$<,$(CXX) $(host_flags) $(vgpu_flags) -c $< -o $@)
+	$(call run,g++,$<,$(CXX) $(vgpu_host_flags) -c $< -o $@)
 $V/%.o: %.cc Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,g++,$<,$(CXX) $(host_flags) $(vgpu_flags) -I$V/generated -c $< -o $@)
+	$(call run,g++,$<,$(CXX) $(vgpu_host_flags) -I$V/generated -c $< -o $@)
 $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,g++,$<,$(CXX) $(plain_flags) $(vgpu_flags) -I$P/generated -c $< -o $@)
-$P/common/vgpu/profile/devices.o: | $P/generated/devices.inc
+	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
+$P/common/vgpu/profile/group_json.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
 $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk

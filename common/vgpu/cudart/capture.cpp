@@ -10,7 +10,7 @@ namespace vgpu::runtime {
 namespace {
 
 template <class F>
-Error with_stream(cudaStream_t handle, bool per_thread, F&& body) {
+Error with_captured(cudaStream_t handle, bool per_thread, F&& body) {
   return api([&](Runtime& runtime) -> Error {
     Stream* stream = runtime.find_stream(handle, per_thread);
     return stream ? body(runtime, *stream) : cudaErrorInvalidResourceHandle;
@@ -24,7 +24,7 @@ bool sound(cudaStreamCaptureMode mode) {
 
 Error begin(cudaStream_t handle, cudaStreamCaptureMode mode, bool per_thread,
             const std::function<Error(Runtime&, Capture&, std::vector<Node*>&)>& target) {
-  return with_stream(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
+  return with_captured(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
     if (!sound(mode)) return cudaErrorInvalidValue;
     if (stream.legacy()) return cudaErrorStreamCaptureUnsupported;
     if (capture_of(stream)) return cudaErrorIllegalState;
@@ -84,7 +84,7 @@ bool joined(const Capture& capture, const Stream& origin) {
 }
 
 Error end(cudaStream_t handle, cudaGraph_t* out, bool per_thread) {
-  return with_stream(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
+  return with_captured(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
     if (out) *out = nullptr;
     if (!capture_of(stream)) return cudaErrorIllegalState;
     if (!out) return cudaErrorInvalidValue;
@@ -115,7 +115,7 @@ Error end(cudaStream_t handle, cudaGraph_t* out, bool per_thread) {
 }
 
 Error is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, bool per_thread) {
-  return with_stream(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
+  return with_captured(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
     if (!status) return cudaErrorInvalidValue;
     const Capture* capture = capture_of(stream);
     *status = !capture           ? cudaStreamCaptureStatusNone
@@ -135,7 +135,7 @@ Error capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigne
                    const cudaGraphEdgeData** edges, std::size_t* number, bool per_thread) {
   const Error error = is_capturing(handle, status, per_thread);
   if (error != cudaSuccess) return error;
-  return with_stream(handle, per_thread, [&](Runtime&, Stream& stream) -> Error {
+  return with_captured(handle, per_thread, [&](Runtime&, Stream& stream) -> Error {
     const Capture* capture = capture_of(stream);
     const bool active = capture && !capture->invalid;
     if (id) *id = active ? capture->id : 0;
@@ -153,7 +153,7 @@ Error capture_info(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigne
 Error update_dependencies(cudaStream_t handle, cudaGraphNode_t* nodes,
                           const cudaGraphEdgeData* data, std::size_t number, unsigned flags,
                           bool per_thread) {
-  return with_stream(handle, per_thread, [&](Runtime&, Stream& stream) -> Error {
+  return with_captured(handle, per_thread, [&](Runtime&, Stream& stream) -> Error {
     const Capture* capture = capture_of(stream);
     if (!capture) return cudaErrorIllegalState;
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;

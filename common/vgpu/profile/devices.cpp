@@ -10,7 +10,7 @@
 namespace vgpu {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 struct DeviceFile {
   std::string_view key, json;

@@ -1,0 +1,48 @@
+# Which source files are compiled as one. Included by the Makefile, which says where things go.
+#
+# Most of a compiler's work on a small file is headers and the templates that it shares with its
+# neighbours: core/ takes 27 s of processor time file by file and 11 s in two groups. A file that stands
+# in no group is compiled by itself. In a group names without linkage must differ, and what a file
+# needs it still includes itself.
+
+# $(call group,folder/name,files): they become the object $P (or $V, $H)/folder/name.o
+groups :=
+define group
+groups += $1
+files_of_$1 := $(patsubst %,$(dir $1)%.cpp,$2)
+endef
+$(eval $(call group,common/vgpu/core/group_blocks,block cluster machine loading calls turns waiting warp warp_sync))
+$(eval $(call group,common/vgpu/core/group_memory,access builtins gather joins memory names straight))
+$(eval $(call group,common/vgpu/ops/group_decode,decode decode_control decode_operands forms))
+$(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async))
+$(eval $(call group,common/vgpu/ops/group_floats,float convert))
+$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic))
+$(eval $(call group,common/vgpu/ops/group_tensor,tensor mbarrier move video))
+$(eval $(call group,common/vgpu/check/group_races,checks race race_order streams touches))
+$(eval $(call group,common/vgpu/check/group_values,init memory_check proxy sync undefined))
+$(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_module parser_operand \
+  parser_text paths types unassigned))
+$(eval $(call group,common/vgpu/profile/group_json,devices report_json trace))
+$(eval $(call group,common/vgpu/profile/group_text,limits occupancy output_file report_text source_lines))
+$(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
+$(eval $(call group,common/vgpu/runtime/group,capture copy cubin fatbin graph launch modules runtime \
+  settings stream transfer))
+$(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
+  vgpu_c))
+$(eval $(call group,common/vgpu/cudart/group_streams,capture graph graph_exec graph_nodes stream))
+
+# $(call units,files): what is compiled instead, as if it were files
+units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \
+  $(filter-out $(foreach g,$(groups),$(files_of_$g)),$1)
+
+# The file that includes them all lies beside the object.
+define group_rule
+$1/$2.o: $(files_of_$2) Makefile common/make/units.mk
+	@mkdir -p $$(@D)
+	@printf '#include "%s"\n' $(files_of_$2) >$1/$2.cc
+	$$(call run,g++,$(patsubst %/,%,$(dir $2)): $(basename $(notdir $(files_of_$2))),\
+	  $$(CXX) -iquote . $$($3) -c $1/$2.cc -o $$@)
+endef
+$(foreach g,$(groups),$(eval $(if $(filter common/vgpu/runtime/% common/vgpu/cudart/%,$g), \
+  $(call group_rule,$V,$g,vgpu_host_flags), $(if $(filter common/vgpu/%,$g), \
+  $(call group_rule,$P,$g,vgpu_plain_flags), $(call group_rule,$H,$g,host_flags)))))
