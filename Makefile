@@ -128,7 +128,7 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 optimize := -O1
 $P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
 $P/common/vgpu/profile/group_cache.o \
-$(patsubst %,$H/common/lab%.o,_conv _deformable _problems _style) $H/common/lab.o: optimize := -O3
+$(patsubst %,$H/common/lab_%.o,conv deformable group_problems style): optimize := -O3
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
@@ -139,6 +139,8 @@ nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
 libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
 libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'
 libs := -fopenmp -ldl -lrt -lpthread $(sanitize)
+
+include common/make/units.mk
 
 # ---- what there is -------------------------------------------------------------------------------
 
@@ -153,10 +155,9 @@ chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
 testing_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*test*.cpp))
 grader_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/grader*.cpp))
 problem_objects := $(patsubst %.cpp,$H/%.o,$(wildcard $(addprefix common/lab_,conv*.cpp \
-  deformable*.cpp style*.cpp)))
+  deformable*.cpp style*.cpp))) $P/common/reference/conv_norm.o $P/common/reference/deformable_attention.o
 lab_objects := $(filter-out $(testing_objects) $(grader_objects) $(problem_objects),\
-  $(patsubst %.cpp,$H/%.o,$(wildcard common/*.cpp))) \
-  $(patsubst %.cpp,$P/%.o,$(wildcard common/reference/*.cpp))
+  $(patsubst %.cpp,$H/%.o,$(call units,$(wildcard common/*.cpp)))) $P/common/reference/attention.o
 lab_archives := $H/libproblems.a $H/liblab.a
 test_archives := $H/libtesting.a $(lab_archives) $H/libdoctest_main.a
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
@@ -165,7 +166,6 @@ bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%) \
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
-include common/make/units.mk
 include common/make/vgpu.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
 

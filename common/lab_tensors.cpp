@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "the file formats are 
 namespace lab {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // bytes, the limit of the format's own reader
 constexpr int kMaxDepth = 3;                  // {"name": {"shape": [1, 2]}}
@@ -182,11 +182,13 @@ class SafetensorsFile {
       fail(std::string("the header is no valid JSON: ") + error.what());
     }
     if (!twice.empty()) fail("tensor '" + twice + "' is there twice");
-    for (const auto& [name, value] : json.items()) {
+    std::map<std::string, const Json*> by_name;  // what is found wrong first is the same in any order
+    for (const auto& [name, value] : json.items()) by_name[name] = &value;
+    for (const auto& [name, value] : by_name) {
       if (name == "__metadata__") {
-        check_metadata(value);
+        check_metadata(*value);
       } else {
-        entries_.push_back(parse_entry(name, value));
+        entries_.push_back(parse_entry(name, *value));
       }
     }
   }
@@ -291,7 +293,7 @@ std::vector<Tensor> read_safetensors(const std::string& path,
 bool is_there(const Tensor& tensor) { return !tensor.shape.empty() || !tensor.values.empty(); }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  Json header = Json::object();
+  std::map<std::string, Json> entries;
   std::string data;
   for (const auto& [name, tensor] : tensors) {
     int64_t elements = 1;
@@ -309,9 +311,11 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
       else
         data.append(reinterpret_cast<const char*>(&value), 4);
     }
-    header[name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    entries[name] = {
+        {"data_offsets", {begin, data.size()}}, {"dtype", tensor.dtype}, {"shape", tensor.shape}};
   }
+  Json header = Json::object();  // sorted by name
+  for (auto& [name, entry] : entries) header[name] = std::move(entry);
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the format's reader likes the data aligned
   const uint64_t length = text.size();
