@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
+#include "../core/lanes.h"
 #include "forms.h"
 #include "half.h"
-#include "../core/lanes.h"
 
 namespace vgpu {
 namespace {
@@ -70,16 +70,12 @@ bool holds(T a, T b) {
       else
         return a != b;
     case Compare::lt:
-    case Compare::lo:
       return a < b;
     case Compare::le:
-    case Compare::ls:
       return a <= b;
     case Compare::gt:
-    case Compare::hi:
       return a > b;
     case Compare::ge:
-    case Compare::hs:
       return a >= b;
     case Compare::equ:
       return !(a < b || a > b);
@@ -108,27 +104,96 @@ uint32_t combined(Warp& warp, const Instr& instr, uint32_t bits) {
   return instr.combine == Bool::and_ ? bits & c : instr.combine == Bool::or_ ? bits | c : bits ^ c;
 }
 
+// The comparison is known when it compiles: for setp of the usual types.
 template <class In, Compare kCompare>
-uint32_t compare_values(const typename In::Lane* a, const typename In::Lane* b) {
+uint32_t compare_lanes(const typename In::Lane* a, const typename In::Lane* b) {
   alignas(64) typename In::Value space[2][kWarpSize];
   const auto* x = In::read(a, space[0]);
   const auto* y = In::read(b, space[1]);
   return collect([&](int lane) { return holds<kCompare>(x[lane], y[lane]); });
 }
-template <class In, Compare kCompare>
-uint32_t compare_lanes(Warp& warp, const Instr& instr) {
-  return compare_values<In, kCompare>(warp.lanes<const typename In::Lane>(instr.a),
-                                      warp.lanes<const typename In::Lane>(instr.b));
+
+// One function a type for all comparisons, of which there would be hundreds otherwise: for halves,
+// where reading them takes longest, and for set.
+template <class In>
+uint32_t compare_lanes(Compare compare, const typename In::Lane* a, const typename In::Lane* b) {
+  alignas(64) typename In::Value space[2][kWarpSize];
+  const auto* x = In::read(a, space[0]);
+  const auto* y = In::read(b, space[1]);
+  const uint32_t less = collect([&](int lane) { return x[lane] < y[lane]; });
+  const uint32_t equal = collect([&](int lane) { return x[lane] == y[lane]; });
+  const uint32_t greater = collect([&](int lane) { return x[lane] > y[lane]; });
+  switch (compare) {  // with a NaN none of the three holds
+    case Compare::eq:
+      return equal;
+    case Compare::ne:
+      return less | greater;
+    case Compare::lt:
+      return less;
+    case Compare::le:
+      return less | equal;
+    case Compare::gt:
+      return greater;
+    case Compare::ge:
+      return greater | equal;
+    case Compare::equ:
+      return ~(less | greater);
+    case Compare::neu:
+      return ~equal;
+    case Compare::ltu:
+      return ~(greater | equal);
+    case Compare::leu:
+      return ~greater;
+    case Compare::gtu:
+      return ~(less | equal);
+    case Compare::geu:
+      return ~less;
+    case Compare::num:
+      return less | equal | greater;
+    case Compare::nan:
+      return ~(less | equal | greater);
+    default:
+      return 0;
+  }
+}
+template <class In>
+uint32_t compare_lanes(Compare compare, Warp& warp, const Instr& instr) {
+  return compare_lanes<In>(compare, warp.lanes<const typename In::Lane>(instr.a),
+                           warp.lanes<const typename In::Lane>(instr.b));
 }
 
-template <class In, Compare kCompare>
-void setp(Warp& warp, const Instr& instr, uint32_t mask) {
-  const uint32_t bits = compare_lanes<In, kCompare>(warp, instr);
-  // Both before either is written: a destination may be the source predicate.
+// lo, ls, hi, hs are what lt, le, gt, ge are for types that have no sign.
+Compare plain(Compare compare) {
+  switch (compare) {
+    case Compare::lo:
+      return Compare::lt;
+    case Compare::ls:
+      return Compare::le;
+    case Compare::hi:
+      return Compare::gt;
+    case Compare::hs:
+      return Compare::ge;
+    default:
+      return compare;
+  }
+}
+
+// Both before either is written: a destination may be the source predicate.
+inline void write_predicates(Warp& warp, const Instr& instr, uint32_t mask, uint32_t bits) {
   const uint32_t p = combined(warp, instr, bits);
   const uint32_t q = instr.d[1].valid() ? combined(warp, instr, ~bits) : 0;
   set_predicate(warp, instr.d[0], p, mask);
   set_predicate(warp, instr.d[1], q, mask);
+}
+template <class In, Compare kCompare>
+void setp(Warp& warp, const Instr& instr, uint32_t mask) {
+  write_predicates(warp, instr, mask,
+                   compare_lanes<In, kCompare>(warp.lanes<const typename In::Lane>(instr.a),
+                                               warp.lanes<const typename In::Lane>(instr.b)));
+}
+template <class In>
+void setp_halves(Warp& warp, const Instr& instr, uint32_t mask) {
+  write_predicates(warp, instr, mask, compare_lanes<In>(instr.compare, warp, instr));
 }
 
 // `yes` in the lanes whose bit is set, else 0.
@@ -139,9 +204,9 @@ void write_choice(Warp& warp, const Instr& instr, uint32_t mask, uint32_t bits, 
   for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = bits >> lane & 1 ? yes : T{0};
 }
 // set: all ones or 1.0 in the destination's type.
-template <class In, Compare kCompare>
+template <class In>
 void set(Warp& warp, const Instr& instr, uint32_t mask) {
-  const uint32_t bits = combined(warp, instr, compare_lanes<In, kCompare>(warp, instr));
+  const uint32_t bits = combined(warp, instr, compare_lanes<In>(plain(instr.compare), warp, instr));
   switch (instr.dtype) {
     case Type::f16:
       return write_choice<uint16_t>(warp, instr, mask, bits, 0x3c00);
@@ -158,7 +223,7 @@ void set(Warp& warp, const Instr& instr, uint32_t mask) {
 }
 
 // Packed comparisons: the low half gives p, the high half q; set gives a half each.
-template <class In, Compare kCompare, bool kPredicates>
+template <class In, bool kPredicates>
 void packed(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto* a = warp.lanes<const uint32_t>(instr.a);
   const auto* b = warp.lanes<const uint32_t>(instr.b);
@@ -169,7 +234,7 @@ void packed(Warp& warp, const Instr& instr, uint32_t mask) {
       x[lane] = static_cast<uint16_t>(a[lane] >> (16 * half));
       y[lane] = static_cast<uint16_t>(b[lane] >> (16 * half));
     }
-    bits[half] = combined(warp, instr, compare_values<In, kCompare>(x, y));
+    bits[half] = combined(warp, instr, compare_lanes<In>(instr.compare, x, y));
   }
   if (kPredicates) {
     set_predicate(warp, instr.d[0], bits[0], mask);
@@ -185,12 +250,25 @@ void packed(Warp& warp, const Instr& instr, uint32_t mask) {
     d[lane] = (bits[0] >> lane & 1 ? one : 0u) | (bits[1] >> lane & 1 ? one << 16 : 0u);
 }
 
-// f(std::integral_constant<Compare, ...>) for the instruction's comparison.
-template <class F>
-Handler for_compare(Compare compare, F f) {
+template <class In>
+Handler setp_for(Compare compare) {
 #define CASE(name)    \
   case Compare::name: \
-    return f(std::integral_constant<Compare, Compare::name>{})
+    return &setp<In, Compare::name>
+  if constexpr (std::is_floating_point_v<typename In::Value>) {
+    switch (compare) {
+      CASE(equ);
+      CASE(neu);
+      CASE(ltu);
+      CASE(leu);
+      CASE(gtu);
+      CASE(geu);
+      CASE(num);
+      CASE(nan);
+      default:
+        break;
+    }
+  }
   switch (compare) {
     CASE(eq);
     CASE(ne);
@@ -198,18 +276,6 @@ Handler for_compare(Compare compare, F f) {
     CASE(le);
     CASE(gt);
     CASE(ge);
-    CASE(lo);
-    CASE(ls);
-    CASE(hi);
-    CASE(hs);
-    CASE(equ);
-    CASE(neu);
-    CASE(ltu);
-    CASE(leu);
-    CASE(gtu);
-    CASE(geu);
-    CASE(num);
-    CASE(nan);
     default:
       return nullptr;
   }
@@ -225,18 +291,16 @@ Handler bind_compare(const Instr& instr) {
   if (unsigned_only && (is_float(instr.type) || is_signed(instr.type))) return nullptr;
   if (float_only && !is_float(instr.type)) return nullptr;
   if ((instr.combine != Bool::none) != instr.c.valid()) return nullptr;
-  const auto with = [&]<class In>(In) {
-    return for_compare(instr.compare, [](auto compare) -> Handler {
-      if constexpr (kPredicate)
-        return &setp<In, compare()>;
-      else
-        return &set<In, compare()>;
-    });
+  if (instr.compare == Compare::none) return nullptr;
+  const auto with = [&]<class In>(In) -> Handler {
+    if constexpr (!kPredicate)
+      return &set<In>;
+    else if constexpr (sizeof(typename In::Lane) < sizeof(typename In::Value))
+      return &setp_halves<In>;
+    else
+      return setp_for<In>(plain(instr.compare));
   };
-  const auto pairs = [&]<class In>(In) {
-    return for_compare(instr.compare,
-                       [](auto compare) -> Handler { return &packed<In, compare(), kPredicate>; });
-  };
+  const auto pairs = [&]<class In>(In) -> Handler { return &packed<In, kPredicate>; };
   switch (instr.type) {
     case Type::b16:
     case Type::u16:
