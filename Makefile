@@ -308,9 +308,10 @@ test: $(tests_chosen) $(device_library) \
   $(if $(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen)),$(chapters:%=$D/chapter%))
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 
-# matplotlib may be that of the system where python3 is another one.
-python_plot = $(shell for p in python3 /usr/bin/python3; do \
+# matplotlib may be that of the system where python3 is another one. Asked once, and only where used.
+find_python_plot = $(shell for p in python3 /usr/bin/python3; do \
   $$p -c 'import matplotlib' 2>/dev/null && echo $$p && break; done)
+python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 
 # All steps of attention over the tokens; CHECK=1 only compares with the committed file.
 ladder_tokens := 197 577 1025

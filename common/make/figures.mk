@@ -16,7 +16,7 @@ endef
 define picture_rule
 pictures += chapters/$1
 chapters/$1: $(addprefix $T/docs/,$(sort $(foreach p,$3,$(firstword $(subst :, ,$p)))))
-	'$(python_plot)' common/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
+	'$$(python_plot)' common/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
 endef
 trace = $(eval $(trace_rule))
 picture = $(eval $(picture_rule))
@@ -96,6 +96,6 @@ $(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_sm
 
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
-figures: $(if $(python_plot),$(pictures))
+figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))
 	@if [ -z '$(python_plot)' ]; then echo 'make figures needs matplotlib; on Debian or Ubuntu:' \
 	  'apt-get install python3-matplotlib' >&2; exit 3; fi

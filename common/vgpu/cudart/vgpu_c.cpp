@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "../profile/report.h"
 #include "../runtime/runtime.h"
@@ -109,11 +108,7 @@ VGPU_C double vgpuLastLaunchCounter(const char* json_pointer) {
   double value = std::numeric_limits<double>::quiet_NaN();
   if (!json_pointer) return value;
   guarded([&] {
-    using nlohmann::json;
-    const json report = json::parse(last_report("{}", vgpu::report_json), nullptr, false);
-    const json::json_pointer pointer{std::string(json_pointer)};
-    if (report.contains(pointer) && report.at(pointer).is_number())
-      value = report.at(pointer).get<double>();
+    value = vgpu::report_number(last_report("{}", vgpu::report_json), json_pointer);
     return cudaSuccess;
   });
   return value;

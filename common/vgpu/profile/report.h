@@ -43,6 +43,9 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //     sectors_per_request local_sectors wavefronts conflicts copy_engine limit_share; costliest first
 //   host_seconds host_threads: how long the host took, which says nothing about a GPU
 std::string report_json(const LaunchCounters& counters, const DeviceSpec& device);
+// The number at "/global/load/sectors" or the like of such an object, NaN where there is none. Throws
+// what the parser of JSON pointers throws for a bad one.
+double report_number(const std::string& report, const std::string& json_pointer);
 
 // The same for a terminal of 100 columns, with the five costliest source lines. Ends in a newline.
 std::string report_text(const LaunchCounters& counters, const DeviceSpec& device);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "report.h"
@@ -211,6 +212,14 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["host_threads"] = counters.host_threads;
   // Names come from the program and need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double report_number(const std::string& report, const std::string& json_pointer) {
+  const Json json = Json::parse(report, nullptr, false);
+  const Json::json_pointer pointer(json_pointer);
+  return json.contains(pointer) && json.at(pointer).is_number()
+             ? json.at(pointer).get<double>()
+             : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace vgpu
