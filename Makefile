@@ -129,6 +129,7 @@ optimize := -O1
 $P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
 $P/common/vgpu/profile/group_cache.o \
 $(patsubst %,$H/common/lab_%.o,conv deformable group_problems style): optimize := -O3
+$H/common/lab_group_flags.o: optimize := -O0
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
@@ -380,7 +381,11 @@ ptx-coverage:
 endif
 
 # $(call run,tool,file,command): one line a file, or with VERBOSE=1 the command.
-run = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' '$1' '$2'; )$3
+run = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s%s\n' '$1' '$2' '$(progress)'; )$3
+# " (3 of 29)": how many there will be is asked of make itself, at the first one.
+all_steps = $(eval all_steps := $(shell $(MAKE) -n --no-print-directory all_steps=1 $(MAKEOVERRIDES) \
+  $(MAKECMDGOALS) 2>/dev/null | grep -c "^printf '  %-5s "))$(all_steps)
+progress = $(eval step += x) ($(words $(step)) of $(all_steps))
 
 # ---- rules for files -----------------------------------------------------------------------------
 # Everything depends on the Makefile, for the flags that stand in it.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lab.cuh"
@@ -21,7 +22,7 @@ namespace lab {
 namespace {
 
 namespace fs = std::filesystem;
-using SortedJson = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int kChapters = 6;
 
@@ -64,34 +65,49 @@ std::string arguments_for_all(int argc, char** argv) {
 
 // The lines of a chapter that are its own: chapter 1's total, else what it compares with a step
 // before.
-std::vector<SortedJson> own_lines(const SortedJson& result) {
-  std::vector<SortedJson> lines;
-  const SortedJson& kernels = result.at("kernels");
+std::vector<Json> own_lines(const Json& result) {
+  std::vector<Json> lines;
+  const Json& kernels = result.at("kernels");
   if (!result.contains("ratios")) return {kernels.back()};
-  for (const SortedJson& ratio : result["ratios"])
-    for (const SortedJson& kernel : kernels)
+  for (const Json& ratio : result["ratios"])
+    for (const Json& kernel : kernels)
       if (kernel.at("name") == ratio.at("after")) lines.push_back(kernel);
   return lines;
 }
 
-double number(const SortedJson& line, const char* name) {
+// The same with the names in order, as ladders are written.
+Json sorted(const Json& json) {
+  if (!json.is_structured()) return json;
+  if (json.is_array()) {
+    Json list = Json::array();
+    for (const Json& item : json) list.push_back(sorted(item));
+    return list;
+  }
+  std::map<std::string, Json> by_name;
+  for (const auto& [name, value] : json.items()) by_name[name] = sorted(value);
+  Json object = Json::object();
+  for (auto& [name, value] : by_name) object[name] = std::move(value);
+  return object;
+}
+
+double number(const Json& line, const char* name) {
   const auto it = line.find(name);
   return it != line.end() && it->is_number() ? it->get<double>() : std::nan("");
 }
 
 // One line a step. "before/this" is what the chapter's own program says: its step before, on this
 // problem, which need not be the line above.
-std::string table_of(const SortedJson& steps, bool is_virtual) {
+std::string table_of(const Json& steps, bool is_virtual) {
   TextTable table({"<chapter", "<step", is_virtual ? "lower\nbound" : "median", "before/\nthis",
                    "first/\nthis", is_virtual ? "<set by" : "TFLOP/s", "max\nerror", "rel.\nerror",
                    "<result"});
   const char* const time = is_virtual ? "modelled_limit_us" : "median_us";
   const bool right = std::all_of(steps.begin(), steps.end(),
-                                 [](const SortedJson& step) { return step.at("pass").get<bool>(); });
+                                 [](const Json& step) { return step.at("pass").get<bool>(); });
   const double first = number(steps.front(), time);
-  for (const SortedJson& step : steps) {
+  for (const Json& step : steps) {
     const double us = number(step, time);
-    const SortedJson::json_pointer limit("/counters/limit/name");
+    const Json::json_pointer limit("/counters/limit/name");
     const std::string why = !is_virtual            ? format("%.1f", number(step, "tflop_per_s"))
                             : step.contains(limit) ? step[limit].get<std::string>()
                                                    : "the sum";
@@ -124,8 +140,10 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
   std::vector<int> chapters;
   std::string missing;
   for (int n = 1; n <= kChapters; ++n) {
-    if (fs::exists(programs / format("chapter%d", n))) chapters.push_back(n);
-    else missing += format(" chapter%d", n);
+    if (fs::exists(programs / format("chapter%d", n)))
+      chapters.push_back(n);
+    else
+      missing += format(" chapter%d", n);
   }
   if (!missing.empty())
     std::fprintf(stderr, "--all: not built yet, left out:%s (make%s builds them)\n",
@@ -133,7 +151,7 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
 
   const Scratch scratch;
   const std::string arguments = arguments_for_all(argc, argv);
-  SortedJson merged;
+  Json merged;
   ExitCode worst = kCorrect;
   for (const int n : chapters) {
     const bool last = n == chapters.back();
@@ -143,8 +161,8 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
     if (!options.out.empty())
       command += " --out " + quoted(last ? options.out : (scratch.path / "map.png").string());
     if (!options.output.empty())
-      command += " --output " +
-                 quoted(last ? options.output : (scratch.path / "o.safetensors").string());
+      command +=
+          " --output " + quoted(last ? options.output : (scratch.path / "o.safetensors").string());
     const bool watched = isatty(STDERR_FILENO);
     const fs::path program = programs / format("chapter%d", n);
     if (const std::string words = stale_program(program.string());
@@ -164,33 +182,33 @@ ExitCode run_all(int argc, char** argv, const Options& options) {
         return worst;
       }
     }
-    const SortedJson result = SortedJson::parse(read_file(file.string()));
+    const Json result = Json::parse(read_file(file.string()));
     if (merged.is_null()) {
-      for (const char* same : {"time", "commit", "changed_files", "device", "driver", "runtime", "nvcc",
-                               "clocks", "problem", "warmup", "iterations"})
+      for (const char* same : {"time", "commit", "changed_files", "device", "driver", "runtime",
+                               "nvcc", "clocks", "problem", "warmup", "iterations"})
         merged[same] = result.at(same);
       merged["chapter"] = "ladder";
     }
-    for (SortedJson line : own_lines(result)) {
+    for (Json line : own_lines(result)) {
       line["chapter"] = result.at("chapter");
       if (result.contains("ratios"))
-        for (const SortedJson& ratio : result["ratios"])
+        for (const Json& ratio : result["ratios"])
           if (ratio.at("after") == line.at("name")) line["ratio"] = ratio;
       merged["steps"].push_back(std::move(line));
     }
   }
 
   const bool is_virtual = merged.at("device").at("virtual");
-  const SortedJson& problem = merged.at("problem");
+  const Json& problem = merged.at("problem");
   std::printf(
       "device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
       merged["device"]["name"].get<std::string>().c_str(), is_virtual ? " (virtual GPU)" : "",
       problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
       problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
       problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
-  for (const SortedJson& step : merged["steps"])
+  for (const Json& step : merged["steps"])
     if (!step.at("pass") && worst == kCorrect) worst = kWrong;
-  if (!options.json.empty()) write_file(options.json, merged.dump(2) + "\n");
+  if (!options.json.empty()) write_file(options.json, sorted(merged).dump(2) + "\n");
   return worst;
 }
 
