@@ -121,8 +121,8 @@ std::string table_of(const Json& steps, bool is_virtual) {
   std::string text = table.text() + "\n";
   text += is_virtual
               ? "lower bound    the modelled limit: the time that the busiest part of the GPU "
-                "needs at its peak,\n               with cold caches. It is computed from counters and "
-                "leaves out latency:\n               it is not a running time.\n"
+                "needs at its peak,\n               with cold caches. It is computed from counters "
+                "and leaves out latency:\n               it is not a running time.\n"
                 "before/this    the bound of the step that the chapter compares with (not always a "
                 "line here),\n               divided by this one's\n"
               : "before/this    the median of the step that the chapter compares with (not always "
