@@ -143,7 +143,7 @@ struct Task {
 // Attention of `queries` tokens to `keys` tokens.
 struct AttentionTensors {
   int batch, heads, queries, keys, head_dim;
-  float scale;             // 1 / sqrt(head_dim)
+  float scale;             // of Q Kᵀ, most often 1 / sqrt(head_dim)
   std::vector<half> Q;     // [batch, heads, queries, head_dim]
   std::vector<half> K, V;  // [batch, heads, keys, head_dim]
 

@@ -9,15 +9,21 @@
 
 namespace lab::grader {
 
+namespace {
+float usual_scale(int head_dim) { return float(1 / std::sqrt(double(head_dim))); }
+}  // namespace
+
 std::string AttentionTensors::describe() const {
-  return format("[batch %d, heads %d, %d queries, %d keys, head_dim %d]", batch, heads, queries,
-                keys, head_dim);
+  const std::string sizes = format("[batch %d, heads %d, %d queries, %d keys, head_dim %d]", batch,
+                                   heads, queries, keys, head_dim);
+  return scale == usual_scale(head_dim) ? sizes : sizes + format(", scale %.5g", double(scale));
 }
 
 AttentionTensors random_tensors(int batch, int heads, int queries, int keys, int head_dim,
                                 uint64_t seed) {
-  AttentionTensors t{batch, heads, queries, keys, head_dim, float(1 / std::sqrt(double(head_dim))),
-                     {},    {},    {}};
+  // Some have a scale that no kernel can know.
+  const float scale = usual_scale(head_dim) * (seed % 7 == 3 ? 0.75f : 1.0f);
+  AttentionTensors t{batch, heads, queries, keys, head_dim, scale, {}, {}, {}};
   AttentionProblem problem = random_attention({batch, heads, keys, head_dim, t.scale}, seed);
   // Where there are more queries than keys the rows of Q repeat, each time weaker, so that no two
   // queries have the same output.
