@@ -122,6 +122,17 @@ __device__ inline void store_half4(half* where, float4 x) {
                                         uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
 }
 
+// Loads four neighbouring numbers of shared memory with one instruction. In C++ nvcc sees four loads
+// and joins them, now and then two and two, and these meet in banks (PTX ISA, ld).
+__device__ inline float4 load_float4(const float* where) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(unsigned(__cvta_generic_to_shared(where)))
+               : "memory");
+  return x;
+}
+
 // Multiplies each row of O by the factor that the row's two lanes have. It goes through the first
 // 16 columns of s, into a fragment whose elements lie as those of O do.
 template <int kFragments, int kStride>
@@ -198,7 +209,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
       // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
       alignas(16) float weight[kKeyTile / 2];
       for (int i = 0; i < kKeyTile / 2; i += 4)
-        reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
+        reinterpret_cast<float4&>(weight[i]) = load_float4(&own.s[row][column(i)]);
       for (int i = 0; i < kKeyTile / 2; ++i)
         weight[i] = first_key + column(i) < tokens ? weight[i] * scale_log2 : -INFINITY;
       const float factor = softmax.update(weight);
@@ -235,8 +246,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
     for (int i = lane; i < kTile * kColumns / 4; i += 32) {
       const int o_row = i / (kColumns / 4), d = i % (kColumns / 4) * 4;
       if (first_row + o_row < tokens)
-        store_half4(o_global + o_row * kHeadDim + first_d + d,
-                    reinterpret_cast<float4&>(own.s[o_row][d]));
+        store_half4(o_global + o_row * kHeadDim + first_d + d, load_float4(&own.s[o_row][d]));
     }
   }
 }
