@@ -123,14 +123,6 @@ plain_flags = -std=c++20 $(optimize) -march=native -ffp-contract=off -fopenmp $(
   -MMD -MP $(sanitize)
 host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 
-# A build takes longer than what it builds, so -O3 is only for what programs spend their time in:
-# the executor and its checks, the references, loops over tensors.
-optimize := -O1
-$P/common/reference/%.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
-$P/common/vgpu/profile/group_cache.o \
-$(patsubst %,$H/common/lab_%.o,conv deformable group_problems style): optimize := -O3
-$H/common/lab_group_flags.o: optimize := -O0
-
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
 # (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
@@ -151,16 +143,29 @@ more_tests_cu := $(wildcard $(addsuffix /test_*.cu,$(chapter_dirs)))
 more_test = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))_$(patsubst test_%.cu,%,$(notdir $1))
 chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
 
-# Archives, so that a first `make chapter1` does not wait for what tests, graders and other problems
-# need. An archive stands in front of those it needs when linked: graders, testing, problems, lab.
-testing_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/*test*.cpp))
-grader_objects := $(patsubst %.cpp,$H/%.o,$(wildcard common/grader*.cpp))
-problem_objects := $(patsubst %.cpp,$H/%.o,$(wildcard $(addprefix common/lab_,conv*.cpp \
-  deformable*.cpp style*.cpp))) $P/common/reference/conv_norm.o $P/common/reference/deformable_attention.o
-lab_objects := $(filter-out $(testing_objects) $(grader_objects) $(problem_objects),\
-  $(patsubst %.cpp,$H/%.o,$(call units,$(wildcard common/*.cpp)))) $P/common/reference/attention.o
-lab_archives := $H/libproblems.a $H/liblab.a
-test_archives := $H/libtesting.a $(lab_archives) $H/libdoctest_main.a
+# A folder's *.cpp belong to what it is, test_*.cpp to its tests; a reference.cpp is plain C++ that knows
+# no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/.
+code_of = $(filter-out %/reference.cpp $1/test_%,$(wildcard $1/*.cpp))
+test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp))
+objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
+  $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp))
+test_objects_of = $(patsubst %.cpp,$H/%.o,$(call test_code_of,$1))
+chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
+
+# Archives, so that a first `make chapter1` does not wait for what tests and graders need. An archive
+# stands in front of those it needs when linked: graders, testing, lab.
+grader_objects := $(call objects_of,common/grader)
+testing_objects := $(call objects_of,common/testing) $(call test_objects_of,common/attention)
+lab_objects := $(call objects_of,common/attention) $(call objects_of,common/lab)
+test_archives := $H/libtesting.a $H/liblab.a $H/libdoctest_main.a
+
+# A build takes longer than what it builds, so -O3 is only for what programs spend their time in:
+# the executor and its checks, the references, loops over tensors.
+optimize := -O1
+$(filter %/reference.o %/problem.o %/style.o,$(chapter_objects)) $P/common/attention/reference.o \
+$H/common/attention/inputs.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
+$P/common/vgpu/profile/group_cache.o $H/common/lab/compare.o: optimize := -O3
+$H/common/lab/group_flags.o: optimize := -O0
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
@@ -218,11 +223,18 @@ define chapter_rules
 chapter$1: $D/chapter$1 $(device_library)
 	@ln -sfn $$< run
 	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $$<'
-$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu))
-$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/test.cu)) $H/libdoctest_main.a
+$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu)) $(call objects_of,$(call folder_of,$1))
+$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/test.cu)) \
+  $(call test_objects_of,$(call folder_of,$1)) $(call objects_of,$(call folder_of,$1))
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
-$(foreach f,$(more_tests_cu),$(eval $(call more_test,$f): $D/$(f:.cu=.o)))
+# What such a test needs of the chapter is taken from an archive: no other file's test cases.
+more_test_rule = $(call more_test,$1): $D/$(1:.cu=.o) $H/$(dir $1)libchapter.a
+$(foreach f,$(more_tests_cu),$(eval $(call more_test_rule,$f)))
+define chapter_archive
+$H/$1/libchapter.a: $(call test_objects_of,$1) $(call objects_of,$1)
+endef
+$(foreach d,$(chapter_dirs),$(eval $(call chapter_archive,$d)))
 
 # Grading needs the counters, so exercises always run on the virtual GPU. The program compiles the
 # student's file itself, as grader.conf says: what does not compile is a result, not a failed make.
@@ -232,7 +244,8 @@ define exercise_rules
 exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf $V/tests/student_host
 	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
 	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
-$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu))
+$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu)) \
+  $(call objects_of,$(call folder_of,$1))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 $(exercises:%=$V/tests/exercise%-solution): Makefile
@@ -240,7 +253,7 @@ $(exercises:%=$V/tests/exercise%-solution): Makefile
 	@printf '%s\n' '#!/bin/sh' 'here=$$(dirname "$$(readlink -f "$$0")")' \
 	  'exec "$$here/$(@F:-solution=)" --solution "$$@"' >$@ && chmod +x $@
 # What a student's host code runs in: it has CUDA's functions for the library that it loads.
-$V/tests/student_host: $V/common/grader_host.o
+$V/tests/student_host: $V/common/grader/host.o
 	$(call link,-rdynamic)
 $V/tests/grader.conf: Makefile $(CONFIG)
 	@mkdir -p $(@D)
@@ -398,10 +411,9 @@ $P/%.o: %.cpp Makefile
 	$(call run,g++,$<,$(CXX) $(plain_flags) -c $< -o $@)
 
 $H/liblab.a: $(lab_objects)
-$H/libproblems.a: $(problem_objects)
 $H/libtesting.a: $(testing_objects)
 $H/libgrader.a: $(grader_objects)
-$H/liblab.a $H/libproblems.a $H/libtesting.a $H/libgrader.a:
+$H/liblab.a $H/libtesting.a $H/libgrader.a $(chapter_dirs:%=$H/%/libchapter.a):
 	@mkdir -p $(@D); rm -f $@
 	@ar rcs $@ $^
 
@@ -426,7 +438,7 @@ $(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@)
 endef
 
 # What a program or library was built from, and the goal that builds it again in the same way: the
-# program says it when a source is newer (common/lab_sources.h). $(call note_sources,goal,objects,uses)
+# program says it when a source is newer (common/lab/sources.h). $(call note_sources,goal,objects,uses)
 not_default := $(if $(filter-out auto,$(TOOLKIT)), TOOLKIT=$(TOOLKIT))$(if \
   $(THIRD_PARTY), THIRD_PARTY='$(THIRD_PARTY)')$(if $(SANITIZE), SANITIZE=$(SANITIZE))
 not_default_device := $(if $(filter-out $(if $(GPU_ARCH),cuda,vgpu),$(DEVICE)), DEVICE=$(DEVICE))$(if \
@@ -438,12 +450,10 @@ define note_sources
   if (!seen[f]++) print f } }'; } >$@.sources
 endef
 
-$(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters))): $H/liblab.a
-$(addprefix $D/chapter,$(filter-out 1 2 3 4 5 6,$(chapters))): $(lab_archives)
-$(chapters:%=$D/chapter%): | $(device_library)
+$(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
-	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects) \
-	  $(if $(filter %libproblems.a,$^),$(problem_objects)),$(filter %libvgpu.so,$(device_library)))
+	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects),$(filter \
+	  %libvgpu.so,$(device_library)))
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $D/bad_input_tests: $(bad_input_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o

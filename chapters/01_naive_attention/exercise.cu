@@ -2,7 +2,7 @@
 // another one has.
 #include <cmath>
 
-#include "../../common/grader.h"
+#include "../../common/grader/grader.h"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../common/shapes.h"
+#include "../../common/attention/shape.h"
 
 namespace naive_attention {
 

@@ -2,8 +2,10 @@
 // the CPU reference, then timed; the heat map is read off the kernels.
 #include <algorithm>
 
+#include "../../common/attention/program.h"
+#include "../../common/lab/program.h"
 #include "../../common/lab.cuh"
-#include "../../common/reference/attention.h"
+#include "../../common/attention/reference.h"
 #include "kernel.cuh"
 
 namespace {
@@ -53,7 +55,7 @@ lab::ExitCode chapter(const lab::Run& run) {
   reference::attention_head(q.data(), k.data(), v.data(), N, D, shape.scale, expected_scores.data(),
                             expected_weights.data(), nullptr);
   const double max_score = largest(expected_scores);
-  const lab::Tolerance tolerance = lab::Tolerance::attention(std::abs(*std::max_element(
+  const lab::Tolerance tolerance = lab::Tolerance::fp16_mean(std::abs(*std::max_element(
       v.begin(), v.end(), [](float a, float b) { return std::abs(a) < std::abs(b); })));
 
   // Right or wrong, step by step.
@@ -73,7 +75,7 @@ lab::ExitCode chapter(const lab::Run& run) {
 
   // How long: the kernels one after the other, then the step as its users call it. The output is
   // compared again afterwards.
-  const lab::Options& options = run.options;
+  const lab::AttentionOptions& options = run.options;
   const std::vector<lab::Timing> timings =
       lab::time_stages(run.device, kernels, options.warmup, options.iterations);
   arrays[0].O.fill_nan();
@@ -84,7 +86,7 @@ lab::ExitCode chapter(const lab::Run& run) {
   // Least traffic of each kernel, and of attention itself, which needs no score matrix.
   const double io = 2.0 * shape.elements(), matrix = 4.0 * shape.scores();
   const double multiply_adds = double(shape.scores()) * D;
-  lab::Report report(run);
+  lab::Report report(run.head());
   const auto own = lab::Report::Errors::kOfLaunch;
   report.add_launch("scores", timings[0], {2 * io + matrix, 2 * multiply_adds}, scores_right, own);
   report.add_launch("softmax", timings[1], {2 * matrix, 0}, softmax_right, own);

@@ -5,8 +5,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "../../common/lab_testing.h"
-#include "../../common/reference/attention.h"
+#include "../../common/attention/test_cases.h"
+#include "../../common/attention/inputs.h"
+#include "../../common/lab/program.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/images.h"
+#include "../../common/lab/device.h"
+#include "../../common/testing/testing.h"
+#include "../../common/attention/reference.h"
 #include "kernel.cuh"
 
 using lab::testing::AttentionCase;
@@ -130,7 +136,7 @@ TEST_CASE("attention: the weights of a query, read off by one-hot values") {
   }
   const lab::Comparison right =
       lab::compare(lab::attention_weights(naive_attention::attention, problem.problem, query),
-                   expected, lab::Tolerance::attention(1), {70});
+                   expected, lab::Tolerance::fp16_mean(1), {70});
   CHECK_MESSAGE(right.pass, right.describe());
 }
 
@@ -477,7 +483,7 @@ TEST_CASE("program: a user's tensors in, the right output out") {
   REQUIRE(output[0].shape == dims);
   const std::vector<double> got(output[0].values.begin(), output[0].values.end());
   const lab::Comparison right =
-      lab::compare(got, problem.expected, lab::Tolerance::attention(4), {2, 3, 17, 32});
+      lab::compare(got, problem.expected, lab::Tolerance::fp16_mean(4), {2, 3, 17, 32});
   CHECK_MESSAGE(right.pass, right.describe());
 }
 

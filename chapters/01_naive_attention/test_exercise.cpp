@@ -1,7 +1,7 @@
 // Exercise 1: ours gets all points, others what they deserve.
 #include <doctest/doctest.h>
 
-#include "grader_testing.h"
+#include "../../common/grader/testing.h"
 
 using namespace lab::grader::testing;
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "../../common/grader.h"
+#include "../../common/grader/grader.h"
 
 namespace {
 

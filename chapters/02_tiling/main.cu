@@ -1,4 +1,5 @@
 // Chapter 2: attention of a photo's patches by one kernel, beside the three of chapter 1.
+#include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../01_naive_attention/kernel.cuh"
 #include "kernel.cuh"

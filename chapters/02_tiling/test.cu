@@ -2,7 +2,9 @@
 // say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
-#include "../../common/ladder_tests.h"
+#include "../../common/attention/test_cases.h"
+#include "../../common/lab/device.h"
+#include "../../common/attention/test_ladder.h"
 #include "kernel.cuh"
 
 using namespace lab::testing;

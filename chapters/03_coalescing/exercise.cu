@@ -1,5 +1,5 @@
 // Grades exercise 3, head_dim 80.
-#include "../../common/grader.h"
+#include "../../common/grader/grader.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../common/shapes.h"
+#include "../../common/attention/shape.h"
 
 namespace coalescing {
 

@@ -1,4 +1,5 @@
 // Chapter 3: attention with coalesced 16-byte loads, beside the kernel of chapter 2.
+#include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../02_tiling/kernel.cuh"
 #include "kernel.cuh"

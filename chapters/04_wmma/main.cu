@@ -1,4 +1,5 @@
 // Chapter 4: attention on the tensor cores, one warp a block, beside the kernel of chapter 3.
+#include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../03_coalescing/kernel.cuh"
 #include "kernel.cuh"

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "../../common/shapes.h"
+#include "../../common/attention/shape.h"
 
 namespace exercise {
 

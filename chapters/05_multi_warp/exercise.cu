@@ -1,7 +1,7 @@
 // Grades exercise 5, a padding mask, and the bug to be found in bug.cuh.
 #include <limits>
 
-#include "../../common/grader.h"
+#include "../../common/grader/grader.h"
 
 namespace {
 

@@ -22,7 +22,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../common/shapes.h"
+#include "../../common/attention/shape.h"
 
 namespace multi_warp {
 

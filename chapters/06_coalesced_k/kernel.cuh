@@ -20,7 +20,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../common/shapes.h"
+#include "../../common/attention/shape.h"
 
 namespace coalesced_k {
 

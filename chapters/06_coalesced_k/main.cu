@@ -1,4 +1,5 @@
 // Chapter 6: attention with K loaded as it should be, beside the kernel of chapter 5.
+#include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../05_multi_warp/kernel.cuh"
 #include "kernel.cuh"

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "../../common/grader.h"
-#include "../../common/lab_deformable.h"
-#include "../../common/reference/deformable_attention.h"
+#include "../../common/grader/grader.h"
+#include "problem.h"
+#include "reference.h"
 
 namespace {
 

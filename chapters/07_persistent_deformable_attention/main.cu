@@ -1,6 +1,6 @@
 // Chapter 7: multi-scale deformable attention in six steps on one problem, compared with the CPU
 // reference; the last one also finds the directions in a photo.
-#include "../../common/lab_deformable.h"
+#include "problem.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"

@@ -2,7 +2,7 @@
 // "check" is the virtual GPU's.
 #pragma once
 
-#include "../../common/lab_testing.h"
+#include "../../common/testing/testing.h"
 
 namespace planted {
 

@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace exercise {
 

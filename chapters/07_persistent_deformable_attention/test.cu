@@ -7,8 +7,13 @@
 #include <filesystem>
 #include <limits>
 
-#include "../../common/deformable_tests.h"
-#include "../../common/ladder_tests.h"
+#include "../../common/attention/test_cases.h"
+#include "../../common/attention/inputs.h"
+#include "../../common/lab/program.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/device.h"
+#include "test_support.h"
+#include "../../common/attention/test_ladder.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
@@ -121,7 +126,7 @@ TEST_CASE("right: no step reads another image's, head's or level's values") {
           expected.push_back(problem.expected[at]);
         }
       const lab::Comparison right =
-          lab::compare(got, expected, lab::Tolerance::attention(4), {queries, 16});
+          lab::compare(got, expected, lab::Tolerance::fp16_mean(4), {queries, 16});
       CHECK_MESSAGE(right.pass, right.describe());
     }
   }
@@ -686,7 +691,7 @@ TEST_CASE("program: a user's tensors in, the right output out") {
   REQUIRE(output[0].shape == std::vector<int64_t>{2, 9, 32});
   const std::vector<double> got(output[0].values.begin(), output[0].values.end());
   const lab::Comparison right =
-      lab::compare(got, problem.expected, lab::Tolerance::attention(4), {2, 9, 2, 16});
+      lab::compare(got, problem.expected, lab::Tolerance::fp16_mean(4), {2, 9, 2, 16});
   CHECK_MESSAGE(right.pass, right.describe());
 
   const auto refused = [&](const ProgramResult& refusal, const char* named) {
@@ -730,7 +735,7 @@ TEST_CASE("program: spatial_shapes as PyTorch has them, in I64, and in other typ
     REQUIRE(result.exit_code == 0);
     const std::vector<lab::Tensor> output = lab::read_safetensors(folder.path("out"), {"out"});
     const std::vector<double> got(output[0].values.begin(), output[0].values.end());
-    CHECK(lab::compare(got, problem.expected, lab::Tolerance::attention(4), {2, 9, 2, 16}).pass);
+    CHECK(lab::compare(got, problem.expected, lab::Tolerance::fp16_mean(4), {2, 9, 2, 16}).pass);
   };
   right(run("I64", std::vector<int64_t>{5, 4, 1, 3}));
   right(run("I32", std::vector<int32_t>{5, 4, 1, 3}));

@@ -7,9 +7,9 @@
 #include <set>
 #include <thread>
 
-#include "../../common/deformable_tests.h"
-#include "../../common/ladder_tests.h"
-#include "../../common/preload_tests.h"
+#include "test_support.h"
+#include "../../common/attention/test_ladder.h"
+#include "../../common/testing/preload.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"

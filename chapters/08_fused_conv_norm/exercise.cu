@@ -2,8 +2,8 @@
 // channel by itself, in task2.cuh.
 #include <cmath>
 
-#include "../../common/grader.h"
-#include "../../common/lab_random.h"
+#include "../../common/grader/grader.h"
+#include "../../common/lab/random.h"
 
 namespace {
 
@@ -60,8 +60,8 @@ std::vector<double> expected_of(const Tensors& t) {
       for (int m = 0; m < s.out_channels; ++m) {
         conv[m] = 0;
         for (int c = 0; c < s.in_channels; ++c)
-          conv[m] += lab::to_double(t.weight[int64_t(m) * s.in_channels + c]) *
-                     lab::to_double(t.x[(n * s.in_channels + c) * pixels + pixel]);
+          conv[m] += double(t.weight[int64_t(m) * s.in_channels + c]) *
+                     double(t.x[(n * s.in_channels + c) * pixels + pixel]);
         mean += conv[m] / s.out_channels;
       }
       for (const double value : conv) variance += (value - mean) * (value - mean) / s.out_channels;
@@ -199,8 +199,8 @@ std::vector<double> depthwise_expected(const Tensors& t) {
         double sum = 0;
         for (int i = 0; i < 3; ++i)
           for (int j = 0; j < 3; ++j)
-            sum += lab::to_double(t.weight[channel * 9 + i * 3 + j]) *
-                   lab::to_double(t.x[plane * pixels + mirrored(row + i - 1, height) * width +
+            sum += double(t.weight[channel * 9 + i * 3 + j]) *
+                   double(t.x[plane * pixels + mirrored(row + i - 1, height) * width +
                                       mirrored(column + j - 1, width)]);
         conv[row * width + column] = sum;
         mean += sum / pixels;

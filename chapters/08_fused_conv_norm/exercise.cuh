@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace exercise {
 

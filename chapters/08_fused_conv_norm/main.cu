@@ -2,8 +2,8 @@
 // with --style, a network of them on a photo.
 #include <memory>
 
-#include "../../common/lab_conv.h"
-#include "../../common/lab_style.h"
+#include "problem.h"
+#include "style.h"
 #include "fused.cuh"
 #include "half.cuh"
 #include "network.cuh"

@@ -1,13 +1,13 @@
 // What a style-transfer network has beside convolutions with instance norm: a residual block made
 // of two of them, and the way from pixels to planes and back. The order of its layers stands in
-// common/lab_style.cpp.
+// chapters/08_fused_conv_norm/style.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <stdexcept>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace fused_conv_norm {
 

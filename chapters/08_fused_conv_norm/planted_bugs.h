@@ -3,8 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../../common/conv_norm_tests.h"
-#include "../../common/ladder_tests.h"
+#include "../../common/lab/device.h"
+#include "test_support.h"
+#include "../../common/attention/test_ladder.h"
 #include "fused.cuh"
 
 namespace fused_conv_norm {

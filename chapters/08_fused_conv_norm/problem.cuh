@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace fused_conv_norm {
 

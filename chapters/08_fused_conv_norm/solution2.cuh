@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace exercise {
 

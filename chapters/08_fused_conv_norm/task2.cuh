@@ -26,7 +26,7 @@
 
 #include <cstdint>
 
-#include "../../common/shapes.h"
+#include "shape.h"
 
 namespace exercise {
 

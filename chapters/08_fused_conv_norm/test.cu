@@ -7,11 +7,13 @@
 #include <cstring>
 #include <filesystem>
 
-#include "../../common/conv_norm_tests.h"
-#include "../../common/lab_files.h"
-#include "../../common/lab_random.h"
-#include "../../common/ladder_tests.h"
-#include "../../common/reference/conv_norm.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/device.h"
+#include "test_support.h"
+#include "../../common/lab/files.h"
+#include "../../common/lab/random.h"
+#include "../../common/attention/test_ladder.h"
+#include "reference.h"
 #include "fused.cuh"
 #include "planted_bugs.h"
 

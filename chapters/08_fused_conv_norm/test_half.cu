@@ -7,9 +7,11 @@
 #include <cstring>
 #include <regex>
 
-#include "../../common/conv_norm_tests.h"
-#include "../../common/lab_files.h"
-#include "../../common/ladder_tests.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/device.h"
+#include "test_support.h"
+#include "../../common/lab/files.h"
+#include "../../common/attention/test_ladder.h"
 #include "half.cuh"
 #include "planted_bugs.h"
 

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "../../common/lab_random.h"
-#include "../../common/lab_testing.h"
+#include "../../common/lab/program.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/random.h"
+#include "../../common/testing/testing.h"
 #include "fused.cuh"
 #include "network.cuh"
 

@@ -4,9 +4,10 @@
 
 #include <cstring>
 
-#include "../../common/conv_norm_tests.h"
-#include "../../common/ladder_tests.h"
-#include "../../common/preload_tests.h"
+#include "../../common/lab/program.h"
+#include "test_support.h"
+#include "../../common/attention/test_ladder.h"
+#include "../../common/testing/preload.h"
 #include "fused.cuh"
 #include "half.cuh"
 #include "tensor.cuh"

@@ -1,8 +1,8 @@
 // Chapter 8's stages: where their rows belong without a division, and where operands are rounded.
 #include <doctest/doctest.h>
 
-#include "../../common/lab_conv.h"
-#include "../../common/ladder_tests.h"
+#include "problem.h"
+#include "../../common/attention/test_ladder.h"
 #include "convolve.cuh"
 #include "tensor_tile.cuh"
 

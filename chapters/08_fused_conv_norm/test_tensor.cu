@@ -9,8 +9,10 @@
 #include <cstring>
 #include <regex>
 
-#include "../../common/conv_norm_tests.h"
-#include "../../common/ladder_tests.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/lab/device.h"
+#include "test_support.h"
+#include "../../common/attention/test_ladder.h"
 #include "planted_bugs.h"
 #include "tensor.cuh"
 

@@ -31,7 +31,7 @@ import typing
 
 import classic
 
-# As in common/lab_timing.cpp.
+# As in common/lab/timing.cpp.
 WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US, MOST_COPIES = 0.2, 200, 300, 5000, 64
 
 

@@ -17,9 +17,12 @@
 #include <cstring>
 #include <filesystem>
 
+#include "attention/inputs.h"
+#include "lab/errors.h"
+#include "lab/device.h"
 #include "../../chapters/01_naive_attention/kernel.cuh"
 #include "../lab.cuh"
-#include "../reference/attention.h"
+#include "attention/reference.h"
 
 namespace {
 

@@ -11,6 +11,9 @@
 #include <iterator>
 #include <numeric>
 
+#include "lab/errors.h"
+#include "lab/tensors.h"
+#include "lab/images.h"
 #include "../vgpu/core/machine.h"
 #include "../vgpu/runtime/cubin.h"
 #include "../vgpu/runtime/fatbin.h"

@@ -30,10 +30,10 @@ $(eval $(call group,common/vgpu/runtime/group,capture copy cubin fatbin graph la
 $(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
   vgpu_c))
 $(eval $(call group,common/vgpu/cudart/group_streams,capture graph graph_exec graph_nodes stream))
-$(eval $(call group,common/lab_group_problems,lab lab_problems))
-$(eval $(call group,common/lab_group_json,lab_all lab_report lab_tensors))
-$(eval $(call group,common/lab_group_flags,lab_flags lab_options))
-$(eval $(call group,common/lab_group_text,lab_ladder lab_progress lab_sources lab_table lab_timing lab_images))
+$(eval $(call group,common/lab/group_flags,flags))
+$(eval $(call group,common/lab/group_json,report tensors))
+$(eval $(call group,common/lab/group_text,device files images program progress sources table timing))
+$(eval $(call group,common/attention/group,heat_map ladder))
 
 # $(call units,files): what is compiled instead, as if it were files
 units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \

@@ -116,4 +116,4 @@ $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/ex
   $H/libgrader.a $(test_archives) | $V/libvgpu.so
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 	$(if $(filter exercise%,$(@F)),$(call note_sources,$(@F)$(not_default),$(filter %.o,$^) \
-	  $(grader_objects) $(problem_objects) $(lab_objects),$V/libvgpu.so))
+	  $(grader_objects) $(lab_objects),$V/libvgpu.so))

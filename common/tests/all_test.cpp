@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lab_table.h"
-#include "lab_testing.h"
+#include "lab/device.h"
+#include "lab/table.h"
+#include "testing/testing.h"
 
 using lab::testing::ProgramResult;
 

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/inputs.h"
+#include "lab/images.h"
 #include "lab.cuh"
-#include "reference/attention.h"
+#include "attention/reference.h"
 
 using lab::AttentionProblem;
 using lab::Comparison;
@@ -40,7 +42,7 @@ double largest(const std::vector<half>& values) {
 Comparison compare_output(const AttentionProblem& problem, const std::vector<half>& got,
                           const std::vector<double>& right) {
   const AttentionShape& shape = problem.shape;
-  return lab::compare(got, right, Tolerance::attention(largest(problem.v)),
+  return lab::compare(got, right, Tolerance::fp16_mean(largest(problem.v)),
                       {shape.batch, shape.heads, shape.tokens, shape.head_dim});
 }
 

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <thread>
 
+#include "lab/errors.h"
+#include "lab/device.h"
 #include "lab.cuh"
-#include "lab_testing.h"
-#include "lab_timing.h"
+#include "testing/testing.h"
+#include "lab/timing.h"
 
 namespace {
 

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/inputs.h"
+#include "lab/errors.h"
+#include "lab/images.h"
 #include "lab.cuh"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using lab::Image;
 using lab::testing::TemporaryFolder;

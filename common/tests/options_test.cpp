@@ -1,8 +1,11 @@
 // Flags: defaults, every flag's value, combinations that make no sense.
 #include <doctest/doctest.h>
 
+#include "attention/program.h"
+#include "lab/errors.h"
+#include "lab/program.h"
 #include "lab.cuh"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 namespace {
 

@@ -5,15 +5,20 @@
 #include <cmath>
 #include <cstring>
 
+#include "attention/test_cases.h"
+#include "attention/inputs.h"
+#include "lab/errors.h"
+#include "lab/program.h"
+#include "lab/images.h"
 #include "lab.cuh"
-#include "lab_testing.h"
-#include "reference/attention.h"
+#include "testing/testing.h"
+#include "attention/reference.h"
 
 using lab::AttentionProblem;
 
 namespace {
 
-double value(half x) { return lab::to_double(x); }
+double value(half x) { return double(x); }
 
 bool same_bits(const std::vector<half>& a, const std::vector<half>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 2) == 0;

@@ -11,10 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lab/device.h"
 #include "lab.cuh"
-#include "lab_files.h"
-#include "lab_table.h"
-#include "lab_testing.h"
+#include "lab/files.h"
+#include "lab/table.h"
+#include "testing/testing.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "lab_sources.h"
-#include "lab_testing.h"
+#include "lab/sources.h"
+#include "testing/testing.h"
 
 namespace {
 
@@ -126,7 +126,7 @@ TEST_CASE("stale program: chapter 1's program says so at its start") {
   const std::string sources = lab::testing::file_content((here / "chapter1.sources").string());
   for (const char* file :
        {"renew: chapter1", "built: ", "chapters/01_naive_attention/kernel.cuh\n",
-        "chapters/01_naive_attention/main.cu\n", "common/lab.cuh\n", "common/lab_report.cpp\n"})
+        "chapters/01_naive_attention/main.cu\n", "common/lab.cuh\n", "common/lab/report.cpp\n"})
     CHECK(sources.find(file) != std::string::npos);
   CHECK(sources.find("..") == std::string::npos);
   CHECK(sources.find("\n/") == std::string::npos);

@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "lab/errors.h"
+#include "lab/program.h"
+#include "lab/tensors.h"
 #include "lab.cuh"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using lab::testing::TemporaryFolder;
 
@@ -199,7 +202,7 @@ TEST_CASE("npy: read as NumPy wrote it") {
   CHECK(q.shape == std::vector<int64_t>{1, 3, 17, 64});
   CHECK(q.values.size() == 3 * 17 * 64);
   CHECK(out.shape == q.shape);
-  for (const double value : q.values) CHECK(value == lab::to_double(__float2half(float(value))));
+  for (const double value : q.values) CHECK(value == double(__float2half(float(value))));
 }
 
 TEST_CASE("npy: values, versions and what is refused") {

@@ -10,7 +10,7 @@ Nothing in the build or in the tests needs PyTorch.
 
 conv_norm_inputs.npy (float32) holds x, weight, bias, gamma, beta and residual of all cases one
 after the other, conv_norm_outputs.npy (float64) the convolution and y. Shapes, and what of it a case has,
-stand in conv_norm.json; names as in common/shapes.h.
+stand in conv_norm.json; names as in common/attention/shape.h.
 """
 
 import hashlib

@@ -1,3 +1,4 @@
+#include "lab/tensors.h"
 #include "bad_input.h"
 
 #include <doctest/doctest.h>

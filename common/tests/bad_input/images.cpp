@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lab/images.h"
 #include "bad_input.h"
 #include "lab.cuh"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using namespace bad_input;
 namespace fs = std::filesystem;

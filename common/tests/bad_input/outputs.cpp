@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "bad_input.h"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using namespace bad_input;
 namespace fs = std::filesystem;

@@ -4,9 +4,11 @@
 
 #include <filesystem>
 
+#include "lab/program.h"
+#include "lab/device.h"
 #include "bad_input.h"
 #include "lab.cuh"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using namespace bad_input;
 namespace fs = std::filesystem;

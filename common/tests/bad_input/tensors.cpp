@@ -4,8 +4,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "attention/inputs.h"
+#include "lab/tensors.h"
 #include "bad_input.h"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 using namespace bad_input;
 namespace fs = std::filesystem;

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "bad_input.h"
-#include "lab_testing.h"
+#include "testing/testing.h"
 
 // Stands last: doctest runs test cases in the order of their files' names.
 TEST_CASE("bad input: the count") {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "grader_files.h"
-#include "grader_testing.h"
-#include "lab_testing.h"
+#include "grader/files.h"
+#include "grader/testing.h"
+#include "testing/testing.h"
 
 using namespace lab::grader::testing;
 using lab::testing::file_content;

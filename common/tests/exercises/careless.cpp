@@ -2,7 +2,7 @@
 // nobody set happens to suit. They lose points.
 #include <doctest/doctest.h>
 
-#include "grader_testing.h"
+#include "grader/testing.h"
 
 using namespace lab::grader::testing;
 

@@ -10,8 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "grader_testing.h"
-#include "lab_testing.h"
+#include "lab/program.h"
+#include "grader/testing.h"
+#include "testing/testing.h"
 
 using namespace lab::grader::testing;
 using lab::testing::file_content;
@@ -93,7 +94,7 @@ TEST_CASE("cheats: files of others are not included") {
       "  # \\\n  include \"solution.cuh\"",
       "%:include \"solution.cuh\"",
       "/* */ #include /* */ \"solution.cuh\"",
-      "#include \"../../common/shapes.h/../../chapters/01_naive_attention/solution.cuh\"",
+      "#include \"../../common/attention/shape.h/../../chapters/01_naive_attention/solution.cuh\"",
       "#include_next <solution.cuh>",
       "#include \"../../common/lab.cuh\"",
       // Where a compiler sees an #include and a simpler reader does not.

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "grader_testing.h"
-#include "lab_testing.h"
+#include "grader/testing.h"
+#include "testing/testing.h"
 
 using namespace lab::grader::testing;
 using lab::testing::file_content;
@@ -60,7 +60,7 @@ TEST_CASE("grader: what the compiler says, in words") {
                planted(solution(), "row_sum += weight;\n  }\n", "row_sum += weight;\n"));
   const std::string small =
       "#include <cuda_fp16.h>\n"
-      "#include \"../../common/shapes.h\"\n"
+      "#include \"../../common/attention/shape.h\"\n"
       "void helper(int);\n"
       "namespace exercise {\n"
       "__global__ void a_kernel(float* out) {\n"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "grader_process.h"
-#include "grader_symptoms.h"
-#include "grader_testing.h"
-#include "lab_testing.h"
+#include "grader/process.h"
+#include "grader/symptoms.h"
+#include "grader/testing.h"
+#include "testing/testing.h"
 
 using namespace lab::grader;
 using namespace lab::grader::testing;

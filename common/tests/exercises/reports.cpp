@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "grader_process.h"
-#include "grader_testing.h"
+#include "grader/process.h"
+#include "grader/testing.h"
 
 using namespace lab::grader;
 using lab::grader::testing::has;

@@ -2,8 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "grader_testing.h"
-#include "lab_testing.h"
+#include "lab/program.h"
+#include "grader/testing.h"
+#include "testing/testing.h"
 
 namespace lab::grader::testing {
 

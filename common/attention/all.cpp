@@ -1,0 +1,217 @@
+// ./run --all: the whole ladder on one problem. Each chapter's own program runs, as it stands beside
+// this one, and what they report is put side by side.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lab/errors.h"
+#include "lab/program.h"
+#include "program.h"
+#include "lab/files.h"
+#include "lab/sources.h"
+#include "lab/table.h"
+
+namespace lab {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kChapters = 6;
+
+// A folder that goes when we do.
+struct Scratch {
+  fs::path path;
+  Scratch() {
+    const char* given = std::getenv("TMPDIR");
+    const std::string parent = given && *given ? given : "/tmp";
+    std::string name = parent + "/ladder-XXXXXX";
+    if (!mkdtemp(name.data()))
+      throw UsageError("--all: no folder can be made in " + parent +
+                       " (TMPDIR): " + std::strerror(errno));
+    path = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+// The arguments of this run without those that each chapter gets its own of.
+std::string arguments_for_all(int argc, char** argv) {
+  std::string text;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string flag = argument.substr(0, argument.find('='));
+    const bool drop = flag == "--all" || flag == "--json" || flag == "--out" || flag == "--output";
+    if (!drop) text += " " + quoted(argument);
+    if (drop && flag != "--all" && argument == flag) ++i;  // its value
+  }
+  return text;
+}
+
+// The lines of a chapter that are its own: chapter 1's total, else what it compares with a step
+// before.
+std::vector<Json> own_lines(const Json& result) {
+  std::vector<Json> lines;
+  const Json& kernels = result.at("kernels");
+  if (!result.contains("ratios")) return {kernels.back()};
+  for (const Json& ratio : result["ratios"])
+    for (const Json& kernel : kernels)
+      if (kernel.at("name") == ratio.at("after")) lines.push_back(kernel);
+  return lines;
+}
+
+// The same with the names in order, as ladders are written.
+Json sorted(const Json& json) {
+  if (!json.is_structured()) return json;
+  if (json.is_array()) {
+    Json list = Json::array();
+    for (const Json& item : json) list.push_back(sorted(item));
+    return list;
+  }
+  std::map<std::string, Json> by_name;
+  for (const auto& [name, value] : json.items()) by_name[name] = sorted(value);
+  Json object = Json::object();
+  for (auto& [name, value] : by_name) object[name] = std::move(value);
+  return object;
+}
+
+double number(const Json& line, const char* name) {
+  const auto it = line.find(name);
+  return it != line.end() && it->is_number() ? it->get<double>() : std::nan("");
+}
+
+// One line a step. "before/this" is what the chapter's own program says: its step before, on this
+// problem, which need not be the line above.
+std::string table_of(const Json& steps, bool is_virtual) {
+  TextTable table({"<chapter", "<step", is_virtual ? "lower\nbound" : "median", "before/\nthis",
+                   "first/\nthis", is_virtual ? "<set by" : "TFLOP/s", "max\nerror", "rel.\nerror",
+                   "<result"});
+  const char* const time = is_virtual ? "modelled_limit_us" : "median_us";
+  const bool right = std::all_of(steps.begin(), steps.end(),
+                                 [](const Json& step) { return step.at("pass").get<bool>(); });
+  const double first = number(steps.front(), time);
+  for (const Json& step : steps) {
+    const double us = number(step, time);
+    const Json::json_pointer limit("/counters/limit/name");
+    const std::string why = !is_virtual            ? format("%.1f", number(step, "tflop_per_s"))
+                            : step.contains(limit) ? step[limit].get<std::string>()
+                                                   : "the sum";
+    const bool compares = right && &step != &steps.front();  // what is wrong has no speed
+    table.add({step.at("chapter"), step.at("name"), human_time(us),
+               compares && step.contains("ratio") ? times(number(step["ratio"], "ratio")) : "",
+               compares ? times(first / us) : "", why,
+               format("%.1e", number(step, "max_abs_error")),
+               format("%.1e", number(step, "relative_l2")), step.at("pass") ? "PASS" : "FAIL"});
+  }
+  std::string text = table.text() + "\n";
+  text += is_virtual
+              ? "lower bound    the modelled limit: the time that the busiest part of the GPU "
+                "needs at its peak,\n               with cold caches. It is computed from counters "
+                "and leaves out latency:\n               it is not a running time.\n"
+                "before/this    the bound of the step that the chapter compares with (not always a "
+                "line here),\n               divided by this one's\n"
+              : "before/this    the median of the step that the chapter compares with (not always "
+                "a line here),\n               divided by this one's\n";
+  return text + "first/this     chapter 1's, divided by this one's\n";
+}
+
+}  // namespace
+
+ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
+  if (!options.csv.empty() || options.profile)
+    throw UsageError(std::string(options.profile ? "--profile" : "--csv") +
+                     " does not go with --all: run one chapter, or take --json");
+  const fs::path programs = fs::canonical("/proc/self/exe").parent_path();
+  std::vector<int> chapters;
+  std::string missing;
+  for (int n = 1; n <= kChapters; ++n) {
+    if (fs::exists(programs / format("chapter%d", n)))
+      chapters.push_back(n);
+    else
+      missing += format(" chapter%d", n);
+  }
+  if (!missing.empty())
+    std::fprintf(stderr, "--all: not built yet, left out:%s (make%s builds them)\n",
+                 missing.c_str(), missing.c_str());
+
+  const Scratch scratch;
+  const std::string arguments = arguments_for_all(argc, argv);
+  Json merged;
+  ExitCode worst = kCorrect;
+  for (const int n : chapters) {
+    const bool last = n == chapters.back();
+    const fs::path file = scratch.path / format("%d.json", n), log = scratch.path / "log";
+    std::string command = quoted((programs / format("chapter%d", n)).string()) + arguments +
+                          " --json " + quoted(file.string());
+    if (!options.out.empty())
+      command += " --out " + quoted(last ? options.out : (scratch.path / "map.png").string());
+    if (!options.output.empty())
+      command +=
+          " --output " + quoted(last ? options.output : (scratch.path / "o.safetensors").string());
+    const bool watched = isatty(STDERR_FILENO);
+    const fs::path program = programs / format("chapter%d", n);
+    if (const std::string words = stale_program(program.string());
+        !words.empty() && !fs::equivalent(program, "/proc/self/exe"))
+      std::fprintf(stderr, "%s\n", words.c_str());
+    if (watched) std::fprintf(stderr, "chapter %d of %d ...", n, kChapters);
+    const int status = std::system((command + " >" + quoted(log.string()) + " 2>&1").c_str());
+    if (watched) std::fputs("\r                    \r", stderr);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kWrong);
+    if (code != kCorrect) {
+      std::error_code no_log;
+      if (fs::file_size(log, no_log) > 0 && !no_log)
+        std::fputs(read_file(log.string()).c_str(), stderr);
+      worst = ExitCode(code);
+      if (!fs::exists(file)) {  // it did not come to its measurements
+        std::fprintf(stderr, "--all: chapter%d ended with exit status %d\n", n, code);
+        return worst;
+      }
+    }
+    const Json result = Json::parse(read_file(file.string()));
+    if (merged.is_null()) {
+      for (const char* same : {"time", "commit", "changed_files", "device", "driver", "runtime",
+                               "nvcc", "clocks", "problem", "warmup", "iterations"})
+        merged[same] = result.at(same);
+      merged["chapter"] = "ladder";
+    }
+    for (Json line : own_lines(result)) {
+      line["chapter"] = result.at("chapter");
+      if (result.contains("ratios"))
+        for (const Json& ratio : result["ratios"])
+          if (ratio.at("after") == line.at("name")) line["ratio"] = ratio;
+      merged["steps"].push_back(std::move(line));
+    }
+  }
+
+  const bool is_virtual = merged.at("device").at("virtual");
+  const Json& problem = merged.at("problem");
+  std::printf(
+      "device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
+      merged["device"]["name"].get<std::string>().c_str(), is_virtual ? " (virtual GPU)" : "",
+      problem.at("source").get<std::string>().c_str(), problem.at("batch").get<int>(),
+      problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
+      problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
+  for (const Json& step : merged["steps"])
+    if (!step.at("pass") && worst == kCorrect) worst = kWrong;
+  if (!options.json.empty()) write_file(options.json, sorted(merged).dump(2) + "\n");
+  return worst;
+}
+
+}  // namespace lab

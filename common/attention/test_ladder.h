@@ -1,0 +1,118 @@
+// What the tests of chapters 2 to 6 share: each function is the body of a doctest case about one
+// step of the ladder. Without a device, real or virtual, those that need one say so and pass.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "inputs.h"
+#include "test_cases.h"
+
+namespace lab::testing {
+
+// Says what is skipped and returns true where there is no device, or no virtual one.
+bool skipped(const std::string& what);
+bool skipped_without_counters(const std::string& what);
+// Says so and returns true where there is no virtual GPU and only it is sure to catch that bug: by its
+// checks ("check"), or as an access outside of an array ("error"), which a GPU may let pass.
+bool skipped_on_a_gpu(const Mutant& bug);
+
+// ---- Right results ------------------------------------------------------------------------------
+
+// Right on this case, within its tolerance.
+void check_right(const AnyAttention& attention, const AttentionCase& problem);
+// On the course's shapes, ragged tails and all.
+void check_every_shape(const AnyAttention& attention);
+// On scores beyond +-88, where exp of a score overflows; with a scale that is not positive; on
+// scores that fall and rise from tile to tile.
+void check_unusual_scores(const AnyAttention& attention);
+// O is rounded once, to nearest: exactly, where it can be.
+void check_rounding(const AnyAttention& attention);
+// On arrays from PyTorch, and on those of a trained DeiT-Tiny where they are there.
+void check_pytorch(const AnyAttention& attention);
+void check_deit_tiny(const AnyAttention& attention);
+// The same bits when it runs again, and when it is replayed from a CUDA graph.
+void check_same_bits(const AnyAttention& attention);
+// std::invalid_argument for shapes it cannot do, naming shape and limit; with `aligned` also for
+// arrays that do not start at a multiple of 16 bytes.
+void check_refusals(const AnyAttention& attention, bool aligned);
+
+// ---- Planted bugs, checks, machine code ---------------------------------------------------------
+
+// Kernel number `number` of the mutants as an attention function.
+using MutantAttention = std::function<AnyAttention(const Mutants& mutants, size_t number)>;
+// The kernel as it is passes on all cases without a finding of the virtual GPU's checks, and each
+// mutant is caught by what it says: an Outcome's word, or "check" where a race, init or sync check
+// sees it, whatever the result. An "error" stays in the device: it comes last. For a test
+// case whose name begins with "planted bugs".
+void check_planted_bugs(const std::string& file, const std::string& name_space,
+                        const std::vector<Mutant>& mutants, const MutantAttention& attention);
+
+// The virtual GPU's checks are chosen when a process starts: where they are off, runs this test
+// program's cases of that name again with race, init and sync checks on, and returns true. Also true
+// where there is no device.
+bool rerun_with_checks(const std::string& cases);
+
+// Right on a few problems with race, init and sync checks on, without a finding. For a test case
+// whose name begins with "checked".
+void check_without_findings(const AnyAttention& attention);
+
+// The program passes under all of the virtual GPU's checks, in its own order and in five others; with
+// each of these lists of arguments, or on three problems of attention.
+void check_all_checks(const std::string& program,
+                      const std::vector<std::vector<std::string>>& runs = {
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "32"},
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "64"},
+                          {"--tokens", "83", "--heads", "2", "--head-dim", "128"}});
+
+// The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
+void check_on_t4(const std::string& filter);
+
+// Compiles the kernel file, with `more` lines behind it, for all architectures of the course:
+// `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
+void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
+                        int threads);
+
+// Compiles the kernel file to PTX and looks at the order in which each kernel reads global memory: in
+// groups of loads with stores to shared memory between them. `groups` says from a kernel's template
+// arguments how many loads each group should have. A load that waits for a store is a group more.
+void check_load_groups(const std::string& file, size_t kernels,
+                       const std::function<std::vector<int>(const std::vector<int>&)>& groups);
+
+struct PhotoRun {
+  std::string output, json;  // what the program printed, and its --json
+};
+// The program works on a photo of size x size pixels and writes all its files: exit 0, no line of
+// more than 100 characters, one that begins with each of `lines`, `out` of that shape, and a
+// picture. Nothing where there is no device.
+std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
+                                        std::vector<std::string> arguments,
+                                        const std::vector<int64_t>& out,
+                                        const std::vector<std::string>& lines);
+
+// The program runs a small problem: exit 0, a line for each of `steps`, their ratio, and a picture.
+void check_program(const std::string& program, const std::vector<std::string>& steps);
+
+// Each line of a program's table, by name, with its modelled limit in microseconds.
+std::vector<std::pair<std::string, double>> modelled_limits(
+    const std::string& program, const std::vector<std::string>& arguments);
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+// Runs attention once on a random problem and leaves its counters as those of the last launch.
+void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
+                      int head_dim);
+void run_for_counters(const AnyAttention& attention, const AttentionProblem& problem);
+// A random problem whose scores are all equal: no maximum grows after the first tile.
+AttentionProblem equal_scores(int heads, int tokens, int head_dim);
+// Requests for rows side by side of `row_bytes`, when 32 lanes ask for `lane_bytes` each: whole rows
+// at a time, the last request for what is left of them.
+double row_requests(int rows, int row_bytes, int lane_bytes);
+// "/allocations/K/load/bytes_asked" for counted("K", "load/bytes_asked").
+double counted(const std::string& array, const std::string& what);
+// Bank conflicts and wavefronts of all accesses to shared memory.
+double shared_conflicts();
+double shared_wavefronts();
+
+}  // namespace lab::testing

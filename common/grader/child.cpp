@@ -1,0 +1,330 @@
+// The process with the virtual GPU that a student's code runs on: it gives case after case to the
+// process that holds the code (grader/student.h), and reports through files, so that what is done
+// stays done when something crashes.
+//
+//   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER ISOLATION NUMBER...
+//
+// FOLDER/report has one line for each case that was begun, and one for how it went; FOLDER/out.N
+// has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what the code prints,
+// FOLDER/findings.N what the virtual GPU says.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <optional>
+#include <sstream>
+
+#include "lab/errors.h"
+#include "lab/program.h"
+#include "lab/device.h"
+#include "process.h"
+#include "student.h"
+#include "lab/files.h"
+
+namespace lab::grader {
+namespace {
+
+const char* const kModes[] = {"cases", "checks", "counters"};
+
+// Throws when CUDA reports an error, with what it means for the student.
+void require(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  const std::string text = std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+  const char* how = error == cudaErrorLaunchTimeout      ? "endless"
+                    : error == cudaErrorMemoryAllocation ? "memory"
+                                                         : "failed";
+  throw StudentError(how, text);
+}
+
+std::vector<half> run(const StudentProgram& program, const Case& problem,
+                      const std::string& prefix) {
+  int64_t elements = 1;
+  for (const int64_t dim : problem.dims) elements *= dim;
+  DeviceArray<half> output(size_t(elements), "output");
+  output.fill_nan();
+  std::vector<DeviceArray<std::byte>> inputs;
+  inputs.reserve(problem.arguments.size());
+  std::vector<std::vector<char>> arguments;
+  const auto add = [&](const void* data, size_t bytes) {
+    const char* const first = static_cast<const char*>(data);
+    arguments.emplace_back(first, first + bytes);
+  };
+  for (const Argument& argument : problem.arguments) {
+    const void* address = output.data();
+    if (argument.role == Argument::value) {
+      add(argument.bytes.data(), argument.bytes.size());
+      continue;
+    }
+    if (argument.role == Argument::output) {
+      vgpu::name_allocation(output.data(), prefix + argument.name);
+    } else {
+      inputs.emplace_back(argument.bytes, prefix + argument.name);
+      address = inputs.back().data();
+    }
+    add(&address, sizeof address);
+  }
+  const cudaStream_t stream = nullptr;
+  add(&stream, sizeof stream);
+
+  require(
+      call_student(program, arguments,
+                   {reinterpret_cast<uint64_t>(output.data()), size_t(elements) * sizeof(half)}));
+  require(cudaGetLastError());
+  require(cudaDeviceSynchronize());
+
+  size_t next = 0;
+  for (const Argument& argument : problem.arguments)
+    if (argument.role == Argument::input && inputs[next++].download() != argument.bytes)
+      throw StudentError("failed", "the kernel wrote into its input '" + argument.name + "'");
+  return output.download();
+}
+
+int opened(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0) _exit(kLacking);
+  return file;
+}
+
+// What is printed from now on goes to that file.
+void redirect(FILE* stream, const std::string& path) {
+  std::fflush(stream);
+  const int file = opened(path);
+  if (dup2(file, fileno(stream)) < 0) _exit(kLacking);
+  close(file);
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+constexpr size_t kShownLines = 20, kShownBytes = 4096, kFindingBytes = 1 << 16;
+
+// Control characters have no business in a report.
+std::string fit_to_be_shown(std::string line) {
+  for (char& c : line)
+    if ((static_cast<unsigned char>(c) < 32 && c != '\t') || c == 127) c = '?';
+  return line;
+}
+
+void read_printed(const std::string& folder, size_t number, Outcome& outcome) {
+  std::ifstream words(folder + "/findings." + std::to_string(number));
+  for (std::string line; std::getline(words, line) && outcome.findings.size() < kFindingBytes;)
+    outcome.findings += line + "\n";
+  size_t lines = 0;
+  std::string& text = outcome.printed.text;
+  for (const char* name : {"/stdout.", "/stderr."}) {
+    std::ifstream file(folder + name + std::to_string(number));
+    for (std::string line; std::getline(file, line);) {
+      if (lines < kShownLines && text.size() < kShownBytes) {
+        ++lines;
+        const size_t room = kShownBytes - text.size();
+        text += fit_to_be_shown(line.substr(0, room)) + (line.size() > room ? "...\n" : "\n");
+      } else {
+        ++outcome.printed.more;
+      }
+    }
+  }
+}
+
+// dlerror() of a name without a definition, in words.
+std::string of_linker(const std::string& text) {
+  const std::string undefined = "undefined symbol: ";
+  const size_t at = text.find(undefined);
+  if (at == std::string::npos) return "the compiled file cannot be loaded: " + text;
+  std::string name = text.substr(at + undefined.size());
+  name = demangled(name.substr(0, name.find_first_of(" ,")));
+  if (name.starts_with("cuda") || name.starts_with("__cuda") || name.starts_with("vgpu"))
+    return "an exercise may not call " + name +
+           ": it launches kernels and allocates memory for them; chapters/README.md has the list";
+  return "it cannot be linked: " + name + " is declared and used, but defined nowhere";
+}
+
+bool printed_too_much(const std::string& folder, size_t number, const Limits& limits) {
+  for (const char* name : {"/stdout.", "/stderr."}) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(folder + name + std::to_string(number), error);
+    if (!error && double(size) >= limits.file_bytes) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
+  if (argc < 8) return kBadUsage;
+  // What this process does is not for the student's to read in /proc.
+  const std::vector<std::string> words(argv, argv + argc);
+  for (int i = 1; i < argc; ++i) std::memset(argv[i], 0, words[size_t(i)].size());
+  const std::string& folder = words[6];
+  const int report = opened(folder + "/report");
+  const auto say = [report](const std::string& line) {
+    const std::string text = one_line(line) + "\n";
+    if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
+  };
+  const auto task =
+      std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == words[2]; });
+  if (task == tasks.end()) return kBadUsage;
+  const bool counters = words[5] == kModes[int(Mode::counters)];
+  const bool shown = words[5] == kModes[int(Mode::cases)];
+  // A crash must not take away what was printed before it.
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
+  if (!shown) redirect(stdout, "/dev/null");
+  StudentProgram program{host_program(), words[3], "grader_entry_" + words[4],
+                         isolation_named(words[7]), -1};
+  if (program.isolation == Isolation::other_user)
+    program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
+  const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
+  for (size_t i = 8; i < words.size(); ++i) {
+    const size_t number = std::stoul(words[i]);
+    if (program.errors >= 0) close(program.errors);
+    program.errors = opened(shown ? folder + "/stderr." + words[i] : "/dev/null");
+    if (shown) {
+      redirect(stdout, folder + "/stdout." + words[i]);
+      redirect(stderr, folder + "/findings." + words[i]);
+    }
+    say("begin " + std::to_string(number));
+    try {
+      const std::vector<half> output = run(program, cases.at(number), counters ? kArgument : "");
+      std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
+      file.write(reinterpret_cast<const char*>(output.data()), output.size() * sizeof(half));
+      file.close();
+      say(file ? "done" : "failed no room for the output");
+    } catch (const StudentError& error) {
+      say(error.how + " " + error.what());
+      return kWrong;
+    } catch (const std::bad_alloc&) {
+      say("memory std::bad_alloc");
+      return kWrong;
+    } catch (const LackError& error) {
+      say(std::string("memory ") + error.what());
+      return kWrong;
+    } catch (const std::exception& error) {
+      say(std::string("failed it threw: ") + error.what());
+      return kWrong;
+    }
+  }
+  return kCorrect;
+}
+
+namespace {
+
+// Copies of a library and of the program that loads it, where any user can read them: a checkout and
+// the folders of tests may be below some that only their owner enters.
+class ReadableCopies {
+ public:
+  explicit ReadableCopies(const std::string& library) {
+    namespace fs = std::filesystem;
+    std::string name = (fs::temp_directory_path() / "student.XXXXXX").string();
+    if (!mkdtemp(name.data())) throw LackError(name + ": no folder can be made there");
+    folder_ = name;
+    for (const auto& [from, to] :
+         {std::pair{library, this->library()}, {host_program(), folder_ + "/student_host"}}) {
+      fs::copy_file(from, to);
+      fs::permissions(to, fs::perms(0755));
+    }
+    fs::permissions(folder_, fs::perms(0711));
+  }
+  ~ReadableCopies() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  ReadableCopies(const ReadableCopies&) = delete;
+  ReadableCopies& operator=(const ReadableCopies&) = delete;
+  std::string library() const { return folder_ + "/student.so"; }
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace
+
+std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
+                               const std::vector<size_t>& numbers, const std::string& folder,
+                               const Limits& limits, Ended& ended) {
+  std::optional<ReadableCopies> copies;
+  if (limits.isolation == Isolation::other_user) copies.emplace(library.path);
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                      "--child",
+                                      task.file,
+                                      copies ? copies->library() : library.path,
+                                      std::to_string(entry),
+                                      kModes[int(mode)],
+                                      folder,
+                                      name_of(limits.isolation)};
+  for (const size_t number : numbers) command.push_back(std::to_string(number));
+  std::filesystem::remove(folder + "/report");
+  // The problems are small, and stacks of threads count as memory.
+  Environment environment = {{"VGPU_THREADS", "1"},
+                             {"OMP_NUM_THREADS", "1"},
+                             {"VGPU_INSTRUCTIONS", std::to_string(limits.instructions)},
+                             {"VGPU_DEVICE", "h200"},
+                             {"VGPU_CHECK", mode == Mode::checks ? "all" : ""},
+                             {"VGPU_SCHEDULE", mode == Mode::cases ? task.schedule : ""},
+                             {"VGPU_CACHE", ""},
+                             {"VGPU_TRACE", ""},
+                             {"VGPU_PROFILE", ""}};
+  if (mode == Mode::counters) environment.back().second = "json:" + folder + "/counters.json";
+  ended = run_limited(command, repository_path("."), environment, limits);
+
+  ended.output = library.as_handed_in(ended.output);
+
+  std::vector<Outcome> outcomes;
+  std::ifstream report(folder + "/report");
+  std::string line;
+  bool running = false;
+  while (std::getline(report, line)) {
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string word = line.substr(0, space);
+    const std::string rest = space < line.size() ? line.substr(space + 1) : "";
+    if (word == "library") throw BuildError(of_linker(rest));
+    running = word == "begin";
+    if (running) {
+      outcomes.emplace_back();
+      if (mode == Mode::cases) {
+        read_printed(folder, numbers.at(outcomes.size() - 1), outcomes.back());
+        outcomes.back().findings = library.as_handed_in(outcomes.back().findings);
+      }
+      continue;
+    }
+    if (outcomes.empty()) continue;
+    Outcome& outcome = outcomes.back();
+    outcome.message = rest;
+    if (word == "endless") outcome.how = Outcome::endless;
+    if (word == "memory") outcome.how = Outcome::too_much_memory;
+    if (word == "failed") outcome.how = Outcome::failed;
+    if (word == "printed") outcome.how = Outcome::printed_too_much;
+    if (outcome.how == Outcome::right_so_far && word != "done") outcome.how = Outcome::failed;
+    if (word != "done") continue;
+    const std::string bytes =
+        read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
+    outcome.output.resize(bytes.size() / sizeof(half));
+    std::memcpy(outcome.output.data(), bytes.data(), outcome.output.size() * sizeof(half));
+  }
+  if (outcomes.empty()) {  // it ended before the first case
+    outcomes.emplace_back();
+    running = true;
+  }
+  if (running) {
+    const bool too_much = ended.signal == SIGXFSZ && mode == Mode::cases &&
+                          printed_too_much(folder, numbers.at(outcomes.size() - 1), limits);
+    outcomes.back().how = ended.timed_out ? Outcome::timed_out
+                          : too_much      ? Outcome::printed_too_much
+                                          : Outcome::failed;
+    outcomes.back().message =
+        ended.signal ? std::string("the program crashed (") + strsignal(ended.signal) + ")"
+                     : format("the program ended by itself, with exit status %d", ended.exit_code);
+  }
+  if (mode != Mode::cases) outcomes.back().findings = ended.output;
+  return outcomes;
+}
+
+}  // namespace lab::grader

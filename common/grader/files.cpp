@@ -1,0 +1,108 @@
+#include "lab/errors.h"
+#include "files.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lab.cuh"
+#include "lab/files.h"
+
+namespace lab::grader {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file that is written when a path is opened, through links that lead to nothing as well.
+fs::path target_of(fs::path path) {
+  std::error_code error;
+  for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, error)); ++links) {
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / next;  // an absolute one replaces all
+  }
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : whole;
+}
+
+bool same_file(const std::string& one, const std::string& other) {
+  struct stat a, b;
+  if (stat(one.c_str(), &a) == 0 && stat(other.c_str(), &b) == 0)
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+  return target_of(one) == target_of(other);
+}
+
+}  // namespace
+
+void require_submission(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) return;
+  file_size(path);
+  if (FILE* const file = std::fopen(path.c_str(), "rb"))
+    std::fclose(file);
+  else
+    throw UsageError(path + ": cannot be read: " + std::strerror(errno));
+}
+
+std::string no_source(const std::string& path) {
+  if (!fs::is_regular_file(path)) return "this is no file: " + path;
+  if (fs::file_size(path) == 0) return "the file is empty: " + path;
+  const double bytes = file_size(path);
+  if (bytes > kSubmissionBytes)
+    return "the file has " + human_bytes(bytes) + ", a submission at most " +
+           human_bytes(kSubmissionBytes) + ": " + path;
+  const std::string text = read_file(path);
+  const auto control = [](unsigned char c) {
+    return (c < 32 && !std::strchr("\t\n\v\f\r", c)) || c == 0 || c == 127;
+  };
+  for (size_t i = 0; i < text.size(); ++i)
+    if (control(static_cast<unsigned char>(text[i])))
+      return format("the file is no text: byte %zu is 0x%02x, a submission is a CUDA source file: ",
+                    i, unsigned(static_cast<unsigned char>(text[i]))) +
+             path;
+  return "";
+}
+
+void require_different_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  for (size_t i = 0; i < files.size(); ++i)
+    for (size_t j = i + 1; j < files.size(); ++j) {
+      const auto& [flag, path] = files[i];
+      const auto& [other_flag, other_path] = files[j];
+      if (!path.empty() && !other_path.empty() && same_file(path, other_path))
+        throw UsageError(flag + " " + path + " and " + other_flag + " " + other_path +
+                         " are the same file: one would replace the other; each needs its own");
+    }
+}
+
+void require_own_report(const std::string& path) {
+  if (!fs::is_regular_file(path) || fs::file_size(path) == 0) return;
+  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+  for (const char* key : {"version", "exercise", "points", "items"})
+    if (!json.is_object() || !json.contains(key))
+      throw UsageError(path + ": is there already and no report of this program (it has no '" +
+                       key +
+                       "'): it is kept, and the report is not written; move one of them away");
+}
+
+std::string one_line_name(std::string name) {
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  return name;
+}
+
+std::string name_for_compiler(std::string name) {
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 32 || c == 127 || std::strchr("\"'\\?*<>|", c)) c = '_';
+  return name;
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw LackError(std::string("standard output cannot be written: ") + std::strerror(errno));
+}
+
+}  // namespace lab::grader

@@ -1,0 +1,483 @@
+// How a file becomes points: compile, run three times, compare.
+#include "lab/errors.h"
+#include "lab/compare.h"
+#include "grader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "process.h"
+#include "symptoms.h"
+#include "lab/files.h"
+#include "testing/testing.h"
+
+namespace lab::grader {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kShapePoints = 30, kCheckPoints = 20;
+const char* const kHoles = "are all holes filled?";
+constexpr size_t kLines = 6;  // of a checker's message that are shown
+
+// "kernel.cuh:42: error: race: write": what findings of several launches have in common.
+std::string place_and_kind(const std::string& line) {
+  const size_t error = line.find("error: ");
+  return error == std::string::npos ? line : line.substr(0, line.find(" of ", error));
+}
+
+// The lines that contain one of `words`, of those with the same place_and_kind() the first.
+std::vector<std::string> lines_with(const std::string& text, const std::set<std::string>& words) {
+  std::vector<std::string> lines;
+  std::set<std::string> seen;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);)
+    for (const std::string& word : words)
+      if (line.find(word) != std::string::npos && seen.insert(place_and_kind(line)).second)
+        lines.push_back(line);
+  return lines;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (size_t i = 0; i < lines.size() && i < kLines; ++i) text += (i ? "\n" : "") + lines[i];
+  if (lines.size() > kLines) text += format("\n(and %zu more)", lines.size() - kLines);
+  return text;
+}
+
+// What the virtual GPU said last, which explains an error better than its code does.
+std::string explained(const std::string& message, const std::string& output) {
+  const std::vector<std::string> lines = lines_with(output, {"error: ", "vgpu: cannot"});
+  return lines.empty() ? message : message + "\n" + lines.back();
+}
+
+// "12,288 bytes", "3.5 %", "1.25".
+std::string shown(double value, Aim::Unit unit) {
+  if (!std::isfinite(value)) return "nothing to count";
+  if (unit == Aim::share) return format("%.3g %%", 100 * value);
+  std::string text = format("%.10g", value);
+  const size_t end = std::min(text.find('.'), text.size());
+  if (text.find_first_not_of("0123456789.") == std::string::npos)
+    for (size_t at = end; at > 3; at -= 3) text.insert(at - 3, ",");
+  return text + (unit == Aim::bytes ? " bytes" : "");
+}
+
+// The report shows what the first wrong case printed, or else what is printed first.
+void keep_printed(Grade& grade, const Outcome& outcome, const std::string& where,
+                  bool first_wrong) {
+  if (outcome.printed.text.empty() || (!first_wrong && !grade.printed.text.empty())) return;
+  grade.printed = outcome.printed;
+  grade.printed_in = where;
+}
+
+// Zero points, with the reason; empty when the outcome is no reason.
+bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, const Limits& limits) {
+  if (outcome.how == Outcome::endless) {
+    grade.refused = "instructions";
+    grade.message = explained(
+        where +
+            ": the kernel does not end. Its threads wait for each other, or a loop has no end "
+            "(more than " +
+            std::to_string(limits.instructions) + " warp instructions).",
+        outcome.findings);
+  } else if (outcome.how == Outcome::too_much_memory) {
+    grade.refused = "memory";
+    grade.message = where + ": more memory was asked for than there is for an exercise, " +
+                    human_bytes(limits.memory_bytes) + " (" + outcome.message + ")";
+  } else if (outcome.how == Outcome::timed_out) {
+    grade.refused = "time";
+    grade.message = where + format(
+                                ": stopped after %g s. Is there a loop without an end in the "
+                                "host code?",
+                                limits.seconds);
+  } else if (outcome.how == Outcome::printed_too_much) {
+    grade.refused = "printed";
+    grade.message = where + ": the code prints more than " + human_bytes(limits.file_bytes) +
+                    ". Let one thread print, as in\nif (blockIdx.x == 0 && threadIdx.x == 0) "
+                    "printf(...)";
+  }
+  return !grade.refused.empty();
+}
+
+// Both stages of a hint.
+struct Advice {
+  std::string hint, cause;
+};
+
+// How a case went whose output lies there: what is wrong with it, nothing when it is right, and
+// what to think about. An element that nobody wrote has all bits set, which no arithmetic gives.
+std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
+                                    const std::vector<half>& output, Advice& advice) {
+  std::vector<double> got(output.size());
+  std::vector<bool> never(output.size());
+  int64_t unwritten = 0;
+  const auto untouched = [](const half& value) {
+    uint16_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits == 0xffff;
+  };
+  for (size_t i = 0; i < got.size(); ++i) {
+    got[i] = double(output[i]);
+    never[i] = untouched(output[i]);
+    unwritten += never[i];
+  }
+  Comparer comparer(problem.tolerance, problem.dims);
+  comparer.add(got.data(), problem.expected.data(), std::min(got.size(), problem.expected.size()));
+  const Comparison comparison = comparer.result();
+  if (comparison.pass) return {};
+  Grade::Failure failure{problem.name, comparison.describe(), comparison.first_bad,
+                         comparison.expected, comparison.got};
+  const auto count = [](int64_t n) { return std::to_string(n); };
+  if (unwritten > 0)
+    failure.details +=
+        "\n" + count(unwritten) + " of " + count(comparison.count) + " elements are never written";
+  if (comparison.not_finite > unwritten)
+    failure.details +=
+        "\n" + count(comparison.not_finite - unwritten) + " are computed as NaN or infinite";
+  if (got.size() != problem.expected.size()) return failure;
+  const Symptom symptom = symptom_of(problem, got, never);
+  advice = {symptom.words,
+            symptom.kind == Symptom::unwritten ? task.unwritten_hint : symptom.cause};
+  return failure;
+}
+
+// findings: the virtual GPU's of cases that failed.
+Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Library& library,
+                  int entry, const Limits& limits, Grade& grade, std::string& findings,
+                  std::set<size_t>& right_ones) {
+  Item item{"right results", 0, kShapePoints, "", ""};
+  size_t right = 0;
+  for (size_t first = 0; first < cases.size();) {
+    const testing::TemporaryFolder folder;
+    std::vector<size_t> numbers;
+    for (size_t i = first; i < cases.size(); ++i) numbers.push_back(i);
+    Ended ended;
+    const std::vector<Outcome> outcomes =
+        run_cases(task, library, entry, Mode::cases, numbers, folder.folder(), limits, ended);
+    for (const Outcome& outcome : outcomes) {
+      const Case& problem = cases[first++];
+      if (refuse(grade, outcome, problem.name, limits)) {
+        keep_printed(grade, outcome, problem.name, true);
+        return item;
+      }
+      Advice advice;
+      std::optional<Grade::Failure> failure;
+      if (outcome.how == Outcome::failed) {
+        failure = {problem.name, explained(outcome.message, outcome.findings), {}, 0, 0};
+        advice = {first_look(failure->details), hint_for(failure->details)};
+        findings += outcome.findings;
+      } else {
+        failure = wrong(task, problem, outcome.output, advice);
+      }
+      const bool is_first = failure && grade.failures.empty();
+      keep_printed(grade, outcome, problem.name, is_first);
+      right += !failure;
+      if (!failure) right_ones.insert(first - 1);
+      if (!is_first) continue;
+      grade.failures.push_back(*failure);
+      item.hint = advice.hint;
+      item.cause = advice.cause;
+    }
+  }
+  if (const std::string pattern = pattern_of(cases, right_ones); !pattern.empty())
+    item.hint += (item.hint.empty() ? "" : "; ") + pattern;
+  if (right == 0 && task.holes && !grade.failures[0].index.empty())
+    item.hint = kHoles + (" No result is right before that. If they are: " + item.hint);
+  item.points = int(kShapePoints * right / cases.size());
+  if (!task.holes && right < cases.size()) item.points = 0;
+  item.details = format("%zu of %zu problems", right, cases.size());
+  if (!grade.failures.empty())
+    item.details += "\nfirst wrong: " + grade.failures[0].name + "\n" + grade.failures[0].details;
+  return item;
+}
+
+// Findings are shown in any case. But no findings only count where something is right: an empty
+// kernel has none.
+// found: findings in cases that failed, some of which are run here again.
+// right: the problems whose results were right without the checks.
+Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::set<size_t>& right,
+                  const std::string& found, const Library& library, int entry, const Limits& limits,
+                  Grade& grade) {
+  Item item{"no finding of any check", 0, kCheckPoints, "", ""};
+  const bool some_right = task.holes ? !right.empty() : right.size() == cases.size();
+  std::vector<size_t> numbers;
+  for (size_t i = 0; i < cases.size(); ++i)
+    if (cases[i].checked) numbers.push_back(i);
+  const testing::TemporaryFolder folder;
+  Ended ended;
+  const std::vector<Outcome> outcomes =
+      run_cases(task, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
+  for (size_t i = 0; i < outcomes.size(); ++i)
+    if (refuse(grade, outcomes[i], cases[numbers[i]].name, limits)) return item;
+  std::vector<std::string> findings = lines_with(ended.output + found, {": error: "});
+  // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
+  for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
+    findings.push_back(line);
+  Advice advice;
+  for (size_t i = 0; some_right && findings.empty() && i < outcomes.size(); ++i) {
+    const Case& problem = cases[numbers[i]];
+    if (outcomes[i].how != Outcome::right_so_far || !right.contains(numbers[i])) continue;
+    const auto failure = wrong(task, problem, outcomes[i].output, advice);
+    if (!failure) continue;
+    item.details = problem.name + ": right before, but not with the checks on\n" + failure->details;
+    item.hint = "the same problem must have the same result, whoever looks";
+    return item;
+  }
+  // What races is often what nobody wrote yet, and says more.
+  std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
+    return line.find("error: race") != std::string::npos;
+  });
+  if (findings.empty() && ended.exit_code == 0) {
+    item.points = some_right ? kCheckPoints : 0;
+    item.details = some_right   ? "memory, race, init, sync, proxy"
+                   : task.holes ? "none, but no problem is right either"
+                                : "none, but not all problems are right";
+    item.hint = some_right   ? ""
+                : task.holes ? "get the first problem right"
+                             : "get all problems right";
+    return item;
+  }
+  item.details = findings.empty() ? outcomes.back().message : joined(findings);
+  item.hint = first_look(item.details);
+  item.cause = hint_for(item.details, library.texts.at(size_t(entry)));
+  return item;
+}
+
+// Counters in which arguments have their names, and what the student allocates has none of these.
+std::string with_names_of_arguments(const std::string& counters) {
+  Json launches = Json::parse(counters, nullptr, false);
+  if (!launches.is_array()) return counters;
+  for (Json& launch : launches) {
+    Json allocations = Json::object();
+    for (const auto& [name, content] : launch.at("allocations").items()) {
+      const bool argument = name.starts_with(kArgument);
+      allocations[argument ? name.substr(std::strlen(kArgument)) : kScratch + name] = content;
+    }
+    launch["allocations"] = std::move(allocations);
+  }
+  return launches.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// How far from an aim a counter is, and in which direction.
+std::string missed_by(const Aim& aim, double got) {
+  const double limit = aim.relation == Aim::at_most && got < aim.floor ? aim.floor : aim.limit;
+  if (!std::isfinite(got)) return "what this is counted of does not occur in your kernels";
+  if (got == 0) return "there is none, where some is needed";
+  if (limit == 0) return "there is some, where none is asked for";
+  const double ratio = got / limit;
+  return ratio >= 1000
+             ? "this is " + shown(std::round(ratio), Aim::number) + " times what is asked for"
+         : ratio > 1 ? format("this is %.3g times what is asked for", ratio)
+                     : format("this is %.3g of what is needed", ratio);
+}
+
+std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,
+                             const Library& library, int entry, const Limits& limits,
+                             Grade& grade) {
+  std::vector<Item> items;
+  for (const Aim& aim : task.aims)
+    items.push_back({aim.name, 0, aim.points, "not looked at while results are wrong",
+                     "get all problems right first"});
+  if (!all_right) return items;
+  const testing::TemporaryFolder folder;
+  Ended ended;
+  const std::vector<Outcome> outcomes =
+      run_cases(task, library, entry, Mode::counters, {0}, folder.folder(), limits, ended);
+  const std::string where = "measured: " + measured.name;
+  if (refuse(grade, outcomes[0], where, limits)) return items;
+  if (outcomes[0].how == Outcome::failed) {
+    for (Item& item : items) item.details = explained(outcomes[0].message, ended.output);
+    return items;
+  }
+  Advice advice;
+  if (const auto failure = wrong(task, measured, outcomes[0].output, advice)) {
+    for (Item& item : items) {
+      item.details = where + "\nits result is wrong: " + failure->details;
+      item.hint = "the problem that is measured must be right too: " + advice.hint;
+      item.cause = advice.cause;
+    }
+    return items;
+  }
+  std::vector<std::string> arrays;
+  for (const Argument& argument : measured.arguments)
+    if (argument.role != Argument::value) arrays.push_back(argument.name);
+  const Counters counters(with_names_of_arguments(read_file(folder.path("counters.json"))), arrays);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Aim& aim = task.aims[i];
+    const double got = aim.value(counters);
+    const bool too_little = aim.relation == Aim::at_most && got < aim.floor;
+    const bool reached = aim.relation == Aim::at_most    ? got <= aim.limit && !too_little
+                         : aim.relation == Aim::at_least ? got >= aim.limit
+                                                         : got == aim.limit;
+    const char* relation = aim.relation == Aim::at_most    ? "at most"
+                           : aim.relation == Aim::at_least ? "at least"
+                                                           : "exactly";
+    items[i].points = reached ? aim.points : 0;
+    items[i].details =
+        shown(got, aim.unit) + ", asked for: " + relation + " " + shown(aim.limit, aim.unit);
+    if (too_little)
+      items[i].details += ", and no less than the work needs, " + shown(aim.floor, aim.unit);
+    items[i].hint = reached ? "" : missed_by(aim, got);
+    items[i].cause = reached      ? ""
+                     : too_little ? "the kernels must do the work themselves"
+                                  : aim.hint;
+  }
+  return items;
+}
+
+}  // namespace
+
+int Grade::points() const {
+  int sum = 0;
+  if (refused.empty())
+    for (const Item& item : items) sum += item.points;
+  return sum;
+}
+
+int Grade::most() const {
+  int sum = 0;
+  for (const Item& item : items) sum += item.most;
+  return sum;
+}
+
+Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
+            const Library& library, int entry, const Limits& limits) {
+  Grade grade;
+  try {
+    std::string findings;
+    std::set<size_t> right;
+    grade.items.push_back(
+        grade_shapes(task, cases, library, entry, limits, grade, findings, right));
+    if (!grade.refused.empty()) return grade;
+    const bool all = grade.items[0].points == kShapePoints;
+    if (grade.items[0].points == 0) right.clear();
+    grade.items.push_back(grade_checks(task, cases, right, findings, library, entry, limits, grade));
+    if (!grade.refused.empty()) return grade;
+    // Wrong values may come from what the checks find.
+    if (Item& results = grade.items[0];
+        grade.items[1].details.find(": error: ") != std::string::npos && !all &&
+        !grade.failures[0].index.empty() && !results.hint.starts_with(kHoles))
+      results.hint = "first mend what the checks find, see below. Here: " + results.hint;
+    for (Item& item : grade_aims(task, measured, all, library, entry, limits, grade))
+      grade.items.push_back(std::move(item));
+  } catch (const BuildError& error) {
+    grade.refused = "build";
+    grade.message = error.what();
+  } catch (const UsageError& error) {  // a file that the student's process should have written
+    grade.refused = "output";
+    grade.message = error.what();
+  }
+  return grade;
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+struct Counters::Data {
+  Json launches;
+  std::set<std::string> arrays;
+
+  // Calls f(global counters of an allocation) with its launch's number.
+  template <class F>
+  void each(const std::string& array, const std::string& access, F&& f) const {
+    for (size_t i = 0; i < launches.size(); ++i)
+      for (const auto& [name, counters] : launches[i].at("allocations").items())
+        if ((array == kScratch ? !arrays.contains(name) : name == array) &&
+            counters.contains(access))
+          f(i, counters.at(access));
+  }
+};
+
+Counters::Counters(const std::string& launches, const std::vector<std::string>& arrays) {
+  const Json json = Json::parse(launches, nullptr, false);
+  if (!json.is_array()) throw std::runtime_error("the counters are no JSON list");
+  data_ = std::make_shared<Data>(Data{json, {arrays.begin(), arrays.end()}});
+}
+
+double Counters::sum(const std::string& pointer) const {
+  double sum = 0;
+  for (const Json& launch : data_->launches)
+    if (const Json::json_pointer at(pointer); launch.contains(at) && launch.at(at).is_number())
+      sum += launch.at(at).get<double>();
+  return sum;
+}
+
+double Counters::launches() const { return double(data_->launches.size()); }
+
+double Counters::bytes(const std::string& array, const std::string& access) const {
+  double sum = 0;
+  data_->each(array, access,
+              [&](size_t, const Json& c) { sum += c.at("bytes_asked").get<double>(); });
+  return sum;
+}
+
+double Counters::loaded_tiles() const {
+  double sum = bytes("K", "load") + bytes("V", "load") + bytes(kScratch, "load");
+  for (const char* access : {"load", "store"})
+    data_->each(kScratch, "copy_engine",
+                [&](size_t, const Json& c) { sum += c.at(access).at("bytes").get<double>(); });
+  return sum;
+}
+
+double Counters::stored() const {
+  return sum("/global/store/bytes_asked") + sum("/global/atomic/bytes_asked") +
+         sum("/copy_engine/store/bytes") + sum("/copy_engine/atomic/bytes");
+}
+
+double Counters::requests(const std::string& array, const std::string& access) const {
+  double sum = 0;
+  data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("requests").get<double>(); });
+  return sum;
+}
+
+double Counters::sectors(const std::string& array, const std::string& access) const {
+  double sum = 0;
+  data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("sectors").get<double>(); });
+  return sum;
+}
+
+Counters Counters::chosen(const std::string& array, bool both) const {
+  std::vector<bool> loads(data_->launches.size()), stores(loads.size());
+  data_->each(array, "load", [&](size_t i, const Json& c) {
+    if (c.at("requests") != 0) loads[i] = true;
+  });
+  data_->each(array, "store", [&](size_t i, const Json& c) {
+    if (c.at("requests") != 0) stores[i] = true;
+  });
+  Counters result = *this;
+  Json launches = Json::array();
+  for (size_t i = 0; i < loads.size(); ++i)
+    if ((loads[i] && stores[i]) == both) launches.push_back(data_->launches[i]);
+  result.data_ = std::make_shared<Data>(Data{launches, data_->arrays});
+  return result;
+}
+Counters Counters::load_and_store(const std::string& array) const { return chosen(array, true); }
+Counters Counters::load_or_store(const std::string& array) const { return chosen(array, false); }
+
+double Counters::moved_over_needed(const std::string& array, const std::string& access) const {
+  std::map<size_t, std::pair<double, double>> by_launch;
+  data_->each(array, access, [&](size_t launch, const Json& c) {
+    if (c.at("requests") == 0) return;
+    by_launch[launch].first += c.at("sectors").get<double>();
+    by_launch[launch].second +=
+        c.at("ideal_sectors_per_request").get<double>() * c.at("requests").get<double>();
+  });
+  double worst = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [launch, sectors] : by_launch)
+    worst = std::fmax(worst, sectors.first / sectors.second);
+  return std::round(worst * 1000) / 1000;
+}
+
+double Counters::bank_conflict_share() const {
+  const double conflicts = sum("/shared/load/conflicts") + sum("/shared/store/conflicts");
+  const double ideal = sum("/shared/load/ideal") + sum("/shared/store/ideal");
+  return ideal > 0 ? conflicts / ideal : 0;
+}
+
+}  // namespace lab::grader

@@ -1,0 +1,117 @@
+// Processes with limits.
+#include "lab/errors.h"
+#include "process.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "testing/testing.h"
+
+extern char** environ;
+
+namespace lab::grader {
+namespace {
+
+constexpr size_t kOutputBytes = 1 << 20;
+// The virtual GPU reserves its range of addresses, 16 TiB of nothing.
+constexpr rlim_t kReserved = rlim_t(16) << 40;
+
+void set_limit(int what, rlim_t most) {
+  const rlimit limit{most, most};
+  setrlimit(decltype(RLIMIT_DATA)(what), &limit);
+}
+
+// The environment with additions; of two definitions the last one counts.
+std::vector<std::string> environment_with(const Environment& additions) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    bool replaced = false;
+    for (const auto& [name, value] : additions) replaced |= text.starts_with(name + "=");
+    if (!replaced) result.push_back(text);
+  }
+  for (const auto& [name, value] : additions)
+    if (!value.empty()) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+void execute(char* const* arguments, char* const* environment) {
+  constexpr int kTries = 500;
+  constexpr timespec kPause{0, 10'000'000};
+  for (int i = 0; i < kTries; ++i) {
+    execve(arguments[0], arguments, environment);
+    if (errno != ETXTBSY) return;
+    nanosleep(&kPause, nullptr);
+  }
+}
+
+Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
+                  const Environment& environment, const Limits& limits) {
+  // All that allocates comes before fork(): behind it only system calls are safe.
+  const testing::TemporaryFolder logs;
+  const std::string log = logs.path("log");
+  const std::vector<std::string> variables = environment_with(environment);
+  const std::vector<char*> arguments = pointers(command), values = pointers(variables);
+  const pid_t child = fork();
+  if (child < 0) throw LackError("no process can be started: " + command[0]);
+  if (child == 0) {
+    setpgid(0, 0);
+    const int null = open("/dev/null", O_RDONLY);
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (null < 0 || out < 0 || chdir(folder.c_str()) != 0) _exit(127);
+    dup2(null, 0);
+    dup2(out, 1);
+    dup2(out, 2);
+    set_limit(RLIMIT_CORE, 0);
+    set_limit(RLIMIT_FSIZE, rlim_t(limits.file_bytes));
+    set_limit(RLIMIT_DATA, rlim_t(limits.memory_bytes));
+    set_limit(RLIMIT_AS, kReserved + rlim_t(limits.memory_bytes));
+    execute(arguments.data(), values.data());
+    _exit(127);
+  }
+  setpgid(child, child);  // whoever is first
+
+  Ended ended;
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(limits.seconds);
+  int status = 0;
+  for (pid_t done = 0; done != child;) {
+    done = waitpid(child, &status, WNOHANG);
+    if (done < 0 && errno != EINTR) break;
+    if (done == child) break;
+    if (!ended.timed_out && Clock::now() > deadline) {
+      ended.timed_out = true;
+      kill(-child, SIGKILL);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  kill(-child, SIGKILL);  // what it may have left behind
+  if (WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+  std::ifstream file(log, std::ios::binary);
+  ended.output.resize(kOutputBytes);
+  file.read(ended.output.data(), std::streamsize(kOutputBytes));
+  ended.output.resize(size_t(file.gcount()));
+  return ended;
+}
+
+}  // namespace lab::grader

@@ -1,0 +1,106 @@
+// Processes with limits: the compiler on a student's file, and the student's code.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grader.h"
+
+namespace lab::grader {
+
+struct Ended {
+  int exit_code = -1;  // -1: it did not end by itself
+  int signal = 0;      // that ended it
+  bool timed_out = false;
+  std::string output;  // stdout and stderr, at most 1 MiB of them
+};
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Becomes that program; returns only where it cannot, with errno. A file that was written a moment ago
+// may still be open for writing somewhere, and the system refuses to run it for that long (ETXTBSY):
+// it is tried again for 5 s. Only system calls: for a child of fork().
+void execute(char* const* arguments, char* const* environment);
+
+// Runs a program in `folder` with nothing to read, in a process group of its own that is killed
+// after limits.seconds, and with limits on memory and on the size of the files that it writes.
+Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
+                  const Environment& environment, const Limits& limits);
+
+// What a process that runs a student's code for some cases reports back.
+struct Outcome {
+  enum How {
+    right_so_far,
+    failed,
+    endless,
+    too_much_memory,
+    timed_out,
+    printed_too_much
+  } how = right_so_far;
+  std::string message;       // why it failed, in words
+  std::vector<half> output;  // of a case that came to its end
+  Printed printed;           // in Mode::cases, by the student's code
+  std::string findings;      // the virtual GPU's words: of this case, in the other modes of all
+};
+
+// In front of the names of arguments in counters: other allocations have names that the student
+// chooses, and no identifier begins with it.
+inline const char* const kArgument = "=";
+
+// The library cannot be loaded, in words.
+struct BuildError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// One process that runs cases; see grader/child.cpp.
+enum class Mode { cases, checks, counters };
+
+// Compiles files (each with its own name_space) into one library, whose entries are their numbers.
+struct Source {
+  std::string path, name_space;
+};
+struct Library {
+  std::string path;
+  std::string refused, message;       // as in Grade, when it could not be built
+  std::vector<std::string> warnings;  // as in Grade, of each file, when it could
+  // Files are compiled in a folder of their own; in messages they have the names they came with.
+  std::string compiled_in, came_from;
+  std::vector<std::string> texts = {};  // of the files, when it could be built
+  std::string as_handed_in(std::string text) const;
+};
+Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
+              const Limits& limits);
+
+// What is wrong with a file's directives, "" where nothing is: an exercise includes CUDA's and the
+// standard library's headers in < >, and the that of the task, `shape`; it neither renames
+// its lines nor hides warnings.
+std::string include_mistake(const std::string& text, const std::string& shape);
+
+// Runs the cases of these numbers in one process until one fails; at least one outcome, in that
+// order. folder: for what the process writes. ended: how the process did. What is printed is kept
+// in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
+std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
+                               const std::vector<size_t>& numbers, const std::string& folder,
+                               const Limits& limits, Ended& ended);
+
+// Points for an entry of a library. cases, measured: those of the task.
+Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
+            const Library& library, int entry, const Limits& limits);
+
+// The program student_host, beside this one.
+std::string host_program();
+
+// What to think about after findings of the virtual GPU or an error of CUDA; "" for other messages.
+// text: the source that their lines are of.
+std::string hint_for(const std::string& message, const std::string& text = "");
+// The first stage of the same: what is seen, and where to look.
+std::string first_look(const std::string& message);
+
+// A name as it stands in the source: "helper(int)" of "_Z6helperi".
+std::string demangled(const std::string& name);
+
+// The process's main(), reached by grader_main when the first flag is --child.
+int child_main(int argc, char** argv, const std::vector<Task>& tasks);
+
+}  // namespace lab::grader

@@ -1,0 +1,24 @@
+// What compare() of lab.cuh is made of.
+#pragma once
+
+#include "lab.cuh"
+
+namespace lab {
+
+// Gathers a comparison piece by piece, in double. A NaN or infinity on the got side is bad,
+// whatever the tolerance; an empty comparison does not pass.
+class Comparer {
+ public:
+  Comparer(const Tolerance& tolerance, std::vector<int64_t> dims);
+  void add(const double* got, const double* expected, size_t count);
+  Comparison result() const;  // throws std::invalid_argument unless all of dims was added
+
+ private:
+  Tolerance tolerance_;
+  std::vector<int64_t> dims_;
+  Comparison so_far_;
+  int64_t first_bad_ = -1;
+  double error_squared_ = 0, expected_squared_ = 0;
+};
+
+}  // namespace lab

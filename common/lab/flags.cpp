@@ -1,0 +1,117 @@
+#include "errors.h"
+#include "program.h"
+#include "flags.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "files.h"
+
+namespace lab {
+namespace {
+
+constexpr int kMaxRuns = 1'000'000;
+
+std::string lower_ending(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  std::string ending = dot == std::string::npos ? "" : path.substr(dot);
+  for (char& c : ending) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return ending;
+}
+
+void require_distinct(const std::vector<std::pair<std::string, std::string>>& files) {
+  for (size_t i = 0; i < files.size(); ++i)
+    for (size_t j = i + 1; j < files.size(); ++j)
+      if (!files[i].second.empty() && !files[j].second.empty() &&
+          same_file(files[i].second, files[j].second))
+        throw UsageError(files[i].first + " and " + files[j].first + " name the same file " +
+                         files[j].second);
+}
+
+}  // namespace
+
+Flags::Flags(const std::string& about, const std::string& footer) : app_(std::make_unique<CLI::App>(about)) {
+  app_->get_formatter()->column_width(34);
+  app_->footer(footer +
+              "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
+              "machine lacks\n"
+              "what is asked, 86 a race, init or sync finding of the virtual GPU.");
+}
+
+Flags::~Flags() = default;
+
+void Flags::option(const char* flag, const std::function<void(const std::string&)>& take,
+                   const char* type, const std::string& help) {
+  app_->add_option_function<std::string>(flag, take, help)->type_name(type);
+}
+void Flags::text(const char* flag, std::string& value, const char* type, const std::string& help) {
+  app_->add_option(flag, value, help)->type_name(type);
+}
+void Flags::given(const char* flag, bool& value, const std::string& help) {
+  app_->add_flag(flag, value, help);
+}
+bool Flags::given(const char* flag) const { return app_->count(flag) > 0; }
+
+void Flags::run_flags(Options& options, const std::string& seed_of) {
+  number("--warmup", options.warmup, 0, kMaxRuns, "N",
+         "runs before the timed ones, and 0.2 s of more on a GPU\n(5; virtual: 0; 0 also leaves "
+         "out CUDA graphs: for profilers)");
+  number("--iterations", options.iterations, 1, kMaxRuns, "N", "timed runs (50; virtual: 1)");
+  number("--seed", options.seed, uint64_t(0), std::numeric_limits<uint64_t>::max(), "N", seed_of);
+  text("--json", options.json, "FILE", "result as JSON");
+  text("--csv", options.csv, "FILE", "result's lines as CSV");
+  given("--profile", options.profile, "counters, modelled limits and host time (virtual GPU)");
+}
+
+void Flags::parse(int argc, const char* const* argv) {
+  // CLI11 would take numbers and words like "off" for a flag that is there or not.
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    const CLI::Option* option = name == word ? nullptr : app_->get_option_no_throw(name);
+    if (option && option->get_expected_max() == 0)
+      throw UsageError(word + ": " + name + " takes no value");
+  }
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app_->help().c_str(), stdout);
+    require_output_written();
+    std::exit(kCorrect);
+  } catch (const CLI::ExtrasError&) {  // its own message has them in reverse
+    std::string extras;
+    for (const std::string& word : app_->remaining()) extras += (extras.empty() ? "" : " ") + word;
+    throw UsageError(extras + ": there is no such flag (--help lists the flags)");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + " (--help lists the flags)");
+  }
+  for (const CLI::Option* option : app_->get_options())
+    if (option->count() > 0 && option->get_type_size() > 0 && option->as<std::string>().empty())
+      throw UsageError(option->get_name() + ": the value is empty");
+}
+
+void Flags::refuse(std::initializer_list<const char*> flags, const std::string& why) const {
+  for (const char* flag : flags)
+    if (given(flag)) throw UsageError(std::string(flag) + " " + why);
+}
+
+void require_files(const Options& options) {
+  const std::string ending = lower_ending(options.out);
+  if (!options.out.empty() && ending != ".png" && ending != ".jpg" && ending != ".jpeg")
+    throw UsageError("--out '" + options.out + "': the name must end in .png, .jpg or .jpeg");
+  if (!options.out.empty() && file_name(options.out).size() == ending.size())
+    throw UsageError("--out '" + options.out + "': has no name in front of " + ending);
+  std::vector<std::pair<std::string, std::string>> files = {{"--out", options.out},
+                                                            {"--output", options.output},
+                                                            {"--json", options.json},
+                                                            {"--csv", options.csv}};
+  for (const auto& [flag, path] : files)
+    if (!path.empty()) require_writable(flag, path);
+  files.insert(files.end(), {{"--image", options.image}, {"--input", options.input}});
+  require_distinct(files);
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace lab

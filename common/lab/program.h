@@ -1,0 +1,28 @@
+// What the programs of all chapters share around their problem.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "lab.cuh"
+
+namespace lab {
+
+// What the programs of all chapters are told by flags.
+struct Options {
+  int batch = 0, warmup = -1, iterations = 0;  // by default the device decides
+  int size = 224;  // pixels of the squared photo
+  uint64_t seed = 1;
+  std::string image, out;
+  std::string input, prefix, output, json, csv;
+  bool profile = false;
+};
+
+// Calls program() and returns its exit code; what it throws becomes one line on stderr and a code.
+int guarded_main(const char* chapter, const std::function<ExitCode()>& program);
+
+// A path inside the repository, found from the executable's place or the current folder.
+std::string repository_path(const std::string& relative);
+
+}  // namespace lab

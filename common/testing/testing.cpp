@@ -1,0 +1,226 @@
+#include "lab/program.h"
+#include "testing.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lab/files.h"
+#include "lab/timing.h"
+
+namespace lab::testing {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
+  return result + "'";
+}
+
+std::string environment(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+}  // namespace
+
+bool has_device() {
+  int count = 0;
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  cudaGetLastError();
+  return found;
+}
+
+// ---- Running a kernel under suspicion -----------------------------------------------------------
+
+void Verdict::judge(bool untouched) {
+  details = (untouched ? "" : "memory outside the output was written; ") + comparison.describe();
+  caught_by = !untouched                  ? "guard"
+              : comparison.not_finite > 0 ? "not finite"
+              : comparison.bad > 0        ? "element"
+              : !comparison.pass          ? "norm"
+                                          : "";
+}
+
+void replay_once(const std::function<void(cudaStream_t stream)>& launch) {
+  StepGraph graph([&](int, cudaStream_t stream) { launch(stream); }, 1);
+  graph.replay();
+  check(cudaStreamSynchronize(graph.stream()));
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+size_t occurrences(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+    text.replace(at, what.size(), with);
+}
+
+// A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
+// once, so that bugs can be planted in those too.
+std::string with_neighbours(const std::string& path, std::vector<std::string>& seen) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  std::string text = read_file(path), result;
+  replace_all(text, "#pragma once", "");
+  for (size_t at = 0, next; at < text.size(); at = next) {
+    next = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const std::string line = text.substr(at, next - at);
+    const size_t quote = line.find('"');
+    if (!line.starts_with("#include \"") || line.find('/') != std::string::npos) {
+      result += line;
+      continue;
+    }
+    const std::string name = line.substr(quote + 1, line.rfind('"') - quote - 1);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    seen.push_back(name);
+    result += with_neighbours(folder + name, seen);
+  }
+  return result;
+}
+
+std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(number); }
+
+}  // namespace
+
+Mutants::Mutants(const std::string& file, const std::string& name_space,
+                 const std::vector<Mutant>& mutants, const std::string& instances) {
+  const std::string path = repository_path(file);
+  std::vector<std::string> seen;
+  const std::string original =
+      with_neighbours(path, seen) + "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
+  std::string source = original;
+  replace_all(source, name_space, mutant_namespace(0));
+  for (size_t i = 0; i < mutants.size(); ++i) {
+    const Mutant& mutant = mutants[i];
+    if (occurrences(original, mutant.find) != 1)
+      throw std::runtime_error(format("planted bug '%s' no longer applies: '%s' is %zu times in %s",
+                                      mutant.name.c_str(), mutant.find.c_str(),
+                                      occurrences(original, mutant.find), path.c_str()));
+    std::string changed = original;
+    changed.replace(changed.find(mutant.find), mutant.find.size(), mutant.replace);
+    replace_all(changed, name_space, mutant_namespace(i + 1));
+    source += changed;
+  }
+
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  const TemporaryFolder folder;
+  folder.write("mutants.cu", source);
+  // Includes are found as from the kernel's own place.
+  const std::string here = path.substr(0, path.rfind('/'));
+  const std::string command =
+      quoted(environment("NVCC", "nvcc")) + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") +
+      " -I" + quoted(here) + " -ptx" + format(" -arch=compute_%d%d", major, minor) + " -o " +
+      quoted(folder.path("mutants.ptx")) + " " + quoted(folder.path("mutants.cu")) + " >" +
+      quoted(folder.path("log")) + " 2>&1";
+  if (std::system(("cd " + quoted(repository_path(".")) + " && " + command).c_str()) != 0)
+    throw std::runtime_error("planted bugs do not compile: " + command + "\n" +
+                             read_file(folder.path("log")));
+  ptx_ = read_file(folder.path("mutants.ptx"));
+  check(cudaLibraryLoadData(&library_, ptx_.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+}
+
+void Mutants::reset() {
+  check(cudaDeviceReset());
+  library_ = nullptr;
+  check(cudaLibraryLoadData(&library_, ptx_.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+}
+
+Mutants::~Mutants() {
+  if (library_) cudaLibraryUnload(library_);
+}
+
+const void* Mutants::kernel(size_t number, const std::string& name,
+                            const std::vector<int>& arguments) const {
+  // ".visible .entry _ZN8mutant_113scores_kernelEPK...(": lengths and names, as C++ mangles them;
+  // of a template "...16attention_kernelILi64ELi4EEEvPK...".
+  std::string integers;
+  for (const int argument : arguments) integers += format("Li%dE", argument);
+  if (!integers.empty()) integers = "I" + integers + "E";
+  const std::string space = mutant_namespace(number);
+  const std::string prefix = format("_ZN%zu%s%zu%s%sE", space.size(), space.c_str(), name.size(),
+                                    name.c_str(), integers.c_str());
+  const size_t begin = ptx_.find(".entry " + prefix);
+  if (begin == std::string::npos)
+    throw std::runtime_error("no kernel " + space + "::" + name + " in the PTX");
+  const size_t first = begin + std::strlen(".entry ");
+  const std::string symbol = ptx_.substr(first, ptx_.find('(', first) - first);
+  cudaKernel_t kernel = nullptr;
+  check(cudaLibraryGetKernel(&kernel, library_, symbol.c_str()));
+  return reinterpret_cast<const void*>(kernel);
+}
+
+// ---- Programs -----------------------------------------------------------------------------------
+
+TemporaryFolder::TemporaryFolder() {
+  const std::string parent = environment("TEST_TMP", "/tmp");
+  std::filesystem::create_directories(parent);
+  std::string name = std::filesystem::absolute(parent).string() + "/test.XXXXXX";
+  if (!mkdtemp(name.data())) throw std::runtime_error(name + ": " + std::strerror(errno));
+  folder_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+void TemporaryFolder::write(const std::string& name, const std::string& content) const {
+  write_file(path(name), content);
+}
+
+std::vector<std::string> TemporaryFolder::names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string file_content(const std::string& path) { return read_file(path); }
+
+ProgramResult run_program(const std::string& program, const std::vector<std::string>& arguments,
+                          const std::string& folder) {
+  const std::string path =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
+  if (access(path.c_str(), X_OK) != 0) throw std::runtime_error(path + " has not been built");
+  const TemporaryFolder logs;
+  // TEST_TMP may be relative to here, and the program must not make its folders in `folder`.
+  const std::string temporary = std::filesystem::path(logs.folder()).parent_path().string();
+  std::string command = "export TEST_TMP=" + quoted(temporary) + " && cd ";
+  command += quoted(folder) + " && " + quoted(path);
+  for (const std::string& argument : arguments) (command += ' ') += quoted(argument);
+  command += " </dev/null >" + quoted(logs.path("out")) + " 2>" + quoted(logs.path("err"));
+  const int status = std::system(command.c_str());
+
+  const auto content = [&](const char* name) {
+    return std::filesystem::file_size(logs.path(name)) ? read_file(logs.path(name)) : "";
+  };
+  ProgramResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  result.output = content("out");
+  result.errors = content("err");
+  return result;
+}
+
+std::string json_at(const std::string& json, const std::string& pointer) {
+  return nlohmann::json::parse(json).at(nlohmann::json::json_pointer(pointer)).dump();
+}
+
+}  // namespace lab::testing

@@ -1,0 +1,149 @@
+// What the tests of kernels share: cases with their expected output, planted bugs, and programs run
+// as their users run them. Plain declarations around lab.cuh; no test framework.
+#pragma once
+
+#include <cstring>
+#include <optional>
+#include <tuple>
+
+#include "lab.cuh"
+
+namespace lab::testing {
+
+// True where there is a GPU, real or virtual.
+bool has_device();
+
+// ---- Running a kernel under suspicion -----------------------------------------------------------
+
+struct Verdict {
+  Comparison comparison;
+  // What first proves the kernel wrong, empty when nothing does:
+  //   "error"      CUDA reported one, or the launch function threw
+  //   "guard"      it wrote beyond the output, or into its inputs
+  //   "not finite" a NaN or infinity, for example an element that was never written
+  //   "element"    an element beyond its tolerance
+  //   "norm"       only the relative L2 error
+  std::string caught_by;
+  std::string details;
+
+  // From the comparison; `untouched`: guard areas and inputs are as they were.
+  void judge(bool untouched);
+};
+// An output under suspicion: `count` elements on the device between two guard areas, all of them NaN
+// until somebody writes there. The first one keeps the alignment of an allocation.
+template <class T>
+class GuardedOutput {
+ public:
+  GuardedOutput(size_t count, const std::string& name) : all_(count + 2 * kGuard, name) {
+    all_.fill_nan();
+  }
+  T* data() { return all_.data() + kGuard; }
+  // What was written, into `output`; true where the guard areas are as they were.
+  bool download(std::vector<T>& output) const {
+    const std::vector<T> all = all_.download();
+    output.assign(all.begin() + kGuard, all.end() - kGuard);
+    const std::vector<unsigned char> nan(kGuard * sizeof(T), 0xff);
+    return std::memcmp(all.data(), nan.data(), nan.size()) == 0 &&
+           std::memcmp(&*(all.end() - kGuard), nan.data(), nan.size()) == 0;
+  }
+
+ private:
+  static constexpr ptrdiff_t kGuard = 256;  // elements on either side
+  DeviceArray<T> all_;
+};
+
+// Captures what launch(stream) does in a CUDA graph, replays it and waits. Throws std::runtime_error
+// with the reason where it cannot be captured.
+void replay_once(const std::function<void(cudaStream_t stream)>& launch);
+// A function whose last argument is a stream, as one that is replayed from such a graph.
+template <class Function>
+auto in_a_graph(const Function& function) {
+  return [=](auto... arguments) {
+    auto all = std::make_tuple(arguments...);
+    replay_once([&](cudaStream_t stream) {
+      std::get<sizeof...(arguments) - 1>(all) = stream;
+      std::apply(function, all);
+    });
+  };
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+// One mistake in a kernel file: `find`, which must be there exactly once, becomes `replace`.
+struct Mutant {
+  std::string name, find, replace;
+  std::string caught_by;  // as in Verdict
+};
+
+// The kernels of a file as it is (number 0) and with each of the mutants in turn (number 1, ...),
+// compiled to PTX for device 0 by one call of nvcc (environment NVCC, NVCC_FLAGS; PATH otherwise)
+// and loaded. Throws std::runtime_error when a mutant does not apply or does not compile.
+class Mutants {
+ public:
+  // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills;
+  // instances: code behind it in that namespace, for templates that the file itself does not use.
+  Mutants(const std::string& file, const std::string& name_space,
+          const std::vector<Mutant>& mutants, const std::string& instances = "");
+  ~Mutants();
+  Mutants(const Mutants&) = delete;
+  Mutants& operator=(const Mutants&) = delete;
+
+  // The kernel of that name, to be launched with launch(); of a template, the instance with those
+  // integers as its arguments.
+  const void* kernel(size_t number, const std::string& name,
+                     const std::vector<int>& arguments = {}) const;
+  const std::string& ptx() const { return ptx_; }
+  // After an error that stays in the device: resets it, frees all memory on it, loads them again.
+  void reset();
+
+ private:
+  std::string ptx_;
+  cudaLibrary_t library_ = nullptr;
+};
+
+// Launches a kernel known only by its address; the arguments have exactly its parameters' types.
+template <class... Arguments>
+void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+            Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  if (shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               int(shared_bytes)));
+  check(cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, stream));
+}
+
+// ---- Programs -----------------------------------------------------------------------------------
+
+// An empty folder that is removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  const std::string& folder() const { return folder_; }
+  void write(const std::string& name, const std::string& content) const;
+  std::vector<std::string> names() const;  // of the files in it, sorted
+
+ private:
+  std::string folder_;
+};
+
+struct ProgramResult {
+  int exit_code = -1;  // -1: it did not end by itself
+  std::string output, errors;
+};
+
+// A whole file.
+std::string file_content(const std::string& path);
+
+// What stands at "/problem/queries" in a JSON text, as JSON again: a string keeps its quotes. Throws
+// std::exception when there is nothing. (A .cu that includes the parser takes nvcc 10 s longer.)
+std::string json_at(const std::string& json, const std::string& pointer);
+
+// Runs a program beside the test ("chapter1") in that folder.
+ProgramResult run_program(const std::string& program, const std::vector<std::string>& arguments,
+                          const std::string& folder);
+
+}  // namespace lab::testing
