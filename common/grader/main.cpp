@@ -74,9 +74,14 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     if (message.find("not expected") != std::string::npos) {
+      std::string unknown;  // in their order; the library's own message has them in reverse
+      for (const std::string& word : app.remaining()) unknown += (unknown.empty() ? "" : " ") + word;
+      message = unknown + ": there is no such flag (--help lists the flags)";
       if (flags.tap)
         throw UsageError(message + "\n--tap prints on standard output: ./run --tap > FILE");
-      const std::string number = tasks[0].folder.substr(std::string("chapters/0").size(), 1);
+      // "chapters/01_naive_attention" is chapter 1's.
+      const std::string number =
+          std::to_string(std::stoi(tasks[0].folder.substr(std::string("chapters/").size(), 2)));
       message += message.find("--task") != std::string::npos
                      ? "\nthis ./run grades exercise " + number +
                            ": this chapter has one task. For another chapter's: make exerciseN"

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <thread>
 
@@ -54,16 +53,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-void execute(char* const* arguments, char* const* environment) {
-  constexpr int kTries = 500;
-  constexpr timespec kPause{0, 10'000'000};
-  for (int i = 0; i < kTries; ++i) {
-    execve(arguments[0], arguments, environment);
-    if (errno != ETXTBSY) return;
-    nanosleep(&kPause, nullptr);
-  }
-}
-
 Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
                   const Environment& environment, const Limits& limits) {
   // All that allocates comes before fork(): behind it only system calls are safe.
@@ -85,7 +74,7 @@ Ended run_limited(const std::vector<std::string>& command, const std::string& fo
     set_limit(RLIMIT_FSIZE, rlim_t(limits.file_bytes));
     set_limit(RLIMIT_DATA, rlim_t(limits.memory_bytes));
     set_limit(RLIMIT_AS, kReserved + rlim_t(limits.memory_bytes));
-    execute(arguments.data(), values.data());
+    execve(arguments[0], arguments.data(), values.data());
     _exit(127);
   }
   setpgid(child, child);  // whoever is first

@@ -18,11 +18,6 @@ struct Ended {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// Becomes that program; returns only where it cannot, with errno. A file that was written a moment ago
-// may still be open for writing somewhere, and the system refuses to run it for that long (ETXTBSY):
-// it is tried again for 5 s. Only system calls: for a child of fork().
-void execute(char* const* arguments, char* const* environment);
-
 // Runs a program in `folder` with nothing to read, in a process group of its own that is killed
 // after limits.seconds, and with limits on memory and on the size of the files that it writes.
 Ended run_limited(const std::vector<std::string>& command, const std::string& folder,

@@ -350,7 +350,7 @@ class Process {
       if (dup2(program.errors, 2) < 0 || close_range(kSocket + 1, ~0u, 0) != 0 ||
           (user_ != 0 && !become(user_)))
         _exit(127);
-      execute(arguments.data(), environment);
+      execve(arguments[0], arguments.data(), environment);
       _exit(127);
     }
     close(ends[1]);
