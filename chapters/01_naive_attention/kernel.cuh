@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
 
 namespace naive_attention {
@@ -24,11 +25,7 @@ constexpr int kThreads = 256;  // per block
 
 // Blocks for one thread per result. Throws std::invalid_argument beyond the limit of grid.x.
 inline unsigned blocks_for(int64_t results, const AttentionShape& shape) {
-  const int64_t blocks = (results + kThreads - 1) / kThreads;
-  if (blocks > INT32_MAX)
-    throw std::invalid_argument("naive attention of shape " + describe(shape) + ": " +
-                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
-  return unsigned(blocks);
+  return grid_of((results + kThreads - 1) / kThreads, shape, "naive attention");
 }
 
 __global__ void scores_kernel(const half* Q,  // [batch, heads, tokens, head_dim]
@@ -136,9 +133,7 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
   launch_values(scores, V, O, shape, stream);
   const cudaError_t launched = cudaGetLastError();
   cudaFreeAsync(scores, stream);
-  if (launched != cudaSuccess)
-    throw std::runtime_error("naive attention of shape " + describe(shape) + ": " +
-                             cudaGetErrorString(launched));
+  require_launched(launched, shape, "naive attention");
 }
 
 }  // namespace naive_attention

@@ -106,8 +106,9 @@ const std::vector<Mutant> kMutants = {
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
-    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}), tiling::blocks_for(shape),
-           tiling::kThreads, 0, stream, Q, K, V, O, shape.tokens, shape.scale * 1.44269504f);
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
+           blocks_for(shape, tiling::kQueryRows), tiling::kThreads, 0, stream, Q, K, V, O,
+           shape.tokens, log2_scale(shape));
   };
 }
 

@@ -18,10 +18,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
-#include <stdexcept>
-#include <string>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
 
 namespace wmma_attention {
@@ -258,44 +256,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
-inline unsigned blocks_for(const AttentionShape& shape) {
-  const int64_t row_blocks = (int64_t(shape.tokens) + kQueryRows - 1) / kQueryRows;
-  const int64_t blocks = shape.matrices() * row_blocks;
-  if (blocks > INT32_MAX)
-    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
-                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
-  return unsigned(blocks);
-}
-
-// Throws std::invalid_argument unless 16-byte accesses may start at each array.
-inline void require_alignment(std::initializer_list<const half*> arrays) {
-  for (const half* array : arrays)
-    if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
-      throw std::invalid_argument("attention: Q, K, V and O must start at a multiple of 16 bytes");
-}
-
-template <int kHeadDim>
-void launch(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-            cudaStream_t stream) {
-  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
-  attention_kernel<kHeadDim>
-      <<<blocks_for(shape), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens, scale_log2);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
-                             cudaGetErrorString(error));
-}
-
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument
 // naming what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
-  require_alignment({Q, K, V, O});
-  if (shape.head_dim == 32) launch<32>(Q, K, V, O, shape, stream);
-  if (shape.head_dim == 64) launch<64>(Q, K, V, O, shape, stream);
-  if (shape.head_dim == 128) launch<128>(Q, K, V, O, shape, stream);
+  require_alignment({Q, K, V, O}, "Q, K, V and O");
+  const AttentionKernel kernel =
+      kernel_for(shape.head_dim, attention_kernel<32>, attention_kernel<64>, attention_kernel<128>);
+  kernel<<<blocks_for(shape, kQueryRows), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens,
+                                                                 log2_scale(shape));
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace wmma_attention

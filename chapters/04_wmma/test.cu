@@ -177,8 +177,8 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
-           wmma_attention::blocks_for(shape), wmma_attention::kThreads, 0, stream, Q, K, V, O,
-           shape.tokens, shape.scale * 1.44269504f);
+           blocks_for(shape, wmma_attention::kQueryRows), wmma_attention::kThreads, 0, stream, Q, K,
+           V, O, shape.tokens, log2_scale(shape));
   };
 }
 

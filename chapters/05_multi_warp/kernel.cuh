@@ -18,10 +18,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
-#include <stdexcept>
-#include <string>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
 
 namespace multi_warp {
@@ -267,26 +265,9 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
   }
 }
 
-// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
-inline unsigned blocks_for(const AttentionShape& shape, int query_rows) {
-  const int64_t row_blocks = (int64_t(shape.tokens) + query_rows - 1) / query_rows;
-  const int64_t blocks = shape.matrices() * row_blocks;
-  if (blocks > INT32_MAX)
-    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
-                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
-  return unsigned(blocks);
-}
-
-// Throws std::invalid_argument unless 16-byte accesses may start at each array.
-inline void require_alignment(std::initializer_list<const half*> arrays) {
-  for (const half* array : arrays)
-    if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
-      throw std::invalid_argument("attention: Q, K, V and O must start at a multiple of 16 bytes");
-}
-
 // A kernel and what its launch needs.
 struct Step {
-  void (*kernel)(const half*, const half*, const half*, half*, int, float);
+  AttentionKernel kernel;
   int key_tile, shared_bytes;  // of a block
 };
 
@@ -308,49 +289,19 @@ Step step_for(int head_dim, int shared_limit) {
   return step_for<128, kWarps>(shared_limit);
 }
 
-// What the current device has for a block, in bytes.
-inline int shared_limit() {
-  int device = 0, bytes = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes;
-}
-
 // attention() with 2, 4 or 8 warps a block.
 template <int kWarps>
 void attention_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                   cudaStream_t stream) {
   require_attention_shape(shape);
-  require_alignment({Q, K, V, O});
+  require_alignment({Q, K, V, O}, "Q, K, V and O");
   const unsigned blocks = blocks_for(shape, kTile * kWarps);
-  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
   const Step step = step_for<kWarps>(shape.head_dim, shared_limit());
   // More shared memory than 48 KiB is only given on request.
   cudaFuncSetAttribute(step.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, step.shared_bytes);
   step.kernel<<<blocks, 32 * kWarps, step.shared_bytes, stream>>>(Q, K, V, O, shape.tokens,
-                                                                  scale_log2);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
-                             cudaGetErrorString(error));
-}
-
-// Warps a block: 2, 4 or 8, whichever leaves the SM that gets most blocks the least to do, where a
-// block's loads of K and V count as much as the work of one warp. More warps share more, but a few
-// large blocks leave SMs idle.
-inline int warps_for(const AttentionShape& shape) {
-  int device = 0, sms = 1, best = 8;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  int64_t least = INT64_MAX;
-  for (const int warps : {8, 4, 2}) {
-    const int rows = kTile * warps;
-    const int64_t blocks = shape.matrices() * ((int64_t(shape.tokens) + rows - 1) / rows);
-    const int64_t blocks_of_sm = (blocks + sms - 1) / sms;
-    if (blocks_of_sm * (warps + 1) >= least) continue;
-    least = blocks_of_sm * (warps + 1);
-    best = warps;
-  }
-  return best;
+                                                                  log2_scale(shape));
+  require_launched(cudaGetLastError(), shape);
 }
 
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
@@ -359,7 +310,7 @@ inline int warps_for(const AttentionShape& shape) {
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
-  const int warps = warps_for(shape);
+  const int warps = warps_for(shape, kTile);
   const auto of_warps = warps == 2 ? attention_of<2> : warps == 4 ? attention_of<4> : attention_of<8>;
   of_warps(Q, K, V, O, shape, stream);
 }

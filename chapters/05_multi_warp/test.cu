@@ -92,7 +92,7 @@ void check_bytes() {
 
       // Both products, of rows in sixteens and keys in tiles: a warp without rows rests.
       const multi_warp::Step step =
-          multi_warp::step_for<kWarps>(head_dim, multi_warp::shared_limit());
+          multi_warp::step_for<kWarps>(head_dim, shared_limit());
       const double key_tile = step.key_tile;
       const double warps_with_rows = (tokens + 15) / 16, tiles = std::ceil(tokens / key_tile);
       const double padded = heads * warps_with_rows * 16 * key_tile * tiles;
@@ -123,7 +123,7 @@ TEST_CASE("counters: bytes by formula, for 4 and for 8 warps") {
 
 TEST_CASE("counters: the tile is what the device has room for") {
   if (skipped_without_counters("counters")) return;
-  const int limit = multi_warp::shared_limit();
+  const int limit = shared_limit();
   const bool small = limit == 64 * 1024;  // a T4
   CHECK((small || limit > 128 * 1024));
   for (const int head_dim : {32, 64, 128}) {
@@ -219,10 +219,10 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     const multi_warp::Step step =
-        multi_warp::step_for<4>(shape.head_dim, multi_warp::shared_limit());
+        multi_warp::step_for<4>(shape.head_dim, shared_limit());
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
-           multi_warp::blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
-           shape.tokens, shape.scale * 1.44269504f);
+           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
+           shape.tokens, log2_scale(shape));
   };
 }
 

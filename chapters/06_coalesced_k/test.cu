@@ -91,7 +91,7 @@ void check_bytes() {
 
       // Both products, of rows in sixteens and keys in tiles: a warp without rows rests.
       const coalesced_k::Step step =
-          coalesced_k::step_for<kWarps>(head_dim, coalesced_k::shared_limit());
+          coalesced_k::step_for<kWarps>(head_dim, shared_limit());
       const double key_tile = step.key_tile;
       const double warps_with_rows = (tokens + 15) / 16, tiles = std::ceil(tokens / key_tile);
       const double padded = heads * warps_with_rows * 16 * key_tile * tiles;
@@ -130,7 +130,7 @@ TEST_CASE("counters: what stands in shared memory") {
       return 2 * 2 * keys * (head_dim + 8) +
              warps * (std::max(64 * (keys + 8), 32 * (head_dim + 8)) + 32 * (keys + 8));
     };
-    const int limit = coalesced_k::shared_limit();
+    const int limit = shared_limit();
     const coalesced_k::Step four = coalesced_k::step_for<4>(head_dim, limit),
                             eight = coalesced_k::step_for<8>(head_dim, limit);
     CHECK(four.key_tile == 64);
@@ -247,10 +247,10 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     const coalesced_k::Step step =
-        coalesced_k::step_for<4>(shape.head_dim, coalesced_k::shared_limit());
+        coalesced_k::step_for<4>(shape.head_dim, shared_limit());
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
-           coalesced_k::blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
-           shape.tokens, shape.scale * 1.44269504f);
+           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
+           shape.tokens, log2_scale(shape));
   };
 }
 
