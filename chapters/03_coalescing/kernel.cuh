@@ -1,12 +1,11 @@
-// Chapter 3, coalescing: chapter 2 with its loads and its work dealt out anew.
+// Chapter 3, coalescing, step two: the same loads, and the work dealt out anew:
 //
-//   tiles of Q, K, V      a thread loads 16 bytes; neighbouring lanes load neighbours of one row
-//   scores and softmax    a warp has 4 query rows of its own, a lane 2 keys of the tile
-//   O                     lanes along head_dim, the warp's 4 rows each
+//   s = scale Q Kᵀ       scores of the tile        a warp has 4 rows of its own, a lane 2 keys
+//   s = softmax so far   online softmax            32 lanes have one row
+//   O = factor O + s V   rescaled and added up     a lane has head_dim/32 columns, the warp's 4 rows
 //
-// A warp now asks for 512 bytes in 16 sectors, all of which it uses, with one instruction where
-// chapter 2 needed 8 with 32 sectors each. And what a warp reads of the scores it has written
-// itself, so that the block only waits for the tiles.
+// A lane's 8 scores are of 2 keys and 4 rows, which takes 6 loads of shared memory where 1 key and 8
+// rows took 9. A warp reads only weights of its own, so that the block only waits for the tiles.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,10 +13,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
-#include <stdexcept>
-#include <string>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
 
 namespace coalescing {
@@ -25,9 +22,8 @@ namespace coalescing {
 constexpr int kQueryRows = 16;  // of a block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block
-constexpr int kWarps = kThreads / 32;
-constexpr int kRowsPerWarp = kQueryRows / kWarps;
-constexpr int kPad = 8;  // halves: 8 rows, 16 bytes of each, are in 32 different banks
+constexpr int kPad = 8;         // halves: 8 rows, 16 bytes of each, are in 32 different banks
+constexpr int kWarps = kThreads / 32, kRowsPerWarp = kQueryRows / kWarps;
 
 // What a block keeps in shared memory.
 template <int kHeadDim>
@@ -184,44 +180,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Blocks for all rows. Throws std::invalid_argument beyond the limit of grid.x.
-inline unsigned blocks_for(const AttentionShape& shape) {
-  const int64_t row_blocks = (int64_t(shape.tokens) + kQueryRows - 1) / kQueryRows;
-  const int64_t blocks = shape.matrices() * row_blocks;
-  if (blocks > INT32_MAX)
-    throw std::invalid_argument("attention of shape " + describe(shape) + ": " +
-                                std::to_string(blocks) + " blocks, a grid has at most 2147483647");
-  return unsigned(blocks);
-}
-
-// Throws std::invalid_argument unless 16-byte loads may start at each of the arrays.
-inline void require_alignment(std::initializer_list<const half*> arrays) {
-  for (const half* array : arrays)
-    if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
-      throw std::invalid_argument("attention: Q, K and V must start at a multiple of 16 bytes");
-}
-
-template <int kHeadDim>
-void launch(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-            cudaStream_t stream) {
-  const float scale_log2 = shape.scale * 1.44269504f;  // log2(e): exp(x) = 2^(x log2(e))
-  attention_kernel<kHeadDim>
-      <<<blocks_for(shape), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens, scale_log2);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error("attention of shape " + describe(shape) + ": " +
-                             cudaGetErrorString(error));
-}
-
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. Q, K and V start at a multiple of 16 bytes. Throws std::invalid_argument
 // naming what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
-  require_alignment({Q, K, V});
-  if (shape.head_dim == 32) launch<32>(Q, K, V, O, shape, stream);
-  if (shape.head_dim == 64) launch<64>(Q, K, V, O, shape, stream);
-  if (shape.head_dim == 128) launch<128>(Q, K, V, O, shape, stream);
+  require_alignment({Q, K, V}, "Q, K and V");
+  const AttentionKernel kernel =
+      kernel_for(shape.head_dim, attention_kernel<32>, attention_kernel<64>, attention_kernel<128>);
+  kernel<<<blocks_for(shape, kQueryRows), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens,
+                                                                 log2_scale(shape));
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace coalescing

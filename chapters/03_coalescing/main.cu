@@ -1,7 +1,9 @@
-// Chapter 3: attention with coalesced 16-byte loads, beside the kernel of chapter 2.
+// Chapter 3: attention with coalesced 16-byte loads, and then with the work dealt out anew, beside
+// the kernel of chapter 2.
 #include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../02_tiling/kernel.cuh"
+#include "coalesced_loads.cuh"
 #include "kernel.cuh"
 
 namespace {
@@ -9,8 +11,10 @@ namespace {
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
 lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(run, {{.name = "tiling", .attention = tiling::attention},
-                               {.name = "coalescing", .attention = coalescing::attention}});
+  return lab::run_ladder(
+      run, {{.name = "tiling", .attention = tiling::attention},
+            {.name = "coalesced loads", .attention = coalesced_loads::attention},
+            {.name = "4 rows a warp", .attention = coalescing::attention}});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Chapter 3's tests: right on every shape, same bits twice, planted bugs found, what the counters
+// Chapter 3's tests, of both of its steps: right on every shape, same bits twice, planted bugs found, what the counters
 // say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
@@ -6,27 +6,74 @@
 #include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
 #include "../02_tiling/kernel.cuh"
+#include "coalesced_loads.cuh"
 #include "kernel.cuh"
 
 using namespace lab::testing;
 
-TEST_CASE("attention: every shape") { check_every_shape(coalescing::attention); }
-TEST_CASE("attention: unusual scores") { check_unusual_scores(coalescing::attention); }
-TEST_CASE("attention: rounded once") { check_rounding(coalescing::attention); }
-TEST_CASE("attention: arrays from PyTorch") { check_pytorch(coalescing::attention); }
+TEST_CASE("attention: every shape") {
+  check_every_shape(coalesced_loads::attention);
+  check_every_shape(coalescing::attention);
+}
+TEST_CASE("attention: unusual scores") {
+  check_unusual_scores(coalesced_loads::attention);
+  check_unusual_scores(coalescing::attention);
+}
+TEST_CASE("attention: rounded once") {
+  check_rounding(coalesced_loads::attention);
+  check_rounding(coalescing::attention);
+}
+TEST_CASE("attention: arrays from PyTorch") {
+  check_pytorch(coalesced_loads::attention);
+  check_pytorch(coalescing::attention);
+}
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(coalescing::attention); }
-TEST_CASE("attention: the same bits twice") { check_same_bits(coalescing::attention); }
+TEST_CASE("attention: the same bits twice") {
+  check_same_bits(coalesced_loads::attention);
+  check_same_bits(coalescing::attention);
+}
 TEST_CASE("attention: what it cannot do it refuses") {
+  check_refusals(coalesced_loads::attention, true);
   check_refusals(coalescing::attention, true);
 }
-TEST_CASE("checked: without a finding") { check_without_findings(coalescing::attention); }
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;
+  check_without_findings(coalesced_loads::attention);
+  check_without_findings(coalescing::attention);
+}
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter3"); }
 TEST_CASE("program: the whole way on a photo") {
-  check_program("chapter3", {"tiling", "coalescing"});
+  check_program("chapter3", {"tiling", "coalesced loads", "4 rows a warp"});
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
+  check_machine_code("chapters/03_coalescing/coalesced_loads.cuh", "", 3,
+                     coalesced_loads::kThreads);
   check_machine_code("chapters/03_coalescing/kernel.cuh", "", 3, coalescing::kThreads);
+}
+
+// What a block of either step takes from memory and leaves there: they load alike.
+void check_bytes(const AnyAttention& attention, int heads, int tokens, int head_dim) {
+  run_for_counters(attention, 1, heads, tokens, head_dim);
+  const double row_blocks = (tokens + 15) / 16, elements = double(heads) * tokens * head_dim;
+  for (const char* array : {"K", "V"}) {
+    CAPTURE(array);
+    // Each block of 16 query rows asks for all keys once.
+    const double bytes = row_blocks * elements * 2;
+    CHECK(counted(array, "load/bytes_asked") == bytes);
+    CHECK(counted(array, "load/requests") ==
+          row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
+    CHECK(counted(array, "load/sectors") == bytes / 32);
+  }
+  CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+  CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
+  CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
+  // The only stores are O, each element once, 32 neighbours of 2 bytes a request.
+  CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+  CHECK(counted("O", "store/bytes_asked") == elements * 2);
+  CHECK(counted("O", "store/requests") == elements / 32);
+  CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+  CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 }
 
 TEST_CASE("counters: bytes by formula, 512 of them a request, each sector used whole") {
@@ -36,53 +83,62 @@ TEST_CASE("counters: bytes by formula, 512 of them a request, each sector used w
     for (const int head_dim : {32, 64, 128}) {
       CAPTURE(tokens);
       CAPTURE(head_dim);
-      run_for_counters(coalescing::attention, 1, heads, tokens, head_dim);
-      const double row_blocks = (tokens + 15) / 16, elements = double(heads) * tokens * head_dim;
-      for (const char* array : {"K", "V"}) {
-        CAPTURE(array);
-        // Each block of 16 query rows asks for all keys once.
-        const double bytes = row_blocks * elements * 2;
-        CHECK(counted(array, "load/bytes_asked") == bytes);
-        CHECK(counted(array, "load/requests") ==
-              row_blocks * heads * row_requests(tokens, 2 * head_dim, 16));
-        CHECK(counted(array, "load/sectors") == bytes / 32);
-      }
-      CHECK(counted("Q", "load/bytes_asked") == elements * 2);
-      CHECK(counted("Q", "load/requests") == heads * row_requests(tokens, 2 * head_dim, 16));
-      CHECK(counted("Q", "load/sectors") == elements * 2 / 32);
-      // The only stores are O, each element once, 32 neighbours of 2 bytes a request.
-      CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
-      CHECK(counted("O", "store/bytes_asked") == elements * 2);
-      CHECK(counted("O", "store/requests") == elements / 32);
-      CHECK(counted("O", "store/sectors") == elements * 2 / 32);
-
-      // Tiles: rows of Q, K and V in fp16, padded by 8; of each key and warp four weights in fp32.
-      CHECK(lab::vgpu::counter("/static_shared") ==
-            2 * (16 + 64 + 64) * (head_dim + 8) + 4 * 64 * 16);
-      // Written: Q once; of each tile of keys K, V and the weights.
-      const double tiles = (tokens + 63) / 64;
+      const double row_blocks = (tokens + 15) / 16, tiles = (tokens + 63) / 64;
+      check_bytes(coalesced_loads::attention, heads, tokens, head_dim);
+      // Tiles: rows of Q, K and V in fp16, padded by 8; scores with a pad of 8 in fp32, a factor a row.
+      const int tile_bytes = 2 * (16 + 64 + 64) * (head_dim + 8);
+      CHECK(lab::vgpu::counter("/static_shared") == tile_bytes + 4 * (16 * (64 + 8) + 16));
+      // Written: Q once; of each tile of keys K and V, scores, weights and factors; factors again.
+      const double loaded = 16 * head_dim * 2 + tiles * 2 * 64 * head_dim * 2;
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
-            heads * row_blocks *
-                (16 * head_dim * 2 + tiles * (2 * 64 * head_dim * 2 + 4 * 64 * 16)));
-      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+            heads * row_blocks * (loaded + tiles * (2 * 16 * 64 * 4 + 16 * 4) + 16 * 4));
+
+      check_bytes(coalescing::attention, heads, tokens, head_dim);
+      // The same rows, and of each key and warp four weights in fp32, which are written for each tile.
+      CHECK(lab::vgpu::counter("/static_shared") == tile_bytes + 4 * 64 * 16);
+      CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
+            heads * row_blocks * (loaded + tiles * 4 * 64 * 16));
     }
 }
 
-TEST_CASE("counters: no bank conflicts, and a lower limit than chapter 2's") {
+TEST_CASE("counters: no bank conflicts, and each step's limit is lower than that before") {
   if (skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128}) {
     CAPTURE(head_dim);
     run_for_counters(tiling::attention, 1, 2, 197, head_dim);
-    const double before = lab::vgpu::counter("/limit/us");
-    run_for_counters(coalescing::attention, 1, 2, 197, head_dim);
-    CHECK(lab::vgpu::counter("/limit/us") < before);
-    CHECK(shared_conflicts() == 0);
+    double before = lab::vgpu::counter("/limit/us");
+    for (const AnyAttention& attention :
+         {AnyAttention(coalesced_loads::attention), AnyAttention(coalescing::attention)}) {
+      run_for_counters(attention, 1, 2, 197, head_dim);
+      CHECK(lab::vgpu::counter("/limit/us") < before);
+      CHECK(shared_conflicts() == 0);
+      before = lab::vgpu::counter("/limit/us");
+    }
   }
 }
 
 // ---- Planted bugs -------------------------------------------------------------------------------
 
 namespace {
+
+const std::vector<Mutant> kLoadMutants = {
+    {"O is not rescaled", "output[r] *= tiles.factor[output_row + r];", "output[r] *= 1.0f;",
+     "element"},
+    {"the maximum is that of the tile alone", "float new_max = row_max;",
+     "float new_max = -INFINITY;", "not finite"},
+    {"keys past the end take part", "first_key + score_key < tokens ? score[r] * scale_log2",
+     "score_key >= 0 ? score[r] * scale_log2", "element"},
+    {"a piece of 16 bytes is another's", "load8(&tiles.k[score_key][d])",
+     "load8(&tiles.k[score_key][(d + 8) % kHeadDim])", "element"},
+    {"a piece of 16 bytes goes to its neighbour's place", "(&tile[row][d])",
+     "(&tile[row][(d + 8) % kHeadDim])", "element"},
+    {"rows past the end are written", "if (row < tokens)", "if (row <= tokens)", "guard"},
+    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
+     "\n\n    // Scores", "check"},
+    {"no barrier between the scores and the softmax", "    __syncthreads();\n\n    // Softmax",
+     "\n\n    // Softmax", "check"},
+    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }", "  }", "check"},
+};
 
 const std::vector<Mutant> kMutants = {
     {"O is not rescaled", "output[r][c] *= factor", "output[r][c] *= 1.0f", "element"},
@@ -109,17 +165,21 @@ const std::vector<Mutant> kMutants = {
     {"rows are read past the end", "row < valid", "row <= valid", "error"},
 };
 
+// Both steps have the same grid and block.
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
-           coalescing::blocks_for(shape), coalescing::kThreads, 0, stream, Q, K, V, O, shape.tokens,
-           shape.scale * 1.44269504f);
+           blocks_for(shape, coalescing::kQueryRows), coalescing::kThreads, 0, stream, Q, K, V, O,
+           shape.tokens, log2_scale(shape));
   };
 }
 
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs*")) return;
+  check_planted_bugs("chapters/03_coalescing/coalesced_loads.cuh", "coalesced_loads", kLoadMutants,
+                     attention_of);
   check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, attention_of);
 }

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../shapes.h"
+#include "shape.h"
 
 // Attention in one launch. Q, K, V, O: [batch, heads, tokens, head_dim]; scale_log2: log2_scale().
 using AttentionKernel = void (*)(const half* Q, const half* K, const half* V, half* O, int tokens,

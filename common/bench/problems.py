@@ -130,8 +130,8 @@ def code_lines(text):
 def kernel_lines(chapter, kernel, root=ROOT):
     """Lines of code of the file that the kernel's step is, with what it includes of its chapter.
 
-    A chapter of several steps has a .cuh named after each, else it is kernel.cuh. None where a
-    chapter has neither: the line is of another chapter's kernel, or of a part of a step.
+    A chapter of several steps has a .cuh named after each; a step without one is in kernel.cuh. None
+    where a chapter has neither: the line is of another chapter's kernel, or of a part of a step.
     """
     folders = glob.glob(os.path.join(root, "chapters", f"{chapter:02}_*"))
     if len(folders) != 1:
@@ -141,7 +141,7 @@ def kernel_lines(chapter, kernel, root=ROOT):
     # A step that is another one with other operands is in the file of those.
     named = [os.path.join(folders[0], name + ".cuh") for name in (
         "_".join(words), *(["tensor"] if words[-1] in ("tf32", "fp16") else []), words[0])]
-    start = next((path for path in [own, *named] if os.path.exists(path)), None)
+    start = next((path for path in [*named, own] if os.path.exists(path)), None)
     if start is None:
         return None
     count, waiting, seen = 0, [start], set()

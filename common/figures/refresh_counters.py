@@ -36,7 +36,7 @@ A README may have several blocks, each with its own formulas and tables in front
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
 
 Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README, or
-in another .cuh of the chapter's steps where there is no such file.
+in another .cuh of the chapter's steps.
 
 Exit status: 0 written or up to date, 1 stale or a formula or a quote is wrong, 2 bad input.
 """
@@ -352,7 +352,7 @@ def refreshed(text, results):
 
 
 def stray_quotes(text, kernel):
-    """Quoted lines of code (indented, ending as a statement does) that do not stand in kernel.cuh."""
+    """Quoted lines of code (indented, ending as a statement does) that do not stand in a kernel."""
     def spaced(code):
         return " ".join(code.split())
     quotes = re.findall(r"^    (.*;(?: *//.*)?)$", text, re.MULTILINE)
@@ -360,10 +360,9 @@ def stray_quotes(text, kernel):
 
 
 def kernel_text(folder):
-    """kernel.cuh, or all .cuh files of a chapter that has several steps."""
-    names = ["kernel.cuh"] if os.path.exists(os.path.join(folder, "kernel.cuh")) else sorted(
-        name for name in os.listdir(folder)
-        if name.endswith(".cuh") and name not in ("exercise.cuh", "solution.cuh"))
+    """All .cuh files of a chapter's steps: not those of its exercises."""
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".cuh") and
+                   not re.match(r"(exercise|solution|task|bug)\d*\.cuh", name))
     text = ""
     for name in names:
         with open(os.path.join(folder, name), encoding="utf-8") as file:

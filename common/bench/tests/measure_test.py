@@ -345,6 +345,15 @@ class Code(Case):
         for chapter in problems.LADDER:
             self.assertGreater(problems.kernel_lines(chapter, "any"), 20)
 
+    def test_a_step_beside_kernel_cuh_has_its_own_lines(self):
+        folder = self.path("chapters/09_two_steps")
+        os.makedirs(folder)
+        for name, text in (("kernel.cuh", "int a;\nint b;\n"), ("wide_loads.cuh", "int c;\n" * 3)):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        self.assertEqual(problems.kernel_lines(9, "wide loads", self.folder), 3)
+        self.assertEqual(problems.kernel_lines(9, "other", self.folder), 2)
+
 
 class Own(unittest.TestCase):
     def own(self, chapter, kernels, *ratios):
