@@ -24,7 +24,7 @@ lab::ExitCode chapter(const lab::Run& run) {
   const AttentionShape& shape = problem.shape;
   const int64_t B = shape.batch, H = shape.heads, N = shape.tokens, D = shape.head_dim;
 
-  // What the kernels work on, in as many copies as it takes to keep the timing out of the L2.
+  // The arrays, in several copies: timed launches take them in turn and find none in the L2.
   const double bytes = 8.0 * shape.elements() + 4.0 * shape.scores();
   const int copies = lab::rotation_copies(run.device, bytes);
   std::vector<lab::AttentionArrays> arrays = lab::upload(problem, copies);
@@ -47,7 +47,7 @@ lab::ExitCode chapter(const lab::Run& run) {
     naive_attention::attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
   };
 
-  // The oracle: the output everywhere, the two steps before it in the first (batch, head).
+  // What is right: O for all heads, scores and weights for the first (batch, head).
   const std::vector<float> q = lab::to_float(problem.q), k = lab::to_float(problem.k),
                            v = lab::to_float(problem.v);
   std::vector<double> expected(shape.elements()), expected_scores(N * N), expected_weights(N * N);

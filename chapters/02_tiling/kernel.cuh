@@ -1,13 +1,13 @@
 // Chapter 2, tiling: attention in one kernel. A block takes 16 query rows and walks over the keys
 // in tiles of 64, which all of its rows share in shared memory:
 //
-//   s = scale Q Kᵀ      scores of the tile        one thread per key, for 8 rows
-//   s = softmax so far   online softmax            8 lanes per row
-//   O = factor O + s V   rescaled and added up     one thread per column, head_dim/8 rows
+//   s = scale Q Kᵀ       scores of the tile        a thread has one key, for 8 rows
+//   s = softmax so far   online softmax            8 lanes have one row
+//   O = factor O + s V   rescaled and added up     a thread has one column, head_dim/8 rows
 //
-// The tokens x tokens matrix never leaves the chip: the only stores are O. The flaw that is kept
-// for chapter 3: one thread loads one key's row, element by element, so that the 32 lanes of a warp
-// ask for 32 sectors at a time and use 2 bytes of each.
+// The tokens x tokens matrix never leaves the chip: the only stores are O. A flaw is left, which
+// chapter 3 mends: a thread loads one key's row, element by element. So the 32 lanes of a warp ask for
+// 32 sectors at a time and use 2 bytes of each.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -25,7 +25,7 @@ constexpr int kQueryRows = 16;  // of a block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block: one for each row of the K tile and of the V tile
 constexpr int kPad = 2;         // halves: rows of an odd number of words start in different banks
-constexpr int kScorePad = 8;    // floats: four rows of scores, 8 lanes each, use all 32 banks
+constexpr int kScorePad = 8;    // floats: 4 rows, read by 8 lanes each, are in 32 different banks
 
 // What a block keeps in shared memory.
 template <int kHeadDim>
@@ -45,8 +45,8 @@ struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
   float row_sum = 0.0f;       // of this lane's weights so far
 
-  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
-  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
+  // multiplied. At least one score of the row is not -inf.
   template <int kCount>
   __device__ float update(float (&scores)[kCount]) {
     float new_max = row_max;

@@ -42,8 +42,8 @@ struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
   float row_sum = 0.0f;       // of this lane's weights so far
 
-  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
-  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
+  // multiplied. At least one score of the row is not -inf.
   template <int kCount>
   __device__ float update(float (&scores)[kCount]) {
     float new_max = row_max;
@@ -74,8 +74,8 @@ template <int kRows, int kHeadDim>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
   constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
-    // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
-    // four rows apart since those lie in different banks.
+    // Shared memory takes 16 bytes of eight neighbouring lanes at a time: one row, or at head_dim 32
+    // two. These two are taken four rows apart, where they lie in different banks.
     int row = i / kPieces;
     if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
     const int d = i % kPieces * 8;

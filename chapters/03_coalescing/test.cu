@@ -1,5 +1,5 @@
-// Chapter 3's tests, of both of its steps: right on every shape, same bits twice, planted bugs found, what the counters
-// say worked out by hand, and the machine code.
+// Chapter 3's tests, of both of its steps: right on every shape, same bits twice, planted bugs found,
+// what the counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
@@ -85,7 +85,7 @@ TEST_CASE("counters: bytes by formula, 512 of them a request, each sector used w
       CAPTURE(head_dim);
       const double row_blocks = (tokens + 15) / 16, tiles = (tokens + 63) / 64;
       check_bytes(coalesced_loads::attention, heads, tokens, head_dim);
-      // Tiles: rows of Q, K and V in fp16, padded by 8; scores with a pad of 8 in fp32, a factor a row.
+      // Tiles: rows of Q, K and V in fp16, padded by 8; scores with a pad of 8 in fp32, factors.
       const int tile_bytes = 2 * (16 + 64 + 64) * (head_dim + 8);
       CHECK(lab::vgpu::counter("/static_shared") == tile_bytes + 4 * (16 * (64 + 8) + 16));
       // Written: Q once; of each tile of keys K and V, scores, weights and factors; factors again.

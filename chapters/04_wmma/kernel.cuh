@@ -2,14 +2,14 @@
 // warp takes 16 query rows:
 //
 //   q_frag                registers    Q, loaded once
-//   s     = q_frag Kᵀ     shared fp32  scores of the tile, since only there a lane finds its row
+//   s     = q_frag Kᵀ     shared fp32  scores of the tile: in a fragment no lane knows its row
 //   p     = softmax(s)    shared fp16  weights, the left operand of the second product
 //   o_frag = o_frag + p V registers    rescaled where a row's maximum has grown
 //
 // Which lane holds which element of a fragment is not documented. So O is rescaled by a fragment of
 // the same type, loaded from a tile that has each row's factor in all of its 16 columns.
-// A flaw comes back, since WMMA is given K transposed: a lane loads its key's row, 16 bytes at a
-// time and a whole row apart from its neighbour's, and scatters it into shared memory.
+// The flaw that chapter 3 mended comes back: WMMA wants K transposed. A lane loads its key's row, 16
+// bytes at a time and a whole row apart from its neighbour's, and scatters it into shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -26,12 +26,12 @@ namespace wmma_attention {
 
 namespace wmma = nvcuda::wmma;
 
-constexpr int kTile = 16;       // rows, columns and depth of one WMMA product
 constexpr int kQueryRows = 16;  // of a block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 32;    // per block
-constexpr int kMostLoads = 16;  // on their way at a time, for each thread: 64 registers
-constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is in different banks
+constexpr int kTile = 16;       // rows, columns and depth of one WMMA product, rows of a warp
+constexpr int kMostLoads = 16;  // of 16 bytes that a thread waits for at a time: 64 registers
+constexpr int kPad = 8;  // halves or floats behind each row, so that rows start in different banks
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
 using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
@@ -45,10 +45,10 @@ struct alignas(32) Tiles {            // as WMMA wants its operands
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   union {
-    half q[kQueryRows][kHeadDim + kPad];
-    float s[kQueryRows][kKeyTile + kPad];  // scores, then factors of O, at the end O itself
+    half q[kTile][kHeadDim + kPad];
+    float s[kTile][kKeyTile + kPad];  // scores, then factors of O, at the end O itself
   };
-  half p[kQueryRows][kKeyTile + kPad];  // weights
+  half p[kTile][kKeyTile + kPad];  // weights
 };
 
 // The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
@@ -59,8 +59,8 @@ struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
   float row_sum = 0.0f;       // of this lane's weights so far
 
-  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
-  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
+  // multiplied. At least one score of the row is not -inf.
   template <int kCount>
   __device__ float update(float (&scores)[kCount]) {
     float new_max = row_max;
@@ -88,7 +88,7 @@ struct OnlineSoftmax {
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
 // neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
 // pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
-template <int kRows, int kHeadDim>
+template <int kRows, int kHeadDim, int kThreads>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
   constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
@@ -96,8 +96,8 @@ __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);
   constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
-  // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
-  // four rows apart since those lie in different banks.
+  // Shared memory takes 16 bytes of eight neighbouring lanes at a time: one row, or at head_dim 32
+  // two. These two are taken four rows apart, where they lie in different banks.
   int first = thread / kPieces;
   if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
   const int d = thread % kPieces * 8;
@@ -118,39 +118,44 @@ __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
 
 // K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
 // key's row, far from its neighbours', and stores the 8 elements into 8 rows of the tile.
-template <int kHeadDim>
+template <int kHeadDim, int kKeyTile, int kThreads>
 __device__ void load_transposed(const half* rows_global, int valid, unsigned thread,
                                 half (*tile)[kKeyTile + kPad]) {
   constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
+  static_assert(kKeyTile % kThreads == 0);
   constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
 #pragma unroll 1
   for (int part = 0; part < kHeadDim; part += kHeadDim * kAtOnce / kCount) {
     uint4 piece[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int key = thread + i * kThreads % kKeyTile, d = part + i * kThreads / kKeyTile * 8;
+      const int key = thread + i * kThreads % kKeyTile;
+      const int d = part + i * kThreads / kKeyTile * 8;
       const half* const from = rows_global + key * kHeadDim + d;
       piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int key = thread + i * kThreads % kKeyTile, d = part + i * kThreads / kKeyTile * 8;
+      const int key = thread + i * kThreads % kKeyTile;
+      const int d = part + i * kThreads / kKeyTile * 8;
       const half* elements = reinterpret_cast<const half*>(&piece[i]);
       for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
     }
   }
 }
 
-// Rounds four neighbouring numbers to fp16 and stores them as one number of 64 bits: of two halves
-// of a vector the compiler makes two stores where it cannot see how an address is aligned.
+// Rounds four neighbouring numbers to fp16 and stores them with one instruction, as a number of 64
+// bits. As two half2 they would be two stores wherever the compiler cannot prove that the address is
+// a multiple of 8.
 __device__ inline void store_half4(half* where, float4 x) {
   const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
   *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
                                         uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
 }
 
-// Multiplies each row of O by the factor that the row's two lanes have. It goes through the first
-// 16 columns of s, into a fragment whose elements lie as those of O do.
+// Multiplies each row of O by its factor, which the row's two lanes pass in. The factors are written
+// to the first 16 columns of s and loaded as a fragment of O's type: of two such fragments elements i
+// belong to the same row.
 template <int kFragments, int kStride>
 __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, float (*s)[kStride]) {
   const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 4;
@@ -170,21 +175,21 @@ __global__ void __launch_bounds__(kThreads)
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 of its query rows, and has one warp.
   __shared__ Tiles<kHeadDim> tiles;
-  const int lane = threadIdx.x;
+  const int thread = threadIdx.x, lane = thread;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows;
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
   // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
-  load_rows<kQueryRows, kHeadDim>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
-                                  lane, tiles.q);
+  load_rows<kTile, kHeadDim, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
+                                 lane, tiles.q);
   __syncwarp();
   QueryFragment q_frag[kHeadDim / kTile];
   for (int d = 0; d < kHeadDim; d += kTile)
     wmma::load_matrix_sync(q_frag[d / kTile], &tiles.q[0][d], kHeadDim + kPad);
 
-  // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys,
-  // so that the 4 rows that 8 lanes read at a time are in 32 different banks.
+  // Who computes what: the warp computes the products, two lanes the softmax of a row. The two take
+  // 4 keys each in turn. So the 4 rows that 8 lanes read at a time lie in 32 different banks.
   const unsigned row = lane / 2;
   const auto column = [lane](int i) { return i / 4 * 8 + lane % 2 * 4 + i % 4; };
   OnlineSoftmax<2> softmax;
@@ -192,11 +197,12 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0; first_key < tokens; first_key += kKeyTile) {
-    // Load K, then V. Keys past the last token are zero, since a weight of 0
+    // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
     // does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_transposed<kHeadDim>(K + first_element, tokens - first_key, lane, tiles.k);
-    load_rows<kKeyTile, kHeadDim>(V + first_element, tokens - first_key, lane, tiles.v);
+    load_transposed<kHeadDim, kKeyTile, kThreads>(K + first_element, tokens - first_key, thread,
+                                                  tiles.k);
+    load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
     __syncwarp();
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.

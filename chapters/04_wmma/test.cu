@@ -53,7 +53,7 @@ TEST_CASE("counters: bytes by formula, and products of padded tiles on the tenso
       // Each block of 16 query rows asks for all keys once.
       for (const char* array : {"K", "V"})
         CHECK(counted(array, "load/bytes_asked") == row_blocks * elements * 2);
-      // K: 32 lanes at a time ask for 16 bytes of 32 rows, each in a sector of its own; the flaw.
+      // K, the flaw: a request is 16 bytes of each of 32 rows, and moves a sector for each.
       CHECK(counted("K", "load/requests") ==
             row_blocks * heads * std::ceil(tokens / 32.0) * head_dim / 8);
       CHECK(counted("K", "load/sectors") == row_blocks * elements * 2 / 16);
@@ -94,8 +94,8 @@ TEST_CASE("counters: what stands in shared memory, and O is rescaled where a max
       const int bytes = 2 * head_dim * 72 + 2 * 64 * (head_dim + 8) +
                         16 * std::max(2 * (head_dim + 8), 4 * 72) + 2 * 16 * 72;
       CHECK(lab::vgpu::counter("/static_shared") == (bytes + 31) / 32 * 32);
-      // Written: Q; of each tile of keys K, V, scores and weights; factors for 16 columns of O by
-      // the first tile, whose maximum is above none, and by the sums at the end; O itself.
+      // Written: Q; K, V, scores and weights of each tile; factors of O, 16 columns, twice, in the
+      // first tile and at the end; O itself.
       const double tiles = (tokens + 63) / 64, row_blocks = (tokens + 15) / 16;
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
             2 * row_blocks *

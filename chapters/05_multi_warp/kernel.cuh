@@ -2,14 +2,15 @@
 // that share each tile of K and V:
 //
 //   q_frag                registers    Q, loaded once
-//   s     = q_frag Kᵀ     shared fp32  scores of the tile, since only there a lane finds its row
+//   s     = q_frag Kᵀ     shared fp32  scores of the tile: in a fragment no lane knows its row
 //   p     = softmax(s)    shared fp16  weights, the left operand of the second product
 //   o_frag = o_frag + p V registers    rescaled where a row's maximum has grown
 //
 // K and V are asked for once per 64 or 128 query rows, where chapter 4 asks once per 16. The price
 // is shared memory: where a block's tiles do not fit the device, they hold 32 keys instead of 64.
-// Chapter 4's flaw stays, since WMMA is still given K transposed: a lane loads its key's row, 16
-// bytes at a time and a whole row apart from its neighbour's, and scatters it into shared memory.
+// The flaw that chapter 3 mended comes back, as in chapter 4: WMMA wants K transposed. A lane loads
+// its key's row, 16 bytes at a time and a whole row apart from its neighbour's, and scatters it into
+// shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -26,8 +27,9 @@ namespace multi_warp {
 
 namespace wmma = nvcuda::wmma;
 
-constexpr int kTile = 16;  // rows, columns and depth of one WMMA product, query rows of a warp
-constexpr int kPad = 8;    // halves or floats: what a warp touches at a time is in different banks
+constexpr int kTile = 16;       // rows, columns and depth of one WMMA product, rows of a warp
+constexpr int kMostLoads = 16;  // of 16 bytes that a thread waits for at a time: 64 registers
+constexpr int kPad = 8;  // halves or floats behind each row, so that rows start in different banks
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
 using KeyFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, wmma::row_major>;
@@ -61,8 +63,8 @@ struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
   float row_sum = 0.0f;       // of this lane's weights so far
 
-  // Turns scores into weights. Returns the factor (at most 1) for all that was added up with the
-  // maximum before. A tile has at least one key, so that the new maximum is not -inf.
+  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
+  // multiplied. At least one score of the row is not -inf.
   template <int kCount>
   __device__ float update(float (&scores)[kCount]) {
     float new_max = row_max;
@@ -89,7 +91,7 @@ struct OnlineSoftmax {
 
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
 // neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
-// pieces before it stores the first: it waits for memory once, not once a piece.
+// pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
 template <int kRows, int kHeadDim, int kThreads>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
@@ -97,21 +99,25 @@ __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);
-  // Eight neighbouring lanes write at a time: one row, or two of head_dim 32, which are taken
-  // four rows apart since those lie in different banks.
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
+  // Shared memory takes 16 bytes of eight neighbouring lanes at a time: one row, or at head_dim 32
+  // two. These two are taken four rows apart, where they lie in different banks.
   int first = thread / kPieces;
   if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
   const int d = thread % kPieces * 8;
-  uint4 piece[kCount];
+#pragma unroll 1
+  for (int part = 0; part < kRows; part += kAtOnce * kRowsAtOnce) {
+    uint4 piece[kAtOnce];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int row = first + i * kRowsAtOnce;
-    const half* const from = rows_global + row * kHeadDim + d;
-    piece[i] = row < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = part + first + i * kRowsAtOnce;
+      const half* const from = rows_global + row * kHeadDim + d;
+      piece[i] = row < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      *reinterpret_cast<uint4*>(&tile[part + first + i * kRowsAtOnce][d]) = piece[i];
   }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    *reinterpret_cast<uint4*>(&tile[first + i * kRowsAtOnce][d]) = piece[i];
 }
 
 // K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
@@ -121,32 +127,40 @@ __device__ void load_transposed(const half* rows_global, int valid, unsigned thr
                                 half (*tile)[kKeyTile + kPad]) {
   constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
   static_assert(kKeyTile % kThreads == 0 || kThreads % kKeyTile == 0);
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
   const int first_key = thread % kKeyTile, first_d = thread / kKeyTile * 8;
-  uint4 piece[kCount];
+#pragma unroll 1
+  for (int part = 0; part < kHeadDim; part += kHeadDim * kAtOnce / kCount) {
+    uint4 piece[kAtOnce];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int key = first_key + i * kThreads % kKeyTile, d = first_d + i * kThreads / kKeyTile * 8;
-    const half* const from = rows_global + key * kHeadDim + d;
-    piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
-  }
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int key = first_key + i * kThreads % kKeyTile;
+      const int d = part + first_d + i * kThreads / kKeyTile * 8;
+      const half* const from = rows_global + key * kHeadDim + d;
+      piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    }
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int key = first_key + i * kThreads % kKeyTile, d = first_d + i * kThreads / kKeyTile * 8;
-    const half* elements = reinterpret_cast<const half*>(&piece[i]);
-    for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int key = first_key + i * kThreads % kKeyTile;
+      const int d = part + first_d + i * kThreads / kKeyTile * 8;
+      const half* elements = reinterpret_cast<const half*>(&piece[i]);
+      for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
+    }
   }
 }
 
-// Rounds four neighbouring numbers to fp16 and stores them as one number of 64 bits: of two halves
-// of a vector the compiler makes two stores where it cannot see how an address is aligned.
+// Rounds four neighbouring numbers to fp16 and stores them with one instruction, as a number of 64
+// bits. As two half2 they would be two stores wherever the compiler cannot prove that the address is
+// a multiple of 8.
 __device__ inline void store_half4(half* where, float4 x) {
   const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
   *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
                                         uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
 }
 
-// Multiplies each row of O by the factor that the row's two lanes have. It goes through the first
-// 16 columns of s, into a fragment whose elements lie as those of O do.
+// Multiplies each row of O by its factor, which the row's two lanes pass in. The factors are written
+// to the first 16 columns of s and loaded as a fragment of O's type: of two such fragments elements i
+// belong to the same row.
 template <int kFragments, int kStride>
 __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, float (*s)[kStride]) {
   const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 4;
@@ -160,8 +174,8 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
     for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
 }
 
-// Warps that an SM is to have registers for: 128 a thread, or 255 for head_dim 128, whose fragments
-// of Q and O alone take 128.
+// Warps that an SM must have registers for: 16 with 128 registers a thread, or 8 with 255. head_dim
+// 128 takes the latter, since its fragments of Q and O alone need 128.
 constexpr int resident_warps(int head_dim) { return head_dim < 128 ? 16 : 8; }
 
 template <int kHeadDim, int kKeyTile, int kWarps>
@@ -186,8 +200,8 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
   for (int d = 0; d < kHeadDim; d += kTile)
     wmma::load_matrix_sync(q_frag[d / kTile], &own.q[0][d], kHeadDim + kPad);
 
-  // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys,
-  // so that the 4 rows that 8 lanes read at a time are in 32 different banks.
+  // Who computes what: the warp computes the products, two lanes the softmax of a row. The two take
+  // 4 keys each in turn. So the 4 rows that 8 lanes read at a time lie in 32 different banks.
   const unsigned row = lane / 2;
   const auto column = [lane](int i) { return i / 4 * 8 + lane % 2 * 4 + i % 4; };
   OnlineSoftmax<2> softmax;

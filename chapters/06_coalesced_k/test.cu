@@ -102,9 +102,9 @@ void check_bytes() {
       CHECK(counted("O", "store/requests") ==
             heads * head_dim / columns * row_requests(tokens, 2 * columns, 8));
 
-      // Written to shared memory: Q of each warp; of each tile of keys K and V, and of each warp with
-      // rows scores and weights; factors for 16 columns of its O by the first tile, whose maximum is
-      // above none, and by the sums at the end; O itself.
+      // Written to shared memory. By a block: Q of each warp, K and V of each tile. By a warp with
+      // rows: scores and weights of each tile; factors of O, 16 columns, twice, in the first tile
+      // and at the end; O itself. (All scores are equal: no later tile has factors.)
       run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
       const double of_a_warp =
           16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
