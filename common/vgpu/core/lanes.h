@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "signature.h"
 #include "warp.h"
 
 namespace vgpu {
@@ -96,6 +97,85 @@ Handler handler3(F) {
   return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
     map3<D, A, B, C>(warp, instr, mask, F{});
   };
+}
+
+// The handler of a lane operation (signature.h): `return &lanewise<op::integer::Add<uint32_t>>;`
+template <class Op>
+void lanewise(Warp& warp, const Instr& instr, std::uint32_t mask) {
+  using Of = Signature<Op>;
+  using D = typename Of::Result;
+  using A = typename Of::template Operand<0>;
+  const Op op = operation_of<Op>(instr);
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+  if constexpr (Of::kOperands == 1) {
+#pragma GCC ivdep
+    for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = op.lane(a[lane]);
+  } else {
+    using B = typename Of::template Operand<1>;
+    const B* b = warp.lanes<const B>(instr.b);
+    if constexpr (Of::kOperands == 2) {
+#pragma GCC ivdep
+      for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = op.lane(a[lane], b[lane]);
+    } else {
+      using C = typename Of::template Operand<2>;
+      const C* c = warp.lanes<const C>(instr.c);
+      if constexpr (Of::kOperands == 3) {
+#pragma GCC ivdep
+        for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = op.lane(a[lane], b[lane], c[lane]);
+      } else {
+        using E = typename Of::template Operand<3>;
+        const E* e = warp.lanes<const E>(instr.e);
+#pragma GCC ivdep
+        for (int lane = 0; lane < kWarpSize; ++lane)
+          d[lane] = op.lane(a[lane], b[lane], c[lane], e[lane]);
+      }
+    }
+  }
+}
+
+template <class T>
+constexpr Type kIntegerType = Type::none;
+template <>
+inline constexpr Type kIntegerType<std::uint16_t> = Type::u16;
+template <>
+inline constexpr Type kIntegerType<std::uint32_t> = Type::u32;
+template <>
+inline constexpr Type kIntegerType<std::uint64_t> = Type::u64;
+template <>
+inline constexpr Type kIntegerType<std::int16_t> = Type::s16;
+template <>
+inline constexpr Type kIntegerType<std::int32_t> = Type::s32;
+template <>
+inline constexpr Type kIntegerType<std::int64_t> = Type::s64;
+
+// The operation for the one of the types T that the instruction has; null if it has none of them.
+template <template <class> class Op, class... T>
+Handler lanewise_among(Type type) {
+  Handler found = nullptr;
+  ((found = type == kIntegerType<T> ? &lanewise<Op<T>> : found), ...);
+  return found;
+}
+// For any integer type.
+template <template <class> class Op>
+Handler lanewise_integer(Type type) {
+  return lanewise_among<Op, std::uint16_t, std::uint32_t, std::uint64_t, std::int16_t, std::int32_t,
+                        std::int64_t>(type);
+}
+// Where signs do not matter, or the type has none: .b32 is .u32, and .s32 too.
+template <template <class> class Op>
+Handler lanewise_bits(Type type) {
+  switch (type_bits(type)) {
+    case 16:
+      return &lanewise<Op<std::uint16_t>>;
+    case 32:
+      return &lanewise<Op<std::uint32_t>>;
+    case 64:
+      return &lanewise<Op<std::uint64_t>>;
+    default:
+      return nullptr;
+  }
 }
 
 // Calls `f` with a value of the C++ type that holds one lane of `type`, to name it as

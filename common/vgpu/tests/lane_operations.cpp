@@ -1,0 +1,46 @@
+// Lane operations are called by name, while nothing is known of warps: what executes an instruction
+// in another way than the interpreter needs no more than these headers. Most of it is checked when
+// this compiles.
+#include "../core/signature.h"
+#include "../ops/lane/integer.h"
+
+using namespace vgpu;
+
+namespace {
+
+template <class T>
+concept IsKnown = requires {
+  sizeof(T);
+};
+static_assert(!IsKnown<Warp>);
+
+using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t;
+
+namespace integer = op::integer;
+static_assert(integer::Add<uint32_t>::lane(0xffffffff, 2) == 1);
+static_assert(integer::AddSaturated::lane(0x7fffffff, 1) == 0x7fffffff);
+static_assert(integer::SubSaturated::lane(-0x7fffffff, 2) == -0x7fffffff - 1);
+static_assert(integer::MulHi<int64_t>::lane(-1, 5) == -1);
+static_assert(integer::MadWide<uint32_t>::lane(0xffffffff, 2, 3) == 0x200000001);
+static_assert(integer::Mul24Hi<uint32_t>::lane(0xff800000, 0x10000) == 0x800000);
+static_assert(integer::Div<int32_t>::lane(-7, 0) == -1 && integer::Rem<int32_t>::lane(-7, 4) == -3);
+static_assert(integer::BfindShift<uint32_t>::lane(0x10000) == 15);
+static_assert(integer::Fns::lane(0b1010'0110, 1, 2) == 2);
+static_assert(integer::Bfe<int32_t>::lane(0x00000f80, 7, 5) == -1);
+static_assert(integer::Bfi<uint64_t>::lane(0xff, 0, 8, 4) == 0xf00);
+static_assert(integer::Dp4a<uint32_t, int32_t>::lane(0x01020304, 0xff010101, 10) == 10 + 9 - 1);
+// The halves of a word do not touch each other.
+using Halves = integer::Halves<integer::Add<uint16_t>, uint16_t>;
+static_assert(Halves::lane(0x0001ffff, 0x00010001) == 0x00020000);
+// A chain of two words: what the first carries, the second adds.
+static_assert(integer::AddCarry<uint32_t>::carries(0xffffffff, 0, false));
+static_assert(integer::AddCarry<uint32_t>::lane(1, 1, true) == 3);
+static_assert(integer::SubCarry<uint32_t>::lane(5, 3, true) == 2);
+static_assert(!integer::SubCarry<uint32_t>::carries(3, 0xfffffffe, true));
+
+// The signature tells what the warp loop must know.
+using Bfi = Signature<integer::Bfi<uint64_t>>;
+static_assert(Bfi::kOperands == 4);
+static_assert(std::is_same_v<Bfi::Result, uint64_t> && std::is_same_v<Bfi::Operand<2>, uint32_t>);
+
+}  // namespace
