@@ -3,6 +3,7 @@
 // this compiles.
 #include "../core/signature.h"
 #include "../ops/lane/integer.h"
+#include "../ops/lane/logic.h"
 
 using namespace vgpu;
 
@@ -37,6 +38,16 @@ static_assert(integer::AddCarry<uint32_t>::carries(0xffffffff, 0, false));
 static_assert(integer::AddCarry<uint32_t>::lane(1, 1, true) == 3);
 static_assert(integer::SubCarry<uint32_t>::lane(5, 3, true) == 2);
 static_assert(!integer::SubCarry<uint32_t>::carries(3, 0xfffffffe, true));
+
+namespace logic = op::logic;
+static_assert(logic::Not<uint16_t>::lane(0xff00) == 0xff && logic::Cnot<uint32_t>::lane(0) == 1);
+// A table is that of the operation on these three.
+static_assert(logic::Lop3((0xf0 & 0xcc) | 0xaa).lane(0x0f, 0x3c, 0x81) == ((0x0f & 0x3c) | 0x81));
+static_assert(logic::Shf<true, false>::lane(0x80000000, 1, 33) == 3);
+static_assert(logic::Shl<uint32_t>::lane(1, 32) == 0 && logic::Shr<int32_t>::lane(-8, 40) == -1);
+static_assert(logic::Prmt::lane(0x33221180, 0x77665544, 0x8147) == 0xff114477);
+static_assert(logic::PrmtConstant(0x8147).lane(0x33221180, 0x77665544) == 0xff114477);
+static_assert(logic::PrmtMode<logic::kBackward4>::lane(0x33221100, 0x77665544, 1) == 0x66770011);
 
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
