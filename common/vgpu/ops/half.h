@@ -1,6 +1,7 @@
 // Narrow floating-point formats: fp16, bf16, fp8. One exact rounding from double serves them all;
 // the common cases (fp16 and bf16 from and to float) have quick paths.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -79,7 +80,7 @@ float widen_format(std::uint32_t bits) {
   return negative ? -value : value;
 }
 
-inline float canonical(float x) { return x == x ? x : std::bit_cast<float>(0x7fffffffu); }
+constexpr float canonical(float x) { return x == x ? x : std::bit_cast<float>(0x7fffffffu); }
 
 inline float float_from_half(std::uint16_t bits) {
 #if defined(__F16C__)
@@ -96,10 +97,10 @@ inline std::uint16_t half_from_float(float x) {
   return static_cast<std::uint16_t>(narrow<Fp16>(x));
 #endif
 }
-inline float float_from_bf16(std::uint16_t bits) {
+constexpr float float_from_bf16(std::uint16_t bits) {
   return canonical(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
 }
-inline std::uint16_t bf16_from_float(float x) {
+constexpr std::uint16_t bf16_from_float(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   // Nearest even by adding half a unit, or just less where the kept part is even.
   const auto rounded = static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

@@ -1,7 +1,12 @@
 // Lane operations are called by name, while nothing is known of warps: what executes an instruction
 // in another way than the interpreter needs no more than these headers. Most of it is checked when
 // this compiles.
+#include <doctest/doctest.h>
+
+#include <bit>
+
 #include "../core/signature.h"
+#include "../ops/lane/floating.h"
 #include "../ops/lane/integer.h"
 #include "../ops/lane/logic.h"
 
@@ -49,9 +54,33 @@ static_assert(logic::Prmt::lane(0x33221180, 0x77665544, 0x8147) == 0xff114477);
 static_assert(logic::PrmtConstant(0x8147).lane(0x33221180, 0x77665544) == 0xff114477);
 static_assert(logic::PrmtMode<logic::kBackward4>::lane(0x33221100, 0x77665544, 1) == 0x66770011);
 
+namespace floating = op::floating;
+constexpr float kSubnormal = 0x1p-130f;
+template <bool kFtz, bool kSat>
+using Sum = floating::Nearest<floating::Add<float>, kFtz, kSat>;
+static_assert(Sum<false, false>::lane(kSubnormal, kSubnormal) == 0x1p-129f);
+static_assert(Sum<true, false>::lane(kSubnormal, 1) == 1 && Sum<false, true>::lane(1, 2) == 1);
+static_assert(floating::Nearest<floating::Fma<double>, false, false>::lane(2, 3, 4) == 10);
+static_assert(floating::Pairs<Sum<false, false>>::lane({{1, 2}}, {{3, 4}}).v[1] == 6);
+using Largest = floating::Extreme<float, true, true, false, floating::kKeep>;
+static_assert(Largest::lane(0x7fc00000, 0) == 0x7fffffff);  // .NaN: it wins
+static_assert(Largest::lane(0x80000000, 0) == 0);           // -0 is less than +0
+static_assert(floating::Neg<float, true>::lane(-kSubnormal) == 0);
+static_assert(floating::DivApprox<false>::lane(1, 0x1p127f) == 0);
+
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
 static_assert(Bfi::kOperands == 4);
 static_assert(std::is_same_v<Bfi::Result, uint64_t> && std::is_same_v<Bfi::Operand<2>, uint32_t>);
 
 }  // namespace
+
+TEST_CASE("lane operations: those that call the host's functions") {
+  CHECK(op::floating::Nearest<op::floating::Sqrt<float>, false, false>::lane(2) == 1.41421356f);
+  CHECK(op::floating::InDouble<op::floating::Cos, false>::lane(0) == 1);
+  CHECK(op::floating::Lg2<false>::lane(8) == 3);
+  CHECK(op::floating::UsualEx2<false>::lane(3) == 8);
+  // One of the results at single arguments.
+  CHECK(op::floating::Ex2<false>::lane(std::bit_cast<float>(0xc0717899)) ==
+        std::bit_cast<float>(0x3d95d000));
+}
