@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <limits>
 
 #include "../core/signature.h"
+#include "../ops/lane/compare.h"
 #include "../ops/lane/floating.h"
 #include "../ops/lane/integer.h"
 #include "../ops/lane/logic.h"
@@ -68,6 +70,31 @@ static_assert(Largest::lane(0x80000000, 0) == 0);           // -0 is less than +
 static_assert(floating::Neg<float, true>::lane(-kSubnormal) == 0);
 static_assert(floating::DivApprox<false>::lane(1, 0x1p127f) == 0);
 
+namespace compare = op::compare;
+using Less = compare::Setp<compare::Plain<int32_t>, Compare::lt>;
+static_assert(Less::lane(-1, 0) &&
+              !compare::Setp<compare::Plain<uint32_t>, Compare::lt>::lane(-1, 0));
+static_assert(compare::Setp<compare::Flushed, Compare::eq>::lane(kSubnormal, 0));
+// A comparison and its answer from less, equal, greater are the same, with and without a NaN.
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+template <Compare... kHow>
+constexpr bool agree(float a, float b) {
+  return ((compare::Setp<compare::Plain<float>, kHow>::lane(a, b) ==
+           compare::by_order<bool>(kHow, a<b, a == b, a> b)) &&
+          ...);
+}
+constexpr bool agree_all(float a, float b) {
+  using enum Compare;
+  return agree<eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, Compare::nan>(a, b);
+}
+static_assert(agree_all(1, 2) && agree_all(2, 2) && agree_all(2, 1));
+static_assert(agree_all(kNan, 1) && agree_all(1, kNan) && agree_all(kNan, kNan));
+static_assert(compare::combined(Bool::xor_, true, true) == false);
+static_assert(compare::yes_of(Type::f16x2) == 0x3c00);
+static_assert(compare::Selp<uint16_t>::lane(1, 2, false) == 2);
+static_assert(compare::Slct<uint32_t, compare::Plain<float>>::lane(1, 2, kNan) == 2);
+static_assert(compare::Testp<float, compare::kSubnormal>::lane(kSubnormal));
+
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
 static_assert(Bfi::kOperands == 4);
@@ -79,6 +106,8 @@ TEST_CASE("lane operations: those that call the host's functions") {
   CHECK(op::floating::Nearest<op::floating::Sqrt<float>, false, false>::lane(2) == 1.41421356f);
   CHECK(op::floating::InDouble<op::floating::Cos, false>::lane(0) == 1);
   CHECK(op::floating::Lg2<false>::lane(8) == 3);
+  CHECK(op::compare::Setp<op::compare::F16, Compare::ltu>::lane(0x7e00, 0x3c00));
+  CHECK_FALSE(op::compare::Setp<op::compare::F16Flushed, Compare::lt>::lane(0, 1));
   CHECK(op::floating::UsualEx2<false>::lane(3) == 8);
   // One of the results at single arguments.
   CHECK(op::floating::Ex2<false>::lane(std::bit_cast<float>(0xc0717899)) ==
