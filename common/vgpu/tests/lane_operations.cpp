@@ -8,6 +8,7 @@
 
 #include "../core/signature.h"
 #include "../ops/lane/compare.h"
+#include "../ops/lane/convert.h"
 #include "../ops/lane/floating.h"
 #include "../ops/lane/integer.h"
 #include "../ops/lane/logic.h"
@@ -95,6 +96,15 @@ static_assert(compare::Selp<uint16_t>::lane(1, 2, false) == 2);
 static_assert(compare::Slct<uint32_t, compare::Plain<float>>::lane(1, 2, kNan) == 2);
 static_assert(compare::Testp<float, compare::kSubnormal>::lane(kSubnormal));
 
+namespace convert = op::convert;
+static_assert(convert::Through<std::int8_t, uint32_t, uint16_t>::lane(0x80) == 0xffffff80);
+static_assert(convert::FloatToWord<uint32_t, Rounding::rmi>::lane(2.5f) == 2);
+static_assert(convert::FloatToWord<int32_t, Rounding::rzi>::lane(-3e9f) == -0x7fffffff - 1);
+static_assert(convert::Integral<Rounding::rpi>::lane(-0.5f) == 0);
+static_assert(convert::FloatToBf16::lane(1) == 0x3f80 && convert::Bf16ToFloat::lane(0x4000) == 2);
+static_assert(convert::FloatToTf32::lane(0x3f801000) == 0x3f802000);
+static_assert(convert::Narrow<E4M3>::lane(1000) == 0x7e);  // the largest, 448
+
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
 static_assert(Bfi::kOperands == 4);
@@ -106,6 +116,7 @@ TEST_CASE("lane operations: those that call the host's functions") {
   CHECK(op::floating::Nearest<op::floating::Sqrt<float>, false, false>::lane(2) == 1.41421356f);
   CHECK(op::floating::InDouble<op::floating::Cos, false>::lane(0) == 1);
   CHECK(op::floating::Lg2<false>::lane(8) == 3);
+  CHECK(op::convert::PackIntegersBelow(Type::s8).lane(300, -300, 0x12345678) == 0x56787f80);
   CHECK(op::compare::Setp<op::compare::F16, Compare::ltu>::lane(0x7e00, 0x3c00));
   CHECK_FALSE(op::compare::Setp<op::compare::F16Flushed, Compare::lt>::lane(0, 1));
   CHECK(op::floating::UsualEx2<false>::lane(3) == 8);
