@@ -1,23 +1,22 @@
 // mov, special registers, address spaces.
 #include <iterator>
 
-#include "forms.h"
 #include "../core/access.h"
 #include "../core/specials.h"
+#include "forms.h"
+#include "lane/move.h"
 
 namespace vgpu {
 namespace {
 
 using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
 
+namespace move = op::move;
+
 struct Bytes16 {
   uint64_t low, high;
 };
 
-template <class T>
-void copy(Warp& warp, const Instr& instr, uint32_t mask) {
-  map1<T, T>(warp, instr, mask, [](T v) { return v; });
-}
 void copy128(Warp& warp, const Instr& instr, uint32_t mask) {
   Bytes16* d = warp.lanes<Bytes16>(instr.d[0]);
   const Bytes16* a = warp.lanes<const Bytes16>(instr.a);
@@ -62,9 +61,8 @@ void pack_word(Warp& warp, const Instr& instr, uint32_t mask) {
   alignas(64) Word words[kWarpSize] = {};
   for (int k = 0; k < instr.list_count; ++k) {
     const Lane* s = warp.lanes<const Lane>(Slot{instr.list[k]});
-    const int shift = 8 * static_cast<int>(sizeof(Part)) * k;
     for (int lane = 0; lane < kWarpSize; ++lane)
-      words[lane] |= static_cast<Word>(static_cast<Word>(static_cast<Part>(s[lane])) << shift);
+      words[lane] |= move::Pack<Part, Lane, Word>::lane(s[lane], k);
   }
   Result<Word> result(warp, instr.d[0], mask);
   std::memcpy(result.lanes(), words, sizeof words);
@@ -76,8 +74,8 @@ void unpack_word(Warp& warp, const Instr& instr, uint32_t mask) {
   for (int k = 0; k < instr.list_count; ++k) {
     Result<Lane> result(warp, Slot{instr.list[k]}, mask);
     Lane* d = result.lanes();
-    const int shift = 8 * static_cast<int>(sizeof(Part)) * k;
-    for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<Part>(words[lane] >> shift);
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      d[lane] = move::Unpack<Part, Lane, Word>::lane(words[lane], k);
   }
 }
 template <class Part, class Lane>
@@ -267,37 +265,29 @@ void read_special_predicate(Warp& warp, const Instr& instr, uint32_t mask) {
                 mask);
 }
 
-template <class T>
-void add_window(Warp& warp, const Instr& instr, uint32_t mask) {
-  const auto window = static_cast<uint64_t>(instr.imm);
-  map1<T, T>(warp, instr, mask, [window](T v) { return static_cast<T>(v + window); });
+Space space_of(uint64_t address) {
+  if (address - kSharedWindow < kSharedWindowSize) return Space::shared;
+  if (address - kLocalWindow < kLocalWindowSize) return Space::local;
+  if (address - kConstantWindow < kConstantWindowSize) return Space::constant;
+  if (address - kParamWindow < kParamWindowSize) return Space::param;
+  return Space::global;
 }
-
 // The window of .shared::cta is part of that of .shared::cluster.
+bool in_shared(const Block& block, uint64_t address, bool anywhere_in_cluster) {
+  if (space_of(address) != Space::shared) return false;
+  const int rank = rank_in(address - kSharedWindow);
+  if (rank < 0) return true;
+  return anywhere_in_cluster ? block.cluster.block(rank) != nullptr
+                             : rank == static_cast<int>(block.rank);
+}
 template <class T>
 void is_space(Warp& warp, const Instr& instr, uint32_t mask) {
   const T* a = warp.lanes<const T>(instr.a);
-  if (instr.space == Space::shared) {
-    const Block& block = *warp.block;
-    set_predicate(warp, instr.d[0], collect([&](int lane) {
-                    const uint64_t address = a[lane] - kSharedWindow;
-                    if (address >= kSharedWindowSize) return false;
-                    const int rank = rank_in(address);
-                    return rank < 0 || (instr.cluster ? block.cluster.block(rank) != nullptr
-                                                      : rank == static_cast<int>(block.rank));
-                  }),
-                  mask);
-    return;
-  }
-  auto space_of = [](uint64_t v) {
-    if (v - kSharedWindow < kSharedWindowSize) return Space::shared;
-    if (v - kLocalWindow < kLocalWindowSize) return Space::local;
-    if (v - kConstantWindow < kConstantWindowSize) return Space::constant;
-    if (v - kParamWindow < kParamWindowSize) return Space::param;
-    return Space::global;
-  };
-  set_predicate(warp, instr.d[0],
-                collect([&](int lane) { return space_of(a[lane]) == instr.space; }), mask);
+  const uint32_t bits = collect([&](int lane) {
+    return instr.space == Space::shared ? in_shared(*warp.block, a[lane], instr.cluster)
+                                        : space_of(a[lane]) == instr.space;
+  });
+  set_predicate(warp, instr.d[0], bits, mask);
 }
 
 void active_mask(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -363,11 +353,11 @@ Handler bind_mov(Instr& instr, const Mods&) {
     case 1:
       return &copy_predicate;
     case 16:
-      return &copy<uint16_t>;
+      return &lanewise<move::Copy<uint16_t>>;
     case 32:
-      return &copy<uint32_t>;
+      return &lanewise<move::Copy<uint32_t>>;
     case 64:
-      return &copy<uint64_t>;
+      return &lanewise<move::Copy<uint64_t>>;
     case 128:
       return &copy128;
     default:
@@ -395,7 +385,7 @@ Handler bind_cvta(Instr& instr, const Mods& mods) {
   }
   if (type_bits(instr.type) != 64) return nullptr;
   instr.imm = static_cast<std::int64_t>(mods.has("to") ? 0 - window : window);
-  return instr.imm ? &add_window<uint64_t> : &copy<uint64_t>;
+  return instr.imm ? &lanewise<move::AddWindow<uint64_t>> : &lanewise<move::Copy<uint64_t>>;
 }
 Handler bind_isspacep(Instr& instr, const Mods&) {
   return instr.a_bits == 32 ? nullptr : &is_space<uint64_t>;
