@@ -12,6 +12,8 @@
 #include "../ops/lane/floating.h"
 #include "../ops/lane/integer.h"
 #include "../ops/lane/logic.h"
+#include "../ops/lane/move.h"
+#include "../ops/lane/video.h"
 
 using namespace vgpu;
 
@@ -105,6 +107,15 @@ static_assert(convert::FloatToBf16::lane(1) == 0x3f80 && convert::Bf16ToFloat::l
 static_assert(convert::FloatToTf32::lane(0x3f801000) == 0x3f802000);
 static_assert(convert::Narrow<E4M3>::lane(1000) == 0x7e);  // the largest, 448
 
+namespace move = op::move;
+static_assert(move::Pack<std::uint8_t, uint16_t, uint32_t>::lane(0xff7f, 2) == 0x7f0000);
+static_assert(move::Unpack<uint16_t, uint16_t, uint64_t>::lane(0x1234'5678'9abc'def0, 3) == 0x1234);
+static_assert(move::AddWindow<uint64_t>(0x1000).lane(5) == 0x1005);
+
+namespace video = op::video;
+static_assert(video::simple<video::Op::avrg>(3, 4, Compare::none) == 4);
+static_assert(video::full<video::Op::mad>(-3, 5, 1, video::kPlusOne, Compare::none) == -13);
+
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
 static_assert(Bfi::kOperands == 4);
@@ -116,6 +127,11 @@ TEST_CASE("lane operations: those that call the host's functions") {
   CHECK(op::floating::Nearest<op::floating::Sqrt<float>, false, false>::lane(2) == 1.41421356f);
   CHECK(op::floating::InDouble<op::floating::Cos, false>::lane(0) == 1);
   CHECK(op::floating::Lg2<false>::lane(8) == 3);
+  Instr halves;
+  halves.imm = op::video::kSignedA | op::video::kSignedB | op::video::kSignedD | op::video::kSat;
+  CHECK(op::video::Parallel<op::video::Op::add, 2>(halves).lane(0x7fff0001, 0x0001ffff, 0) ==
+        0x7fff0000);
+  CHECK(op::video::Scalar<op::video::Op::shl>(halves).lane(0x40000000, 1, 0) == 0x7fffffff);
   CHECK(op::convert::PackIntegersBelow(Type::s8).lane(300, -300, 0x12345678) == 0x56787f80);
   CHECK(op::compare::Setp<op::compare::F16, Compare::ltu>::lane(0x7e00, 0x3c00));
   CHECK_FALSE(op::compare::Setp<op::compare::F16Flushed, Compare::lt>::lane(0, 1));
