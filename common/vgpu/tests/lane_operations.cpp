@@ -10,6 +10,7 @@
 #include "../ops/lane/compare.h"
 #include "../ops/lane/convert.h"
 #include "../ops/lane/floating.h"
+#include "../ops/lane/half.h"
 #include "../ops/lane/integer.h"
 #include "../ops/lane/logic.h"
 #include "../ops/lane/move.h"
@@ -132,6 +133,18 @@ TEST_CASE("lane operations: those that call the host's functions") {
   CHECK(op::video::Parallel<op::video::Op::add, 2>(halves).lane(0x7fff0001, 0x0001ffff, 0) ==
         0x7fff0000);
   CHECK(op::video::Scalar<op::video::Op::shl>(halves).lane(0x40000000, 1, 0) == 0x7fffffff);
+  const Instr plain;
+  Instr relu, flushed;
+  relu.relu = flushed.ftz = true;
+  using Sum = op::half::Arithmetic<op::half::F16, op::half::Add>;
+  CHECK(Sum(plain).lane(0x3c00, 0x0001) == 0x3c00);
+  CHECK(Sum(flushed).lane(0x0001, 0x0001) == 0);
+  CHECK(op::half::Both<Sum>(plain).lane(0x3c00'0001u, 0x4000'0001u) == 0x4200'0002);
+  CHECK(op::half::Fused<op::half::BF16>(relu).lane(0x3f80, 0xc000, 0x3f80) == 0);
+  CHECK(op::half::OnBits<op::half::F16, op::half::Neg>(plain).lane(0xfe00) == 0x7fff);
+  using Least = op::half::Extreme<false, false, false>;
+  CHECK(op::half::OnBits2<op::half::F16, Least>(plain).lane(0x7e00, 0x8000) == 0x8000);
+  CHECK(op::half::LookUp<op::half::F16, &op::half::exp2_exact>(plain).lane(0x4000) == 0x4400);
   CHECK(op::convert::PackIntegersBelow(Type::s8).lane(300, -300, 0x12345678) == 0x56787f80);
   CHECK(op::compare::Setp<op::compare::F16, Compare::ltu>::lane(0x7e00, 0x3c00));
   CHECK_FALSE(op::compare::Setp<op::compare::F16Flushed, Compare::lt>::lane(0, 1));
