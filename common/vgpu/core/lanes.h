@@ -48,64 +48,13 @@ class Result {
   alignas(64) D fresh_[kWarpSize];
 };
 
-template <class D, class A, class F>
-inline void map1(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
-  Result<D> result(warp, instr.d[0], mask);
-  D* d = result.lanes();
-  const A* a = warp.lanes<const A>(instr.a);
-#pragma GCC ivdep
-  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane]));
-}
-
-template <class D, class A, class B, class F>
-inline void map2(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
-  Result<D> result(warp, instr.d[0], mask);
-  D* d = result.lanes();
-  const A* a = warp.lanes<const A>(instr.a);
-  const B* b = warp.lanes<const B>(instr.b);
-#pragma GCC ivdep
-  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane], b[lane]));
-}
-
-template <class D, class A, class B, class C, class F>
-inline void map3(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
-  Result<D> result(warp, instr.d[0], mask);
-  D* d = result.lanes();
-  const A* a = warp.lanes<const A>(instr.a);
-  const B* b = warp.lanes<const B>(instr.b);
-  const C* c = warp.lanes<const C>(instr.c);
-#pragma GCC ivdep
-  for (int lane = 0; lane < kWarpSize; ++lane)
-    d[lane] = static_cast<D>(f(a[lane], b[lane], c[lane]));
-}
-
-// A handler from a stateless lambda: `return handler2<T, T, T>([](T a, T b) { return a + b; });`
-template <class D, class A, class F>
-Handler handler1(F) {
-  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map1<D, A>(warp, instr, mask, F{});
-  };
-}
-template <class D, class A, class B, class F>
-Handler handler2(F) {
-  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map2<D, A, B>(warp, instr, mask, F{});
-  };
-}
-template <class D, class A, class B, class C, class F>
-Handler handler3(F) {
-  return [](Warp& warp, const Instr& instr, std::uint32_t mask) {
-    map3<D, A, B, C>(warp, instr, mask, F{});
-  };
-}
-
-// The handler of a lane operation (signature.h): `return &lanewise<op::integer::Add<uint32_t>>;`
+// The loop around a lane operation (signature.h).
 template <class Op>
-void lanewise(Warp& warp, const Instr& instr, std::uint32_t mask) {
+[[gnu::always_inline]] inline void for_lanes(const Op& op, Warp& warp, const Instr& instr,
+                                             std::uint32_t mask) {
   using Of = Signature<Op>;
   using D = typename Of::Result;
   using A = typename Of::template Operand<0>;
-  const Op op = operation_of<Op>(instr);
   Result<D> result(warp, instr.d[0], mask);
   D* d = result.lanes();
   const A* a = warp.lanes<const A>(instr.a);
@@ -133,6 +82,12 @@ void lanewise(Warp& warp, const Instr& instr, std::uint32_t mask) {
       }
     }
   }
+}
+
+// Its handler: `return &lanewise<op::integer::Add<uint32_t>>;`
+template <class Op>
+void lanewise(Warp& warp, const Instr& instr, std::uint32_t mask) {
+  for_lanes(operation_of<Op>(instr), warp, instr, mask);
 }
 
 template <class T>
@@ -173,41 +128,6 @@ Handler lanewise_bits(Type type) {
       return &lanewise<Op<std::uint32_t>>;
     case 64:
       return &lanewise<Op<std::uint64_t>>;
-    default:
-      return nullptr;
-  }
-}
-
-// Calls `f` with a value of the C++ type that holds one lane of `type`, to name it as
-// decltype(value); refuses (null) types that are not in the family.
-template <class F>
-Handler for_integer(Type type, F f) {
-  switch (type) {
-    case Type::u16:
-      return f(std::uint16_t{});
-    case Type::u32:
-      return f(std::uint32_t{});
-    case Type::u64:
-      return f(std::uint64_t{});
-    case Type::s16:
-      return f(std::int16_t{});
-    case Type::s32:
-      return f(std::int32_t{});
-    case Type::s64:
-      return f(std::int64_t{});
-    default:
-      return nullptr;
-  }
-}
-template <class F>
-Handler for_bits(int bits, F f) {
-  switch (bits) {
-    case 16:
-      return f(std::uint16_t{});
-    case 32:
-      return f(std::uint32_t{});
-    case 64:
-      return f(std::uint64_t{});
     default:
       return nullptr;
   }

@@ -243,8 +243,14 @@ using SlctFlushed = compare::Slct<T, compare::Flushed>;
 Handler bind_setp(Instr& instr, const Mods&) { return bind_compare<true>(instr); }
 Handler bind_set(Instr& instr, const Mods&) { return bind_compare<false>(instr); }
 Handler bind_selp(Instr& instr, const Mods&) {
-  return for_bits(type_bits(instr.type),
-                  [](auto zero) -> Handler { return &select<decltype(zero)>; });
+  switch (type_bits(instr.type)) {
+    case 16:
+      return &select<uint16_t>;
+    case 32:
+      return &select<uint32_t>;
+    default:
+      return &select<uint64_t>;
+  }
 }
 Handler bind_slct(Instr& instr, const Mods&) {
   if (instr.type != Type::f32) return lanewise_bits<SlctInteger>(instr.dtype);

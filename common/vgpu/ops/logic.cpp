@@ -45,9 +45,8 @@ void lop3_predicate(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // prmt whose selectors are a constant: those of lane 0.
 void permute_constant(Warp& warp, const Instr& instr, uint32_t mask) {
-  const logic::PrmtConstant prmt(warp.lanes<const uint32_t>(instr.c)[0]);
-  map2<uint32_t, uint32_t, uint32_t>(warp, instr, mask,
-                                     [prmt](uint32_t a, uint32_t b) { return prmt.lane(a, b); });
+  const uint32_t selectors = warp.lanes<const uint32_t>(instr.c)[0];
+  for_lanes(logic::PrmtConstant(selectors), warp, instr, mask);
 }
 
 }  // namespace

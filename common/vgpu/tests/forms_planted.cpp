@@ -43,6 +43,38 @@ T& lane_of(Warp& warp, Slot slot, int lane) {
   return warp.lanes<T>(slot)[lane];
 }
 
+// A wrong handler from a function of one lane.
+template <class D, class A, class F>
+inline void map1(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane]));
+}
+
+template <class D, class A, class B, class F>
+inline void map2(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+  const B* b = warp.lanes<const B>(instr.b);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane) d[lane] = static_cast<D>(f(a[lane], b[lane]));
+}
+
+template <class D, class A, class B, class C, class F>
+inline void map3(Warp& warp, const Instr& instr, std::uint32_t mask, F f) {
+  Result<D> result(warp, instr.d[0], mask);
+  D* d = result.lanes();
+  const A* a = warp.lanes<const A>(instr.a);
+  const B* b = warp.lanes<const B>(instr.b);
+  const C* c = warp.lanes<const C>(instr.c);
+#pragma GCC ivdep
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    d[lane] = static_cast<D>(f(a[lane], b[lane], c[lane]));
+}
+
 const Host kSum = [](const Words&, const In& in) { return Want((in.a + in.b) & 0xffffffff); };
 
 }  // namespace
