@@ -1,27 +1,16 @@
 // atom and red: one lane after the other, each a real atomic operation of the host, since blocks
 // may run on several host threads.
-#include "forms.h"
+#include "lane/atomic.h"
 #include "../core/access.h"
 #include "../core/bulk.h"
+#include "forms.h"
 #include "half.h"
 
 namespace vgpu {
 namespace {
 
 using std::int32_t, std::int64_t, std::uint16_t, std::uint32_t, std::uint64_t;
-
-enum Operation : std::uint8_t {
-  kAdd,
-  kMin,
-  kMax,
-  kInc,
-  kDec,
-  kAnd,
-  kOr,
-  kXor,
-  kExchange,
-  kCompare
-};
+using namespace op::atomic;  // the names of the operations: kAdd, kMin ...
 
 // Replaces *p by f(*p) atomically; returns what was there. Tells the warp what was seen and done:
 // a loop that only looks may be waiting for others.
@@ -38,49 +27,6 @@ T replace(Warp& warp, std::byte* at, F f) {
     warp.changed = true;
   return old;
 }
-
-// U: unsigned type as wide as the operand, T: the type it is treated as.
-template <class U, class T, Operation kOp>
-U apply(U old_bits, U b_bits, U c_bits) {
-  const T old = std::bit_cast<T>(old_bits), b = std::bit_cast<T>(b_bits);
-  (void)old, (void)b, (void)c_bits;
-  if constexpr (kOp == kAdd) {
-    if constexpr (std::is_floating_point_v<T>)
-      return std::bit_cast<U>(old + b);
-    else
-      return static_cast<U>(old_bits + b_bits);
-  } else if constexpr (kOp == kMin)
-    return std::bit_cast<U>(b < old ? b : old);
-  else if constexpr (kOp == kMax)
-    return std::bit_cast<U>(b > old ? b : old);
-  else if constexpr (kOp == kInc)
-    return old_bits >= b_bits ? U{0} : static_cast<U>(old_bits + 1);
-  else if constexpr (kOp == kDec)
-    return old_bits == 0 || old_bits > b_bits ? b_bits : static_cast<U>(old_bits - 1);
-  else if constexpr (kOp == kAnd)
-    return old_bits & b_bits;
-  else if constexpr (kOp == kOr)
-    return old_bits | b_bits;
-  else if constexpr (kOp == kXor)
-    return old_bits ^ b_bits;
-  else if constexpr (kOp == kExchange)
-    return b_bits;
-  else
-    return old_bits == b_bits ? c_bits : old_bits;
-}
-
-struct Half {  // f16 addition: exact in float, rounded once
-  static float value(uint16_t x) { return float_from_half(x); }
-  static uint16_t add(uint16_t x, uint16_t y) {
-    return half_from_float(float_from_half(x) + float_from_half(y));
-  }
-};
-struct BFloat {
-  static float value(uint16_t x) { return float_from_bf16(x); }
-  static uint16_t add(uint16_t x, uint16_t y) {
-    return bf16_from_float(float_from_bf16(x) + float_from_bf16(y));
-  }
-};
 
 template <class U, class F>
 void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
@@ -99,12 +45,6 @@ void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
   });
 }
 
-// ISA manual, atom: atom.add.f32 flushes subnormal numbers in global memory and keeps them in shared.
-uint32_t add_f32(uint32_t x, uint32_t y, bool flush) {
-  auto flushed = [flush](uint32_t v) { return flush && !(v & 0x7f800000u) ? v & 0x80000000u : v; };
-  const float sum = std::bit_cast<float>(flushed(x)) + std::bit_cast<float>(flushed(y));
-  return sum != sum ? 0x7fffffffu : flushed(std::bit_cast<uint32_t>(sum));
-}
 void run_add_f32(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses a;
   compute_addresses(warp, instr, mask, a);
@@ -118,27 +58,20 @@ void run_add_f32(Warp& warp, const Instr& instr, uint32_t mask) {
         instr.space == Space::global ||
         (instr.space == Space::generic && a.v[lane] - kSharedWindow >= kSharedWindowSize);
     const uint32_t old = replace<uint32_t>(
-        warp, places.at(a, lane), [&](uint32_t was) { return add_f32(was, operand, flush); });
+        warp, places.at(a, lane), [&](uint32_t was) { return AddF32::lane(was, operand, flush); });
     if (d) d[lane] = old;
   });
 }
 
 template <class U, class T, Operation kOp>
 void run(Warp& warp, const Instr& instr, uint32_t mask) {
-  atomic<U>(warp, instr, mask, &apply<U, T, kOp>);
+  atomic<U>(warp, instr, mask, &Replace<U, T, kOp>::lane);
 }
-template <class F>
-void run_half(Warp& warp, const Instr& instr, uint32_t mask) {
-  atomic<uint16_t>(warp, instr, mask,
-                   [](uint16_t x, uint16_t y, uint16_t) { return F::add(x, y); });
-}
-template <class F>
-void run_half2(Warp& warp, const Instr& instr, uint32_t mask) {
-  atomic<uint32_t>(warp, instr, mask, [](uint32_t x, uint32_t y, uint32_t) {
-    const uint32_t low = F::add(static_cast<uint16_t>(x), static_cast<uint16_t>(y));
-    const uint32_t high = F::add(static_cast<uint16_t>(x >> 16), static_cast<uint16_t>(y >> 16));
-    return high << 16 | low;
-  });
+// Op of two values.
+template <class Op>
+void run_two(Warp& warp, const Instr& instr, uint32_t mask) {
+  using U = typename Signature<Op>::Result;
+  atomic<U>(warp, instr, mask, [](U was, U operand, U) { return Op::lane(was, operand); });
 }
 
 // Vector forms (.v2.f32 ...) are one access and one atomic operation for each element.
@@ -151,7 +84,7 @@ void red_vector_f32(Warp& warp, const Instr& instr, uint32_t mask) {
     for (int k = 0; k < instr.elements; ++k) {
       const uint32_t operand = warp.lanes<const uint32_t>(Slot{instr.list[k]})[lane];
       replace<uint32_t>(warp, places.at(a, lane) + k * 4,
-                        [&](uint32_t was) { return add_f32(was, operand, true); });
+                        [&](uint32_t was) { return AddF32::lane(was, operand, true); });
     }
   });
 }
@@ -229,7 +162,7 @@ void reduce_each(std::byte* to, const std::byte* from, uint32_t bytes, F f) {
 }
 template <class U, class T, Operation kOp>
 void reduce_array(std::byte* to, const std::byte* from, uint32_t bytes) {
-  reduce_each<U>(to, from, bytes, [](U old, U b) { return apply<U, T, kOp>(old, b, b); });
+  reduce_each<U>(to, from, bytes, [](U old, U b) { return Replace<U, T, kOp>::lane(old, b, b); });
 }
 template <class U, class T>
 BulkReduction reduction_of(int operation) {
@@ -254,30 +187,23 @@ BulkReduction reduction_of(int operation) {
       return nullptr;
   }
 }
-// As min.f16 and max.f16: a number rather than a NaN, -0 below +0.
-template <class F, bool kLargest>
-uint16_t extreme(uint16_t x, uint16_t y) {
-  const float a = F::value(x), b = F::value(y);
-  if (a != a && b != b) return 0x7fff;
-  if (a != a || b != b) return a != a ? y : x;
-  if (a == b) return kLargest ? x & y : x | y;
-  return (a < b) == kLargest ? y : x;
+template <class Op>
+void reduce_halves(std::byte* to, const std::byte* from, uint32_t bytes) {
+  reduce_each<uint16_t>(to, from, bytes, &Op::lane);
+}
+void reduce_floats(std::byte* to, const std::byte* from, uint32_t bytes) {
+  reduce_each<uint32_t>(to, from, bytes,
+                        [](uint32_t old, uint32_t b) { return AddF32::lane(old, b, true); });
 }
 template <class F>
 BulkReduction half_reduction_of(int operation) {
   switch (operation) {
     case kAdd:
-      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
-        reduce_each<uint16_t>(to, from, bytes, &F::add);
-      };
+      return &reduce_halves<AddHalf<F>>;
     case kMin:
-      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
-        reduce_each<uint16_t>(to, from, bytes, &extreme<F, false>);
-      };
+      return &reduce_halves<ExtremeHalf<F, false>>;
     case kMax:
-      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
-        reduce_each<uint16_t>(to, from, bytes, &extreme<F, true>);
-      };
+      return &reduce_halves<ExtremeHalf<F, true>>;
     default:
       return nullptr;
   }
@@ -299,10 +225,7 @@ BulkReduction bulk_reduction(Type type, const Mods& mods) {
     case Type::s64:
       return reduction_of<uint64_t, int64_t>(operation);
     case Type::f32:
-      return [](std::byte* to, const std::byte* from, uint32_t bytes) {
-        reduce_each<uint32_t>(to, from, bytes,
-                              [](uint32_t old, uint32_t b) { return add_f32(old, b, true); });
-      };
+      return &reduce_floats;
     case Type::f64:
       return &reduce_array<uint64_t, double, kAdd>;
     case Type::f16:
@@ -347,13 +270,13 @@ Handler bind_atom(Instr& instr, const Mods& mods) {
     case Type::f64:
       return operation == kAdd ? &run<uint64_t, double, kAdd> : nullptr;
     case Type::f16:
-      return operation == kAdd ? &run_half<Half> : nullptr;
+      return operation == kAdd ? &run_two<AddHalf<Half>> : nullptr;
     case Type::bf16:
-      return operation == kAdd ? &run_half<BFloat> : nullptr;
+      return operation == kAdd ? &run_two<AddHalf<BFloat>> : nullptr;
     case Type::f16x2:
-      return operation == kAdd ? &run_half2<Half> : nullptr;
+      return operation == kAdd ? &run_two<AddHalves<Half>> : nullptr;
     case Type::bf16x2:
-      return operation == kAdd ? &run_half2<BFloat> : nullptr;
+      return operation == kAdd ? &run_two<AddHalves<BFloat>> : nullptr;
     default:
       return nullptr;
   }

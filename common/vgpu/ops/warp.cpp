@@ -1,9 +1,11 @@
 // Operations of several lanes (shfl, vote, match, redux, elect), barriers, fences, sleeping.
 #include <bit>
 
-#include "forms.h"
 #include "../core/block.h"
 #include "../core/lanes.h"
+#include "forms.h"
+#include "lane/integer.h"
+#include "lane/logic.h"
 #include "shuffle.h"
 
 namespace vgpu {
@@ -36,29 +38,30 @@ void shuffle(Warp& warp, const Instr& instr, uint32_t mask) {
 
 enum Vote : std::uint8_t { kAll, kAny, kUniform, kBallot };
 
+// A lane's answer, of whose members those in `yes` say yes.
+bool answer(std::uint8_t vote, uint32_t members, uint32_t yes) {
+  switch (vote) {
+    case kAll:
+      return yes == members;
+    case kAny:
+      return yes != 0;
+    default:
+      return yes == members || yes == 0;
+  }
+}
 void vote(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t source = get_predicate(warp, instr.a, instr.a_not) & mask;
   uint32_t bits = 0;
-  uint32_t* d = instr.variant == kBallot ? warp.lanes<uint32_t>(instr.d[0]) : nullptr;
   each_lane(mask, [&](int lane) {
     const uint32_t members = members_of(warp, instr, lane, mask);
-    const uint32_t yes = source & members;
-    switch (instr.variant) {
-      case kAll:
-        bits |= uint32_t{yes == members} << lane;
-        break;
-      case kAny:
-        bits |= uint32_t{yes != 0} << lane;
-        break;
-      case kUniform:
-        bits |= uint32_t{yes == members || yes == 0} << lane;
-        break;
-      case kBallot:
-        d[lane] = yes;
-        break;
-    }
+    bits |= uint32_t{answer(instr.variant, members, source & members)} << lane;
   });
-  if (instr.variant != kBallot) set_predicate(warp, instr.d[0], bits, mask);
+  set_predicate(warp, instr.d[0], bits, mask);
+}
+void ballot(Warp& warp, const Instr& instr, uint32_t mask) {
+  const uint32_t source = get_predicate(warp, instr.a, instr.a_not) & mask;
+  uint32_t* d = warp.lanes<uint32_t>(instr.d[0]);
+  each_lane(mask, [&](int lane) { d[lane] = source & members_of(warp, instr, lane, mask); });
 }
 
 template <class T, bool kMatchAll>
@@ -78,9 +81,10 @@ void match(Warp& warp, const Instr& instr, uint32_t mask) {
   if (kMatchAll) set_predicate(warp, instr.d[1], all, mask);
 }
 
-enum Reduction : std::uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor };
-
 template <class T>
+using Combine = T (*)(T, T);
+// redux: the members' values, one after the other.
+template <class T, Combine<T> kCombine>
 void reduce(Warp& warp, const Instr& instr, uint32_t mask) {
   const T* a = warp.lanes<const T>(instr.a);
   T* d = warp.lanes<T>(instr.d[0]);
@@ -88,32 +92,27 @@ void reduce(Warp& warp, const Instr& instr, uint32_t mask) {
   each_lane(mask, [&](int lane) {
     const uint32_t members = members_of(warp, instr, lane, mask);
     T value = a[std::countr_zero(members)];
-    each_lane(members & (members - 1), [&](int other) {
-      const T v = a[other];
-      switch (instr.variant) {
-        case kAdd:
-          value = static_cast<T>(static_cast<uint32_t>(value) + static_cast<uint32_t>(v));
-          break;
-        case kMin:
-          value = v < value ? v : value;
-          break;
-        case kMax:
-          value = v > value ? v : value;
-          break;
-        case kAnd:
-          value = static_cast<T>(value & v);
-          break;
-        case kOr:
-          value = static_cast<T>(value | v);
-          break;
-        case kXor:
-          value = static_cast<T>(value ^ v);
-          break;
-      }
-    });
+    each_lane(members & (members - 1), [&](int other) { value = kCombine(value, a[other]); });
     result[lane] = value;
   });
   each_lane(mask, [&](int lane) { d[lane] = result[lane]; });
+}
+template <class T>
+Handler reduction(int operation) {
+  switch (operation) {
+    case 0:
+      return &reduce<T, &op::integer::Add<T>::lane>;
+    case 1:
+      return &reduce<T, &op::integer::Min<T>::lane>;
+    case 2:
+      return &reduce<T, &op::integer::Max<T>::lane>;
+    case 3:
+      return &reduce<T, &op::logic::And<T>::lane>;
+    case 4:
+      return &reduce<T, &op::logic::Or<T>::lane>;
+    default:
+      return &reduce<T, &op::logic::Xor<T>::lane>;
+  }
 }
 
 void elect(Warp& warp, const Instr& instr, uint32_t mask) {
@@ -196,7 +195,7 @@ Handler bind_shfl(Instr& instr, const Mods& mods) {
 }
 Handler bind_vote(Instr& instr, const Mods& mods) {
   instr.variant = static_cast<std::uint8_t>(mods.pick({"all", "any", "uni", "ballot"}));
-  return &vote;
+  return instr.variant == kBallot ? &ballot : &vote;
 }
 Handler bind_match(Instr& instr, const Mods& mods) {
   const bool all = mods.has("all");
@@ -205,8 +204,8 @@ Handler bind_match(Instr& instr, const Mods& mods) {
   return all ? &match<uint64_t, true> : &match<uint64_t, false>;
 }
 Handler bind_redux(Instr& instr, const Mods& mods) {
-  instr.variant = static_cast<std::uint8_t>(mods.pick({"add", "min", "max", "and", "or", "xor"}));
-  return instr.type == Type::s32 ? &reduce<int32_t> : &reduce<uint32_t>;
+  const int operation = mods.pick({"add", "min", "max", "and", "or", "xor"});
+  return instr.type == Type::s32 ? reduction<int32_t>(operation) : reduction<uint32_t>(operation);
 }
 Handler bind_elect(Instr&, const Mods&) { return &elect; }
 Handler bind_warp_barrier(Instr&, const Mods&) { return &nothing; }

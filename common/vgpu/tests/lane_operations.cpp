@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "../core/signature.h"
+#include "../ops/lane/atomic.h"
 #include "../ops/lane/compare.h"
 #include "../ops/lane/convert.h"
 #include "../ops/lane/floating.h"
@@ -117,6 +118,13 @@ namespace video = op::video;
 static_assert(video::simple<video::Op::avrg>(3, 4, Compare::none) == 4);
 static_assert(video::full<video::Op::mad>(-3, 5, 1, video::kPlusOne, Compare::none) == -13);
 
+namespace atomic = op::atomic;
+static_assert(atomic::Replace<uint32_t, uint32_t, atomic::kInc>::lane(7, 7, 0) == 0);
+static_assert(atomic::Replace<uint32_t, int32_t, atomic::kMin>::lane(1, 0xffffffff, 0) ==
+              0xffffffff);
+static_assert(atomic::Replace<uint64_t, uint64_t, atomic::kCompare>::lane(3, 3, 9) == 9);
+static_assert(atomic::AddF32::lane(1, 0, true) == 0 && atomic::AddF32::lane(1, 0, false) == 1);
+
 // The signature tells what the warp loop must know.
 using Bfi = Signature<integer::Bfi<uint64_t>>;
 static_assert(Bfi::kOperands == 4);
@@ -145,6 +153,8 @@ TEST_CASE("lane operations: those that call the host's functions") {
   using Least = op::half::Extreme<false, false, false>;
   CHECK(op::half::OnBits2<op::half::F16, Least>(plain).lane(0x7e00, 0x8000) == 0x8000);
   CHECK(op::half::LookUp<op::half::F16, &op::half::exp2_exact>(plain).lane(0x4000) == 0x4400);
+  CHECK(op::atomic::AddHalves<op::atomic::Half>::lane(0x3c00'8000u, 0x3c00'0000u) == 0x4000'0000);
+  CHECK(op::atomic::ExtremeHalf<op::atomic::BFloat, true>::lane(0x7fc0, 0x3f80) == 0x3f80);
   CHECK(op::convert::PackIntegersBelow(Type::s8).lane(300, -300, 0x12345678) == 0x56787f80);
   CHECK(op::compare::Setp<op::compare::F16, Compare::ltu>::lane(0x7e00, 0x3c00));
   CHECK_FALSE(op::compare::Setp<op::compare::F16Flushed, Compare::lt>::lane(0, 1));
