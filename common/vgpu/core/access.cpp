@@ -24,17 +24,22 @@ bool move_window(Warp& warp, const Instr& instr, Site& site, std::uint64_t addre
   return true;
 }
 
-void count_global(Warp& warp, Site& site, const Addresses& a, std::uint32_t mask,
-                  std::uint32_t bytes, Access access) {
-  const RequestShape shape =
-      a.strided ? strided_request(a.v[0], a.stride, bytes) : global_request(a.v, mask, bytes);
-  GlobalCounters& c = *site.counters;
+// One request of this shape, in which lanes of `mask` ask for `bytes` each.
+inline void count_request(GlobalCounters& c, const RequestShape& shape, std::uint32_t mask,
+                          std::uint32_t bytes) {
   ++c.requests;
   c.sectors += shape.sectors;
   c.lines += shape.lines;
   c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
   c.bytes_distinct += shape.bytes_distinct;
   c.ideal_sectors += (shape.bytes_distinct + kSectorBytes - 1) / kSectorBytes;
+}
+
+void count_global(Warp& warp, Site& site, const Addresses& a, std::uint32_t mask,
+                  std::uint32_t bytes, Access access) {
+  const RequestShape shape =
+      a.strided ? strided_request(a.v[0], a.stride, bytes) : global_request(a.v, mask, bytes);
+  count_request(*site.counters, shape, mask, bytes);
   warp.worker->l1_clocks += l1_clocks(shape, warp.worker->sectors_per_clock);
   // Sectors that the launch touches. A loop often walks through the same sectors for several turns:
   // with a stride of whole sectors the first lane's sector tells all.
@@ -267,13 +272,7 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
       warp.worker->notify(
           [&](Observer& o) { o.local_access(warp, instr, mask, physical, bytes, access); });
       const RequestShape shape = global_request(physical.v, mask, bytes);
-      GlobalCounters& c = warp.frame->sites[instr.memory_site].local;
-      ++c.requests;
-      c.sectors += shape.sectors;
-      c.lines += shape.lines;
-      c.bytes_asked += std::uint64_t{static_cast<std::uint32_t>(std::popcount(mask))} * bytes;
-      c.bytes_distinct += shape.bytes_distinct;
-      c.ideal_sectors += (shape.bytes_distinct + kSectorBytes - 1) / kSectorBytes;
+      count_request(warp.frame->sites[instr.memory_site].local, shape, mask, bytes);
       warp.worker->l1_clocks += l1_clocks(shape);
       return;
     }
