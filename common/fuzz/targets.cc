@@ -14,9 +14,9 @@
 #include "lab/errors.h"
 #include "lab/tensors.h"
 #include "lab/images.h"
-#include "../vgpu/core/machine.h"
 #include "../vgpu/runtime/cubin.h"
 #include "../vgpu/runtime/fatbin.h"
+#include "../vgpu/runtime/watched_machine.h"
 #include "fuzz.h"
 #include "lab.cuh"
 
@@ -191,7 +191,7 @@ void run_ptx(const std::string& input) {
   if (random.chance(5)) options.cache = CacheMode::warm;
   DeviceSpec spec;
   spec.memory_bytes = 64 << 20;
-  Machine machine(spec, options);
+  WatchedMachine machine(spec, options);
   machine.patience = 20000;
   machine.instruction_limit = 20000;
   machine.heap_limit = 1 << 20;

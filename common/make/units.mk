@@ -26,7 +26,7 @@ $(eval $(call group,common/vgpu/profile/group_json,devices report_json trace))
 $(eval $(call group,common/vgpu/profile/group_text,limits occupancy output_file report_text source_lines))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/runtime/group,capture copy cubin fatbin graph launch modules runtime \
-  settings stream transfer))
+  settings stream transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
   vgpu_c))
 $(eval $(call group,common/vgpu/cudart/group_streams,capture graph graph_exec graph_nodes stream))

@@ -15,7 +15,7 @@
 #include <unordered_map>
 
 #include "../core/access.h"
-#include "../ops/forms.h"
+#include "../core/instruction_set.h"
 #include "checks.h"
 
 namespace vgpu {

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "../ops/forms.h"
+#include "../core/instruction_set.h"
 
 namespace vgpu::race {
 

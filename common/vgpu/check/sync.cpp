@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "../core/access.h"
-#include "../ops/shuffle.h"
-#include "../ops/forms.h"
+#include "../core/instruction_set.h"
+#include "../core/shuffle.h"
 #include "checks.h"
 #include "undefined.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "../core/access.h"
-#include "../ops/forms.h"
+#include "../core/instruction_set.h"
 
 namespace vgpu {
 namespace {

@@ -22,10 +22,6 @@
 
 namespace vgpu {
 
-struct Count {
-  std::uint64_t issued = 0, lanes = 0;
-};
-
 // Which 32-byte sectors of an allocation a launch touched; one byte each, set by any worker.
 struct TouchMap {
   std::shared_ptr<Allocation> allocation;
@@ -53,7 +49,7 @@ struct Site {
 
 struct FunctionState {
   const Function* function = nullptr;
-  std::vector<Count> counts;
+  std::vector<InstrCounters> counts;
   std::vector<Site> sites;
 };
 
@@ -141,8 +137,9 @@ struct Launch {
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
   std::vector<std::uint64_t> issued_by_sm;
-  // Of the faulting cluster that comes first in the grid. Those behind it end, those before it run on,
-  // so that it does not depend on who was quicker. (Without clusters each block is one.)
+  // The fault that is reported: that of the first cluster in the grid that has one. Clusters behind it
+  // end early and clusters before it run on, so the report does not depend on which host thread was
+  // quicker. (Without clusters each block is a cluster.)
   Fault fault;
   std::atomic<std::uint64_t> fault_cluster{~0ull};
   std::uint64_t start_time = 0;  // virtual nanoseconds at the launch
@@ -162,22 +159,24 @@ struct Barrier {
   std::uint32_t count = 0;
 };
 
-// What an mbarrier object will be told once copies have landed: a thread's arrival after its copies
-// (ops/mbarrier.cpp), or the `bytes` of a copy into the shared memory of the object's block.
+// A report that an mbarrier object will get once copies have landed. There are two kinds. With
+// `bytes` 0 it is a thread's arrival, which counts after its cp.async copies (ops/mbarrier.cpp).
+// Otherwise it is a copy of `bytes` bytes into the shared memory of the object's block.
 struct AsyncArrival {
   std::byte* object = nullptr;
-  Warp* warp = nullptr;  // who asked for it
-  Ref<Frame> frame;      // where the warp stood
+  Warp* warp = nullptr;  // the warp that asked for it
+  Ref<Frame> frame;      // the function call in which it asked
   const Instr* instr = nullptr;
   int lane = 0;
-  std::uint64_t up_to = 0;  // the last copy that the arrival waits for
+  std::uint64_t up_to = 0;  // number of the last copy that the arrival waits for
   std::uint32_t bytes = 0, shared_offset = 0;
-  // In global memory, or in the shared memory of the warp's block.
+  // The copy's source on the host: global memory, or the shared memory of the warp's block. Null for
+  // st.async and red.async, whose data are in `value`.
   const std::byte* source = nullptr;
-  std::array<std::byte, 16> value = {};  // when there is no source: of st.async and red.async
+  std::array<std::byte, 16> value = {};
 };
 
-// Those that are still to come to the objects of a block.
+// Reports that mbarrier objects of a block have not got yet.
 class AsyncArrivals {
  public:
   bool empty() const { return size_ == 0; }
@@ -186,7 +185,7 @@ class AsyncArrivals {
     ++size_;
     by_object_[arrival.object].push(std::move(arrival));
   }
-  // Takes those of one object, in the order in which they were asked for, and calls f for each.
+  // Removes the reports for one object and calls f for each, in the order in which they were asked for.
   template <class F>
   void take(const std::byte* object, F f) {
     const auto found = by_object_.find(object);
@@ -224,9 +223,10 @@ class Block {
               std::uint32_t expected, bool wait);
   void reduce(int barrier, bool any, bool all, std::uint32_t count);  // bar.red's operands
   void threads_exited(Warp& warp, std::uint32_t lanes);
-  // Asked by warps before an atomic that fetches more work, perhaps. In a turn a block fetches once;
-  // then the others have theirs, as on a GPU where all go on at the same time. (After many such turns
-  // it may fetch as often as it likes in a turn's beginning, so that turns are worth their cost.)
+  // Fair shares of work: may the block execute an atomic in a loop that may fetch work from a shared
+  // counter? Once in a turn; then other blocks have their turn, since on a GPU all run at the same
+  // time. After kFairTurns such turns it may also fetch in the first instructions of a turn, as often
+  // as it likes: short turns cost more than they share.
   bool may_fetch();
   bool release_joins();  // lanes that wait for others of their warp go on without them
 
@@ -244,9 +244,9 @@ class Block {
   std::uint64_t idle_rounds = 0;  // rounds in which every warp only turned in waiting loops
   bool got_further = false;       // in the last run
   std::uint64_t clock() const;
-  // Of everything that decides what the block's loops do next, as long as nobody writes to memory that
-  // they look at, but for clocks (when one is read, reads_clock becomes true). 0: not told, since a
-  // turn that has written is not over.
+  // Hash of all that decides what the block's loops do next while nobody writes to the memory that
+  // they read. Equal hashes mean equal futures, apart from clocks: `reads_clock` becomes true when a
+  // loop reads one. 0: unknown, because a loop's turn that has written is not over.
   std::uint64_t state_hash(bool& reads_clock) const;
   // Does a loop wait for memory that the host may write meanwhile?
   bool looks_at_host() const;
@@ -289,15 +289,15 @@ void land_copies(Warp& warp, int lane, std::uint64_t up_to);
 std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what);
 std::string where(const Instr& instr, const Function& function);
 
-// Counts an instruction that lanes in `mask` have come to, in the running frame's `counts`, too. The
-// lanes that its guard lets execute it.
+// Begins an instruction that the lanes in `mask` have reached: counts it, and returns the lanes that
+// its guard lets execute it. `counts`: the running frame's counters, or null.
 inline std::uint32_t begin_instruction(Warp& warp, const Instr& instr, std::uint32_t mask,
-                                       Count* counts) {
+                                       InstrCounters* counts) {
   std::uint32_t on = mask;
   if (instr.guard.valid())
     on &= instr.guard_not ? ~warp.predicate(instr.guard) : warp.predicate(instr.guard);
   if (counts) {
-    Count& count = counts[instr.pc];
+    InstrCounters& count = counts[instr.pc];
     ++count.issued;
     count.lanes += static_cast<std::uint32_t>(std::popcount(on));
   }

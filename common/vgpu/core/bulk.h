@@ -1,6 +1,6 @@
 // What bulk copies to global memory share with the rest: reductions, and the end of a thread.
 #pragma once
-#include "../ops/forms.h"
+#include "instruction_set.h"
 #include "warp.h"
 
 namespace vgpu {

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 
-#include "../profile/cache_model.h"
 #include "access.h"
 #include "machine.h"
 #include "names.h"
@@ -117,7 +116,8 @@ void gather_touched(Launch& launch, Allocations& allocations, LaunchCounters& ou
 
 }  // namespace
 
-LaunchCounters gather(Launch& launch, Workers& workers, const CacheModel* cache) {
+LaunchCounters gather(Launch& launch, Workers& workers,
+                      const std::vector<std::unique_ptr<Observer>>& observers) {
   LaunchCounters out;
   describe_launch(launch, out);
   std::map<std::string_view, const Function*> functions;  // by name: a stable order
@@ -136,16 +136,16 @@ LaunchCounters gather(Launch& launch, Workers& workers, const CacheModel* cache)
       r.space = space_of(instr, r);
       r.access = access_of(instr);
       r.copies_to_shared = copies_to_shared(instr);
-      if (cache) r.cache = cache->of_instruction(instr);
+      for (const auto& observer : observers) observer->report(instr, r);
       out.instructions.push_back(std::move(r));
     }
   }
   gather_touched(launch, allocations, out);
-  if (cache) {
-    out.cache = cache->report();
-    for (auto& [id, report] : allocations) report.cache = cache->of_allocation(id);
+  for (auto& [id, report] : allocations) {
+    for (const auto& observer : observers) observer->report(id, report);
+    out.allocations.push_back(std::move(report));
   }
-  for (auto& [id, report] : allocations) out.allocations.push_back(std::move(report));
+  for (const auto& observer : observers) observer->report(out);
   out.l1_clocks_by_sm = launch.l1_clocks_by_sm;
   out.shared_clocks_by_sm = launch.shared_clocks_by_sm;
   out.issued_by_sm = launch.issued_by_sm;

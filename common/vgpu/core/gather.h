@@ -7,10 +7,8 @@
 
 namespace vgpu {
 
-class CacheModel;
-
-// In an order that does not depend on who did what. `cache`: null, or what modelled the caches.
+// In an order that does not depend on who did what. Observers add what they alone know.
 LaunchCounters gather(Launch& launch, std::vector<std::unique_ptr<Worker>>& workers,
-                      const CacheModel* cache);
+                      const std::vector<std::unique_ptr<Observer>>& observers);
 
 }  // namespace vgpu

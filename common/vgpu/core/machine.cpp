@@ -9,7 +9,6 @@
 #include <cstring>
 #include <exception>
 
-#include "../check/checks.h"
 #include "gather.h"
 #include "machine_impl.h"
 #include "specials.h"
@@ -20,7 +19,6 @@ namespace vgpu {
 Machine::Machine(DeviceSpec spec, MachineOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->spec = std::move(spec);
   impl_->options = options;
-  if (options.check_init) impl_->memory.track_writes();
   if (impl_->spec.memory_bytes > 0)
     impl_->memory.set_limit(static_cast<std::uint64_t>(impl_->spec.memory_bytes));
 }
@@ -28,7 +26,6 @@ Machine::~Machine() = default;
 const DeviceSpec& Machine::spec() const { return impl_->spec; }
 Memory& Machine::memory() { return impl_->memory; }
 MachineOptions& Machine::options() { return impl_->options; }
-Tracer& Machine::tracer() { return impl_->tracer; }
 
 FunctionState& Worker::state_of(const Function& function) {
   auto& state = functions[&function];
@@ -192,7 +189,7 @@ class Machine::Run {
     for (const auto& observer : observers_) observer->launch_end(launch_, outcome.findings);
     outcome.fault = launch_.fault;
     if (!request_.count || launch_.fault.kind != FaultKind::none) return outcome;
-    outcome.counters = gather(launch_, workers_, cache_);
+    outcome.counters = gather(launch_, workers_, observers_);
     outcome.counters.host_threads = static_cast<int>(workers_.size());
     outcome.counters.host_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -224,17 +221,12 @@ class Machine::Run {
   }
 
   void make_observers() {
-    observers_ = make_checks(machine_->options);
-    if (request_.observer) observers_.push_back(request_.observer());
-    const CacheMode mode = machine_->options.cache;
-    if (request_.count && mode != CacheMode::off) {
-      auto model = std::make_unique<CacheModel>(mode == CacheMode::warm ? &machine_->l2 : nullptr);
-      cache_ = model.get();
-      observers_.push_back(std::move(model));
-      launch_.small_turns = !launch_.seed;
-      launch_.fair &= !launch_.small_turns;  // it is in any case
-    }
-    if (auto trace = machine_->tracer.watch(launch_)) observers_.push_back(std::move(trace));
+    if (const Machine& machine = launch_.machine; machine.observers)
+      observers_ = machine.observers(launch_);
+    for (const auto& observer : observers_)
+      resident_ = std::max(resident_, observer->wants_resident(launch_));
+    launch_.small_turns = resident_ != 0 && !launch_.seed;
+    launch_.fair &= !launch_.small_turns;  // it is in any case
   }
 
   void make_workers(bool one) {
@@ -284,7 +276,7 @@ class Machine::Run {
   std::uint64_t clusters() const { return request_.grid.count() / request_.cluster.count(); }
   std::uint64_t resident_blocks() const {
     if (request_.cooperative) return request_.grid.count();
-    if (launch_.small_turns) return CacheModel::resident_blocks(launch_);
+    if (launch_.small_turns) return resident_;
     const auto per_sm = static_cast<std::uint64_t>(std::max(1, request_.resident_blocks_per_sm));
     return std::max<std::uint64_t>(1, sms() * per_sm);
   }
@@ -294,7 +286,7 @@ class Machine::Run {
   const LaunchRequest& request_;
   Launch launch_;
   std::vector<std::unique_ptr<Observer>> observers_;
-  const CacheModel* cache_ = nullptr;  // one of the observers
+  std::uint64_t resident_ = 0;  // see Observer::wants_resident
   std::vector<std::unique_ptr<Worker>> workers_;
   std::shared_ptr<Allocation> workspace_;
 };

@@ -18,7 +18,7 @@
 namespace vgpu {
 
 class Observer;
-class Tracer;
+struct Launch;
 
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
@@ -56,7 +56,6 @@ struct LaunchRequest {
   KernelAttributes attributes;
   int resident_blocks_per_sm = 1;  // as occupancy says (for cooperative and spinning kernels)
   bool count = true;               // fill `counters`
-  std::function<std::unique_ptr<Observer>()> observer;  // makes one more observer, for this launch
 };
 
 struct LaunchOutcome {
@@ -69,6 +68,8 @@ struct LaunchOutcome {
 // left it.
 enum class CacheMode : std::uint8_t { off, cold, warm };
 
+// What a launch is asked to do. The machine sees to threads and schedule; checks and caches are for
+// whoever gives it its observers (runtime/watched_machine.h).
 struct MachineOptions {
   int threads = 0;                  // host threads, 0: all cores (VGPU_THREADS)
   std::uint64_t schedule_seed = 0;  // 0: the usual order (VGPU_SCHEDULE=random:SEED)
@@ -86,7 +87,6 @@ class Machine {
   const DeviceSpec& spec() const;
   Memory& memory();
   MachineOptions& options();
-  Tracer& tracer();  // profile/trace.h
 
   // Parses and places a module. Throws PtxError naming line and reason.
   std::unique_ptr<LoadedModule> load(std::string ptx_text);
@@ -94,6 +94,10 @@ class Machine {
   std::vector<std::string> refusals(const LoadedModule& module);
   // Runs a kernel to its end. Never throws for what a kernel does; see LaunchOutcome::fault.
   LaunchOutcome launch(const LaunchRequest& request);
+
+  // Makes who watches a launch, in the order in which they are told. Asked once a launch, when its
+  // function is decoded and its shared memory laid out. None: nobody watches.
+  std::function<std::vector<std::unique_ptr<Observer>>(const Launch&)> observers;
 
   // Output of device printf, in order; default: stdout.
   std::function<void(std::string_view)> print;

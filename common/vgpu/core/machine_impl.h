@@ -5,9 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "../ops/decode.h"
-#include "../profile/cache_model.h"
-#include "../profile/trace.h"
+#include "instruction_set.h"
 #include "machine.h"
 
 namespace vgpu {
@@ -65,8 +63,6 @@ struct Machine::Impl {
   std::uint64_t launches = 0;
   std::uint64_t time = 1'000'000'000;  // virtual nanoseconds
   std::recursive_mutex prepare_mutex;
-  Tracer tracer;
-  std::shared_ptr<SectoredCache> l2;  // what launches leave to the next (CacheMode::warm)
 
   // Decodes a function at its first use: what a program never runs need not be known.
   void prepare(const Function* function);

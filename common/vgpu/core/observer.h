@@ -25,33 +25,45 @@ class Observer {
   virtual void launch_begin(Launch&) {}
   // Adds findings, one message each, worded as describe() (core/block.h) does.
   virtual void launch_end(Launch&, std::vector<std::string>& findings) { (void)findings; }
+  // How many blocks must be in flight together, and change at each memory instruction, for what this
+  // observer models. 0: it does not matter to it. Not heeded in a shuffled or hostile schedule.
+  virtual std::uint64_t wants_resident(const Launch&) const { return 0; }
+  // Adds what only the observer knows to the counters of an instruction (an element of
+  // Function::code), of an allocation, and of the launch. After launch_end, when it is counted.
+  virtual void report(const Instr&, InstrReport&) const {}
+  virtual void report(std::uint32_t allocation_id, AllocationReport&) const { (void)allocation_id; }
+  virtual void report(LaunchCounters&) const {}
+
   // Blocks of a grid; several may be in flight at once (cooperative launches, waiting blocks).
   virtual void block_begin(Block&) {}
   virtual void block_end(Block&) {}
 
-  // Every instruction before it is executed, for those who ask: `mask` has come to it, its guard lets
-  // `on` execute it. An operation of several lanes comes here when its lanes arrive, and is executed
-  // at warp_sync().
+  // Called before each instruction, for observers that want instructions. `mask`: the lanes that have
+  // reached it. `on`: those of them that its guard lets execute it. An operation of several lanes is
+  // announced here when its lanes arrive. It is executed later, at warp_sync().
   virtual bool wants_instructions() const { return false; }
   virtual void instruction(Warp&, const Instr&, std::uint32_t mask, std::uint32_t on) {
     (void)mask, (void)on;
   }
 
-  // Lanes in `mask` access `bytes` each. `addresses`: in the state space named (global addresses;
-  // offsets in shared memory, of the block that `places` says); `places`: where the bytes are on the
-  // host. Called after the memory check and before the bytes move.
+  // One memory instruction: each lane in `mask` accesses `bytes` bytes. `addresses` belong to the
+  // state space that is passed: device addresses in global memory, offsets in shared memory (of the
+  // block `places.owner`; null: the warp's own). `places` says where the bytes are on the host. Called
+  // after the memory check and before the bytes move.
   virtual void access(Warp&, const Instr&, std::uint32_t mask, const Addresses& addresses,
                       std::uint32_t bytes, Access, Space, const Places& places) {
     (void)mask, (void)addresses, (void)bytes, (void)places;
   }
 
-  // The side in global memory of a bulk copy or reduction that one lane asks for, in one allocation.
-  // As accesses of 16 bytes by that lane, to those who do not want the whole.
+  // What a bulk copy or reduction that one lane asks for reads or writes in global memory. All of it
+  // lies in one allocation. Observers that do not override this get it as calls of access(), 16 bytes
+  // each, by that lane.
   virtual void bulk_access(Warp&, const Instr&, int lane, std::uint64_t address,
                            std::uint32_t bytes, Access, std::byte* host);
 
-  // Thread-private memory: spills, stacks, arrays. `physical`: byte offsets into the warp's local
-  // memory as a GPU lays it out, the words of 32 lanes side by side. Only while counting.
+  // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets
+  // into the warp's local memory as a GPU lays it out: word 0 of all 32 lanes, then word 1 of all, and
+  // so on. Only called in launches that are counted.
   virtual void local_access(Warp&, const Instr&, std::uint32_t mask, const Addresses& physical,
                             std::uint32_t bytes, Access) {
     (void)mask, (void)physical, (void)bytes;
@@ -63,8 +75,9 @@ class Observer {
   }
   // All that were expected have arrived; those that wait go on.
   virtual void barrier_complete(Block&, int barrier) { (void)barrier; }
-  // barrier.cluster: lanes arrive; all threads of the cluster have; lanes that wait (they go on at
-  // once when their phase is complete, else when it completes).
+  // The three events of barrier.cluster. cluster_arrive: lanes of a warp arrive. cluster_complete: all
+  // threads of the cluster have arrived, so the phase ends. cluster_wait: lanes come to wait; they go
+  // on at once when their phase has ended, else when it ends.
   virtual void cluster_arrive(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
   virtual void cluster_complete(Cluster&) {}
   virtual void cluster_wait(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
@@ -75,16 +88,16 @@ class Observer {
     (void)mask, (void)members;
   }
   virtual void fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
-  // The phase of the mbarrier object at this offset of the block's shared memory is complete, by
-  // the access or the landed copy that was shown last.
+  // A phase of an mbarrier object is complete. The object lies at `offset` in the shared memory of
+  // `home`. What completed the phase is the access or the copy that was reported just before.
   virtual void mbarrier_phase(Block& home, std::uint32_t offset) { (void)home, (void)offset; }
-  // fence.proxy.async: between usual accesses and those of the copy engine; `instr.space` says to
-  // which memory, generic to all.
+  // fence.proxy.async orders ordinary accesses and those of the copy engine. `instr.space` names the
+  // memory that it is for; Space::generic means all memory.
   virtual void proxy_fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
   virtual void lanes_exit(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
 
-  // An asynchronous copy of `bytes` to the shared memory of `to` (the lane's block or another one of
-  // its cluster) by one lane: asked for, and landed.
+  // An asynchronous copy of one lane into the shared memory of block `to`, which is the lane's own
+  // block or another of its cluster. copy_issue: the lane asks for it. copy_land: its bytes arrive.
   virtual void copy_issue(Warp&, const Instr&, int lane, Block& to, std::uint32_t shared_offset,
                           std::uint32_t bytes) {
     (void)lane, (void)to, (void)shared_offset, (void)bytes;

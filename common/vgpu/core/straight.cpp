@@ -7,7 +7,7 @@ namespace {
 
 template <bool kFollowed>
 Straight run(Warp& warp, const Instr* next, std::uint32_t mask, std::uint64_t stop_at) {
-  Count* const counts = warp.frame->counts;
+  InstrCounters* const counts = warp.frame->counts;
   for (; next->flow <= Flow::memory; ++next) {
     const std::uint32_t on = begin_instruction(warp, *next, mask, counts);
     if constexpr (kFollowed)

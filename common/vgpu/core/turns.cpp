@@ -129,8 +129,8 @@ bool Work::turn(Cluster& cluster, std::uint64_t resident) {
   return cluster.done() || cluster.number > launch_.fault_cluster;
 }
 
-// Puts the first in the ranking of those that were not asked since somebody got further to the front.
-// False: all were.
+// Hostile schedules: moves the cluster that runs next to the front. That is the highest in the ranking
+// of those that have not had a turn since some cluster got further. False: all have had one.
 bool Work::favourite_first(Waiting& waiting) const {
   auto first = waiting.end();
   for (auto it = waiting.begin(); it != waiting.end(); ++it)
@@ -147,10 +147,11 @@ void Work::got_further() {
   idle_ = looks_ = turns_ = seen_ = skipped_ = 0;
 }
 
-// After a turn of the last of those that wait: the first of them, when none will ever go on. That is
-// so when nobody has written since all were last looked at (who waits has not) and all are exactly
-// where they were: places, stacks, and registers that decide. They will come to be there for ever.
-// Who looks at a clock is shown one that runs ahead, for a quarter of an hour.
+// Deadlock detection. Called after each turn of a waiting cluster; returns the first cluster in the
+// grid if no waiting cluster will ever go on, else null. None will if one whole state of all of them
+// comes back: program counters, stacks, and the registers that decide what their loops do. Nobody
+// writes to memory meanwhile, so they would go round for ever. Clusters that read a clock are shown
+// one that runs ahead, up to a quarter of an hour, before they count as stuck.
 const Cluster* Work::stuck_one(const Waiting& waiting) {
   if (idle_ <= kLooksIdle || ++turns_ < waiting.size()) return nullptr;
   turns_ = 0;

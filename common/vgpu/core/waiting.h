@@ -1,4 +1,5 @@
-// What decides whether a loop ends: for telling loops that wait for ever from those that count.
+// Which registers decide whether a loop ends. If they repeat, the loop waits for ever; a loop that
+// counts its iterations and gives up after some has a counter among them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,9 +12,9 @@ namespace vgpu {
 
 // The loop around an instruction: all that can run before it is left. Empty when there is none.
 struct Loop {
-  // Bytes [begin, end) of a frame's registers that hold a register which the loop's branches, guards,
-  // addresses and whatever it writes depend on. What it only counts, for later, is not among them;
-  // nor are numbers that come from a clock, of which `reads_clock` says that there are some.
+  // Deciding registers, as bytes [begin, end) of a frame's registers: branches, guards, addresses and
+  // written values of the loop depend on them. A number that is only counted up for use after the
+  // loop is not among them. Nor is one that comes from a clock; `reads_clock` then is true.
   struct Range {
     std::uint32_t begin = 0, end = 0;
   };
@@ -25,8 +26,8 @@ struct Loop {
 class Loops {
  public:
   const Loop& around(const Function& function, std::uint32_t pc);
-  // Are those still in a loop with the jump at `pc` who do not jump there? A loop may have several
-  // jumps back, and others around it.
+  // Are lanes that do not take the jump back at `pc` still in a loop? They are if its loop has another
+  // jump back behind `pc`, or lies inside another loop.
   bool goes_on_behind(const Function& function, std::uint32_t pc);
 
  private:

@@ -41,9 +41,9 @@ std::size_t Warp::pick_ready(std::size_t after) const {
   return fragments.size();
 }
 
-
-// At a jump back that is not taken: do those who waited still wait? Not when they have left all
-// loops or seen something new. What a part of a turn saw is remembered as whole turns are.
+// Spin detection at a jump back that is not taken: is the fragment still waiting? No if it has left
+// all loops or has loaded something new. What was loaded since the last jump is remembered like an
+// iteration.
 bool Warp::still_waits(Fragment& f, std::uint32_t pc) const {
   if (!f.waiting || changed || !worker->loops.goes_on_behind(*frame->function, pc)) return false;
   if (!watched || seen_before(f, sights)) return true;
@@ -212,7 +212,7 @@ Warp::Leave Warp::fetch(Running& r, const Instr& instr, std::uint32_t on) {
 void Warp::not_executed(const Instr& instr, std::uint32_t on) {
   --instructions;
   if (!frame->counts) return;
-  Count& count = frame->counts[instr.pc];
+  InstrCounters& count = frame->counts[instr.pc];
   --count.issued;
   count.lanes -= static_cast<std::uint32_t>(std::popcount(on));
 }
@@ -257,8 +257,9 @@ Warp::Leave Warp::step(Running& r, const Instr& instr) {
 
 // ---- the loop ---------------------------------------------------------------------------------
 
-// The running fragment's place and lanes are taken up from `fragments`, which may grow meanwhile: it
-// is reached by index, and written back before anything looks at it.
+// The loop keeps the running fragment's place and lanes in `Running`. It writes them back to
+// `fragments` before other code looks there, and finds the fragment by its index: the vector may grow
+// and move its elements.
 void Warp::Running::take_up(Warp& warp) {
   pc = warp.fragments[current].pc;
   mask = warp.active = warp.fragments[current].mask;

@@ -15,7 +15,7 @@ namespace vgpu {
 
 class Block;
 struct Worker;
-struct Count;
+struct InstrCounters;
 struct Site;
 
 // A counted pointer for objects that one host thread owns: no atomics.
@@ -56,7 +56,7 @@ struct Frame {
   std::uint32_t depth = 0;         // of calls
   Ref<Frame> caller;
   const Instr* call = nullptr;  // the call instruction in the caller
-  Count* counts = nullptr;      // of its function, by pc; null when nothing is counted
+  InstrCounters* counts = nullptr;  // of its function, by pc; null when nothing is counted
   Site* sites = nullptr;        // of its function, by memory_site
   std::unique_ptr<std::byte[]> storage;
   std::uint64_t* account = nullptr;  // where `bytes` of storage are counted
@@ -75,7 +75,8 @@ struct Join {
   std::uint32_t pending = 0;  // lanes that may still come
   std::uint32_t arrived = 0;  // lanes that wait here
   Ref<Join> parent;
-  // What they saw and did in their loop's turn; see Warp::look.
+  // Spin detection: what the lanes that wait here have done in the present turn of their loop; see
+  // Warp::watched.
   bool watched = false, changed = false;
   std::uint64_t sights = 0;
   template <class T>
@@ -104,11 +105,13 @@ struct Fragment {
   std::uint32_t sync_mask = 0;  // lanes of `mask` that the instruction waits with (guard)
   State state = State::ready;
   std::uint8_t barrier = 0;
-  std::uint32_t spins = 0;                // turns of a waiting loop; see Warp::look
-  std::uint32_t quiet = 0;                // turns in a row that neither looked nor wrote
-  bool waiting = false;                   // the last turn of its loop saw what one before it saw
-  std::uint64_t seen[6] = {};             // fingerprints of the last turns and parts of turns
-  bool watched = false, changed = false;  // of the turn that is not done yet, while others run
+  // Spin detection, see Warp::watched.
+  std::uint32_t spins = 0;     // iterations of a waiting loop
+  std::uint32_t quiet = 0;     // iterations in a row that neither loaded such memory nor wrote
+  bool waiting = false;        // the last iteration loaded what an earlier one had loaded
+  std::uint64_t seen[6] = {};  // Warp::sights of the last iterations and parts of iterations
+  // Warp's fields of these names, for the iteration that was begun, while other lanes run.
+  bool watched = false, changed = false;
   std::uint64_t sights = 0;
   Ref<Frame> frame;
   Ref<Join> join;
@@ -162,16 +165,17 @@ class Warp {
   std::uint32_t index = 0;   // in its block
   std::uint32_t live = 0;    // lanes that exist and have not exited
   std::uint32_t active = 0;  // lanes of the running fragment (activemask)
-  // Lanes that have arrived at the cluster's barrier in this phase; in one that is complete, and have
-  // not waited for it yet.
+  // Lanes at the cluster's barrier. cluster_arrived: they have arrived in the phase that is open.
+  // cluster_passed: their phase is complete, and they have not executed its wait yet.
   std::uint32_t cluster_arrived = 0, cluster_passed = 0;
   std::uint32_t carry = 0;  // condition code of add.cc and the like, one bit a lane
-  // A loop waits when a turn writes nothing and sees, at the same places, what one of the turns
-  // before it saw in memory that others may write.
-  bool watched = false;         // this turn looked at such memory
-  bool changed = false;         // this turn wrote to memory that others see
-  std::uint64_t sights = 0;     // fingerprint of what this turn saw
-  std::uint64_t looked_at = 0;  // the last such place, for messages
+  // Spin detection. A loop is waiting if an iteration wrote nothing that others can see and loaded
+  // the same values from the same places as one of its last iterations. Only loads from memory that
+  // others may write count.
+  bool watched = false;         // this iteration has loaded from such memory
+  bool changed = false;         // this iteration has written to memory that others see
+  std::uint64_t sights = 0;     // hash of the addresses and values that this iteration has loaded
+  std::uint64_t looked_at = 0;  // the last of these addresses, for messages
   void look(std::uint64_t address, std::uint64_t value) {
     watched = true;
     looked_at = address;
@@ -206,7 +210,7 @@ class Warp {
 
  private:
   friend class Block;
-  // What the loop has at hand of the running fragment.
+  // The warp loop's own copy of the running fragment's place and lanes.
   struct Running {
     std::size_t current = 0;
     std::uint32_t pc = 0, mask = 0;
@@ -214,7 +218,9 @@ class Warp {
     bool progress = false;
     void take_up(Warp& warp);
   };
-  // Why it leaves the fragment: others go first, its lanes wait elsewhere, or it has had its share.
+  // Does the warp loop leave the running fragment, and why? switch_fragment: another fragment of the
+  // warp goes first. gone: its lanes have ended, or wait in another fragment. yield: the warp has had
+  // its share.
   enum class Leave : std::uint8_t { no, switch_fragment, gone, yield };
   void begin(Running& r);
   Leave step(Running& r, const Instr& instr);

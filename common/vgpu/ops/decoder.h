@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "decode.h"
+#include "../core/instruction_set.h"
 #include "forms.h"
 
 namespace vgpu {

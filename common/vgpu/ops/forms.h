@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../ptx/program.h"
+#include "../core/instruction_set.h"
 
 namespace vgpu {
 
@@ -35,20 +35,6 @@ struct Mods {
   // Index of the first of `choices` that is present, or -1.
   int pick(std::initializer_list<std::string_view> choices) const;
 };
-
-using Binder = Handler (*)(Instr& instr, const Mods& mods);
-
-struct Form {
-  const char* opcode;
-  const char* pattern;
-  const char* operands;
-  OpClass op_class;
-  Flow flow;
-  Binder bind;
-  const char* bind_name;
-};
-
-std::span<const Form> forms();
 
 // One item of a pattern: its alternatives (without dots) and whether it may be missing.
 struct PatternItem {

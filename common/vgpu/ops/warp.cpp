@@ -6,7 +6,7 @@
 #include "forms.h"
 #include "lane/integer.h"
 #include "lane/logic.h"
-#include "shuffle.h"
+#include "../core/shuffle.h"
 
 namespace vgpu {
 namespace {

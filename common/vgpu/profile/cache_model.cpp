@@ -5,7 +5,7 @@
 
 #include "../core/access.h"
 #include "../core/block.h"
-#include "../ops/forms.h"
+#include "../core/instruction_set.h"
 
 namespace vgpu {
 namespace {
@@ -182,14 +182,13 @@ void CacheModel::fence(Warp& warp, const Instr& instr, std::uint32_t) {
     caches_->invalidate_l1(sm_of(*warp.block));
 }
 
-CacheCounters CacheModel::of_instruction(const Instr& instr) const {
-  const auto site = sites_.find(&instr);
-  return site == sites_.end() ? CacheCounters{} : site->second.counters;
+void CacheModel::report(const Instr& instr, InstrReport& to) const {
+  if (const auto site = sites_.find(&instr); site != sites_.end()) to.cache = site->second.counters;
 }
 
-CacheCounters CacheModel::of_allocation(std::uint32_t id) const {
-  const auto found = by_allocation_.find(id);
-  return found == by_allocation_.end() ? CacheCounters{} : found->second;
+void CacheModel::report(std::uint32_t allocation_id, AllocationReport& to) const {
+  const auto found = by_allocation_.find(allocation_id);
+  if (found != by_allocation_.end()) to.cache = found->second;
 }
 
 }  // namespace vgpu

@@ -17,6 +17,9 @@ class CacheModel : public Observer {
   // How many blocks of a launch are in flight together: as many as the SMs hold, but no more than
   // the host has room for. They take turns, so that the caches see their accesses interleaved.
   static std::uint64_t resident_blocks(const Launch& launch);
+  std::uint64_t wants_resident(const Launch& launch) const override {
+    return resident_blocks(launch);
+  }
 
   void launch_begin(Launch& launch) override;
   void launch_end(Launch& launch, std::vector<std::string>& findings) override;
@@ -30,10 +33,9 @@ class CacheModel : public Observer {
                     std::uint32_t bytes, Access access) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
 
-  // After launch_end.
-  CacheReport report() const { return report_; }
-  CacheCounters of_instruction(const Instr& instr) const;  // an element of Function::code
-  CacheCounters of_allocation(std::uint32_t id) const;
+  void report(const Instr& instr, InstrReport& to) const override;
+  void report(std::uint32_t allocation_id, AllocationReport& to) const override;
+  void report(LaunchCounters& to) const override { to.cache = report_; }
 
  private:
   struct Site {

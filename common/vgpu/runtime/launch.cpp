@@ -182,7 +182,6 @@ Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::by
   request.count = runtime.count || profile;
   StreamCheck* const order =
       runtime.order && runtime.order->active() ? runtime.order.get() : nullptr;
-  if (order) request.observer = [&] { return make_touch_observer(order->touches()); };
 
   LaunchOutcome outcome = runtime.machine().launch(request);
   ++runtime.launches;

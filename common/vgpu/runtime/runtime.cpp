@@ -60,14 +60,16 @@ void Runtime::configure() {
   say(settings.error);
 }
 
-Machine& Runtime::machine() {
+WatchedMachine& Runtime::machine() {
   if (!machine_) {
-    machine_ = std::make_unique<Machine>(settings.spec, settings.options);
+    machine_ = std::make_unique<WatchedMachine>(settings.spec, settings.options);
     machine_->instruction_limit = settings.instruction_limit;
     pthread_atfork(nullptr, nullptr, [] { in_child = true; });
     machine_->tracer().set(settings.trace);
-    if (settings.spec.memory_bytes > 0)
-      machine_->memory().set_limit(static_cast<std::uint64_t>(settings.spec.memory_bytes));
+    machine_->another = [this]() -> std::unique_ptr<Observer> {
+      if (!order || !order->active()) return nullptr;
+      return make_touch_observer(order->touches());
+    };
   }
   return *machine_;
 }

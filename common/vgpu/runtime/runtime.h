@@ -20,6 +20,7 @@
 #include "cuda_api.h"
 #include "fatbin.h"
 #include "settings.h"
+#include "watched_machine.h"
 
 namespace vgpu::runtime {
 
@@ -108,7 +109,7 @@ class Runtime {
   std::atomic<Error> sticky = cudaSuccess;  // a kernel broke the context: returned until a reset
   void configure();                         // reads the settings, once
 
-  Machine& machine();
+  WatchedMachine& machine();
   const DeviceSpec& spec() const { return settings.spec; }
   Memory& memory() { return machine().memory(); }
 
@@ -172,7 +173,7 @@ class Runtime {
 
  private:
   bool configured_ = false;
-  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<WatchedMachine> machine_;
 };
 
 // One line on stderr: "vgpu: ...".

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../core/machine.h"
+#include "../runtime/watched_machine.h"
 #include "forms_account.h"
 
 namespace vgpu::test {
@@ -114,7 +114,7 @@ class Gpu {
     return values;
   }
 
-  Machine machine;
+  WatchedMachine machine;
   std::string printed;
   LaunchOutcome outcome;
   bool cooperative = false;

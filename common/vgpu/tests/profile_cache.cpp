@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "../core/machine.h"
 #include "../profile/cache.h"
 #include "../profile/report.h"
+#include "../runtime/watched_machine.h"
 
 using namespace vgpu;
 using Index = SectoredCache::Index;
@@ -84,7 +84,7 @@ add.u64 %rd2, %rd2, %rd3;
     return outcome.counters;
   }
 
-  Machine machine;
+  WatchedMachine machine;
   std::shared_ptr<Allocation> in, out;
 };
 

@@ -1,11 +1,33 @@
-// ast -> executable code: forms matched, operands placed, branches given their meeting points.
+// What the rest asks of the instruction set. ops/ defines these functions; core/, check/ and profile/
+// use them through this header, so that none of them includes a file of ops/.
 #pragma once
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "../ptx/ast.h"
+#include "../ptx/program.h"
 
 namespace vgpu {
+
+struct Mods;  // ops/forms.h
+
+// Chooses the handler of an instruction; null: this combination is refused by name.
+using Binder = Handler (*)(Instr& instr, const Mods& mods);
+
+// A row of the table of instructions (ops/forms.def). Its columns are explained in ops/forms.h.
+struct Form {
+  const char* opcode;
+  const char* pattern;
+  const char* operands;
+  OpClass op_class;
+  Flow flow;
+  Binder bind;
+  const char* bind_name;
+};
+
+// All rows. Instr::form is the number of the instruction's row.
+std::span<const Form> forms();
 
 // Where the names of a module live once it is loaded.
 struct SymbolTable {
