@@ -25,11 +25,11 @@ $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_modu
 $(eval $(call group,common/vgpu/profile/group_json,devices report_json trace))
 $(eval $(call group,common/vgpu/profile/group_text,limits occupancy output_file report_text source_lines))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
-$(eval $(call group,common/vgpu/runtime/group,capture copy cubin fatbin graph launch modules runtime \
-  settings stream transfer watched_machine))
+$(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
+  modules runtime settings status stream transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
   vgpu_c))
-$(eval $(call group,common/vgpu/cudart/group_streams,capture graph graph_exec graph_nodes stream))
+$(eval $(call group,common/vgpu/cudart/group_streams,capture face graph graph_exec graph_nodes stream))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group_json,report tensors))
 $(eval $(call group,common/lab/group_text,device files images program progress sources table timing))

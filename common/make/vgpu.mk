@@ -1,7 +1,7 @@
 # The virtual GPU: libvgpu.so, its launcher, its tests. Included by the Makefile, which says where
 # things go; $V is build/TOOLKIT_ID/vgpu, $H the host objects.
 
-# Only runtime/ and cudart/ know CUDA's headers. The core stands first: of an inline function that several
+# Only cudart/ and cuda_driver/ know CUDA's headers. The core stands first: of an inline function that several
 # objects hold, the linker keeps the first, which should be that of -O3.
 units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
 vgpu_units := $(foreach d,core ops check profile ptx,$(call units_in,$d))

@@ -6,7 +6,7 @@
 #include "graph.h"
 #include "../runtime/capture.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 template <class F>
@@ -22,6 +22,17 @@ bool sound(cudaStreamCaptureMode mode) {
          number_of(mode) <= cudaStreamCaptureModeRelaxed;
 }
 
+CaptureMode mode_of(cudaStreamCaptureMode mode) {
+  return mode == cudaStreamCaptureModeGlobal        ? CaptureMode::global
+         : mode == cudaStreamCaptureModeThreadLocal ? CaptureMode::of_thread
+                                                    : CaptureMode::relaxed;
+}
+cudaStreamCaptureMode mode_of(CaptureMode mode) {
+  return mode == CaptureMode::global      ? cudaStreamCaptureModeGlobal
+         : mode == CaptureMode::of_thread ? cudaStreamCaptureModeThreadLocal
+                                          : cudaStreamCaptureModeRelaxed;
+}
+
 Error begin(cudaStream_t handle, cudaStreamCaptureMode mode, bool per_thread,
             const std::function<Error(Runtime&, Capture&, std::vector<Node*>&)>& target) {
   return with_captured(handle, per_thread, [&](Runtime& runtime, Stream& stream) -> Error {
@@ -33,7 +44,7 @@ Error begin(cudaStream_t handle, cudaStreamCaptureMode mode, bool per_thread,
     if (const Error error = target(runtime, *capture, tips); error != cudaSuccess) return error;
     capture->id = runtime.next_capture_id++;
     capture->origin = &stream;
-    capture->mode = mode;
+    capture->mode = mode_of(mode);
     capture->thread = std::this_thread::get_id();
     capture->streams = {&stream};
     stream.capture = capture;
@@ -93,8 +104,7 @@ Error end(cudaStream_t handle, cudaGraph_t* out, bool per_thread) {
       capture->invalid = true;
       return cudaErrorStreamCaptureUnmatched;
     }
-    if (capture->mode != cudaStreamCaptureModeRelaxed &&
-        capture->thread != std::this_thread::get_id())
+    if (capture->mode != CaptureMode::relaxed && capture->thread != std::this_thread::get_id())
       return cudaErrorStreamCaptureWrongThread;
     const Error error = capture->invalid            ? cudaErrorStreamCaptureInvalidated
                         : !joined(*capture, stream) ? cudaErrorStreamCaptureUnjoined
@@ -172,9 +182,9 @@ Error update_dependencies(cudaStream_t handle, cudaGraphNode_t* nodes,
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return begin_new(stream, mode, false);
@@ -280,6 +290,7 @@ VGPU_API cudaError_t cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream,
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   if (!mode || !sound(*mode)) return remember(cudaErrorInvalidValue);
-  std::swap(thread_capture_mode(), *mode);
+  const CaptureMode before = std::exchange(thread_capture_mode(), mode_of(*mode));
+  *mode = mode_of(before);
   return cudaSuccess;
 }

@@ -1,7 +1,7 @@
 // Copies and fills, 1D, 2D and 3D, to and from symbols: the calls. copy.cpp does the work.
-#include "../runtime/operation.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 Error copy_1d(const char* name, void* dst, const void* src, std::size_t count, int kind,
@@ -28,9 +28,7 @@ Error copy_3d(const char* name, const cudaMemcpy3DParms* p, cudaStream_t stream,
               bool synchronous) {
   return api([&](Runtime&) -> Error {
     if (!p) return cudaErrorInvalidValue;
-    CopyOp op;
-    op.box = *p;
-    return submit(stream, per_thread, std::move(op), {name, synchronous});
+    return submit(stream, per_thread, copy_of(*p), {name, synchronous});
   });
 }
 
@@ -60,9 +58,8 @@ Error fill_3d(const char* name, cudaPitchedPtr dst, int value, cudaExtent extent
               cudaStream_t stream, bool per_thread, bool synchronous) {
   return api([&](Runtime&) {
     FillOp op;
-    op.box = {dst.ptr, dst.pitch, static_cast<unsigned>(value), 1, extent.width, extent.height};
-    op.depth = extent.depth;
-    op.slice_rows = dst.ysize;
+    op = {dst.ptr,      dst.pitch, static_cast<unsigned>(value), 1, extent.width, extent.height,
+          extent.depth, dst.ysize};
     return submit(stream, per_thread, op, {name, synchronous});
   });
 }
@@ -72,7 +69,7 @@ Error fill_2d(const char* name, void* dst, std::size_t pitch, int value, std::si
     if (!runtime.find_stream(stream, per_thread)) return cudaErrorInvalidResourceHandle;
     if (height > 1 && width > pitch) return cudaErrorInvalidPitchValue;
     FillOp op;
-    op.box = {dst, pitch, static_cast<unsigned>(value), 1, width, height};
+    op = {dst, pitch, static_cast<unsigned>(value), 1, width, height};
     return submit(stream, per_thread, op, {name, synchronous});
   });
 }
@@ -94,9 +91,9 @@ Error copy_symbol(const char* name, const void* symbol, std::size_t offset, std:
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 using Kind = enum cudaMemcpyKind;
 
 cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t count, Kind kind) {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "../runtime/cuda_api.h"
+#include "cuda_api.h"
 
 // NAME@libcudart.so.12 does what `target` of this library does.
 #define JUMP(name, target)                                                                       \
@@ -53,15 +53,17 @@ JUMP(cudaThreadSetCacheConfig, cudaDeviceSetCacheConfig)
 
 namespace vgpu::runtime {
 void say_once(const std::string& key, const std::string& text);
+}
+namespace vgpu::cudart {
 int not_supported();
-}  // namespace vgpu::runtime
+}
 
 namespace {
 
 cudaError_t refuse(const char* name) {
   vgpu::runtime::say_once(name,
                           std::string(name) + " of CUDA 12 is not supported by the virtual GPU");
-  return static_cast<cudaError_t>(vgpu::runtime::not_supported());
+  return static_cast<cudaError_t>(vgpu::cudart::not_supported());
 }
 
 cudaMemLocation location_of(int device) {

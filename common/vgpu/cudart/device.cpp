@@ -5,8 +5,9 @@
 #include <cstring>
 
 #include "../runtime/capture.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 constexpr int kVersion = CUDART_VERSION;
@@ -285,9 +286,9 @@ Error no_driver(void** function, cudaDriverEntryPointQueryResult* status) {
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaGetDeviceCount(int* count) {
   if (!count) return remember(cudaErrorInvalidValue);
@@ -507,7 +508,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 cudaError_t cudaGetLastError() {
   const Error error = last_error();
   // An error that broke the context stays until the reset, as on a GPU.
-  if (error != Runtime::get().sticky) last_error() = cudaSuccess;
+  if (error != Error(Runtime::get().sticky.load())) last_error() = cudaSuccess;
   return error;
 }
 cudaError_t cudaPeekAtLastError() { return last_error(); }

@@ -1,9 +1,9 @@
 // Kernels as functions: attributes, what may be set, occupancy.
 #include <algorithm>
 
-#include "../runtime/runtime.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // Finds and loads the kernel of `function`, then runs body(kernel).
@@ -69,14 +69,14 @@ Error max_active_blocks(int* blocks, const void* function, int threads, std::siz
   });
 }
 
-dim3 cluster_of(const Kernel& kernel, const cudaLaunchConfig_t& config) {
+Dim3 cluster_of(const Kernel& kernel, const cudaLaunchConfig_t& config) {
   dim3 asked(0, 0, 0);
   for (unsigned i = 0; i < config.numAttrs; ++i)
     if (config.attrs[i].id == cudaLaunchAttributeClusterDimension)
       asked = dim3(config.attrs[i].val.clusterDim.x, config.attrs[i].val.clusterDim.y,
                    config.attrs[i].val.clusterDim.z);
-  const dim3 cluster = cluster_of(kernel, asked);
-  return cluster.x || cluster.y || cluster.z ? cluster : dim3(1, 1, 1);
+  const Dim3 cluster = runtime::cluster_of(kernel, dim3_of(asked));
+  return cluster.x || cluster.y || cluster.z ? cluster : Dim3{1, 1, 1};
 }
 
 bool sound(const cudaLaunchConfig_t* config) {
@@ -86,9 +86,9 @@ bool sound(const cudaLaunchConfig_t* config) {
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   return with_kernel(function, [&](Kernel& kernel) -> Error {
@@ -107,7 +107,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     attributes->maxDynamicSharedSizeBytes = max_dynamic_shared(kernel);
     attributes->preferredShmemCarveout = kernel.carveout;
     attributes->clusterDimMustBeSet = kernel.function->explicit_cluster;
-    const dim3 cluster = cluster_of(kernel, dim3(0, 0, 0));
+    const vgpu::Dim3 cluster = vgpu::runtime::cluster_of(kernel, {0, 0, 0});
     attributes->requiredClusterWidth = static_cast<int>(cluster.x);
     attributes->requiredClusterHeight = static_cast<int>(cluster.y);
     attributes->requiredClusterDepth = static_cast<int>(cluster.z);
@@ -237,7 +237,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
     if (!clusters || !sound(config)) return cudaErrorInvalidValue;
     const vgpu::DeviceSpec& spec = Runtime::get().spec();
     if (!spec.clusters || spec.major < 9) return cudaErrorNotSupported;
-    const dim3 cluster = cluster_of(kernel, *config);
+    const vgpu::Dim3 cluster = cluster_of(kernel, *config);
     const std::uint64_t size = std::uint64_t{cluster.x} * cluster.y * cluster.z;
     if (size == 0 || size > max_cluster_blocks(kernel)) return cudaErrorInvalidClusterSize;
     const int threads =

@@ -6,7 +6,7 @@
 #include "graph.h"
 #include "../runtime/capture.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // The API's way to give a list: its length alone, or as much of it as there is room for, and null
@@ -73,6 +73,16 @@ Error change_edges(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGra
   });
 }
 
+cudaGraphNodeType type_of(const Operation& operation) {
+  constexpr cudaGraphNodeType kTypes[] = {cudaGraphNodeTypeKernel,    cudaGraphNodeTypeMemcpy,
+                                          cudaGraphNodeTypeMemset,    cudaGraphNodeTypeHost,
+                                          cudaGraphNodeTypeGraph,     cudaGraphNodeTypeEmpty,
+                                          cudaGraphNodeTypeWaitEvent, cudaGraphNodeTypeEventRecord,
+                                          cudaGraphNodeTypeMemAlloc,  cudaGraphNodeTypeMemFree};
+  static_assert(std::size(kTypes) == std::variant_size_v<Operation>);
+  return kTypes[operation.index()];
+}
+
 // In the language of Graphviz.
 void draw(std::ostream& out, const Graph& graph, const std::string& prefix, unsigned flags) {
   const auto wants = [&](unsigned flag) {
@@ -82,7 +92,7 @@ void draw(std::ostream& out, const Graph& graph, const std::string& prefix, unsi
     const std::string name = prefix + std::to_string(node->id);
     std::string label = std::to_string(node->id) + "\\n" + name_of(node->operation);
     if (const auto* k = std::get_if<KernelOp>(&node->operation)) {
-      const auto triple = [](dim3 d) {
+      const auto triple = [](Dim3 d) {
         return std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z);
       };
       if (wants(cudaGraphDebugDotFlagsKernelNodeParams))
@@ -91,14 +101,13 @@ void draw(std::ostream& out, const Graph& graph, const std::string& prefix, unsi
     }
     if (const auto* c = std::get_if<CopyOp>(&node->operation))
       if (wants(cudaGraphDebugDotFlagsMemcpyNodeParams))
-        label += "\\n" + std::to_string(c->box.extent.width) + " x " +
-                 std::to_string(c->box.extent.height) + " x " +
-                 std::to_string(c->box.extent.depth) + " bytes";
+        label += "\\n" + std::to_string(c->width) + " x " + std::to_string(c->height) + " x " +
+                 std::to_string(c->depth) + " bytes";
     if (const auto* f = std::get_if<FillOp>(&node->operation))
       if (wants(cudaGraphDebugDotFlagsMemsetNodeParams))
-        label += "\\nvalue " + std::to_string(f->box.value) + ", " + std::to_string(f->box.width) +
-                 " x " + std::to_string(f->box.height) + " elements of " +
-                 std::to_string(f->box.elementSize) + " bytes";
+        label += "\\nvalue " + std::to_string(f->value) + ", " + std::to_string(f->width) + " x " +
+                 std::to_string(f->height) + " elements of " + std::to_string(f->element_bytes) +
+                 " bytes";
     if (const auto* child = std::get_if<ChildOp>(&node->operation)) {
       out << "subgraph \"cluster_" << name << "\" {\nlabel=\"" << label << "\";\n";
       draw(out, *child->graph, name + "_", flags);
@@ -122,9 +131,9 @@ Error with_object(cudaUserObject_t object, unsigned count, F&& body) {
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned int flags) {
   return api([&](Runtime& runtime) -> Error {

@@ -1,8 +1,9 @@
 // What the API functions of graphs share: from handles to graphs and nodes.
 #pragma once
 #include "../runtime/graph.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 
 inline cudaGraphNode_t handle(const Node* node) {
   return reinterpret_cast<cudaGraphNode_t>(const_cast<Node*>(node));
@@ -63,4 +64,4 @@ Error copy_1d_operation(void* dst, const void* src, std::size_t count, cudaMemcp
 Error symbol_operation(const void* symbol, const void* other, std::size_t count, std::size_t offset,
                        cudaMemcpyKind kind, bool to_symbol, Operation& out);
 
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart

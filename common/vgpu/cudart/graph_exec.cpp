@@ -2,7 +2,7 @@
 #include "graph.h"
 #include "../runtime/capture.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // body(exec)
@@ -71,12 +71,11 @@ Error set(cudaGraphExec_t exec, cudaGraphNode_t node, F&& make) {
     if (own.operation.index() != operation.index()) return cudaErrorInvalidValue;
     if (const auto* old = std::get_if<KernelOp>(&own.operation)) {
       auto& fresh = std::get<KernelOp>(operation);
-      fresh.attributes = old->attributes;
+      fresh.hints = old->hints;
       fresh.config.cluster = old->config.cluster;
       fresh.config.cooperative = old->config.cooperative;
     }
-    return e.replace(own, operation) == cudaGraphExecUpdateSuccess ? cudaSuccess
-                                                                   : cudaErrorInvalidValue;
+    return e.replace(own, operation) == UpdateResult::success ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 
@@ -99,7 +98,7 @@ Error set_child(cudaGraphExec_t exec, cudaGraphNode_t node, cudaGraph_t child) {
     const Node *culprit = nullptr, *from = nullptr;
     Exec inner;
     inner.graph = op->graph;
-    return inner.update(*source, &culprit, &from) == cudaGraphExecUpdateSuccess
+    return inner.update(*source, &culprit, &from) == UpdateResult::success
                ? cudaSuccess
                : cudaErrorGraphExecUpdateFailure;
   });
@@ -115,6 +114,22 @@ struct GraphRun {
   std::vector<Clock> after;  // by step
 };
 
+cudaGraphExecUpdateResult result_of(UpdateResult result) {
+  switch (result) {
+    case UpdateResult::success:
+      return cudaGraphExecUpdateSuccess;
+    case UpdateResult::topology_changed:
+      return cudaGraphExecUpdateErrorTopologyChanged;
+    case UpdateResult::node_type_changed:
+      return cudaGraphExecUpdateErrorNodeTypeChanged;
+    case UpdateResult::parameters_changed:
+      return cudaGraphExecUpdateErrorParametersChanged;
+    case UpdateResult::attributes_changed:
+      return cudaGraphExecUpdateErrorAttributesChanged;
+  }
+  return cudaGraphExecUpdateError;
+}
+
 // Memory that the last launch allocated and nobody freed.
 Error free_last(Runtime& runtime, const Exec& exec) {
   for (const Exec::Step& step : exec.steps) {
@@ -125,7 +140,7 @@ Error free_last(Runtime& runtime, const Exec& exec) {
           "it, or instantiate with cudaGraphInstantiateFlagAutoFreeOnLaunch");
       return cudaErrorInvalidValue;
     }
-    if (const Error error = release_memory(runtime, op->params.dptr); error != cudaSuccess)
+    if (const Error error = release_memory(runtime, op->pointer); error != cudaSuccess)
       return error;
   }
   return cudaSuccess;
@@ -159,7 +174,7 @@ Error run_step(Runtime& runtime, GraphRun& run, std::size_t i, const std::string
   const Exec::Step& step = run.exec->steps[i];
   const Operation& operation = step.node->operation;
   const bool enabled = !run.exec->disabled.contains(step.node);
-  if (!runtime.order) return enabled ? vgpu::runtime::run(operation) : cudaSuccess;
+  if (!runtime.order) return enabled ? Error(vgpu::runtime::run(operation)) : cudaSuccess;
   Clock before = run.start;
   for (const std::size_t other : step.before) before.join(run.after[other]);
   if (const auto* wait = std::get_if<WaitOp>(&operation))
@@ -185,7 +200,7 @@ Error go_on(Runtime& runtime, GraphRun& run, const HostOp*& host) {
   const std::string where = runtime.order ? "of a graph in " + stream_text(*stream) : "";
   host = nullptr;
   while (run.next < run.exec->steps.size()) {
-    if (runtime.sticky != cudaSuccess) return cudaSuccess;  // the next call will say so
+    if (runtime.sticky.load() != Status::success) return cudaSuccess;  // the next call will say so
     const std::size_t i = run.next++;
     if (const Error error = run_step(runtime, run, i, where); error != cudaSuccess) return error;
     host = std::get_if<HostOp>(&run.exec->steps[i].node->operation);
@@ -234,9 +249,9 @@ bool may_be_disabled(const Node& node) {
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long flags) {
@@ -293,7 +308,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
     if (info) *info = {cudaGraphExecUpdateError, nullptr, nullptr};
     if (!info || !source) return cudaErrorInvalidValue;
     const Node *culprit = nullptr, *from = nullptr;
-    info->result = e.update(*source, &culprit, &from);
+    info->result = result_of(e.update(*source, &culprit, &from));
     info->errorNode = handle(culprit);
     info->errorFromNode = handle(from);
     return info->result == cudaGraphExecUpdateSuccess ? cudaSuccess

@@ -1,7 +1,7 @@
 // Nodes: made of the API's structures, read and changed.
 #include "graph.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // A node's arguments in one buffer instead of an array of pointers (CU_LAUNCH_PARAM_...).
@@ -26,7 +26,7 @@ Error packed(void** extra, std::vector<std::byte>& params) {
 Error kernel_of(void* function, dim3 grid, dim3 block, unsigned shared, void** args, void** extra,
                 Operation& out) {
   Runtime& runtime = Runtime::get();
-  const LaunchConfig config{grid, block, {1, 1, 1}, shared, false};
+  const LaunchConfig config{dim3_of(grid), dim3_of(block), {1, 1, 1}, shared, false};
   KernelOp op;
   if (args && extra) return cudaErrorInvalidValue;
   if (extra) {
@@ -53,8 +53,8 @@ Error alloc_of(cudaMemAllocNodeParams& params, Operation& out) {
   if (params.poolProps.location.id != 0) return cudaErrorInvalidDevice;
   AllocOp op;
   if (const Error error = make_alloc(params.bytesize, op); error != cudaSuccess) return error;
-  op.params.poolProps = params.poolProps;
-  params.dptr = op.params.dptr;
+  op.properties = params.poolProps;
+  params.dptr = op.pointer;
   out = std::move(op);
   return cudaSuccess;
 }
@@ -112,7 +112,7 @@ Error set(cudaGraphNode_t node, F&& make) {
     if (operation.index() != n.operation.index()) return cudaErrorInvalidValue;
     if (const auto* old = std::get_if<KernelOp>(&n.operation)) {  // attributes are not parameters
       auto& fresh = std::get<KernelOp>(operation);
-      fresh.attributes = old->attributes;
+      fresh.hints = old->hints;
       fresh.config.cluster = old->config.cluster;
       fresh.config.cooperative = old->config.cooperative;
     }
@@ -136,11 +136,9 @@ Error get_attribute(const KernelOp& op, int id, cudaLaunchAttributeValue& value)
     case cudaLaunchAttributeClusterSchedulingPolicyPreference:
     case cudaLaunchAttributeMemSyncDomain:
     case cudaLaunchAttributeMemSyncDomainMap:
-    case cudaLaunchAttributePreferredSharedMemoryCarveout: {
-      const auto it = op.attributes.find(id);
-      value = it == op.attributes.end() ? cudaLaunchAttributeValue{} : it->second;
+    case cudaLaunchAttributePreferredSharedMemoryCarveout:
+      value = hint(op.hints, id);
       return cudaSuccess;
-    }
     default:
       return cudaErrorInvalidValue;
   }
@@ -154,7 +152,7 @@ Error set_attribute(KernelOp& op, int id, const cudaLaunchAttributeValue& value)
   if (id == cudaLaunchAttributeCooperative) config.cooperative = value.cooperative != 0;
   if (const Error error = check_launch(*op.kernel, config); error != cudaSuccess) return error;
   op.config = config;
-  op.attributes[id] = value;
+  set_hint(op.hints, id, value);
   return cudaSuccess;
 }
 
@@ -162,7 +160,7 @@ template <class Event>
 Error get_event(cudaGraphNode_t node, cudaEvent_t* event) {
   return with_operation<Event>(node, [&](Event& op) -> Error {
     if (!event) return cudaErrorInvalidValue;
-    *event = op.event;
+    *event = static_cast<cudaEvent_t>(op.event);
     return cudaSuccess;
   });
 }
@@ -180,9 +178,7 @@ Error operation_of(const cudaMemcpy3DParms* p, Operation& out) {
   if (number_of(p->kind) < cudaMemcpyHostToHost || number_of(p->kind) > cudaMemcpyDefault)
     return cudaErrorInvalidMemcpyDirection;
   if (!p->srcPtr.ptr || !p->dstPtr.ptr) return cudaErrorInvalidValue;
-  CopyOp op;
-  op.box = *p;
-  out = op;
+  out = copy_of(*p);
   return cudaSuccess;
 }
 Error operation_of(const cudaMemsetParams* p, Operation& out) {
@@ -190,20 +186,18 @@ Error operation_of(const cudaMemsetParams* p, Operation& out) {
   if (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4)
     return cudaErrorInvalidValue;
   if (p->height > 1 && p->pitch < p->width * p->elementSize) return cudaErrorInvalidValue;
-  FillOp op;
-  op.box = *p;
-  out = op;
+  out = fill_of(*p);
   return cudaSuccess;
 }
 Error operation_of(const cudaHostNodeParams* p, Operation& out) {
   if (!p || !p->fn) return cudaErrorInvalidValue;
-  out = HostOp{p->fn, p->userData};
+  out = HostOp{p->fn, p->userData, {}};
   return cudaSuccess;
 }
 Error copy_1d_operation(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
                         Operation& out) {
-  const CopyOp op = make_copy(dst, count, src, count, count, 1, number_of(kind));
-  return count == 0 ? cudaErrorInvalidValue : operation_of(&op.box, out);
+  const auto params = params_of(make_copy(dst, count, src, count, count, 1, number_of(kind)));
+  return count == 0 ? cudaErrorInvalidValue : operation_of(&params, out);
 }
 Error symbol_operation(const void* symbol, const void* other, std::size_t count, std::size_t offset,
                        cudaMemcpyKind kind, bool to_symbol, Operation& out) {
@@ -264,9 +258,9 @@ Error operation_of(cudaGraphNodeParams* p, bool fresh, Operation& out) {
   }
 }
 
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 // ---- kernels ------------------------------------------------------------------------------------
 
@@ -286,8 +280,8 @@ cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodePar
     for (const auto& param : op.kernel->function->params)
       op.pointers.push_back(op.params.data() + param.offset);
     *params = {const_cast<void*>(op.function),
-               op.config.grid,
-               op.config.block,
+               dim3_of(op.config.grid),
+               dim3_of(op.config.block),
                static_cast<unsigned>(op.config.dynamic_shared),
                op.pointers.empty() ? nullptr : op.pointers.data(),
                nullptr};
@@ -299,7 +293,7 @@ cudaError_t cudaGraphKernelNodeCopyAttributes(cudaGraphNode_t to, cudaGraphNode_
     Node* node = find_node(from);
     const KernelOp* source = node ? std::get_if<KernelOp>(&node->operation) : nullptr;
     if (!source) return cudaErrorInvalidValue;
-    target.attributes = source->attributes;
+    target.hints = source->hints;
     target.config.cluster = source->config.cluster;
     target.config.cooperative = source->config.cooperative;
     return cudaSuccess;
@@ -350,7 +344,7 @@ cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t* node, cudaGraph_t 
 cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms* params) {
   return with_operation<CopyOp>(node, [&](CopyOp& op) -> Error {
     if (!params) return cudaErrorInvalidValue;
-    *params = op.box;
+    *params = params_of(op);
     return cudaSuccess;
   });
 }
@@ -384,7 +378,7 @@ cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t* node, cudaGraph_t graph,
 cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, cudaMemsetParams* params) {
   return with_operation<FillOp>(node, [&](FillOp& op) -> Error {
     if (!params) return cudaErrorInvalidValue;
-    *params = op.box;
+    *params = params_of(op);
     return cudaSuccess;
   });
 }
@@ -466,7 +460,15 @@ cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* node, cudaGraph_t graph,
 cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, cudaMemAllocNodeParams* params) {
   return with_operation<AllocOp>(node, [&](AllocOp& op) -> Error {
     if (!params) return cudaErrorInvalidValue;
-    *params = op.params;
+    *params = {};
+    if (op.properties.has_value()) {
+      params->poolProps = std::any_cast<const cudaMemPoolProps&>(op.properties);
+    } else {  // of cudaMallocAsync
+      params->poolProps.allocType = cudaMemAllocationTypePinned;
+      params->poolProps.location.type = cudaMemLocationTypeDevice;
+    }
+    params->bytesize = op.bytes;
+    params->dptr = op.pointer;
     return cudaSuccess;
   });
 }

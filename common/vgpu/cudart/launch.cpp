@@ -1,7 +1,7 @@
 // Launches: cudaLaunchKernel and its kin, host functions in streams.
-#include "../runtime/operation.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 Error launch_kernel(const void* function, const LaunchConfig& config, void** args,
@@ -19,8 +19,11 @@ Error launch_kernel(const void* function, const LaunchConfig& config, void** arg
 Error launch_extended(const cudaLaunchConfig_t* config, const void* function, void** args,
                       bool per_thread) {
   if (!config || (config->numAttrs > 0 && !config->attrs)) return remember(cudaErrorInvalidValue);
-  LaunchConfig launch{
-      config->gridDim, config->blockDim, {0, 0, 0}, config->dynamicSmemBytes, false};
+  LaunchConfig launch{dim3_of(config->gridDim),
+                      dim3_of(config->blockDim),
+                      {0, 0, 0},
+                      config->dynamicSmemBytes,
+                      false};
   cudaEvent_t completion = nullptr;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -74,22 +77,22 @@ Error add_callback(cudaStream_t stream, cudaStreamCallback_t callback, void* dat
                    bool per_thread) {
   if (!callback || flags != 0) return remember(cudaErrorInvalidValue);
   return run_callback("cudaStreamAddCallback", stream, per_thread,
-                      {nullptr, data, callback, stream});
+                      {nullptr, data, [=] { callback(stream, cudaSuccess, data); }});
 }
 
 Error launch_host(cudaStream_t stream, cudaHostFn_t function, void* data, bool per_thread) {
   if (!function) return remember(cudaErrorInvalidValue);
-  return run_callback("cudaLaunchHostFunc", stream, per_thread, {function, data});
+  return run_callback("cudaLaunchHostFunc", stream, per_thread, {function, data, {}});
 }
 
 LaunchConfig simple(dim3 grid, dim3 block, std::size_t shared, bool cooperative = false) {
-  return {grid, block, {0, 0, 0}, shared, cooperative};
+  return {dim3_of(grid), dim3_of(block), {0, 0, 0}, shared, cooperative};
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 VGPU_API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
   return cudaGetKernel(kernel, function);

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../runtime/runtime.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // Looks at what `code` begins with. `size` is known for files and 0 for bare pointers, where only
@@ -96,9 +96,9 @@ Error get_variable(cudaLibrary_t handle, const char* name, void** pointer, std::
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 // The options are about the JIT compiler and change no result.
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**,

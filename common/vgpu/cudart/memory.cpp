@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "../runtime/capture.h"
-#include "../runtime/operation.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 constexpr std::size_t kPitch = 512;  // bytes; rows of cudaMallocPitch begin at multiples
@@ -66,7 +66,7 @@ Error reserve(void** pointer, std::size_t size, cudaStream_t stream, bool per_th
   AllocOp op;
   if (const Error error = make_alloc(size, op); error != cudaSuccess) return error;
   const Error error = submit(stream, per_thread, op, {"cudaMallocAsync"});
-  if (error == cudaSuccess) *pointer = op.params.dptr;
+  if (error == cudaSuccess) *pointer = op.pointer;
   return error;
 }
 
@@ -85,7 +85,7 @@ Error malloc_in_order(Runtime& runtime, void** pointer, std::size_t size, Pool& 
   run_ordered(*stream, "cudaMallocAsync", [&] {
     const auto a = runtime.memory().find(reinterpret_cast<std::uint64_t>(*pointer));
     runtime.order->touch(a, 0, a->size, Touch::write);
-    return cudaSuccess;
+    return Status::success;
   });
   return cudaSuccess;
 }
@@ -123,56 +123,9 @@ Error unsafe(F&& body) {
 
 }  // namespace
 
-Error release_memory(Runtime& runtime, void* pointer) {
-  if (!pointer) return cudaSuccess;
-  const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  const auto allocation = runtime.memory().find(address);
-  const auto refuse = [&](const std::string& why) {
-    say("cudaFree: " + why);
-    return cudaErrorInvalidValue;
-  };
-  if (!allocation) {
-    const auto freed = runtime.memory().nearest(address);
-    if (freed && freed->freed && freed->base == address)
-      return refuse("allocation " +
-                    (freed->name.empty() ? std::to_string(freed->id) : "'" + freed->name + "'") +
-                    " was freed before");
-    return refuse("not a device pointer");
-  }
-  if (allocation->base != address)
-    return refuse("the pointer is inside an allocation, not its begin");
-  if (allocation->kind != MemoryKind::device && allocation->kind != MemoryKind::managed)
-    return refuse("the memory is not of cudaMalloc");
-  if (const auto pool = runtime.pool_of.find(address); pool != runtime.pool_of.end()) {
-    pool->second->used -= std::min(pool->second->used, allocation->size);
-    runtime.pool_of.erase(pool);
-  }
-  if (const auto of_graph = runtime.graph_memory.find(address);
-      of_graph != runtime.graph_memory.end()) {
-    runtime.graph_memory_used -= of_graph->second;
-    runtime.graph_memory.erase(of_graph);
-  }
-  if (runtime.order) runtime.order->forget(allocation->id);
-  runtime.memory().release(address);
-  return cudaSuccess;
-}
+}  // namespace vgpu::cudart
 
-Error make_alloc(std::size_t size, AllocOp& op) {
-  Memory& memory = Runtime::get().memory();
-  op.params.bytesize = size;
-  op.params.poolProps.allocType = cudaMemAllocationTypePinned;
-  op.params.poolProps.location.type = cudaMemLocationTypeDevice;
-  if (size == 0) return cudaSuccess;
-  op.place = memory.allocate(size, MemoryKind::device);
-  if (!op.place) return cudaErrorMemoryAllocation;
-  op.params.dptr = reinterpret_cast<void*>(op.place->base);
-  memory.release(op.place->base);
-  return cudaSuccess;
-}
-
-}  // namespace vgpu::runtime
-
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 using vgpu::MemoryKind;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size) {

@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "../runtime/capture.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 Pool* find_pool(Runtime& runtime, cudaMemPool_t handle) {
@@ -72,9 +73,9 @@ int device_of(cudaMemLocation location) {
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return give_pool(pool, device, false);

@@ -1,8 +1,8 @@
 // What nvcc's generated host code calls: registration of fat binaries, kernels and variables before
 // main, and the launch configuration of <<<...>>>.
-#include "../runtime/runtime.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 // Registration must not fail loudly: a program may carry device code that it never uses.
@@ -35,9 +35,9 @@ void add_variable(void** handle, const void* host, const char* name, std::size_t
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 VGPU_API void** __cudaRegisterFatBinary(void* fat_cubin) {
   void** handle = nullptr;
@@ -50,7 +50,7 @@ VGPU_API void** __cudaRegisterFatBinary(void* fat_cubin) {
     if (!wrapper || wrapper->magic != kWrapperMagic || !wrapper->container) {
       say("__cudaRegisterFatBinary: not a fat binary");
       library->tried = true;
-      library->load_error = cudaErrorInvalidKernelImage;
+      library->load_error = Status::invalid_kernel_image;
     } else {
       library->container = wrapper->container;
       if (wrapper->version == 2) library->prelinked = wrapper->prelinked;
@@ -106,7 +106,7 @@ VGPU_API void __cudaRegisterUnifiedTable(void**, void*) {}
 VGPU_API char __cudaInitModule(void** handle) {
   api([&](Runtime&) -> Error {
     Library* library = library_of(handle);
-    return library ? load_library(*library) : cudaErrorInvalidResourceHandle;
+    return library ? Error(load_library(*library)) : cudaErrorInvalidResourceHandle;
   });
   // Whatever became of that: the program now follows its pointers.
   guarded([&] {

@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "../runtime/capture.h"
+#include "face.h"
 
-namespace vgpu::runtime {
+namespace vgpu::cudart {
 namespace {
 
 constexpr int kGreatestPriority = -5;
@@ -47,9 +48,9 @@ Error wait_event(cudaStream_t handle, cudaEvent_t event, unsigned flags, bool pe
       return cudaErrorInvalidValue;
     Stream* stream = runtime.find_stream(handle, per_thread);
     if (!stream) return cudaErrorInvalidResourceHandle;
-    Error error = cudaSuccess;
-    if (capture_wait(runtime, *stream, e, event, flags == cudaEventWaitExternal, error))
-      return error;
+    Status status;
+    if (capture_wait(runtime, *stream, e, event, flags == cudaEventWaitExternal, status))
+      return status;
     if (!runtime.order) return cudaSuccess;
     // An event that was never recorded orders nothing.
     Clock clock = runtime.before(*stream);
@@ -66,9 +67,9 @@ Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_th
       return cudaErrorInvalidValue;
     Stream* stream = runtime.find_stream(handle, per_thread);
     if (!stream) return cudaErrorInvalidResourceHandle;
-    Error error = cudaSuccess;
-    if (capture_record(runtime, *stream, e, event, flags == cudaEventRecordExternal, error))
-      return error;
+    Status status;
+    if (capture_record(runtime, *stream, e, event, flags == cudaEventRecordExternal, status))
+      return status;
     e.capture.reset();
     e.recorded = true;
     e.time = std::chrono::steady_clock::now();
@@ -111,10 +112,10 @@ Error get_attribute(cudaStream_t handle, cudaStreamAttrID attr, cudaStreamAttrVa
         value->priority = stream.priority;
         return cudaSuccess;
       case cudaLaunchAttributeSynchronizationPolicy:
-        value->syncPolicy = stream.sync_policy.syncPolicy;
+        value->syncPolicy = hint(stream.hints, number_of(attr)).syncPolicy;
         return cudaSuccess;
       case cudaLaunchAttributeAccessPolicyWindow:
-        value->accessPolicyWindow = stream.window.accessPolicyWindow;
+        value->accessPolicyWindow = hint(stream.hints, number_of(attr)).accessPolicyWindow;
         return cudaSuccess;
       case cudaLaunchAttributeMemSyncDomain:
         value->memSyncDomain = cudaLaunchMemSyncDomainDefault;
@@ -134,10 +135,8 @@ Error set_attribute(cudaStream_t handle, cudaStreamAttrID attr, const cudaStream
         stream.priority = std::clamp(value->priority, kGreatestPriority, 0);
         return cudaSuccess;
       case cudaLaunchAttributeSynchronizationPolicy:
-        stream.sync_policy = *value;
-        return cudaSuccess;
       case cudaLaunchAttributeAccessPolicyWindow:
-        stream.window = *value;
+        set_hint(stream.hints, number_of(attr), *value);
         return cudaSuccess;
       case cudaLaunchAttributeMemSyncDomainMap:
       case cudaLaunchAttributeMemSyncDomain:
@@ -154,8 +153,7 @@ Error copy_attributes(cudaStream_t to, cudaStream_t from, bool per_thread) {
     const Stream* source = runtime.find_stream(from, per_thread);
     if (!target || !source) return cudaErrorInvalidResourceHandle;
     target->priority = source->priority;
-    target->sync_policy = source->sync_policy;
-    target->window = source->window;
+    target->hints = source->hints;
     return cudaSuccess;
   });
 }
@@ -208,9 +206,9 @@ Error attach(cudaStream_t handle, void* pointer, std::size_t, unsigned flags, bo
 }
 
 }  // namespace
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return create_stream(stream, cudaStreamDefault, 0);

@@ -4,21 +4,24 @@
 #include <string>
 
 namespace vgpu::runtime {
-
 void say_once(const std::string& key, const std::string& text);
+}
+
+namespace vgpu::cudart {
+
 int not_supported();  // remembers cudaErrorNotSupported as the last error of the thread
 
 namespace {
 int refuse(const char* name) {
-  say_once(name, std::string(name) + " is not supported by the virtual GPU");
+  runtime::say_once(name, std::string(name) + " is not supported by the virtual GPU");
   return not_supported();
 }
 }  // namespace
 
-}  // namespace vgpu::runtime
+}  // namespace vgpu::cudart
 
 #define VGPU_UNSUPPORTED(name)                                   \
   extern "C" __attribute__((visibility("default"))) int name() { \
-    return vgpu::runtime::refuse(#name);                         \
+    return vgpu::cudart::refuse(#name);                          \
   }
 #include "unsupported.inc"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "../profile/report.h"
-#include "../runtime/runtime.h"
+#include "face.h"
 
 #define VGPU_C extern "C" __attribute__((visibility("default")))
 
@@ -14,7 +14,7 @@ extern "C" {
 #pragma GCC visibility pop
 }
 
-using namespace vgpu::runtime;
+using namespace vgpu::cudart;
 
 namespace {
 
@@ -41,7 +41,7 @@ VGPU_C int vgpuNameAllocation(const void* pointer, const char* name) {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
-    if (name && runtime.off == cudaSuccess)
+    if (name && runtime.off == Status::success)
       done = runtime.memory().name(reinterpret_cast<std::uint64_t>(pointer), name);
     return cudaSuccess;
   });
@@ -59,7 +59,7 @@ VGPU_C void vgpuSetThreads(int threads) {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
-    if (runtime.off == cudaSuccess) runtime.machine().options().threads = std::max(0, threads);
+    if (runtime.off == Status::success) runtime.machine().options().threads = std::max(0, threads);
     return cudaSuccess;
   });
 }
@@ -70,7 +70,7 @@ VGPU_C void vgpuSetCacheModel(int on) {
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
     using vgpu::CacheMode;
-    if (runtime.off == cudaSuccess)
+    if (runtime.off == Status::success)
       runtime.machine().options().cache = on == 0   ? CacheMode::off
                                           : on == 2 ? CacheMode::warm
                                                     : CacheMode::cold;
@@ -84,7 +84,7 @@ VGPU_C int vgpuTrace(const char* spec) {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
-    if (runtime.off != cudaSuccess) return cudaSuccess;
+    if (runtime.off != Status::success) return cudaSuccess;
     std::string error;
     std::optional<vgpu::TraceSpec> trace;
     if (spec) trace = vgpu::parse_trace(spec, error);

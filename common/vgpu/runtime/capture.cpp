@@ -9,8 +9,8 @@ void invalidate(Capture& capture) { capture.invalid = true; }
 
 }  // namespace
 
-cudaStreamCaptureMode& thread_capture_mode() {
-  thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+CaptureMode& thread_capture_mode() {
+  thread_local CaptureMode mode = CaptureMode::global;
   return mode;
 }
 
@@ -24,61 +24,60 @@ Capture* capture_of(const Stream& stream) {
   return stream.capture && !stream.capture->ended ? stream.capture.get() : nullptr;
 }
 
-Error refuse_unsafe(Runtime& runtime) {
-  const cudaStreamCaptureMode own = thread_capture_mode();
-  if (own == cudaStreamCaptureModeRelaxed) return cudaSuccess;
-  Error error = cudaSuccess;
+Status refuse_unsafe(Runtime& runtime) {
+  const CaptureMode own = thread_capture_mode();
+  if (own == CaptureMode::relaxed) return Status::success;
+  Status status = Status::success;
   for (const auto& capture : runtime.captures) {
-    const bool here = capture->thread == std::this_thread::get_id() &&
-                      capture->mode != cudaStreamCaptureModeRelaxed;
-    const bool anywhere =
-        own == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
+    const bool here =
+        capture->thread == std::this_thread::get_id() && capture->mode != CaptureMode::relaxed;
+    const bool anywhere = own == CaptureMode::global && capture->mode == CaptureMode::global;
     if (!here && !anywhere) continue;
     invalidate(*capture);
-    error = cudaErrorStreamCaptureUnsupported;
+    status = Status::capture_unsupported;
   }
-  return error;
+  return status;
 }
 
-Error refuse_while_capturing(Runtime& runtime) {
+Status refuse_while_capturing(Runtime& runtime) {
   for (const auto& capture : runtime.captures) invalidate(*capture);
-  return runtime.captures.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+  return runtime.captures.empty() ? Status::success : Status::capture_unsupported;
 }
 
-Error refuse_captured(const Stream& stream) {
+Status refuse_captured(const Stream& stream) {
   Capture* capture = capture_of(stream);
-  if (!capture) return cudaSuccess;
+  if (!capture) return Status::success;
   const bool was_invalid = capture->invalid;
   invalidate(*capture);
-  return was_invalid ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnsupported;
+  return was_invalid ? Status::capture_invalidated : Status::capture_unsupported;
 }
 
-Error refuse_captured(const Event& event) {
-  if (!event.capture || event.capture->ended) return cudaSuccess;
+Status refuse_captured(const Event& event) {
+  if (!event.capture || event.capture->ended) return Status::success;
   invalidate(*event.capture);
-  return cudaErrorCapturedEvent;
+  return Status::captured_event;
 }
 
-Error refuse_implicit(Runtime& runtime, const Stream& stream) {
-  if (!stream.legacy()) return cudaSuccess;
-  Error error = cudaSuccess;
+Status refuse_implicit(Runtime& runtime, const Stream& stream) {
+  if (!stream.legacy()) return Status::success;
+  Status status = Status::success;
   for (const auto& capture : runtime.captures)
     if (std::any_of(capture->streams.begin(), capture->streams.end(),
                     [](const Stream* s) { return s->blocking(); })) {
       invalidate(*capture);
-      error = cudaErrorStreamCaptureImplicit;
+      status = Status::capture_implicit;
     }
-  return error;
+  return status;
 }
 
-bool capture_record(Runtime& runtime, Stream& stream, Event& event, cudaEvent_t handle,
-                    bool external, Error& error) {
-  error = refuse_implicit(runtime, stream);
-  if (error != cudaSuccess) return true;
+bool capture_record(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,
+                    Status& status) {
+  status = refuse_implicit(runtime, stream);
+  if (status != Status::success) return true;
   Capture* capture = capture_of(stream);
   if (!capture) return false;
   if (capture->invalid) {
-    error = cudaErrorStreamCaptureInvalidated;
+    status = Status::capture_invalidated;
   } else if (external) {
     capture->add(stream, RecordOp{handle});
   } else {
@@ -88,28 +87,28 @@ bool capture_record(Runtime& runtime, Stream& stream, Event& event, cudaEvent_t 
   return true;
 }
 
-bool capture_wait(Runtime& runtime, Stream& stream, Event& event, cudaEvent_t handle, bool external,
-                  Error& error) {
+bool capture_wait(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,
+                  Status& status) {
   Capture* own = capture_of(stream);
   Capture* of_event = event.capture && !event.capture->ended ? event.capture.get() : nullptr;
-  error = refuse_implicit(runtime, stream);
-  if (error != cudaSuccess) return true;
+  status = refuse_implicit(runtime, stream);
+  if (status != Status::success) return true;
   if (!own && !of_event) return false;
-  const auto fail = [&](Error why) {
+  const auto fail = [&](Status why) {
     if (own) invalidate(*own);
     if (of_event) invalidate(*of_event);
-    error = why;
+    status = why;
     return true;
   };
   if ((own && own->invalid) || (of_event && of_event->invalid))
-    return fail(cudaErrorStreamCaptureInvalidated);
+    return fail(Status::capture_invalidated);
   if (external && own) {
     own->add(stream, WaitOp{handle});
     return true;
   }
-  if (!of_event) return fail(cudaErrorStreamCaptureIsolation);
-  if (own && own != of_event) return fail(cudaErrorStreamCaptureMerge);
-  if (stream.legacy()) return fail(cudaErrorStreamCaptureImplicit);
+  if (!of_event) return fail(Status::capture_isolation);
+  if (own && own != of_event) return fail(Status::capture_merge);
+  if (stream.legacy()) return fail(Status::capture_implicit);
   if (!own) {
     stream.capture = event.capture;
     stream.tips.clear();

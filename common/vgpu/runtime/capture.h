@@ -7,11 +7,14 @@
 
 namespace vgpu::runtime {
 
+// Whose unsafe calls a capture forbids: those of all threads, of its own thread, of nobody.
+enum class CaptureMode { global, of_thread, relaxed };
+
 // From cudaStreamBeginCapture to cudaStreamEndCapture, with all streams that have joined.
 struct Capture {
   unsigned long long id = 0;
   Stream* origin = nullptr;
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  CaptureMode mode = CaptureMode::global;
   std::thread::id thread;
   std::shared_ptr<Graph> graph;
   bool to_graph = false;  // the program's own graph: it has its handle already
@@ -24,25 +27,25 @@ struct Capture {
 };
 
 // The mode of this thread (cudaThreadExchangeStreamCaptureMode).
-cudaStreamCaptureMode& thread_capture_mode();
+CaptureMode& thread_capture_mode();
 
 // The capture that the stream takes part in, null when it runs its work.
 Capture* capture_of(const Stream& stream);
 
 // For calls that may not be made while somebody captures. Each returns success, or the error and
 // leaves the captures concerned invalid.
-Error refuse_unsafe(Runtime& runtime);           // cudaMalloc and so on
-Error refuse_while_capturing(Runtime& runtime);  // of the whole device
-Error refuse_captured(const Stream& stream);     // this stream
-Error refuse_captured(const Event& event);
+Status refuse_unsafe(Runtime& runtime);           // cudaMalloc and so on
+Status refuse_while_capturing(Runtime& runtime);  // of the whole device
+Status refuse_captured(const Stream& stream);     // this stream
+Status refuse_captured(const Event& event);
 // The legacy default stream would wait for a blocking stream that captures.
-Error refuse_implicit(Runtime& runtime, const Stream& stream);
+Status refuse_implicit(Runtime& runtime, const Stream& stream);
 
 // Event record and wait while a capture is on; false when they are ordinary ones.
-bool capture_record(Runtime& runtime, Stream& stream, Event& event, cudaEvent_t handle,
-                    bool external, Error& error);
-bool capture_wait(Runtime& runtime, Stream& stream, Event& event, cudaEvent_t handle, bool external,
-                  Error& error);
+bool capture_record(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,
+                    Status& status);
+bool capture_wait(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,
+                  Status& status);
 void leave_capture(Stream& stream);  // it is destroyed
 
 }  // namespace vgpu::runtime

@@ -7,8 +7,6 @@
 namespace vgpu::runtime {
 namespace {
 
-// Kinds of copies are numbers here, since a program may ask for one that does not exist.
-
 // A box of bytes: `width` bytes a row, rows `pitch` apart, slices `pitch * slice_rows` apart.
 struct Side {
   const void* pointer;
@@ -31,7 +29,7 @@ bool span_of(const Side& side, const Box& box, std::uint64_t& bytes) {
 
 enum class Place { host, device };
 
-// Where a side of a copy must lie. cudaMemcpyDefault goes by the pointer: what the device knows is
+// Where a side of a copy must lie. kByPointer goes by the pointer: what the device knows is
 // the device's.
 Place place_of(const void* pointer, bool by_kind, bool device) {
   if (by_kind) return device ? Place::device : Place::host;
@@ -58,31 +56,29 @@ void note(const Side& side, std::size_t offset, std::size_t size, Touch touch) {
   if (allocation) runtime.order->touch(allocation, address - allocation->base, size, touch);
 }
 
-bool sound(int kind) { return kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault; }
+bool sound(int kind) { return kind >= kHostToHost && kind <= kByPointer; }
 
 // Pointer to the first byte of a 3D copy's side. False when the position overflows.
-bool side_of(const cudaPitchedPtr& base, const cudaPos& position, Side& side) {
+bool side_of(const CopyEnd& end, Side& side) {
   std::uint64_t offset = 0, slices = 0;
-  if (__builtin_mul_overflow(position.z, base.ysize, &slices) ||
-      __builtin_add_overflow(slices, position.y, &slices) ||
-      __builtin_mul_overflow(slices, base.pitch, &offset) ||
-      __builtin_add_overflow(offset, position.x, &offset))
+  if (__builtin_mul_overflow(end.z, end.rows, &slices) ||
+      __builtin_add_overflow(slices, end.y, &slices) ||
+      __builtin_mul_overflow(slices, end.pitch, &offset) ||
+      __builtin_add_overflow(offset, end.x, &offset))
     return false;
-  side = {static_cast<const char*>(base.ptr) + offset, base.pitch, base.ysize};
+  side = {static_cast<const char*>(end.pointer) + offset, end.pitch, end.rows};
   return true;
 }
 
 Place target_of(const CopyOp& op) {
-  const int kind = number_of(op.box.kind);
-  if (op.dst_bytes) return Place::device;
-  return place_of(op.box.dstPtr.ptr, kind != cudaMemcpyDefault,
-                  kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice);
+  if (op.dst.bytes) return Place::device;
+  return place_of(op.dst.pointer, op.kind != kByPointer,
+                  op.kind == kHostToDevice || op.kind == kDeviceToDevice);
 }
 Place source_of(const CopyOp& op) {
-  const int kind = number_of(op.box.kind);
-  if (op.src_bytes) return Place::device;
-  return place_of(op.box.srcPtr.ptr, kind != cudaMemcpyDefault,
-                  kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice);
+  if (op.src.bytes) return Place::device;
+  return place_of(op.src.pointer, op.kind != kByPointer,
+                  op.kind == kDeviceToHost || op.kind == kDeviceToDevice);
 }
 bool known(const void* pointer, bool pinned_too) {
   const auto a = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(pointer));
@@ -91,23 +87,21 @@ bool known(const void* pointer, bool pinned_too) {
 
 }  // namespace
 
-Error copy(const CopyOp& op) {
-  const cudaMemcpy3DParms& p = op.box;
-  if (!sound(number_of(p.kind))) return cudaErrorInvalidMemcpyDirection;
-  if (p.srcArray || p.dstArray) return cudaErrorNotSupported;
+Status copy(const CopyOp& op) {
+  if (!sound(op.kind)) return Status::invalid_copy_direction;
+  if (op.src.array || op.dst.array) return Status::not_supported;
   Side dst, src;
-  if (!side_of(p.dstPtr, p.dstPos, dst) || !side_of(p.srcPtr, p.srcPos, src))
-    return cudaErrorInvalidValue;
-  const Box box{p.extent.width, p.extent.height, p.extent.depth};
-  if (box.empty()) return cudaSuccess;
+  if (!side_of(op.dst, dst) || !side_of(op.src, src)) return Status::invalid_value;
+  const Box box{op.width, op.height, op.depth};
+  if (box.empty()) return Status::success;
   const bool many = box.height > 1 || box.depth > 1;
-  if (many && (dst.pitch < box.width || src.pitch < box.width)) return cudaErrorInvalidPitchValue;
+  if (many && (dst.pitch < box.width || src.pitch < box.width)) return Status::invalid_pitch;
   const std::byte* source =
-      op.src_bytes ? op.src_bytes : bytes_of("cudaMemcpy: source", src, box, source_of(op));
-  if (!source) return cudaErrorInvalidValue;
+      op.src.bytes ? op.src.bytes : bytes_of("cudaMemcpy: source", src, box, source_of(op));
+  if (!source) return Status::invalid_value;
   std::byte* target =
-      op.dst_bytes ? op.dst_bytes : bytes_of("cudaMemcpy: destination", dst, box, target_of(op));
-  if (!target) return cudaErrorInvalidValue;
+      op.dst.bytes ? op.dst.bytes : bytes_of("cudaMemcpy: destination", dst, box, target_of(op));
+  if (!target) return Status::invalid_value;
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       const std::size_t to = (z * dst.slice_rows + y) * dst.pitch;
@@ -116,66 +110,70 @@ Error copy(const CopyOp& op) {
       note(src, from, box.width, Touch::read);
       note(dst, to, box.width, Touch::write);
     }
-  return cudaSuccess;
+  return Status::success;
 }
 
-Error fill(const FillOp& op) {
-  const cudaMemsetParams& p = op.box;
-  if (p.elementSize != 1 && p.elementSize != 2 && p.elementSize != 4) return cudaErrorInvalidValue;
-  Box box{0, p.height, op.depth};
-  if (__builtin_mul_overflow(p.width, std::size_t{p.elementSize}, &box.width))
-    return cudaErrorInvalidValue;
-  const Side dst{p.dst, p.pitch, op.slice_rows};
-  if (box.empty()) return cudaSuccess;
-  if ((box.height > 1 || box.depth > 1) && dst.pitch < box.width) return cudaErrorInvalidValue;
+Status fill(const FillOp& op) {
+  if (op.element_bytes != 1 && op.element_bytes != 2 && op.element_bytes != 4)
+    return Status::invalid_value;
+  Box box{0, op.height, op.depth};
+  if (__builtin_mul_overflow(op.width, std::size_t{op.element_bytes}, &box.width))
+    return Status::invalid_value;
+  const Side dst{op.pointer, op.pitch, op.slice_rows};
+  if (box.empty()) return Status::success;
+  if ((box.height > 1 || box.depth > 1) && dst.pitch < box.width) return Status::invalid_value;
   std::byte* target = bytes_of("cudaMemset", dst, box, Place::device);
-  if (!target) return cudaErrorInvalidValue;
+  if (!target) return Status::invalid_value;
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       const std::size_t at = (z * dst.slice_rows + y) * dst.pitch;
-      if (p.elementSize == 1)
-        std::memset(target + at, static_cast<int>(p.value), box.width);
+      if (op.element_bytes == 1)
+        std::memset(target + at, static_cast<int>(op.value), box.width);
       else
-        for (std::size_t i = 0; i < box.width; i += p.elementSize)
-          std::memcpy(target + at + i, &p.value, p.elementSize);
+        for (std::size_t i = 0; i < box.width; i += op.element_bytes)
+          std::memcpy(target + at + i, &op.value, op.element_bytes);
       note(dst, at, box.width, Touch::write);
     }
-  return cudaSuccess;
+  return Status::success;
 }
 
 CopyOp make_copy(void* dst, std::size_t dst_pitch, const void* src, std::size_t src_pitch,
                  std::size_t width, std::size_t height, int kind) {
   CopyOp op;
-  op.box.dstPtr = {dst, dst_pitch, width, height};
-  op.box.srcPtr = {const_cast<void*>(src), src_pitch, width, height};
-  op.box.extent = {width, height, 1};
-  std::memcpy(&op.box.kind, &kind, sizeof kind);
+  op.dst.pointer = dst;
+  op.dst.pitch = dst_pitch;
+  op.src.pointer = const_cast<void*>(src);
+  op.src.pitch = src_pitch;
+  op.dst.row_bytes = op.src.row_bytes = op.width = width;
+  op.dst.rows = op.src.rows = op.height = height;
+  op.depth = 1;
+  op.kind = kind;
   return op;
 }
 
-Error make_symbol_copy(const void* symbol, std::size_t offset, std::size_t count, const void* other,
-                       bool to_symbol, int kind, CopyOp& out) {
+Status make_symbol_copy(const void* symbol, std::size_t offset, std::size_t count,
+                        const void* other, bool to_symbol, int kind, CopyOp& out) {
   Symbol found;
-  if (const Error error = find_symbol(symbol, found); error != cudaSuccess) return error;
+  if (const Status status = find_symbol(symbol, found); status != Status::success) return status;
   if (offset > found.size || count > found.size - offset || !found.bytes)
-    return cudaErrorInvalidValue;
-  const int host_kind = to_symbol ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
-  if (kind != host_kind && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-    return cudaErrorInvalidMemcpyDirection;
+    return Status::invalid_value;
+  const int host_kind = to_symbol ? kHostToDevice : kDeviceToHost;
+  if (kind != host_kind && kind != kDeviceToDevice && kind != kByPointer)
+    return Status::invalid_copy_direction;
   void* const address = reinterpret_cast<void*>(found.address + offset);
   void* const rest = const_cast<void*>(other);
   out = make_copy(to_symbol ? address : rest, count, to_symbol ? rest : address, count, count, 1,
                   kind);
-  (to_symbol ? out.dst_bytes : out.src_bytes) = found.bytes + offset;
-  return cudaSuccess;
+  (to_symbol ? out.dst : out.src).bytes = found.bytes + offset;
+  return Status::success;
 }
 
 bool writes_pageable(const CopyOp& op) {
-  return target_of(op) == Place::host && !known(op.box.dstPtr.ptr, true);
+  return target_of(op) == Place::host && !known(op.dst.pointer, true);
 }
 bool between_device_memory(const CopyOp& op) {
-  return (op.dst_bytes || known(op.box.dstPtr.ptr, false)) &&
-         (op.src_bytes || known(op.box.srcPtr.ptr, false));
+  return (op.dst.bytes || known(op.dst.pointer, false)) &&
+         (op.src.bytes || known(op.src.pointer, false));
 }
 
 }  // namespace vgpu::runtime

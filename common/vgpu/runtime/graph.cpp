@@ -83,7 +83,7 @@ void release(UserObject& object, std::uint64_t references) {
 void run_destructors() {
   std::vector<UserObject> dead = std::move(dead_objects());
   dead_objects().clear();
-  for (const UserObject& object : dead) call_host({object.destroy, object.pointer});
+  for (const UserObject& object : dead) call_host({object.destroy, object.pointer, {}});
 }
 
 Graph::Graph() { live_graphs().insert(this); }
@@ -173,13 +173,13 @@ std::shared_ptr<Graph> Graph::clone() const {
   return copy;
 }
 
-Error Exec::make(const Graph& source, const Node** culprit) {
+Status Exec::make(const Graph& source, const Node** culprit) {
   std::vector<Step> trial;
-  if (!unfold(source, {}, trial, culprit)) return cudaErrorInvalidValue;
+  if (!unfold(source, {}, trial, culprit)) return Status::invalid_value;
   for (const Step& step : trial)
-    if (const Error error = check(step.node->operation); error != cudaSuccess) {
+    if (const Status status = check(step.node->operation); status != Status::success) {
       *culprit = step.node;
-      return error;
+      return status;
     }
   graph = source.clone();
   map_nodes(*graph, of);
@@ -198,11 +198,11 @@ Error Exec::make(const Graph& source, const Node** culprit) {
     }
   }
   timelines.resize(ends.size());
-  return cudaSuccess;
+  return Status::success;
 }
 
-cudaGraphExecUpdateResult compatible(const Operation& from, const Operation& to) {
-  if (from.index() != to.index()) return cudaGraphExecUpdateErrorNodeTypeChanged;
+UpdateResult compatible(const Operation& from, const Operation& to) {
+  if (from.index() != to.index()) return UpdateResult::node_type_changed;
   const auto memory = [](const void* pointer) {
     const auto found = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(pointer));
     return found && found->kind != MemoryKind::pinned;
@@ -211,42 +211,39 @@ cudaGraphExecUpdateResult compatible(const Operation& from, const Operation& to)
     // The two ends stay where they are, in memory of the device or of the host, and the box stays
     // a line, a plane or a block.
     const auto& b = std::get<CopyOp>(to);
-    const bool place = a->dst_bytes || b.dst_bytes || a->src_bytes || b.src_bytes ||
-                       (memory(a->box.dstPtr.ptr) == memory(b.box.dstPtr.ptr) &&
-                        memory(a->box.srcPtr.ptr) == memory(b.box.srcPtr.ptr));
-    const bool line = a->box.extent.height * a->box.extent.depth > 1 ||
-                      b.box.extent.height * b.box.extent.depth == 1;
-    if (!place || !line) return cudaGraphExecUpdateErrorParametersChanged;
+    const bool place = a->dst.bytes || b.dst.bytes || a->src.bytes || b.src.bytes ||
+                       (memory(a->dst.pointer) == memory(b.dst.pointer) &&
+                        memory(a->src.pointer) == memory(b.src.pointer));
+    const bool line = a->height * a->depth > 1 || b.height * b.depth == 1;
+    if (!place || !line) return UpdateResult::parameters_changed;
   }
   if (const auto* a = std::get_if<FillOp>(&from))
-    if (a->box.height * a->depth == 1 && std::get<FillOp>(to).box.height > 1)
-      return cudaGraphExecUpdateErrorParametersChanged;
+    if (a->height * a->depth == 1 && std::get<FillOp>(to).height > 1)
+      return UpdateResult::parameters_changed;
   if (const auto* a = std::get_if<KernelOp>(&from))
     if (a->config.cooperative != std::get<KernelOp>(to).config.cooperative)
-      return cudaGraphExecUpdateErrorAttributesChanged;
+      return UpdateResult::attributes_changed;
   if (const auto* a = std::get_if<FreeOp>(&from))
-    if (a->pointer != std::get<FreeOp>(to).pointer)
-      return cudaGraphExecUpdateErrorParametersChanged;
+    if (a->pointer != std::get<FreeOp>(to).pointer) return UpdateResult::parameters_changed;
   if (const auto* a = std::get_if<AllocOp>(&from))
-    if (a->params.dptr != std::get<AllocOp>(to).params.dptr)
-      return cudaGraphExecUpdateErrorParametersChanged;
-  return cudaGraphExecUpdateSuccess;
+    if (a->pointer != std::get<AllocOp>(to).pointer) return UpdateResult::parameters_changed;
+  return UpdateResult::success;
 }
 
-cudaGraphExecUpdateResult Exec::replace(Node& node, const Operation& by) {
-  if (const auto result = compatible(node.operation, by); result != cudaGraphExecUpdateSuccess)
+UpdateResult Exec::replace(Node& node, const Operation& by) {
+  if (const auto result = compatible(node.operation, by); result != UpdateResult::success)
     return result;
-  if (check(by) != cudaSuccess) return cudaGraphExecUpdateErrorParametersChanged;
+  if (check(by) != Status::success) return UpdateResult::parameters_changed;
   node.operation = by;
-  return cudaGraphExecUpdateSuccess;
+  return UpdateResult::success;
 }
 
 namespace {
 
 // Nodes are paired by the order in which they were added.
-cudaGraphExecUpdateResult compare(const Graph& own, const Graph& source, const Node** culprit,
-                                  const Node** from) {
-  if (own.nodes.size() != source.nodes.size()) return cudaGraphExecUpdateErrorTopologyChanged;
+UpdateResult compare(const Graph& own, const Graph& source, const Node** culprit,
+                     const Node** from) {
+  if (own.nodes.size() != source.nodes.size()) return UpdateResult::topology_changed;
   std::unordered_map<const Node*, std::size_t> place, source_place;
   for (std::size_t i = 0; i < own.nodes.size(); ++i) {
     place[own.nodes[i].get()] = i;
@@ -256,26 +253,26 @@ cudaGraphExecUpdateResult compare(const Graph& own, const Graph& source, const N
     const Node& a = *own.nodes[i];
     const Node& b = *source.nodes[i];
     *culprit = &b;
-    if (a.operation.index() != b.operation.index()) return cudaGraphExecUpdateErrorNodeTypeChanged;
+    if (a.operation.index() != b.operation.index()) return UpdateResult::node_type_changed;
     std::set<std::size_t> a_before;
     for (const Node* other : a.before) a_before.insert(place.at(other));
     for (const Node* other : b.before)
       if (!a_before.contains(source_place.at(other))) {
         *from = other;
-        return cudaGraphExecUpdateErrorTopologyChanged;
+        return UpdateResult::topology_changed;
       }
-    if (a.before.size() != b.before.size()) return cudaGraphExecUpdateErrorTopologyChanged;
+    if (a.before.size() != b.before.size()) return UpdateResult::topology_changed;
     const auto result = compatible(a.operation, b.operation);
-    if (result != cudaGraphExecUpdateSuccess) return result;
-    if (check(b.operation) != cudaSuccess) return cudaGraphExecUpdateErrorParametersChanged;
+    if (result != UpdateResult::success) return result;
+    if (check(b.operation) != Status::success) return UpdateResult::parameters_changed;
     if (const auto* child = std::get_if<ChildOp>(&a.operation)) {
       const auto inner =
           compare(*child->graph, *std::get<ChildOp>(b.operation).graph, culprit, from);
-      if (inner != cudaGraphExecUpdateSuccess) return inner;
+      if (inner != UpdateResult::success) return inner;
     }
   }
   *culprit = nullptr;
-  return cudaGraphExecUpdateSuccess;
+  return UpdateResult::success;
 }
 
 void assign(Graph& own, const Graph& source) {
@@ -291,11 +288,10 @@ void assign(Graph& own, const Graph& source) {
 
 }  // namespace
 
-cudaGraphExecUpdateResult Exec::update(const Graph& source, const Node** culprit,
-                                       const Node** from) {
+UpdateResult Exec::update(const Graph& source, const Node** culprit, const Node** from) {
   // All or nothing.
   const auto result = compare(*graph, source, culprit, from);
-  if (result == cudaGraphExecUpdateSuccess) assign(*graph, source);
+  if (result == UpdateResult::success) assign(*graph, source);
   return result;
 }
 

@@ -1,5 +1,5 @@
 // A graph: operations and what each comes after. As a data structure only; the API is in
-// api_graph*.cpp. Handles of nodes and graphs are their addresses.
+// cudart/graph*.cpp. Handles of nodes and graphs are their addresses.
 #pragma once
 #include <optional>
 #include <span>
@@ -29,7 +29,7 @@ Graph* find_graph(const void* handle);
 // Memory of the program's own that graphs keep alive (cudaUserObjectCreate).
 struct UserObject {
   void* pointer = nullptr;
-  cudaHostFn_t destroy = nullptr;
+  void (*destroy)(void*) = nullptr;
   std::uint64_t references = 0;
 };
 // Gives back references. Destructors run when the lock is free: run_destructors().
@@ -63,6 +63,15 @@ struct Graph {
   std::uint64_t next_id_ = 0;
 };
 
+// Whether an executable graph takes the operations of another graph, and why not.
+enum class UpdateResult {
+  success,
+  topology_changed,
+  node_type_changed,
+  parameters_changed,
+  attributes_changed,
+};
+
 // A graph that can be launched. It has its own copy of the graph it was made from.
 struct Exec {
   std::shared_ptr<Graph> graph;
@@ -82,14 +91,14 @@ struct Exec {
   Clock clock;                      // of its last launch: launches of one exec do not overlap
 
   // Takes a copy of `source`. An error with the node that is to blame.
-  Error make(const Graph& source, const Node** culprit);
+  Status make(const Graph& source, const Node** culprit);
   // Gives the nodes the operations of `source`, which must have the same shape.
-  cudaGraphExecUpdateResult update(const Graph& source, const Node** culprit, const Node** from);
+  UpdateResult update(const Graph& source, const Node** culprit, const Node** from);
   // For one node of its own.
-  cudaGraphExecUpdateResult replace(Node& node, const Operation& by);
+  UpdateResult replace(Node& node, const Operation& by);
 };
 
 // Why may `from` not become `to` in an executable graph?
-cudaGraphExecUpdateResult compatible(const Operation& from, const Operation& to);
+UpdateResult compatible(const Operation& from, const Operation& to);
 
 }  // namespace vgpu::runtime

@@ -10,101 +10,101 @@
 namespace vgpu::runtime {
 namespace {
 
-Error error_of(FaultKind kind) {
+Status error_of(FaultKind kind) {
   switch (kind) {
     case FaultKind::none:
-      return cudaSuccess;
+      return Status::success;
     case FaultKind::illegal_address:
-      return cudaErrorIllegalAddress;
+      return Status::illegal_address;
     case FaultKind::misaligned:
-      return cudaErrorMisalignedAddress;
+      return Status::misaligned_address;
     case FaultKind::address_space:
-      return cudaErrorInvalidAddressSpace;
+      return Status::invalid_address_space;
     case FaultKind::illegal_instruction:
-      return cudaErrorIllegalInstruction;
+      return Status::illegal_instruction;
     case FaultKind::assertion:
-      return cudaErrorAssert;
+      return Status::device_assert;
     case FaultKind::trap:
-      return cudaErrorLaunchFailure;
+      return Status::launch_failure;
     case FaultKind::deadlock:
-      return cudaErrorLaunchTimeout;
+      return Status::launch_timeout;
     case FaultKind::stack_overflow:
-      return cudaErrorLaunchFailure;
+      return Status::launch_failure;
     case FaultKind::out_of_memory:
-      return cudaErrorMemoryAllocation;
+      return Status::out_of_memory;
   }
-  return cudaErrorUnknown;
+  return Status::unknown;
 }
 
-std::string text(dim3 d) {
+std::string text(Dim3 d) {
   return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
 }
 
 // The limits of every launch, in the order in which a GPU finds them. Says which one is broken.
-Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
+Status check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
   const DeviceSpec& spec = Runtime::get().spec();
-  const auto refuse = [&](Error error, const std::string& why) {
+  const auto refuse = [&](Status status, const std::string& why) {
     say("cannot launch " + display_name(kernel.name) + ": " + why);
-    return error;
+    return status;
   };
-  const dim3 grid = grid_of(kernel, config), block = config.block;
+  const Dim3 grid = grid_of(kernel, config), block = config.block;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
       grid.z > 65535)
-    return refuse(cudaErrorInvalidConfiguration,
+    return refuse(Status::invalid_configuration,
                   "grid " + text(grid) + ", the device allows (1..2147483647, 1..65535, 1..65535)");
   if (threads == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
       threads > static_cast<std::uint64_t>(spec.max_threads_per_block))
-    return refuse(cudaErrorInvalidConfiguration,
+    return refuse(Status::invalid_configuration,
                   "block " + text(block) + " has " + std::to_string(threads) +
                       " threads, the device allows 1 to " +
                       std::to_string(spec.max_threads_per_block) + ", in z at most 64");
   const auto& required = kernel.function->required_block;
   if (required[0] && (required[0] != block.x || required[1] != block.y || required[2] != block.z))
-    return refuse(cudaErrorInvalidConfiguration, "block " + text(block) + ", the kernel requires " +
+    return refuse(Status::invalid_configuration, "block " + text(block) + ", the kernel requires " +
                                                      text({required[0], required[1], required[2]}));
   if (kernel.function->max_threads > 0 && threads > kernel.function->max_threads)
-    return refuse(cudaErrorInvalidValue, std::to_string(threads) + " threads in a block, its " +
+    return refuse(Status::invalid_value, std::to_string(threads) + " threads in a block, its " +
                                              "__launch_bounds__ allow " +
                                              std::to_string(kernel.function->max_threads));
   if (threads > static_cast<std::uint64_t>(max_threads_per_block(kernel)))
-    return refuse(cudaErrorLaunchOutOfResources,
+    return refuse(Status::launch_out_of_resources,
                   std::to_string(threads) + " threads with " +
                       std::to_string(kernel.cubin.registers) + " registers each, a block has " +
                       std::to_string(spec.registers_per_block) + " registers");
   if (config.dynamic_shared > static_cast<std::uint64_t>(max_dynamic_shared(kernel)))
-    return refuse(cudaErrorInvalidValue,
+    return refuse(Status::invalid_value,
                   std::to_string(config.dynamic_shared) + " bytes of dynamic shared memory, " +
                       std::to_string(max_dynamic_shared(kernel)) + " are allowed beside " +
                       std::to_string(static_shared(kernel)) + " static ones (the device has " +
                       std::to_string(spec.shared_per_block_optin) +
                       " for a block after cudaFuncSetAttribute(.., "
                       "cudaFuncAttributeMaxDynamicSharedMemorySize, ..))");
-  const dim3 cluster = cluster_of(kernel, config.cluster);
+  const Dim3 cluster = cluster_of(kernel, config.cluster);
   const std::uint64_t cluster_blocks = std::uint64_t{cluster.x} * cluster.y * cluster.z;
   const auto& wanted = kernel.function->required_cluster;
   const bool asked = config.cluster.x || config.cluster.y || config.cluster.z;
   if (asked && wanted[0] &&
       (wanted[0] != cluster.x || wanted[1] != cluster.y || wanted[2] != cluster.z))
-    return refuse(cudaErrorInvalidClusterSize, "cluster " + text(cluster) +
-                                                   ", the kernel was compiled for " +
-                                                   text({wanted[0], wanted[1], wanted[2]}));
+    return refuse(Status::invalid_cluster_size, "cluster " + text(cluster) +
+                                                    ", the kernel was compiled for " +
+                                                    text({wanted[0], wanted[1], wanted[2]}));
   if (kernel.function->explicit_cluster && cluster_blocks == 0 && !asked)
-    return refuse(cudaErrorInvalidClusterSize,
+    return refuse(Status::invalid_cluster_size,
                   "the kernel has __cluster_dims__ without numbers: its launch must say them "
                   "(cudaLaunchAttributeClusterDimension)");
   if (cluster_blocks == 0 && (cluster.x || cluster.y || cluster.z))
-    return refuse(asked ? cudaErrorInvalidConfiguration : cudaErrorInvalidClusterSize,
+    return refuse(asked ? Status::invalid_configuration : Status::invalid_cluster_size,
                   "cluster " + text(cluster) + " has no blocks");
   if (cluster_blocks > 1) {
     if (!spec.clusters || spec.major < 9)
-      return refuse(cudaErrorNotSupported, "clusters need compute capability 9.0");
+      return refuse(Status::not_supported, "clusters need compute capability 9.0");
     if (grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
-      return refuse(cudaErrorInvalidConfiguration,
+      return refuse(Status::invalid_configuration,
                     "grid " + text(grid) + " is not a multiple of cluster " + text(cluster));
     if (cluster_blocks > max_cluster_blocks(kernel))
       return refuse(
-          cudaErrorInvalidClusterSize,
+          Status::invalid_cluster_size,
           "cluster " + text(cluster) + " has " + std::to_string(cluster_blocks) + " blocks, " +
               std::to_string(max_cluster_blocks(kernel)) +
               (kernel.function->max_cluster
@@ -113,22 +113,22 @@ Error check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
   }
   resident = blocks_per_sm(kernel, static_cast<int>(threads), config.dynamic_shared);
   if (resident == 0)
-    return refuse(cudaErrorLaunchOutOfResources, "not one block fits on a multiprocessor");
+    return refuse(Status::launch_out_of_resources, "not one block fits on a multiprocessor");
   if (config.cooperative) {
-    if (!spec.cooperative) return refuse(cudaErrorNotSupported, "no cooperative launches");
+    if (!spec.cooperative) return refuse(Status::not_supported, "no cooperative launches");
     const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
     const std::uint64_t fit = static_cast<std::uint64_t>(resident) * spec.sm_count;
     if (blocks > fit)
-      return refuse(cudaErrorCooperativeLaunchTooLarge,
+      return refuse(Status::cooperative_launch_too_large,
                     std::to_string(blocks) + " blocks in a cooperative grid, " +
                         std::to_string(fit) + " fit on the device at once");
   }
-  return cudaSuccess;
+  return Status::success;
 }
 
 }  // namespace
 
-dim3 cluster_of(const Kernel& kernel, dim3 asked) {
+Dim3 cluster_of(const Kernel& kernel, Dim3 asked) {
   if (asked.x || asked.y || asked.z) return asked;
   const auto& wanted = kernel.function->required_cluster;
   if (wanted[0]) return {wanted[0], wanted[1], wanted[2]};
@@ -137,9 +137,9 @@ dim3 cluster_of(const Kernel& kernel, dim3 asked) {
           static_cast<unsigned>(set[2])};
 }
 
-dim3 grid_of(const Kernel& kernel, const LaunchConfig& config) {
-  const dim3 n =
-      kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster) : dim3(1, 1, 1);
+Dim3 grid_of(const Kernel& kernel, const LaunchConfig& config) {
+  const Dim3 n =
+      kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster) : Dim3{1, 1, 1};
   const auto times = [](unsigned a, unsigned b) {  // too many stay too many
     return static_cast<unsigned>(std::min<std::uint64_t>(std::uint64_t{a} * b, 0xffffffffu));
   };
@@ -151,23 +151,24 @@ unsigned max_cluster_blocks(const Kernel& kernel) {
   return kernel.function->max_cluster ? std::min(most, kernel.function->max_cluster) : most;
 }
 
-Error check_launch(Kernel& kernel, const LaunchConfig& config) {
-  if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
+Status check_launch(Kernel& kernel, const LaunchConfig& config) {
+  if (const Status status = load_kernel(kernel); status != Status::success) return status;
   int resident = 1;
   return check(kernel, config, resident);
 }
 
-Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params) {
+Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params) {
   Runtime& runtime = Runtime::get();
-  if (const Error error = load_kernel(kernel); error != cudaSuccess) return error;
+  if (const Status status = load_kernel(kernel); status != Status::success) return status;
   int resident = 1;
-  if (const Error error = check(kernel, config, resident); error != cudaSuccess) return error;
+  if (const Status status = check(kernel, config, resident); status != Status::success)
+    return status;
   const Function& function = *kernel.function;
 
   LaunchRequest request;
   request.module = kernel.library->module.get();
   request.function = &function;
-  const dim3 grid = grid_of(kernel, config), cluster = cluster_of(kernel, config.cluster);
+  const Dim3 grid = grid_of(kernel, config), cluster = cluster_of(kernel, config.cluster);
   request.grid = {grid.x, grid.y, grid.z};
   request.block = {config.block.x, config.block.y, config.block.z};
   request.explicit_cluster = cluster.x != 0;
@@ -191,12 +192,12 @@ Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::by
   if (outcome.fault.kind != FaultKind::none) {
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", outcome.fault.message.c_str());
-    const Error error = error_of(outcome.fault.kind);
+    const Status status = error_of(outcome.fault.kind);
     // The host lacks memory for this launch: the launch fails, the context is well.
-    if (error == cudaErrorMemoryAllocation) return error;
+    if (status == Status::out_of_memory) return status;
     // As on a GPU the launch itself has succeeded: the next call finds the context broken.
-    runtime.sticky = error;
-    return cudaSuccess;
+    runtime.sticky = status;
+    return Status::success;
   }
   if (request.count) {
     if (runtime.settings.profile_text) {
@@ -207,7 +208,7 @@ Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::by
       runtime.launch_reports.push_back(report_json(outcome.counters, runtime.spec()));
     runtime.last_launch = std::move(outcome.counters);
   }
-  return cudaSuccess;
+  return Status::success;
 }
 
 }  // namespace vgpu::runtime

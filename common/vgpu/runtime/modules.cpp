@@ -28,29 +28,29 @@ bool is_device_runtime(std::span<const Image> images) {
 }
 
 // Adds the PTX of a container that the device runs.
-Error add_ptx(std::span<const Image> images, std::string& ptx) {
+Status add_ptx(std::span<const Image> images, std::string& ptx) {
   const DeviceSpec& spec = Runtime::get().spec();
   const Image* image = choose_ptx(images, spec.major, spec.minor);
   if (!image) {
     say("cannot load device code: " + explain_no_ptx(images, spec.major, spec.minor));
-    return cudaErrorNoKernelImageForDevice;
+    return Status::no_kernel_image;
   }
   ptx += image_text(*image) + "\n";
-  return cudaSuccess;
+  return Status::success;
 }
 
 // The PTX that the device runs; `library.cubin` gets what the matching cubin knows.
-Error find_code(Library& library, std::string& ptx) {
+Status find_code(Library& library, std::string& ptx) {
   const DeviceSpec& spec = Runtime::get().spec();
   if (library.is_text) {
     ptx.assign(reinterpret_cast<const char*>(library.copy.data()), library.copy.size());
     if (const auto end = ptx.find('\0'); end != std::string::npos) ptx.resize(end);
-    return cudaSuccess;
+    return Status::success;
   }
   if (library.is_elf) {
     say("cannot load a cubin: it has machine code only, and PTX is what the virtual GPU executes; "
         "load the PTX (nvcc -ptx) or a fat binary (nvcc -fatbin) with PTX in it");
-    return cudaErrorNoKernelImageForDevice;
+    return Status::no_kernel_image;
   }
   const std::vector<Image> images = read_container(container_bytes(library));
   // What nvlink made of the files of an -rdc=true program is machine code; their PTX is linked here.
@@ -59,51 +59,52 @@ Error find_code(Library& library, std::string& ptx) {
       const std::vector<Image> of_file = read_container(container_at(*file));
       // Without it, the kernels that need it are refused for that, and all others run.
       if (!choose_ptx(of_file, spec.major, spec.minor) && is_device_runtime(of_file)) continue;
-      if (const Error error = add_ptx(of_file, ptx); error != cudaSuccess) return error;
+      if (const Status status = add_ptx(of_file, ptx); status != Status::success) return status;
     }
-  } else if (const Error error = add_ptx(images, ptx); error != cudaSuccess) {
-    return error;
+  } else if (const Status status = add_ptx(images, ptx); status != Status::success) {
+    return status;
   }
   if (const Image* cubin = choose_cubin(images, spec.major, spec.minor))
     library.cubin = read_cubin(image_bytes(*cubin));
-  return cudaSuccess;
+  return Status::success;
 }
 
 // ".target sm_90a": may the device run PTX that came without a container?
-Error check_target(const std::string& target) {
+Status check_target(const std::string& target) {
   const DeviceSpec& spec = Runtime::get().spec();
   Image image;
   image.kind = Image::Kind::ptx;
-  if (!target.starts_with("sm_")) return cudaSuccess;
+  if (!target.starts_with("sm_")) return Status::success;
   image.arch = std::atoi(target.c_str() + 3);
   if (target.ends_with('a')) image.scope = Image::Scope::specific;
   if (target.ends_with('f')) image.scope = Image::Scope::family;
-  if (runs_ptx(image, spec.major, spec.minor)) return cudaSuccess;
+  if (runs_ptx(image, spec.major, spec.minor)) return Status::success;
   say("cannot load PTX for " + target + " on " + spec.name + " (compute capability " +
       std::to_string(spec.major) + "." + std::to_string(spec.minor) + ")");
-  return cudaErrorNoKernelImageForDevice;
+  return Status::no_kernel_image;
 }
 
-Error load_now(Library& library) {
+Status load_now(Library& library) {
   Runtime& runtime = Runtime::get();
   std::string ptx;
   try {
-    if (const Error error = find_code(library, ptx); error != cudaSuccess) return error;
+    if (const Status status = find_code(library, ptx); status != Status::success) return status;
   } catch (const FatbinError& error) {
     say(error.what());
-    return cudaErrorInvalidKernelImage;
+    return Status::invalid_kernel_image;
   }
   try {
     library.module = runtime.machine().load(std::move(ptx));
   } catch (const PtxError& error) {
     say(std::string("cannot load device code: ") + error.what());
-    return cudaErrorInvalidPtx;
+    return Status::invalid_ptx;
   }
-  if (const Error error = check_target(library.module->module->target); error != cudaSuccess) {
+  if (const Status status = check_target(library.module->module->target);
+      status != Status::success) {
     library.module.reset();
-    return error;
+    return status;
   }
-  return cudaSuccess;
+  return Status::success;
 }
 
 // Warps of a kernel with this many registers that the register file of one block's SM holds.
@@ -136,7 +137,7 @@ void place_managed(Library& library) {
   }
 }
 
-Error load_library(Library& library) {
+Status load_library(Library& library) {
   if (!library.tried) {
     library.tried = true;
     library.load_error = load_now(library);
@@ -145,17 +146,17 @@ Error load_library(Library& library) {
   return library.load_error;
 }
 
-Error load_kernel(Kernel& kernel) {
-  if (const Error error = load_library(*kernel.library); error != cudaSuccess) return error;
-  if (kernel.function) return cudaSuccess;
+Status load_kernel(Kernel& kernel) {
+  if (const Status status = load_library(*kernel.library); status != Status::success) return status;
+  if (kernel.function) return Status::success;
   kernel.function = kernel.library->module->module->find(kernel.name);
   const auto& cubin = kernel.library->cubin;
   if (const auto facts = cubin.find(kernel.name); facts != cubin.end())
     kernel.cubin = facts->second;
-  if (kernel.function && kernel.function->entry) return cudaSuccess;
+  if (kernel.function && kernel.function->entry) return Status::success;
   kernel.function = nullptr;
   say("the device code has no kernel " + display_name(kernel.name));
-  return cudaErrorInvalidDeviceFunction;
+  return Status::invalid_device_function;
 }
 
 int static_shared(const Kernel& kernel) {

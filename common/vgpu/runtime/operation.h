@@ -1,6 +1,8 @@
 // What streams and graphs are made of: kernels, copies, fills, host functions and so on, each with
 // everything it needs, so that it can run at once, or later and as often as one likes.
 #pragma once
+#include <any>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,74 +20,88 @@ struct KernelOp {
   const void* function = nullptr;  // as the program named it
   LaunchConfig config;
   std::vector<std::byte> params;                       // as Function::params has them
-  std::map<int, cudaLaunchAttributeValue> attributes;  // hints, only remembered
+  std::map<int, Hint> hints;                           // by number of the attribute
   std::vector<void*> pointers;                         // into `params`, for who asks
 };
-// Boxes of bytes. `dst_bytes` and `src_bytes`: where a symbol's bytes are, when it is one.
+// Which ends of a copy are memory of the device. Kinds of copies are kept as numbers, since a program
+// may ask for one that does not exist.
+enum CopyKind : int { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kByPointer };
+// One end of a copy: where the box begins in an array of rows.
+struct CopyEnd {
+  void* pointer = nullptr;
+  std::size_t pitch = 0;                // bytes from row to row
+  std::size_t row_bytes = 0, rows = 0;  // of a slice, as the program said
+  std::size_t x = 0, y = 0, z = 0;      // bytes, rows, slices
+  void* array = nullptr;                // a texture's array, which is refused
+  std::byte* bytes = nullptr;           // where a symbol's bytes are, when it is one
+};
 struct CopyOp {
-  cudaMemcpy3DParms box{};
-  std::byte *dst_bytes = nullptr, *src_bytes = nullptr;
+  CopyEnd dst, src;
+  std::size_t width = 0, height = 0, depth = 0;  // of the box; width in bytes
+  int kind = kHostToHost;
 };
 struct FillOp {
-  cudaMemsetParams box{};
+  void* pointer = nullptr;
+  std::size_t pitch = 0;
+  unsigned value = 0, element_bytes = 0;
+  std::size_t width = 0, height = 0;  // width in elements
   std::size_t depth = 1, slice_rows = 0;
 };
 struct HostOp {
-  cudaHostFn_t function = nullptr;
+  void (*function)(void*) = nullptr;
   void* data = nullptr;
-  cudaStreamCallback_t callback = nullptr;  // cudaStreamAddCallback's, instead of `function`
-  cudaStream_t stream = nullptr;
+  std::function<void()> callback;  // a stream callback, instead of `function`; not for graphs
 };
 struct ChildOp {
   std::shared_ptr<Graph> graph;
 };
 struct EmptyOp {};
 struct WaitOp {
-  cudaEvent_t event = nullptr;
+  Handle event = nullptr;
 };
 struct RecordOp {
-  cudaEvent_t event = nullptr;
+  Handle event = nullptr;
 };
 // The address is reserved when the node is made; there is memory at it from the node's run on.
 struct AllocOp {
-  cudaMemAllocNodeParams params{};
+  void* pointer = nullptr;
+  std::size_t bytes = 0;
   std::shared_ptr<Allocation> place;
+  std::any properties;  // what the face was asked for, to be given back; empty: as for any memory
 };
 struct FreeOp {
   void* pointer = nullptr;
 };
-// In the order of cudaGraphNodeType, see type_of.
 using Operation = std::variant<KernelOp, CopyOp, FillOp, HostOp, ChildOp, EmptyOp, WaitOp, RecordOp,
                                AllocOp, FreeOp>;
 
-cudaGraphNodeType type_of(const Operation& operation);
 // "scale", "a memcpy node": what messages call it in a graph.
 std::string name_of(const Operation& operation);
 
 // Can it run, as far as one can tell before? For operations that are put into a graph.
-Error check(const Operation& operation);
+Status check(const Operation& operation);
 // Runs it. Not for HostOp and ChildOp, which need the lock to be let go (call_host, graph.h).
-Error run(const Operation& operation);
+Status run(const Operation& operation);
 void call_host(const HostOp& operation);
 
 // copy.cpp
-Error copy(const CopyOp& operation);
-Error fill(const FillOp& operation);
+Status copy(const CopyOp& operation);
+Status fill(const FillOp& operation);
 CopyOp make_copy(void* dst, std::size_t dst_pitch, const void* src, std::size_t src_pitch,
                  std::size_t width, std::size_t height, int kind);
 // `other` and `count` bytes of a symbol from `offset` on.
-Error make_symbol_copy(const void* symbol, std::size_t offset, std::size_t count, const void* other,
-                       bool to_symbol, int kind, CopyOp& out);
+Status make_symbol_copy(const void* symbol, std::size_t offset, std::size_t count,
+                        const void* other, bool to_symbol, int kind, CopyOp& out);
 // Does the host wait for it, whatever the call is: is memory of the host that is not pinned
 // written? And of the calls that say they are synchronous, does it wait for this one?
 bool writes_pageable(const CopyOp& operation);
 bool between_device_memory(const CopyOp& operation);
 
 // An address for memory that a graph will allocate at each launch.
-Error make_alloc(std::size_t size, AllocOp& out);
+Status make_alloc(std::size_t size, AllocOp& out);
 
 // The kernel of a launch, with its arguments copied. `args` may be null for none.
-Error make_kernel(const void* function, const LaunchConfig& config, void** args, KernelOp& out);
+Status make_kernel(const void* function, const LaunchConfig& config, void** args, KernelOp& out);
 
 // stream.cpp: how work gets into a stream.
 struct Call {
@@ -95,20 +111,20 @@ struct Call {
 std::string stream_text(const Stream& stream);  // "stream 3", for messages
 // Runs the operation in stream order, or adds it to the graph that the stream records. A HostOp is
 // left to the caller to run, outside the lock, unless `captured` comes back true.
-Error submit(cudaStream_t stream, bool per_thread, Operation operation, const Call& call,
-             bool* captured = nullptr);
+Status submit(Handle stream, bool per_thread, Operation operation, const Call& call,
+              bool* captured = nullptr);
 
 // The part of submit() that keeps the order: `body` runs as an operation of the stream.
 template <class F>
-Error run_ordered(Stream& stream, std::string name, F&& body) {
+Status run_ordered(Stream& stream, std::string name, F&& body) {
   Runtime& runtime = Runtime::get();
   if (!runtime.order) return body();
   if (stream.timeline == 0) stream.timeline = runtime.order->new_timeline();
   runtime.order->begin(stream.timeline, runtime.before(stream), runtime.host, std::move(name),
                        "in " + stream_text(stream));
-  const Error error = body();
+  const Status status = body();
   stream.clock = runtime.order->end();
-  return error;
+  return status;
 }
 
 }  // namespace vgpu::runtime

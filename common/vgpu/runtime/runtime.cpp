@@ -17,6 +17,9 @@
 namespace vgpu::runtime {
 
 namespace {
+// Handles of the default streams. All of NVIDIA's interfaces use these numbers.
+constexpr std::uintptr_t kLegacyStream = 1, kThreadStream = 2;
+
 Runtime* made = nullptr;  // for the end of the program, which must not make one
 std::atomic<bool> in_child{false};
 
@@ -56,7 +59,7 @@ void Runtime::configure() {
   if (const std::string unknown = unknown_variable(environ); !unknown.empty()) say(unknown);
   if (settings.options.check_race) order = std::make_unique<StreamCheck>(findings);
   if (settings.error.empty()) return;
-  off = settings.unknown_device ? cudaErrorNoDevice : cudaErrorInitializationError;
+  off = settings.unknown_device ? Status::no_device : Status::not_initialized;
   say(settings.error);
 }
 
@@ -108,8 +111,9 @@ void Runtime::remove_library(Library& library) {
   std::erase_if(libraries, [&](const auto& other) { return other.get() == &library; });
 }
 
-Stream* Runtime::find_stream(cudaStream_t stream, bool per_thread) {
-  if (stream == cudaStreamPerThread || (stream == nullptr && per_thread)) {
+Stream* Runtime::find_stream(Handle stream, bool per_thread) {
+  const auto number = reinterpret_cast<std::uintptr_t>(stream);
+  if (number == kThreadStream || (stream == nullptr && per_thread)) {
     thread_local Stream* of_thread = nullptr;
     if (!of_thread) {
       thread_streams.push_back(std::make_unique<Stream>(2));
@@ -117,13 +121,13 @@ Stream* Runtime::find_stream(cudaStream_t stream, bool per_thread) {
     }
     return of_thread;
   }
-  if (stream == cudaStreamLegacy || stream == nullptr) return &legacy;
-  const auto it = streams.find(reinterpret_cast<Stream*>(stream));
+  if (number == kLegacyStream || stream == nullptr) return &legacy;
+  const auto it = streams.find(static_cast<Stream*>(stream));
   return it == streams.end() ? nullptr : *it;
 }
 
-Event* Runtime::find_event(cudaEvent_t event) {
-  const auto it = events.find(reinterpret_cast<Event*>(event));
+Event* Runtime::find_event(Handle event) {
+  const auto it = events.find(static_cast<Event*>(event));
   return it == events.end() ? nullptr : *it;
 }
 
@@ -201,8 +205,8 @@ void Runtime::reset() {
   host_allocations.clear();
   host_registrations.clear();
   limits.clear();
-  device_flags = cudaDeviceScheduleAuto;
-  sticky = cudaSuccess;
+  device_flags = 0;
+  sticky = Status();
   if (!machine_) return;
   // Modules are loaded anew at their next use, with the initial values of their variables.
   for (const auto& library : libraries) {
@@ -235,7 +239,7 @@ int Runtime::finish() {
     say("the program ended during a launch: no reports");
     return 0;
   }
-  if (off != cudaSuccess) return 0;
+  if (off != Status::success) return 0;
   bool lost = false;  // something that was asked for
   if (!settings.profile_json.empty()) lost = !write_reports(settings.profile_json, launch_reports);
   if (settings.profile_text) lost = std::fflush(stderr) != 0 || std::ferror(stderr) || lost;
@@ -274,38 +278,9 @@ void say_once(const std::string& key, const std::string& text) {
   say(text);
 }
 
-Error& last_error() {
-  thread_local Error error = cudaSuccess;
-  return error;
-}
-
-int not_supported() { return remember(cudaErrorNotSupported); }
-
 bool& in_callback() {
   thread_local bool inside = false;
   return inside;
-}
-
-const char* error_name(int code) {
-  switch (code) {
-#define ERROR_TEXT(number, name, text) \
-  case number:                         \
-    return name;
-#include "../cudart/errors.inc"
-#undef ERROR_TEXT
-  }
-  return "unrecognized error code";
-}
-
-const char* error_text(int code) {
-  switch (code) {
-#define ERROR_TEXT(number, name, text) \
-  case number:                         \
-    return text;
-#include "../cudart/errors.inc"
-#undef ERROR_TEXT
-  }
-  return "unrecognized error code";
 }
 
 namespace {
@@ -314,9 +289,9 @@ namespace {
 __attribute__((destructor)) void at_exit() {
   if (!made || in_child) return;  // the parent reports
   int code = 0;
-  guarded([&] {
+  catching<Status>([&] {
     code = made->finish();
-    return cudaSuccess;
+    return Status::success;
   });
   if (code == 0) return;
   // The only way to change the exit code this late; what is buffered must go out first.

@@ -1,5 +1,6 @@
 // The state behind the CUDA runtime API: one virtual device with its modules, streams and errors.
 #pragma once
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -17,15 +18,20 @@
 
 #include "../check/streams.h"
 #include "cubin.h"
-#include "cuda_api.h"
 #include "fatbin.h"
 #include "settings.h"
+#include "status.h"
 #include "watched_machine.h"
 
 namespace vgpu::runtime {
 
-using Error = cudaError_t;
 struct Library;
+
+// What a program calls a stream, an event, a node: an address, which may be of none.
+using Handle = void*;
+
+// An attribute that changes no result and is only remembered, as the bytes of the face's own type.
+using Hint = std::array<std::byte, 64>;
 
 // A kernel as the host knows it: what cudaKernel_t and cudaFunction_t point to.
 struct Kernel {
@@ -49,7 +55,7 @@ struct Library {
   bool is_text = false, is_elf = false;    // `copy` is PTX text or a bare cubin, not a container
   bool registered = false;
   bool tried = false;
-  Error load_error = cudaSuccess;
+  Status load_error = Status::success;
   std::unique_ptr<LoadedModule> module;
   std::map<std::string, CubinKernel, std::less<>> cubin;  // of the image that fits the device
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
@@ -72,9 +78,10 @@ struct UserObject;
 struct Stream {
   explicit Stream(unsigned long long number) : id(number) {}
   unsigned long long id;  // 1 and 2: the default streams
-  unsigned flags = cudaStreamDefault;
+  static constexpr unsigned kNonBlocking = 1;  // of the flags; NVIDIA's interfaces number it so
+  unsigned flags = 0;
   int priority = 0;
-  cudaStreamAttrValue sync_policy{}, window{};  // hints, only remembered
+  std::map<int, Hint> hints;  // by number of the attribute
   // While it records a graph: what the next node will depend on.
   std::shared_ptr<Capture> capture;
   std::vector<Node*> tips;
@@ -82,11 +89,11 @@ struct Stream {
   Timeline timeline = 0;
   Clock clock;
   bool legacy() const { return id == 1; }
-  bool blocking() const { return id != 1 && !(flags & cudaStreamNonBlocking); }
+  bool blocking() const { return id != 1 && !(flags & kNonBlocking); }
 };
 
 struct Event {
-  unsigned flags = cudaEventDefault;
+  unsigned flags = 0;  // of the face
   bool recorded = false;
   std::chrono::steady_clock::time_point time;
   std::shared_ptr<Capture> capture;  // last recorded in it, after `tips`
@@ -105,8 +112,8 @@ class Runtime {
 
   std::mutex mutex;         // guards everything below and serializes launches
   Settings settings;        // read at the first call, so that a program may set them itself
-  Error off = cudaSuccess;  // not success: the settings are wrong, every call returns this
-  std::atomic<Error> sticky = cudaSuccess;  // a kernel broke the context: returned until a reset
+  Status off;               // not success: the settings are wrong, every call returns this
+  std::atomic<Status> sticky = Status();    // a kernel broke the context: returned until a reset
   void configure();                         // reads the settings, once
 
   WatchedMachine& machine();
@@ -133,8 +140,8 @@ class Runtime {
   std::map<std::uint64_t, Pool*> pool_of;  // by address of the allocation
   unsigned long long next_stream_id = 3;   // 1 and 2 are the default streams
   // Null when the handle is none. `per_thread` says what stream 0 means.
-  Stream* find_stream(cudaStream_t stream, bool per_thread);
-  Event* find_event(cudaEvent_t event);  // null when the handle is none
+  Stream* find_stream(Handle stream, bool per_thread);
+  Event* find_event(Handle event);  // null when the handle is none
   // The legacy default stream, and the default streams of threads that ever used theirs.
   Stream legacy{1};
   std::vector<std::unique_ptr<Stream>> thread_streams;
@@ -159,7 +166,7 @@ class Runtime {
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
   std::map<int, std::size_t> limits;  // cudaDeviceSetLimit
-  unsigned device_flags = cudaDeviceScheduleAuto;
+  unsigned device_flags = 0;          // of the face
 
   // Launches.
   bool count = true;
@@ -179,27 +186,19 @@ class Runtime {
 // One line on stderr: "vgpu: ...".
 void say(const std::string& text);
 void say_once(const std::string& key, const std::string& text);
-const char* error_name(int code);
-const char* error_text(int code);
 
-// The last error of this thread, for cudaGetLastError.
-Error& last_error();
-int not_supported();  // unsupported.cpp, which must not see the CUDA headers, calls it
 // True in a child that fork() made after its parent had used the device: what it has is a copy, with
 // locks and threads that may never answer. As with a GPU, every call fails.
 bool forked();
 // True while a host callback runs in this thread: it must not call CUDA.
 bool& in_callback();
 
-// Frame of every API function that touches the device: takes the lock, refuses when the device is
-// off or broken, turns exceptions into errors and remembers the last error.
+// Whether a call needs a context that no kernel has broken.
 enum class Context { needed, not_needed };
-template <class F>
-Error api(F&& body, Context context = Context::needed);
 
 // modules.cpp
-Error load_library(Library& library);
-Error load_kernel(Kernel& kernel);
+Status load_library(Library& library);
+Status load_kernel(Kernel& kernel);
 void place_managed(Library& library);
 // Static shared memory of a loaded kernel, as on the device when its cubin is there.
 int static_shared(const Kernel& kernel);
@@ -216,70 +215,59 @@ struct Symbol {
   std::uint64_t address = 0, size = 0;
   std::byte* bytes = nullptr;
 };
-Error find_symbol(const void* symbol, Symbol& out);
+Status find_symbol(const void* symbol, Symbol& out);
 
 // launch.cpp
 struct LaunchConfig {
-  dim3 grid, block;
-  dim3 cluster{0, 0, 0};  // in blocks; all 0: as the kernel says
+  Dim3 grid, block;
+  Dim3 cluster{0, 0, 0};  // in blocks; all 0: as the kernel says
   std::uint64_t dynamic_shared = 0;
   bool cooperative = false;
 };
 // The clusters of a launch that asks for `asked`; {0, 0, 0}: it has none. And the grid in blocks,
 // which kernels with __block_size__(.., cluster) are given in clusters.
-dim3 cluster_of(const Kernel& kernel, dim3 asked);
-dim3 grid_of(const Kernel& kernel, const LaunchConfig& config);
+Dim3 cluster_of(const Kernel& kernel, Dim3 asked);
+Dim3 grid_of(const Kernel& kernel, const LaunchConfig& config);
 // Blocks that a cluster of the kernel may have.
 unsigned max_cluster_blocks(const Kernel& kernel);
 // `params`: as Function::params has them.
-Error launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params);
-Error check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the kernel, too
+Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params);
+Status check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the kernel, too
 
-// api_memory.cpp: cudaFree without what it waits for.
-Error release_memory(Runtime& runtime, void* pointer);
+// allocate.cpp: cudaFree without what it waits for.
+Status release_memory(Runtime& runtime, void* pointer);
 
-// The smallest frame: an exception must not cross into the program, which may be C.
-template <class F>
-Error guarded(F&& body) noexcept {
+// The smallest frame: an exception must not cross into the program, which may be C. `Result`: Status, or
+// the error of a face (Translation in status.h).
+template <class Result, class F>
+Result catching(F&& body) noexcept {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return cudaErrorMemoryAllocation;
+    return Status(Status::out_of_memory);
   } catch (const std::exception& error) {
     say(error.what());
-    return cudaErrorUnknown;
+    return Status(Status::unknown);
   } catch (...) {
-    return cudaErrorUnknown;
+    return Status(Status::unknown);
   }
 }
 
-// The number of an enumerator that the program gave: it may be none of the enumeration's, and then
-// reading it as one is undefined.
-template <class E>
-int number_of(const E& enumerator) {
-  static_assert(sizeof(E) == sizeof(int));
-  int number;
-  std::memcpy(&number, &enumerator, sizeof number);
-  return number;
-}
-
-inline Error remember(Error error) {
-  if (error != cudaSuccess && error != cudaErrorNotReady) last_error() = error;
-  return error;
-}
-
-template <class F>
-Error api(F&& body, Context context) {
-  return remember(guarded([&]() -> Error {
-    if (in_callback()) return cudaErrorNotPermitted;
-    if (forked()) return cudaErrorInitializationError;
+// Frame of every function of a face that touches the device: takes the lock, refuses when the device
+// is off or broken, turns exceptions into statuses.
+template <class Result, class F>
+Result framed(F&& body, Context context = Context::needed) {
+  return catching<Result>([&]() -> Result {
+    if (in_callback()) return Status(Status::not_permitted);
+    if (forked()) return Status(Status::not_initialized);
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
-    if (runtime.off != cudaSuccess) return runtime.off;
-    if (context == Context::needed && runtime.sticky != cudaSuccess) return runtime.sticky;
+    if (runtime.off != Status::success) return runtime.off;
+    if (context == Context::needed && runtime.sticky.load() != Status::success)
+      return runtime.sticky.load();
     return body(runtime);
-  }));
+  });
 }
 
 }  // namespace vgpu::runtime

@@ -25,20 +25,11 @@ bool host_waits_for(const Operation& operation, const Call& call) {
   if (const auto* copy = std::get_if<CopyOp>(&operation))
     return writes_pageable(*copy) || (call.synchronous && !between_device_memory(*copy));
   if (const auto* fill = std::get_if<FillOp>(&operation))
-    return call.synchronous && is_pinned_or_managed(fill->box.dst);
+    return call.synchronous && is_pinned_or_managed(fill->pointer);
   return false;
 }
 
 }  // namespace
-
-cudaGraphNodeType type_of(const Operation& operation) {
-  constexpr cudaGraphNodeType kTypes[] = {cudaGraphNodeTypeKernel,    cudaGraphNodeTypeMemcpy,
-                                          cudaGraphNodeTypeMemset,    cudaGraphNodeTypeHost,
-                                          cudaGraphNodeTypeGraph,     cudaGraphNodeTypeEmpty,
-                                          cudaGraphNodeTypeWaitEvent, cudaGraphNodeTypeEventRecord,
-                                          cudaGraphNodeTypeMemAlloc,  cudaGraphNodeTypeMemFree};
-  return kTypes[operation.index()];
-}
 
 std::string name_of(const Operation& operation) {
   constexpr const char* kNames[] = {"",
@@ -56,76 +47,76 @@ std::string name_of(const Operation& operation) {
   return kNames[operation.index()];
 }
 
-Error make_kernel(const void* function, const LaunchConfig& config, void** args, KernelOp& out) {
+Status make_kernel(const void* function, const LaunchConfig& config, void** args, KernelOp& out) {
   Kernel* kernel = Runtime::get().find_kernel(function);
-  if (!kernel) return cudaErrorInvalidDeviceFunction;
-  if (const Error error = load_kernel(*kernel); error != cudaSuccess) return error;
+  if (!kernel) return Status::invalid_device_function;
+  if (const Status status = load_kernel(*kernel); status != Status::success) return status;
   out.kernel = kernel;
   out.function = function;
   out.config = config;
   const Function& f = *kernel->function;
   out.params.assign(f.param_bytes, std::byte{0});
-  if (!f.params.empty() && !args) return cudaErrorInvalidValue;
+  if (!f.params.empty() && !args) return Status::invalid_value;
   for (std::size_t i = 0; i < f.params.size(); ++i) {
     const Param& param = f.params[i];
     if (!args[i] || param.offset > f.param_bytes || param.size > f.param_bytes - param.offset)
-      return cudaErrorInvalidValue;
+      return Status::invalid_value;
     std::memcpy(out.params.data() + param.offset, args[i], param.size);
   }
-  return cudaSuccess;
+  return Status::success;
 }
 
-Error check(const Operation& operation) {
+Status check(const Operation& operation) {
   Runtime& runtime = Runtime::get();
   if (const auto* kernel = std::get_if<KernelOp>(&operation)) {
-    if (!runtime.kernels.contains(kernel->kernel)) return cudaErrorInvalidDeviceFunction;
+    if (!runtime.kernels.contains(kernel->kernel)) return Status::invalid_device_function;
     return check_launch(*kernel->kernel, kernel->config);
   }
   if (const auto* wait = std::get_if<WaitOp>(&operation))
-    return runtime.find_event(wait->event) ? cudaSuccess : cudaErrorInvalidValue;
+    return runtime.find_event(wait->event) ? Status::success : Status::invalid_value;
   if (const auto* record = std::get_if<RecordOp>(&operation))
-    return runtime.find_event(record->event) ? cudaSuccess : cudaErrorInvalidValue;
-  return cudaSuccess;
+    return runtime.find_event(record->event) ? Status::success : Status::invalid_value;
+  return Status::success;
 }
 
-Error run(const Operation& operation) {
+Status run(const Operation& operation) {
   Runtime& runtime = Runtime::get();
   const auto touch_all = [&](const std::shared_ptr<Allocation>& a) {
     if (runtime.order) runtime.order->touch(a, 0, a->size, Touch::write);
   };
   return std::visit(
-      Cases{[&](const KernelOp& op) {
+      Cases{[&](const KernelOp& op) -> Status {
               // The library of a graph's kernel may have been unloaded since.
-              if (!runtime.kernels.contains(op.kernel)) return cudaErrorInvalidDeviceFunction;
+              if (!runtime.kernels.contains(op.kernel)) return Status::invalid_device_function;
               return launch(*op.kernel, op.config, op.params);
             },
             [](const CopyOp& op) { return copy(op); }, [](const FillOp& op) { return fill(op); },
-            [&](const RecordOp& op) {
+            [&](const RecordOp& op) -> Status {
               Event* event = runtime.find_event(op.event);
-              if (!event) return cudaErrorInvalidResourceHandle;
+              if (!event) return Status::invalid_handle;
               event->recorded = true;
               event->time = std::chrono::steady_clock::now();
               event->capture.reset();
-              return cudaSuccess;
+              return Status::success;
             },
-            [&](const AllocOp& op) {
-              if (op.params.bytesize == 0) return cudaSuccess;
+            [&](const AllocOp& op) -> Status {
+              if (op.bytes == 0) return Status::success;
               const auto fresh = runtime.memory().revive(*op.place);
-              if (!fresh) return cudaErrorMemoryAllocation;
+              if (!fresh) return Status::out_of_memory;
               runtime.graph_memory[fresh->base] = fresh->size;
               runtime.graph_memory_used += fresh->size;
               runtime.graph_memory_high =
                   std::max(runtime.graph_memory_high, runtime.graph_memory_used);
               touch_all(fresh);
-              return cudaSuccess;
+              return Status::success;
             },
-            [&](const FreeOp& op) {
+            [&](const FreeOp& op) -> Status {
               const auto address = reinterpret_cast<std::uint64_t>(op.pointer);
               if (const auto a = runtime.memory().find(address); a && a->base == address)
                 touch_all(a);
               return release_memory(runtime, op.pointer);
             },
-            [](const auto&) { return cudaSuccess; }},
+            [](const auto&) -> Status { return Status::success; }},
       operation);
 }
 
@@ -135,43 +126,44 @@ void call_host(const HostOp& operation) {
     ~Mark() { in_callback() = false; }
   } mark;
   if (operation.callback)
-    operation.callback(operation.stream, cudaSuccess, operation.data);
+    operation.callback();
   else
     operation.function(operation.data);
 }
 
-Error submit(cudaStream_t handle, bool per_thread, Operation operation, const Call& call,
-             bool* captured) {
+Status submit(Handle handle, bool per_thread, Operation operation, const Call& call,
+              bool* captured) {
   Runtime& runtime = Runtime::get();
   Stream* stream = runtime.find_stream(handle, per_thread);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  if (const Error error = refuse_implicit(runtime, *stream); error != cudaSuccess) return error;
+  if (!stream) return Status::invalid_handle;
+  if (const Status status = refuse_implicit(runtime, *stream); status != Status::success)
+    return status;
   if (call.synchronous) {
-    if (const Error error = refuse_captured(*stream); error != cudaSuccess) return error;
-    if (const Error error = refuse_unsafe(runtime); error != cudaSuccess) return error;
+    if (const Status status = refuse_captured(*stream); status != Status::success) return status;
+    if (const Status status = refuse_unsafe(runtime); status != Status::success) return status;
   }
   if (Capture* capture = capture_of(*stream)) {
-    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    if (capture->invalid) return Status::capture_invalidated;
     const auto* host = std::get_if<HostOp>(&operation);
     if (host && host->callback) return refuse_captured(*stream);  // cudaStreamAddCallback
-    if (const Error error = check(operation); error != cudaSuccess) return error;
+    if (const Status status = check(operation); status != Status::success) return status;
     capture->add(*stream, std::move(operation));
     if (captured) *captured = true;
-    return cudaSuccess;
+    return Status::success;
   }
   if (!runtime.order) return run(operation);
-  const Error error = run_ordered(
+  const Status status = run_ordered(
       *stream, std::holds_alternative<KernelOp>(operation) ? name_of(operation) : call.name,
       [&] { return run(operation); });
   if (host_waits_for(operation, call)) runtime.host_waits(stream->clock);
-  return error;
+  return status;
 }
 
 std::string stream_text(const Stream& stream) {
   if (stream.legacy()) return "the default stream";
   if (stream.id == 2) return "a thread's default stream";
   return "stream " + std::to_string(stream.id) +
-         (stream.flags & cudaStreamNonBlocking ? " (non-blocking)" : "");
+         (stream.flags & Stream::kNonBlocking ? " (non-blocking)" : "");
 }
 
 }  // namespace vgpu::runtime

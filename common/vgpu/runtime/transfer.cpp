@@ -111,23 +111,24 @@ std::byte* host_bytes(const char* what, const void* pointer, std::uint64_t size)
   return reinterpret_cast<std::byte*>(address);
 }
 
-Error find_symbol(const void* symbol, Symbol& out) {
+Status find_symbol(const void* symbol, Symbol& out) {
   Runtime& runtime = Runtime::get();
   auto it = runtime.variables.find(symbol);
   if (it == runtime.variables.end()) {
     // The host sees a __managed__ variable through its pointer, so its symbol is the memory itself.
     for (it = runtime.variables.begin(); it != runtime.variables.end(); ++it)
       if (it->second.managed_pointer && *it->second.managed_pointer == symbol && symbol) break;
-    if (it == runtime.variables.end()) return cudaErrorInvalidSymbol;
+    if (it == runtime.variables.end()) return Status::invalid_symbol;
   }
   const Variable& variable = it->second;
-  if (const Error error = load_library(*variable.library); error != cudaSuccess) return error;
+  if (const Status status = load_library(*variable.library); status != Status::success)
+    return status;
   const LoadedModule& module = *variable.library->module;
   std::uint64_t size = 0;
-  if (!module.variable(variable.name, out.address, out.size)) return cudaErrorInvalidSymbol;
+  if (!module.variable(variable.name, out.address, out.size)) return Status::invalid_symbol;
   out.bytes = module.variable_bytes(variable.name, size);
   if (in(out.address, kConstantWindow, kConstantWindowSize)) last_constant = variable.library;
-  return cudaSuccess;
+  return Status::success;
 }
 
 }  // namespace vgpu::runtime
