@@ -313,9 +313,21 @@ toolkit_tests := \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$V/vgpu_tests) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
   $(exercise_tests)
+# What a program is called in ONLY: its file, a script its path.
+test_name = $(patsubst $D/%,%,$(patsubst $V/%,%,$(patsubst $V/tests/%,%,$1)))
+all_names = $(foreach t,$(tests),$(call test_name,$t))
+# $(call begun,word,names): names that are the word or begin with it and _ (test_ in front may be left
+# out); where there is none, all that begin with it: `chapter1` is not chapter 10.
+begun = $(or $(filter $1 $1_% test_$1 test_$1_%,$2),$(filter $1% test_$1%,$2))
 # $(call chosen,tests): those that ONLY names, scripts by their path.
-chosen = $(if $(ONLY),$(filter $(if $(filter toolkit,$(ONLY)),$(toolkit_tests)) \
-  $(ONLY) $(foreach w,$(ONLY),$(foreach d,$D $V $V/tests,$d/$w $d/$w_% $d/test_$w $d/test_$w_%)),$1),$1)
+chosen = $(if $(ONLY),$(strip $(foreach t,$1,$(if $(or $(filter $(call test_name,$t),$(names_chosen)), \
+  $(if $(filter toolkit,$(ONLY)),$(filter $t,$(toolkit_tests)))),$t))),$1)
+names_chosen = $(foreach w,$(filter-out toolkit,$(ONLY)),$(call begun,$w,$(all_names)))
+# Elsewhere ONLY means other things; and what there is, is known when the toolkit is.
+ifneq ($(if $(TOOLKIT_ID),$(filter test test-gpu,$(MAKECMDGOALS))),)
+$(foreach w,$(filter-out toolkit,$(ONLY)),$(if $(call begun,$w,$(all_names)),,\
+  $(error ONLY=$w: no test program is called so or begins so; there are: toolkit $(all_names))))
+endif
 tests_chosen = $(call chosen,$(tests))
 # Those of the virtual GPU and of the exercises run no program of a chapter.
 test: $(tests_chosen) $(device_library) \

@@ -32,6 +32,13 @@ shows() {
   case $said in *$text*) ;; *) fail "-n $*, without '$text'" "$said" ;; esac
 }
 
+# chooses 'PROGRAM...' WORDS...: what make would run, without its folder.
+chooses() {
+  programs=$1; shift
+  said=$(make -n "$@" 2>&1 | sed -n 's/.*run_tests\.sh//p' | xargs -rn 1 basename | xargs)
+  [ "$said" = "$programs" ] || fail "$*, instead of '$programs'" "$said"
+}
+
 for goal in chapter99 chapter chapter3x chapter0x3 chapter03 chapter-1; do
   refused $goal -- "$goal: there is no such chapter; there are: chapter1 chapter2 "
 done
@@ -51,6 +58,19 @@ refused DEVICE=% chapter1 -- 'DEVICE=%: must be cuda'
 refused TOOLKIT=foo chapter1 -- 'TOOLKIT=foo: must be auto *or wheels'
 refused ARCHS=sm_70 compile-all -- 'ARCHS=sm_70: must be of sm_75 sm_80'
 refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/01_'
+refused 'ONLY=chapter3 vgppu' test -- 'ONLY=vgppu: no test program is called so or begins so; there are: toolkit data/check.sh *lab_tests *test_chapter3 '
+refused ONLY=chapter99 test-gpu -- 'ONLY=chapter99: no test program is called so*there are: *test_chapter3 '
+refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there are: lab_tests *test_chapter3 '
+
+# ONLY: a name, what it begins with up to a _ or anywhere; and chapter 1 is not chapter 10.
+chooses 'lab_tests test_chapter2' test 'ONLY=chapter2 lab'
+chooses 'check.sh' test ONLY=data/check.sh
+chooses 'bad_input_tests test_chapter7 test_chapter7_launches' test 'ONLY=bad test_chapter7'
+chooses 'all.py' test ONLY=common/bench
+if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
+  chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
+  chooses 'runtime_device' test ONLY=runtime_dev
+fi
 
 # The command of a program's own choices, and no others.
 main=chapters/01_naive_attention/main.cu
@@ -79,6 +99,8 @@ said=$(make -n chapter0 chapter9 chapter10 chapter42 2>&1)
 for number in 00 09 10 42; do
   case $said in *"-c chapters/${number}_new/main.cu"*) ;; *) fail "chapter$number" "$said" ;; esac
 done
+chooses test_chapter1 test ONLY=chapter1
+chooses test_chapter10 test ONLY=chapter10
 refused chapter4x -- 'chapter4x: *chapter9 chapter10 chapter42'
 
 exit $failed
