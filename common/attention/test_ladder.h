@@ -45,9 +45,11 @@ using MutantAttention = std::function<AnyAttention(const Mutants& mutants, size_
 // The kernel as it is passes on all cases without a finding of the virtual GPU's checks, and each
 // mutant is caught by what it says: an Outcome's word, or "check" where a race, init or sync check
 // sees it, whatever the result. An "error" stays in the device: it comes last. For a test
-// case whose name begins with "planted bugs".
+// case whose name begins with "planted bugs". instances: of a kernel that is a template, those that
+// `attention` launches; no others are compiled.
 void check_planted_bugs(const std::string& file, const std::string& name_space,
-                        const std::vector<Mutant>& mutants, const MutantAttention& attention);
+                        const std::vector<Mutant>& mutants, const MutantAttention& attention,
+                        const std::string& instances = "");
 
 // The virtual GPU's checks are chosen when a process starts: where they are off, runs this test
 // program's cases of that name again with race, init and sync checks on, and returns true. Also true

@@ -93,16 +93,26 @@ std::string with_neighbours(const std::string& path, std::vector<std::string>& s
   return result;
 }
 
+// The text up to the end of its last kernel, and of the namespace around it.
+std::string up_to_last_kernel(const std::string& text, const std::string& path) {
+  const std::string end = "\n}\n";
+  const size_t kernel = text.rfind("__global__");
+  const size_t at = kernel == std::string::npos ? kernel : text.find(end, kernel);
+  if (at == std::string::npos) throw std::runtime_error("no kernel ends in " + path);
+  return text.substr(0, at + end.size()) + "}\n";
+}
+
 std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(number); }
 
 }  // namespace
 
 Mutants::Mutants(const std::string& file, const std::string& name_space,
-                 const std::vector<Mutant>& mutants, const std::string& instances) {
+                 const std::vector<Mutant>& mutants, const std::string& instances, Part part) {
   const std::string path = repository_path(file);
   std::vector<std::string> seen;
-  const std::string original =
-      with_neighbours(path, seen) + "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
+  std::string original = with_neighbours(path, seen);
+  if (part == kKernelsOnly) original = up_to_last_kernel(original, path);
+  original += "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
   for (size_t i = 0; i < mutants.size(); ++i) {

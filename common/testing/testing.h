@@ -82,8 +82,12 @@ class Mutants {
  public:
   // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills;
   // instances: code behind it in that namespace, for templates that the file itself does not use.
+  // kKernelsOnly: what stands behind the file's last kernel, launch functions, is left out, and with
+  // it the instances that only they need; a mistake cannot be planted there.
+  enum Part { kWholeFile, kKernelsOnly };
   Mutants(const std::string& file, const std::string& name_space,
-          const std::vector<Mutant>& mutants, const std::string& instances = "");
+          const std::vector<Mutant>& mutants, const std::string& instances = "",
+          Part part = kWholeFile);
   ~Mutants();
   Mutants(const Mutants&) = delete;
   Mutants& operator=(const Mutants&) = delete;
