@@ -1,5 +1,6 @@
 #include "isolation.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +22,8 @@ namespace {
 constexpr const char* kBubblewrap = "/usr/bin/bwrap";
 constexpr size_t kTemporaryBytes = 64 << 20;
 constexpr unsigned kFirstUser = 61184, kUsers = 4096;  // systemd's range for dynamic users
+// A byte for each of them, locked while somebody has it. Only root writes in that folder.
+constexpr const char* kUsersInUse = "/run/vgpu_grader_users";
 constexpr rlim_t kProcesses = 64;
 constexpr rlim_t kOpenFiles = 64;
 
@@ -104,7 +108,29 @@ Isolation best_isolation() {
   return best;
 }
 
-unsigned user_of_this_process() { return kFirstUser + unsigned(getpid()) % kUsers; }
+unsigned free_user(unsigned first, int& taken) {
+  taken = open(kUsersInUse, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  for (unsigned i = 0; taken >= 0 && i < kUsers; ++i) {
+    const unsigned number = (first + i) % kUsers;
+    struct flock byte{};
+    byte.l_type = F_WRLCK;
+    byte.l_whence = SEEK_SET;
+    byte.l_start = number;
+    byte.l_len = 1;
+    // A lock of the open file, which ends with its last descriptor.
+    if (fcntl(taken, F_OFD_SETLK, &byte) == 0) return kFirstUser + number;
+    if (errno != EAGAIN && errno != EACCES) break;  // this file system knows no locks
+  }
+  if (taken >= 0) close(taken);
+  taken = -1;
+  return kFirstUser + first % kUsers;
+}
+
+unsigned user_of_this_process() {
+  static int taken = -1;
+  static const unsigned user = free_user(unsigned(getpid()), taken);
+  return user;
+}
 
 void limit_address_space() {
   rlimit memory;

@@ -26,7 +26,11 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command, const 
                                  const Places& writable, const std::string& folder,
                                  const std::vector<std::pair<std::string, std::string>>& variables);
 
-// The user for Isolation::other_user, by the process that asks.
+// A user for Isolation::other_user that nobody else has who asks: all of a user's processes are
+// ended together. The search begins at `first`. It is taken until `taken` is closed; -1 where no
+// lock can be had, and then the user is that of `first`.
+unsigned free_user(unsigned first, int& taken);
+// The user of the process that asks, until it ends.
 unsigned user_of_this_process();
 // In a forked process: becomes that user, for good. False where it cannot.
 bool become(unsigned user);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -24,6 +25,8 @@ using namespace wire;
 constexpr int kSocket = 3;  // as in grader/host.cc
 // A table of constants may come from the host, a result may not.
 constexpr uint64_t kUploadedBytes = 4096;
+constexpr int kTries = 1000;
+constexpr useconds_t kTryAgainMicroseconds = 10'000;
 
 // A pointer that the student's process has named: of a kernel, a library, ...
 template <class T>
@@ -350,7 +353,13 @@ class Process {
       if (dup2(program.errors, 2) < 0 || close_range(kSocket + 1, ~0u, 0) != 0 ||
           (user_ != 0 && !become(user_)))
         _exit(127);
-      execve(arguments[0], arguments.data(), environment);
+      // A copy of student_host may still be open for writing: in a process that another thread of
+      // the grader has forked, until that one executes something itself.
+      for (int i = 0; i < kTries; ++i) {
+        execve(arguments[0], arguments.data(), environment);
+        if (errno != ETXTBSY) break;
+        usleep(kTryAgainMicroseconds);
+      }
       _exit(127);
     }
     close(ends[1]);

@@ -1,17 +1,21 @@
 // Submissions that try to get points they do not deserve, or to harm those who grade. Each cheat is
 // played; what is kept out, and what is not, stands in chapters/README.md.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
-#include "lab/program.h"
+#include "grader/isolation.h"
 #include "grader/testing.h"
+#include "lab/program.h"
 #include "testing/testing.h"
 
 using namespace lab::grader::testing;
@@ -302,8 +306,9 @@ TEST_CASE("cheats: nothing outside is harmed") {
                                       std::to_string(getpid()) +
                                       "/environ\", \"r\")) std::printf(\"reads it\\n\");"));
     folder.write("4_right.cuh", solution());
-    const ProgramResult result =
-        run_program("exercise1", {"--batch", ".", "--isolation", isolation}, folder.folder());
+    // Compiled together, which is no part of this: each runs in processes of its own all the same.
+    const ProgramResult result = run_program(
+        "exercise1", {"--batch", ".", "--together", "--isolation", isolation}, folder.folder());
     CAPTURE(result.output);
     CAPTURE(result.errors);
     CHECK(result.exit_code == 1);
@@ -405,4 +410,62 @@ TEST_CASE("cheats: memory that is shared counts, and nothing stays where everybo
       for (const auto& entry : std::filesystem::directory_iterator(place))
         CHECK_FALSE(has(entry.path().filename().string(), mark));
   }
+}
+
+TEST_CASE("cheats: two graders never run code as the same user, whose processes end together") {
+  if (geteuid() != 0) {
+    MESSAGE("skipped: only root can run code as another user");
+    return;
+  }
+  // Process numbers that are 4096 apart begin their search at the same user.
+  int first = -1, second = -1, third = -1;
+  const unsigned user = lab::grader::free_user(5, first);
+  const unsigned other = lab::grader::free_user(5 + 4096, second);
+  REQUIRE(first >= 0);
+  REQUIRE(second >= 0);
+  CHECK(user != other);
+  close(first);
+  CHECK(lab::grader::free_user(5, third) == user);
+  close(second);
+  close(third);
+}
+
+TEST_CASE("cheats: a copied program that another process still has open is run when it is closed") {
+  std::vector<std::string> all = isolations();
+  if (std::find(all.begin(), all.end(), "user") == all.end()) return;
+  // A folder for the copies that the other user may enter.
+  std::string place = "/tmp/vgpu_test.XXXXXX";
+  REQUIRE(mkdtemp(place.data()) != nullptr);
+  std::filesystem::permissions(place, std::filesystem::perms(0711));
+  const TemporaryFolder folder;
+  folder.write("right.cuh", solution());
+  // As a child that another thread has just forked would: holds each copy open for writing a while.
+  std::atomic<bool> done = false;
+  int held = 0;
+  std::thread other([&] {
+    std::set<std::string> seen;
+    while (!done) {
+      std::error_code error;
+      for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
+        const std::string copy = entry.path().string() + "/student_host";
+        const int file = seen.contains(copy) ? -1 : open(copy.c_str(), O_WRONLY | O_CLOEXEC);
+        if (file < 0) continue;
+        seen.insert(copy);
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        close(file);
+        ++held;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  setenv("TMPDIR", place.c_str(), 1);
+  const ProgramResult result = run_program(
+      "exercise1", {"--isolation", "user", "--file", "right.cuh"}, folder.folder());
+  unsetenv("TMPDIR");
+  done = true;
+  other.join();
+  std::filesystem::remove_all(place);
+  CAPTURE(result.output);
+  CHECK(result.exit_code == 0);
+  CHECK(held == 3);  // results, checks, counters
 }

@@ -211,14 +211,15 @@ TEST_CASE("grader: one file of a folder that does not compile, one that never co
   const TemporaryFolder folder;
   folder.write("ann.cuh", "no C++");
   folder.write("bob.cuh", solution());
-  folder.write("cy.cuh", with_host_code("for (volatile int i = 0;; i = i + 1) {}"));
+  folder.write("cy.cuh", planted(with_host_code("for (;;) pause();"), "#include <cstdio>",
+                                 "#include <cstdio>\n#include <unistd.h>"));
   folder.write("notes.txt", "no submission");
   const ProgramResult result =
-      run_program("exercise1", {"--batch", ".", "--seconds", "10"}, folder.folder());
+      run_program("exercise1", {"--batch", ".", "--seconds", "20"}, folder.folder());
   CHECK(result.exit_code == 1);
   CHECK(result.output == "  0  ann.cuh  (build)\n100  bob.cuh\n  0  cy.cuh  (time)\n");
   const auto report = nlohmann::json::parse(file_content(folder.path("cy.json")));
-  CHECK(has(report.at("message"), "stopped after 10 s"));
+  CHECK(has(report.at("message"), "stopped after 20 s"));
   CHECK(folder.names() == std::vector<std::string>{"ann.cuh", "ann.json", "bob.cuh", "bob.json",
                                                    "cy.cuh", "cy.json", "notes.txt"});
 }
