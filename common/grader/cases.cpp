@@ -49,29 +49,58 @@ AttentionTensors moved(AttentionTensors t, double offset) {
   return t;
 }
 
+namespace {
+
+// [rows, columns] of halves, as doubles.
+std::vector<double> doubles(const half* values, size_t count) {
+  std::vector<double> result(count);
+  for (size_t i = 0; i < count; ++i) result[i] = double(values[i]);
+  return result;
+}
+
+// The same, transposed.
+std::vector<double> transposed(const half* values, int rows, int columns) {
+  std::vector<double> result(size_t(rows) * columns);
+  for (int row = 0; row < rows; ++row)
+    for (int column = 0; column < columns; ++column)
+      result[size_t(column) * rows + row] = double(values[size_t(row) * columns + column]);
+  return result;
+}
+
+}  // namespace
+
 std::vector<double> expected(const AttentionTensors& t, const ChangeScore& change) {
   std::vector<double> O(t.Q.size());
 #pragma omp parallel for
   for (int matrix = 0; matrix < t.batch * t.heads; ++matrix) {
-    const half* K = &t.K[int64_t(matrix) * t.keys * t.head_dim];
-    const half* V = &t.V[int64_t(matrix) * t.keys * t.head_dim];
+    const int64_t first_key = int64_t(matrix) * t.keys, first_query = int64_t(matrix) * t.queries;
+    const std::vector<double> Q =
+        doubles(&t.Q[first_query * t.head_dim], size_t(t.queries) * t.head_dim);
+    // By columns: the scores of neighbouring keys are added up side by side.
+    const std::vector<double> K = transposed(&t.K[first_key * t.head_dim], t.keys, t.head_dim);
+    const std::vector<double> V =
+        doubles(&t.V[first_key * t.head_dim], size_t(t.keys) * t.head_dim);
     std::vector<double> weights(t.keys);
     for (int query = 0; query < t.queries; ++query) {
-      const int64_t row = (int64_t(matrix) * t.queries + query) * t.head_dim;
+      std::fill(weights.begin(), weights.end(), 0.0);
+      for (int d = 0; d < t.head_dim; ++d) {
+        const double q = Q[int64_t(query) * t.head_dim + d];
+        const double* const column = &K[int64_t(d) * t.keys];
+        for (int key = 0; key < t.keys; ++key) weights[key] += q * column[key];
+      }
       double row_max = -std::numeric_limits<double>::infinity(), row_sum = 0;
       for (int key = 0; key < t.keys; ++key) {
-        double dot = 0;
-        for (int d = 0; d < t.head_dim; ++d)
-          dot += double(t.Q[row + d]) * double(K[int64_t(key) * t.head_dim + d]);
-        double score = dot * double(t.scale);
+        double& score = weights[key] *= double(t.scale);
         if (change) score = change(matrix / t.heads, matrix % t.heads, query, key, score);
-        weights[key] = score;
         row_max = std::fmax(row_max, score);
       }
       for (double& weight : weights) row_sum += weight = std::exp(weight - row_max);
-      for (int key = 0; key < t.keys; ++key)
-        for (int d = 0; d < t.head_dim; ++d)
-          O[row + d] += weights[key] / row_sum * double(V[int64_t(key) * t.head_dim + d]);
+      double* const row = &O[(first_query + query) * t.head_dim];
+      for (int key = 0; key < t.keys; ++key) {
+        const double weight = weights[key] / row_sum;
+        const double* const value = &V[int64_t(key) * t.head_dim];
+        for (int d = 0; d < t.head_dim; ++d) row[d] += weight * value[d];
+      }
     }
   }
   return O;

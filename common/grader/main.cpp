@@ -235,11 +235,13 @@ std::string same_texts(const std::vector<std::filesystem::path>& files) {
 int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
 
-  // Together, each file gets a namespace of its own, in one library for each core; where that does
-  // not compile, one by one.
+  // Together, each file gets a namespace of its own, in at most one library for each core; where
+  // that does not compile, one by one. CUDA's headers take as long as eight files.
+  constexpr size_t kFilesOfLibrary = 8;
   const testing::TemporaryFolder folder;
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<Library> shared(flags.together ? std::min(cores, files.size()) : 0);
+  const size_t libraries = (files.size() + kFilesOfLibrary - 1) / kFilesOfLibrary;
+  std::vector<Library> shared(flags.together ? std::min(cores, libraries) : 0);
   in_parallel(shared.size(), [&](size_t part) {
     const std::string place = folder.path(std::to_string(part));
     std::filesystem::create_directory(place);
