@@ -67,7 +67,7 @@ endif
 endif
 
 # help and clean must work where nothing is installed yet.
-ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
+ifneq ($(filter-out help clean format,$(MAKECMDGOALS)),)
 include $(CONFIG)
 endif
 $(CONFIG): FORCE
@@ -177,7 +177,7 @@ device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $
 
 # ---- targets for people --------------------------------------------------------------------------
 
-.PHONY: help deps clean test ptx-coverage compile-all ladder docs figures
+.PHONY: help deps clean format test ptx-coverage compile-all ladder docs figures
 help:
 	@sed -n 's/^#> //p' Makefile
 
@@ -201,6 +201,7 @@ help:
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120
+#> make format          write C++ and CUDA as .clang-format says (CHECK=1: only compare)
 #> make clean           remove build/ and ./run (not .toolkit/)
 #>
 #> DEVICE=cuda|vgpu     a real GPU, or the virtual one on the CPU   (default: a real one if there is one)
@@ -217,6 +218,9 @@ deps:
 
 clean:
 	rm -rf build run
+
+format:
+	@common/make/format.sh $(if $(CHECK),--check)
 
 define chapter_rules
 .PHONY: chapter$1
