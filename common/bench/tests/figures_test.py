@@ -1,4 +1,5 @@
-"""The pictures of results: what of a file they show, their colours, and that they can be drawn."""
+"""The pictures of results: what of a file they show, their colours, and that they can be drawn.
+And which files a lesson's quotes come from."""
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from support import ROOT, Case
 sys.path.insert(0, os.path.join(ROOT, "common", "figures"))
 import measured  # noqa: E402
 import palette  # noqa: E402
+import refresh_counters  # noqa: E402
 from results import Refused  # noqa: E402
 
 try:
@@ -186,6 +188,16 @@ class Palette(unittest.TestCase):
     def test_no_two_chapters_look_alike(self):
         self.assertEqual(len(set(palette.CHAPTERS)), 8)
         self.assertEqual(palette.of_chapter(1), palette.CHAPTERS[0])
+
+
+class Quotes(Case):
+    def test_a_lesson_quotes_all_steps_of_its_chapter_and_no_exercise(self):
+        for name in ("kernel", "wide_loads", "exercise", "solution", "solution2", "task2", "bug"):
+            with open(self.path(name + ".cuh"), "w", encoding="utf-8") as file:
+                file.write(f"int {name};\n")
+        kernel = refresh_counters.kernel_text(self.folder)
+        lesson = "".join(f"    int {name};\n" for name in ("kernel", "wide_loads", "task2", "bug"))
+        self.assertEqual(refresh_counters.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
 
 
 if __name__ == "__main__":
