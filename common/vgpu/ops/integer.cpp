@@ -11,16 +11,16 @@ using std::int16_t, std::int32_t, std::int64_t;
 using std::uint16_t, std::uint32_t, std::uint64_t;
 namespace integer = op::integer;
 
-// Both 16-bit halves of each lane, as 64 lanes of 16 bits.
-template <class Op, class T>
+// An integer::Halves: both 16-bit halves of each lane, as 64 lanes of 16 bits.
+template <class Op>
 void halves(Warp& warp, const Instr& instr, uint32_t mask) {
   Result<uint32_t> result(warp, instr.d[0], mask);
-  using Half [[gnu::may_alias]] = T;
+  using Half [[gnu::may_alias]] = typename Op::Half;
   Half* d = reinterpret_cast<Half*>(result.lanes());
   const Half* a = warp.lanes<const Half>(instr.a);
   const Half* b = warp.lanes<const Half>(instr.b);
 #pragma GCC ivdep
-  for (int i = 0; i < 2 * kWarpSize; ++i) d[i] = Op::lane(a[i], b[i]);
+  for (int i = 0; i < 2 * kWarpSize; ++i) d[i] = Op::Of::lane(a[i], b[i]);
 }
 
 // The carry flag of a lane is a bit of warp.carry.
@@ -93,9 +93,10 @@ Handler bind_mad_carry(const Instr& instr) {
 template <template <class> class Op>
 Handler bind_min_max(const Instr& instr) {
   using S16 = Op<int16_t>;
-  if (instr.relu && instr.type == Type::s16x2) return &halves<integer::Relu<S16, int16_t>, int16_t>;
-  if (instr.type == Type::s16x2) return &halves<S16, int16_t>;
-  if (instr.type == Type::u16x2) return &halves<Op<uint16_t>, uint16_t>;
+  if (instr.relu && instr.type == Type::s16x2)
+    return &halves<integer::Halves<integer::Relu<S16, int16_t>, int16_t>>;
+  if (instr.type == Type::s16x2) return &halves<integer::Halves<S16, int16_t>>;
+  if (instr.type == Type::u16x2) return &halves<integer::Halves<Op<uint16_t>, uint16_t>>;
   if (instr.relu) return &lanewise<integer::Relu<Op<int32_t>, int32_t>>;
   return lanewise_integer<Op>(instr.type);
 }
@@ -104,7 +105,7 @@ Handler bind_min_max(const Instr& instr) {
 
 Handler bind_add_integer(Instr& instr, const Mods&) {
   if (instr.type == Type::u16x2 || instr.type == Type::s16x2)
-    return &halves<integer::Add<uint16_t>, uint16_t>;
+    return &halves<integer::Halves<integer::Add<uint16_t>, uint16_t>>;
   if (instr.sat) return &lanewise<integer::AddSaturated>;
   return lanewise_bits<integer::Add>(instr.type);
 }
