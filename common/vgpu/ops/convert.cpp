@@ -1,10 +1,10 @@
-// cvt (PTX ISA, "Data Movement and Conversion Instructions: cvt" and "cvt.pack"): the forms. What they
-// do to one lane is in lane/convert.h.
+// cvt (PTX ISA, "Data Movement and Conversion Instructions: cvt" and "cvt.pack"): the forms. What
+// they do to one lane is in lane/convert.h.
 //
 // The conversions of inner loops (f16 and bf16 from and to f32, index arithmetic, f32 from and to
-// 32-bit integers) have handlers of their own. All others go in stages over 32 lanes: registers to int64
-// or double, which hold every source value exactly; rounding; the destination's bits; the register.
-// Each stage is a plain loop around a step of lane/convert.h that becomes SIMD.
+// 32-bit integers) have handlers of their own. All others go in stages over 32 lanes: registers to
+// int64 or double, which hold every source value exactly; rounding; the destination's bits; the
+// register. Each stage is a plain loop around a step of lane/convert.h that becomes SIMD.
 #include <array>
 
 #include "../core/lanes.h"

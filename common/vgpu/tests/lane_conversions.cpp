@@ -1,6 +1,6 @@
-// Conversions by name: the interpreter takes most of them in stages over 32 lanes, or has a quicker way
-// for the usual ones. Each time it executes one here, the operation that lane/convert.h names for it must
-// give the same bits in each lane.
+// Conversions by name: the interpreter takes most of them in stages over 32 lanes, or has a quicker
+// way for the usual ones. Each time it executes one here, the operation that lane/convert.h names
+// for it must give the same bits in each lane.
 #include <doctest/doctest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What atom, red, the reductions of whole arrays and redux make of two values: the one that was there
-// and the operand. See core/signature.h.
+// What atom, red and the reductions of whole arrays make of two values: the one that was there and
+// the operand. See core/signature.h.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -1,10 +1,10 @@
-// What cvt and cvt.pack do to one lane (PTX ISA, "Data Movement and Conversion Instructions: cvt" and
-// "cvt.pack"). See core/signature.h.
+// What cvt and cvt.pack do to one lane (PTX ISA, "Data Movement and Conversion Instructions: cvt"
+// and "cvt.pack"). See core/signature.h.
 //
 // Registers may be wider than the types: the source's low bits count, the destination is extended
 // by its type's sign. The conversions of inner loops are operations of their registers' types. All
-// others (IntegerToInteger, FloatToFloat ...) are made from the instruction and go from the 64 bits of
-// a widened source register to those of the destination, in the steps that stand before them.
+// others (IntegerToInteger, FloatToFloat ...) are made from the instruction and go from the 64 bits
+// of a widened source register to those of the destination, in the steps that stand before them.
 #pragma once
 #include <array>
 #include <cfenv>
@@ -358,8 +358,8 @@ class DoubleToInteger {
   double low_, beyond_;
 };
 
-// An integer's double `x`, rounded toward zero, made odd where it is not exact: so the second rounding
-// is right for 64-bit integers too.
+// An integer's double `x`, rounded toward zero, made odd where it is not exact: so the second
+// rounding is right for 64-bit integers too.
 template <class Integer>
 double odd_unless_exact(double x, Integer of) {
   const bool exact = static_cast<Integer>(x) == of;

@@ -194,8 +194,8 @@ inline float exp2_poly(float x) {
 }
 
 // Results at single arguments. Near the middle between two halves, cuda_fp16.hpp mends what the
-// GPU's ex2 and lg2 give there, and what ours gave fell on the other side of the middle. These are the
-// nearest that lie on the GPU's side, within the ISA's error bounds.
+// GPU's ex2 and lg2 give there, and what ours gave fell on the other side of the middle. These are
+// the nearest that lie on the GPU's side, within the ISA's error bounds.
 struct Known {
   uint32_t argument, result;
 };

@@ -1,11 +1,11 @@
 // What the instructions of f16 and bf16 do to one lane (PTX ISA, "Half Precision Floating Point
 // Instructions"). See core/signature.h.
 //
-// Arithmetic is computed in float, eight halves at a time (`eight`; `lane` is one of the eight), since
-// no compiler makes vectors of the conversions by itself. Sums and products of such numbers may be
-// rounded to float first and to the format then: a float has more than twice their bits, and then some
-// (Figueroa, "When is double rounding innocuous?", 1995). Fused multiply-adds go through a sum
-// rounded to odd.
+// Arithmetic is computed in float, eight halves at a time (`eight`; `lane` is one of the eight),
+// since no compiler makes vectors of the conversions by itself. Sums and products of such numbers
+// may be rounded to float first and to the format then: a float has more than twice their bits, and
+// then some (Figueroa, "When is double rounding innocuous?", 1995). Fused multiply-adds go through
+// a sum rounded to odd.
 #pragma once
 #include <array>
 #include <cmath>

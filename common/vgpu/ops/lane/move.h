@@ -13,7 +13,8 @@ struct Copy {
   static constexpr T lane(T v) { return v; }
 };
 
-// Vectors {..}, element 0 lowest. The element `part`, which lies in a register of `Lane`, in a word.
+// Vectors {..}, element 0 lowest. The element `part`, which lies in a register of `Lane`, in a
+// word.
 template <class Part, class Lane, class Word>
 struct Pack {
   static constexpr Word lane(Lane part, int k) {
@@ -28,7 +29,8 @@ struct Unpack {
   }
 };
 
-// cvta: between a generic address and one in a space, whose window the binder left in the instruction.
+// cvta: between a generic address and one in a space, whose window the binder left in the
+// instruction.
 template <class T>
 struct AddWindow {
   uint64_t window;

@@ -1,10 +1,10 @@
-// What the video instructions do to one lane (PTX ISA, "Video Instructions"): arithmetic on bytes and
-// halves of 32-bit words, one at a time (vadd, vset ...), two at a time (vadd2 ...) or four (vadd4 ...).
-// See core/signature.h.
+// What the video instructions do to one lane (PTX ISA, "Video Instructions"): arithmetic on bytes
+// and halves of 32-bit words, one at a time (vadd, vset ...), two at a time (vadd2 ...) or four
+// (vadd4 ...). See core/signature.h.
 //
 // An operand may say which of its parts it means, %r1.h10 or %r1.b2; the decoder packs that into
-// Instr::constant (Decoder::select_parts). What else there is to know about the operation the binder
-// packs into Instr::imm, as flags.
+// Instr::constant (Decoder::select_parts). What else there is to know about the operation the
+// binder packs into Instr::imm, as flags.
 #pragma once
 #include <algorithm>
 #include <cstdint>
