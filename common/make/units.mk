@@ -18,7 +18,7 @@ $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic))
 $(eval $(call group,common/vgpu/ops/group_tensor,tensor mbarrier move video))
-$(eval $(call group,common/vgpu/check/group_races,checks race race_order streams touches))
+$(eval $(call group,common/vgpu/check/group_races,checks race race_order race_words streams touches))
 $(eval $(call group,common/vgpu/check/group_values,init memory_check proxy sync undefined))
 $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_module parser_operand \
   parser_text paths types unassigned))

@@ -1,10 +1,11 @@
-// The race check's look at each access: what was there before, whether that comes before, and the
-// words for it when it does not. race.h says what orders.
+// The race check's look at each access: which accesses to the same bytes came before it, and whether
+// something orders them. race.h says what orders, race_words.cpp has the messages.
 #include "race.h"
 
 #include <bit>
 
 #include "../core/instruction_set.h"
+#include "race_words.h"
 
 namespace vgpu::race {
 
@@ -30,7 +31,7 @@ std::uint32_t RaceCheck::record_for(WarpState& state, const Record& what) {
   return recent.record;
 }
 
-// What came before, for every lane of the warp.
+// Does the recorded access come before the present one for every lane of the warp?
 bool RaceCheck::ordered_for_all(Now& now, Trace before) {
   const std::uint32_t i = record_of(before);
   if (i == now.fine[0] || i == now.fine[1]) return true;
@@ -81,8 +82,9 @@ ShadowPage& RaceCheck::page(Now& now, std::uint64_t address, int shift) {
 
 static int shift_for(std::uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 
-// Whether all of a row of pieces, touched by lanes one after the other, was last touched by the
-// same lanes or by something that came before.
+// Is no piece of a row in conflict? A row is what neighbouring lanes access side by side. A piece is
+// fine if the same lane touched it last, or if the last access to it comes before this one. False may
+// also mean that the pieces have to be looked at one by one.
 bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per_lane,
                          int first_lane) {
   const Trace first = traces[0];
@@ -108,7 +110,8 @@ bool RaceCheck::row_fine(Now& now, const Trace* traces, std::uint32_t n, int per
   return thread == 0 || (others == 0 && ordered_for_all(now, first));
 }
 
-// Lanes next to each other in memory, the usual case, without a look at each piece.
+// The usual case: lanes access neighbouring bytes. Pieces are compared in one loop instead of one by
+// one.
 void RaceCheck::touch_row(Now& now, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t address = a.v[0];
@@ -152,8 +155,9 @@ void RaceCheck::touch_row(Now& now, const Addresses& a) {
   }
 }
 
-// mbarrier.inval, which no earlier operation on the object is held against: the destructor of
-// cuda::pipeline executes it in one lane once a match has counted the lanes that are done.
+// Is it mbarrier.inval? It conflicts with no earlier operation on the object. The destructor of
+// cuda::pipeline executes it in one lane after a match has counted the lanes that are done, and a match
+// orders no memory.
 static bool invalidates(const Instr& instr, Access access) {
   return instr.op_class == OpClass::barrier && access == Access::store && !instr.a.valid();
 }
@@ -203,8 +207,8 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   }
 }
 
-// touch() for scattered plain loads of one piece each, as when every lane walks along a row of its
-// own.
+// The same as touch() for plain loads of one piece each at scattered addresses, only quicker. Such are
+// loads of lanes that each walk along a row of their own.
 void RaceCheck::touch_loads(Now& now, std::uint32_t mask, const Addresses& a) {
   const int shift = shift_for(now.bytes);
   std::uint64_t number = ~0ull;
@@ -248,8 +252,8 @@ static bool value_to_store(Warp& warp, const Instr& instr, int lane, std::uint32
   return true;
 }
 
-// Conflicts that are none: both know that others are about, what was read is read, or nothing
-// changes.
+// Unordered accesses that are no race: both are strong (atomic, volatile or relaxed), or the later one
+// overwrites what a shuffle has shown to be read, or it writes the value that is there already.
 bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote) {
   const Trace mine = now.trace;
   if ((before & kTraceStrong) && (mine & kTraceStrong)) {
@@ -283,70 +287,26 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
   if (!pending &&
       (ordered(now, lane, before) || harmless(now, lane, before, before_wrote)))
     return;
-  const Record r = record(record_of(before));
-  const Launch& launch = *launch_;
-  const Function& function = *now.warp.frame->function;
-  const std::string here = where(now.instr, function), there = where(*r.instr, *r.function);
-  auto verb = [](Access access) {
-    return std::string(access == Access::load    ? "read"
-                       : access == Access::store ? "write"
-                                                 : "atomic access");
-  };
-  const bool same_block = r.block == now.block.block->linear;
-  const bool same_warp = same_block && r.warp == now.state.index;
-  const std::string key = there + "|" + here + "|" + verb(r.access) + verb(now.access) +
-                          (pending ? "p" : "") + (now.space == Space::shared ? "s" : "g") +
-                          (same_warp    ? "w"
-                           : same_block ? "b"
-                                        : "");
-  findings_.add(key, [&] {
-    auto thread = [&](std::uint64_t warp, int l) {
-      return "thread " + thread_text(launch, static_cast<std::uint32_t>(
-                                                 warp * kWarpSize + static_cast<std::uint32_t>(l)));
-    };
-    std::string place = now.space == Space::shared
-                            ? "shared memory at offset " + std::to_string(address)
-                            : "global memory " + global_text(launch, address);
-    if (&now.home != &now.block || (now.space == Space::shared && !same_block))
-      place += " of block " + block_text(launch, now.home.block->linear);
-    const std::string in = block_text(launch, r.block);
-    std::string text = there + ": error: race: ";
-    text += pending ? "asynchronous copy" : verb(r.access);
-    text += " of " + bytes_text(r.bytes);
-    text += (r.access == Access::load ? " from " : " to ") + place;
-    text += " by " + thread(r.warp, lane_of(before));
-    if (before & kTraceMany) text += " and others of its warp";
-    if (!same_block) text += " of block " + in;
-    text += " and " + verb(now.access) + " by " + thread(now.state.index, lane);
-    if (!same_block) text += " of block " + block_text(launch, now.block.block->linear);
-    text += here == there ? " at the same line" : " at " + here;
-    const bool shuffled =
-        same_warp &&
-        r.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
-    text += pending      ? " before the copy was waited for"
-            : same_warp  ? record_of(before) == record_of(now.trace) ? " in the same instruction"
-                           : shuffled ? " without a __syncwarp between (a shuffle or vote is none)"
-                                      : " without a __syncwarp between"
-            : same_block ? " without a barrier between"
-            : now.space == Space::shared
-                ? " without a barrier of the cluster or a release and an acquire between"
-                : " without a barrier of the grid or a release and an acquire between";
-    if (same_block)
-      text += ", in block " + in + " of ";
-    else
-      text += ", in ";
-    text += launch.request.function->display;
-    if (pending || r.instr->op_class == OpClass::barrier ||
-        now.instr.op_class == OpClass::barrier ||
-        !(before & kTraceStrong) == !(now.trace & kTraceStrong))
-      return text;
-    const bool reads = (before & kTraceStrong ? now.access : r.access) == Access::load;
-    return text + (reads
-                       ? "; a plain read beside atomic or volatile accesses is a data race: read "
-                         "with volatile, cuda::atomic_ref or atomicAdd(p, 0)"
-                       : "; a plain write beside atomic or volatile accesses is a data race: put a "
-                         "barrier between, or write with volatile, cuda::atomic_ref or atomicExch");
-  });
+  const Record earlier = record(record_of(before));
+  const Instr& instr = now.instr;
+  Conflict conflict{.launch = *launch_,
+                    .earlier = earlier,
+                    .earlier_lane = lane_of(before),
+                    .earlier_many = (before & kTraceMany) != 0,
+                    .earlier_strong = (before & kTraceStrong) != 0,
+                    .later = {now.state.now, now.block.block->linear, now.state.index, now.bytes,
+                              &instr, now.warp.frame->function, now.access},
+                    .later_lane = lane,
+                    .later_strong = (now.trace & kTraceStrong) != 0,
+                    .same_instruction = record_of(before) == record_of(now.trace),
+                    .pending = pending,
+                    .space = now.space,
+                    .address = address,
+                    .home = now.home.block->linear};
+  conflict.shuffled =
+      conflict.same_warp() &&
+      earlier.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
+  findings_.add(key_of(conflict), [&] { return words(conflict); });
 }
 
 void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
@@ -401,40 +361,19 @@ void RaceCheck::lanes_exit(Warp& warp, const Instr&, std::uint32_t mask) {
 
 // The block's last thread ends, and with it the shared memory that others may still be using.
 void RaceCheck::end(BlockState& block) {
-  const std::string gone = "block " + block_text(*launch_, block.block->linear);
-  const auto thread = [&](const Record& r, int lane) {
-    return "thread " +
-           thread_text(*launch_, r.warp * kWarpSize + static_cast<std::uint32_t>(lane)) +
-           " of block " + block_text(*launch_, r.block);
-  };
+  const std::uint64_t home = block.block->linear;
   for (const auto& [key, visit] : block.visits) {
     if (forgotten(visit.record)) continue;
     const Record r = record(visit.record);
     const auto lane = static_cast<std::uint32_t>(visit.lane);
     if (r.time <= known_until(block.ended, thread_key(r.block, r.warp, lane))) continue;
-    const std::string there = where(*r.instr, *r.function);
-    findings_.add(there + "|end", [&] {
-      return there + ": error: race: " +
-             (r.access == Access::load    ? "read"
-              : r.access == Access::store ? "write"
-                                          : "atomic access") +
-             " of " + bytes_text(r.bytes) + " at offset " + std::to_string(visit.address) +
-             " of the shared memory of " + gone + " by " + thread(r, visit.lane) +
-             ", and the end of that block, without a barrier of the cluster or a release and an "
-             "acquire between, in " +
-             launch_->request.function->display;
-    });
+    findings_.add(where(*r.instr, *r.function) + "|end",
+                  [&] { return words_for_end(*launch_, r, visit, home); });
   }
   block.block->async_arrivals.each([&](const AsyncArrival& copy) {
     if (copy.warp->block == block.block || !copy.bytes) return;
-    const std::string there = where(*copy.instr, *copy.frame->function);
-    findings_.add(there + "|flight", [&] {
-      return there + ": error: race: asynchronous copy of " + bytes_text(copy.bytes) +
-             " to the shared memory of " + gone + " by block " +
-             block_text(*launch_, copy.warp->block->linear) +
-             ", and the end of that block before it waited for the copy, in " +
-             launch_->request.function->display;
-    });
+    findings_.add(where(*copy.instr, *copy.frame->function) + "|flight",
+                  [&] { return words_for_end(*launch_, copy, home); });
   });
 }
 

@@ -15,7 +15,7 @@
 // end before what others do to its shared memory is over. Most questions are answered by two
 // numbers: when the block's last barrier was, and when the warp last met.
 //
-// race.cpp looks at accesses; race_order.cpp keeps what orders them.
+// race.cpp looks at accesses; race_order.cpp keeps what orders them; race_words.cpp has the messages.
 #pragma once
 #include <array>
 #include <deque>

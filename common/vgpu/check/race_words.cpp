@@ -1,0 +1,99 @@
+#include "race_words.h"
+
+namespace vgpu::race {
+namespace {
+
+std::string verb(Access access) {
+  return access == Access::load ? "read" : access == Access::store ? "write" : "atomic access";
+}
+
+std::string place(const Record& access) { return where(*access.instr, *access.function); }
+
+std::string thread(const Launch& launch, const Record& access, int lane) {
+  return "thread " +
+         thread_text(launch, access.warp * kWarpSize + static_cast<std::uint32_t>(lane));
+}
+
+std::string memory(const Conflict& c) {
+  std::string text = c.space == Space::shared
+                         ? "shared memory at offset " + std::to_string(c.address)
+                         : "global memory " + global_text(c.launch, c.address);
+  if (c.space == Space::shared && (c.home != c.later.block || !c.same_block()))
+    text += " of block " + block_text(c.launch, c.home);
+  return text;
+}
+
+const char* what_is_missing(const Conflict& c) {
+  if (c.pending) return " before the copy was waited for";
+  if (c.same_warp()) {
+    if (c.same_instruction) return " in the same instruction";
+    return c.shuffled ? " without a __syncwarp between (a shuffle or vote is none)"
+                      : " without a __syncwarp between";
+  }
+  if (c.same_block()) return " without a barrier between";
+  return c.space == Space::shared
+             ? " without a barrier of the cluster or a release and an acquire between"
+             : " without a barrier of the grid or a release and an acquire between";
+}
+
+// Advice where one of the two is plain and the other atomic, volatile or relaxed.
+const char* advice(const Conflict& c) {
+  if (c.pending || c.earlier.instr->op_class == OpClass::barrier ||
+      c.later.instr->op_class == OpClass::barrier || c.earlier_strong == c.later_strong)
+    return "";
+  const Access plain = c.earlier_strong ? c.later.access : c.earlier.access;
+  return plain == Access::load
+             ? "; a plain read beside atomic or volatile accesses is a data race: read "
+               "with volatile, cuda::atomic_ref or atomicAdd(p, 0)"
+             : "; a plain write beside atomic or volatile accesses is a data race: put a "
+               "barrier between, or write with volatile, cuda::atomic_ref or atomicExch";
+}
+
+}  // namespace
+
+std::string key_of(const Conflict& c) {
+  return place(c.earlier) + "|" + place(c.later) + "|" + verb(c.earlier.access) +
+         verb(c.later.access) + (c.pending ? "p" : "") + (c.space == Space::shared ? "s" : "g") +
+         (c.same_warp()    ? "w"
+          : c.same_block() ? "b"
+                           : "");
+}
+
+std::string words(const Conflict& c) {
+  const std::string here = place(c.later), there = place(c.earlier);
+  const std::string in = block_text(c.launch, c.earlier.block);
+  std::string text = there + ": error: race: ";
+  text += c.pending ? "asynchronous copy" : verb(c.earlier.access);
+  text += " of " + bytes_text(c.earlier.bytes);
+  text += (c.earlier.access == Access::load ? " from " : " to ") + memory(c);
+  text += " by " + thread(c.launch, c.earlier, c.earlier_lane);
+  if (c.earlier_many) text += " and others of its warp";
+  if (!c.same_block()) text += " of block " + in;
+  text += " and " + verb(c.later.access) + " by " + thread(c.launch, c.later, c.later_lane);
+  if (!c.same_block()) text += " of block " + block_text(c.launch, c.later.block);
+  text += here == there ? " at the same line" : " at " + here;
+  text += what_is_missing(c);
+  text += c.same_block() ? ", in block " + in + " of " : ", in ";
+  return text + c.launch.request.function->display + advice(c);
+}
+
+std::string words_for_end(const Launch& launch, const Record& access, const Visit& visit,
+                          std::uint64_t home) {
+  return place(access) + ": error: race: " + verb(access.access) + " of " +
+         bytes_text(access.bytes) + " at offset " + std::to_string(visit.address) +
+         " of the shared memory of block " + block_text(launch, home) + " by " +
+         thread(launch, access, visit.lane) + " of block " + block_text(launch, access.block) +
+         ", and the end of that block, without a barrier of the cluster or a release and an "
+         "acquire between, in " +
+         launch.request.function->display;
+}
+
+std::string words_for_end(const Launch& launch, const AsyncArrival& copy, std::uint64_t home) {
+  return where(*copy.instr, *copy.frame->function) + ": error: race: asynchronous copy of " +
+         bytes_text(copy.bytes) + " to the shared memory of block " + block_text(launch, home) +
+         " by block " + block_text(launch, copy.warp->block->linear) +
+         ", and the end of that block before it waited for the copy, in " +
+         launch.request.function->display;
+}
+
+}  // namespace vgpu::race
