@@ -15,33 +15,12 @@ constexpr char kPciBusId[] = "0000:01:00.0";
 
 Error check_device(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 
-// The texture and surface limits are those of compute capability 7.5 to 12.0, which share them.
-// A figure that the device file does not know is 0.
-std::optional<int> attribute(const DeviceSpec& spec, int attr) {
-  const bool hopper = spec.major >= 9;
-  const auto khz = [](double mhz) { return std::isfinite(mhz) ? static_cast<int>(mhz * 1000) : 0; };
+// Limits of textures and surfaces: those of compute capability 7.5 to 12.0, which share them. Nothing
+// for other attributes.
+std::optional<int> texture_limit(int attr) {
   // clang-format off
   switch (attr) {
-    case cudaDevAttrMaxThreadsPerBlock: return spec.max_threads_per_block;
-    case cudaDevAttrMaxBlockDimX: return 1024;
-    case cudaDevAttrMaxBlockDimY: return 1024;
-    case cudaDevAttrMaxBlockDimZ: return 64;
-    case cudaDevAttrMaxGridDimX: return 2147483647;
-    case cudaDevAttrMaxGridDimY: return 65535;
-    case cudaDevAttrMaxGridDimZ: return 65535;
-    case cudaDevAttrMaxSharedMemoryPerBlock: return spec.shared_per_block;
-    case cudaDevAttrTotalConstantMemory: return 65536;
-    case cudaDevAttrWarpSize: return 32;
-    case cudaDevAttrMaxPitch: return 2147483647;
-    case cudaDevAttrMaxRegistersPerBlock: return spec.registers_per_block;
-    case cudaDevAttrClockRate: return khz(spec.sm_clock_mhz);
     case cudaDevAttrTextureAlignment: return 512;
-    case cudaDevAttrGpuOverlap: return 1;
-    case cudaDevAttrMultiProcessorCount: return spec.sm_count;
-    case cudaDevAttrKernelExecTimeout: return 0;
-    case cudaDevAttrIntegrated: return 0;
-    case cudaDevAttrCanMapHostMemory: return 1;
-    case cudaDevAttrComputeMode: return cudaComputeModeDefault;
     case cudaDevAttrMaxTexture1DWidth: return 131072;
     case cudaDevAttrMaxTexture2DWidth: return 131072;
     case cudaDevAttrMaxTexture2DHeight: return 65536;
@@ -52,17 +31,6 @@ std::optional<int> attribute(const DeviceSpec& spec, int attr) {
     case cudaDevAttrMaxTexture2DLayeredHeight: return 32768;
     case cudaDevAttrMaxTexture2DLayeredLayers: return 2048;
     case cudaDevAttrSurfaceAlignment: return 512;
-    case cudaDevAttrConcurrentKernels: return 1;
-    case cudaDevAttrEccEnabled: return 0;
-    case cudaDevAttrPciBusId: return 1;
-    case cudaDevAttrPciDeviceId: return 0;
-    case cudaDevAttrTccDriver: return 0;
-    case cudaDevAttrMemoryClockRate: return khz(spec.memory_clock_mhz);
-    case cudaDevAttrGlobalMemoryBusWidth: return spec.memory_bus_bits;
-    case cudaDevAttrL2CacheSize: return static_cast<int>(spec.l2_bytes);
-    case cudaDevAttrMaxThreadsPerMultiProcessor: return spec.max_warps_per_sm * 32;
-    case cudaDevAttrAsyncEngineCount: return 3;
-    case cudaDevAttrUnifiedAddressing: return 1;
     case cudaDevAttrMaxTexture1DLayeredWidth: return 32768;
     case cudaDevAttrMaxTexture1DLayeredLayers: return 2048;
     case cudaDevAttrMaxTexture2DGatherWidth: return 32768;
@@ -70,8 +38,6 @@ std::optional<int> attribute(const DeviceSpec& spec, int attr) {
     case cudaDevAttrMaxTexture3DWidthAlt: return 8192;
     case cudaDevAttrMaxTexture3DHeightAlt: return 8192;
     case cudaDevAttrMaxTexture3DDepthAlt: return 32768;
-    case cudaDevAttrPciDomainId: return 0;
-    case cudaDevAttrTexturePitchAlignment: return 32;
     case cudaDevAttrMaxTextureCubemapWidth: return 32768;
     case cudaDevAttrMaxTextureCubemapLayeredWidth: return 32768;
     case cudaDevAttrMaxTextureCubemapLayeredLayers: return 2046;
@@ -95,9 +61,52 @@ std::optional<int> attribute(const DeviceSpec& spec, int attr) {
     case cudaDevAttrMaxTexture2DLinearPitch: return 2097120;
     case cudaDevAttrMaxTexture2DMipmappedWidth: return 32768;
     case cudaDevAttrMaxTexture2DMipmappedHeight: return 32768;
+    case cudaDevAttrMaxTexture1DMipmappedWidth: return 32768;
+    default: return std::nullopt;
+  }
+  // clang-format on
+}
+
+// A figure that the device file does not know is 0.
+std::optional<int> attribute(const DeviceSpec& spec, int attr) {
+  const bool hopper = spec.major >= 9;
+  const auto khz = [](double mhz) { return std::isfinite(mhz) ? static_cast<int>(mhz * 1000) : 0; };
+  // clang-format off
+  switch (attr) {
+    case cudaDevAttrMaxThreadsPerBlock: return spec.max_threads_per_block;
+    case cudaDevAttrMaxBlockDimX: return 1024;
+    case cudaDevAttrMaxBlockDimY: return 1024;
+    case cudaDevAttrMaxBlockDimZ: return 64;
+    case cudaDevAttrMaxGridDimX: return 2147483647;
+    case cudaDevAttrMaxGridDimY: return 65535;
+    case cudaDevAttrMaxGridDimZ: return 65535;
+    case cudaDevAttrMaxSharedMemoryPerBlock: return spec.shared_per_block;
+    case cudaDevAttrTotalConstantMemory: return 65536;
+    case cudaDevAttrWarpSize: return 32;
+    case cudaDevAttrMaxPitch: return 2147483647;
+    case cudaDevAttrMaxRegistersPerBlock: return spec.registers_per_block;
+    case cudaDevAttrClockRate: return khz(spec.sm_clock_mhz);
+    case cudaDevAttrGpuOverlap: return 1;
+    case cudaDevAttrMultiProcessorCount: return spec.sm_count;
+    case cudaDevAttrKernelExecTimeout: return 0;
+    case cudaDevAttrIntegrated: return 0;
+    case cudaDevAttrCanMapHostMemory: return 1;
+    case cudaDevAttrComputeMode: return cudaComputeModeDefault;
+    case cudaDevAttrConcurrentKernels: return 1;
+    case cudaDevAttrEccEnabled: return 0;
+    case cudaDevAttrPciBusId: return 1;
+    case cudaDevAttrPciDeviceId: return 0;
+    case cudaDevAttrTccDriver: return 0;
+    case cudaDevAttrMemoryClockRate: return khz(spec.memory_clock_mhz);
+    case cudaDevAttrGlobalMemoryBusWidth: return spec.memory_bus_bits;
+    case cudaDevAttrL2CacheSize: return static_cast<int>(spec.l2_bytes);
+    case cudaDevAttrMaxThreadsPerMultiProcessor: return spec.max_warps_per_sm * 32;
+    case cudaDevAttrAsyncEngineCount: return 3;
+    case cudaDevAttrUnifiedAddressing: return 1;
+    case cudaDevAttrPciDomainId: return 0;
+    case cudaDevAttrTexturePitchAlignment: return 32;
     case cudaDevAttrComputeCapabilityMajor: return spec.major;
     case cudaDevAttrComputeCapabilityMinor: return spec.minor;
-    case cudaDevAttrMaxTexture1DMipmappedWidth: return 32768;
     case cudaDevAttrStreamPrioritiesSupported: return 1;
     case cudaDevAttrGlobalL1CacheSupported: return 1;
     case cudaDevAttrLocalL1CacheSupported: return 1;
@@ -143,6 +152,7 @@ std::optional<int> attribute(const DeviceSpec& spec, int attr) {
     case cudaDevAttrHostNumaId: return -1;
     // The others, up to the last that the header knows, are abilities that this device lacks.
     default:
+      if (const auto limit = texture_limit(attr)) return limit;
       return attr > 0 && attr < cudaDevAttrMax ? std::optional<int>(0) : std::nullopt;
   }
   // clang-format on

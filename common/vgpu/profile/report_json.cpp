@@ -81,6 +81,86 @@ Json cache_json(const CacheReport& report) {
 
 Json limit_json(const Limit& limit) { return limit.known() ? Json(limit.us) : Json(limit.unknown); }
 
+// The counters of all instructions, by what they are.
+struct Totals {
+  explicit Totals(const LaunchCounters& counters) {
+    for (const InstrReport& instruction : counters.instructions) {
+      InstrCounters& of_class = classes[static_cast<std::size_t>(instruction.op_class)];
+      for (InstrCounters* sum : {&of_class, &all}) {
+        sum->issued += instruction.count.issued;
+        sum->lanes += instruction.count.lanes;
+      }
+      const auto access = static_cast<std::size_t>(instruction.access);
+      global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
+      bulk[static_cast<std::size_t>(instruction.global_access())] += instruction.bulk;
+      local[access] += instruction.local;
+      shared[access] += instruction.shared;
+      remote[access] += instruction.remote;
+    }
+  }
+  InstrCounters all;
+  std::array<InstrCounters, static_cast<std::size_t>(OpClass::count_)> classes;
+  std::array<GlobalCounters, 3> global, local;
+  std::array<SharedCounters, 3> shared;
+  std::array<RemoteCounters, 3> remote;
+  std::array<BulkCounters, 3> bulk;
+};
+
+void add_totals(const Totals& totals, Json& json) {
+  for (std::size_t i = 0; i < totals.classes.size(); ++i)
+    json["classes"][std::string(class_name(static_cast<OpClass>(i)))] = {
+        {"warp", totals.classes[i].issued}, {"thread", totals.classes[i].lanes}};
+  json["global"] = by_access(totals.global);
+  json["local"] = by_access(totals.local);
+  json["copy_engine"] = bulk_json(totals.bulk);
+  for (std::size_t i = 0; i < kAccess.size(); ++i)
+    json["shared"][kAccess[i]] = shared_json(totals.shared[i]);
+  for (std::size_t i = 0; i < kAccess.size(); ++i)
+    json["distributed_shared"][kAccess[i]] = remote_json(totals.remote[i]);
+  json["distributed_shared"]["bandwidth"] = "unknown";
+}
+
+Json allocations_json(const LaunchCounters& counters) {
+  Json json = Json::object();
+  for (const AllocationReport& allocation : counters.allocations) {
+    std::string name = allocation.name;
+    for (int i = 2; json.contains(name); ++i)
+      name = allocation.name + " (" + std::to_string(i) + ")";
+    Json entry = {{"bytes", allocation.bytes}};
+    entry.update(by_access(allocation.by_access));
+    entry["copy_engine"] = bulk_json(allocation.bulk);
+    entry["sectors_read"] = allocation.sectors_read;
+    entry["sectors_written"] = allocation.sectors_written;
+    if (counters.cache.modelled) entry["cache"] = cache_json(allocation.cache);
+    json[name] = std::move(entry);
+  }
+  return json;
+}
+
+Json lines_json(const LaunchCounters& counters, const Limits& limit, const DeviceSpec& device) {
+  Json json = Json::array();
+  for (const LineReport& line : source_lines(counters, limit, device)) {
+    json.push_back({{"file", line.file},
+                    {"line", line.line},
+                    {"function", line.function},
+                    {"ptx_line", line.ptx_line},
+                    {"warp_instructions", line.count.issued},
+                    {"thread_instructions", line.count.lanes},
+                    {"requests", line.global.requests},
+                    {"sectors", line.global.sectors},
+                    {"sectors_per_request", ratio(static_cast<double>(line.global.sectors),
+                                                  static_cast<double>(line.global.requests))},
+                    {"local_sectors", line.local.sectors},
+                    {"wavefronts", line.shared.wavefronts},
+                    {"conflicts", line.shared.wavefronts - line.shared.ideal},
+                    {"distributed_shared", remote_json(line.remote)},
+                    {"copy_engine", bulk_json(line.bulk)},
+                    {"limit_share", line.share}});
+    if (counters.cache.modelled) json.back()["cache"] = cache_json(line.cache);
+  }
+  return json;
+}
+
 }  // namespace
 
 Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device) {
@@ -96,30 +176,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   const Occupancy resident = occupancy_of(counters, device);
   const std::uint64_t blocks =
       std::uint64_t{counters.grid[0]} * counters.grid[1] * counters.grid[2];
-
-  struct Class {
-    std::uint64_t warp = 0, thread = 0;
-  };
-  std::array<Class, static_cast<std::size_t>(OpClass::count_)> classes;
-  InstrCounters all;
-  std::array<GlobalCounters, 3> global, local;
-  std::array<SharedCounters, 3> shared;
-  std::array<RemoteCounters, 3> remote;
-  std::array<BulkCounters, 3> bulk;
-  for (const InstrReport& instruction : counters.instructions) {
-    Class& of_class = classes[static_cast<std::size_t>(instruction.op_class)];
-    of_class.warp += instruction.count.issued;
-    of_class.thread += instruction.count.lanes;
-    all.issued += instruction.count.issued;
-    all.lanes += instruction.count.lanes;
-    const auto access = static_cast<std::size_t>(instruction.access);
-    global[static_cast<std::size_t>(instruction.global_access())] += instruction.global;
-    bulk[static_cast<std::size_t>(instruction.global_access())] += instruction.bulk;
-    local[access] += instruction.local;
-    shared[access] += instruction.shared;
-    remote[access] += instruction.remote;
-  }
-
+  const Totals totals(counters);
+  const InstrCounters& all = totals.all;
   Json json = {{"kernel", counters.kernel},
                {"mangled", counters.mangled},
                {"device", device.name},
@@ -138,31 +196,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
                {"thread_instructions", all.lanes},
                {"active_lanes_per_instruction",
                 ratio(static_cast<double>(all.lanes), static_cast<double>(all.issued))}};
-  for (std::size_t i = 0; i < classes.size(); ++i)
-    json["classes"][std::string(class_name(static_cast<OpClass>(i)))] = {
-        {"warp", classes[i].warp}, {"thread", classes[i].thread}};
-  json["global"] = by_access(global);
-  json["local"] = by_access(local);
-  json["copy_engine"] = bulk_json(bulk);
-  for (std::size_t i = 0; i < kAccess.size(); ++i)
-    json["shared"][kAccess[i]] = shared_json(shared[i]);
-  for (std::size_t i = 0; i < kAccess.size(); ++i)
-    json["distributed_shared"][kAccess[i]] = remote_json(remote[i]);
-  json["distributed_shared"]["bandwidth"] = "unknown";
-
-  json["allocations"] = Json::object();
-  for (const AllocationReport& allocation : counters.allocations) {
-    std::string name = allocation.name;
-    for (int i = 2; json["allocations"].contains(name); ++i)
-      name = allocation.name + " (" + std::to_string(i) + ")";
-    Json entry = {{"bytes", allocation.bytes}};
-    entry.update(by_access(allocation.by_access));
-    entry["copy_engine"] = bulk_json(allocation.bulk);
-    entry["sectors_read"] = allocation.sectors_read;
-    entry["sectors_written"] = allocation.sectors_written;
-    if (counters.cache.modelled) entry["cache"] = cache_json(allocation.cache);
-    json["allocations"][name] = std::move(entry);
-  }
+  add_totals(totals, json);
+  json["allocations"] = allocations_json(counters);
   const CacheReport& cache = counters.cache;
   const std::uint64_t read = cache.modelled ? cache.dram_read : counters.distinct_sectors_read;
   const std::uint64_t written =
@@ -187,27 +222,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
     json["limits"][std::string(pipe_name(one.pipe))] = limit_json(one);
   json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
                    {"us", limit.largest ? limit.largest->us : 0.0}};
-  json["lines"] = Json::array();
-  for (const LineReport& line : source_lines(counters, limit, device)) {
-    json["lines"].push_back(
-        {{"file", line.file},
-         {"line", line.line},
-         {"function", line.function},
-         {"ptx_line", line.ptx_line},
-         {"warp_instructions", line.count.issued},
-         {"thread_instructions", line.count.lanes},
-         {"requests", line.global.requests},
-         {"sectors", line.global.sectors},
-         {"sectors_per_request", ratio(static_cast<double>(line.global.sectors),
-                                       static_cast<double>(line.global.requests))},
-         {"local_sectors", line.local.sectors},
-         {"wavefronts", line.shared.wavefronts},
-         {"conflicts", line.shared.wavefronts - line.shared.ideal},
-         {"distributed_shared", remote_json(line.remote)},
-         {"copy_engine", bulk_json(line.bulk)},
-         {"limit_share", line.share}});
-    if (counters.cache.modelled) json["lines"].back()["cache"] = cache_json(line.cache);
-  }
+  json["lines"] = lines_json(counters, limit, device);
   json["host_seconds"] = counters.host_seconds;
   json["host_threads"] = counters.host_threads;
   // Names come from the program and need not be UTF-8.
