@@ -1,6 +1,9 @@
 // The checks on whole programs, as nvcc compiles them: tiles, reductions, cooperative groups, CUB
 // and single-pass scans are silent; a program with a race says where and exits with 86. Each case
 // runs this program again (its "child:" cases) with the checks on.
+//
+// Longer than 600 lines: findings are told by file and line, so that kernels and what is expected of
+// them stand in one file.
 #include <doctest/doctest.h>
 
 #include <cooperative_groups.h>

@@ -182,4 +182,12 @@ inline InstrReport counters_of(const LaunchOutcome& outcome, const std::string& 
   return sum;
 }
 
+// Thread and warp instructions of those instructions.
+inline std::uint64_t lanes_of(const LaunchOutcome& outcome, const std::string& text) {
+  return counters_of(outcome, text).count.lanes;
+}
+inline std::uint64_t issued_of(const LaunchOutcome& outcome, const std::string& text) {
+  return counters_of(outcome, text).count.issued;
+}
+
 }  // namespace vgpu::test
