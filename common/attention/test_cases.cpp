@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "lab/files.h"
 #include "lab/random.h"
@@ -16,6 +17,11 @@
 
 namespace lab::testing {
 namespace {
+
+std::string environment(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : otherwise;
+}
 
 std::vector<half> to_half(const std::vector<double>& values) {
   std::vector<half> halves(values.size());

@@ -28,7 +28,7 @@ class Clock {
     else
       known_.insert(it, {timeline, number});
   }
-  // Everything up to `number`, wherever it is.
+  // All operations up to `number` are over, on every timeline.
   void learn_all(OperationNumber number) {
     floor_ = std::max(floor_, number);
     std::erase_if(known_, [&](const auto& entry) { return entry.second <= floor_; });

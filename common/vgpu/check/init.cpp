@@ -18,8 +18,9 @@
 namespace vgpu {
 namespace {
 
-// Flags of bytes in memory. Even ones from kCopied on: copied from memory that nobody wrote; above
-// kCopied by the load whose finding is at (flag - kCopied) / 2 - 1 of those that are kept.
+// Flags of bytes in memory, see Allocation::written. Even flags from kCopied on mark bytes that were
+// copied from memory that nobody wrote. A flag above kCopied also tells which load read them: the one
+// of finding number (flag - kCopied) / 2 - 1 in `kept_`.
 constexpr std::uint8_t kNever = 0, kWritten = 1, kCopied = 2;
 constexpr std::size_t kMostKept = (254 - kCopied) / 2;
 

@@ -32,8 +32,8 @@ inline std::uint64_t thread_key(std::uint64_t block, std::uint32_t warp, std::ui
   return block << 10 | warp << 5 | lane;
 }
 
-// Time up to which the thread is known; with `stop` at the warp's level only what is known of all
-// lanes of its warp.
+// The time up to which the thread is known. With `stop` kWarpLevel, the time up to which all lanes of its
+// warp are known.
 inline Time known_until(const Knowledge& tree, std::uint64_t key, int stop = kThreadLevel) {
   Time best = 0;
   for (const Known* node = tree.get(); node;) {

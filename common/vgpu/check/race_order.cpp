@@ -50,8 +50,8 @@ void RaceCheck::tell(Flag& flag, std::uint64_t block, Scope scope, const Knowled
   by = join(by, told);
 }
 
-// What an acquire of this scope by the block's threads learns: of each release that is for the
-// block by a block that the acquire is for.
+// What threads of `block` learn when they acquire the flag with this scope. A release counts if its
+// scope reaches `block`, and if the acquire's scope reaches the block that released.
 Knowledge RaceCheck::told_to(const Flag& flag, const Block& block, Scope scope) {
   Knowledge all;
   if (scope == kGridScope || flag.teller == block.linear) all = flag.to_grid;
@@ -67,8 +67,8 @@ Knowledge RaceCheck::told_to(const Flag& flag, const Block& block, Scope scope) 
   return all;
 }
 
-// Atomics, volatile and relaxed accesses: what the place tells the thread, and the thread the
-// place.
+// An atomic, volatile or relaxed access to a place that threads synchronize through. The thread learns
+// what was released there, and what it releases is kept there for others.
 void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
   BlockState& block = now.block;
   WarpState& warp = now.state;
@@ -148,8 +148,8 @@ void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
       lane.known = join(lane.known, lane.seen[scope]);
       for (int s = scope; s < kScopes; ++s) lane.seen[static_cast<std::size_t>(s)] = {};
     });
-  // Lanes without knowledge of their own share one; that it tells of all of them is no lie, since
-  // they execute the fence together.
+  // Lanes that know no more than their warp share one record of the fence. It may speak for all of
+  // them because they execute the fence together.
   Ref<Fence> common;
   each_lane(mask, [&](int i) {
     Lane& lane = state.lane(i);

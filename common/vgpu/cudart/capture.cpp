@@ -75,7 +75,8 @@ Error begin_to_graph(cudaStream_t stream, cudaGraph_t handle, const cudaGraphNod
                });
 }
 
-// Does every forked stream's work come before something in `ends`?
+// Have all streams of the capture joined its origin? They have if each node that they recorded comes
+// before the origin's last nodes.
 bool joined(const Capture& capture, const Stream& origin) {
   std::unordered_set<const Node*> reached;
   std::vector<const Node*> todo(origin.tips.begin(), origin.tips.end());
@@ -131,7 +132,7 @@ Error is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, bool pe
     *status = !capture           ? cudaStreamCaptureStatusNone
               : capture->invalid ? cudaStreamCaptureStatusInvalidated
                                  : cudaStreamCaptureStatusActive;
-    // Asked of the legacy stream while a blocking stream captures, there is no answer.
+    // The legacy stream cannot be asked while a blocking stream captures: CUDA returns an error then.
     if (stream.legacy())
       for (const auto& other : runtime.captures)
         for (const Stream* s : other->streams)

@@ -9,8 +9,8 @@
 namespace vgpu::cudart {
 namespace {
 
-// The API's way to give a list: its length alone, or as much of it as there is room for, and null
-// beyond its end.
+// Gives a list as CUDA's functions do. Without an array (`wanted` false) only its length. Else as many
+// elements as the array has room for, and null behind the last one.
 template <class F>
 void give(std::size_t* number, std::size_t there, bool wanted, F&& set) {
   if (wanted) {

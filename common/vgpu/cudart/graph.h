@@ -52,7 +52,7 @@ inline bool plain(const cudaGraphEdgeData* data, std::size_t number) {
   return true;
 }
 
-// api_graph_nodes.cpp: operations from the API's structures. They say what is wrong with them.
+// graph_nodes.cpp: operations from the API's structures. They say what is wrong with them.
 Error operation_of(const cudaKernelNodeParams* params, Operation& out);
 Error operation_of(const cudaMemcpy3DParms* params, Operation& out);
 Error operation_of(const cudaMemsetParams* params, Operation& out);

@@ -104,7 +104,8 @@ Error set_child(cudaGraphExec_t exec, cudaGraphNode_t node, cudaGraph_t child) {
   });
 }
 
-// One launch, step by step. Host functions run without the lock, so it may be let go between.
+// A launch of an executable graph that is under way. It is kept apart from the Exec because the lock is
+// let go while a host function runs.
 struct GraphRun {
   std::shared_ptr<Exec> exec;
   cudaStream_t stream = nullptr;
@@ -130,7 +131,8 @@ cudaGraphExecUpdateResult result_of(UpdateResult result) {
   return cudaGraphExecUpdateError;
 }
 
-// Memory that the last launch allocated and nobody freed.
+// Before a launch: frees memory that the launch before allocated and nobody freed, if the graph was
+// instantiated with AutoFreeOnLaunch. Otherwise such memory is an error.
 Error free_last(Runtime& runtime, const Exec& exec) {
   for (const Exec::Step& step : exec.steps) {
     const auto* op = std::get_if<AllocOp>(&step.node->operation);
@@ -193,7 +195,8 @@ Error run_step(Runtime& runtime, GraphRun& run, std::size_t i, const std::string
   return error;
 }
 
-// Up to the next host function, which comes back, or to the end.
+// Runs steps up to the next host function, which is returned in `host`, or up to the last step (`host`
+// is null then).
 Error go_on(Runtime& runtime, GraphRun& run, const HostOp*& host) {
   Stream* stream = runtime.find_stream(run.stream, run.per_thread);
   if (!stream) return cudaErrorInvalidResourceHandle;

@@ -61,7 +61,8 @@ Error pool_allocate(Runtime& runtime, void** pointer, std::size_t size, Pool& po
   return error;
 }
 
-// Memory that a graph will allocate when it runs: its address is there already.
+// cudaMallocAsync in a stream that captures: adds a node that will allocate the memory. Its address is
+// known at once.
 Error reserve(void** pointer, std::size_t size, cudaStream_t stream, bool per_thread) {
   AllocOp op;
   if (const Error error = make_alloc(size, op); error != cudaSuccess) return error;
@@ -81,7 +82,7 @@ Error malloc_in_order(Runtime& runtime, void** pointer, std::size_t size, Pool& 
   }
   const Error error = pool_allocate(runtime, pointer, size, pool);
   if (error != cudaSuccess || !*pointer || !runtime.order) return error;
-  // Who uses it must come after the allocation.
+  // For the check of streams the allocation counts as a write: uses must come after it.
   run_ordered(*stream, "cudaMallocAsync", [&] {
     const auto a = runtime.memory().find(reinterpret_cast<std::uint64_t>(*pointer));
     runtime.order->touch(a, 0, a->size, Touch::write);

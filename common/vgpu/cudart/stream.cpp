@@ -1,6 +1,6 @@
 // Streams and events. Work runs at the call that submits it, so everything in a stream has always
 // ended; events take the host's clock, so an elapsed time is the time that the virtual GPU took. What
-// orders what on a GPU is kept all the same, for the check of streams. Capture: api_capture.cpp.
+// orders what on a GPU is kept all the same, for the check of streams. Capture: capture.cpp.
 #include <algorithm>
 
 #include "../runtime/capture.h"
@@ -78,7 +78,8 @@ Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_th
   });
 }
 
-// Both find the event over, and then the host knows that what came before it is.
+// cudaEventQuery and cudaEventSynchronize. The event is always over. The check of streams notes that the
+// host now knows this of the event and of all that came before it.
 Error query_event(cudaEvent_t handle) {
   return with_event(handle, [](Event& event) -> Error {
     Runtime& runtime = Runtime::get();

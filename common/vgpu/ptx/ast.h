@@ -74,7 +74,7 @@ struct Body {
 namespace vgpu {
 
 // Parses PTX text. Throws PtxError with the line. The functions' `code` stays empty until
-// decode() (decode.h) is called for them; `bodies` holds what it needs. The text may be that of
+// decode() (core/) is called for them; `bodies` holds what it needs. The text may be that of
 // several files, each with its own .version: they are linked by name, as nvlink does it.
 struct ParsedModule {
   Module module;

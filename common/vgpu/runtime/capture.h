@@ -41,7 +41,8 @@ Status refuse_captured(const Event& event);
 // The legacy default stream would wait for a blocking stream that captures.
 Status refuse_implicit(Runtime& runtime, const Stream& stream);
 
-// Event record and wait while a capture is on; false when they are ordinary ones.
+// Event record and wait while a stream captures. They return false when no capture takes part: then
+// the caller handles the call as an ordinary one. `status` is the outcome when they return true.
 bool capture_record(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,
                     Status& status);
 bool capture_wait(Runtime& runtime, Stream& stream, Event& event, Handle handle, bool external,

@@ -28,7 +28,8 @@ void map_nodes(const Graph& graph, std::unordered_map<const Node*, Node*>& of) {
   }
 }
 
-// Appends the steps of `graph`, of which the first come after `before`; gives the last ones.
+// Appends the steps of `graph`, child graphs unfolded. Its first steps come after the steps `before`.
+// Returns its last steps, or nothing when its edges form a cycle.
 std::optional<std::vector<std::size_t>> unfold(const Graph& graph,
                                                const std::vector<std::size_t>& before,
                                                std::vector<Exec::Step>& steps,
@@ -184,7 +185,8 @@ Status Exec::make(const Graph& source, const Node** culprit) {
   graph = source.clone();
   map_nodes(*graph, of);
   unfold(*graph, {}, steps, culprit);
-  // A step goes on with the chain of one that it follows, when nobody else has yet.
+  // Chains of steps: a step continues the chain of a step that it comes after, unless another step
+  // has done so already. Then it begins a new chain.
   std::vector<std::size_t> ends;  // by chain: its last step
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto free = std::find_if(steps[i].before.begin(), steps[i].before.end(),

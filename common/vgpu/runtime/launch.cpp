@@ -140,7 +140,7 @@ Dim3 cluster_of(const Kernel& kernel, Dim3 asked) {
 Dim3 grid_of(const Kernel& kernel, const LaunchConfig& config) {
   const Dim3 n =
       kernel.function->blocks_are_clusters ? cluster_of(kernel, config.cluster) : Dim3{1, 1, 1};
-  const auto times = [](unsigned a, unsigned b) {  // too many stay too many
+  const auto times = [](unsigned a, unsigned b) {  // at most 0xffffffff, which check() refuses
     return static_cast<unsigned>(std::min<std::uint64_t>(std::uint64_t{a} * b, 0xffffffffu));
   };
   return {times(config.grid.x, n.x), times(config.grid.y, n.y), times(config.grid.z, n.z)};

@@ -23,10 +23,10 @@ constexpr std::uintptr_t kLegacyStream = 1, kThreadStream = 2;
 Runtime* made = nullptr;  // for the end of the program, which must not make one
 std::atomic<bool> in_child{false};
 
-// Of what the program passed to exit(), or main() returned.
+// The program's exit status: what it passed to exit(), or what main() returned.
 int status_of_program = 0;
 
-// What is wrong with where reports are to go, in words; "" when nothing is.
+// Why the reports' files cannot be written, in words; "" when they can.
 std::string wrong_files(const Settings& settings) {
   const std::string& profile = settings.profile_json;
   if (!profile.empty())
@@ -131,8 +131,9 @@ Event* Runtime::find_event(Handle event) {
   return it == events.end() ? nullptr : *it;
 }
 
-// A stream's own work, what the host has waited for, and what default streams are about: the legacy
-// one waits for all blocking streams, and they wait for it.
+// What happens before the stream's next operation: the stream's own work, all that the host has waited
+// for, and what the legacy default stream orders. That stream waits for all blocking streams, and they
+// wait for it.
 Clock Runtime::before(const Stream& stream) {
   Clock clock = stream.clock;
   clock.join(host);
@@ -156,7 +157,7 @@ namespace {
 
 std::uint64_t leaks = 0, leaked_bytes = 0;  // so far, of the one Runtime
 
-// Names what lives; `end` is that of the sentence.
+// Says which allocations were not freed. `end` is the end of each sentence: " never freed".
 void report_leaks(Runtime& runtime, const char* end) {
   constexpr std::uint64_t kNamed = 20;
   std::uint64_t unnamed = 0;

@@ -1,5 +1,6 @@
 // How work gets into a stream: it runs at the call that submits it, or becomes a node of the graph
-// that the stream records. What comes before what is kept for the check of streams (check/streams.h).
+// that the stream records. The order in which operations happen on a GPU is noted for the check of
+// streams (check/streams.h).
 #include <algorithm>
 
 #include "capture.h"

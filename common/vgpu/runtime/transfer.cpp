@@ -47,7 +47,8 @@ void say_out_of_range(const char* what, const void* pointer, std::uint64_t size)
   say(text);
 }
 
-// Constant memory has one window for all modules: the one whose symbol was asked for last is meant.
+// The library that an address in the constant window belongs to. All libraries share this window, so
+// the last one whose symbol was asked for is taken.
 const Library* last_constant = nullptr;
 
 std::byte* constant_bytes(std::uint64_t address, std::uint64_t size) {
