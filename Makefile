@@ -264,19 +264,26 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 	@printf '%s\n' 'nvcc $(NVCC)' \
 	  $(foreach f,$(nvcc_common) $(call gencode,sm_90),"flag "$f) >$@
 
-# Tests of the exercises run their programs.
-exercise_tests_cpp := $(if $(exercises),$(wildcard common/tests/exercises/*.cpp chapters/*/test_exercise.cpp))
-exercise_tests := $(if $(exercise_tests_cpp),$V/tests/exercise_tests)
-$(exercise_tests): $(exercise_tests_cpp:%.cpp=$H/%.o) $H/libgrader.a $(test_archives) \
+# Tests of the exercises and of their grader run the exercises' programs.
+grader_tests_dir := common/tests/exercises
+exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/test_exercise.cpp) $(grader_tests_dir)/support.cpp)
+grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
+exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
+$V/tests/exercise_tests: $(exercise_tests_cpp:%.cpp=$H/%.o)
+$V/tests/grader_tests: $(grader_tests_cpp:%.cpp=$H/%.o)
+$(exercise_tests): $H/libgrader.a $(test_archives) \
   | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
-tests := data/check.sh common/make/check_words.sh $(python_tests) $(lab_tests)
+# Longest first, so that none runs alone at the end: exercises and the grader compile most, then come
+# the chapters, the last ones before the first.
+last_first = $(if $1,$(call last_first,$(wordlist 2,$(words $1),$1)) $(firstword $1))
+tests :=
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
 ifneq ($(VGPU_LIBS),)
-tests += $(vgpu_tests) $(exercise_tests)
+tests += $(exercise_tests)
 test: $(vgpu_launcher) $(vgpu_links)
 else
 test: tests_left_out
@@ -284,7 +291,8 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
-tests += $(chapter_tests)
+tests += $(call last_first,$(chapter_tests)) $(if $(VGPU_LIBS),$(vgpu_tests)) $(lab_tests) \
+  $(python_tests) common/make/check_words.sh data/check.sh
 
 # What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
 # of this project, the folder of its libraries, a folder for files. Paths are absolute, since a test may

@@ -58,18 +58,19 @@ refused DEVICE=% chapter1 -- 'DEVICE=%: must be cuda'
 refused TOOLKIT=foo chapter1 -- 'TOOLKIT=foo: must be auto *or wheels'
 refused ARCHS=sm_70 compile-all -- 'ARCHS=sm_70: must be of sm_75 sm_80'
 refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/01_'
-refused 'ONLY=chapter3 vgppu' test -- 'ONLY=vgppu: no test program is called so or begins so; there are: toolkit data/check.sh *lab_tests *test_chapter3 '
+refused 'ONLY=chapter3 vgppu' test -- 'ONLY=vgppu: no test program is called so or begins so; there are: toolkit *test_chapter3 *lab_tests *data/check.sh'
 refused ONLY=chapter99 test-gpu -- 'ONLY=chapter99: no test program is called so*there are: *test_chapter3 '
 refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there are: lab_tests *test_chapter3 '
 
 # ONLY: a name, what it begins with up to a _ or anywhere; and chapter 1 is not chapter 10.
-chooses 'lab_tests test_chapter2' test 'ONLY=chapter2 lab'
+chooses 'test_chapter2 lab_tests' test 'ONLY=chapter2 lab'
 chooses 'check.sh' test ONLY=data/check.sh
-chooses 'bad_input_tests test_chapter7 test_chapter7_launches' test 'ONLY=bad test_chapter7'
+chooses 'test_chapter7_launches test_chapter7 bad_input_tests' test 'ONLY=bad test_chapter7'
 chooses 'all.py' test ONLY=common/bench
 if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
-  chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
+  chooses 'test_chapter3 vgpu_tests' test 'ONLY=chapter3 vgpu'
   chooses 'runtime_device' test ONLY=runtime_dev
+  chooses 'exercise_tests grader_tests' test 'ONLY=grader exercise'
 fi
 
 # The command of a program's own choices, and no others.
