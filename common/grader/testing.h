@@ -15,6 +15,10 @@ struct Submission {
   std::string hint = "";  // what one of the hints must say
 };
 
+// --seconds of gradings in which nothing is about time: what takes 0.3 s of a processor took 17 s
+// where 14 processes wanted two of them.
+inline const std::string kPatient = "300";
+
 bool has(const std::string& text, const std::string& part);
 // A file of the repository.
 std::string source(const std::string& path);

@@ -250,7 +250,9 @@ TEST_CASE("hints: wrong solutions, and what each stage says") {
                    planted(source("chapters/" + all[to].chapter + "/solution.cuh"), all[to].find,
                            all[to].replace));
     // Two stages, and one: an autograder that does not ask for more.
-    run_program(all[from].program, {"--batch", ".", "--together", "--hint", "2"}, folder.folder());
+    run_program(all[from].program,
+                {"--batch", ".", "--together", "--seconds", kPatient, "--hint", "2"},
+                folder.folder());
     for (size_t i = from; i < to; ++i) {
       CAPTURE(all[i].what);
       const auto report = nlohmann::json::parse(
@@ -277,7 +279,8 @@ TEST_CASE("hints: one stage unless the second is asked for") {
                                 "row_scores[key] /= row_sum", "row_scores[key] /= 2 * row_sum"));
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(),
-                     {"--file", "a.cuh", "--json", "a.json", "--gradescope", "b.json"});
+                     {"--file", "a.cuh", "--seconds", kPatient, "--json", "a.json",
+                      "--gradescope", "b.json"});
     return run_program("exercise1", arguments, folder.folder()).output;
   };
   const std::string cause = "the sum of all weights";
