@@ -54,10 +54,6 @@ struct Variable {
   std::uint32_t size = 0, align = 1, offset = 0;
 };
 
-struct Prototype {  // .callprototype
-  std::vector<Param> results, params;
-};
-
 struct Body {
   std::vector<Register> registers;
   std::vector<Variable> variables;
@@ -65,7 +61,6 @@ struct Body {
   std::vector<std::uint32_t> scope_parent;  // [0] is the body itself
   std::vector<std::unordered_map<std::string_view, std::uint32_t>> labels;  // by scope: statement
   std::unordered_map<std::string_view, std::vector<std::string_view>> branch_targets;
-  std::unordered_map<std::string_view, Prototype> prototypes;
   bool has_body = false;
 };
 

@@ -367,20 +367,19 @@ void Parser::labelled(std::string_view label) {
   }
   if (text_.substr(pos_, 14) == ".callprototype") {
     dotted();
-    ast::Prototype prototype;
+    // Nothing of it is kept: a call says how its arguments lie.
     std::uint32_t bytes = 0;
     skip_space();
-    if (peek() == '(') prototype.results = param_list(bytes);
+    if (peek() == '(') param_list(bytes);
     name();  // "_"
     skip_space();
-    if (peek() == '(') prototype.params = param_list(bytes);
+    if (peek() == '(') param_list(bytes);
     while (skip_space(), peek() == '.') {
       dotted();
       skip_space();
       if (std::isdigit(static_cast<unsigned char>(peek()))) integer();
     }
     expect(';');
-    body_->prototypes[label] = std::move(prototype);
     return;
   }
   if (text_.substr(pos_, 12) == ".calltargets") {

@@ -186,7 +186,6 @@ struct Function {
   std::uint32_t local_bytes = 0;      // .local variables, for one lane
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
   std::uint32_t dynamic_shared_align = 16;
-  bool uses_dynamic_shared = false;
   bool uses_reserved_shared = false;  // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid
   std::uint32_t required_block[3] = {0, 0, 0};    // .reqntid
@@ -195,7 +194,7 @@ struct Function {
   std::uint32_t max_cluster = 0;     // .maxclusterrank, blocks of a cluster; 0 when unsaid
   bool explicit_cluster = false;     // .explicitcluster: a launch must have clusters
   bool blocks_are_clusters = false;  // .blocksareclusters: the grid is given in clusters
-  bool calls_indirectly = false, recursive = false;
+  bool calls_indirectly = false;
   // Whether the results may depend on the order of blocks (an atomic whose result is used, a
   // float atomic, volatile or acquiring loads): such kernels run their blocks in order.
   bool order_matters = false;
