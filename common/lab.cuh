@@ -175,8 +175,7 @@ class Report {
  public:
   explicit Report(ReportHead head);
   ~Report();
-  Report(const Report&) = delete;
-  Report& operator=(const Report&) = delete;
+  Report(Report&&) noexcept;
 
   // One line, a step's. Its bound is the larger of the two times that cost takes at the ceilings.
   void add(const std::string& name, const Timing& timing, const Cost& cost,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "shape.h"
 #include "../../common/grader/grader.h"
 #include "problem.h"
 #include "reference.h"

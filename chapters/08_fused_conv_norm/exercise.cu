@@ -2,6 +2,7 @@
 // channel by itself, in task2.cuh.
 #include <cmath>
 
+#include "shape.h"
 #include "../../common/grader/grader.h"
 #include "../../common/lab/random.h"
 

@@ -121,6 +121,7 @@ struct Report::Body {
 
 Report::Report(ReportHead head) : body_(new Body{std::move(head), {}, {}, {}}) {}
 Report::~Report() = default;
+Report::Report(Report&&) noexcept = default;
 void Report::note(const std::string& line) { body_->notes.push_back(line); }
 
 void Report::add_number(const std::string& line, const std::string& name, double value) {

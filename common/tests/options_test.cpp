@@ -9,7 +9,7 @@
 
 namespace {
 
-lab::Options parse(const std::vector<std::string>& arguments) {
+lab::AttentionOptions parse(const std::vector<std::string>& arguments) {
   std::vector<const char*> argv = {"program"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   return lab::parse_options(int(argv.size()), argv.data(), "test");
@@ -32,7 +32,7 @@ bool contains(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("options: defaults are a photo") {
-  const lab::Options options = parse({});
+  const lab::AttentionOptions options = parse({});
   CHECK_FALSE(options.random);
   CHECK(contains(options.image, "data/images/chelsea.png"));
   CHECK(options.size == 224);
@@ -46,7 +46,7 @@ TEST_CASE("options: defaults are a photo") {
 
 TEST_CASE("options: every flag arrives") {
   const lab::testing::TemporaryFolder folder;
-  lab::Options options = parse({"--batch",      "3",
+  lab::AttentionOptions options = parse({"--batch",      "3",
                                 "--size",       "384",
                                 "--image",      "x.png",
                                 "--patch",      "3,4",

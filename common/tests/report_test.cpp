@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "attention/program.h"
 #include "lab/device.h"
 #include "lab.cuh"
 #include "lab/files.h"
@@ -57,24 +58,24 @@ lab::Comparison compared(bool pass) {
 
 TEST_CASE("report: the exit code says whether every line is right") {
   const lab::Run run = gpu_run();
-  lab::Report right(run);
+  lab::Report right(run.head());
   right.add("kernel", timing(10), {1e6, 1e6}, compared(true));
   CHECK(right.finish() == lab::kCorrect);
 
-  lab::Report wrong(run);
+  lab::Report wrong(run.head());
   wrong.add("kernel", timing(10), {1e6, 1e6}, compared(true));
   wrong.add("other", timing(10), {1e6, 1e6}, compared(false));
   wrong.add_total("total", timing(10), {1e6, 1e6}, compared(true));
   CHECK(wrong.finish() == lab::kWrong);
 
-  lab::Report condition(run);
+  lab::Report condition(run.head());
   condition.add("kernel", timing(10), {1e6, 1e6}, compared(true));
   condition.require(true, "fine");
   CHECK(condition.finish() == lab::kCorrect);
   condition.require(false, "not fine");
   CHECK(condition.finish() == lab::kWrong);
 
-  CHECK(lab::Report(run).finish() == lab::kWrong);  // nothing was shown to be right
+  CHECK(lab::Report(run.head()).finish() == lab::kWrong);  // nothing was shown to be right
 }
 
 TEST_CASE("report: JSON of a GPU's run") {
@@ -82,7 +83,7 @@ TEST_CASE("report: JSON of a GPU's run") {
   lab::Run run = gpu_run();
   run.options.json = folder.path("r.json");
   run.options.csv = folder.path("r.csv");
-  lab::Report report(run);
+  lab::Report report(run.head());
   // 4e6 bytes are 4 us at 1e12 a second, 1e6 operations 0.5 us at 2e12: DRAM decides, 40% of 10 us.
   report.add("copy", timing(10), {4e6, 1e6}, compared(true));
   // 1e6 bytes are 1 us, 1e7 operations 5 us: fp32 decides, 25% of 20 us.
@@ -141,7 +142,7 @@ TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios
   run.device.tensor_flop_per_s = 20e12;
   const lab::testing::TemporaryFolder folder;
   run.options.json = folder.path("a.json");
-  lab::Report report(run);
+  lab::Report report(run.head());
   // 20 Mflop take 10 us of fp32 units and 1 us of tensor cores; 2 MB take 2 us.
   report.add("before", timing(40), {1e6, 2e7}, compared(true));
   report.add("after", timing(10), {1e6, 2e7, true}, compared(true));
@@ -172,7 +173,7 @@ TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
   run.options.json = folder.path("r.json");
-  lab::Report report(run);
+  lab::Report report(run.head());
   lab::Timing host = timing(1000);
   host.host_time = true;
   host.counters =
@@ -244,7 +245,7 @@ TEST_CASE("report: on the virtual GPU the bound comes first, then what explains 
   run.device.is_virtual = true;
   const auto of_step = lab::Report::Errors::kOfStep;
   const auto report_of = [&] {
-    lab::Report report(run);
+    lab::Report report(run.head());
     report.add_launch("first half", counted(30, 160, 20, 0), {}, compared(true), of_step);
     report.add_launch("other half", counted(10, 40, 20, 0), {}, compared(true), of_step);
     report.add_total("before", counted(40, 0, 0, 0), {640, 1}, compared(true));
@@ -290,7 +291,7 @@ TEST_CASE("report: on the virtual GPU the bound comes first, then what explains 
 TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its line") {
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
-  lab::Report report(run);
+  lab::Report report(run.head());
   report.add_launch("part", counted(2, 1, 1, 0), {}, compared(false), lab::Report::Errors::kOfStep);
   report.add_total("whole", counted(2, 1, 1, 0), {1, 1}, compared(true));
   report.add("wrong", counted(1, 1, 1, 0), {1, 1}, compared(false));
@@ -312,7 +313,7 @@ TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its
 TEST_CASE("report: on a GPU times come first, and no line is too long") {
   lab::Run run = gpu_run();
   run.device.tensor_flop_per_s = 20e12;
-  lab::Report report(run);
+  lab::Report report(run.head());
   report.add_launch("part", timing(300), {}, compared(true), lab::Report::Errors::kOfStep);
   report.add_total("instance norm", timing(400), {1e8, 2e7}, compared(true));
   report.add("a coalesced K", timing(100), {2e7, 2e7, true}, compared(true));
