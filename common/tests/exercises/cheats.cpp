@@ -113,8 +113,8 @@ TEST_CASE("cheats: files of others are not included") {
   };
   folder.write("neighbour.cuh", solution());
   for (size_t i = 0; i < lines.size(); ++i) folder.write(name_of(i) + ".cuh", lines[i] + "\n");
-  const ProgramResult result = run_program(
-      "exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
+  const ProgramResult result =
+      run_program("exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
   CHECK(result.exit_code == 1);
   CHECK(has(result.output, "100  neighbour.cuh\n"));
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -138,8 +138,8 @@ TEST_CASE("cheats: messages name files as they like, and none is shown") {
   folder.write("long.cuh", "#error " + std::string(400'000, 'a') + "\n");
   folder.write("right.cuh", solution());
   std::filesystem::create_directory(folder.path("forged.json"));
-  const ProgramResult result = run_program(
-      "exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
+  const ProgramResult result =
+      run_program("exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
   CAPTURE(result.output);
   CHECK(result.exit_code == 3);  // for the report that cannot be written
   CHECK(has(result.errors, "forged.json"));
@@ -309,10 +309,10 @@ TEST_CASE("cheats: nothing outside is harmed") {
                                       "/environ\", \"r\")) std::printf(\"reads it\\n\");"));
     folder.write("4_right.cuh", solution());
     // Compiled together, which is no part of this: each runs in processes of its own all the same.
-    const ProgramResult result = run_program(
-        "exercise1", 
-        {"--batch", ".", "--together", "--seconds", kPatient, "--isolation", isolation},
-        folder.folder());
+    const ProgramResult result =
+        run_program("exercise1",
+                    {"--batch", ".", "--together", "--seconds", kPatient, "--isolation", isolation},
+                    folder.folder());
     CAPTURE(result.output);
     CAPTURE(result.errors);
     CHECK(result.exit_code == 1);
@@ -464,8 +464,8 @@ TEST_CASE("cheats: a copied program that another process still has open is run w
   });
   setenv("TMPDIR", place.c_str(), 1);
   const ProgramResult result = run_program(
-      "exercise1", 
-      {"--isolation", "user", "--seconds", kPatient, "--file", "right.cuh"}, folder.folder());
+      "exercise1", {"--isolation", "user", "--seconds", kPatient, "--file", "right.cuh"},
+      folder.folder());
   unsetenv("TMPDIR");
   done = true;
   other.join();

@@ -114,11 +114,10 @@ TEST_CASE("grader: what the compiler says, in words") {
 
 TEST_CASE("grader: all points, in every form") {
   const TemporaryFolder folder;
-  const ProgramResult result =
-      run_program("exercise1-solution",
-                  {"--tap", "--seconds", kPatient, "--json", "a.json", "--gradescope",
-                   "results.json"},
-                  folder.folder());
+  const ProgramResult result = run_program(
+      "exercise1-solution",
+      {"--tap", "--seconds", kPatient, "--json", "a.json", "--gradescope", "results.json"},
+      folder.folder());
   CAPTURE(result.output);
   CHECK(result.exit_code == 0);
   CHECK(has(result.output, "TAP version 13\n1..8\nok 1 - right results (30 of 30 points)\n"));

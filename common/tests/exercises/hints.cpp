@@ -278,9 +278,8 @@ TEST_CASE("hints: one stage unless the second is asked for") {
   folder.write("a.cuh", planted(source("chapters/01_naive_attention/solution.cuh"),
                                 "row_scores[key] /= row_sum", "row_scores[key] /= 2 * row_sum"));
   const auto run = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(),
-                     {"--file", "a.cuh", "--seconds", kPatient, "--json", "a.json",
-                      "--gradescope", "b.json"});
+    arguments.insert(arguments.end(), {"--file", "a.cuh", "--seconds", kPatient, "--json", "a.json",
+                                       "--gradescope", "b.json"});
     return run_program("exercise1", arguments, folder.folder()).output;
   };
   const std::string cause = "the sum of all weights";

@@ -36,8 +36,8 @@ lab::testing::ProgramResult grade_all(const lab::testing::TemporaryFolder& folde
                                       const std::vector<std::string>& more) {
   for (size_t i = 0; i < submissions.size(); ++i)
     folder.write(number(i) + ".cuh", submissions[i].text);
-  std::vector<std::string> arguments = {"--batch",   folder.folder(), "--together",
-                                        "--seconds", kPatient,        "--hint", "2"};
+  std::vector<std::string> arguments = {"--batch", folder.folder(), "--together", "--seconds",
+                                        kPatient,  "--hint",        "2"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   if (task != "exercise.cuh") arguments.insert(arguments.end(), {"--task", task});
   return lab::testing::run_program(program, arguments, folder.folder());
