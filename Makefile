@@ -277,8 +277,8 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
-# Longest first, so that none runs alone at the end: exercises and the grader compile most, then come
-# the chapters, the last ones before the first.
+# Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of
+# bench run all programs; then come the chapters, the last ones before the first.
 last_first = $(if $1,$(call last_first,$(wordlist 2,$(words $1),$1)) $(firstword $1))
 tests :=
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
@@ -291,8 +291,8 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
-tests += $(call last_first,$(chapter_tests)) $(if $(VGPU_LIBS),$(vgpu_tests)) $(lab_tests) \
-  $(python_tests) common/make/check_words.sh data/check.sh
+tests += $(python_tests) $(call last_first,$(chapter_tests)) $(if $(VGPU_LIBS),$(vgpu_tests)) \
+  $(lab_tests) common/make/check_words.sh data/check.sh
 
 # What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
 # of this project, the folder of its libraries, a folder for files. Paths are absolute, since a test may

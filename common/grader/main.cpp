@@ -236,11 +236,12 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
 
   // Together, each file gets a namespace of its own, in at most one library for each core; where
-  // that does not compile, one by one. CUDA's headers take as long as eight files.
+  // that does not compile, one by one. CUDA's headers take as long as eight files: fewer are not
+  // worth a library.
   constexpr size_t kFilesOfLibrary = 8;
   const testing::TemporaryFolder folder;
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const size_t libraries = (files.size() + kFilesOfLibrary - 1) / kFilesOfLibrary;
+  const size_t libraries = std::max<size_t>(1, files.size() / kFilesOfLibrary);
   std::vector<Library> shared(flags.together ? std::min(cores, libraries) : 0);
   in_parallel(shared.size(), [&](size_t part) {
     const std::string place = folder.path(std::to_string(part));
