@@ -156,7 +156,9 @@ chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # stands in front of those it needs when linked: graders, testing, lab.
 grader_objects := $(call objects_of,common/grader)
 testing_objects := $(call objects_of,common/testing) $(call test_objects_of,common/attention)
-lab_objects := $(call objects_of,common/attention) $(call objects_of,common/lab)
+# (json/ is in libvgpu.so, too.)
+json_objects := $(patsubst %.cpp,$P/%.o,$(call units,$(wildcard common/json/*.cpp)))
+lab_objects := $(call objects_of,common/attention) $(call objects_of,common/lab) $(json_objects)
 test_archives := $H/libtesting.a $H/liblab.a $H/libdoctest_main.a
 
 # A build takes longer than what it builds, so -O3 is only for what programs spend their time in:

@@ -11,20 +11,20 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "json/json.h"
 #include "lab/errors.h"
-#include "lab/program.h"
-#include "program.h"
 #include "lab/files.h"
+#include "lab/program.h"
 #include "lab/sources.h"
 #include "lab/table.h"
+#include "program.h"
 
 namespace lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 constexpr int kChapters = 6;
 
@@ -65,6 +65,10 @@ std::string arguments_for_all(int argc, char** argv) {
   return text;
 }
 
+std::string text(const Json& object, const char* name) {
+  return object.at(name).get<std::string>();
+}
+
 // The lines of a chapter that are its own: chapter 1's total, else what it compares with a step
 // before.
 std::vector<Json> own_lines(const Json& result) {
@@ -73,28 +77,28 @@ std::vector<Json> own_lines(const Json& result) {
   if (!result.contains("ratios")) return {kernels.back()};
   for (const Json& ratio : result["ratios"])
     for (const Json& kernel : kernels)
-      if (kernel.at("name") == ratio.at("after")) lines.push_back(kernel);
+      if (text(kernel, "name") == text(ratio, "after")) lines.push_back(kernel);
   return lines;
 }
 
 // The same with the names in order, as ladders are written.
 Json sorted(const Json& json) {
-  if (!json.is_structured()) return json;
   if (json.is_array()) {
     Json list = Json::array();
     for (const Json& item : json) list.push_back(sorted(item));
     return list;
   }
+  if (!json.is_object()) return json;
   std::map<std::string, Json> by_name;
-  for (const auto& [name, value] : json.items()) by_name[name] = sorted(value);
+  for (size_t i = 0; i < json.size(); ++i) by_name[json.names()[i]] = sorted(json.item(i));
   Json object = Json::object();
   for (auto& [name, value] : by_name) object[name] = std::move(value);
   return object;
 }
 
 double number(const Json& line, const char* name) {
-  const auto it = line.find(name);
-  return it != line.end() && it->is_number() ? it->get<double>() : std::nan("");
+  const Json* const found = line.find(name);
+  return found && found->is_number() ? found->get<double>() : std::nan("");
 }
 
 // One line a step. "before/this" is what the chapter's own program says: its step before, on this
@@ -109,16 +113,17 @@ std::string table_of(const Json& steps, bool is_virtual) {
   const double first = number(steps.front(), time);
   for (const Json& step : steps) {
     const double us = number(step, time);
-    const Json::json_pointer limit("/counters/limit/name");
-    const std::string why = !is_virtual            ? format("%.1f", number(step, "tflop_per_s"))
-                            : step.contains(limit) ? step[limit].get<std::string>()
-                                                   : "the sum";
+    const Json* const limit = step.find_path("/counters/limit/name");
+    const std::string why = !is_virtual ? format("%.1f", number(step, "tflop_per_s"))
+                            : limit     ? limit->get<std::string>()
+                                        : "the sum";
     const bool compares = right && &step != &steps.front();  // what is wrong has no speed
-    table.add({step.at("chapter"), step.at("name"), human_time(us),
+    table.add({text(step, "chapter"), text(step, "name"), human_time(us),
                compares && step.contains("ratio") ? times(number(step["ratio"], "ratio")) : "",
                compares ? times(first / us) : "", why,
                format("%.1e", number(step, "max_abs_error")),
-               format("%.1e", number(step, "relative_l2")), step.at("pass") ? "PASS" : "FAIL"});
+               format("%.1e", number(step, "relative_l2")),
+               step.at("pass").get<bool>() ? "PASS" : "FAIL"});
   }
   std::string text = table.text() + "\n";
   text += is_virtual
@@ -184,7 +189,7 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
         return worst;
       }
     }
-    const Json result = Json::parse(read_file(file.string()));
+    const Json result = json::parse(read_file(file.string()));
     if (merged.is_null()) {
       for (const char* same : {"time", "commit", "changed_files", "device", "driver", "runtime",
                                "nvcc", "clocks", "problem", "warmup", "iterations"})
@@ -195,12 +200,12 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
       line["chapter"] = result.at("chapter");
       if (result.contains("ratios"))
         for (const Json& ratio : result["ratios"])
-          if (ratio.at("after") == line.at("name")) line["ratio"] = ratio;
+          if (text(ratio, "after") == text(line, "name")) line["ratio"] = ratio;
       merged["steps"].push_back(std::move(line));
     }
   }
 
-  const bool is_virtual = merged.at("device").at("virtual");
+  const bool is_virtual = merged.at("device").at("virtual").get<bool>();
   const Json& problem = merged.at("problem");
   std::printf(
       "device   %s%s\nproblem  %s\n         [batch %d, heads %d, tokens %d, head_dim %d]\n\n%s",
@@ -209,7 +214,7 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
       problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
       problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
   for (const Json& step : merged["steps"])
-    if (!step.at("pass") && worst == kCorrect) worst = kWrong;
+    if (!step.at("pass").get<bool>() && worst == kCorrect) worst = kWrong;
   if (!options.json.empty()) write_file(options.json, sorted(merged).dump(2) + "\n");
   return worst;
 }

@@ -3,21 +3,21 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "program.h"
-#include "report.h"
 #include "device.h"
+#include "files.h"
+#include "json/json.h"
 #include "lab.cuh"
 #include "lab/report.h"
-#include "files.h"
+#include "program.h"
+#include "report.h"
 #include "table.h"
 
 namespace lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 std::string or_dash(double value, const char* layout) {
   char text[32];
@@ -45,8 +45,14 @@ Bound bound_of(const Device& device, const Cost& cost) {
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json counters_of(const std::string& text) {
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_discarded() ? Json::object() : json;
+  Json json = json::parse_or_null(text);
+  return json.is_null() ? Json::object() : json;
+}
+
+// What sets the modelled limit, "-" where that is not known.
+std::string largest_limit(const Json& counters) {
+  const Json* const name = counters.find_path("/limit/name");
+  return name ? name->get<std::string>() : "-";
 }
 
 std::string percent(double share, double least = 0) {
@@ -62,9 +68,8 @@ struct Explained {
 
   void add(const Json& counters) {
     const auto number = [&](const std::string& pointer) {
-      const Json::json_pointer at(pointer);
-      return counters.contains(at) && counters.at(at).is_number() ? counters.at(at).get<double>()
-                                                                  : 0;
+      const Json* const found = counters.find_path(pointer);
+      return found && found->is_number() ? found->get<double>() : 0;
     };
     for (const std::string access : {"load", "store", "atomic"}) {
       moved_bytes += 32 * number("/global/" + access + "/sectors") +
@@ -163,7 +168,8 @@ size_t Report::Body::row_of(const std::string& name) const {
 void Report::add_ratio(const std::string& after, const std::string& before) {
   const auto us = [&](const std::string& name) {
     const size_t row = body_->row_of(name);
-    return body_->head.device.is_virtual ? body_->modelled_limit_us(row) : body_->rows[row].timing.median_us;
+    return body_->head.device.is_virtual ? body_->modelled_limit_us(row)
+                                         : body_->rows[row].timing.median_us;
   };
   body_->ratios.push_back({after, before, us(before), us(after)});
 }
@@ -180,9 +186,9 @@ std::vector<size_t> Report::Body::launches_of(size_t row) const {
 double Report::Body::modelled_limit_us(size_t row) const {
   double sum = 0;
   for (const size_t launch : launches_of(row)) {
-    const Json us =
-        counters_of(rows[launch].timing.counters).value("/limit/us"_json_pointer, Json());
-    sum += us.is_number() ? us.get<double>() : std::nan("");
+    const Json counters = counters_of(rows[launch].timing.counters);
+    const Json* const us = counters.find_path("/limit/us");
+    sum += us && us->is_number() ? us->get<double>() : std::nan("");
   }
   return sum;
 }
@@ -242,9 +248,7 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
   const double limit = modelled_limit_us(row);
   const auto over = [](double a, double b) { return b > 0 ? a / b : std::nan(""); };
   const std::string set_by =
-      line.kind == Kind::kTotal
-          ? "the sum"
-          : counters_of(line.timing.counters).value("/limit/name"_json_pointer, std::string("-"));
+      line.kind == Kind::kTotal ? "the sum" : largest_limit(counters_of(line.timing.counters));
   return {name,
           human_time(limit),
           ratio,
@@ -422,7 +426,7 @@ std::string Report::Body::json() const {
     json["memory_in_use_bytes"] = all_bytes - free_bytes;  // of all programs on the GPU
   json["problem"]["source"] = head.source;
   for (const auto& [name, size] : head.sizes) json["problem"][name] = size;
-  for (const auto& [name, detail] : head.details) json["problem"][name] = Json::parse(detail);
+  for (const auto& [name, detail] : head.details) json["problem"][name] = json::parse(detail);
   json["problem"]["seed"] = head.options.seed;
   json["warmup"] = head.options.warmup;
   json["iterations"] = head.options.iterations;
@@ -479,7 +483,7 @@ std::string Report::Body::json() const {
   json["notes"] = notes;
   json["findings"] = vgpu::findings();
   json["pass"] = pass;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 std::string Report::Body::csv() const {

@@ -6,20 +6,19 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "errors.h"
-#include "tensors.h"
-#include "lab.cuh"
 #include "files.h"
+#include "json/json.h"
+#include "lab.cuh"
+#include "tensors.h"
 
 static_assert(std::endian::native == std::endian::little, "the file formats are little-endian");
 
 namespace lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // bytes, the limit of the format's own reader
 constexpr int kMaxDepth = 3;                  // {"name": {"shape": [1, 2]}}
@@ -169,23 +168,17 @@ class SafetensorsFile {
           "the header has a byte 0 at place %zu of %zu, it may be filled up with spaces only", nul,
           header.size()));
     check_depth(header);
-    std::set<std::string> seen;
     std::string twice;
-    const auto note_names = [&](int depth, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::key && depth == 1 &&
-          !seen.insert(value.get<std::string>()).second)
-        twice = value.get<std::string>();
-      return true;
-    };
     Json json;
     try {
-      json = Json::parse(header, note_names);
-    } catch (const Json::exception& error) {
+      json = json::parse(header, &twice);
+    } catch (const json::ParseError& error) {
       fail(std::string("the header is no valid JSON: ") + error.what());
     }
     if (!twice.empty()) fail("tensor '" + twice + "' is there twice");
-    std::map<std::string, const Json*> by_name;  // what is found wrong first is the same in any order
-    for (const auto& [name, value] : json.items()) by_name[name] = &value;
+    std::map<std::string, const Json*>
+        by_name;  // what is found wrong first is the same in any order
+    for (size_t i = 0; i < json.size(); ++i) by_name[json.names()[i]] = &json.item(i);
     for (const auto& [name, value] : by_name) {
       if (name == "__metadata__") {
         check_metadata(*value);
@@ -216,8 +209,9 @@ class SafetensorsFile {
         json["data_offsets"].size() != 2)
       fail(wrong + "data_offsets is missing or no pair [begin, end]");
 
-    Entry entry{name, json["dtype"], json["shape"], json["data_offsets"][0],
-                json["data_offsets"][1]};
+    Entry entry{name, json["dtype"].get<std::string>(), json["shape"].get<std::vector<int64_t>>(),
+                json["data_offsets"].item(0).get<uint64_t>(),
+                json["data_offsets"].item(1).get<uint64_t>()};
     uint64_t bytes = dtype_bytes(entry.dtype);
     if (bytes == 0) fail(wrong + "dtype '" + entry.dtype + "' is not known");
     for (const int64_t size : entry.shape)

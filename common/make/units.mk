@@ -30,6 +30,7 @@ $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin
 $(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
   vgpu_c))
 $(eval $(call group,common/vgpu/cudart/group_streams,capture face graph graph_exec graph_nodes stream))
+$(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group_json,report tensors))
 $(eval $(call group,common/lab/group_text,device files images program progress sources table timing))
@@ -48,5 +49,5 @@ $1/$2.o: $(files_of_$2) Makefile common/make/units.mk
 	  $$(CXX) -iquote . $$($3) -c $1/$2.cc -o $$@)
 endef
 $(foreach g,$(groups),$(eval $(if $(filter common/vgpu/runtime/% common/vgpu/cudart/%,$g), \
-  $(call group_rule,$V,$g,vgpu_host_flags), $(if $(filter common/vgpu/%,$g), \
+  $(call group_rule,$V,$g,vgpu_host_flags), $(if $(filter common/vgpu/% common/json/%,$g), \
   $(call group_rule,$P,$g,vgpu_plain_flags), $(call group_rule,$H,$g,host_flags)))))

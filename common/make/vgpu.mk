@@ -6,7 +6,8 @@
 units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
 vgpu_units := $(foreach d,core ops check profile ptx,$(call units_in,$d))
 cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units_in,cudart))
-vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects)
+vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects) \
+  $(json_objects)
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)

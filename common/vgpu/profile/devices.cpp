@@ -4,13 +4,14 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "../../json/json.h"
 
 namespace vgpu {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 struct DeviceFile {
   std::string_view key, json;
@@ -23,9 +24,8 @@ constexpr DeviceFile kFiles[] = {
 class Reader {
  public:
   Reader(std::string_view key, std::string_view text) : key_(key) {
-    json_ = Json::parse(text, nullptr, false);
-    if (json_.is_discarded() || !json_.is_object())
-      throw std::runtime_error(where("") + "no JSON object");
+    json_ = json::parse_or_null(text);
+    if (!json_.is_object()) throw std::runtime_error(where("") + "no JSON object");
     if (!json_.contains("documents") || !json_["documents"].is_object())
       throw std::runtime_error(where("documents") + "missing");
   }
@@ -56,10 +56,10 @@ class Reader {
     return "device '" + key_ + "': " + (field.empty() ? "" : "'" + field + "': ");
   }
 
-  const Json& entry(const char* field, bool (Json::*right_type)() const noexcept,
+  const Json& entry(const char* field, bool (Json::*right_type)() const,
                     const char* type_name) const {
-    const auto found = json_.find(field);
-    if (found == json_.end()) throw std::runtime_error(where(field) + "missing");
+    const Json* const found = json_.find(field);
+    if (!found) throw std::runtime_error(where(field) + "missing");
     if (!found->is_object() || !found->contains("value") || !found->contains("source") ||
         !(*found)["source"].is_string())
       throw std::runtime_error(where(field) + "needs a value and a source");

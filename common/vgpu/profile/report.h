@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
-#include "../core/device_spec.h"
 #include "../core/counters.h"
+#include "../core/device_spec.h"
 #include "devices.h"
 #include "limits.h"
 #include "occupancy.h"
@@ -44,7 +44,7 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //   host_seconds host_threads: how long the host took, which says nothing about a GPU
 std::string report_json(const LaunchCounters& counters, const DeviceSpec& device);
 // The number at "/global/load/sectors" or the like of such an object, NaN where there is none. Throws
-// what the parser of JSON pointers throws for a bad one.
+// std::invalid_argument for what is no JSON pointer.
 double report_number(const std::string& report, const std::string& json_pointer);
 
 // The same for a terminal of 100 columns, with the five costliest source lines. Ends in a newline.

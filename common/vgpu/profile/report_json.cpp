@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "../../json/json.h"
 #include "report.h"
 #include "source_lines.h"
 
 namespace vgpu {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 constexpr std::array<const char*, 3> kAccess = {"load", "store", "atomic"};
 
@@ -225,16 +225,14 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["lines"] = lines_json(counters, limit, device);
   json["host_seconds"] = counters.host_seconds;
   json["host_threads"] = counters.host_threads;
-  // Names come from the program and need not be UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();  // names come from the program and need not be UTF-8
 }
 
 double report_number(const std::string& report, const std::string& json_pointer) {
-  const Json json = Json::parse(report, nullptr, false);
-  const Json::json_pointer pointer(json_pointer);
-  return json.contains(pointer) && json.at(pointer).is_number()
-             ? json.at(pointer).get<double>()
-             : std::numeric_limits<double>::quiet_NaN();
+  const Json json = json::parse_or_null(report);
+  const Json* const number = json.find_path(json_pointer);
+  return number && number->is_number() ? number->get<double>()
+                                       : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace vgpu

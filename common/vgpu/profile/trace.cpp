@@ -4,9 +4,9 @@
 #include <bit>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../../json/json.h"
 #include "../core/access.h"
 #include "../core/block.h"
 #include "../core/names.h"
@@ -15,7 +15,7 @@
 namespace vgpu {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
 // A number at the beginning of `text`, which it loses.
 std::optional<std::uint64_t> take_number(std::string_view& text) {
@@ -248,7 +248,8 @@ class Trace : public Observer {
     if (is_new) {
       std::string name = allocation_name(launch, allocation);
       for (const Json& other : allocations_)  // names tell allocations apart, as in reports
-        if (other["name"] == name) name += " (" + std::to_string(allocation.id) + ")";
+        if (other["name"].get<std::string>() == name)
+          name += " (" + std::to_string(allocation.id) + ")";
       allocations_.push_back({{"name", name}, {"bytes", allocation.size}});
     }
     return at->second;
@@ -276,7 +277,7 @@ class Trace : public Observer {
   void write(std::ostream& out, Launch& launch) {
     const LaunchRequest& request = launch.request;
     const auto text = [](const Json& json) {  // names need not be UTF-8
-      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+      return json.dump();
     };
     std::string instructions, rows;
     for (const Instruction& i : instructions_)
