@@ -22,8 +22,8 @@ $(eval $(call group,common/vgpu/check/group_races,checks race race_order race_wo
 $(eval $(call group,common/vgpu/check/group_values,init memory_check proxy sync undefined))
 $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_module parser_operand \
   parser_text paths types unassigned))
-$(eval $(call group,common/vgpu/profile/group_json,devices report_json trace))
-$(eval $(call group,common/vgpu/profile/group_text,limits occupancy output_file report_text source_lines))
+$(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy output_file report_json \
+  report_text source_lines trace))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
   modules runtime settings status stream transfer watched_machine))
@@ -32,9 +32,9 @@ $(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch 
 $(eval $(call group,common/vgpu/cudart/group_streams,capture face graph graph_exec graph_nodes stream))
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
-$(eval $(call group,common/lab/group_json,report tensors))
-$(eval $(call group,common/lab/group_text,device files images program progress sources table timing))
-$(eval $(call group,common/attention/group,heat_map ladder))
+$(eval $(call group,common/lab/group,device files images program progress report sources table tensors \
+  timing))
+$(eval $(call group,common/attention/group,all heat_map ladder program))
 
 # $(call units,files): what is compiled instead, as if it were files
 units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \

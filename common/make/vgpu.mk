@@ -34,7 +34,7 @@ $V/%.o: %.cc Makefile common/make/vgpu.mk
 $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
-$P/common/vgpu/profile/group_json.o: | $P/generated/devices.inc
+$P/common/vgpu/profile/group_reports.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
 $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
