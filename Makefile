@@ -175,7 +175,7 @@ lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.c
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
 include common/make/vgpu.mk
-device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so $(vgpu_launcher) $(vgpu_links))
+device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
 
 # ---- targets for people --------------------------------------------------------------------------
 
@@ -200,6 +200,7 @@ help:
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
+#> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120

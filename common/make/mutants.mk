@@ -19,7 +19,8 @@ else
 mutants: export NVCC := $(NVCC)
 mutants: export NVCC_FLAGS := $(nvcc_common)
 mutants: export TEST_TMP := $T/tmp
-mutants: $(vgpu_tests) $(chapter_tests) $(chapters:%=$D/chapter%) $(device_library)
+mutants: $(vgpu_tests) $(chapter_tests) $(chapters:%=$D/chapter%) $(vgpu_launcher) \
+  $(vgpu_links)
 	@mkdir -p $T/tmp && python3 common/mutants/mutants.py --make '$(mutants_make)' --folders $V $D \
 	  --jobs $(JOBS) --only '$(ONLY)' $(if $(FRESH),--fresh) $(if $(QUICK),--quick)
 endif
