@@ -72,7 +72,8 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
 }
 
 // A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
-// once, so that bugs can be planted in those too.
+// once, so that bugs can be planted in those too. Other files beside it stay includes: a shape.h has
+// its names outside of the chapter's namespace, and may stand in the text only once.
 std::string with_neighbours(const std::string& path, std::vector<std::string>& seen) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   std::string text = read_file(path), result;
@@ -81,7 +82,8 @@ std::string with_neighbours(const std::string& path, std::vector<std::string>& s
     next = std::min(text.find('\n', at), text.size() - 1) + 1;
     const std::string line = text.substr(at, next - at);
     const size_t quote = line.find('"');
-    if (!line.starts_with("#include \"") || line.find('/') != std::string::npos) {
+    if (!line.starts_with("#include \"") || line.find(".cuh\"") == std::string::npos ||
+        line.find('/') != std::string::npos) {
       result += line;
       continue;
     }
