@@ -3,7 +3,7 @@
 // pixels, only a list that says how far from an output's corner each tap finds its pixel.
 #pragma once
 
-#include "problem.cuh"
+#include "tiles.cuh"
 
 namespace fused_conv_norm {
 
@@ -53,15 +53,15 @@ __device__ inline int thread_index() {
 
 // ---- One stage ----------------------------------------------------------------------------------
 
-// The pixel of an axis that padding by reflection finds at `at`; what is out of its reach stays
-// outside.
+// The pixel that padding by reflection finds in place `at` of an axis. A place further out than the
+// picture is long still lies outside afterwards.
 __device__ inline int reflected(int at, int size) {
   if (at < 0) at = -at;
   return at >= size ? 2 * (size - 1) - at : at;
 }
 
-// What a block needs to know of its tile while it computes. It stands in shared memory, read when
-// it is needed: registers are for sums.
+// Where a block's tile lies in x. It stands in shared memory, and is read there each time it is
+// needed: in registers it would take the place of sums.
 struct Window {
   int image, group;
   Axis rows, columns;
@@ -69,7 +69,7 @@ struct Window {
   int shift;      // columns between a multiple of 4 and left, where copies are of 16 bytes
 };
 template <class T, int kStride>
-__device__ Window window_of(const Place& place, const Problem& problem) {
+__device__ Window window_of(const Place& place, const typename T::Plan& problem) {
   Window w{place.image, place.group, rows_of(place, problem), columns_of(place, problem), 0, 0, 0};
   w.top = place.row * kStride - w.rows.pad;
   w.left = place.column * kStride - w.columns.pad;
@@ -81,7 +81,7 @@ __device__ Window window_of(const Place& place, const Problem& problem) {
 template <class T, int kStride>
 __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
                         float* rows,     // [stage_channels, stage_rows, pitch] (shared)
-                        int first_channel, const Window& w, const Problem& problem) {
+                        int first_channel, const Window& w, const typename T::Plan& problem) {
   constexpr int kPitch = T::pitch(kStride), kPieces = kPitch / 4;
   constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;  // that share a row
   const int pieces = (w.shift + (T::kColumns - 1) * kStride + w.columns.taps + 3) / 4;
@@ -100,7 +100,7 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
         x +
         ((int64_t(w.image) * problem.in_channels + channel) * problem.height + row) * problem.width;
     float* to = rows + i * kPitch + 4 * piece;
-    if constexpr (T::kTensor) to += of_stage * problem.channel_gap;
+    to += problem.skipped_before(of_stage);
     const bool inside = column >= 0 && column + 3 < problem.width;
     if (problem.wide_x && (inside || !problem.reflect)) {
       copy_async<16>(to, row_inside && inside ? from + column : x, row_inside && inside);
@@ -122,7 +122,8 @@ template <class T>
 __device__ void stage_weights(const float* weight,  // [out_channels, in_channels, kernel, kernel]
                               float* rows,          // [tile channels, weight_pitch] (shared)
                               const int* taps,      // weights from a channel's first (shared)
-                              int group, int first_channel, int products, const Problem& problem) {
+                              int group, int first_channel, int products,
+                              const typename T::Plan& problem) {
   const int taps_of_channel = problem.kernel * problem.kernel;
   const int row_length = problem.in_channels * taps_of_channel;
   const float* from = weight + first_channel * taps_of_channel;
@@ -144,9 +145,9 @@ __device__ void stage_weights(const float* weight,  // [out_channels, in_channel
   }
 }
 
-// The products of a stage, two at a time, in turns between groups of threads: each weight meets all
-// the thread's pixels, each pixel all its channels. More at a time would leave no registers for
-// sums.
+// Adds this thread's share of a stage's products: pairs split, split + kSplit, ... of neighbouring
+// ones. Of each product a thread multiplies the weights of all its channels with all its pixels.
+// More than two products at a time would leave no registers for the sums.
 template <class T, int kStride>
 __device__ void multiply(const float* weights, const float* pixels, const int2* offsets, int twos,
                          int split, int weight_pitch, float (&sum)[T::kChannels][T::kRows]) {
@@ -173,12 +174,12 @@ __device__ void multiply(const float* weights, const float* pixels, const int2* 
   }
 }
 
-// The same for stride 1 and filters of kTaps rows: a thread's pixels stand below each other, so
-// that the taps of a filter's column find almost the same ones, loaded once for all of them. A turn
-// is a column of a channel's filter.
+// The same for stride 1 and filters of kTaps rows, a column of a channel's filter at a time. A
+// thread's pixels stand below each other, so the taps of a column meet almost the same ones: kRows
+// + kTaps - 1 pixels are loaded for kRows * kTaps products.
 template <class T, int kTaps>
 __device__ void multiply_columns(const float* weights, const float* pixels, int channels,
-                                 int columns, int split, const Problem& problem,
+                                 int columns, int split, const Fp32Plan& problem,
                                  float (&sum)[T::kChannels][T::kRows]) {
   constexpr int kPitch = T::pitch(1);
   int channel = 0, column = split;
@@ -217,7 +218,8 @@ struct Thread {
   __device__ int channel(int own) const { return (split * T::kOwn + own) * T::kGroups + group; }
 };
 
-// Adds the shares of all groups of threads; each keeps the sums of kOwn channels. In a fixed order.
+// Adds up the shares that kSplit groups of threads have of each sum; each group keeps the sums of
+// kOwn channels. The order of additions is fixed: two runs give the same bits.
 template <class T>
 __device__ void add_shares(const float (&sum)[T::kChannels][T::kRows], const Thread<T>& me,
                            float* exchange,  // [kSplit - 1, kTileFloats] (shared)
@@ -253,10 +255,11 @@ __device__ void add_shares(const float (&sum)[T::kChannels][T::kRows], const Thr
 
 // The convolution's values of one tile: value[i][j] is the pixel in row j, column `column` of the
 // tile, of its channel Thread::channel(i). All threads of the block call it; memory has
-// tile_bytes().
+// T::bytes().
 template <class T, int kStride>
 __device__ void convolve(const float* x, const float* weight, const Place& place,
-                         const Problem& problem, float* memory, float (&value)[T::kOwn][T::kRows]) {
+                         const Fp32Plan& problem, float* memory,
+                         float (&value)[T::kOwn][T::kRows]) {
   const Thread<T> me;
   constexpr int kPitch = T::pitch(kStride);
 

@@ -1,31 +1,194 @@
 // Step 2, fused: one launch and one store. Each block keeps the values of its tiles on the chip
 // while all blocks work out their moments; after one barrier of the whole grid it normalizes what
-// it kept. An output that does not fit on the chip takes two passes.
+// it kept. Here is all of that, from the launch to the stores; what is done where the output does
+// not fit on the chip, and fused() itself, which chooses: two_passes.cuh.
 #pragma once
+
+#include <cooperative_groups.h>
 
 #include <map>
 
-#include "fused_kernels.cuh"
-#include "three_passes.cuh"
+#include "convolve.cuh"
+#include "moments.cuh"
 
 namespace fused_conv_norm {
 
-// ---- How a shape is done ------------------------------------------------------------------------
+// Of x, weight, residual and y, where tiles are of that kind.
+template <TileName kName>
+using Element = typename Tile<kName>::Element;
 
-// The kinds of tile that a step may choose from, best first. (tensor.cuh has others.)
-struct Fp32Tiles {
-  using Element = float;
-  static auto by_cost(const ConvNormShape& shape, const DeviceLimits& limits) {
-    return tiles_by_cost(shape, limits.sm_count);
+// ---- Moments of planes that lie in many blocks --------------------------------------------------
+
+// Tiles go to blocks in a row: block b computes tiles first_tile(b) to first_tile(b + 1) - 1. A run
+// is the tiles of a block that belong to the same planes, those of one image and group of channels;
+// it leaves one set of moments. From one run to the next the block's number grows by one, or the
+// planes' number does: so their sum is the run's place among all.
+__device__ inline int first_tile(int block, int blocks, int tiles) {
+  return int(int64_t(tiles) * block / blocks);
+}
+__device__ inline int block_of(int tile, int blocks, int tiles) {
+  return int((int64_t(tile + 1) * blocks - 1) / tiles);
+}
+inline int64_t runs_of(int blocks, const Problem& problem) {
+  return int64_t(blocks) + int64_t(problem.batch) * problem.groups;
+}
+template <class T>
+int64_t moments_floats(int blocks, const Problem& problem) {
+  return runs_of(blocks, problem) * T::kTileChannels * 4;
+}
+
+// Merges the moments of a tile's values into those of its run. begins: the tile is the run's first,
+// and nothing is there to merge with; ends: it is the last, and the run's moments are written.
+template <class T>
+__device__ void add_to_run(const float (&value)[T::kOwn][T::kRows], int tile, bool begins,
+                           bool ends,
+                           Moments* of_run,  // [tile channels] (shared)
+                           float4* moments,  // [runs, tile channels]: count, mean, deviation
+                           const Problem& problem) {
+  const Thread<T> me;
+  const Place place = place_of(tile, problem, T::kRows, T::kColumns);
+  const int rows = rows_of(place, problem).outputs - place.row,
+            columns = columns_of(place, problem).outputs - place.column;
+  const float count = float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0));
+  const int run = blockIdx.x + tile / problem.plane_tiles;
+#pragma unroll
+  for (int i = 0; i < T::kOwn; ++i) {
+    // A channel's pixels are all in neighbouring lanes of one warp.
+    Moments all = moments_of<T::kColumns>(value[i], count,
+                                          [&](int j) { return j < rows && me.column < columns; });
+    const int channel = me.channel(i);
+    if (me.column != 0) continue;
+    if (!begins) all = merged(of_run[channel], all);
+    of_run[channel] = all;
+    if (ends && place.group * T::kTileChannels + channel < problem.out_channels)
+      moments[int64_t(run) * T::kTileChannels + channel] = {all.count, all.mean, all.deviation, 0};
   }
-  template <class Use>
-  static void with(TileName name, int stride, const Use& use) {
-    with_tile(name, stride, use);
-  }
+}
+
+// What normalizes a channel: y = (conv - mean) · factor + beta.
+struct Norm {
+  float mean, factor, beta;
 };
 
-// How fused() does a shape on the current device.
-struct Plan {
+// Finds the norms of a tile's channels: merges the moments of all runs of its planes, always in the
+// same order, so that all blocks get the same bits. All threads of a block call it. blocks: how
+// many computed the tiles.
+template <class T>
+__device__ void merge_moments(const float4* moments, const float* gamma, const float* beta,
+                              const Place& place, int blocks, const Problem& problem,
+                              Moments* of_slices,  // [kSlices, tile channels] (shared)
+                              Norm* norms) {       // [tile channels] (shared)
+  constexpr int kSlices = T::kThreads / T::kTileChannels;
+  const int channel = threadIdx.x % T::kTileChannels, slice = threadIdx.x / T::kTileChannels;
+  const int planes = place.image * problem.groups + place.group;
+  const int output = place.group * T::kTileChannels + channel;
+  const int first = block_of(planes * problem.plane_tiles, blocks, problem.tiles),
+            last = block_of((planes + 1) * problem.plane_tiles - 1, blocks, problem.tiles);
+  Running running;
+#pragma unroll 4
+  for (int block = first + slice; block <= last; block += kSlices) {
+    if (output >= problem.out_channels) break;
+    // Other blocks wrote them in this launch: not through the read-only path.
+    const float4 run = __ldcg(moments + int64_t(block + planes) * T::kTileChannels + channel);
+    running.add(Moments{run.x, run.y, run.z});
+  }
+  of_slices[threadIdx.x] = running.moments();
+  __syncthreads();
+  if (slice == 0 && output < problem.out_channels) {
+    Moments all = of_slices[channel];
+    for (int s = 1; s < kSlices; ++s) all = merged(all, of_slices[s * T::kTileChannels + channel]);
+    norms[channel] = {all.mean, norm_factor(gamma[output], all.deviation, problem.eps),
+                      beta[output]};
+  }
+  __syncthreads();
+}
+
+__device__ inline float normalized(float value, const Norm& norm, float residual, bool relu) {
+  const float y = fmaf(value - norm.mean, norm.factor, norm.beta) + residual;
+  return relu && y < 0 ? 0.0f : y;  // NaN stays NaN
+}
+
+// Floats of shared memory for the moments of a run.
+template <class T>
+constexpr int kMomentFloats = 3 * T::kTileChannels;
+
+// ---- The kernel ---------------------------------------------------------------------------------
+
+template <TileName kName, int kStride>
+__global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
+    fused_kernel(const Element<kName>* x,         // [batch, in_channels, height, width]
+                 const Element<kName>* weight,    // [out_channels, in_channels, kernel, kernel]
+                 const float* gamma,              // [out_channels]
+                 const float* beta,               // [out_channels]
+                 const Element<kName>* residual,  // as y, or null
+                 Element<kName>* y,               // [batch, out_channels, out_height, out_width]
+                 float4* moments,                 // [runs, tile channels]
+                 int working_floats, const __grid_constant__ typename Tile<kName>::Plan problem) {
+  using T = Tile<kName>;
+  extern __shared__ float4 memory[];
+  float* const working = reinterpret_cast<float*>(memory);
+  Moments* const of_run = reinterpret_cast<Moments*>(working + working_floats);
+  float* const parked = working + working_floats + kMomentFloats<T>;
+  constexpr int kOwnValues = T::kOwn * T::kRows;
+
+  // This block's tiles follow one another. Each but the last is parked in shared memory:
+  // [tiles of a block - 1, own values, threads].
+  const int first = first_tile(blockIdx.x, gridDim.x, problem.tiles);
+  const int last = first_tile(blockIdx.x + 1, gridDim.x, problem.tiles) - 1;
+  float value[T::kOwn][T::kRows];
+#pragma unroll 1
+  for (int tile = first; tile <= last; ++tile) {
+    if (tile > first) {
+#pragma unroll
+      for (int e = 0; e < kOwnValues; ++e)
+        parked[((tile - 1 - first) * kOwnValues + e) * T::kThreads + threadIdx.x] =
+            value[e / T::kRows][e % T::kRows];
+    }
+    const Place place = place_of(tile, problem, T::kRows, T::kColumns);
+    convolve<T, kStride>(x, weight, place, problem, working, value);
+    const bool begins = tile == first || tile % problem.plane_tiles == 0;
+    const bool ends = tile == last || (tile + 1) % problem.plane_tiles == 0;
+    add_to_run<T>(value, tile, begins, ends, of_run, moments, problem);
+  }
+
+  // The only barrier of the grid: from here on all moments are there.
+  cooperative_groups::this_grid().sync();
+
+  // Normalize what was kept, the tile in the registers first.
+  Norm* const norms = reinterpret_cast<Norm*>(working);
+  Moments* const of_slices = reinterpret_cast<Moments*>(norms + T::kTileChannels);
+  const Thread<T> me;
+  int plane_group = -1;  // whose norms are there
+#pragma unroll 1
+  for (int tile = last; tile >= first; --tile) {
+    if (tile < last) {
+#pragma unroll
+      for (int e = 0; e < kOwnValues; ++e)
+        value[e / T::kRows][e % T::kRows] =
+            parked[((tile - first) * kOwnValues + e) * T::kThreads + threadIdx.x];
+    }
+    const Place place = place_of(tile, problem, T::kRows, T::kColumns);
+    if (tile / problem.plane_tiles != plane_group) {
+      plane_group = tile / problem.plane_tiles;
+      merge_moments<T>(moments, gamma, beta, place, gridDim.x, problem, of_slices, norms);
+    }
+    Norm own[T::kOwn];  // read once, not again behind each store
+#pragma unroll
+    for (int i = 0; i < T::kOwn; ++i)
+      own[i] = place.group * T::kTileChannels + me.channel(i) < problem.out_channels
+                   ? norms[me.channel(i)]
+                   : Norm{};
+    for_each_output<T>(place, problem, [&](int i, int j, int, int64_t index) {
+      const float add = residual ? float(residual[index]) : 0.0f;
+      y[index] = normalized(value[i][j], own[i], add, problem.relu);
+    });
+  }
+}
+
+// ---- The plan of a launch -----------------------------------------------------------------------
+
+// How a shape is done on the current device.
+struct LaunchPlan {
   TileName tile = kLarge;
   bool fits = false;     // on the chip
   bool refused = false;  // it should fit, but the device has refused the launch
@@ -33,19 +196,18 @@ struct Plan {
   int shared_bytes = 0;  // of a block
 };
 
-// The fewest tiles a block with which all blocks are on the device at once; fits is false where
-// there is no such number.
-template <int kName, int kStride>
-Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormShape& shape) {
+// The plan with the fewest tiles a block with which all blocks are on the device at once, as a
+// barrier of the grid needs it. fits is false where no number of tiles does.
+template <TileName kName, int kStride>
+LaunchPlan plan_of(const typename Tile<kName>::Plan& problem, const DeviceLimits& limits,
+                   const ConvNormShape& shape) {
   using T = Tile<kName>;
   const auto kernel = fused_kernel<kName, kStride>;
-  require_done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    limits.shared_bytes),
-               shape);
-  Plan plan{TileName(kName)};
+  allow_shared_memory(kernel, limits.shared_bytes, shape);
+  LaunchPlan plan{kName};
   for (int tiles = 1;; ++tiles) {
     const int64_t bytes =
-        tile_bytes<kName>(problem) + 4 * (kMomentFloats<T> + int64_t(tiles - 1) * T::kTileFloats);
+        T::bytes(problem) + 4 * (kMomentFloats<T> + int64_t(tiles - 1) * T::kTileFloats);
     if (bytes > limits.shared_bytes) return plan;
     require_done(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&plan.blocks_of_sm, kernel,
                                                                T::kThreads, size_t(bytes)),
@@ -58,26 +220,15 @@ Plan plan_of(const Problem& problem, const DeviceLimits& limits, const ConvNormS
   }
 }
 
-// ---- Launches -----------------------------------------------------------------------------------
-
-// Calls use.operator()<kName, kStride>(problem, limits) for the kind of tile that suits the shape.
-template <class Tiles, class Use>
-void with_problem(const void* x, const void* weight, const ConvNormShape& shape, const Use& use) {
-  const DeviceLimits limits = device_limits();
-  Tiles::with(Tiles::by_cost(shape, limits)[0], shape.stride, [&]<int kName, int kStride>() {
-    use.template operator()<kName, kStride>(problem_of<kName>(shape, x, weight, limits), limits);
-  });
-}
-
-// How fused() does the shape on the current device: with the best kind of tile whose outputs all
-// fit on the chip. Which arrays begin at multiples of 16 bytes is left open.
+// The same with the best kind of tile whose outputs all fit on the chip. Which arrays begin at
+// multiples of 16 bytes is left open.
 template <class Tiles = Fp32Tiles>
-Plan plan_of(const ConvNormShape& shape) {
+LaunchPlan plan_of(const ConvNormShape& shape) {
   const DeviceLimits limits = device_limits();
-  Plan best;
+  LaunchPlan best;
   for (const TileName name : Tiles::by_cost(shape, limits)) {
-    Tiles::with(name, shape.stride, [&]<int kName, int kStride>() {
-      best = plan_of<kName, kStride>(problem_of<kName>(shape, nullptr, nullptr, limits), limits,
+    Tiles::with(name, shape.stride, [&]<TileName kName, int kStride>() {
+      best = plan_of<kName, kStride>(Tile<kName>::plan(shape, nullptr, nullptr, limits), limits,
                                      shape);
     });
     if (best.fits) break;
@@ -88,159 +239,71 @@ Plan plan_of(const ConvNormShape& shape) {
 // The same, worked out once: the queries of occupancy take longer than a launch of a small shape.
 // What is known of a shape outlives cudaDeviceReset(), so it is sizes alone.
 template <class Tiles>
-Plan& known_plan_of(const ConvNormShape& s) {
+LaunchPlan& known_plan_of(const ConvNormShape& s) {
   std::array<int, 14> key = {0,          s.batch,      s.in_channels, s.out_channels, s.height,
                              s.width,    s.kernel,     s.stride,      s.upsample,     s.pad_top,
                              s.pad_left, s.pad_bottom, s.pad_right,   int(s.padding)};
   cudaGetDevice(&key[0]);
-  thread_local std::map<std::array<int, 14>, Plan> known;
+  thread_local std::map<std::array<int, 14>, LaunchPlan> known;
   const auto found = known.find(key);
   return found != known.end() ? found->second : known.emplace(key, plan_of<Tiles>(s)).first->second;
 }
 
-// Floats of the moments when that many blocks compute the tiles.
-template <int kName>
-int64_t moments_floats(int blocks, const Problem& problem) {
-  return runs_of(blocks, problem) * Tile<kName>::kTileChannels * 4;
-}
-// The same for two passes, with a block for each tile.
-template <class Tiles = Fp32Tiles>
-int64_t moments_floats(const ConvNormShape& shape) {
-  int64_t floats = 0;
-  with_problem<Tiles>(nullptr, nullptr, shape,
-                      [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
-                        floats = moments_floats<kName>(problem.tiles, problem);
-                      });
-  return floats;
-}
+// ---- The launch ---------------------------------------------------------------------------------
 
-// The two passes, each alone; moments: moments_floats(); conv: fp32, as y, may be y itself.
-template <class Tiles = Fp32Tiles>
-void first_pass(const typename Tiles::Element* x, const typename Tiles::Element* weight,
-                float* conv, float* moments, const ConvNormShape& shape, cudaStream_t stream) {
-  with_problem<Tiles>(
-      x, weight, shape, [&]<int kName, int kStride>(const Problem& problem, const DeviceLimits&) {
-        const auto kernel = first_pass_kernel<kName, kStride>;
-        const int bytes = tile_bytes<kName>(problem);
-        require_done(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-            shape);
-        kernel<<<problem.tiles, Tile<kName>::kThreads, bytes, stream>>>(
-            x, weight, conv, reinterpret_cast<float4*>(moments), problem);
-        require_done(cudaGetLastError(), shape);
-      });
-}
-template <class Tiles = Fp32Tiles>
-void second_pass(const float* moments, const float* gamma, const float* beta,
-                 const typename Tiles::Element* residual, const float* conv,
-                 typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
-  constexpr int kBytes = 4 * sizeof(*y);  // of a load or store
-  const bool wide = shape.plane() % 4 == 0 && is_aligned(conv, 16) && is_aligned(y, kBytes) &&
-                    is_aligned(residual, kBytes);
-  const int64_t blocks = shape.planes() * ((shape.plane() - 1) / kPassPixels + 1);
-  with_problem<Tiles>(
-      nullptr, nullptr, shape, [&]<int kName, int>(const Problem& problem, const DeviceLimits&) {
-        const auto kernel = wide ? second_pass_kernel<kName, 4> : second_pass_kernel<kName, 1>;
-        kernel<<<unsigned(blocks), kNormThreads, 0, stream>>>(
-            reinterpret_cast<const float4*>(moments), gamma, beta, residual, conv, y, problem);
-        require_done(cudaGetLastError(), shape);
-      });
-}
-
-// The steps on tiles of whatever kinds.
+// Launches the kernel where the output fits on the chip. False where it does not, and where the
+// device refuses the launch as too large in spite of what it said of occupancy: nothing was done,
+// and later calls do not try again.
 template <class Tiles>
-void two_passes_on(const typename Tiles::Element* x, const typename Tiles::Element* weight,
-                   const float* gamma, const float* beta, const typename Tiles::Element* residual,
-                   typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
-  Workspace moments(moments_floats<Tiles>(shape), shape, stream);
-  const auto both = [&](float* conv) {
-    first_pass<Tiles>(x, weight, conv, moments.data(), shape, stream);
-    second_pass<Tiles>(moments.data(), gamma, beta, residual, conv, y, shape, stream);
-  };
-  if constexpr (sizeof(*y) == 4) {
-    both(y);
-  } else {  // fp16 would round what the norm is still to magnify
-    Workspace conv(shape.y_elements(), shape, stream);
-    both(conv.data());
-  }
-}
-template <class Tiles>
-void fused_on(const typename Tiles::Element* x, const typename Tiles::Element* weight,
-              const float* gamma, const float* beta, const typename Tiles::Element* residual,
-              typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
-  Plan& plan = known_plan_of<Tiles>(shape);
-  const auto launch = [&]<int kName, int kStride>() {
+bool fused_in_one_launch(const typename Tiles::Element* x, const typename Tiles::Element* weight,
+                         const float* gamma, const float* beta,
+                         const typename Tiles::Element* residual, typename Tiles::Element* y,
+                         const ConvNormShape& shape, cudaStream_t stream) {
+  LaunchPlan& plan = known_plan_of<Tiles>(shape);
+  if (!plan.fits) return false;
+  Tiles::with(plan.tile, shape.stride, [&]<TileName kName, int kStride>() {
+    using T = Tile<kName>;
     const auto kernel = fused_kernel<kName, kStride>;
-    Problem problem = problem_of<kName>(shape, x, weight, device_limits());
-    Workspace workspace(moments_floats<kName>(plan.blocks, problem), shape, stream);
+    typename T::Plan problem = T::plan(shape, x, weight, device_limits());
+    Workspace workspace(moments_floats<T>(plan.blocks, problem), shape, stream);
     float4* moments = reinterpret_cast<float4*>(workspace.data());
-    int working_floats = tile_bytes<kName>(problem) / 4;
+    int working_floats = T::bytes(problem) / 4;
     void* arguments[] = {&x, &weight,  &gamma,          &beta,   &residual,
                          &y, &moments, &working_floats, &problem};
-    // Each time: a reset of the device takes it back.
-    require_done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      plan.shared_bytes),
-                 shape);
-    const cudaError_t error =
-        cudaLaunchCooperativeKernel(kernel, plan.blocks, Tile<kName>::kThreads, arguments,
-                                    size_t(plan.shared_bytes), stream);
+    allow_shared_memory(kernel, plan.shared_bytes, shape);
+    const cudaError_t error = cudaLaunchCooperativeKernel(
+        kernel, plan.blocks, T::kThreads, arguments, size_t(plan.shared_bytes), stream);
     plan.refused = error == cudaErrorCooperativeLaunchTooLarge;
-    if (!plan.refused) return require_done(error, shape);
+    plan.fits = !plan.refused;
+    if (plan.fits) return require_done(error, shape);
     cudaGetLastError();
-    plan.fits = false;
-  };
-  if (plan.fits) Tiles::with(plan.tile, shape.stride, launch);
-  if (!plan.fits) two_passes_on<Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
-}
-
-// As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
-inline void two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
-                       const float* beta, const float* residual, float* y,
-                       const ConvNormShape& shape, cudaStream_t stream) {
-  (void)bias;
-  require_arguments(x, weight, gamma, beta, y, shape);
-  two_passes_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
-}
-
-// As two_passes(), but in one cooperative launch where the output fits on the chip; two passes also
-// where the device refuses that launch as too large in spite of what it said of occupancy. Two runs
-// give the same bits.
-inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
-                  const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-                  cudaStream_t stream) {
-  (void)bias;
-  require_arguments(x, weight, gamma, beta, y, shape);
-  fused_on<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream);
+  });
+  return plan.fits;
 }
 
 // "one launch: 128 blocks ..." or "two passes: ...", for people; what this thread knows of it.
-template <class Tiles>
-std::string describe_plan_on(const ConvNormShape& shape) {
-  const Plan plan = known_plan_of<Tiles>(shape);
+template <class Tiles = Fp32Tiles>
+std::string describe_plan(const ConvNormShape& shape) {
+  const LaunchPlan plan = known_plan_of<Tiles>(shape);
   const DeviceLimits limits = device_limits();
   const auto text = [](int64_t number) { return std::to_string(number); };
   const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
-  const int64_t output = shape.y_elements() * 4;
   if (plan.refused)
     return "two passes: the device refused one launch of " + text(plan.blocks) + " blocks with " +
            kib(plan.shared_bytes) + " of shared memory each,\nthough " + text(plan.blocks_of_sm) +
            " of them should be resident on each of " + text(limits.sm_count) + " SMs (" +
            cudaGetErrorName(cudaErrorCooperativeLaunchTooLarge) + ")";
   if (!plan.fits)
-    return "two passes: the output's " + kib(output) + ", " + kib(output / limits.sm_count) +
-           " for each of " + text(limits.sm_count) +
-           " SMs, do not fit (shared: " + kib(limits.shared_bytes) + ")";
+    return "two passes: " + kib(shape.y_elements() * 4 / limits.sm_count) +
+           " of the output for each of " + text(limits.sm_count) +
+           " SMs do not fit (shared: " + kib(limits.shared_bytes) + ")";
   std::string tile;
-  Tiles::with(plan.tile, shape.stride, [&]<int kName, int>() {
+  Tiles::with(plan.tile, shape.stride, [&]<TileName kName, int>() {
     tile = text(Tile<kName>::kTileChannels) + " channels x " + text(Tile<kName>::kTilePixels) +
            " pixels)";
   });
   return "one launch: " + text(plan.blocks) + " blocks keep " + text(plan.tiles_of_block) +
-         (plan.tiles_of_block == 1 ? " tile" : " tiles") + " each (" + tile + ", all " +
-         kib(output) + " on chip";
-}
-inline std::string describe_plan(const ConvNormShape& shape) {
-  return describe_plan_on<Fp32Tiles>(shape);
+         (plan.tiles_of_block == 1 ? " tile" : " tiles") + " each (" + tile + ", all on chip";
 }
 
 }  // namespace fused_conv_norm

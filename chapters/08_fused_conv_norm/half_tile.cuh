@@ -7,20 +7,49 @@
 
 namespace fused_conv_norm {
 
-// kPiecesOf: of four pixels of two channels, that a thread brings to a stage, at most.
+// Threads side by side load pieces of a row side by side. With a power of two of them a row, the
+// rows that eight lanes store are in different banks. (Stride 2 has too many pieces for that.)
+template <int kStride>
+__host__ __device__ inline int row_threads(int pieces) {
+  if (kStride == 2) return pieces;
+  return pieces <= 2 ? 2 : pieces <= 4 ? 4 : 8;
+}
+
+// A thread loads up to kPiecesOf pieces of a stage; a piece is four pixels of two channels.
 template <class Base, int kWarpChannelsOf, int kWarpPixelsOf, int kPiecesOf>
 struct HalfTileOf : TensorTileOf<kFp16, Base, kWarpChannelsOf, kWarpPixelsOf> {
   using Element = half;
+  using Plan = HalfPlan;
   static constexpr int kPieces = kPiecesOf;
-  // Shared memory of a tile: two stages, two lists of pairs, the window; or sums on their way.
-  static int bytes(const Problem& problem) {
-    const int list = problem.stage_weights / (Base::kTileChannels / 16) / 32;
-    return 4 * std::max(2 * (problem.stage_floats + list) + kWindowFloats,
-                        HalfTileOf::kExchangeFloats);
+
+  // Of the weight's address nothing depends: pack_weights() has aligned it; nor of the limits.
+  static Plan plan(const ConvNormShape& shape, const void* x, const void*, const DeviceLimits&) {
+    Plan p = in_tiles<HalfTileOf>(shape);
+    const int stride = shape.stride, taps = (p.kernel + p.upsample - 1) / p.upsample;
+    p.stage_pairs = stage_pairs(shape);
+    p.stage_rows = (Base::kRows - 1) * stride + taps;
+    p.channel_gap = channel_gap(p.stage_rows * Base::pitch(stride));
+    p.stage_weights = Base::kTileChannels / 16 * Packing::steps(p.stage_pairs, taps * taps) * 128;
+    p.stage_words =
+        p.stage_weights + p.stage_pairs * (p.stage_rows * Base::pitch(stride) + p.channel_gap);
+    p.wide_x = p.width % 4 == 0 && is_aligned(x, 8);
+    // Up to 3 columns are in front of the first, but without padding.
+    const int columns = (taps == 1 ? 0 : 3) + (Base::kColumns - 1) * stride + taps;
+    const int pieces = (columns + 3) / 4;
+    const int threads = stride == 1 ? row_threads<1>(pieces) : row_threads<2>(pieces);
+    if (p.stage_pairs * p.stage_rows * threads > kPieces * Base::kThreads)
+      throw std::logic_error("a stage has more pieces than its threads load");
+    return p;
+  }
+  // Two stages, two lists of pairs, the window; or sums on their way.
+  static int bytes(const Plan& plan) {
+    const int list = plan.stage_weights / (Base::kTileChannels / 16) / 32;
+    return 4 * std::max(2 * (plan.stage_words + list) + kWindowFloats, HalfTileOf::kExchangeFloats);
   }
 };
 // The huge one's weights serve 256 pixels. A block of 8 warps fills an SM; its sums pass through
 // 132 KiB of shared memory.
+enum : TileName { kHalfHuge = kTensorTileNames, kHalfLarge, kHalfSmall };
 template <>
 struct Tile<kHalfHuge> : HalfTileOf<TileOf<16, 4, 16, 16, 4>, 64, 64, 5> {};
 template <>
@@ -28,36 +57,10 @@ struct Tile<kHalfLarge> : HalfTileOf<LargeTensorBase, 64, 64, 5> {};
 template <>
 struct Tile<kHalfSmall> : HalfTileOf<SmallTensorBase, 32, 32, 3> {};
 
-// Threads side by side bring pieces of a row side by side; a power of two of them keeps the rows of
-// eight lanes' stores apart from each other. (Stride 2 has more pieces than threads for that.)
-template <int kStride>
-__host__ __device__ inline int row_threads(int pieces) {
-  if (kStride == 2) return pieces;
-  return pieces <= 2 ? 2 : pieces <= 4 ? 4 : 8;
-}
-
-template <class T>
-void set_half_stages(Problem& p, const ConvNormShape& shape, const void* x) {
-  const int stride = shape.stride, taps = (p.kernel + p.upsample - 1) / p.upsample;
-  p.stage_channels = stage_pairs(shape);
-  p.stage_rows = (T::kRows - 1) * stride + taps;
-  p.channel_gap = channel_gap(p.stage_rows * T::pitch(stride));
-  p.stage_weights = T::kTileChannels / 16 * Packing::steps(p.stage_channels, taps * taps) * 128;
-  p.stage_floats =
-      p.stage_weights + p.stage_channels * (p.stage_rows * T::pitch(stride) + p.channel_gap);
-  p.wide_x = p.width % 4 == 0 && is_aligned(x, 8);
-  // Up to 3 columns are in front of the first, but without padding.
-  const int columns = (taps == 1 ? 0 : 3) + (T::kColumns - 1) * stride + taps;
-  const int pieces = (columns + 3) / 4;
-  const int threads = stride == 1 ? row_threads<1>(pieces) : row_threads<2>(pieces);
-  if (p.stage_channels * p.stage_rows * threads > T::kPieces * T::kThreads)
-    throw std::logic_error("a stage has more pieces than its threads bring");
-}
-
 // ---- One stage ----------------------------------------------------------------------------------
 
-// Four pixels side by side of two channels, on their way from memory to a stage. The same place in
-// every stage.
+// Where a thread loads four neighbouring pixels of two channels from, and where in a stage it
+// stores them. It holds for every stage: only the stage's first channel moves.
 struct Piece {
   enum Way { kNone, kZeros, kWhole, kEach };  // kWhole: by 8 bytes; kEach: pixel by pixel
   int from;  // of x: the first pixel, with kEach the row; from the stage's first channel on
@@ -65,10 +68,11 @@ struct Piece {
 };
 
 template <class T, int kStride>
-__device__ void place_pieces(const Window& w, const Problem& problem, Piece (&pieces)[T::kPieces]) {
+__device__ void place_pieces(const Window& w, const HalfPlan& problem,
+                             Piece (&pieces)[T::kPieces]) {
   constexpr int kPitch = T::pitch(kStride);
   const int count = (w.shift + (T::kColumns - 1) * kStride + w.columns.taps + 3) / 4;
-  const int threads = row_threads<kStride>(count), pairs = problem.stage_channels;
+  const int threads = row_threads<kStride>(count), pairs = problem.stage_pairs;
 #pragma unroll
   for (int i = 0; i < T::kPieces; ++i) {
     const int item = thread_index() + i * T::kThreads;
@@ -95,7 +99,7 @@ __device__ void place_pieces(const Window& w, const Problem& problem, Piece (&pi
 
 // A piece's pixels of one channel.
 __device__ inline uint2 four_pixels(const half* from, const Piece& piece, int left,
-                                    const Problem& problem) {
+                                    const HalfPlan& problem) {
   if (piece.way == Piece::kWhole) return __ldg(reinterpret_cast<const uint2*>(from));
   unsigned bits[4] = {};
   if (piece.way == Piece::kEach) {
@@ -113,7 +117,7 @@ __device__ inline uint2 four_pixels(const half* from, const Piece& piece, int le
 // Pieces of the stage that begins at x and has that many channels; zeros beyond the last one.
 template <class T>
 __device__ void load_pixels(const half* x, int channels, const Piece (&pieces)[T::kPieces],
-                            const Window& w, const Problem& problem,
+                            const Window& w, const HalfPlan& problem,
                             uint2 (&loaded)[T::kPieces][2]) {
 #pragma unroll
   for (int i = 0; i < T::kPieces; ++i)
@@ -143,7 +147,7 @@ __device__ void store_pixels(const uint2 (&loaded)[T::kPieces][2],
 // Lists where the pairs of a stage find their pixels: t and t + 4 of each step in one word. A last
 // step is filled up with the first pixel, whose weight is zero.
 template <class T, int kStride>
-__device__ void list_pairs(unsigned* list, int pairs, const Window& w, const Problem& problem) {
+__device__ void list_pairs(unsigned* list, int pairs, const Window& w, const HalfPlan& problem) {
   constexpr int kPitch = T::pitch(kStride);
   const int area = w.rows.taps * w.columns.taps;
   const auto offset = [&](int pair) {
@@ -158,7 +162,8 @@ __device__ void list_pairs(unsigned* list, int pairs, const Window& w, const Pro
   }
 }
 
-// A warp's part of a stage's products. weights, pixels and list are this lane's first.
+// Adds a warp's share of a stage's products: steps me.share, me.share + kShares, ... weights,
+// pixels and list point to what this lane reads first.
 template <class T, int kStride>
 __device__ void multiply_pairs(const uint4* weights, const unsigned* pixels, const unsigned* list,
                                int steps, const Warp<T>& me,
@@ -197,19 +202,19 @@ __device__ inline void wait_for_copies() {
 template <class T, int kStride>
 __device__ void convolve(const half* x,
                          const half* packed,  // weights, see Packing
-                         const Place& place, const Problem& problem, float* memory,
+                         const Place& place, const HalfPlan& problem, float* memory,
                          float (&value)[T::kOwn][T::kRows]) {
   const Warp<T> me;
   const Packing packing(problem);
   constexpr int kGroups = T::kTileChannels / 16;
   const int list_words = problem.stage_weights / kGroups / 32;
-  unsigned* const lists = reinterpret_cast<unsigned*>(memory + 2 * problem.stage_floats);
+  unsigned* const lists = reinterpret_cast<unsigned*>(memory + 2 * problem.stage_words);
   Window& w = *reinterpret_cast<Window*>(lists + 2 * list_words);
   if (threadIdx.x == 0) w = window_of<T, kStride>(place, problem);
   __syncthreads();
   const int area = w.rows.taps * w.columns.taps, stages = area > 0 ? packing.stages : 0;
   const auto pairs_of = [&](int stage) {
-    return stage + 1 < packing.stages ? problem.stage_channels : packing.last_pairs;
+    return stage + 1 < packing.stages ? problem.stage_pairs : packing.last_pairs;
   };
   const auto list_of = [&](int stage) {
     return lists + (stage + 1 < packing.stages ? 0 : list_words);
@@ -225,20 +230,20 @@ __device__ void convolve(const half* x,
     const int steps = Packing::steps(pairs_of(stage), area), first_group = w.group * kGroups;
     const uint4* from = reinterpret_cast<const uint4*>(packed) +
                         packing.before(2 * place.part_y + place.part_x, problem) +
-                        (int64_t(stage) * Packing::steps(problem.stage_channels, area) *
+                        (int64_t(stage) * Packing::steps(problem.stage_pairs, area) *
                              packing.channel_groups + int64_t(first_group) * steps) * 32;
     const int there = (packing.channel_groups - first_group) * steps * 32;
-    float* const to = memory + stage % 2 * problem.stage_floats;
+    float* const to = memory + stage % 2 * problem.stage_words;
     for (int i = thread_index(); i < kGroups * steps * 32; i += T::kThreads)
       copy_async<16>(to + 4 * i, reinterpret_cast<const float*>(i < there ? from + i : from),
                      i < there);
-    const int first_channel = 2 * stage * problem.stage_channels;
+    const int first_channel = 2 * stage * problem.stage_pairs;
     load_pixels<T>(x + (int64_t(w.image) * problem.in_channels + first_channel) * problem.height *
                            problem.width,
                    problem.in_channels - first_channel, pieces, w, problem, loaded);
   };
   const auto pixels_of = [&](int stage) {
-    return reinterpret_cast<unsigned*>(memory + stage % 2 * problem.stage_floats +
+    return reinterpret_cast<unsigned*>(memory + stage % 2 * problem.stage_words +
                                        problem.stage_weights);
   };
 
@@ -254,7 +259,7 @@ __device__ void convolve(const half* x,
     __syncthreads();  // this stage has come, and nobody reads the one before any more
     if (stage + 1 < stages) load_stage(stage + 1);
     const uint4* const weights =
-        reinterpret_cast<const uint4*>(memory + stage % 2 * problem.stage_floats) + me.lane;
+        reinterpret_cast<const uint4*>(memory + stage % 2 * problem.stage_words) + me.lane;
     const int steps = Packing::steps(pairs_of(stage), area);
     const unsigned* const pixels = pixels_of(stage) + w.shift +
                                    me.first_pixel / T::kColumns * kStride * T::pitch(kStride) +

@@ -2,8 +2,12 @@
 // mean and variance of each plane, one (image, channel).
 #pragma once
 
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
 #include "moments.cuh"
-#include "problem.cuh"
+#include "shape.h"
 
 namespace fused_conv_norm {
 
@@ -38,8 +42,9 @@ __global__ void __launch_bounds__(32) naive_norm_kernel(const float* x,  // [bat
 }
 
 // ---- 2 to 4: a block a plane --------------------------------------------------------------------
-// kPixels of a load: 1 (warp-reduced), or 4 (vectorized). Up to kKept pieces stay with each thread,
-// so that a plane that fits is read once; with 0 it is read again to be written.
+// A load brings a piece of kPixels pixels: 1 (warp-reduced) or 4 (vectorized). With kKept 0 the
+// plane is read twice, for its moments and to be normalized. Otherwise each thread keeps its
+// pieces, at most kKept, in registers, and the plane is read once.
 
 template <int kPixels, int kKept>
 __global__ void __launch_bounds__(kNormThreads)

@@ -4,9 +4,9 @@
 
 #include "problem.h"
 #include "style.h"
-#include "fused.cuh"
 #include "half.cuh"
 #include "network.cuh"
+#include "two_passes.cuh"
 
 namespace {
 
@@ -28,22 +28,38 @@ std::vector<lab::ConvNormStep::Stage> three_passes_stages(const ConvNormShape& s
   };
   return {{"convolution", convolution}, {"instance norm", norm}, {"ReLU", relu}};
 }
-// Those of fused(): two where the output does not fit on the chip.
+// What the two passes of fused() are given, with those tiles.
 template <class Tiles>
-std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
+struct PassArrays {
+  const typename Tiles::Element *x, *weight, *residual;
+  float* conv;
+  typename Tiles::Element* y;
+};
+// The two passes as launches, where the output does not fit on the chip. None where it does: fused()
+// is one launch then. pass_arrays(arrays): what both are given of all arrays.
+template <class Tiles>
+std::vector<lab::ConvNormStep::Stage> two_stages(
+    const ConvNormShape& shape, PassArrays<Tiles> (*pass_arrays)(ConvNormArrays& arrays)) {
   if (steps::known_plan_of<Tiles>(shape).fits) return {};
   const auto moments =
       std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
   const auto first = [=](ConvNormArrays& a) {
-    steps::first_pass<Tiles>(a.x.data(), a.weight.data(), a.y.data(), moments->data(), shape,
-                             nullptr);
+    const PassArrays<Tiles> p = pass_arrays(a);
+    steps::first_pass<Tiles>(p.x, p.weight, p.conv, moments->data(), shape, nullptr);
   };
   const auto second = [=](ConvNormArrays& a) {
-    steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(),
-                              a.has_residual ? a.residual.data() : nullptr, a.y.data(), a.y.data(),
-                              shape, nullptr);
+    const PassArrays<Tiles> p = pass_arrays(a);
+    steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(), p.residual, p.conv,
+                              p.y, shape, nullptr);
   };
   return {{"first pass", first}, {"second pass", second}};
+}
+template <class Tiles>
+std::vector<lab::ConvNormStep::Stage> fused_stages(const ConvNormShape& shape) {
+  return two_stages<Tiles>(shape, [](ConvNormArrays& a) -> PassArrays<Tiles> {
+    return {a.x.data(), a.weight.data(), a.has_residual ? a.residual.data() : nullptr, a.y.data(),
+            a.y.data()};
+  });
 }
 
 // The step on tensor cores.
@@ -53,7 +69,7 @@ lab::ConvNormStep tensor_step(const char* precision) {
   return {std::string("fused ") + precision,
           steps::tensor_fused<kPrecision>,
           fused_stages<Tiles>,
-          steps::describe_plan_on<Tiles>,
+          steps::describe_plan<Tiles>,
           precision,
           steps::lacking<kPrecision>};
 }
@@ -61,25 +77,17 @@ lab::ConvNormStep tensor_step(const char* precision) {
 // The step on arrays in fp16.
 std::vector<lab::ConvNormStep::Stage> half_stages(const ConvNormShape& shape) {
   using Tiles = steps::HalfTiles;
-  if (steps::known_plan_of<Tiles>(shape).fits) return {};
-  const auto moments =
-      std::make_shared<lab::DeviceArray<float>>(steps::moments_floats<Tiles>(shape), "moments");
-  const auto first = [=](ConvNormArrays& a) {
-    steps::first_pass<Tiles>(a.in_fp16->x.data(), a.in_fp16->packed.data(), a.conv.data(),
-                             moments->data(), shape, nullptr);
-  };
-  const auto second = [=](ConvNormArrays& a) {
-    steps::second_pass<Tiles>(moments->data(), a.gamma.data(), a.beta.data(),
-                              a.has_residual ? a.in_fp16->residual.data() : nullptr,
-                              a.conv.data(), a.in_fp16->y.data(), shape, nullptr);
-  };
-  return {{"first pass", first}, {"second pass", second}};
+  return two_stages<Tiles>(shape, [](ConvNormArrays& a) -> PassArrays<Tiles> {
+    return {a.in_fp16->x.data(), a.in_fp16->packed.data(),
+            a.has_residual ? a.in_fp16->residual.data() : nullptr, a.conv.data(),
+            a.in_fp16->y.data()};
+  });
 }
 lab::ConvNormStep half_step() {
   return {"half storage",
           nullptr,
           half_stages,
-          steps::describe_plan_on<steps::HalfTiles>,
+          steps::describe_plan<steps::HalfTiles>,
           "fp16",
           steps::lacking<steps::kFp16>,
           {steps::packed_elements, steps::pack_weights, steps::half_fused}};
@@ -107,7 +115,7 @@ int main(int argc, char** argv) {
                              "through a style-transfer network\n(--style NETWORK --help).",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
-                               steps::describe_plan},
+                               steps::describe_plan<steps::Fp32Tiles>},
                               tensor_step<steps::kTf32>("tf32"),
                               tensor_step<steps::kFp16>("fp16"), half_step()},
                              {{"naive norm", steps::naive_norm},

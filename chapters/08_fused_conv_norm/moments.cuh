@@ -27,8 +27,9 @@ __device__ inline Moments merged(const Moments& a, const Moments& b) {
   return {count, fmaf(distance, share, a.mean), sqrtf(fmaxf(variance, 0.0f)) / scale};
 }
 
-// Numbers that come one after the other, a few at a time: Welford's method (1962). Squares are kept
-// twice, for numbers of usual size and for huge ones.
+// Mean and deviation of numbers that come one after the other, a few at a time: Welford's method
+// (1962). The sum of squares is kept twice: as it is, and scaled down for numbers so large that
+// their squares overflow.
 struct Running {
   float count = 0, mean = 0, squares = 0, squares_of_huge = 0;  // of distances from the mean
 
@@ -74,9 +75,10 @@ __device__ inline float sum_of_lanes(float value) {
   return value;
 }
 
-// The moments of kLanes x kCount numbers on chip, kCount of them in each lane; valid(j) says which
-// are there, `count` of all lanes'. Twice over the numbers: the second time around the mean that
-// the first one found, whose own rounding is corrected at the end.
+// The moments of the numbers that kLanes lanes have in registers, kCount each. valid(j): whether
+// this lane's number j counts; count: how many do, of all lanes. A first pass finds the mean, a
+// second one the squares of distances from it. The sum of these distances would be 0 were the mean
+// exact: what it is instead corrects the mean.
 template <int kLanes, int kCount, class Valid>
 __device__ Moments moments_of(const float (&value)[kCount], float count, const Valid& valid) {
   const float each = count > 0 ? 1 / count : 0;

@@ -4,16 +4,17 @@
 
 #include <cuda_fp16.h>
 
-#include "fused_kernels.cuh"
+#include "tiles.cuh"
 
 namespace fused_conv_norm {
 
-// Products come two at a time, of two channels of a tap: a pair. An odd channel's partner is zero.
-// Pairs of a stage follow one another with channels fastest, eight to a step (an instruction of 16
-// products), the last step filled up with zeros. Packed:
-//   [part of the filter, stage, out_channels / 16, step, lane] of 16 bytes
-// where a lane 4 g + t has of the 16 channels g and g + 8, each for pairs t and t + 4. Parts: see
-// Axis. A stage of a tile is a piece of it without gaps.
+// A pair is a tap's weights for input channels 2 c and 2 c + 1, in one word; where the number of
+// channels is odd, the last one's partner is zero. An instruction multiplies 16 products, so eight
+// pairs are a step; the pairs of a stage are counted with channels fastest, and its last step is
+// filled up with zeros. The packed weights are
+//   [part of the filter (see Axis), stage, out_channels / 16, step, lane] of 16 bytes:
+// lane 4 g + t has output channels g and g + 8 of the 16, of each pairs t and t + 4 of the step. So
+// the weights that a tile needs for a stage lie in one piece without gaps.
 constexpr int kStepPairs = 8;
 
 // Pairs of channels in a stage. It depends on nothing but the filter, so that packed weights do for
@@ -24,15 +25,26 @@ inline int stage_pairs(const ConvNormShape& shape) {
   return taps == 1 ? 16 : taps <= 3 ? 8 : taps <= 5 ? 4 : 1;
 }
 
-// How a problem's weights are divided; problem.stage_channels counts pairs.
+// The plan of tiles in fp16 storage. Their stages count in pairs of channels, a pixel of which is a
+// word of shared memory.
+struct HalfPlan : Problem {
+  bool wide_x;        // rows of x begin at multiples of 8 bytes: four pixels a load
+  int stage_pairs;    // pairs of input channels of a stage
+  int stage_rows;     // rows of x, of each pair
+  int channel_gap;    // words between a pair's last row and the next pair's first
+  int stage_weights;  // words of a stage's weights
+  int stage_words;    // of weights and x, in all
+};
+
+// How a problem's weights are divided into stages, steps and groups of output channels.
 struct Packing {
   int stages, last_pairs;  // of the last stage
   int channel_groups;      // of 16 output channels
 
-  __host__ __device__ explicit Packing(const Problem& problem) {
+  __host__ __device__ explicit Packing(const HalfPlan& problem) {
     const int pairs = (problem.in_channels + 1) / 2;
-    stages = (pairs - 1) / problem.stage_channels + 1;
-    last_pairs = pairs - (stages - 1) * problem.stage_channels;
+    stages = (pairs - 1) / problem.stage_pairs + 1;
+    last_pairs = pairs - (stages - 1) * problem.stage_pairs;
     channel_groups = (problem.out_channels + 15) / 16;
   }
   __host__ __device__ static int steps(int pairs, int area) {
@@ -44,12 +56,12 @@ struct Packing {
   }
   // Fragments of 16 bytes of a part, and of all parts before one; parts are upsample x upsample, by
   // rows of two.
-  __host__ __device__ int64_t fragments(int part, const Problem& p) const {
+  __host__ __device__ int64_t fragments(int part, const HalfPlan& p) const {
     const int of_part = area(part, p);
-    return (int64_t(stages - 1) * steps(p.stage_channels, of_part) + steps(last_pairs, of_part)) *
+    return (int64_t(stages - 1) * steps(p.stage_pairs, of_part) + steps(last_pairs, of_part)) *
            channel_groups * 32;
   }
-  __host__ __device__ int64_t before(int part, const Problem& p) const {
+  __host__ __device__ int64_t before(int part, const HalfPlan& p) const {
     int64_t sum = 0;
     for (int other = 0; other < part; ++other) sum += fragments(other, p);
     return sum;
@@ -61,7 +73,7 @@ constexpr int kPackThreads = 256;
 // A thread for each fragment.
 __global__ void __launch_bounds__(kPackThreads)
     pack_kernel(const half* weight,  // [out_channels, in_channels, kernel, kernel]
-                uint4* packed, int64_t fragments, const __grid_constant__ Problem p) {
+                uint4* packed, int64_t fragments, const __grid_constant__ HalfPlan p) {
   int64_t at = int64_t(blockIdx.x) * kPackThreads + threadIdx.x;
   if (at >= fragments) return;
   uint4* const to = packed + at;
@@ -72,10 +84,10 @@ __global__ void __launch_bounds__(kPackThreads)
   for (; at >= packing.fragments(part, p); ++part) at -= packing.fragments(part, p);
   const int area = Packing::area(part, p);
   const int64_t full =
-      int64_t(Packing::steps(p.stage_channels, area)) * packing.channel_groups * 32;
+      int64_t(Packing::steps(p.stage_pairs, area)) * packing.channel_groups * 32;
   const int stage = int(min(at / full, int64_t(packing.stages - 1)));
   at -= stage * full;
-  const int pairs = stage + 1 < packing.stages ? p.stage_channels : packing.last_pairs;
+  const int pairs = stage + 1 < packing.stages ? p.stage_pairs : packing.last_pairs;
   const int steps = Packing::steps(pairs, area);
   const int lane = int(at % 32), step = int(at / 32 % steps), group = int(at / 32 / steps);
 
@@ -85,7 +97,7 @@ __global__ void __launch_bounds__(kPackThreads)
   for (int r = 0; r < 4; ++r) {
     const int output = group * 16 + lane / 4 + r % 2 * 8;
     const int pair = step * kStepPairs + lane % 4 + r / 2 * 4, tap = pair / pairs;
-    const int channel = 2 * (stage * p.stage_channels + pair % pairs);
+    const int channel = 2 * (stage * p.stage_pairs + pair % pairs);
     const int row = rows.first_tap + tap / columns.taps * p.upsample,
               column = columns.first_tap + tap % columns.taps * p.upsample;
     const auto of_channel = [&](int c) {

@@ -6,7 +6,7 @@
 #include "../../common/lab/device.h"
 #include "test_support.h"
 #include "../../common/attention/test_ladder.h"
-#include "fused.cuh"
+#include "two_passes.cuh"
 
 namespace fused_conv_norm {
 
@@ -17,8 +17,8 @@ void run_mutant(const lab::testing::Mutants& mutants, size_t number, int tiles,
                 const float* gamma, const float* beta, const Element<kName>* residual,
                 Element<kName>* y) {
   using T = Tile<kName>;
-  Problem problem = problem_of<kName>(shape, x, weight, device_limits());
-  int working_floats = tile_bytes<kName>(problem) / 4;
+  typename T::Plan problem = T::plan(shape, x, weight, device_limits());
+  int working_floats = T::bytes(problem) / 4;
   const int blocks = (problem.tiles + tiles - 1) / tiles;
   const int bytes = 4 * (working_floats + kMomentFloats<T> + tiles * T::kTileFloats);
   lab::DeviceArray<float4> runs(size_t(runs_of(blocks, problem)) * T::kTileChannels, "runs");

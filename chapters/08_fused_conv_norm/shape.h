@@ -91,12 +91,15 @@ inline std::string describe(const ConvNormShape& shape) {
          "]";
 }
 
+[[noreturn]] inline void refuse_shape(const ConvNormShape& shape, const std::string& why) {
+  throw std::invalid_argument("convolution of shape " + describe(shape) + ": " + why);
+}
+
 // The shapes that every convolution kernel takes.
 // Throws std::invalid_argument naming the shape and the limit.
 inline void require_conv_norm_shape(const ConvNormShape& shape) {
   const auto require = [&](bool ok, const char* limit) {
-    if (!ok)
-      throw std::invalid_argument("convolution of shape " + describe(shape) + ": " + limit);
+    if (!ok) refuse_shape(shape, limit);
   };
   const int k = shape.kernel;
   require(shape.batch >= 1 && shape.in_channels >= 1 && shape.out_channels >= 1 &&

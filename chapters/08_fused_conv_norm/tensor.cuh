@@ -2,8 +2,8 @@
 // grid barrier and stores are those of fused.cuh; what differs is the tile.
 #pragma once
 
-#include "fused.cuh"
 #include "tensor_tile.cuh"
+#include "two_passes.cuh"
 
 namespace fused_conv_norm {
 
@@ -26,11 +26,7 @@ struct TensorTiles {
   }
   template <class Use>
   static void with(TileName name, int stride, const Use& use) {
-    const auto with_stride = [&]<int kName>() {
-      stride == 1 ? use.template operator()<kName, 1>() : use.template operator()<kName, 2>();
-    };
-    if (name == kLargeTile) with_stride.template operator()<kLargeTile>();
-    if (name == kSmallTile) with_stride.template operator()<kSmallTile>();
+    with_tile<kLargeTile, kSmallTile>(name, stride, use);
   }
 };
 
@@ -62,8 +58,7 @@ std::string lacking() {
 template <Precision kPrecision>
 void require_tensor_cores(const ConvNormShape& shape) {
   const std::string why = lacking<kPrecision>();
-  if (!why.empty())
-    throw std::invalid_argument("convolution of shape " + describe(shape) + ": " + why);
+  if (!why.empty()) refuse_shape(shape, why);
 }
 
 // As fused() and two_passes(), with x and weight rounded to tf32 or fp16 as they go into products
@@ -79,16 +74,17 @@ void tensor_two_passes(const float* x, const float* weight, const float* bias, c
   (void)bias;
   require_arguments(x, weight, gamma, beta, y, shape);
   require_tensor_cores<kPrecision>(shape);
-  two_passes_on<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, shape, stream);
+  both_passes<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, y, shape, stream);
 }
 template <Precision kPrecision>
 void tensor_fused(const float* x, const float* weight, const float* bias, const float* gamma,
                   const float* beta, const float* residual, float* y, const ConvNormShape& shape,
                   cudaStream_t stream) {
-  (void)bias;
   require_arguments(x, weight, gamma, beta, y, shape);
   require_tensor_cores<kPrecision>(shape);
-  fused_on<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, shape, stream);
+  if (!fused_in_one_launch<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, shape,
+                                                    stream))
+    tensor_two_passes<kPrecision>(x, weight, bias, gamma, beta, residual, y, shape, stream);
 }
 
 }  // namespace fused_conv_norm

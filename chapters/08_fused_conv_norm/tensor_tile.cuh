@@ -1,22 +1,37 @@
 // A tile of the convolution on tensor cores. Stages of x and weights lie in shared memory as
-// convolve.cuh brings them, in fp32; only the products differ: warps read both sides of small matrix
-// products straight from there, the pixels through a list of products (an implicit matrix: no matrix
-// of taps and pixels is ever stored), and round them to tf32 or fp16 on the way.
+// convolve.cuh brings them, in fp32; only the products differ: warps read both sides of small
+// matrix products straight from there, the pixels through a list of products (an implicit matrix:
+// no matrix of taps and pixels is ever stored), and round them to tf32 or fp16 on the way.
 #pragma once
 
 #include <cuda_fp16.h>
 
-#include "fused_kernels.cuh"
+#include "fused.cuh"
 
 namespace fused_conv_norm {
 
 enum Precision { kTf32, kFp16 };  // of the operands; sums are fp32
 
-// A tile whose warps take kWarpChannelsOf x kWarpPixelsOf outputs each; where that leaves warps over,
-// they share a stage's products, and their sums are added at the end.
+// The plan of such tiles. Channels lie channel_gap floats further apart than their rows need.
+struct TensorPlan : Fp32Plan {
+  int channel_gap;
+
+  __device__ int skipped_before(int channel) const { return channel * channel_gap; }
+};
+
+// A warp reads eight pixels side by side of four channels at once: with channels 8 or 24 floats
+// beyond a multiple of 32 apart, all of them are in different banks.
+inline int channel_gap(int floats) {
+  int gap = 0;
+  while ((floats + gap) % 16 != 8) gap += 4;
+  return gap;
+}
+
+// A tile whose warps take kWarpChannelsOf x kWarpPixelsOf outputs each; where that leaves warps
+// over, they share a stage's products, and their sums are added at the end.
 template <Precision kOperands, class Base, int kWarpChannelsOf, int kWarpPixelsOf>
 struct TensorTileOf : Base {
-  static constexpr bool kTensor = true;
+  using Plan = TensorPlan;
   static constexpr int kBlocks = 256 / Base::kThreads;  // of up to 255 registers a thread
   static constexpr Precision kPrecision = kOperands;
   static constexpr int kStep = kOperands == kTf32 ? 8 : 16;  // products that an instruction adds up
@@ -24,16 +39,32 @@ struct TensorTileOf : Base {
   static constexpr int kWarpsDown = Base::kTileChannels / kWarpChannels;
   static constexpr int kWarpsAcross = Base::kTilePixels / kWarpPixels;
   static constexpr int kShares = Base::kThreads / 32 / (kWarpsDown * kWarpsAcross);
-  // Sums on their way from warps to the threads that own them: 8 rows of 4 pairs without conflicts.
+  // Sums go through shared memory from the warps to the threads that own them. With this pitch a
+  // warp's store, 8 rows of 4 pairs of sums, meets no bank twice.
   static constexpr int kExchangePitch = Base::kTilePixels + 8;
   static constexpr int kExchangeFloats = kShares * Base::kTileChannels * kExchangePitch;
   static_assert(kShares * kWarpsDown * kWarpsAcross * 32 == Base::kThreads);
   static_assert(kWarpPixels % Base::kColumns == 0 && kExchangePitch % 32 == 8);
+
+  static int weight_pitch(int products) { return spread_rows(products + 4); }  // a zero at the end
+  static int channel_floats(int of_rows) { return of_rows + channel_gap(of_rows); }
+  static Plan plan(const ConvNormShape& shape, const void* x, const void* weight,
+                   const DeviceLimits& limits) {
+    Plan plan = in_stages<TensorTileOf>(shape, x, weight, limits);
+    plan.channel_gap = channel_gap(plan.stage_rows * Base::pitch(shape.stride));
+    return plan;
+  }
+  // Two stages, the list of taps and that of products, of two numbers each; or sums on their way.
+  static int bytes(const Plan& plan) {
+    const int lists = 3 * plan.weight_pitch + 2 * kStep;
+    return 4 * std::max(2 * plan.stage_floats + lists + kWindowFloats, kExchangeFloats);
+  }
 };
-// The large one has 64 x 64 outputs a warp, 32 operands of 32 bits for 32 instructions; the small one
-// spreads a small output over more blocks.
+// A warp of the large one has 64 x 64 outputs: in a step a lane reads 32 registers of operands for
+// 32 instructions. The small one spreads a small output over more blocks.
 using LargeTensorBase = TileOf<16, 4, 8, 16, 2>;
 using SmallTensorBase = TileOf<8, 4, 8, 8, 4>;
+enum : TileName { kTf32Large = kTileNames, kTf32Small, kFp16Large, kFp16Small, kTensorTileNames };
 template <>
 struct Tile<kTf32Large> : TensorTileOf<kTf32, LargeTensorBase, 64, 64> {};
 template <>
@@ -45,8 +76,9 @@ struct Tile<kFp16Small> : TensorTileOf<kFp16, SmallTensorBase, 32, 32> {};
 
 // ---- One instruction ----------------------------------------------------------------------------
 
-// Register r of an operand from this lane's numbers load(0), load(1), ...: one in tf32, two in fp16.
-// Which products of a step meet in which register is free as long as both sides agree.
+// Rounds what register r of an operand holds: number r of this lane's in tf32, numbers 2 r and 2 r
+// + 1 in fp16, which load(0), load(1), ... give. The products of a step may be in any order, since
+// they are added up, as long as weights and pixels have the same one.
 template <Precision kPrecision, class Load>
 __device__ inline unsigned operand(int r, const Load& load) {
   if constexpr (kPrecision == kTf32) {
@@ -107,7 +139,8 @@ struct Warp {
 // that four products side by side are of four channels, in different banks. The last step is filled
 // up with the first pixel, and a zero at the end of the row of weights.
 template <class T, int kStride>
-__device__ void list_products(int2* list, int channels, const Window& w, const Problem& problem) {
+__device__ void list_products(int2* list, int channels, const Window& w,
+                              const TensorPlan& problem) {
   constexpr int kPitch = T::pitch(kStride);
   const int area = w.rows.taps * w.columns.taps, products = channels * area;
   const int channel_floats = problem.stage_rows * kPitch + problem.channel_gap;
@@ -158,13 +191,15 @@ __device__ void multiply_stage(const float* weights, const float* pixels, const 
 
 // ---- A tile -------------------------------------------------------------------------------------
 
-// A channel's row among the sums that are handed over. Channels side by side, which a warp reads at
-// once where a row has 16 pixels, are half of all banks apart.
+// The row of shared memory in which a channel's sums are handed over. A warp reads two neighbouring
+// channels at once where a tile's row has 16 pixels: their rows are two apart, that is half of all
+// banks.
 __device__ inline int exchange_row(int channel) {
   return (channel & ~3) | (channel & 1) << 1 | (channel >> 1 & 1);
 }
 
-// From the warps' sums to value[i][j] of the threads that own them, shares added in a fixed order.
+// Hands the sums of warps over to the threads that own them, as value[i][j]. Where several warps
+// have shares of a sum these are added, in a fixed order.
 template <class T>
 __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixels / 8][4],
                           const Warp<T>& warp,
@@ -200,9 +235,9 @@ __device__ void hand_over(const float (&sum)[T::kWarpChannels / 16][T::kWarpPixe
 
 // The convolution's values of one tile, as convolve() in fp32 gives them.
 template <class T, int kStride>
-requires T::kTensor __device__ void convolve(const float* x, const float* weight,
-                                             const Place& place, const Problem& problem,
-                                             float* memory, float (&value)[T::kOwn][T::kRows]) {
+__device__ void convolve(const float* x, const float* weight, const Place& place,
+                         const TensorPlan& problem, float* memory,
+                         float (&value)[T::kOwn][T::kRows]) {
   const Warp<T> me;
   int* const taps = reinterpret_cast<int*>(memory + 2 * problem.stage_floats);
   Window& w = *reinterpret_cast<Window*>(taps + problem.weight_pitch);

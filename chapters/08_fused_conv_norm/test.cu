@@ -14,7 +14,7 @@
 #include "../../common/lab/random.h"
 #include "../../common/attention/test_ladder.h"
 #include "reference.h"
-#include "fused.cuh"
+#include "two_passes.cuh"
 #include "planted_bugs.h"
 
 namespace steps = fused_conv_norm;
@@ -77,7 +77,7 @@ TEST_CASE("right: each kind of tile, several tiles a block, planes that end with
   if (skipped("each kind of tile")) return;
   const bool h200 = steps::device_limits().sm_count == 132;
   const auto check = [&](const ConvNormShape& shape, steps::TileName tile, bool several) {
-    const steps::Plan plan = steps::plan_of(shape);
+    const steps::LaunchPlan plan = steps::plan_of(shape);
     CAPTURE(describe(shape));
     if (h200) {
       CHECK(plan.fits);
@@ -290,12 +290,12 @@ TEST_CASE("counters: one launch and one output stored instead of three") {
     CHECK(fused.read_again == 0);
     // Beside it only the moments: 16 bytes for each channel of a run, of a block's tiles that have
     // the same channels. Tiles go to blocks in a row, evenly.
-    const steps::Plan plan = steps::plan_of(shape);
+    const steps::LaunchPlan plan = steps::plan_of(shape);
     const int channels = plan.tile == steps::kLarge ? 64 : plan.tile == steps::kMedium ? 32 : 4;
     const int groups = (shape.out_channels - 1) / channels + 1;
-    steps::with_tile(plan.tile, shape.stride, [&]<int kName, int kStride>() {
+    steps::Fp32Tiles::with(plan.tile, shape.stride, [&]<int kName, int kStride>() {
       const steps::Problem problem =
-          steps::problem_of<kName>(shape, nullptr, nullptr, steps::device_limits());
+          steps::Tile<kName>::plan(shape, nullptr, nullptr, steps::device_limits());
       double moments = 0;
       for (int block = 0; block < plan.blocks; ++block)
         for (int tile = problem.tiles * block / plan.blocks, first = tile;
@@ -350,22 +350,24 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
   for (const char* preset : {"small", "deep", "wide", "point"}) {
     CAPTURE(preset);
     const ConvNormShape shape = lab::preset_conv_norm(preset);
-    const steps::Plan plan = steps::plan_of(shape);
+    const steps::LaunchPlan plan = steps::plan_of(shape);
     CHECK(plan.fits == (sm_count == 132 || std::string(preset) == "small"));
     const std::string text = steps::describe_plan(shape);
-    CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: the output's "));
+    CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: "));
+    // The output's size stands beside it, in what the counters say.
+    CHECK(text.find(std::to_string(shape.y_elements() / 256) + " KiB") == std::string::npos);
   }
   if (sm_count == 40)
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
-              .find("the output's 8192 KiB, 205 KiB for each of 40 SMs") != std::string::npos);
+              .find("two passes: 205 KiB of the output for each of 40 SMs do not fit (shared: 64 KiB)") != std::string::npos);
 
   // Worked out once for each shape, whatever comes between.
   ConvNormShape small = lab::preset_conv_norm("small"), strided = small, reflected = small;
   strided.stride = 2, reflected.padding = Padding::kReflect;
   const auto known = steps::known_plan_of<steps::Fp32Tiles>;
-  const steps::Plan* const first = &known(small);
+  const steps::LaunchPlan* const first = &known(small);
   for (const ConvNormShape& shape : {strided, reflected, lab::preset_conv_norm("deep")}) {
-    const steps::Plan plan = steps::plan_of(shape);
+    const steps::LaunchPlan plan = steps::plan_of(shape);
     CHECK(&known(shape) != first);
     CHECK(known(shape).tile == plan.tile);
     CHECK(known(shape).fits == plan.fits);
@@ -438,7 +440,7 @@ TEST_CASE("planted bugs in fused: each is caught, and by what") {
   trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
   trials.push_back(flat_planes(5, 7));
 
-  const Mutants mutants("chapters/08_fused_conv_norm/fused_kernels.cuh", "fused_conv_norm",
+  const Mutants mutants("chapters/08_fused_conv_norm/fused.cuh", "fused_conv_norm",
                         kFusedBugs, "const auto instance = &fused_kernel<kMedium, 1>;");
   // Medium tiles, about four a block.
   steps::check_planted_bugs<steps::kMedium>(mutants, kFusedBugs, trials, 4);
@@ -478,7 +480,7 @@ TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of
   };
   for (int name = 0; name < steps::kTileNames; ++name)
     for (const int stride : {1, 2})
-      steps::with_tile(steps::TileName(name), stride, [&]<int kName, int kStride>() {
+      steps::Fp32Tiles::with(name, stride, [&]<int kName, int kStride>() {
         CAPTURE(kName);
         CAPTURE(kStride);
         check((const void*)steps::convolution_kernel<kName, kStride>, 512);
@@ -491,7 +493,7 @@ TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of
 }
 
 TEST_CASE("machine code: the largest kernel spills on no architecture") {
-  check_machine_code("chapters/08_fused_conv_norm/fused_kernels.cuh",
+  check_machine_code("chapters/08_fused_conv_norm/fused.cuh",
                      "const auto instance = &fused_conv_norm::fused_kernel<0, 1>;", 1, 512);
 }
 

@@ -167,7 +167,7 @@ TEST_CASE("half: each kind of tile, several tiles a block, odd channels beyond a
   if (skipped("half: each kind of tile")) return;
   const bool h200 = steps::device_limits().sm_count == 132;
   const auto check = [&](const ConvNormShape& shape, steps::TileName tile, bool several) {
-    const steps::Plan plan = steps::plan_of<steps::HalfTiles>(shape);
+    const steps::LaunchPlan plan = steps::plan_of<steps::HalfTiles>(shape);
     CAPTURE(describe(shape));
     if (h200) {
       CHECK(plan.fits);
@@ -397,7 +397,7 @@ TEST_CASE("planted bugs in half tiles: each is caught, and by what") {
       const int64_t fragments = steps::packed_elements(shape) / 8;
       launch(mutants.kernel(number, "pack_kernel"), dim3(unsigned(fragments / 256 + 1)), dim3(256),
              0, nullptr, weight, reinterpret_cast<uint4*>(packed), fragments,
-             steps::problem_of<steps::kHalfSmall>(shape, nullptr, nullptr, {}));
+             steps::Tile<steps::kHalfSmall>::plan(shape, nullptr, nullptr, {}));
     };
     return on_halves(run, 0, pack);
   });

@@ -9,7 +9,7 @@
 #include "../../common/lab/tensors.h"
 #include "../../common/lab/random.h"
 #include "../../common/testing/testing.h"
-#include "fused.cuh"
+#include "two_passes.cuh"
 #include "network.cuh"
 
 namespace {

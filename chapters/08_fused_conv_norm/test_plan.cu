@@ -8,9 +8,9 @@
 #include "test_support.h"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/testing/preload.h"
-#include "fused.cuh"
 #include "half.cuh"
 #include "tensor.cuh"
+#include "two_passes.cuh"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;

@@ -3,12 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "test_golden.h"
+#include "test_support.h"
 #include "../../common/lab.cuh"
 #include "problem.h"
+#include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "reference.h"
 
@@ -325,4 +329,45 @@ TEST_CASE("conv-norm cost: each step is held against the units that its precisio
   CHECK(fp16.flops == flops);
   CHECK(fp16.tensor_cores);
   CHECK(fp16.tensor_rate == 1);
+}
+
+namespace {
+
+// The files of the chapter that `file` includes, itself and those that they include among them.
+std::set<std::string> kernel_files(const std::string& file) {
+  std::set<std::string> found;
+  std::vector<std::string> waiting = {file};
+  while (!waiting.empty()) {
+    const std::string name = waiting.back();
+    waiting.pop_back();
+    if (!found.insert(name).second) continue;
+    std::istringstream lines(
+        lab::testing::file_content(lab::repository_path("chapters/08_fused_conv_norm/" + name)));
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("#include \"") && line.ends_with(".cuh\""))
+        waiting.push_back(line.substr(10, line.size() - 11));
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("conv-norm files: fused is read in four, and no step knows a later one") {
+  CHECK(kernel_files("fused.cuh") ==
+        std::set<std::string>{"convolve.cuh", "fused.cuh", "moments.cuh", "tiles.cuh"});
+  for (const char* step : {"three_passes.cuh", "two_passes.cuh"})
+    for (const std::string& name : kernel_files(step)) {
+      CAPTURE(name);
+      std::string text =
+          lab::testing::file_content(lab::repository_path("chapters/08_fused_conv_norm/" + name));
+      std::transform(text.begin(), text.end(), text.begin(),
+                     [](char c) { return std::tolower(c); });
+      for (const char* later : {"tf32", "fp16", "half", "tensor", "mma.sync"}) {
+        CAPTURE(later);
+        CHECK(text.find(later) == std::string::npos);
+      }
+    }
+  for (const std::string& name : kernel_files("three_passes.cuh"))
+    CHECK(lab::testing::file_content(lab::repository_path("chapters/08_fused_conv_norm/" + name))
+              .find("fused()") == std::string::npos);
 }

@@ -18,8 +18,8 @@ TEST_CASE("stages: rows of a stage find their channel without a division") {
     for (const int stride : {1, 2}) {
       ConvNormShape shape = lab::preset_conv_norm("small");
       shape.kernel = kernel, shape.stride = stride;
-      const steps::Problem problem =
-          steps::problem_of<steps::kLarge>(same_padded(shape), nullptr, nullptr, {227 * 1024, 132});
+      const steps::Fp32Plan problem =
+          steps::Tile<steps::kLarge>::plan(same_padded(shape), nullptr, nullptr, {227 * 1024, 132});
       CHECK(problem.stage_rows <= 23);
       CHECK(problem.stage_channels <= 32);
       CHECK(problem.row_share == steps::share_of_row(problem.stage_rows));
@@ -43,7 +43,7 @@ TEST_CASE("stages: an operand in tf32 is rounded to nearest, once for each read"
   CHECK(count("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32") == 8);
   CHECK(count("cvt.rna.tf32.f32") == 16);
   // What a stage holds: 32 rows of 76 weights, 8 channels of 10 rows of 20 pixels.
-  const steps::Problem problem = steps::problem_of<steps::kTf32Small>(
+  const steps::TensorPlan problem = steps::Tile<steps::kTf32Small>::plan(
       lab::preset_conv_norm("small"), nullptr, nullptr, {227 * 1024, 132});
   CHECK(problem.stage_floats == 32 * 76 + 8 * 10 * 20);
   CHECK(problem.tiles * (64 / problem.stage_channels) * problem.stage_floats / 32 == 129024);

@@ -114,7 +114,7 @@ TEST_CASE("tensor: each kind of tile, several tiles a block, channels beyond a s
   if (skipped("tensor: each kind of tile")) return;
   const bool h200 = steps::device_limits().sm_count == 132;
   const auto check = [&](const ConvNormShape& shape, bool large, bool several) {
-    const steps::Plan plan = steps::plan_of<steps::TensorTiles<steps::kFp16>>(shape);
+    const steps::LaunchPlan plan = steps::plan_of<steps::TensorTiles<steps::kFp16>>(shape);
     CAPTURE(describe(shape));
     if (h200) {
       CHECK(plan.fits);

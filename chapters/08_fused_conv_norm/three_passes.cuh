@@ -8,13 +8,13 @@
 namespace fused_conv_norm {
 
 // conv = convolution + bias, a block for each tile.
-template <int kName, int kStride>
+template <TileName kName, int kStride>
 __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
     convolution_kernel(const float* x,       // [batch, in_channels, height, width]
                        const float* weight,  // [out_channels, in_channels, kernel, kernel]
                        const float* bias,    // [out_channels], or null
                        float* conv,          // [batch, out_channels, out_height, out_width]
-                       const __grid_constant__ Problem problem) {
+                       const __grid_constant__ typename Tile<kName>::Plan problem) {
   using T = Tile<kName>;
   extern __shared__ float4 memory[];
   const Place place = place_of(blockIdx.x, problem, T::kRows, T::kColumns);
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
 
 constexpr int kReluThreads = 256;
 
-// y = relu(y + residual), or one of both.
+// y = relu(y + residual). residual may be null: none is added; relu false: negative y stay.
 __global__ void __launch_bounds__(kReluThreads)
     relu_kernel(float* y, const float* residual, bool relu, int elements) {
   const int i = blockIdx.x * kReluThreads + threadIdx.x;
@@ -36,29 +36,13 @@ __global__ void __launch_bounds__(kReluThreads)
   y[i] = relu && sum < 0 ? 0.0f : sum;  // NaN stays NaN
 }
 
-// Calls launch.operator()<kName, kStride>() for the kind of tile and the stride.
-template <class Launch>
-void with_tile(TileName name, int stride, const Launch& launch) {
-  const auto with_stride = [&]<int kName>() {
-    stride == 1 ? launch.template operator()<kName, 1>() : launch.template operator()<kName, 2>();
-  };
-  if (name == kLarge) with_stride.template operator()<kLarge>();
-  if (name == kMedium) with_stride.template operator()<kMedium>();
-  if (name == kNarrow) with_stride.template operator()<kNarrow>();
-}
-
 // conv = convolution of x, plus bias where it is not null. As three_passes() in all else.
 inline void convolution(const float* x, const float* weight, const float* bias, float* conv,
                         const ConvNormShape& shape, cudaStream_t stream) {
-  const DeviceLimits limits = device_limits();
-  with_tile(choose_tile(shape, limits.sm_count), shape.stride, [&]<int kName, int kStride>() {
-    const Problem problem = problem_of<kName>(shape, x, weight, limits);
-    const int bytes = tile_bytes<kName>(problem);
-    const auto kernel = convolution_kernel<kName, kStride>;
-    require_done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                 shape);
-    kernel<<<problem.tiles, Tile<kName>::kThreads, bytes, stream>>>(x, weight, bias, conv, problem);
-    require_done(cudaGetLastError(), shape);
+  with_best_tile<Fp32Tiles>(x, weight, shape, [&]<TileName kName, int kStride>(const auto& plan) {
+    using T = Tile<kName>;
+    launch(convolution_kernel<kName, kStride>, plan.tiles, T::kThreads, T::bytes(plan), shape,
+           stream, x, weight, bias, conv, plan);
   });
 }
 
@@ -68,9 +52,8 @@ inline NormShape norm_shape(const ConvNormShape& shape) {
 
 inline void relu(float* y, const float* residual, const ConvNormShape& shape, cudaStream_t stream) {
   const int elements = int(shape.y_elements());
-  relu_kernel<<<(elements - 1) / kReluThreads + 1, kReluThreads, 0, stream>>>(y, residual,
-                                                                              shape.relu, elements);
-  require_done(cudaGetLastError(), shape);
+  launch(relu_kernel, (elements - 1) / kReluThreads + 1, kReluThreads, 0, shape, stream, y,
+         residual, shape.relu, elements);
 }
 
 // y = relu(gamma · (conv - mean) / sqrt(variance + eps) + beta + residual) as ConvNormShape
