@@ -21,11 +21,12 @@ constexpr int kMaxBatch = 4096, kMaxChannels = 65536, kMaxSide = 65536, kMaxSize
 
 struct ConvNormOptions {
   Options common;
-  ConvNormShape shape;  // of a random problem; of a file's the way of the filter
-  std::string preset;   // that it comes from
+  ConvNormShape shape;  // of random tensors; with --input stride and padding alone count
+  std::string preset;   // that the shape comes from; empty: none was named
   bool with_residual = false, draws = true;
   std::string precision = "fp32", storage = "fp32";
 
+  // Whether steps whose products are in that format are run.
   bool has(const std::string& of_products) const {
     return of_products == "fp32" || precision.find(of_products) != std::string::npos;
   }
@@ -121,7 +122,9 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& way) {
+// The tensors of a file; stride, padding and eps are those of `filter`. Throws UsageError naming
+// file, tensor and what is needed.
+ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& filter) {
   std::vector<Tensor> tensors =
       read_safetensors(path, {"x", "weight", "gamma", "beta"}, {"bias", "residual"});
   const std::vector<int64_t>&x = tensors[0].shape, &weight = tensors[1].shape;
@@ -136,7 +139,7 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
       if (size < 1 || size > INT32_MAX)
         fail("a dimension of " + text_of(*shape) + " is out of range");
   ConvNormProblem p;
-  p.shape = way;
+  p.shape = filter;
   p.shape.batch = int(x[0]), p.shape.in_channels = int(x[1]), p.shape.height = int(x[2]);
   p.shape.width = int(x[3]), p.shape.out_channels = int(weight[0]);
   p.shape.kernel = int(weight[2]);
@@ -174,8 +177,8 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& wa
 
 // What counters say of a step's launches: how often its output is stored, and whether anything that
 // was stored is read again.
-std::string traffic(const std::string& name, const std::vector<Timing>& launches,
-                    const ConvNormShape& shape, bool half_storage) {
+std::string traffic_note(const std::string& name, const std::vector<Timing>& launches,
+                         const ConvNormShape& shape, bool half_storage) {
   double all = 0, stored = 0, outputs = 0, read_again = 0;
   const double elements = double(shape.y_elements());
   for (const Timing& launch : launches) {
@@ -209,66 +212,102 @@ void require_fp16_range(const ConvNormProblem& problem) {
                    i, name, double((*values)[i])));
 }
 
-ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,
-                           const std::vector<ConvNormStep>& all_steps,
-                           const std::vector<NormStep>& norms) {
-  ConvNormOptions all = conv_norm_options(argc, argv, about);
-  std::vector<ConvNormStep> steps;
-  HalfConvNorm half_step;
-  for (const ConvNormStep& step : all_steps) {
-    if (!all.has(step.precision)) continue;
-    if (step.half_storage() && all.storage != "fp16") continue;
-    steps.push_back(step);
-    if (step.half_storage()) half_step = step.in_fp16;
-  }
-  Options& options = all.common;
+// ---- A run --------------------------------------------------------------------------------------
+
+// What is run, on what, and what must come out of it.
+struct ConvNormRun {
+  ConvNormOptions asked;
+  std::vector<ConvNormStep> steps;  // those asked for
+  HalfConvNorm half_step;  // the functions of the one on arrays in fp16, if it is among them
+  Device device;
   ConvNormProblem problem;
-  if (!options.input.empty())
-    problem = input_conv_norm(options.input, all.shape);
-  else if (all.draws) {
+  int copies = 1;  // of the arrays, in rotation
+  std::vector<ConvNormArrays> arrays;
+  ConvNormExpected expected;
+  Tolerance of_rounded_products;  // of steps that round what goes into products
+
+  bool half_storage() const { return half_step.run; }
+};
+
+void choose_steps(ConvNormRun& run, const std::vector<ConvNormStep>& all_steps) {
+  for (const ConvNormStep& step : all_steps) {
+    if (!run.asked.has(step.precision)) continue;
+    if (step.half_storage() && run.asked.storage != "fp16") continue;
+    run.steps.push_back(step);
+    if (step.half_storage()) run.half_step = step.in_fp16;
+  }
+}
+
+// A file's tensors, the photo under its filters, or of random tensors the shape alone: they are
+// made when it is known that there is memory for them.
+ConvNormProblem problem_asked_for(const ConvNormOptions& asked) {
+  const Options& options = asked.common;
+  ConvNormProblem problem;
+  if (!options.input.empty()) {
+    problem = input_conv_norm(options.input, asked.shape);
+  } else if (asked.draws) {
     problem = photo_conv_norm(load_image(options.image), options.size);
     problem.source = format("%s, %d x %d pixels, under 32 filters of 9 x 9 (edges and lines)",
                             file_name(options.image).c_str(), options.size, options.size);
   } else {
-    problem.shape = same_padded(all.shape);
+    problem.shape = same_padded(asked.shape);
   }
-  const ConvNormShape shape = problem.shape;
-  require_conv_norm_shape(shape);
+  require_conv_norm_shape(problem.shape);
+  return problem;
+}
 
-  const Device device = open_device();
-  const bool is_virtual = device.is_virtual;
+// Throws LackError where the device cannot do what is asked. Numbers of launches that were not
+// given are those for this device.
+void settle_on_device(ConvNormRun& run) {
+  Options& options = run.asked.common;
+  const bool is_virtual = run.device.is_virtual;
   if (options.profile && !is_virtual)
     throw LackError(
         std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
                     "this GPU: ncu --set full ./run"));
-  for (const ConvNormStep& step : steps)
+  for (const ConvNormStep& step : run.steps)
     if (const std::string why = step.lacking ? step.lacking() : ""; !why.empty())
-      throw LackError("--precision " + all.precision + ": " + why);
+      throw LackError("--precision " + run.asked.precision + ": " + why);
   if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
+}
 
-  // On the device x, weights, residual, y and two more of its size; on the host x and weights, and
-  // y in double several times.
+// How many copies of the arrays there are, and that there is memory for them: on the device x,
+// weights, residual, y and two more of its size; on the host x and weights, and y in double several
+// times. Throws LackError where there is not.
+void settle_memory(ConvNormRun& run) {
+  const ConvNormShape& shape = run.problem.shape;
   const double inputs = 4.0 * double(shape.x_elements() + shape.weight_elements()),
                output = 4.0 * double(shape.y_elements());
-  const bool half_storage = half_step.run;
-  const double halves =  // packed weights are longer by what channels are filled up
-      half_storage ? (inputs + 2 * output) / 2 + 2.0 * double(half_step.packed_elements(shape)) : 0;
-  const int copies = rotation_copies(device, (inputs + output) / (half_storage ? 2 : 1));
-  require_memory(device, (inputs + 3 * output + halves) * copies + output,
+  double halves = 0;
+  if (run.half_storage())  // packed weights are longer by what channels are filled up
+    halves = (inputs + 2 * output) / 2 + 2.0 * double(run.half_step.packed_elements(shape));
+  run.copies = rotation_copies(run.device, (inputs + output) / (run.half_storage() ? 2 : 1));
+  require_memory(run.device, (inputs + 3 * output + halves) * run.copies + output,
                  2 * inputs + 8 * output + halves, "convolution of shape " + describe(shape));
-  if (problem.x.empty()) problem = random_conv_norm(shape, options.seed, all.with_residual);
-  if (half_storage)
-    problem = rounded_to_fp16(std::move(problem));
-  else if (all.has("fp16"))
-    require_fp16_range(problem);
+}
 
+// Random tensors where none are there yet; numbers as the steps' arrays hold them. Throws
+// UsageError for one that fp16 cannot hold.
+void complete_problem(ConvNormRun& run) {
+  const ConvNormOptions& asked = run.asked;
+  if (run.problem.x.empty())
+    run.problem = random_conv_norm(run.problem.shape, asked.common.seed, asked.with_residual);
+  if (run.half_storage())
+    run.problem = rounded_to_fp16(std::move(run.problem));
+  else if (asked.has("fp16"))
+    require_fp16_range(run.problem);
+}
+
+ReportHead report_head(const char* chapter, const ConvNormRun& run) {
+  const ConvNormOptions& asked = run.asked;
+  const ConvNormShape& shape = run.problem.shape;
   ReportHead head{chapter,
-                  options,
-                  device,
-                  problem.source,
-                  describe(shape) + (all.precision == "fp32" ? "" : ", " + all.precision) +
-                      (half_storage ? " storage" : ""),
+                  asked.common,
+                  run.device,
+                  run.problem.source,
+                  describe(shape) + (asked.precision == "fp32" ? "" : ", " + asked.precision) +
+                      (run.half_storage() ? " storage" : ""),
                   {{"batch", shape.batch},
                    {"in_channels", shape.in_channels},
                    {"out_channels", shape.out_channels},
@@ -277,111 +316,173 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
                    {"kernel", shape.kernel},
                    {"stride", shape.stride}},
                   {}};
-  if (all.precision != "fp32") head.details = {{"precision", '"' + all.precision + '"'}};
-  if (half_storage) head.details.emplace_back("storage", "\"fp16\"");
-  if (!all.preset.empty()) head.details.emplace_back("preset", "\"" + all.preset + "\"");
-  Report report(head);
-  const ConvNormExpected expected = expected_conv_norm(problem);
-  require_fp32_range(problem, expected);
-  if (half_storage)
-    for (const double y : expected.y)
+  if (asked.precision != "fp32") head.details = {{"precision", '"' + asked.precision + '"'}};
+  if (run.half_storage()) head.details.emplace_back("storage", "\"fp16\"");
+  if (!asked.preset.empty()) head.details.emplace_back("preset", "\"" + asked.preset + "\"");
+  return head;
+}
+
+// What the reference says of the problem. Throws UsageError where that is beyond a format's range.
+void expect(ConvNormRun& run) {
+  run.expected = expected_conv_norm(run.problem);
+  require_fp32_range(run.problem, run.expected);
+  if (run.half_storage())
+    for (const double y : run.expected.y)
       if (std::abs(y) > 65504)
         throw UsageError(format("--storage fp16: y reaches %g, fp16 ends at 65504", y));
-  std::vector<ConvNormArrays> arrays = upload(problem, copies, half_step);
-  const Tolerance of_rounded =
-      all.precision == "fp32" ? expected.tolerance : rounded_products_tolerance(problem, expected);
-  const auto compared = [&](const std::vector<float>& y, const ConvNormStep& step) {
-    return compare(y, expected.y,
-                   step.half_storage()         ? fp16_storage_tolerance(expected.tolerance)
-                   : step.precision == "fp32" ? expected.tolerance
-                                              : of_rounded,
-                   {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
-  };
-  const auto clear = [&](const ConvNormStep& step) {
-    step.half_storage() ? arrays[0].in_fp16->y.fill_nan() : arrays[0].y.fill_nan();
-  };
-  const auto result_of = [&](const ConvNormStep& step) {
-    return step.half_storage() ? to_float(arrays[0].in_fp16->y.download())
-                               : arrays[0].y.download();
-  };
+}
 
-  std::vector<float> y;
-  for (const ConvNormStep& step : steps) {
-    const Cost cost = conv_norm_cost(shape, !problem.residual.empty(), step.precision,
-                                     step.half_storage() ? 2 : 4);
-    // Once for a network: its time is a line of its own.
-    std::vector<Timing> packing;
-    if (step.half_storage()) {
-      const Launch pack = [&](int i) { arrays[i % copies].pack(step.in_fp16, shape); };
-      packing = time_stages(device, {pack}, options.warmup, options.iterations);
-      for (ConvNormArrays& a : arrays) a.pack(step.in_fp16, shape);
-    }
-    clear(step);
-    const StepLaunch run = [&](int i, cudaStream_t stream) {
-      ConvNormArrays& a = arrays[i % copies];
-      step.half_storage() ? a.run(step.in_fp16, shape, stream)
-                          : a.run(step.function, shape, stream);
-    };
-    const Timing whole = time_step(device, run, copies, options.warmup, options.iterations);
-    y = result_of(step);
-    // Its launches, each alone. Only now: a step may have found out that it needs more of them.
-    const auto stages = step.stages(shape);
-    std::vector<Timing> timings;
-    if (stages.size() > 1) {
-      std::vector<Launch> launches;
-      for (const auto& stage : stages)
-        launches.push_back([&](int i) { stage.second(arrays[i % copies]); });
-      clear(step);
-      timings = time_stages(device, launches, options.warmup, options.iterations);
-      const Comparison right = compared(result_of(step), step);
-      for (size_t i = 0; i < stages.size(); ++i)
-        report.add_launch(stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
-    }
-    if (timings.empty()) {
-      timings = {whole};
-      report.add(step.name, whole, cost, compared(y, step));
-    } else {
-      report.add_total(step.name, whole, cost, compared(y, step));
-    }
-    if (step.plan) report.note(step.name + ": " + step.plan(shape));
-    if (is_virtual) report.note(traffic(step.name, timings, shape, step.half_storage()));
-    for (const Timing& timing : packing) {
-      report.add_beside("pack weights", timing, compared(y, step));
-      report.note("pack weights: once for a network, not at each call of " + step.name);
-    }
+// ---- A step of a run ----------------------------------------------------------------------------
+
+Comparison compared(const ConvNormRun& run, const ConvNormStep& step, const std::vector<float>& y) {
+  const ConvNormShape& shape = run.problem.shape;
+  const Tolerance& of_fp32 = run.expected.tolerance;
+  return compare(y, run.expected.y,
+                 step.half_storage()        ? fp16_storage_tolerance(of_fp32)
+                 : step.precision == "fp32" ? of_fp32
+                                            : run.of_rounded_products,
+                 {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
+}
+
+void clear_result(ConvNormRun& run, const ConvNormStep& step) {
+  ConvNormArrays& a = run.arrays[0];
+  step.half_storage() ? a.in_fp16->y.fill_nan() : a.y.fill_nan();
+}
+std::vector<float> result_of(const ConvNormRun& run, const ConvNormStep& step) {
+  const ConvNormArrays& a = run.arrays[0];
+  return step.half_storage() ? to_float(a.in_fp16->y.download()) : a.y.download();
+}
+
+// Packs the weights of all copies. Once for a network: the time is a line of its own, which is
+// returned. Empty for a step that takes weights as they are.
+std::vector<Timing> pack_weights(ConvNormRun& run, const ConvNormStep& step) {
+  if (!step.half_storage()) return {};
+  const ConvNormShape& shape = run.problem.shape;
+  const Options& options = run.asked.common;
+  const Launch pack = [&](int i) { run.arrays[i % run.copies].pack(step.in_fp16, shape); };
+  std::vector<Timing> timings = time_stages(run.device, {pack}, options.warmup, options.iterations);
+  for (ConvNormArrays& a : run.arrays) a.pack(step.in_fp16, shape);
+  return timings;
+}
+
+// The launches that the step consists of, each alone, as lines of the report; none where it is one
+// launch.
+std::vector<Timing> run_launches(ConvNormRun& run, const ConvNormStep& step, Report& report) {
+  const auto stages = step.stages(run.problem.shape);
+  if (stages.size() <= 1) return {};
+  const Options& options = run.asked.common;
+  std::vector<Launch> launches;
+  for (const auto& stage : stages)
+    launches.push_back([&](int i) { stage.second(run.arrays[i % run.copies]); });
+  clear_result(run, step);
+  const std::vector<Timing> timings =
+      time_stages(run.device, launches, options.warmup, options.iterations);
+  const Comparison right = compared(run, step, result_of(run, step));
+  for (size_t i = 0; i < stages.size(); ++i)
+    report.add_launch(stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
+  return timings;
+}
+
+// Runs, times and compares the step; its y is returned.
+std::vector<float> run_step(ConvNormRun& run, const ConvNormStep& step, Report& report) {
+  const ConvNormShape& shape = run.problem.shape;
+  const Options& options = run.asked.common;
+  const Cost cost = conv_norm_cost(shape, !run.problem.residual.empty(), step.precision,
+                                   step.half_storage() ? 2 : 4);
+  const std::vector<Timing> packing = pack_weights(run, step);
+  clear_result(run, step);
+  const StepLaunch launch = [&](int i, cudaStream_t stream) {
+    ConvNormArrays& a = run.arrays[i % run.copies];
+    step.half_storage() ? a.run(step.in_fp16, shape, stream) : a.run(step.function, shape, stream);
+  };
+  const Timing whole =
+      time_step(run.device, launch, run.copies, options.warmup, options.iterations);
+  std::vector<float> y = result_of(run, step);
+  // Only now: a step may have found out that it needs more launches.
+  std::vector<Timing> timings = run_launches(run, step, report);
+  if (timings.empty()) {
+    timings = {whole};
+    report.add(step.name, whole, cost, compared(run, step, y));
+  } else {
+    report.add_total(step.name, whole, cost, compared(run, step, y));
   }
-  for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
+  if (step.plan) report.note(step.name + ": " + step.plan(shape));
+  if (run.device.is_virtual)
+    report.note(traffic_note(step.name, timings, shape, step.half_storage()));
+  for (const Timing& timing : packing) {
+    report.add_beside("pack weights", timing, compared(run, step, y));
+    report.note("pack weights: once for a network, not at each call of " + step.name);
+  }
+  return y;
+}
 
-  // Instance norm alone, on what the convolution makes.
+// Instance norm alone, on what the convolution makes.
+void run_norms(ConvNormRun& run, const std::vector<NormStep>& norms, Report& report) {
+  const ConvNormShape& shape = run.problem.shape;
+  const Options& options = run.asked.common;
   const NormShape norm{shape.batch, shape.out_channels, int(shape.plane()), shape.eps};
-  const std::vector<float> conv(expected.conv.begin(), expected.conv.end());
+  const std::vector<float> conv(run.expected.conv.begin(), run.expected.conv.end());
   std::vector<double> normalized(conv.begin(), conv.end());
-  reference::instance_norm(normalized.data(), problem.gamma.data(), problem.beta.data(), norm.batch,
-                           norm.channels, norm.plane, double(norm.eps), normalized.data());
-  for (ConvNormArrays& a : arrays) a.conv.upload(conv);
+  reference::instance_norm(normalized.data(), run.problem.gamma.data(), run.problem.beta.data(),
+                           norm.batch, norm.channels, norm.plane, double(norm.eps),
+                           normalized.data());
+  for (ConvNormArrays& a : run.arrays) a.conv.upload(conv);
+  const Cost cost{8.0 * double(shape.y_elements()), 8.0 * double(shape.y_elements())};
   for (const NormStep& step : norms) {
-    arrays[0].y.fill_nan();
+    run.arrays[0].y.fill_nan();
     const StepLaunch launch = [&](int i, cudaStream_t stream) {
-      ConvNormArrays& a = arrays[i % copies];
+      ConvNormArrays& a = run.arrays[i % run.copies];
       step.function(a.conv.data(), a.gamma.data(), a.beta.data(), a.y.data(), norm, stream);
     };
-    const Timing timing = time_step(device, launch, copies, options.warmup, options.iterations);
-    report.add(step.name, timing, {2 * output, 8.0 * double(shape.y_elements())},
-               compare(arrays[0].y.download(), normalized, expected.tolerance,
+    const Timing timing =
+        time_step(run.device, launch, run.copies, options.warmup, options.iterations);
+    report.add(step.name, timing, cost,
+               compare(run.arrays[0].y.download(), normalized, run.expected.tolerance,
                        {norm.batch, norm.channels, norm.plane}));
   }
   for (size_t i = 1; i < norms.size(); ++i) report.add_ratio(norms[i].name, norms[i - 1].name);
+}
 
+// The last step's y as a file, and as a picture where the problem is a photo.
+void write_results(const ConvNormRun& run, const std::vector<float>& y, Report& report) {
+  const ConvNormShape& shape = run.problem.shape;
+  const Options& options = run.asked.common;
   if (!options.output.empty())
     write_safetensors(
         options.output,
         {{"out",
           {{shape.batch, shape.out_channels, shape.out_height(), shape.out_width()}, y, "F32"}}});
-  if (all.draws) {
-    save_image(options.out, draw_responses(problem.photo, shape, y));
+  if (run.asked.draws) {
+    save_image(options.out, draw_responses(run.problem.photo, shape, y));
     report.note(format("%s: the photo, and what %s answers for edges in 8 directions",
-                       options.out.c_str(), steps.back().name.c_str()));
+                       options.out.c_str(), run.steps.back().name.c_str()));
   }
+}
+
+ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const char* about,
+                           const std::vector<ConvNormStep>& all_steps,
+                           const std::vector<NormStep>& norms) {
+  ConvNormRun run;
+  run.asked = conv_norm_options(argc, argv, about);
+  choose_steps(run, all_steps);
+  run.problem = problem_asked_for(run.asked);
+  run.device = open_device();
+  settle_on_device(run);
+  settle_memory(run);
+  complete_problem(run);
+
+  Report report(report_head(chapter, run));
+  expect(run);
+  run.arrays = upload(run.problem, run.copies, run.half_step);
+  run.of_rounded_products = run.asked.precision == "fp32"
+                                ? run.expected.tolerance
+                                : rounded_products_tolerance(run.problem, run.expected);
+  std::vector<float> y;
+  for (const ConvNormStep& step : run.steps) y = run_step(run, step, report);
+  for (size_t i = 1; i < run.steps.size(); ++i)
+    report.add_ratio(run.steps[i].name, run.steps[i - 1].name);
+  run_norms(run, norms, report);
+  write_results(run, y, report);
   return report.finish();
 }
 

@@ -128,7 +128,8 @@ struct DeviceLayer {
   }
 };
 
-struct Line {
+// A line of the table: a layer or a residual block, how it went, and what was compared.
+struct LayerResult {
   std::string name, shape, path;
   Timing timing;
   std::vector<Comparison> comparisons;
@@ -140,7 +141,7 @@ struct Line {
 
 // What runs is on the screen while it runs, and the rest of its line when it is done. The virtual
 // GPU has no time of its own: the host's is shown with --profile alone, as the last thing.
-void print_head(const Device& device, const Options& options) {
+void print_table_head(const Device& device, const Options& options) {
   const char* const median = device.is_virtual ? "" : "   median";
   const bool host = device.is_virtual && options.profile;
   std::printf("%-8s %-45s %-12s%*s %7s %7s%s\n", "", "", "", int(std::strlen(median)), "", "max",
@@ -148,11 +149,11 @@ void print_head(const Device& device, const Options& options) {
   std::printf("%-8s %-45s %-12s%s %7s %7s  result%s\n", "layer", "channels, height x width, kernel",
               "path", median, "error", "error", host ? "     time" : "");
 }
-void print_begin(const Line& line) {
+void print_layer(const LayerResult& line) {
   std::printf("%-8s %-45s ", line.name.c_str(), line.shape.c_str());
   std::fflush(stdout);
 }
-void print_end(const Line& line, const Device& device, const Options& options) {
+void print_layer_result(const LayerResult& line, const Device& device, const Options& options) {
   double max_error = 0, relative_l2 = 0;
   for (const Comparison& c : line.comparisons) {
     max_error = std::max(max_error, c.max_abs_error);
@@ -178,14 +179,15 @@ std::string stage_text(const StyleStage& stage) {
          (s.upsample == 2 ? ", transposed" : "");
 }
 
-// Largest needs of one stage at a time, in bytes.
-struct Memory {
-  int64_t elements = 1, between = 1;  // of x or y, and between the two layers of a block
-  double device = 0, host = 0;
+// The most memory that any stage needs while it runs alone.
+struct MemoryNeeds {
+  int64_t elements = 1;         // of x or y, the larger one
+  int64_t between = 1;          // elements between the two layers of a block
+  double device = 0, host = 0;  // bytes
 };
-Memory memory_of(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,
-                 const Image& photo) {
-  Memory memory;
+MemoryNeeds memory_of(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,
+                      const Image& photo) {
+  MemoryNeeds memory;
   double scratch = 0, weights = 0;
   for (const StyleLayer& layer : network)
     weights += 4.0 * double(layer.weight.size() + layer.gamma.size() + layer.beta.size());
@@ -204,16 +206,17 @@ Memory memory_of(const std::vector<StyleLayer>& network, const std::vector<Style
 }
 
 // Runs `launch` as often as the options say and leaves the time in the line.
-void run_line(Line& line, const Device& device, const Options& options,
-              const std::function<void()>& launch) {
-  print_begin(line);
+void time_layer(LayerResult& line, const Device& device, const Options& options,
+                const std::function<void()>& launch) {
+  print_layer(line);
   line.timing =
       time_stages(device, {[&](int) { launch(); }}, options.warmup, options.iterations)[0];
 }
 
 Image run_network(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,
                   const StyleKernels& kernels, const Image& photo, const Device& device,
-                  const Options& options, const Memory& memory, std::vector<Line>& lines) {
+                  const Options& options, const MemoryNeeds& memory,
+                  std::vector<LayerResult>& lines) {
   DeviceArray<unsigned char> pixels(photo.rgb, "pixels");
   DeviceArray<float> x(memory.elements, "x"), y(memory.elements, "y");
   DeviceArray<float> between(memory.between, "between");
@@ -234,10 +237,10 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
         second(network[stage.first + (stage.residual ? 1 : 0)]);
     const ConvNormParameters p = first.parameters();
     lines.push_back({stage.name, stage_text(stage), "", {}, {}});
-    Line& line = lines.back();
+    LayerResult& line = lines.back();
     y.fill_nan();
     between.fill_nan();
-    run_line(line, device, options, [&] {
+    time_layer(line, device, options, [&] {
       if (stage.residual)
         kernels.residual_block(kernels.conv_norm, x.data(), p, second.parameters(), between.data(),
                                y.data(), shape, nullptr);
@@ -256,7 +259,7 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
     } else {
       line.comparisons = {compare_layer(network[stage.first], shape, x_host, {}, y_host)};
     }
-    print_end(line, device, options);
+    print_layer_result(line, device, options);
     std::swap(x, y);
     x_host = std::move(y_host);
   }
@@ -266,18 +269,18 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
   pixels.fill_nan();
   const std::string shape = format("%dx%d, clamp(150 tanh + 127.5)", photo.height, photo.width);
   lines.push_back({"pixels", shape, "", {}, {}});
-  run_line(lines.back(), device, options, [&] {
+  time_layer(lines.back(), device, options, [&] {
     kernels.pixels_of(x.data(), pixels.data(), last.out_height(), last.out_width(), photo.height,
                       photo.width, nullptr);
   });
   picture.rgb = pixels.download();
   lines.back().comparisons = {compare_pixels(x_host, last, picture)};
-  print_end(lines.back(), device, options);
+  print_layer_result(lines.back(), device, options);
   return picture;
 }
 
 void write_json(const StyleOptions& all, const char* chapter, const Device& device,
-                const Image& picture, const std::vector<Line>& lines, bool pass) {
+                const Image& picture, const std::vector<LayerResult>& lines, bool pass) {
   Json json;
   json["chapter"] = chapter;
   json["style"] = file_name(all.network);
@@ -287,7 +290,7 @@ void write_json(const StyleOptions& all, const char* chapter, const Device& devi
   json["device"] = {{"name", device.name}, {"virtual", device.is_virtual}};
   json["warmup"] = all.common.warmup;
   json["iterations"] = all.common.iterations;
-  for (const Line& line : lines) {
+  for (const LayerResult& line : lines) {
     Json entry = {{"name", line.name},
                   {"shape", line.shape},
                   {"path", line.path},
@@ -327,7 +330,7 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
         "nsys profile ./run");
   if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
-  const Memory memory = memory_of(network, stages, photo);
+  const MemoryNeeds memory = memory_of(network, stages, photo);
   const std::string what = format("style transfer of %d x %d pixels", photo.width, photo.height);
   require_memory(device, memory.device, memory.host, what + " (a smaller picture: --size PIXELS)");
 
@@ -337,14 +340,14 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
               device.name.c_str(), device.is_virtual ? " (virtual GPU)" : "",
               file_name(options.image).c_str(), file_name(all.network).c_str(), photo.width,
               photo.height, flops / 1e9);
-  print_head(device, options);
-  std::vector<Line> lines;
+  print_table_head(device, options);
+  std::vector<LayerResult> lines;
   const Image picture =
       run_network(network, stages, kernels, photo, device, options, memory, lines);
 
   double us = 0;
   bool pass = true;
-  for (const Line& line : lines) us += line.timing.median_us, pass = pass && line.pass();
+  for (const LayerResult& line : lines) us += line.timing.median_us, pass = pass && line.pass();
   if (!device.is_virtual)
     std::printf("\nAll layers: %s, the sum of their medians\n", human_time(us).c_str());
   else if (options.profile)
@@ -363,7 +366,7 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
         "The network makes %d x %d pixels of it, multiples of 4; what is too much is cut "
         "off above\nand on the left, where padding had moved the picture from.\n",
         last.out_width(), last.out_height());
-  for (const Line& line : lines)
+  for (const LayerResult& line : lines)
     for (const Comparison& c : line.comparisons)
       if (!c.pass) std::printf("%s: %s\n", line.name.c_str(), c.describe().c_str());
   save_image(options.out, picture);
