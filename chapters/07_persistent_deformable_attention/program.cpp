@@ -289,10 +289,7 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
 
   const Device device = open_device();
   const bool is_virtual = device.is_virtual;
-  if (options.profile && !is_virtual)
-    throw LackError(
-        std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
-                    "this GPU: ncu --set full ./run"));
+  complete_for(device, options);
   std::vector<std::string> left_out;
   const std::vector<DeformableStep> steps = chosen_steps(all_steps, all.step, left_out);
   if (all.preset.empty()) all.preset = is_virtual ? "small" : "full";
@@ -300,8 +297,6 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     options.batch = all.preset == "small" ? 2 : all.preset == "medium" ? 8 : 48;
   if (all.queries == 0) all.queries = 15422;
   if (all.channels == 0) all.channels = 32;
-  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
-  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
   if (options.input.empty()) {
     problem.shape = course_deformable_shape(options.batch, all.queries);
     problem.shape.heads = all.heads;

@@ -260,16 +260,10 @@ ConvNormProblem problem_asked_for(const ConvNormOptions& asked) {
 // given are those for this device.
 void settle_on_device(ConvNormRun& run) {
   Options& options = run.asked.common;
-  const bool is_virtual = run.device.is_virtual;
-  if (options.profile && !is_virtual)
-    throw LackError(
-        std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
-                    "this GPU: ncu --set full ./run"));
+  complete_for(run.device, options);
   for (const ConvNormStep& step : run.steps)
     if (const std::string why = step.lacking ? step.lacking() : ""; !why.empty())
       throw LackError("--precision " + run.asked.precision + ": " + why);
-  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
-  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
 }
 
 // How many copies of the arrays there are, and that there is memory for them: on the device x,

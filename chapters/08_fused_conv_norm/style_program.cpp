@@ -324,12 +324,9 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
                             photo.height, error.what()));
   }
   const Device device = open_device();
-  if (options.profile && !device.is_virtual)
-    throw LackError(
-        "--profile shows what the virtual GPU takes (make DEVICE=vgpu); on this GPU: "
-        "nsys profile ./run");
-  if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
-  if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
+  complete_for(device, options,
+               "--profile shows what the virtual GPU takes (make DEVICE=vgpu); on this GPU: "
+               "nsys profile ./run");
   const MemoryNeeds memory = memory_of(network, stages, photo);
   const std::string what = format("style transfer of %d x %d pixels", photo.width, photo.height);
   require_memory(device, memory.device, memory.host, what + " (a smaller picture: --size PIXELS)");

@@ -208,13 +208,8 @@ ExitCode attention_program(int argc, char** argv, const AttentionChapter& chapte
 
   run.device = open_device();
   const bool is_virtual = run.device.is_virtual;
-  if (options.profile && !is_virtual)
-    throw LackError(
-        std::string("--profile reads the virtual GPU's counters (make DEVICE=vgpu); on "
-                    "this GPU: ncu --set full ./run"));
+  complete_for(run.device, options);
   if (options.batch == 0) options.batch = is_virtual ? 1 : 32;
-  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
-  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
 
   AttentionShape& shape = run.problem.shape;
   if (options.random) {

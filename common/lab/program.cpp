@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <new>
 
+#include "device.h"
 #include "errors.h"
 #include "files.h"
 #include "sources.h"
@@ -22,6 +23,12 @@ int complain(const char* program, const std::string& message, ExitCode code) {
 }
 
 }  // namespace
+
+void complete_for(const Device& device, Options& options, const char* no_profile) {
+  if (options.profile && !device.is_virtual) throw LackError(no_profile);
+  if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
+  if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
+}
 
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program) {
   say_if_stale();

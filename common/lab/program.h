@@ -19,6 +19,12 @@ struct Options {
   bool profile = false;
 };
 
+// Chooses what the flags left to the device: 5 warm-ups and 50 iterations on a GPU, 0 and 1 on the
+// virtual one. Throws LackError with those words for --profile on a GPU.
+void complete_for(const Device& device, Options& options,
+                  const char* no_profile = "--profile reads the virtual GPU's counters (make "
+                                           "DEVICE=vgpu); on this GPU: ncu --set full ./run");
+
 // Calls program() and returns its exit code; what it throws becomes one line on stderr and a code.
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program);
 
