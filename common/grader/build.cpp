@@ -328,7 +328,7 @@ std::string host_program() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "student_host").string();
 }
 
-std::string include_mistake(const std::string& text, const std::string& shape) {
+std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers) {
   // Lines that end in a backslash go on, also where spaces follow it.
   std::string joined;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -381,11 +381,14 @@ std::string include_mistake(const std::string& text, const std::string& shape) {
     std::smatch name;
     const bool system = std::regex_match(rest, name, angled) && name[1].str()[0] != '/' &&
                         name[1].str().find("..") == std::string::npos;
-    const bool own = rest.starts_with("\"" + shape + "\"");
+    const bool own = std::any_of(own_headers.begin(), own_headers.end(), [&](const auto& header) {
+      return rest.starts_with("\"" + header + "\"");
+    });
     if (word == "include" && (system || own)) continue;
     return "#" + word + " " + rest +
            " is not for an exercise: it may include headers of CUDA and of the standard library in "
-           "< >, and \"" + shape + "\"";
+           "< >, and \"" + own_headers[0] + "\"" +
+           (own_headers.size() > 1 ? " or \"" + own_headers[1] + "\"" : "");
   }
   if (joined.find("_Pragma") != joined.npos)
     return "_Pragma is not for an exercise: #pragma does the same";
@@ -396,14 +399,19 @@ namespace {
 
 constexpr const char* kEntryHeader = "common/grader/entry.cuh";
 
-// The header of the task's shape, from the repository's root: the chapter's own, or that of attention.
-std::string shape_header(const Task& task) {
+// The course's headers that a file of this task may include, from the repository's root: the chapter's
+// own shape, or that of attention and what its launches share, as the chapters' kernels have them.
+std::vector<std::string> headers_of(const Task& task) {
   const std::string own = task.folder + "/shape.h";
-  return std::filesystem::exists(repository_path(own)) ? own : "common/attention/shape.h";
+  if (std::filesystem::exists(repository_path(own))) return {own};
+  return {"common/attention/shape.h", "common/attention/launch.cuh"};
 }
-// As an exercise includes it.
-std::string included_as(const Task& task, const std::string& header) {
-  return std::filesystem::path(header).lexically_relative(task.folder).string();
+// As an exercise includes them.
+std::vector<std::string> includes_of(const Task& task) {
+  std::vector<std::string> names;
+  for (const std::string& header : headers_of(task))
+    names.push_back(std::filesystem::path(header).lexically_relative(task.folder).string());
+  return names;
 }
 
 // A folder for the compiler that holds the student's files, the headers of the task and nothing else.
@@ -416,7 +424,9 @@ Workshop set_up(const Task& task, const std::vector<Source>& sources, const std:
   for (const Source& source : sources)
     write_file(place.files + std::filesystem::path(source.path).filename().string(),
                read_file(source.path));
-  for (const std::string& header : {shape_header(task), std::string(kEntryHeader)}) {
+  std::vector<std::string> headers = headers_of(task);
+  headers.push_back(kEntryHeader);
+  for (const std::string& header : headers) {
     std::filesystem::create_directories(std::filesystem::path(place.root + header).parent_path());
     write_file(place.root + header, read_file(repository_path(header)));
   }
@@ -464,7 +474,7 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
     if (const std::string why = no_source(source.path); !why.empty())
       return {"", "build", why, {}, "", ""};
     if (const std::string mistake =
-            include_mistake(read_file(source.path), included_as(task, shape_header(task)));
+            include_mistake(read_file(source.path), includes_of(task));
         !mistake.empty())
       return {"", "build", mistake, {}, "", ""};
   }
@@ -472,7 +482,7 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   const std::vector<Source> sources = renamed(handed_in, folder);
   const Workshop place = set_up(task, sources, folder);
   std::string unit =
-      "#include <cuda_fp16.h>\n#include \"" + shape_header(task) + "\"\n#include \"" + kEntryHeader +
+      "#include <cuda_fp16.h>\n#include \"" + headers_of(task)[0] + "\"\n#include \"" + kEntryHeader +
       "\"\n";
   for (const Source& source : sources)
     unit += "#include \"" + task.folder + "/" +

@@ -93,6 +93,7 @@ int main() {
   const std::string flags = "-gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared";
   const Result result = run_program("driver_beside.cu", source, flags);
   CHECK_MESSAGE(result.code == 0, result.text);
+  CAPTURE(result.text);
   CHECK(count(result.text, "vgpu: ") == 1);
   CHECK(count(result.text, "vgpu: cuCtxGetCurrent is not supported") == 1);
   CHECK(count(result.text, "801 cudaSuccess 42\n") == 1);
