@@ -1,7 +1,7 @@
 // Step 6, bulk: as persistent, but the levels are brought by the bulk copy engine. One lane asks
-// for a level and everybody goes on; whoever needs the level waits for it then, not before. With one
-// head the copy costs no registers and hardly an instruction; with several it is thousands of small
-// ones, one after the other. Needs compute capability 9.0.
+// for a level and everybody goes on; whoever needs the level waits for it then, not before. With
+// one head the copy costs no registers and hardly an instruction; with several it is thousands of
+// small ones, one after the other. Needs compute capability 9.0.
 #pragma once
 
 #include <cuda/ptx>
@@ -39,9 +39,10 @@ __device__ void ask_for_levels(const half* value, int plane, const Problem& prob
   }
 }
 
-// The block's own shared memory, where levels are still arriving: a lane waits in front of those
-// that it needs, and samples what stays in global memory meanwhile. Once they are here a wait costs
-// no more than a load; to remember that would cost a register.
+// The block's own shared memory while levels are still arriving. A lane waits when it first needs
+// one of them; what comes from global memory it samples without waiting. Each later use waits
+// again, which costs no more than a load: to remember that the levels are here would cost a
+// register.
 template <int kChannels>
 struct ArrivingMemory {
   OwnMemory<kChannels> memory;

@@ -180,7 +180,8 @@ DeformableProblem input_deformable(const std::string& path) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-// The oracle's output of a problem, some rows after the others to tell how far it is.
+// The output that the reference computes of a problem. It is computed some rows at a time, so that
+// the progress shown is true.
 class Expected {
  public:
   Expected(const DeformableProblem& problem) : shape_(problem.shape) {
@@ -278,49 +279,65 @@ std::vector<DeformableStep> chosen_steps(const std::vector<DeformableStep>& step
   return chosen;
 }
 
-ExitCode deformable_program(int argc, char** argv, const char* chapter, const char* about,
-                            const std::vector<DeformableStep>& all_steps) {
-  DeformableOptions all = deformable_options(argc, argv, about);
-  Options& options = all.common;
-  DeformableProblem problem;
-  Image photo;
-  if (!options.input.empty()) problem = input_deformable(options.input);
-  if (all.draws) photo = load_image(options.image);
+// ---- A run --------------------------------------------------------------------------------------
 
-  const Device device = open_device();
-  const bool is_virtual = device.is_virtual;
-  complete_for(device, options);
-  std::vector<std::string> left_out;
-  const std::vector<DeformableStep> steps = chosen_steps(all_steps, all.step, left_out);
-  if (all.preset.empty()) all.preset = is_virtual ? "small" : "full";
+// What is run, and on what.
+struct DeformableRun {
+  DeformableOptions asked;
+  std::vector<DeformableStep> steps;  // those asked for that the device can run
+  Device device;
+  DeformableProblem problem;
+  int copies = 1;  // of the arrays, in rotation
+  std::vector<DeformableArrays> arrays;
+};
+
+// What was not given is set to what suits the device.
+void settle_defaults(DeformableRun& run) {
+  DeformableOptions& asked = run.asked;
+  Options& options = asked.common;
+  const bool is_virtual = run.device.is_virtual;
+  if (asked.preset.empty()) asked.preset = is_virtual ? "small" : "full";
   if (options.batch == 0)
-    options.batch = all.preset == "small" ? 2 : all.preset == "medium" ? 8 : 48;
-  if (all.queries == 0) all.queries = 15422;
-  if (all.channels == 0) all.channels = 32;
-  if (options.input.empty()) {
-    problem.shape = course_deformable_shape(options.batch, all.queries);
-    problem.shape.heads = all.heads;
-    problem.shape.channels = all.channels;
-    problem.shape.points = all.points;
+    options.batch = asked.preset == "small" ? 2 : asked.preset == "medium" ? 8 : 48;
+  if (asked.queries == 0) asked.queries = 15422;
+  if (asked.channels == 0) asked.channels = 32;
+  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
+  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
+}
+
+// The problem: its shape where it is random, checked; how many copies there is memory for; then the
+// numbers. Throws std::invalid_argument for a shape that no step takes, LackError for want of
+// memory.
+void make_problem(DeformableRun& run) {
+  const DeformableOptions& asked = run.asked;
+  const bool is_random = asked.common.input.empty();
+  DeformableShape& shape = run.problem.shape;
+  if (is_random) {
+    shape = course_deformable_shape(asked.common.batch, asked.queries);
+    shape.heads = asked.heads;
+    shape.channels = asked.channels;
+    shape.points = asked.points;
   }
-  const DeformableShape& shape = problem.shape;
   require_deformable_shape(shape);
 
   // On the device the four arrays, in rotated copies. On the host they are there in fp16 and, for
   // the reference, in float; its output in double, the kernel's in fp16.
   const double bytes = bytes_of(shape);
-  const int copies = rotation_copies(device, bytes);
-  require_memory(device, bytes * copies, 3 * bytes + 12.0 * double(shape.out_elements()),
+  run.copies = rotation_copies(run.device, bytes);
+  require_memory(run.device, bytes * run.copies, 3 * bytes + 12.0 * double(shape.out_elements()),
                  "deformable attention of shape " + describe(shape));
-  if (options.input.empty()) {
-    const Progress progress("making the problem");
-    problem = random_deformable(shape, all.distribution, options.seed);
-  }
+  if (!is_random) return;
+  const Progress progress("making the problem");
+  run.problem = random_deformable(shape, asked.distribution, asked.common.seed);
+}
 
+ReportHead report_head(const char* chapter, const DeformableRun& run) {
+  const DeformableShape& shape = run.problem.shape;
+  const double bytes = bytes_of(shape);
   ReportHead head{chapter,
-                  options,
-                  device,
-                  problem.source,
+                  run.asked.common,
+                  run.device,
+                  run.problem.source,
                   describe(shape) + "\n         " + human_bytes(bytes) + " in all",
                   {{"batch", shape.batch},
                    {"queries", shape.queries},
@@ -331,86 +348,145 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
                    {"pixels", shape.pixels()}},
                   {}};
   head.details.emplace_back("bytes", format("%.0f", bytes));
-  if (options.input.empty())
-    head.details.emplace_back("distribution", format("\"%s\"", name_of(all.distribution)));
-  Report report(head);
-  const Expected expected(problem);
-  if (!options.input.empty()) expected.require_fp16_range(options.input);
-  std::vector<DeformableArrays> arrays = upload(problem, copies, is_virtual);
+  if (run.asked.common.input.empty())
+    head.details.emplace_back("distribution", format("\"%s\"", name_of(run.asked.distribution)));
+  return head;
+}
 
-  // Least traffic, and a multiply-add for each channel of each of a sample's four pixels.
-  const Cost cost{bytes, 8.0 * double(shape.samples()) * shape.channels};
-  std::vector<half> out;
-  const DeformableStep& wide = all_steps[1];
-  double loaded = 0;                // bytes that its loads ask for
-  std::set<std::string> unlimited;  // steps whose limit leaves something out
-  for (const DeformableStep& step : steps) {
-    arrays[0].out.fill_nan();
-    check(cudaDeviceSynchronize());
-    const half* watched = arrays[0].out.data();
-    const bool once = is_virtual && options.warmup + options.iterations == 1;
-    const Progress progress(step.name, [=, count = arrays[0].out.size()] {
-      return once ? share_written(watched, count) : -1;
-    });
-    const StepLaunch run = [&](int i, cudaStream_t stream) {
-      run_step(step, arrays[i % copies], shape, stream);
-    };
-    const Timing timing = time_step(device, run, copies, options.warmup, options.iterations);
-    if (step.name == wide.name) loaded = vgpu::counter("/global/load/bytes_asked");
-    if (vgpu::counter("/distributed_shared/load/requests") > 0) unlimited.insert(step.name);
-    out = arrays[0].out.download();
-    report.add(step.name, timing, cost, expected.compared(out));
-  }
-  const auto add_ratio = [&](const std::string& after, const std::string& before) {
-    if (!unlimited.count(after) && !unlimited.count(before)) report.add_ratio(after, before);
+// Least traffic, and a multiply-add for each channel of each of a sample's four pixels.
+Cost cost_of(const DeformableShape& shape) {
+  return {bytes_of(shape), 8.0 * double(shape.samples()) * shape.channels};
+}
+
+// What the counters said while steps ran.
+struct StepCounters {
+  double loaded_by_wide = 0;        // bytes that the loads of the wide step ask for
+  std::set<std::string> unlimited;  // steps whose modelled limit leaves something out
+};
+
+// Runs, times and compares the step; its output is returned.
+std::vector<half> run_timed(DeformableRun& run, const DeformableStep& step,
+                            const Expected& expected, const std::string& wide, Report& report,
+                            StepCounters& counters) {
+  const DeformableShape& shape = run.problem.shape;
+  const Options& options = run.asked.common;
+  DeformableArrays& checked = run.arrays[0];
+  checked.out.fill_nan();
+  check(cudaDeviceSynchronize());
+  const half* watched = checked.out.data();
+  const bool once = run.device.is_virtual && options.warmup + options.iterations == 1;
+  const Progress progress(step.name, [=, count = checked.out.size()] {
+    return once ? share_written(watched, count) : -1;
+  });
+  const StepLaunch launch = [&](int i, cudaStream_t stream) {
+    run_step(step, run.arrays[i % run.copies], shape, stream);
   };
-  for (size_t i = 1; i < steps.size(); ++i)
-    add_ratio(steps[i].name, steps[i].before.empty() ? steps[i - 1].name : steps[i].before);
+  const Timing timing =
+      time_step(run.device, launch, run.copies, options.warmup, options.iterations);
+  if (step.name == wide) counters.loaded_by_wide = vgpu::counter("/global/load/bytes_asked");
+  if (vgpu::counter("/distributed_shared/load/requests") > 0) counters.unlimited.insert(step.name);
+  std::vector<half> out = checked.out.download();
+  report.add(step.name, timing, cost_of(shape), expected.compared(out));
+  return out;
+}
+
+// Each step against the one before, and why for some there is no ratio.
+void add_ratios(const DeformableRun& run, const StepCounters& counters, Report& report) {
+  const std::set<std::string>& unlimited = counters.unlimited;
+  for (size_t i = 1; i < run.steps.size(); ++i) {
+    const std::string& after = run.steps[i].name;
+    const std::string& before =
+        run.steps[i].before.empty() ? run.steps[i - 1].name : run.steps[i].before;
+    if (!unlimited.count(after) && !unlimited.count(before)) report.add_ratio(after, before);
+  }
   for (const std::string& name : unlimited)
     report.note(name + ": its bound leaves out what comes from other blocks' shared memory, since "
                 "how fast\nthat comes is not published. So no ratio is shown.");
-  for (const std::string& why : left_out) report.note(why);
-  if (is_virtual && loaded > 0) {
-    // What its L1 delivers, 128 bytes a clock and SM, and what could be computed with that.
-    const double l1 = 128.0 * device.sm_count * device.clock_hz;
-    report.note(format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for.\n"
-                       "The L1 delivers at most %.1f TB/s, enough for %.0f TFLOP/s; fp32 units do "
-                       "%.0f: faster multiplying\nwould not help.",
-                       wide.name.c_str(), cost.flops / loaded, l1 / 1e12,
-                       cost.flops / loaded * l1 / 1e12, device.fp32_flop_per_s / 1e12));
-  }
+}
 
-  if (options.profile) {
-    vgpu::set_cache_model(true);
-    DeformableShape one = shape;
-    one.batch = 1;
-    for (const DeformableStep& step : steps) {
-      const Progress progress(step.name + ", cache model");
-      add_hit_rates(step, one, options.seed, report);
-    }
-    vgpu::set_cache_model(false);
+// What the L1 delivers to the wide step's loads, 128 bytes a clock and SM, and what could be
+// computed with that.
+void note_intensity(const DeformableRun& run, const std::string& wide, double loaded,
+                    Report& report) {
+  const double flops = cost_of(run.problem.shape).flops;
+  const double l1 = 128.0 * run.device.sm_count * run.device.clock_hz;
+  report.note(
+      format("arithmetic intensity of %s: %.2f FLOP for each byte its loads ask for.\n"
+             "The L1 delivers at most %.1f TB/s, enough for %.0f TFLOP/s; fp32 units do "
+             "%.0f: faster multiplying\nwould not help.",
+             wide.c_str(), flops / loaded, l1 / 1e12, flops / loaded * l1 / 1e12,
+             run.device.fp32_flop_per_s / 1e12));
+}
+
+// For --profile: hit rates of all steps on one image.
+void add_all_hit_rates(const DeformableRun& run, Report& report) {
+  vgpu::set_cache_model(true);
+  DeformableShape one = run.problem.shape;
+  one.batch = 1;
+  for (const DeformableStep& step : run.steps) {
+    const Progress progress(step.name + ", cache model");
+    add_hit_rates(step, one, run.asked.common.seed, report);
   }
-  if (!options.output.empty())
+  vgpu::set_cache_model(false);
+}
+
+// The last step on the photo's pyramid, compared as all else is, and the picture of what it finds.
+void draw_photo(const DeformableRun& run, const Image& photo, Report& report) {
+  const Options& options = run.asked.common;
+  const DeformableStep& step = run.steps.back();
+  const DeformableProblem pyramid = photo_deformable(photo, options.size);
+  std::vector<DeformableArrays> a = upload(pyramid, 1);
+  run_step(step, a[0], pyramid.shape);
+  check(cudaDeviceSynchronize());
+  const std::vector<half> directions = a[0].out.download();
+  const Comparison right = Expected(pyramid).compared(directions);
+  save_image(options.out, draw_directions(pyramid.photo, options.size, directions));
+  report.note(format("%s: %s of %s, %d x %d pixels, seen by 32 oriented filters in 4 levels",
+                     options.out.c_str(), step.name.c_str(), file_name(options.image).c_str(),
+                     options.size, options.size));
+  report.require(right.pass, "on the photo: " + right.describe());
+}
+
+ExitCode deformable_program(int argc, char** argv, const char* chapter, const char* about,
+                            const std::vector<DeformableStep>& all_steps) {
+  DeformableRun run;
+  run.asked = deformable_options(argc, argv, about);
+  const Options& options = run.asked.common;
+  Image photo;
+  if (!options.input.empty()) run.problem = input_deformable(options.input);
+  if (run.asked.draws) photo = load_image(options.image);
+
+  run.device = open_device();
+  complete_for(run.device, options);
+  std::vector<std::string> left_out;
+  run.steps = chosen_steps(all_steps, run.asked.step, left_out);
+  settle_defaults(run);
+  make_problem(run);
+
+  Report report(report_head(chapter, run));
+  const Expected expected(run.problem);
+  if (!options.input.empty()) expected.require_fp16_range(options.input);
+  run.arrays = upload(run.problem, run.copies, run.device.is_virtual);
+
+  const std::string& wide = all_steps[1].name;
+  StepCounters counters;
+  std::vector<half> out;
+  for (const DeformableStep& step : run.steps)
+    out = run_timed(run, step, expected, wide, report, counters);
+  add_ratios(run, counters, report);
+  for (const std::string& why : left_out) report.note(why);
+  if (run.device.is_virtual && counters.loaded_by_wide > 0)
+    note_intensity(run, wide, counters.loaded_by_wide, report);
+  if (options.profile) add_all_hit_rates(run, report);
+  if (!options.output.empty()) {
+    const DeformableShape& shape = run.problem.shape;
     write_safetensors(options.output,
                       {{"out",
                         {{shape.batch, shape.queries, int64_t(shape.heads) * shape.channels},
                          to_float(out),
                          "F16"}}});
-
-  // The photo: the last step on its pyramid, compared as all else is.
-  if (all.draws) {
-    const DeformableProblem pyramid = photo_deformable(photo, options.size);
-    std::vector<DeformableArrays> a = upload(pyramid, 1);
-    run_step(steps.back(), a[0], pyramid.shape);
-    check(cudaDeviceSynchronize());
-    const std::vector<half> directions = a[0].out.download();
-    const Comparison right = Expected(pyramid).compared(directions);
-    save_image(options.out, draw_directions(pyramid.photo, options.size, directions));
-    report.note(format("%s: %s of %s, %d x %d pixels, seen by 32 oriented filters in 4 levels",
-                       options.out.c_str(), steps.back().name.c_str(),
-                       file_name(options.image).c_str(), options.size, options.size));
-    report.require(right.pass, "on the photo: " + right.describe());
   }
+  if (run.asked.draws) draw_photo(run, photo, report);
   return report.finish();
 }
 

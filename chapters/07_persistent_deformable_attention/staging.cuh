@@ -26,7 +26,7 @@ inline SharedMemory shared_memory() {
   return memory;
 }
 
-// Where several blocks share a level they take turns after so many pixels.
+// Where several blocks share a level, each has runs of so many pixels, in turn.
 constexpr int kRunPixels = 16;
 
 // As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally
@@ -79,9 +79,9 @@ struct Arrays {
   half* out;
 };
 
-// Where a query finds the levels that are staged: in its block's own shared memory. Other steps
-// have other places; a place has has(level) and, for such a level, loader(level), which brings 16
-// bytes of a pixel.
+// A place says where a query finds the levels that are staged: has(level) tells whether one is, and
+// loader(level) is then a function that loads 16 bytes of a pixel. This place is the block's own
+// shared memory; other steps have others.
 template <int kChannels>
 struct OwnMemory {
   const Staging& staging;
@@ -97,8 +97,8 @@ struct OwnMemory {
   }
 };
 
-// One query for each group of lanes, whole warps at a time since shuffles need them. A plane is an
-// (image, head); what is not valid is computed and not written.
+// Computes one query in each group of lanes. A plane is an (image, head). All lanes of a warp take
+// part, since shuffles need them: where `valid` is false the result is computed and not written.
 template <int kChannels, class Place>
 __device__ void take_query(const Arrays& arrays, int plane, int query, bool valid,
                            const Problem& problem, Place& staged) {

@@ -29,7 +29,7 @@ inline Work work_of(const DeformableShape& shape, bool all_in_advance = false) {
   return work;
 }
 
-// A place where nothing is staged.
+// For take_query(): nothing is staged, so all levels come from global memory.
 struct Nowhere {
   __device__ bool has(int) const { return false; }
   __device__ auto loader(int) const {
@@ -37,10 +37,10 @@ struct Nowhere {
   }
 };
 
-// A warp that has nothing left to do fetches a few queries of the rest, until there are none. That
-// is too little to stage for: all levels come from global memory. Each warp asks in vain once, so
-// that the number of questions is known; with the last one the counter begins again at 0, as the
-// next launch needs it.
+// Computes the queries that were not dealt out in advance: a warp that has finished its own fetches
+// kFewQueries at a time until there are none. Staging would not pay for so few, so all levels come
+// from global memory. The counter is 0 again when the launch ends: a warp fetches in vain exactly
+// once, so the number of fetches is known, and atomicInc() wraps at the last one.
 template <int kChannels>
 __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem& problem,
                           const Work& work) {
@@ -68,9 +68,10 @@ __device__ void take_rest(const Arrays& arrays, unsigned* fetched, const Problem
 constexpr int kCounters = 1024;
 __device__ unsigned fetched_chunks[kCounters];
 
-// The counter of a stream, whose launches never overlap; one for each stream that comes, while
-// there are any. Null for later streams, and while the stream is recorded into a graph, whose
-// replays may overlap with whatever else runs. Throws std::runtime_error when CUDA refuses anything.
+// The counter of a stream. Launches of one stream never overlap, so each stream has one, until all
+// kCounters are taken. Null for streams that come later, and while the stream is recorded into a
+// graph: a graph's replays may overlap with other launches. Throws std::runtime_error when CUDA
+// refuses anything.
 inline unsigned* counter_of(cudaStream_t stream, const DeformableShape& shape) {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   require_launched(cudaStreamIsCapturing(stream, &capturing), shape);
