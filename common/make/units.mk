@@ -14,10 +14,9 @@ endef
 $(eval $(call group,common/vgpu/core/group_blocks,block cluster machine loading calls turns waiting warp warp_sync))
 $(eval $(call group,common/vgpu/core/group_memory,access builtins gather joins memory names straight))
 $(eval $(call group,common/vgpu/ops/group_decode,decode decode_control decode_operands forms))
-$(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async))
-$(eval $(call group,common/vgpu/ops/group_floats,float convert))
-$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic))
-$(eval $(call group,common/vgpu/ops/group_tensor,tensor mbarrier move video))
+$(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
+$(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
+$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
 $(eval $(call group,common/vgpu/check/group_races,checks race race_order race_words streams touches))
 $(eval $(call group,common/vgpu/check/group_values,init memory_check proxy sync undefined))
 $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_module parser_operand \
@@ -27,9 +26,8 @@ $(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy o
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
   modules runtime settings status stream transfer watched_machine))
-$(eval $(call group,common/vgpu/cudart/group_memory,copy device function launch library memory pool register \
-  vgpu_c))
-$(eval $(call group,common/vgpu/cudart/group_streams,capture face graph graph_exec graph_nodes stream))
+$(eval $(call group,common/vgpu/cudart/group,capture copy device face function graph graph_exec graph_nodes \
+  launch library memory pool register stream vgpu_c))
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report sources table tensors \

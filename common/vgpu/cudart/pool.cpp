@@ -49,7 +49,7 @@ Error managed_range(Runtime& runtime, const void* pointer, std::size_t count) {
   return cudaSuccess;
 }
 
-Error hint(const void* pointer, std::size_t count, int device) {
+Error advise(const void* pointer, std::size_t count, int device) {
   return api([&](Runtime& runtime) -> Error {
     if (device != 0 && device != cudaCpuDeviceId) return cudaErrorInvalidDevice;
     return managed_range(runtime, pointer, count);
@@ -212,7 +212,7 @@ cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemAdvise(const void* pointer, std::size_t count, cudaMemoryAdvise,
                           cudaMemLocation location) {
-  return hint(pointer, count, device_of(location));
+  return advise(pointer, count, device_of(location));
 }
 cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t count, cudaMemLocation location,
                                  unsigned int, cudaStream_t stream) {
@@ -225,7 +225,7 @@ VGPU_API cudaError_t cudaMemPrefetchAsync_ptsz(const void* pointer, std::size_t 
 }
 #else
 cudaError_t cudaMemAdvise(const void* pointer, std::size_t count, cudaMemoryAdvise, int device) {
-  return hint(pointer, count, device);
+  return advise(pointer, count, device);
 }
 cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t count, int device,
                                  cudaStream_t stream) {
@@ -237,7 +237,7 @@ VGPU_API cudaError_t cudaMemPrefetchAsync_ptsz(const void* pointer, std::size_t 
 }
 VGPU_API cudaError_t cudaMemAdvise_v2(const void* pointer, std::size_t count, cudaMemoryAdvise,
                                       cudaMemLocation location) {
-  return hint(pointer, count, device_of(location));
+  return advise(pointer, count, device_of(location));
 }
 VGPU_API cudaError_t cudaMemPrefetchAsync_v2(const void* pointer, std::size_t count,
                                              cudaMemLocation location, unsigned int,

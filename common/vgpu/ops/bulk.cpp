@@ -94,7 +94,7 @@ void commit(Warp& warp, const Instr&, uint32_t mask) {
   });
 }
 
-void wait(Warp& warp, const Instr& instr, uint32_t mask) {
+void wait_bulk(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto allowed = static_cast<std::size_t>(instr.constant);
   each_lane(mask, [&](int lane) {
     auto& groups = warp.copies_of(lane).bulk_groups;
@@ -152,7 +152,7 @@ Handler bind_bulk_reduce(Instr& instr, const Mods& mods) {
 }
 Handler bind_bulk_commit(Instr&, const Mods&) { return &commit; }
 Handler bind_bulk_wait(Instr& instr, const Mods& mods) {
-  return instr.constant < 0 ? nullptr : mods.has("read") ? &wait_read : &wait;
+  return instr.constant < 0 ? nullptr : mods.has("read") ? &wait_read : &wait_bulk;
 }
 Handler bind_bulk_prefetch(Instr&, const Mods&) { return &prefetch; }
 
