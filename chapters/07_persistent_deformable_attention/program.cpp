@@ -301,8 +301,6 @@ void settle_defaults(DeformableRun& run) {
     options.batch = asked.preset == "small" ? 2 : asked.preset == "medium" ? 8 : 48;
   if (asked.queries == 0) asked.queries = 15422;
   if (asked.channels == 0) asked.channels = 32;
-  if (options.warmup < 0) options.warmup = is_virtual ? 0 : 5;
-  if (options.iterations == 0) options.iterations = is_virtual ? 1 : 50;
 }
 
 // The problem: its shape where it is random, checked; how many copies there is memory for; then the
@@ -451,7 +449,7 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
                             const std::vector<DeformableStep>& all_steps) {
   DeformableRun run;
   run.asked = deformable_options(argc, argv, about);
-  const Options& options = run.asked.common;
+  Options& options = run.asked.common;
   Image photo;
   if (!options.input.empty()) run.problem = input_deformable(options.input);
   if (run.asked.draws) photo = load_image(options.image);
