@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kVectorizedThreads, 4)
       prepare_four(locations, weights, int64_t(row) * fours + own,
                    problem.level[own >> problem.four_shift], G::column(), prepared);
 
-    // Sample: the group's lanes together take what each of them has prepared.
 #pragma unroll 1
+    // Sample: the group's lanes together take what each of them has prepared.
     for (int owner = 0; owner < G::kPieces && first + owner < fours; ++owner) {
       const Level level = problem.level[(first + owner) >> problem.four_shift];
       const half* level_value = image_value + int64_t(level.start) * stride;
