@@ -227,10 +227,12 @@ format:
 
 define chapter_rules
 .PHONY: chapter$1
-chapter$1: $D/chapter$1 $(device_library)
-	@ln -sfn $$< run
-	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $$<'
-$D/chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu)) $(call objects_of,$(call folder_of,$1))
+main_of_$1 := $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu))
+# (nvcc starts first: it takes long.)
+chapter$1: $$(main_of_$1) $D/chapter$1 $(device_library)
+	@ln -sfn $D/chapter$1 run
+	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $D/chapter$1'
+$D/chapter$1: $$(main_of_$1) $(call objects_of,$(call folder_of,$1))
 $D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/test.cu)) \
   $(call test_objects_of,$(call folder_of,$1)) $(call objects_of,$(call folder_of,$1))
 endef

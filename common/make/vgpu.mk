@@ -54,8 +54,9 @@ $V/$(vgpu_cuda12).o: $V/generated/cuda12.inc
 # It stays when a program closes it (nodelete): it reports when the program ends.
 link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvgpu.so -Wl,-z,nodelete \
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
-# (cudart/ first: cuda12.cc waits for it.)
-$V/libvgpu.so: $(cudart_objects) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
+# What others wait for first, then the long ones: make starts them in this order.
+$V/libvgpu.so: $P/generated/devices.inc $(cudart_objects) $(filter $V/%,$(vgpu_objects)) \
+  $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
 	$(call note_sources,,$(vgpu_objects) $V/$(vgpu_cuda12).o)
 
