@@ -6,9 +6,9 @@
 // ends. A tile that is filled again too early goes out with the wrong contents, every time.
 #include <utility>
 
-#include "forms.h"
 #include "../core/access.h"
 #include "../core/bulk.h"
+#include "forms.h"
 
 namespace vgpu {
 namespace {
