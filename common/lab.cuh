@@ -1,9 +1,9 @@
-// The lab: what a chapter's main.cu names beside its kernels. Exit codes, checked CUDA calls, device
-// arrays that free themselves, timing, one comparison for everything, and the report. No kernel and no
-// chapter is known here.
+// The lab: what chapters' programs share. Exit codes, checked CUDA calls, device arrays that free
+// themselves, timing, one comparison for everything, and the report. It knows no kernel and no
+// chapter.
 //
-// The bodies stand in common/lab/, a file for each subject, with what programs need besides: device,
-// images, tensors, flags, program.
+// The bodies are in common/lab/, a file for each subject. What else programs need is there, too:
+// device, images, tensors, flags, program.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -36,9 +36,9 @@ void check(cudaError_t error, std::source_location where = std::source_location:
 
 // ---- Arrays on the device -----------------------------------------------------------------------
 
-enum class MemoryKind { kDevice, kManaged };  // managed: the host may look at it, too
+enum class MemoryKind { kDevice, kManaged };  // managed: the host may access it, too
 
-// Throws LackError when the memory is not there; the name is that of DeviceArray.
+// Throws LackError when there is not enough memory; the name is that of DeviceArray.
 void* allocate(size_t bytes, const std::string& name, MemoryKind kind);
 
 // An array on the device that frees itself; T is trivially copyable. The name appears in counters
@@ -46,7 +46,7 @@ void* allocate(size_t bytes, const std::string& name, MemoryKind kind);
 template <class T>
 class DeviceArray {
  public:
-  // Not initialized. Throws LackError when the memory is not there.
+  // Not initialized. Throws LackError when there is not enough memory.
   DeviceArray(size_t count, const std::string& name, MemoryKind kind = MemoryKind::kDevice)
       : data_(static_cast<T*>(allocate(count * sizeof(T), name, kind))), size_(count) {}
   DeviceArray(const std::vector<T>& host, const std::string& name)
@@ -77,7 +77,8 @@ class DeviceArray {
     check(cudaMemcpy(host.data(), data_ + first, count * sizeof(T), cudaMemcpyDeviceToHost));
     return host;
   }
-  // All bits one is a NaN in fp16, bf16, fp32 and fp64: what a kernel leaves out is found.
+  // An element that a kernel does not write stays NaN, which never compares as right. All bits one
+  // is a NaN in fp16, bf16, fp32 and fp64.
   void fill_nan() { check(cudaMemset(data_, 0xff, size_ * sizeof(T))); }
 
  private:
@@ -89,8 +90,9 @@ std::vector<float> to_float(const std::vector<half>& values);
 
 // ---- Timing -------------------------------------------------------------------------------------
 
-// What a kernel took. On a GPU, events: each sample is one launch, or for a single stage shorter
-// than 0.2 ms the mean of as many as fill that. On the virtual GPU, wall time on the host.
+// How long a stage took. On a GPU events time it, and a sample is one launch; where a single stage
+// takes less than 0.2 ms, it is the mean of as many launches as fill that time. On the virtual GPU
+// it is wall time on the host.
 struct Timing {
   double median_us = 0, min_us = 0, mean_us = 0;
   double spread = 0;  // (90th - 10th percentile) / median; NaN with fewer than 3 samples
@@ -120,8 +122,8 @@ using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations);
 
-// Copies of a problem of that many bytes that, used in turn, do not stay in the L2 (twice its
-// size); 1 on the virtual GPU.
+// How many copies of a problem of that many bytes to use in turn, so that none is still in the L2:
+// they have twice its size together. At most 64; 1 on the virtual GPU.
 int rotation_copies(const Device& device, double bytes);
 
 // ---- Comparison ---------------------------------------------------------------------------------
@@ -134,11 +136,11 @@ struct Tolerance {
   // A sum of `length` fp32 products whose results reach `magnitude`: length roundings of 2^-24.
   static Tolerance fp32_sum(int64_t length, double magnitude);
   // Softmax of fp32 scores (sums of head_dim products, up to max_score in size) over `tokens`:
-  // expf turns the score's absolute error into a relative one, the sum adds tokens 2^-24.
+  // expf turns the score's absolute error into a relative one, and the sum adds tokens * 2^-24.
   static Tolerance softmax(int64_t head_dim, int64_t tokens, double max_score);
-  // A weighted mean of fp16 values up to max_value, summed in fp32: the mean and, in tensor-core
-  // steps, the weights are rounded to fp16, and twice that is allowed. The weights' error scales
-  // with max_value.
+  // A weighted mean of fp16 values up to max_value in size, summed in fp32. Rounding the mean to
+  // fp16 makes an error of up to 2^-11 of it. Tensor-core steps round the weights, too, an error of
+  // up to 2^-11 max_value. Twice each is allowed.
   static Tolerance fp16_mean(double max_value);
 };
 
@@ -166,8 +168,8 @@ Comparison compare(const Values& got, const Values& expected, const Tolerance& t
 // Least traffic with DRAM and floating-point operations (a multiply-add is 2).
 struct Cost {
   double bytes = 0, flops = 0;
-  bool tensor_cores = false;  // who computes: the bound is theirs
-  double tensor_rate = 1;     // beside products of fp16: 0.5 for tf32
+  bool tensor_cores = false;  // they compute: their peak rate makes the bound, not that of fp32
+  double tensor_rate = 1;     // of that peak rate, which is that of fp16: 0.5 for tf32
 };
 
 // The lines of a program: a table for people, JSON and CSV for programs.
@@ -177,18 +179,19 @@ class Report {
   ~Report();
   Report(Report&&) noexcept;
 
-  // One line, a step's. Its bound is the larger of the two times that cost takes at the ceilings.
+  // One line, for a step. Its bound is the larger of two times: for the cost's bytes at the peak
+  // rate of DRAM, and for its operations at that of the units that compute.
   void add(const std::string& name, const Timing& timing, const Cost& cost,
            const Comparison& comparison);
-  // A launch of the step that add_total() names next. What it wrote is compared, or what all
-  // launches of that step wrote together: `of` says whose errors these are.
+  // One launch of the step that the next add_total() names. The comparison is of what this launch
+  // wrote, or of what all launches of that step wrote together: `of` says which.
   enum class Errors { kOfLaunch, kOfStep };
   void add_launch(const std::string& name, const Timing& timing, const Cost& cost,
                   const Comparison& comparison, Errors of);
   // That step as a whole; its modelled limit is the sum over its launches.
   void add_total(const std::string& name, const Timing& timing, const Cost& cost,
                  const Comparison& comparison);
-  // What is done beside the steps, as once before all of them; `comparison` is that of a step.
+  // Work outside the steps, such as packing weights once; `comparison` is that of a step.
   void add_beside(const std::string& name, const Timing& timing, const Comparison& comparison);
   // How much faster the line `after` is than the line `before`, both already added: in time on a
   // GPU, in modelled limits on the virtual one.
@@ -196,7 +199,7 @@ class Report {
   // One more number of a line that is there already, for --json.
   void add_number(const std::string& line, const std::string& name, double value);
   void note(const std::string& line);
-  // A check that has no line of its own: the note appears only where it fails.
+  // A check that has no line of its own. Where it fails, the report does, and `otherwise` says why.
   void require(bool ok, const std::string& otherwise);
 
   // Prints the table, the notes and with --profile the counters; writes --json and --csv. Returns

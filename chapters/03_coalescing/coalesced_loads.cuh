@@ -5,8 +5,8 @@
 //   s = softmax so far   online softmax            8 lanes have one row
 //   O = factor O + s V   rescaled and added up     a thread has one column, head_dim/8 rows
 //
-// A warp asks for 512 bytes in 16 sectors with one instruction, and uses all of them. Chapter 2 needs
-// 8 instructions for as many bytes, with 32 sectors each.
+// One load of a warp brings 512 bytes from 16 sectors and uses all of them. Chapter 2 needs 8 loads
+// for as many bytes, and each of them touches 32 sectors.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -2,10 +2,10 @@
 //
 //   s = scale Q Kᵀ       scores of the tile        a warp has 4 rows of its own, a lane 2 keys
 //   s = softmax so far   online softmax            32 lanes have one row
-//   O = factor O + s V   rescaled and added up     a lane has head_dim/32 columns, the warp's 4 rows
+//   O = factor O + s V   rescaled and added up     a lane has head_dim/32 columns of these 4 rows
 //
-// A lane's 8 scores are of 2 keys and 4 rows, which takes 6 loads of shared memory where 1 key and 8
-// rows took 9. A warp reads only weights of its own, so that the block only waits for the tiles.
+// A lane's 8 scores, of 2 keys and 4 rows, take 6 loads of shared memory; of 1 key and 8 rows they
+// took 9. A warp reads only its own weights, so the block's barriers guard Q, K and V alone.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -1,5 +1,5 @@
-// What the launches of all attention steps share: the checks before, the sizes of the grid, the
-// error behind. A step's own launch function says which kernel, grid and shared memory it takes.
+// What the launches of all attention steps share: checks before the launch, the grid's size, the
+// error after it. A step's own launch function says which kernel, grid and shared memory it takes.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -16,8 +16,8 @@
 using AttentionKernel = void (*)(const half* Q, const half* K, const half* V, half* O, int tokens,
                                  float scale_log2);
 
-// Throws std::invalid_argument unless accesses of 16 bytes may start at each array; `names` are
-// theirs, "Q, K and V".
+// Throws std::invalid_argument unless each array starts at a multiple of 16 bytes. `names` is what
+// the message calls the arrays: "Q, K and V".
 inline void require_alignment(std::initializer_list<const half*> arrays, const char* names) {
   for (const half* array : arrays)
     if (reinterpret_cast<uintptr_t>(array) % 16 != 0)
@@ -66,9 +66,9 @@ inline int shared_limit() {
   return bytes;
 }
 
-// Warps a block: 2, 4 or 8, whichever leaves the SM that gets most blocks the least to do, where a
-// block's loads of K and V count as much as the work of one warp, warp_rows query rows. More warps
-// share more, but a few large blocks leave SMs idle.
+// Warps a block: 2, 4 or 8, whichever gives the busiest SM the least work, and more of them where
+// that is equal. A block's work is 1 for each warp, with its warp_rows query rows, and 1 for the
+// loads of K and V. More warps share each load, but a few large blocks leave SMs idle.
 inline int warps_for(const AttentionShape& shape, int warp_rows) {
   int device = 0, sms = 1, best = 8;
   cudaGetDevice(&device);
