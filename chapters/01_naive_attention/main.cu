@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "../../common/attention/program.h"
-#include "../../common/lab/program.h"
-#include "../../common/lab.cuh"
 #include "../../common/attention/reference.h"
+#include "../../common/lab.cuh"
+#include "../../common/lab/program.h"
 #include "kernel.cuh"
 
 namespace {

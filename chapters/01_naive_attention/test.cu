@@ -5,14 +5,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "../../common/attention/test_cases.h"
 #include "../../common/attention/inputs.h"
+#include "../../common/attention/reference.h"
+#include "../../common/attention/test_cases.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/lab/images.h"
-#include "../../common/lab/device.h"
 #include "../../common/testing/testing.h"
-#include "../../common/attention/reference.h"
 #include "kernel.cuh"
 
 using lab::testing::AttentionCase;
@@ -58,8 +58,7 @@ TEST_CASE("attention: scores far above and far below zero") {
 TEST_CASE("attention: scores in steps, all equal ones, O rounded once") {
   if (skipped("attention: scores in steps")) return;
   for (const AttentionCase& problem : lab::testing::stepped_cases()) check_right(problem);
-  for (const int head_dim : {32, 64, 128})
-    check_right(lab::testing::mean_case(2, 128, head_dim));
+  for (const int head_dim : {32, 64, 128}) check_right(lab::testing::mean_case(2, 128, head_dim));
 }
 
 TEST_CASE("attention: arrays from PyTorch") {
@@ -210,8 +209,8 @@ lab::testing::AnyAttention attention_of(const lab::testing::Mutants& mutants, si
 TEST_CASE("planted bugs: each is caught, and by what") {
   if (skipped("planted bugs")) return;
   const std::vector<AttentionCase> cases = {
-      lab::testing::random_case(1, 1, 1, 32), lab::testing::random_case(3, 3, 33, 64),
-      lab::testing::random_case(1, 2, 65, 128), lab::testing::offset_case(1, 1, 17, 64, 150),
+      lab::testing::random_case(1, 1, 1, 32),        lab::testing::random_case(3, 3, 33, 64),
+      lab::testing::random_case(1, 2, 65, 128),      lab::testing::offset_case(1, 1, 17, 64, 150),
       lab::testing::offset_case(1, 1, 17, 64, -150), lab::testing::mean_case(1, 16, 32)};
   const lab::testing::Mutants mutants("chapters/01_naive_attention/kernel.cuh", "naive_attention",
                                       kMutants);

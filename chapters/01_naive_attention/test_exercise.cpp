@@ -17,12 +17,12 @@ TEST_CASE("exercise 1: points") {
        // ends.
        {"the chapter's kernels",
         source("chapters/01_naive_attention/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
-        "    const AttentionShape& shape, int, cudaStream_t stream) {\n"
-        "  naive_attention::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
+            "    const AttentionShape& shape, int, cudaStream_t stream) {\n"
+            "  naive_attention::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         {5, 0, 0, 0, 0, 0, 0, 0}},
        // exp(150) is infinite, and the sum of exp(-150) zero: NaN in 2 of 12 problems.
        {"NaN: the maximum is not subtracted",

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
-#include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "kernel.cuh"
 
 using namespace lab::testing;

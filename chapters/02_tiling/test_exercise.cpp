@@ -16,12 +16,12 @@ TEST_CASE("exercise 2: points") {
        // Without a mask only the one key of one token is right.
        {"the chapter's kernel",
         source("chapters/02_tiling/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
-        "    const AttentionShape& shape, cudaStream_t stream) {\n"
-        "  tiling::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
+            "    const AttentionShape& shape, cudaStream_t stream) {\n"
+            "  tiling::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         {2, 20, 0, 0, 0, 0, 0}},
        // A first maximum of +infinity makes all weights 0 and O 0/0.
        {"NaN: the maximum begins at the wrong end",

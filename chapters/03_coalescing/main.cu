@@ -11,10 +11,9 @@ namespace {
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
 lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(
-      run, {{.name = "tiling", .attention = tiling::attention},
-            {.name = "coalesced loads", .attention = coalesced_loads::attention},
-            {.name = "4 rows a warp", .attention = coalescing::attention}});
+  return lab::run_ladder(run, {{.name = "tiling", .attention = tiling::attention},
+                               {.name = "coalesced loads", .attention = coalesced_loads::attention},
+                               {.name = "4 rows a warp", .attention = coalescing::attention}});
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
-#include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../02_tiling/kernel.cuh"
 #include "coalesced_loads.cuh"
 #include "kernel.cuh"

@@ -16,12 +16,12 @@ TEST_CASE("exercise 3: points") {
        // It refuses head_dim 80.
        {"the chapter's kernel",
         source("chapters/03_coalescing/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
-        "    const AttentionShape& shape, cudaStream_t stream) {\n"
-        "  coalescing::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
+            "    const AttentionShape& shape, cudaStream_t stream) {\n"
+            "  coalescing::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         none},
        // The last 16 columns of O keep the NaN that was there.
        {"NaN: columns 64 to 79 are not written",

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
-#include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../03_coalescing/kernel.cuh"
 #include "kernel.cuh"
 
@@ -111,8 +111,7 @@ TEST_CASE("counters: with independent scores most of the later tiles rescale O")
   // Written to shared memory beside the factors of rescalings: see the case above.
   const double others =
       2 * 16 * head_dim + tiles * (4 * 64 * head_dim + 6 * 16 * 64) + 4 * 16 * (16 + head_dim);
-  const double factors =
-      lab::vgpu::counter("/shared/store/bytes_asked") - row_blocks * others;
+  const double factors = lab::vgpu::counter("/shared/store/bytes_asked") - row_blocks * others;
   const double later = factors / (4 * 16 * 16) - row_blocks;  // without those of the first tiles
   // Tile number t has a row's largest score so far with probability 1 / t, and one of 16 rows is
   // enough.
@@ -164,8 +163,7 @@ const std::vector<Mutant> kMutants = {
      "\n\n    // Softmax", "check"},
     {"the weights are read before they are there: a vote is no barrier",
      "scale_rows(o_frag, factor, tiles.s);\n    __syncwarp();",
-     "scale_rows(o_frag, factor, tiles.s);",
-     "check"},
+     "scale_rows(o_frag, factor, tiles.s);", "check"},
     {"the factors are loaded before they are there", "  __syncwarp();\n  Accumulator factor_frag;",
      "  Accumulator factor_frag;", "check"},
     {"the next tile is loaded too early", "    __syncwarp();\n  }\n\n  // Write",

@@ -67,7 +67,7 @@ const std::vector<Aim> kAims = {
     {"bytes of K and V that are loaded: real keys, once for 64 rows", 25, Aim::at_most,
      kHeads * 3 * kKeys * 64 * 2 * 2, bytes_of_tiles,
      "end the loop over the tiles at the last real key, and let the warps share each tile",
-     Aim::bytes, kHeads * kKeys * 64 * 2 * 2},
+     Aim::bytes, kHeads* kKeys * 64 * 2 * 2},
     {"multiply-adds on the tensor cores: both products of real keys", 5, Aim::at_least,
      kHeads* kTokens* kKeys * 64 * 2, [](const Counters& c) { return c.sum("/tensor_macs"); },
      "both products are mma_sync's"},
@@ -115,8 +115,8 @@ const std::vector<Aim> kBugAims = {
      [](const Counters& c) { return c.sum("/tensor_macs"); },
      "mend the kernel, do not write another"},
     {"bytes of all stores: only O, once", 10, Aim::exactly, 2 * 100 * 64 * 2,
-     [](const Counters& c) { return c.stored(); },
-     "mend the kernel, do not write another", Aim::bytes},
+     [](const Counters& c) { return c.stored(); }, "mend the kernel, do not write another",
+     Aim::bytes},
 };
 
 }  // namespace

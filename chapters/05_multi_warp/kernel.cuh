@@ -325,7 +325,9 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   const int warps = warps_for(shape, kTile);
-  const auto of_warps = warps == 2 ? attention_of<2> : warps == 4 ? attention_of<4> : attention_of<8>;
+  const auto of_warps = warps == 2   ? attention_of<2>
+                        : warps == 4 ? attention_of<4>
+                                     : attention_of<8>;
   of_warps(Q, K, V, O, shape, stream);
 }
 

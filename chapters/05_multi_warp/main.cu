@@ -12,8 +12,7 @@ int64_t scratch_bytes(const AttentionShape&) { return 0; }
 // Prints what limits the number of blocks on an SM.
 template <int kWarps>
 void print_occupancy(const AttentionShape& shape) {
-  const multi_warp::Step step =
-      multi_warp::step_for<kWarps>(shape.head_dim, shared_limit());
+  const multi_warp::Step step = multi_warp::step_for<kWarps>(shape.head_dim, shared_limit());
   const std::string name =
       std::to_string(kWarps) + " warps, " + std::to_string(step.key_tile) + " keys a tile";
   std::puts(lab::describe_occupancy(name, reinterpret_cast<const void*>(step.kernel), 32 * kWarps,

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
-#include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../04_wmma/kernel.cuh"
 #include "kernel.cuh"
 
@@ -91,8 +91,7 @@ void check_bytes() {
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
       // Both products, of rows in sixteens and keys in tiles: a warp without rows rests.
-      const multi_warp::Step step =
-          multi_warp::step_for<kWarps>(head_dim, shared_limit());
+      const multi_warp::Step step = multi_warp::step_for<kWarps>(head_dim, shared_limit());
       const double key_tile = step.key_tile;
       const double warps_with_rows = (tokens + 15) / 16, tiles = std::ceil(tokens / key_tile);
       const double padded = heads * warps_with_rows * 16 * key_tile * tiles;
@@ -107,8 +106,7 @@ void check_bytes() {
       // rows: scores and weights of each tile; factors of O, 16 columns, twice, in the first tile
       // and at the end; O itself. (All scores are equal: no later tile has factors.)
       run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
-      const double of_a_warp =
-          16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
+      const double of_a_warp = 16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
             heads * (row_blocks * (tiles * 2 * key_tile * head_dim * 2 + rows * head_dim * 2) +
                      warps_with_rows * of_a_warp));
@@ -207,8 +205,8 @@ const std::vector<Mutant> kMutants = {
     {"the scores are read before they are there", "      __syncwarp();\n\n      // Softmax",
      "\n\n      // Softmax", "check"},
     {"the weights are read before they are there: a vote is no barrier",
-     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();", "scale_rows(o_frag, factor, own.s);",
-     "check"},
+     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();",
+     "scale_rows(o_frag, factor, own.s);", "check"},
     {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
      "    __syncwarp();\n  }", "check"},
     {"rows are read past the end", "row < valid", "row <= valid", "error"},
@@ -218,11 +216,10 @@ const std::vector<Mutant> kMutants = {
 AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
-    const multi_warp::Step step =
-        multi_warp::step_for<4>(shape.head_dim, shared_limit());
+    const multi_warp::Step step = multi_warp::step_for<4>(shape.head_dim, shared_limit());
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
-           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
-           shape.tokens, log2_scale(shape));
+           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O, shape.tokens,
+           log2_scale(shape));
   };
 }
 

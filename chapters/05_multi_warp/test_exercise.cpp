@@ -20,12 +20,13 @@ TEST_CASE("exercise 5: points") {
        // All keys count: right for 1, 64 and 128.
        {"the chapter's kernel",
         source("chapters/05_multi_warp/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, const int*, half* O,\n"
-        "    const AttentionShape& shape, cudaStream_t stream) {\n"
-        "  multi_warp::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, const int*, half* "
+            "O,\n"
+            "    const AttentionShape& shape, cudaStream_t stream) {\n"
+            "  multi_warp::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         {7, 20, 0, 0, 0, 0, 0}},
        // What stands behind the real keys is NaN, and 0 times NaN is NaN: right where all are real,
        // for 1, 64 and 128, and for 65 (65, 64), where the one that is not has a tile of its own.

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../../common/attention/test_cases.h"
-#include "../../common/lab/device.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../05_multi_warp/kernel.cuh"
 #include "kernel.cuh"
 
@@ -51,12 +51,13 @@ TEST_CASE("machine code: no spills on any architecture") {
   check_machine_code("chapters/06_coalesced_k/kernel.cuh", "", 11, 256);
 }
 TEST_CASE("machine code: a tile's loads do not wait for its stores") {
-  check_load_groups("chapters/06_coalesced_k/kernel.cuh", 11, [](const std::vector<int>& arguments) {
-    const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes
-    // Q of a warp, then K and V of a tile, each thread's pieces of it at once.
-    const int tile = arguments[1] * of_a_row / (32 * arguments[2]);
-    return std::vector<int>{16 * of_a_row / 32, tile, tile};
-  });
+  check_load_groups("chapters/06_coalesced_k/kernel.cuh", 11,
+                    [](const std::vector<int>& arguments) {
+                      const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes
+                      // Q of a warp, then K and V of a tile, each thread's pieces of it at once.
+                      const int tile = arguments[1] * of_a_row / (32 * arguments[2]);
+                      return std::vector<int>{16 * of_a_row / 32, tile, tile};
+                    });
 }
 
 // What a block takes and leaves, with kWarps warps.
@@ -90,8 +91,7 @@ void check_bytes() {
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
       // Both products, of rows in sixteens and keys in tiles: a warp without rows rests.
-      const coalesced_k::Step step =
-          coalesced_k::step_for<kWarps>(head_dim, shared_limit());
+      const coalesced_k::Step step = coalesced_k::step_for<kWarps>(head_dim, shared_limit());
       const double key_tile = step.key_tile;
       const double warps_with_rows = (tokens + 15) / 16, tiles = std::ceil(tokens / key_tile);
       const double padded = heads * warps_with_rows * 16 * key_tile * tiles;
@@ -106,8 +106,7 @@ void check_bytes() {
       // rows: scores and weights of each tile; factors of O, 16 columns, twice, in the first tile
       // and at the end; O itself. (All scores are equal: no later tile has factors.)
       run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
-      const double of_a_warp =
-          16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
+      const double of_a_warp = 16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
             heads * (row_blocks * (tiles * 2 * key_tile * head_dim * 2 + rows * head_dim * 2) +
                      warps_with_rows * of_a_warp));
@@ -191,7 +190,8 @@ TEST_CASE("the ladder: each step's modelled limit is lower than the one before")
   }
 }
 
-TEST_CASE("the ladder: the last step has the smallest modelled limit, whatever the number of blocks") {
+TEST_CASE(
+    "the ladder: the last step has the smallest modelled limit, whatever the number of blocks") {
   if (skipped("the ladder") || skipped_without_counters("the ladder")) return;
   for (const char* tokens : {"197", "577"}) {
     CAPTURE(tokens);
@@ -235,8 +235,8 @@ const std::vector<Mutant> kMutants = {
     {"the scores are read before they are there", "      __syncwarp();\n\n      // Softmax",
      "\n\n      // Softmax", "check"},
     {"the weights are read before they are there: a vote is no barrier",
-     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();", "scale_rows(o_frag, factor, own.s);",
-     "check"},
+     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();",
+     "scale_rows(o_frag, factor, own.s);", "check"},
     {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
      "    __syncwarp();\n  }", "check"},
     {"rows are read past the end", "row < valid", "row <= valid", "error"},
@@ -246,18 +246,18 @@ const std::vector<Mutant> kMutants = {
 AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
-    const coalesced_k::Step step =
-        coalesced_k::step_for<4>(shape.head_dim, shared_limit());
+    const coalesced_k::Step step = coalesced_k::step_for<4>(shape.head_dim, shared_limit());
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
-           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O,
-           shape.tokens, log2_scale(shape));
+           blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O, shape.tokens,
+           log2_scale(shape));
   };
 }
 
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what") {
-  check_planted_bugs("chapters/06_coalesced_k/kernel.cuh", "coalesced_k", kMutants, mutant_attention,
+  check_planted_bugs("chapters/06_coalesced_k/kernel.cuh", "coalesced_k", kMutants,
+                     mutant_attention,
                      "const auto of_32 = &attention_kernel<32, 64, 4>;\n"
                      "const auto of_64 = &attention_kernel<64, 64, 4>;\n"
                      "const auto of_128 = &attention_kernel<128, 64, 4>;\n");

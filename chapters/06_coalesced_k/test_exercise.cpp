@@ -19,12 +19,12 @@ TEST_CASE("exercise 6: points") {
        // Right where there is one query and one key; elsewhere keys that are none, and too few.
        {"the chapter's kernel",
         source("chapters/06_coalesced_k/kernel.cuh") +
-        "namespace exercise {\n"
-        "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
-        "    const AttentionShape& shape, int, cudaStream_t stream) {\n"
-        "  coalesced_k::attention(Q, K, V, O, shape, stream);\n"
-        "}\n"
-        "}  // namespace exercise\n",
+            "namespace exercise {\n"
+            "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
+            "    const AttentionShape& shape, int, cudaStream_t stream) {\n"
+            "  coalesced_k::attention(Q, K, V, O, shape, stream);\n"
+            "}\n"
+            "}  // namespace exercise\n",
         {2, 0, 0, 0, 0, 0, 0, 0}},
        // A first maximum of +infinity makes all weights 0 and O 0/0.
        {"NaN: the maximum begins at the wrong end",

@@ -34,8 +34,8 @@ __device__ void ask_for_levels(const half* value, int plane, const Problem& prob
     for (int pixel = lane * each; pixel < pixels; pixel += 32 * each)
       ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global,
                          staged + (staging.first_pixel[l] + pixel) * Group<kChannels>::kPieces,
-                         image_value + int64_t(level.start + pixel) * stride,
-                         each * kChannels * 2, arrived);
+                         image_value + int64_t(level.start + pixel) * stride, each * kChannels * 2,
+                         arrived);
   }
 }
 

@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
                    const half* weights,    // [batch, queries, heads, levels, points]
                    half* out,              // [batch, queries, heads, channels]
                    unsigned* fetched,      // chunks so far, 0 at the start and at the end
-                   const __grid_constant__ Problem problem,
-                   const __grid_constant__ Staging staging, const __grid_constant__ Work work) {
+                   const __grid_constant__ Problem problem, const __grid_constant__ Staging staging,
+                   const __grid_constant__ Work work) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint4 staged[];  // [staged pixels, pieces], this block's share
   const cg::cluster_group cluster = cg::this_cluster();
@@ -117,18 +117,17 @@ struct ClusterLaunch {
 };
 
 struct ClusterPlan {
-  int blocks = 0;      // of a cluster
-  int clusters = 0;    // that the device holds at once
-  Staging staging{};   // of each block
+  int blocks = 0;     // of a cluster
+  int clusters = 0;   // that the device holds at once
+  Staging staging{};  // of each block
 };
 
 // The smallest clusters, of 2, 4 or 8 blocks, in which as many levels fit as can.
 template <class Kernel>
 ClusterPlan plan_clusters(Kernel kernel, const DeformableShape& shape) {
   const int capacity = shared_memory().of_block;
-  require_launched(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        capacity),
-                   shape);
+  require_launched(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, capacity), shape);
   ClusterPlan best;
   for (int blocks = 2; blocks <= 8; blocks *= 2) {  // 8: what every device allows
     ClusterPlan plan{blocks, 0, plan_staging(shape, capacity, blocks)};

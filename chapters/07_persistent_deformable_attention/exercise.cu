@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "shape.h"
 #include "../../common/grader/grader.h"
 #include "problem.h"
 #include "reference.h"
+#include "shape.h"
 
 namespace {
 
@@ -25,8 +25,7 @@ void add_edges(lab::DeformableProblem& problem) {
   }
 }
 
-Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t seed,
-              bool edges) {
+Case gradient(const DeformableShape& shape, lab::Distribution where, uint64_t seed, bool edges) {
   lab::DeformableProblem problem = lab::random_deformable(shape, where, seed);
   if (edges) add_edges(problem);
   // As random as the values: those of another problem of the same rows.
@@ -114,7 +113,7 @@ const std::vector<Aim> kAims = {
      kTaken*(2 * kSamples * 4 + 2 * 64),
      [](const Counters& c) { return c.bytes("locations", "load") + c.bytes("grad_out", "load"); },
      "grad_out stays in registers; each lane prepares one sample, the others get it by shuffles",
-     Aim::bytes, kQueries * (2 * kSamples * 4 + 64)},
+     Aim::bytes, kQueries*(2 * kSamples * 4 + 64)},
     {"bytes of all stores: only the gradients, once", 5, Aim::exactly, kQueries * 2 * kSamples * 2,
      [](const Counters& c) { return c.stored(); },
      "one lane writes each gradient; rows past the last query are not written", Aim::bytes},

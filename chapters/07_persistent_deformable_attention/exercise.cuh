@@ -163,8 +163,7 @@ inline Problem plan(const DeformableShape& shape, int64_t capacity, int& staged_
   const auto bytes = [&](int l) {
     return int64_t(shape.level[l].height) * shape.level[l].width * kChannels * 2;
   };
-  std::stable_sort(order, order + shape.levels,
-                   [&](int a, int b) { return bytes(a) < bytes(b); });
+  std::stable_sort(order, order + shape.levels, [&](int a, int b) { return bytes(a) < bytes(b); });
   staged_bytes = 0;
   for (int i = 0; i < shape.levels; ++i) {
     if (staged_bytes + bytes(order[i]) > capacity) break;

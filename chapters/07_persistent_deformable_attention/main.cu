@@ -1,9 +1,9 @@
 // Chapter 7: multi-scale deformable attention in six steps on one problem, compared with the CPU
 // reference; the last one also finds the directions in a photo.
-#include "problem.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
+#include "problem.h"
 #include "shared.cuh"
 #include "simple.cuh"
 #include "vectorized.cuh"

@@ -9,9 +9,12 @@ namespace planted {
 using lab::testing::Mutant;
 
 const std::vector<Mutant> kSimpleBugs = {
-    {"the half pixel is forgotten", "__low2float(location), float(level.width), -0.5f);\n"
-     "      const float y", "__low2float(location), float(level.width), 0.0f);\n"
-     "      const float y", "element"},
+    {"the half pixel is forgotten",
+     "__low2float(location), float(level.width), -0.5f);\n"
+     "      const float y",
+     "__low2float(location), float(level.width), 0.0f);\n"
+     "      const float y",
+     "element"},
     {"weights beyond the border", "right > left ? tent(x - float(right)) : 0.0f",
      "tent(x - float(right))", "element"},
     {"the sum is kept in fp16", "float sum = 0.0f;", "half sum = 0.0f;", "element"},
@@ -44,18 +47,16 @@ const std::vector<Mutant> kPersistentBugs = {
      "tent(x - left - float(column))", "element"},
     {"a single line counts twice", "level.height > 1 ? tent(y - top - 1.0f) : 0.0f",
      "tent(y - top - 1.0f)", "element"},
-    {"the second image's levels are not staged",
-     "stage_levels<kChannels>(value, plane, problem",
+    {"the second image's levels are not staged", "stage_levels<kChannels>(value, plane, problem",
      "if (plane % 2 == 0) stage_levels<kChannels>(value, plane, problem", "element"},
     {"staged levels overlap", "staged[staging.first_pixel[l] * kPieces + i]", "staged[i]",
      "element"},
     {"a chunk is left out", "chunk = atomicInc(fetched, last_question);",
      "chunk = 2 * atomicInc(fetched, last_question);", "not finite"},
-    {"no barrier before the next image is staged",
-     "    __syncthreads();\n    stage_levels", "    stage_levels", "check"},
-    {"no barrier behind the staging",
-     "kPersistentThreads, staged);\n    __syncthreads();", "kPersistentThreads, staged);",
-     "check"},
+    {"no barrier before the next image is staged", "    __syncthreads();\n    stage_levels",
+     "    stage_levels", "check"},
+    {"no barrier behind the staging", "kPersistentThreads, staged);\n    __syncthreads();",
+     "kPersistentThreads, staged);", "check"},
     {"the last query of a share is left out", "(blockIdx.x + 1) / gridDim.x);",
      "(blockIdx.x + 1) / gridDim.x) - 1;", "not finite"},
 };
@@ -65,21 +66,23 @@ const std::vector<Mutant> kBulkBugs = {
      "while (!ptx::mbarrier_try_wait_parity(arrived, parity))", "while (false)", "check"},
     {"each plane is waited for as if it were the first", "parity ^= 1;", "", "check"},
     {"the wait is for the phase before", "uint32_t parity = 0;", "uint32_t parity = 1;", "check"},
-    {"several heads' channels are copied as one piece", "problem.heads == 1 ? pixels : 1",
-     "pixels", "element"},
+    {"several heads' channels are copied as one piece", "problem.heads == 1 ? pixels : 1", "pixels",
+     "element"},
 };
 // With these some wait for ever, which is found out without checks, and sooner.
 const std::vector<Mutant> kBulkHangs = {
     {"the next plane is asked for while some still wait for this one",
      "__syncthreads();\n    if (threadIdx.x < 32 && staging",
      "if (plane * problem.queries <= begin) __syncthreads();\n"
-     "    if (threadIdx.x < 32 && staging", "error"},
+     "    if (threadIdx.x < 32 && staging",
+     "error"},
 };
 
 const std::vector<Mutant> kClusterBugs = {
     {"pixels are looked for in the wrong block", "const int owner = run & ((1 << shift) - 1);",
      "const int owner = (run + 1) & ((1 << shift) - 1);", "element"},
-    {"each block takes the whole cluster's queries", "const int shift = __ffs(blocks) - 1, warp = "
+    {"each block takes the whole cluster's queries",
+     "const int shift = __ffs(blocks) - 1, warp = "
      "rank * kPersistentThreads / 32 + threadIdx.x / 32;",
      "const int shift = __ffs(blocks) - 1, warp = threadIdx.x / 32;", "not finite"},
     {"no barrier behind the staging", "cluster.sync();  // all shares are here", "", "check"},
@@ -89,7 +92,8 @@ const std::vector<Mutant> kClusterBugs = {
      "check"},
     {"nobody waits for others before the block ends",
      "cluster.barrier_arrive();\n  take_rest<kChannels>(arrays, fetched, problem, work);\n"
-     "  cluster.barrier_wait();", "take_rest<kChannels>(arrays, fetched, problem, work);", "check"},
+     "  cluster.barrier_wait();",
+     "take_rest<kChannels>(arrays, fetched, problem, work);", "check"},
 };
 
 }  // namespace planted

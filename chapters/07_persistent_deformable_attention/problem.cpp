@@ -1,7 +1,7 @@
 // Problems of deformable attention: random ones, and a photo's pyramid of oriented filters.
+#include "problem.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/images.h"
-#include "problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -68,11 +68,10 @@ DeformableProblem random_deformable(const DeformableShape& shape, Distribution d
       for (int axis = 0; axis < 2; ++axis) {
         const LevelShape level = shape.level[i / shape.points];
         const uint64_t at = uint64_t(2 * (row * samples + i) + axis);
-        const double location =
-            distribution == Distribution::kUniform
-                ? uniform(location_seed, at)
-                : place[axis] + kLocalPixels * normal(location_seed, at) /
-                                    (axis ? level.height : level.width);
+        const double location = distribution == Distribution::kUniform
+                                    ? uniform(location_seed, at)
+                                    : place[axis] + kLocalPixels * normal(location_seed, at) /
+                                                        (axis ? level.height : level.width);
         problem.locations[at] = __float2half(float(location));
       }
     fill_weights(weight_seed, row * samples, samples, &problem.weights[row * samples]);
@@ -93,7 +92,8 @@ std::vector<std::vector<float>> grey_pyramid(const Image& photo, int levels) {
   pyramid[0].resize(size_t(size) * size);
   for (size_t i = 0; i < pyramid[0].size(); ++i)
     pyramid[0][i] = (0.299f * photo.rgb[3 * i] + 0.587f * photo.rgb[3 * i + 1] +
-                     0.114f * photo.rgb[3 * i + 2]) / 255;
+                     0.114f * photo.rgb[3 * i + 2]) /
+                    255;
   for (int l = 1; l < levels; ++l) {
     const std::vector<float>& fine = pyramid[l - 1];
     const int wide = size;
@@ -166,10 +166,10 @@ DeformableProblem photo_deformable(const Image& photo, int size) {
     for (int l = 0; l < 4; ++l)
       for (int p = 0; p < 8; ++p) {
         const double angle = 2 * std::numbers::pi * p / 8, pixel = 1.0 / (size >> l);
-        problem.locations.push_back(__float2half(
-            float((query % size + 0.5) / size + kRing * pixel * std::cos(angle))));
-        problem.locations.push_back(__float2half(
-            float((query / size + 0.5) / size + kRing * pixel * std::sin(angle))));
+        problem.locations.push_back(
+            __float2half(float((query % size + 0.5) / size + kRing * pixel * std::cos(angle))));
+        problem.locations.push_back(
+            __float2half(float((query / size + 0.5) / size + kRing * pixel * std::sin(angle))));
       }
   return problem;
 }
@@ -214,8 +214,7 @@ Image draw_directions(const Image& photo, int size, const std::vector<half>& out
       for (int c = 0; c < 3; ++c) {
         left[c] = photo.rgb[size_t(i) * 3 + c];
         const double share = 0.5 + 0.5 * std::cos(hue - c * 2 * std::numbers::pi / 3);
-        right[c] =
-            static_cast<unsigned char>(255 * value * (1 - saturation + saturation * share));
+        right[c] = static_cast<unsigned char>(255 * value * (1 - saturation + saturation * share));
       }
     }
   return picture;
@@ -226,11 +225,11 @@ std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copie
   const auto out_memory = watched ? MemoryKind::kManaged : MemoryKind::kDevice;
   for (int i = 0; i < copies; ++i) {
     const std::string copy = i ? " (copy " + std::to_string(i + 1) + ")" : "";
-    arrays.push_back({DeviceArray<half>(problem.value, "value" + copy),
-                      DeviceArray<half>(problem.locations, "locations" + copy),
-                      DeviceArray<half>(problem.weights, "weights" + copy),
-                      DeviceArray<half>(size_t(problem.shape.out_elements()), "out" + copy,
-                                        out_memory)});
+    arrays.push_back(
+        {DeviceArray<half>(problem.value, "value" + copy),
+         DeviceArray<half>(problem.locations, "locations" + copy),
+         DeviceArray<half>(problem.weights, "weights" + copy),
+         DeviceArray<half>(size_t(problem.shape.out_elements()), "out" + copy, out_memory)});
     arrays.back().out.fill_nan();
   }
   return arrays;

@@ -1,9 +1,9 @@
 // Problems of multi-scale deformable attention, and the program around them.
 #pragma once
 
-#include "shape.h"
-#include "../../common/lab/images.h"
 #include "../../common/lab.cuh"
+#include "../../common/lab/images.h"
+#include "shape.h"
 
 namespace lab {
 

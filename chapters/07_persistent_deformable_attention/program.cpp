@@ -4,16 +4,16 @@
 #include <cstdlib>
 #include <set>
 
-#include "../../common/lab/errors.h"
-#include "../../common/lab/program.h"
-#include "../../common/lab/report.h"
-#include "../../common/lab/tensors.h"
-#include "../../common/lab/images.h"
 #include "../../common/lab/device.h"
-#include "problem.h"
+#include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/flags.h"
+#include "../../common/lab/images.h"
+#include "../../common/lab/program.h"
 #include "../../common/lab/progress.h"
+#include "../../common/lab/report.h"
+#include "../../common/lab/tensors.h"
+#include "problem.h"
 #include "reference.h"
 
 namespace lab {
@@ -77,8 +77,8 @@ DeformableOptions deformable_options(int argc, char** argv, const char* about) {
   result.distribution = distribution == "local" ? Distribution::kLocal : Distribution::kUniform;
   if (!flags.given("--size")) options.size = 128;
   if (options.size % 8 != 0)
-    throw UsageError(format("--size '%d': must be a multiple of 8 pixels, for four levels",
-                            options.size));
+    throw UsageError(
+        format("--size '%d': must be a multiple of 8 pixels, for four levels", options.size));
   const bool reshaped = flags.given("--preset") || flags.given("--batch") ||
                         flags.given("--queries") || flags.given("--heads") ||
                         flags.given("--channels") || flags.given("--points");
@@ -109,9 +109,10 @@ std::vector<half> halves_of(const std::string& path, const char* name, const Ten
   for (size_t i = 0; i < halves.size(); ++i) {
     halves[i] = __float2half(tensor.values[i]);
     if (finite && !std::isfinite(__half2float(halves[i])))
-      throw UsageError(format("%s: tensor '%s': element %zu is %g, fp16 holds finite values up to "
-                              "65504",
-                              path.c_str(), name, i, double(tensor.values[i])));
+      throw UsageError(
+          format("%s: tensor '%s': element %zu is %g, fp16 holds finite values up to "
+                 "65504",
+                 path.c_str(), name, i, double(tensor.values[i])));
   }
   return halves;
 }
@@ -144,8 +145,13 @@ DeformableProblem input_deformable(const std::string& path) {
         fail("a dimension of " + text_of(tensor->shape) + " is out of range");
   DeformableProblem problem;
   DeformableShape& shape = problem.shape;
-  shape = {int(value.shape[0]),     int(locations.shape[1]), int(value.shape[2]),
-           int(value.shape[3]),     int(sizes.shape[0]),     int(locations.shape[4]), {}};
+  shape = {int(value.shape[0]),
+           int(locations.shape[1]),
+           int(value.shape[2]),
+           int(value.shape[3]),
+           int(sizes.shape[0]),
+           int(locations.shape[4]),
+           {}};
   for (int l = 0; l < shape.levels; ++l)
     for (int axis = 0; axis < 2; ++axis) {
       const long double size = sizes.values[2 * l + axis];
@@ -186,8 +192,7 @@ class Expected {
  public:
   Expected(const DeformableProblem& problem) : shape_(problem.shape) {
     std::atomic<double> share = 0;
-    const Progress progress("CPU reference of " + describe(shape_),
-                            [&] { return share.load(); });
+    const Progress progress("CPU reference of " + describe(shape_), [&] { return share.load(); });
     const std::vector<float> value = to_float(problem.value),
                              locations = to_float(problem.locations),
                              weights = to_float(problem.weights);
@@ -245,8 +250,7 @@ void add_hit_rates(const DeformableStep& step, const DeformableShape& shape, uin
                    Report& report) {
   std::string text = step.name + ": hits in L1 of what values ask for:";
   for (const Distribution distribution : {Distribution::kLocal, Distribution::kUniform}) {
-    std::vector<DeformableArrays> arrays =
-        upload(random_deformable(shape, distribution, seed), 1);
+    std::vector<DeformableArrays> arrays = upload(random_deformable(shape, distribution, seed), 1);
     run_step(step, arrays[0], shape);
     check(cudaDeviceSynchronize());
     const double rate = vgpu::counter("/allocations/value/cache/l1/hit_rate");
@@ -398,7 +402,8 @@ void add_ratios(const DeformableRun& run, const StepCounters& counters, Report& 
     if (!unlimited.count(after) && !unlimited.count(before)) report.add_ratio(after, before);
   }
   for (const std::string& name : unlimited)
-    report.note(name + ": its bound leaves out what comes from other blocks' shared memory, since "
+    report.note(name +
+                ": its bound leaves out what comes from other blocks' shared memory, since "
                 "how fast\nthat comes is not published. So no ratio is shown.");
 }
 

@@ -33,8 +33,7 @@ void deformable_attention_rows(const float* value, const float* locations, const
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = first_row + i;  // (image, query, head)
     const int64_t image = row / (int64_t(shape.queries) * shape.heads), head = row % shape.heads;
-    const float* level_value =
-        value + image * shape.pixels() * stride + head * shape.channels;
+    const float* level_value = value + image * shape.pixels() * stride + head * shape.channels;
     double* output = out + i * shape.channels;
     std::fill(output, output + shape.channels, 0.0);
     int64_t sample = row * samples;

@@ -29,8 +29,14 @@ struct Problem {
 };
 
 inline Problem problem_of(const DeformableShape& shape) {
-  Problem problem{shape.batch, shape.queries, shape.heads, shape.levels, shape.points,
-                  int(shape.pixels()), shape.points == 8 ? 1 : 0, {}};
+  Problem problem{shape.batch,
+                  shape.queries,
+                  shape.heads,
+                  shape.levels,
+                  shape.points,
+                  int(shape.pixels()),
+                  shape.points == 8 ? 1 : 0,
+                  {}};
   int start = 0;
   for (int l = 0; l < shape.levels; ++l) {
     problem.level[l] = {shape.level[l].height, shape.level[l].width, start};
@@ -94,9 +100,7 @@ __device__ inline uint4 load_once(const uint4* address) {
 }
 __device__ inline uint2 load_once(const uint2* address) {
   uint2 v;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-      : "=r"(v.x), "=r"(v.y)
-      : "l"(address));
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
   return v;
 }
 
@@ -151,8 +155,8 @@ __device__ void store_row(half* out_row, bool valid, const float (&sums)[8]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float given = G::column() ? sums[i] : sums[i + 4];
-    mine[i] = (G::column() ? sums[i + 4] : sums[i]) +
-              __shfl_xor_sync(0xffffffffu, given, G::kPieces);
+    mine[i] =
+        (G::column() ? sums[i + 4] : sums[i]) + __shfl_xor_sync(0xffffffffu, given, G::kPieces);
   }
   const half2 pairs[2] = {__floats2half2_rn(mine[0], mine[1]), __floats2half2_rn(mine[2], mine[3])};
   if (valid)

@@ -44,8 +44,8 @@ inline std::string describe(const DeformableShape& shape) {
                      std::to_string(shape.queries) + ", heads " + std::to_string(shape.heads) +
                      ", channels " + std::to_string(shape.channels) + ", levels";
   for (int l = 0; l < shape.levels && l < kMaxLevels; ++l)
-    text += " " + std::to_string(shape.level[l].height) + "x" +
-            std::to_string(shape.level[l].width);
+    text +=
+        " " + std::to_string(shape.level[l].height) + "x" + std::to_string(shape.level[l].width);
   return text + ", points " + std::to_string(shape.points) + "]";
 }
 

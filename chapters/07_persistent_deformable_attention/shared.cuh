@@ -39,9 +39,9 @@ void launch_shared(const half* value, const half* locations, const half* weights
   const int64_t chunks = (shape.queries + kSharedRows - 1) / kSharedRows;
   const unsigned blocks = blocks_for(chunks * shape.batch * shape.heads, 1, shape);
   const auto kernel = shared_kernel<kChannels>;
-  require_launched(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        staging.bytes),
-                   shape);
+  require_launched(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, staging.bytes),
+      shape);
   kernel<<<blocks, kSharedThreads, staging.bytes, stream>>>(value, locations, weights, out,
                                                             problem_of(shape), staging);
   require_launched(cudaGetLastError(), shape);

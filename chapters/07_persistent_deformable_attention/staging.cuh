@@ -106,8 +106,8 @@ __device__ void take_query(const Arrays& arrays, int plane, int query, bool vali
   const int image = plane / problem.heads, head = plane % problem.heads;
   const int row = (image * problem.queries + query) * problem.heads + head;
   const int stride = problem.heads * kChannels;
-  const half* image_value = arrays.value + int64_t(image) * problem.pixels * stride +
-                            head * kChannels + G::piece() * 8;
+  const half* image_value =
+      arrays.value + int64_t(image) * problem.pixels * stride + head * kChannels + G::piece() * 8;
   const int fours = problem.levels << problem.four_shift;  // of samples, of a row
 
   float sums[8] = {};

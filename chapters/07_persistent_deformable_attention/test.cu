@@ -8,19 +8,19 @@
 #include <filesystem>
 #include <limits>
 
-#include "../../common/attention/test_cases.h"
 #include "../../common/attention/inputs.h"
+#include "../../common/attention/test_cases.h"
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/lab/device.h"
-#include "test_support.h"
-#include "../../common/attention/test_ladder.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
 #include "planted_bugs.h"
 #include "shared.cuh"
 #include "simple.cuh"
+#include "test_support.h"
 #include "vectorized.cuh"
 
 namespace steps = persistent_deformable_attention;
@@ -605,8 +605,8 @@ TEST_CASE("checked: before the copy engine overwrites what threads have read sta
   const std::string& text = none.ptx();
   int kernels = 0;
   for (size_t at = 0; (at = text.find(".visible .entry", at)) != std::string::npos; ++kernels) {
-    const size_t fence = text.find("fence.proxy.async", ++at), copy = text.find("cp.async.bulk", at),
-                 next = text.find(".visible .entry", at);
+    const size_t fence = text.find("fence.proxy.async", ++at),
+                 copy = text.find("cp.async.bulk", at), next = text.find(".visible .entry", at);
     CHECK(fence < copy);
     CHECK(copy < next);
   }

@@ -7,12 +7,12 @@
 #include <set>
 #include <thread>
 
-#include "test_support.h"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/testing/preload.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
+#include "test_support.h"
 #include "vectorized.cuh"
 
 namespace steps = persistent_deformable_attention;

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "../../common/lab/images.h"
-#include "test_support.h"
 #include "reference.h"
+#include "test_support.h"
 
 namespace {
 
@@ -69,9 +69,9 @@ TEST_CASE("deformable reference: some rows alone are those of the whole") {
                                                    lab::Distribution::kUniform, 3, true);
   const lab::DeformableProblem& p = whole.problem;
   std::vector<double> rows(4 * 16);
-  reference::deformable_attention_rows(lab::to_float(p.value).data(),
-                                       lab::to_float(p.locations).data(),
-                                       lab::to_float(p.weights).data(), p.shape, 13, 4, rows.data());
+  reference::deformable_attention_rows(
+      lab::to_float(p.value).data(), lab::to_float(p.locations).data(),
+      lab::to_float(p.weights).data(), p.shape, 13, 4, rows.data());
   for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == whole.expected[13 * 16 + i]);
 }
 
@@ -134,14 +134,13 @@ TEST_CASE("deformable problems: distributions, weights and the course's size") {
 TEST_CASE("deformable problems: a photo of stripes shows their direction") {
   // Upright stripes: along x the picture changes, so that filters across x answer most.
   lab::Image stripes{64, 64, {}};
-  for (int i = 0; i < 64 * 64; ++i)
-    stripes.rgb.insert(stripes.rgb.end(), 3, i % 8 < 4 ? 30 : 220);
+  for (int i = 0; i < 64 * 64; ++i) stripes.rgb.insert(stripes.rgb.end(), 3, i % 8 < 4 ? 30 : 220);
   const lab::DeformableProblem problem = lab::photo_deformable(stripes, 64);
   CHECK(problem.shape.queries == 64 * 64);
   CHECK(problem.shape.pixels() == 64 * 64 + 32 * 32 + 16 * 16 + 8 * 8);
   const std::vector<double> out = reference_of(problem);
   const double* middle = &out[(32 * 64 + 32) * 32];
-  CHECK(std::max_element(middle, middle + 16) == middle);           // edges across x
+  CHECK(std::max_element(middle, middle + 16) == middle);            // edges across x
   CHECK(std::max_element(middle + 16, middle + 32) == middle + 16);  // lines, too
   std::vector<half> halves;
   for (const double v : out) halves.push_back(__float2half(float(v)));

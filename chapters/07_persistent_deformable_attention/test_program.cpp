@@ -72,9 +72,9 @@ TEST_CASE("program: spatial_shapes as PyTorch has them, in I64, and in other typ
     const auto add = [&](const char* name, const std::string& type, const char* shape,
                          const auto& values) {
       const size_t bytes = std::size(values) * sizeof *std::data(values);
-      header += (header.empty() ? "{\"" : ", \"") + std::string(name) + "\": {\"dtype\": \"" + type +
-                "\", \"shape\": " + shape + ", \"data_offsets\": [" + std::to_string(data.size()) +
-                ", " + std::to_string(data.size() + bytes) + "]}";
+      header += (header.empty() ? "{\"" : ", \"") + std::string(name) + "\": {\"dtype\": \"" +
+                type + "\", \"shape\": " + shape + ", \"data_offsets\": [" +
+                std::to_string(data.size()) + ", " + std::to_string(data.size() + bytes) + "]}";
       data.append(reinterpret_cast<const char*>(std::data(values)), bytes);
     };
     add("value", "F16", "[2, 23, 2, 16]", p.value);
@@ -83,8 +83,7 @@ TEST_CASE("program: spatial_shapes as PyTorch has them, in I64, and in other typ
     add("spatial_shapes", dtype, "[2, 2]", sizes);
     header += "}";
     const uint64_t length = header.size();
-    folder.write("in",
-                 std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+    folder.write("in", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
     return run_program("chapter7", {"--input", "in", "--output", "out"}, folder.folder());
   };
   const auto right = [&](const ProgramResult& result) {

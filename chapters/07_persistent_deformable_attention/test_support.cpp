@@ -1,8 +1,8 @@
+#include "test_support.h"
 #include "../../common/attention/test_cases.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "test_support.h"
 
 #include <algorithm>
 #include <cmath>

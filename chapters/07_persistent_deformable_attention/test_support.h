@@ -3,8 +3,8 @@
 #pragma once
 
 #include "../../common/attention/test_cases.h"
-#include "problem.h"
 #include "../../common/testing/testing.h"
+#include "problem.h"
 
 namespace lab::testing {
 

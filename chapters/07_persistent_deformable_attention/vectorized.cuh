@@ -57,8 +57,8 @@ void launch_vectorized(const half* value, const half* locations, const half* wei
                        const DeformableShape& shape, cudaStream_t stream) {
   const unsigned blocks =
       blocks_for(shape.rows(), kVectorizedThreads / Group<kChannels>::kLanes, shape);
-  vectorized_kernel<kChannels><<<blocks, kVectorizedThreads, 0, stream>>>(
-      value, locations, weights, out, problem_of(shape));
+  vectorized_kernel<kChannels><<<blocks, kVectorizedThreads, 0, stream>>>(value, locations, weights,
+                                                                          out, problem_of(shape));
   require_launched(cudaGetLastError(), shape);
 }
 

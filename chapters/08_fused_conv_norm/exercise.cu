@@ -2,9 +2,9 @@
 // channel by itself, in task2.cuh.
 #include <cmath>
 
-#include "shape.h"
 #include "../../common/grader/grader.h"
 #include "../../common/lab/random.h"
+#include "shape.h"
 
 namespace {
 
@@ -136,13 +136,13 @@ const std::vector<Aim> kAims = {
      "the block that computes a pixel's channels has all that their mean needs"},
     {"bytes of x that are loaded: once", 10, Aim::at_most, kIn* kPixels * 2,
      [](const Counters& c) { return c.bytes("x", "load"); },
-     "a tile of x in shared memory serves all output channels", Aim::bytes, kIn * kPixels * 2},
+     "a tile of x in shared memory serves all output channels", Aim::bytes, kIn* kPixels * 2},
     {"bytes of memory of your own that are loaded", 5, Aim::exactly, 0,
      [](const Counters& c) { return c.bytes(kScratch, "load"); },
      "what a block computed itself it need not load", Aim::bytes},
     {"bytes of the weights that are loaded: once for 64 pixels", 5, Aim::at_most,
      kBlocks* kIn* kOut * 2, [](const Counters& c) { return c.bytes("weight", "load"); },
-     "a tile of weights in shared memory serves all 64 pixels", Aim::bytes, kIn * kOut * 2},
+     "a tile of weights in shared memory serves all 64 pixels", Aim::bytes, kIn* kOut * 2},
     {"sectors moved / needed, loads of x", 5, Aim::at_most, 1.02,
      [](const Counters& c) { return c.moved_over_needed("x", "load"); },
      "neighbouring lanes must load neighbouring pixels"},
@@ -202,7 +202,7 @@ std::vector<double> depthwise_expected(const Tensors& t) {
           for (int j = 0; j < 3; ++j)
             sum += double(t.weight[channel * 9 + i * 3 + j]) *
                    double(t.x[plane * pixels + mirrored(row + i - 1, height) * width +
-                                      mirrored(column + j - 1, width)]);
+                              mirrored(column + j - 1, width)]);
         conv[row * width + column] = sum;
         mean += sum / pixels;
       }

@@ -89,10 +89,10 @@ __device__ void place_pieces(const Window& w, const HalfPlan& problem,
     const bool nothing = from_row < 0 || from_row >= problem.height ||
                          (problem.wide_x && !whole && !problem.reflect);
     pieces[i].way = nothing ? Piece::kZeros : whole ? Piece::kWhole : Piece::kEach;
-    pieces[i].from = int((int64_t(2 * pair) * problem.height + from_row) * problem.width +
-                         (whole ? column : 0));
-    pieces[i].to = pair * (problem.stage_rows * kPitch + problem.channel_gap) + row * kPitch +
-                   4 * number;
+    pieces[i].from =
+        int((int64_t(2 * pair) * problem.height + from_row) * problem.width + (whole ? column : 0));
+    pieces[i].to =
+        pair * (problem.stage_rows * kPitch + problem.channel_gap) + row * kPitch + 4 * number;
     pieces[i].pair = pair, pieces[i].number = number;
   }
 }
@@ -228,10 +228,12 @@ __device__ void convolve(const half* x,
   const auto load_stage = [&](int stage) {
     // Weights: a piece of the packed ones, zeros beyond the last channels.
     const int steps = Packing::steps(pairs_of(stage), area), first_group = w.group * kGroups;
-    const uint4* from = reinterpret_cast<const uint4*>(packed) +
-                        packing.before(2 * place.part_y + place.part_x, problem) +
-                        (int64_t(stage) * Packing::steps(problem.stage_pairs, area) *
-                             packing.channel_groups + int64_t(first_group) * steps) * 32;
+    const uint4* from =
+        reinterpret_cast<const uint4*>(packed) +
+        packing.before(2 * place.part_y + place.part_x, problem) +
+        (int64_t(stage) * Packing::steps(problem.stage_pairs, area) * packing.channel_groups +
+         int64_t(first_group) * steps) *
+            32;
     const int there = (packing.channel_groups - first_group) * steps * 32;
     float* const to = memory + stage % 2 * problem.stage_words;
     for (int i = thread_index(); i < kGroups * steps * 32; i += T::kThreads)

@@ -2,10 +2,10 @@
 // with --style, a network of them on a photo.
 #include <memory>
 
-#include "problem.h"
-#include "style.h"
 #include "half.cuh"
 #include "network.cuh"
+#include "problem.h"
+#include "style.h"
 #include "two_passes.cuh"
 
 namespace {
@@ -117,7 +117,8 @@ int main(int argc, char** argv) {
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
                                steps::describe_plan<steps::Fp32Tiles>},
                               tensor_step<steps::kTf32>("tf32"),
-                              tensor_step<steps::kFp16>("fp16"), half_step()},
+                              tensor_step<steps::kFp16>("fp16"),
+                              half_step()},
                              {{"naive norm", steps::naive_norm},
                               {"warp norm", steps::warp_reduced_norm},
                               {"vector norm", steps::vectorized_norm},

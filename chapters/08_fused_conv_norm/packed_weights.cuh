@@ -83,8 +83,7 @@ __global__ void __launch_bounds__(kPackThreads)
   int part = 0;
   for (; at >= packing.fragments(part, p); ++part) at -= packing.fragments(part, p);
   const int area = Packing::area(part, p);
-  const int64_t full =
-      int64_t(Packing::steps(p.stage_pairs, area)) * packing.channel_groups * 32;
+  const int64_t full = int64_t(Packing::steps(p.stage_pairs, area)) * packing.channel_groups * 32;
   const int stage = int(min(at / full, int64_t(packing.stages - 1)));
   at -= stage * full;
   const int pairs = stage + 1 < packing.stages ? p.stage_pairs : packing.last_pairs;

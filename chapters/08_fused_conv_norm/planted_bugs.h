@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "test_support.h"
-#include "../../common/attention/test_ladder.h"
 #include "two_passes.cuh"
 
 namespace fused_conv_norm {

@@ -1,7 +1,7 @@
 // Problems of convolution + instance norm: random ones, and a photo under a bank of filters.
+#include "problem.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/images.h"
-#include "problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -207,9 +207,8 @@ Cost conv_norm_cost(const ConvNormShape& shape, bool with_residual, const std::s
 }
 
 ConvNormProblem rounded_to_fp16(ConvNormProblem problem) {
-  for (const auto& [name, values] : {std::pair("x", &problem.x),
-                                     {"weight", &problem.weight},
-                                     {"residual", &problem.residual}})
+  for (const auto& [name, values] :
+       {std::pair("x", &problem.x), {"weight", &problem.weight}, {"residual", &problem.residual}})
     for (size_t i = 0; i < values->size(); ++i) {
       float& value = (*values)[i];
       if (!(std::abs(value) <= 65504))

@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "shape.h"
+#include "../../common/lab.cuh"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/images.h"
-#include "../../common/lab.cuh"
+#include "shape.h"
 
 namespace lab {
 

@@ -3,15 +3,15 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
+#include "../../common/lab/files.h"
+#include "../../common/lab/flags.h"
+#include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/report.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/lab/images.h"
-#include "../../common/lab/device.h"
 #include "problem.h"
-#include "../../common/lab/files.h"
-#include "../../common/lab/flags.h"
 #include "reference.h"
 
 namespace lab {
@@ -188,8 +188,8 @@ std::string traffic_note(const std::string& name, const std::vector<Timing>& lau
       return counters.is_object() && counters.contains(at) ? counters.at(at).get<double>() : 0.0;
     };
     all += number("/global/store/bytes_asked");
-    for (const auto& [array, bytes] : {std::pair<std::string, double>("conv", 4), {"y", 4},
-                                       {"y16", 2}}) {
+    for (const auto& [array, bytes] :
+         {std::pair<std::string, double>("conv", 4), {"y", 4}, {"y16", 2}}) {
       stored += number("/allocations/" + array + "/store/bytes_asked");
       outputs += number("/allocations/" + array + "/store/bytes_asked") / bytes / elements;
       read_again += number("/allocations/" + array + "/load/bytes_asked") / bytes / elements;

@@ -8,8 +8,8 @@ namespace reference {
 
 // conv [batch, out_channels, out_height, out_width]; the other arrays as ConvNormShape has them.
 // bias may be null: zeros.
-void convolution(const float* x, const float* weight, const float* bias,
-                 const ConvNormShape& shape, double* conv);
+void convolution(const float* x, const float* weight, const float* bias, const ConvNormShape& shape,
+                 double* conv);
 
 // y = gamma · (x - mean) / sqrt(variance + eps) + beta, for each of the batch x channels planes of
 // `plane` pixels; x and y may be the same array. gamma, beta: [channels].

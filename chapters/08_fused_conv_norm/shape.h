@@ -32,14 +32,10 @@ struct ConvNormShape {
   // What the filter moves over, without padding.
   int field_height() const { return (height - 1) * upsample + 1; }
   int field_width() const { return (width - 1) * upsample + 1; }
-  int out_height() const {
-    return (field_height() + pad_top + pad_bottom - kernel) / stride + 1;
-  }
+  int out_height() const { return (field_height() + pad_top + pad_bottom - kernel) / stride + 1; }
   int out_width() const { return (field_width() + pad_left + pad_right - kernel) / stride + 1; }
   int64_t x_elements() const { return int64_t(batch) * in_channels * height * width; }
-  int64_t weight_elements() const {
-    return int64_t(out_channels) * in_channels * kernel * kernel;
-  }
+  int64_t weight_elements() const { return int64_t(out_channels) * in_channels * kernel * kernel; }
   int64_t planes() const { return int64_t(batch) * out_channels; }  // of y
   int64_t plane() const { return int64_t(out_height()) * out_width(); }
   int64_t y_elements() const { return planes() * plane(); }

@@ -1,7 +1,7 @@
 // Style transfer: the network's layers, and how they come out of a file.
+#include "style.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/tensors.h"
-#include "style.h"
 
 #include <cmath>
 

@@ -5,14 +5,14 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "../../common/lab/errors.h"
-#include "../../common/lab/program.h"
-#include "../../common/lab/images.h"
 #include "../../common/lab/device.h"
+#include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/flags.h"
-#include "style.h"
+#include "../../common/lab/images.h"
+#include "../../common/lab/program.h"
 #include "../../common/lab/table.h"
+#include "style.h"
 
 namespace lab {
 namespace {

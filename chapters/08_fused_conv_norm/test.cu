@@ -7,15 +7,15 @@
 #include <cstring>
 #include <filesystem>
 
-#include "../../common/lab/tensors.h"
+#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
-#include "test_support.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/random.h"
-#include "../../common/attention/test_ladder.h"
-#include "reference.h"
-#include "two_passes.cuh"
+#include "../../common/lab/tensors.h"
 #include "planted_bugs.h"
+#include "reference.h"
+#include "test_support.h"
+#include "two_passes.cuh"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;
@@ -359,7 +359,8 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
   }
   if (sm_count == 40)
     CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
-              .find("two passes: 205 KiB of the output for each of 40 SMs do not fit (shared: 64 KiB)") != std::string::npos);
+              .find("two passes: 205 KiB of the output for each of 40 SMs do not fit (shared: 64 "
+                    "KiB)") != std::string::npos);
 
   // Worked out once for each shape, whatever comes between.
   ConvNormShape small = lab::preset_conv_norm("small"), strided = small, reflected = small;
@@ -440,8 +441,8 @@ TEST_CASE("planted bugs in fused: each is caught, and by what") {
   trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
   trials.push_back(flat_planes(5, 7));
 
-  const Mutants mutants("chapters/08_fused_conv_norm/fused.cuh", "fused_conv_norm",
-                        kFusedBugs, "const auto instance = &fused_kernel<kMedium, 1>;");
+  const Mutants mutants("chapters/08_fused_conv_norm/fused.cuh", "fused_conv_norm", kFusedBugs,
+                        "const auto instance = &fused_kernel<kMedium, 1>;");
   // Medium tiles, about four a block.
   steps::check_planted_bugs<steps::kMedium>(mutants, kFusedBugs, trials, 4);
 }

@@ -1,7 +1,7 @@
+#include "test_golden.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "test_golden.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <regex>
 
-#include "../../common/lab/tensors.h"
-#include "../../common/lab/device.h"
-#include "test_support.h"
-#include "../../common/lab/files.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/files.h"
+#include "../../common/lab/tensors.h"
 #include "half.cuh"
 #include "planted_bugs.h"
+#include "test_support.h"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;
@@ -55,30 +55,30 @@ class Halves {
 // The step on fp16 arrays as one that takes fp32 ones. Throws where it writes beyond y or into what
 // it reads.
 AnyConvNorm on_halves(const HalfRun& run, int shift = 0, const Pack& pack = pack_weights) {
-  return [=](const float* x, const float* weight, const float*, const float* gamma,
-             const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-             cudaStream_t stream) {
-    constexpr int kGuard = 64;
-    const size_t count = size_t(shape.y_elements());
-    const Halves x16(x, shape.x_elements(), shift, "x16"),
-        weight16(weight, shape.weight_elements(), shift, "weight16"),
-        residual16(residual, shape.y_elements(), shift, "residual16");
-    lab::DeviceArray<half> y16(count + 2 * kGuard + shift, "y16"),
-        packed(size_t(steps::packed_elements(shape)), "packed");
-    y16.fill_nan();
-    pack(weight16.data(), packed.data(), shape);
-    run(x16.data(), packed.data(), gamma, beta, residual16.data(), y16.data() + kGuard + shift,
-        shape, stream);
-    lab::check(cudaDeviceSynchronize());
-    const std::vector<half> guarded = y16.download();
-    const std::vector<unsigned char> nan((kGuard + shift) * 2, 0xff);
-    if (std::memcmp(guarded.data(), nan.data(), nan.size()) != 0 ||
-        std::memcmp(&guarded[count + kGuard + shift], nan.data(), kGuard * 2) != 0 ||
-        !x16.untouched() || !weight16.untouched() || !residual16.untouched())
-      throw std::runtime_error("memory outside the output was written");
-    const std::vector<half> values(guarded.begin() + kGuard + shift, guarded.end() - kGuard);
-    lab::check(cudaMemcpy(y, lab::to_float(values).data(), count * 4, cudaMemcpyDefault));
-  };
+  return
+      [=](const float* x, const float* weight, const float*, const float* gamma, const float* beta,
+          const float* residual, float* y, const ConvNormShape& shape, cudaStream_t stream) {
+        constexpr int kGuard = 64;
+        const size_t count = size_t(shape.y_elements());
+        const Halves x16(x, shape.x_elements(), shift, "x16"),
+            weight16(weight, shape.weight_elements(), shift, "weight16"),
+            residual16(residual, shape.y_elements(), shift, "residual16");
+        lab::DeviceArray<half> y16(count + 2 * kGuard + shift, "y16"),
+            packed(size_t(steps::packed_elements(shape)), "packed");
+        y16.fill_nan();
+        pack(weight16.data(), packed.data(), shape);
+        run(x16.data(), packed.data(), gamma, beta, residual16.data(), y16.data() + kGuard + shift,
+            shape, stream);
+        lab::check(cudaDeviceSynchronize());
+        const std::vector<half> guarded = y16.download();
+        const std::vector<unsigned char> nan((kGuard + shift) * 2, 0xff);
+        if (std::memcmp(guarded.data(), nan.data(), nan.size()) != 0 ||
+            std::memcmp(&guarded[count + kGuard + shift], nan.data(), kGuard * 2) != 0 ||
+            !x16.untouched() || !weight16.untouched() || !residual16.untouched())
+          throw std::runtime_error("memory outside the output was written");
+        const std::vector<half> values(guarded.begin() + kGuard + shift, guarded.end() - kGuard);
+        lab::check(cudaMemcpy(y, lab::to_float(values).data(), count * 4, cudaMemcpyDefault));
+      };
 }
 
 // The problem with its arrays in fp16, and how near y must be to the reference of those.
@@ -116,8 +116,8 @@ ConvNormShape upsampled(int in_channels, int out_channels, int height, int width
 
 // Planes whose mean is a thousand times their deviation.
 ConvNormTrial large_means() {
-  lab::ConvNormProblem problem = lab::random_conv_norm(
-      shape_of(1, 4, 3, 20, 24, 3, 1, Padding::kReflect), 5);
+  lab::ConvNormProblem problem =
+      lab::random_conv_norm(shape_of(1, 4, 3, 20, 24, 3, 1, Padding::kReflect), 5);
   for (float& x : problem.x) x = 64 + x / 4;
   for (float& w : problem.weight) w = std::abs(w) + 0.25f;
   return stored("large means", problem);
@@ -216,8 +216,8 @@ TEST_CASE("half: the tolerance is a rounding of y, and rejects one tap of 144 to
   CHECK(trial.expected.tolerance.rtol == doctest::Approx(0x1p-11 + 1e-5));
   std::vector<float> y(trial.expected.y.begin(), trial.expected.y.end());
   const auto passes = [&] {
-    return lab::compare(lab::to_half(y), trial.expected.y, trial.expected.tolerance,
-                        {1, 8, 12, 12}).pass;
+    return lab::compare(lab::to_half(y), trial.expected.y, trial.expected.tolerance, {1, 8, 12, 12})
+        .pass;
   };
   CHECK(passes());
   ConvNormTrial fewer = trial;
@@ -288,7 +288,8 @@ double conflicts_in(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("half counters: products of padded tiles, 2 bytes a number, no conflicts, a lower limit") {
+TEST_CASE(
+    "half counters: products of padded tiles, 2 bytes a number, no conflicts, a lower limit") {
   if (skipped_without_counters("half counters")) return;
   const auto run = [&](const ConvNormShape& shape) {
     const ConvNormTrial trial = stored(shape, 1);
@@ -353,9 +354,9 @@ const std::vector<Mutant> kHalfBugs = {
      "list_of(0) + me.third", "element"},
     {"sums are kept in fp16", "multiply_add<kFp16>(sum[m][n], a, b[n]);",
      "{ multiply_add<kFp16>(sum[m][n], a, b[n]);\n"
-     "for (float& s : sum[m][n]) s = __half2float(__float2half(s)); }", "element"},
-    {"y is rounded towards zero",
-     "y[index] = normalized(value[i][j], own[i], add, problem.relu);",
+     "for (float& s : sum[m][n]) s = __half2float(__float2half(s)); }",
+     "element"},
+    {"y is rounded towards zero", "y[index] = normalized(value[i][j], own[i], add, problem.relu);",
      "y[index] = __float2half_rz(normalized(value[i][j], own[i], add, problem.relu));", "element"},
     {"taps come fastest in the packed weights", "tap = pair / pairs;\n    const int channel",
      "tap = pair % area;\n    const int channel", "element"},
@@ -415,9 +416,8 @@ TEST_CASE("half: checked without a finding") {
 }
 
 TEST_CASE("half: all checks, six schedules") {
-  check_all_checks("chapter8",
-                   {{"--in-channels", "19", "--out-channels", "33", "--height", "9", "--width",
-                     "12", "--residual", "--storage", "fp16"}});
+  check_all_checks("chapter8", {{"--in-channels", "19", "--out-channels", "33", "--height", "9",
+                                 "--width", "12", "--residual", "--storage", "fp16"}});
 }
 
 TEST_CASE("half: no spills, no stack, as many registers as 256 threads may have") {
@@ -466,8 +466,8 @@ TEST_CASE("half: program") {
                                    "--residual", "--json", "result.json"});
   CAPTURE(right.output);
   CHECK(right.exit_code == 0);
-  for (const char* line : {"\nfused ", "\nfused fp16 ", "\nhalf storage ", "\npack weights ",
-                           "fp16 storage"})
+  for (const char* line :
+       {"\nfused ", "\nfused fp16 ", "\nhalf storage ", "\npack weights ", "fp16 storage"})
     CHECK(right.output.find(line) != std::string::npos);
   const std::regex ratio("\nhalf storage +[0-9.]+ [num]?s +[0-9.]+x ");
   CHECK(std::regex_search(right.output, ratio));
@@ -490,8 +490,7 @@ TEST_CASE("half: program") {
                                                {"beta", {{1}, {0}, "F32"}}});
   };
   write(65505, 1);
-  refused({"--input", "in", "--storage", "fp16"},
-          "element 1 of x is 65505, fp16 ends at 65504");
+  refused({"--input", "in", "--storage", "fp16"}, "element 1 of x is 65505, fp16 ends at 65504");
   write(3, 70000);
   refused({"--input", "in", "--storage", "fp16"}, "y reaches");
 }

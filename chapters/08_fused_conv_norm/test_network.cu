@@ -6,11 +6,11 @@
 #include <limits>
 
 #include "../../common/lab/program.h"
-#include "../../common/lab/tensors.h"
 #include "../../common/lab/random.h"
+#include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
-#include "two_passes.cuh"
 #include "network.cuh"
+#include "two_passes.cuh"
 
 namespace {
 

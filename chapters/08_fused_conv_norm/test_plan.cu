@@ -4,12 +4,12 @@
 
 #include <cstring>
 
-#include "../../common/lab/program.h"
-#include "test_support.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/program.h"
 #include "../../common/testing/preload.h"
 #include "half.cuh"
 #include "tensor.cuh"
+#include "test_support.h"
 #include "two_passes.cuh"
 
 namespace steps = fused_conv_norm;

@@ -8,13 +8,13 @@
 #include <set>
 #include <sstream>
 
-#include "test_golden.h"
-#include "test_support.h"
 #include "../../common/lab.cuh"
-#include "problem.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
+#include "problem.h"
 #include "reference.h"
+#include "test_golden.h"
+#include "test_support.h"
 
 using lab::testing::ConvNormCase;
 using lab::testing::or_null;

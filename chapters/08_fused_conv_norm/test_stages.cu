@@ -1,9 +1,9 @@
 // Chapter 8's stages: where their rows belong without a division, and where operands are rounded.
 #include <doctest/doctest.h>
 
-#include "problem.h"
 #include "../../common/attention/test_ladder.h"
 #include "convolve.cuh"
+#include "problem.h"
 #include "tensor_tile.cuh"
 
 namespace steps = fused_conv_norm;

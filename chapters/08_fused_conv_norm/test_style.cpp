@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "../../common/lab/errors.h"
+#include "../../common/lab/files.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/lab/files.h"
-#include "style.h"
 #include "../../common/testing/testing.h"
 #include "reference.h"
+#include "style.h"
 
 using lab::NamedTensor;
 using lab::StyleLayer;

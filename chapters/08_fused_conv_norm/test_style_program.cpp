@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "../../common/lab/device.h"
+#include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/lab/images.h"
-#include "../../common/lab/device.h"
-#include "style.h"
 #include "../../common/testing/testing.h"
+#include "style.h"
 
 using lab::testing::ProgramResult;
 using lab::testing::TemporaryFolder;

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "test_golden.h"
 #include "../../common/lab/files.h"
+#include "test_golden.h"
 
 namespace lab::testing {
 namespace {
@@ -74,8 +74,7 @@ ConvNormTrial flat_planes(int height, int width) {
   shape = same_padded(shape);
   ConvNormProblem problem = random_conv_norm(shape, 1, true);
   // 10 bits, and powers of two. 35 shares of 1/35 of either do not add up to it in fp32.
-  for (size_t i = 0; i < problem.x.size(); ++i)
-    problem.x[i] = i < problem.x.size() / 2 ? 611 : 681;
+  for (size_t i = 0; i < problem.x.size(); ++i) problem.x[i] = i < problem.x.size() / 2 ? 611 : 681;
   for (int c = 0; c < 9; ++c) {
     problem.weight[c] = float(1 << c % 3);
     problem.beta[c] = float(c - 4) / 8;

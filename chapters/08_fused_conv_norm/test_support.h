@@ -2,8 +2,8 @@
 // run under suspicion. Plain declarations around problem.h; no test framework.
 #pragma once
 
-#include "problem.h"
 #include "../../common/testing/testing.h"
+#include "problem.h"
 
 namespace lab::testing {
 

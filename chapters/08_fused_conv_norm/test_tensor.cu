@@ -9,12 +9,12 @@
 #include <cstring>
 #include <regex>
 
-#include "../../common/lab/tensors.h"
-#include "../../common/lab/device.h"
-#include "test_support.h"
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/tensors.h"
 #include "planted_bugs.h"
 #include "tensor.cuh"
+#include "test_support.h"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "lab/images.h"
 #include "inputs.h"
+#include "lab/images.h"
 
 namespace lab {
 namespace {

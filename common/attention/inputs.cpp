@@ -4,14 +4,14 @@
 #include <numeric>
 
 #include "inputs.h"
-#include "program.h"
-#include "lab/errors.h"
-#include "lab/tensors.h"
-#include "lab/images.h"
-#include "lab/device.h"
 #include "lab.cuh"
+#include "lab/device.h"
+#include "lab/errors.h"
 #include "lab/files.h"
+#include "lab/images.h"
 #include "lab/random.h"
+#include "lab/tensors.h"
+#include "program.h"
 
 namespace lab {
 namespace {

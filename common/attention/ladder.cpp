@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "inputs.h"
-#include "program.h"
-#include "lab/report.h"
 #include "lab.cuh"
 #include "lab/files.h"
+#include "lab/report.h"
+#include "program.h"
 #include "reference.h"
 
 namespace lab {

@@ -6,16 +6,16 @@
 #include <new>
 
 #include "inputs.h"
-#include "program.h"
-#include "lab/errors.h"
-#include "lab/program.h"
-#include "lab/tensors.h"
-#include "lab/images.h"
-#include "lab/device.h"
 #include "lab.cuh"
+#include "lab/device.h"
+#include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/flags.h"
+#include "lab/images.h"
+#include "lab/program.h"
 #include "lab/sources.h"
+#include "lab/tensors.h"
+#include "program.h"
 
 namespace lab {
 namespace {
@@ -47,13 +47,13 @@ AttentionOptions parse_options(int argc, const char* const* argv, const std::str
   flags.number("--heads", options.heads, 1, kMaxHeads, "N", "heads of random tensors (12)");
   flags.number("--tokens", options.tokens, 1, kMaxTokens, "N", "tokens of random tensors (197)");
   flags.option(
-          "--head-dim",
-          [&](const std::string& text) {
-            if (text != "32" && text != "64" && text != "128")
-              throw UsageError("--head-dim '" + text + "': must be 32, 64 or 128");
-            options.head_dim = std::stoi(text);
-          },
-          "N", "values of a head of random tensors: 32, 64 or 128 (64)");
+      "--head-dim",
+      [&](const std::string& text) {
+        if (text != "32" && text != "64" && text != "128")
+          throw UsageError("--head-dim '" + text + "': must be 32, 64 or 128");
+        options.head_dim = std::stoi(text);
+      },
+      "N", "values of a head of random tensors: 32, 64 or 128 (64)");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS",
                "photo's side, a multiple of 16 (224, that is 197 tokens)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
@@ -78,8 +78,9 @@ AttentionOptions parse_options(int argc, const char* const* argv, const std::str
   } else if (flags.given("--prefix")) {
     throw UsageError("--prefix belongs to the names in a file: it needs --input");
   } else if (options.random) {
-    flags.refuse({"--image", "--size", "--patch", "--out"},
-                 "belongs to a photo, --heads, --tokens and --head-dim to random tensors: choose one");
+    flags.refuse(
+        {"--image", "--size", "--patch", "--out"},
+        "belongs to a photo, --heads, --tokens and --head-dim to random tensors: choose one");
   }
   if (options.size % 16 != 0)
     throw UsageError(

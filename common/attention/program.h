@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "lab/errors.h"
 #include "inputs.h"
 #include "lab.cuh"
 #include "lab/device.h"
+#include "lab/errors.h"
 #include "lab/program.h"
 #include "lab/report.h"
 
@@ -29,7 +29,7 @@ AttentionOptions parse_options(int argc, const char* const* argv, const std::str
 
 // Everything that a chapter gets.
 struct Run {
-  std::string chapter;  // "01_naive_attention"
+  std::string chapter;       // "01_naive_attention"
   AttentionOptions options;  // complete
   Device device;
   AttentionProblem problem;

@@ -1,7 +1,7 @@
+#include "test_cases.h"
 #include "inputs.h"
 #include "lab/errors.h"
 #include "lab/program.h"
-#include "test_cases.h"
 
 #include <algorithm>
 #include <cmath>

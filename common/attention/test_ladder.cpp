@@ -1,10 +1,10 @@
-#include "test_cases.h"
+#include "test_ladder.h"
 #include "inputs.h"
+#include "lab/device.h"
+#include "lab/images.h"
 #include "lab/program.h"
 #include "lab/tensors.h"
-#include "lab/images.h"
-#include "lab/device.h"
-#include "test_ladder.h"
+#include "test_cases.h"
 
 #include <doctest/doctest.h>
 #include <algorithm>
@@ -149,9 +149,10 @@ void check_refusals(const AnyAttention& attention, bool aligned) {
   CHECK(message({-1, 1, 16, 64}).find("batch -1") != std::string::npos);
   CHECK(message({1, 1, 0, 64}).find("tokens 0") != std::string::npos);
   // 2^32 (batch, head) pairs, each at least one block.
-  CHECK(message({1 << 16, 1 << 16, 1, 64}) ==
-        "attention of shape [batch 65536, heads 65536, tokens 1, head_dim 64]: 4294967296 blocks, a "
-        "grid has at most 2147483647");
+  CHECK(
+      message({1 << 16, 1 << 16, 1, 64}) ==
+      "attention of shape [batch 65536, heads 65536, tokens 1, head_dim 64]: 4294967296 blocks, a "
+      "grid has at most 2147483647");
   if (aligned) CHECK(message({1, 1, 16, 64}, 8).find("multiple of 16 bytes") != std::string::npos);
 }
 
@@ -188,8 +189,10 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances) {
   if (rerun_with_checks("planted bugs*")) return;
-  const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 32), random_case(1, 2, 33, 64),
-                                            random_case(1, 1, 97, 64), random_case(1, 1, 65, 128),
+  const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 32),
+                                            random_case(1, 2, 33, 64),
+                                            random_case(1, 1, 97, 64),
+                                            random_case(1, 1, 65, 128),
                                             offset_case(1, 1, 17, 64, 150),
                                             stepped_case(1, 1, 129, 32, {0, -100, 100}),
                                             mean_case(1, 16, 64)};
@@ -432,8 +435,9 @@ std::vector<std::pair<std::string, double>> modelled_limits(
 
 void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
                       int head_dim) {
-  run_for_counters(attention, random_attention({batch, heads, tokens, head_dim,
-                                                float(1 / std::sqrt(double(head_dim)))}, 1));
+  run_for_counters(
+      attention, random_attention(
+                     {batch, heads, tokens, head_dim, float(1 / std::sqrt(double(head_dim)))}, 1));
 }
 
 void run_for_counters(const AnyAttention& attention, const AttentionProblem& problem) {

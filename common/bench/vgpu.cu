@@ -17,12 +17,12 @@
 #include <cstring>
 #include <filesystem>
 
-#include "attention/inputs.h"
-#include "lab/errors.h"
-#include "lab/device.h"
 #include "../../chapters/01_naive_attention/kernel.cuh"
 #include "../lab.cuh"
+#include "attention/inputs.h"
 #include "attention/reference.h"
+#include "lab/device.h"
+#include "lab/errors.h"
 
 namespace {
 

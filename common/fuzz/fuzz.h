@@ -10,10 +10,12 @@ namespace vgpu::fuzz {
 struct Random {
   std::mt19937_64 engine;
   explicit Random(std::uint64_t seed) : engine(seed) {}
-  std::uint64_t below(std::uint64_t n) { return n ? engine() % n : 0; }   // 0 .. n-1
+  std::uint64_t below(std::uint64_t n) { return n ? engine() % n : 0; }  // 0 .. n-1
   bool chance(int one_in) { return below(static_cast<std::uint64_t>(one_in)) == 0; }
   template <class List>
-  const auto& pick(const List& list) { return list[below(std::size(list))]; }
+  const auto& pick(const List& list) {
+    return list[below(std::size(list))];
+  }
 };
 
 // mutate.cc: one to a few changes. `other` is what pieces are taken from.
@@ -34,7 +36,7 @@ extern Counts counts;
 struct Target {
   const char* name;
   std::vector<std::string> seeds;
-  bool text = false;              // mutated by tokens, mostly
+  bool text = false;  // mutated by tokens, mostly
   void (*run)(const std::string& input);
 };
 std::vector<Target> targets(const std::vector<std::string>& files);

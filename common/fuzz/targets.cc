@@ -11,14 +11,14 @@
 #include <iterator>
 #include <numeric>
 
-#include "lab/errors.h"
-#include "lab/tensors.h"
-#include "lab/images.h"
 #include "../vgpu/runtime/cubin.h"
 #include "../vgpu/runtime/fatbin.h"
 #include "../vgpu/runtime/watched_machine.h"
 #include "fuzz.h"
 #include "lab.cuh"
+#include "lab/errors.h"
+#include "lab/images.h"
+#include "lab/tensors.h"
 
 namespace vgpu::fuzz {
 

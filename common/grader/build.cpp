@@ -10,11 +10,11 @@
 #include <set>
 #include <sstream>
 
-#include "lab/errors.h"
-#include "lab/program.h"
 #include "files.h"
-#include "process.h"
+#include "lab/errors.h"
 #include "lab/files.h"
+#include "lab/program.h"
+#include "process.h"
 
 namespace lab::grader {
 namespace {
@@ -387,8 +387,8 @@ std::string include_mistake(const std::string& text, const std::vector<std::stri
     if (word == "include" && (system || own)) continue;
     return "#" + word + " " + rest +
            " is not for an exercise: it may include headers of CUDA and of the standard library in "
-           "< >, and \"" + own_headers[0] + "\"" +
-           (own_headers.size() > 1 ? " or \"" + own_headers[1] + "\"" : "");
+           "< >, and \"" +
+           own_headers[0] + "\"" + (own_headers.size() > 1 ? " or \"" + own_headers[1] + "\"" : "");
   }
   if (joined.find("_Pragma") != joined.npos)
     return "_Pragma is not for an exercise: #pragma does the same";
@@ -473,17 +473,15 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   for (const Source& source : handed_in) {
     if (const std::string why = no_source(source.path); !why.empty())
       return {"", "build", why, {}, "", ""};
-    if (const std::string mistake =
-            include_mistake(read_file(source.path), includes_of(task));
+    if (const std::string mistake = include_mistake(read_file(source.path), includes_of(task));
         !mistake.empty())
       return {"", "build", mistake, {}, "", ""};
   }
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
   const std::vector<Source> sources = renamed(handed_in, folder);
   const Workshop place = set_up(task, sources, folder);
-  std::string unit =
-      "#include <cuda_fp16.h>\n#include \"" + headers_of(task)[0] + "\"\n#include \"" + kEntryHeader +
-      "\"\n";
+  std::string unit = "#include <cuda_fp16.h>\n#include \"" + headers_of(task)[0] +
+                     "\"\n#include \"" + kEntryHeader + "\"\n";
   for (const Source& source : sources)
     unit += "#include \"" + task.folder + "/" +
             std::filesystem::path(source.path).filename().string() + "\"\n";
@@ -529,8 +527,7 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   ended.output = library.as_handed_in(ended.output);
   library.came_from = without(from, root);  // as the virtual GPU shows it
   // A renamed copy lies in a folder that is nobody's concern.
-  const std::string copies =
-      std::filesystem::weakly_canonical(folder + "/renamed").string() + "/";
+  const std::string copies = std::filesystem::weakly_canonical(folder + "/renamed").string() + "/";
   if (from == copies) library.came_from.clear();
   const auto as_named = [&](const std::string& text) {
     return without(without(text, copies), without(copies, root));

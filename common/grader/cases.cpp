@@ -133,8 +133,8 @@ std::vector<double> not_rescaled(const AttentionTensors& t, const ChangeScore& c
     for (int key = 0; key < t.keys; ++key)
       if (std::isfinite(running[key]))
         for (int d = 0; d < t.head_dim; ++d)
-          output[row * t.head_dim + d] += std::exp(score[key] - running[key]) / sum *
-                                          double(V[int64_t(key) * t.head_dim + d]);
+          output[row * t.head_dim + d] +=
+              std::exp(score[key] - running[key]) / sum * double(V[int64_t(key) * t.head_dim + d]);
   }
   return output;
 }

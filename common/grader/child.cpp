@@ -22,12 +22,12 @@
 #include <optional>
 #include <sstream>
 
-#include "lab/errors.h"
-#include "lab/program.h"
 #include "lab/device.h"
+#include "lab/errors.h"
+#include "lab/files.h"
+#include "lab/program.h"
 #include "process.h"
 #include "student.h"
-#include "lab/files.h"
 
 namespace lab::grader {
 namespace {

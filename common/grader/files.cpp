@@ -1,5 +1,5 @@
-#include "lab/errors.h"
 #include "files.h"
+#include "lab/errors.h"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 // How a file becomes points: compile, run three times, compare.
-#include "lab/errors.h"
-#include "lab/compare.h"
 #include "grader.h"
+#include "lab/compare.h"
+#include "lab/errors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +13,9 @@
 #include <set>
 #include <sstream>
 
+#include "lab/files.h"
 #include "process.h"
 #include "symptoms.h"
-#include "lab/files.h"
 #include "testing/testing.h"
 
 namespace lab::grader {
@@ -358,7 +358,8 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
     if (!grade.refused.empty()) return grade;
     const bool all = grade.items[0].points == kShapePoints;
     if (grade.items[0].points == 0) right.clear();
-    grade.items.push_back(grade_checks(task, cases, right, findings, library, entry, limits, grade));
+    grade.items.push_back(
+        grade_checks(task, cases, right, findings, library, entry, limits, grade));
     if (!grade.refused.empty()) return grade;
     // Wrong values may come from what the checks find.
     if (Item& results = grade.items[0];

@@ -47,9 +47,9 @@ Argument value(const T& x) {
 
 // One problem with its reference.
 struct Case {
-  std::string name;                 // "1 head, 17 queries, 33 keys, head_dim 64"
-  std::string hint;                 // second stage: what to think about when this one goes wrong
-  std::string hint_not_finite;      // the same when NaN or an infinity is computed; empty: `hint`
+  std::string name;             // "1 head, 17 queries, 33 keys, head_dim 64"
+  std::string hint;             // second stage: what to think about when this one goes wrong
+  std::string hint_not_finite;  // the same when NaN or an infinity is computed; empty: `hint`
   std::map<std::string, std::string> causes = {};  // the same by a symptom's name: "factor"
   std::vector<std::string> axes = {};              // of dims: "batch", "head", "query", "d"
   // What tells problems apart: {"keys", 33}; the same names in all problems of a task.
@@ -179,8 +179,8 @@ Case attention_case(const AttentionTensors& tensors, const std::vector<double>& 
 struct Item {
   std::string name;
   int points = 0, most = 0;
-  std::string details;  // what was found, one line or several
-  std::string hint;     // first stage, what is seen; empty at full points
+  std::string details;     // what was found, one line or several
+  std::string hint;        // first stage, what is seen; empty at full points
   std::string cause = "";  // second stage, what it comes from; empty where there is none
 };
 
@@ -206,11 +206,11 @@ struct Grade {
     double expected = 0, got = 0;
   };
   std::vector<Failure> failures;  // none or one
-  std::string warnings;  // the compiler's first ones with their lines
+  std::string warnings;           // the compiler's first ones with their lines
   // Of the first case that was not right; if that one is silent, of the first that printed
   // anything.
   Printed printed;
-  std::string printed_in;  // that case
+  std::string printed_in;                 // that case
   Isolation isolation = Isolation::none;  // of the code that was run
   // --hint: a report has the hints up to this stage, and says whether there are more.
   int stage = 1;

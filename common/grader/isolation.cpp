@@ -112,7 +112,7 @@ unsigned free_user(unsigned first, int& taken) {
   taken = open(kUsersInUse, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   for (unsigned i = 0; taken >= 0 && i < kUsers; ++i) {
     const unsigned number = (first + i) % kUsers;
-    struct flock byte{};
+    struct flock byte {};
     byte.l_type = F_WRLCK;
     byte.l_whence = SEEK_SET;
     byte.l_start = number;

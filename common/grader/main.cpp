@@ -11,13 +11,13 @@
 #include <mutex>
 #include <thread>
 
-#include "lab/errors.h"
-#include "lab/program.h"
-#include "grader.h"
 #include "files.h"
-#include "process.h"
+#include "grader.h"
+#include "lab/errors.h"
 #include "lab/files.h"
+#include "lab/program.h"
 #include "lab/sources.h"
+#include "process.h"
 #include "testing/testing.h"
 
 namespace lab::grader {
@@ -75,7 +75,8 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
     std::string message = error.what();
     if (message.find("not expected") != std::string::npos) {
       std::string unknown;  // in their order; the library's own message has them in reverse
-      for (const std::string& word : app.remaining()) unknown += (unknown.empty() ? "" : " ") + word;
+      for (const std::string& word : app.remaining())
+        unknown += (unknown.empty() ? "" : " ") + word;
       message = unknown + ": there is no such flag (--help lists the flags)";
       if (flags.tap)
         throw UsageError(message + "\n--tap prints on standard output: ./run --tap > FILE");

@@ -1,6 +1,6 @@
 // Processes with limits.
-#include "lab/errors.h"
 #include "process.h"
+#include "lab/errors.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -69,8 +69,7 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
 
 // What is wrong with a file's directives, "" where nothing is: an exercise includes CUDA's and the
 // standard library's headers in < >, and its task's own; it neither renames its lines nor hides warnings.
-std::string include_mistake(const std::string& text,
-                            const std::vector<std::string>& own_headers);
+std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers);
 
 // Runs the cases of these numbers in one process until one fails; at least one outcome, in that
 // order. folder: for what the process writes. ended: how the process did. What is printed is kept

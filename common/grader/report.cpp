@@ -4,8 +4,8 @@
 #include <set>
 #include <sstream>
 
-#include "grader.h"
 #include "files.h"
+#include "grader.h"
 #include "lab/files.h"
 
 namespace lab::grader {
@@ -83,14 +83,17 @@ std::string more_hints(const Grade& grade) {
   const bool more = std::any_of(grade.items.begin(), grade.items.end(), [](const Item& item) {
     return item.points < item.most && !item.cause.empty();
   });
-  return more && grade.stage < 2 ? "Stuck? The same command with --hint 2 says what this may come from." : "";
+  return more && grade.stage < 2
+             ? "Stuck? The same command with --hint 2 says what this may come from."
+             : "";
 }
 
 }  // namespace
 
 std::string isolation_note(const Grade& grade) {
   if (grade.isolation != Isolation::none) return "";
-  return "The code ran with your rights: bubblewrap is not installed, not allowed here or not asked "
+  return "The code ran with your rights: bubblewrap is not installed, not allowed here or not "
+         "asked "
          "for.\nFor code of people you do not trust: apt-get install bubblewrap, then --isolation "
          "required.";
 }
@@ -134,8 +137,8 @@ std::string text_report(const Task& task, const Grade& grade) {
 }
 
 std::string tap_report(const Grade& grade) {
-  const std::string isolation = format("# isolation: %s\n", name_of(grade.isolation)) +
-                                indented(isolation_note(grade), "# ");
+  const std::string isolation =
+      format("# isolation: %s\n", name_of(grade.isolation)) + indented(isolation_note(grade), "# ");
   if (!grade.refused.empty())
     return "TAP version 13\n1..1\nnot ok 1 - " + grade.refused + "\n" +
            indented(grade.message, "# ") + appendix(grade, "# ") + isolation;

@@ -1,6 +1,6 @@
 // Serves a student's process: starts it, executes its CUDA calls on the virtual GPU, ends it.
-#include "lab/errors.h"
 #include "student.h"
+#include "lab/errors.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -14,8 +14,8 @@
 #include <map>
 #include <utility>
 
-#include "wire.h"
 #include "lab/files.h"
+#include "wire.h"
 
 namespace lab::grader {
 namespace {
@@ -285,9 +285,10 @@ class Session {
       const uint64_t bytes = in.get<uint64_t>();
       const bool of_output = output_.holds(address, bytes);
       if (of_output && bytes > 0 && (address != output_.first || bytes != output_.bytes))
-        throw StudentError("failed",
-                           "the host fills a part of the result: that is written by kernels (all of "
-                           "it may be set to one value before)");
+        throw StudentError(
+            "failed",
+            "the host fills a part of the result: that is written by kernels (all of "
+            "it may be set to one value before)");
       if (!owns(address, bytes) && !of_output) return cudaErrorInvalidValue;
       return cudaMemset(pointer<void*>(address), value, bytes);
     }

@@ -81,11 +81,10 @@ Device open_device() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0)
-    throw LackError(
-        format("no CUDA device here (%s: %s); %s", cudaGetErrorName(error),
-               cudaGetErrorString(error),
-               vgpu::present() ? "this is the virtual GPU, which says above why it has none"
-                               : "DEVICE=vgpu builds for the virtual GPU, which needs none"));
+    throw LackError(format(
+        "no CUDA device here (%s: %s); %s", cudaGetErrorName(error), cudaGetErrorString(error),
+        vgpu::present() ? "this is the virtual GPU, which says above why it has none"
+                        : "DEVICE=vgpu builds for the virtual GPU, which needs none"));
   check(cudaSetDevice(0));
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0));

@@ -15,7 +15,7 @@ struct Device {
   double dram_bytes_per_s = 0;  // ceilings for "share of the bound"; 0 where unknown
   double fp32_flop_per_s = 0;
   double tensor_flop_per_s = 0;  // fp16 products, fp32 sums
-  std::string ceilings;  // where these two come from
+  std::string ceilings;          // where these two come from
 };
 
 // Device 0. Throws LackError in words when there is none.

@@ -1,6 +1,6 @@
+#include "flags.h"
 #include "errors.h"
 #include "program.h"
-#include "flags.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -32,12 +32,13 @@ void require_distinct(const std::vector<std::pair<std::string, std::string>>& fi
 
 }  // namespace
 
-Flags::Flags(const std::string& about, const std::string& footer) : app_(std::make_unique<CLI::App>(about)) {
+Flags::Flags(const std::string& about, const std::string& footer)
+    : app_(std::make_unique<CLI::App>(about)) {
   app_->get_formatter()->column_width(34);
   app_->footer(footer +
-              "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
-              "machine lacks\n"
-              "what is asked, 86 a race, init or sync finding of the virtual GPU.");
+               "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
+               "machine lacks\n"
+               "what is asked, 86 a race, init or sync finding of the virtual GPU.");
 }
 
 Flags::~Flags() = default;

@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "errors.h"
+#include "files.h"
 #include "images.h"
 #include "lab.cuh"
-#include "files.h"
 
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG

@@ -12,7 +12,7 @@ namespace lab {
 // What the programs of all chapters are told by flags.
 struct Options {
   int batch = 0, warmup = -1, iterations = 0;  // by default the device decides
-  int size = 224;  // pixels of the squared photo
+  int size = 224;                              // pixels of the squared photo
   uint64_t seed = 1;
   std::string image, out;
   std::string input, prefix, output, json, csv;
@@ -22,8 +22,9 @@ struct Options {
 // Chooses what the flags left to the device: 5 warm-ups and 50 iterations on a GPU, 0 and 1 on the
 // virtual one. Throws LackError with those words for --profile on a GPU.
 void complete_for(const Device& device, Options& options,
-                  const char* no_profile = "--profile reads the virtual GPU's counters (make "
-                                           "DEVICE=vgpu); on this GPU: ncu --set full ./run");
+                  const char* no_profile =
+                      "--profile reads the virtual GPU's counters (make "
+                      "DEVICE=vgpu); on this GPU: ncu --set full ./run");
 
 // Calls program() and returns its exit code; what it throws becomes one line on stderr and a code.
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program);

@@ -43,8 +43,7 @@ void Progress::tick() {
     next_line = std::max(1.5 * next_line, elapsed);
     const std::string text =
         format("%s: %s%.0f s", what_.c_str(),
-               share < 0 ? "" : format("%.0f%% done, ", 100 * share).c_str(),
-               seconds_since(start));
+               share < 0 ? "" : format("%.0f%% done, ", 100 * share).c_str(), seconds_since(start));
     std::fprintf(stderr, terminal ? "\r%s \033[K" : "%s\n", text.c_str());
     shown = true;
   }

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "program.h"
 #include "device.h"
 #include "lab/device.h"
 #include "lab/program.h"
+#include "program.h"
 
 namespace lab {
 

@@ -1,7 +1,7 @@
 // Timing: events on a GPU, wall time on the virtual one, CUDA graphs.
-#include "errors.h"
-#include "device.h"
 #include "timing.h"
+#include "device.h"
+#include "errors.h"
 
 #include <algorithm>
 #include <chrono>

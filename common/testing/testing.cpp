@@ -1,5 +1,5 @@
-#include "lab/program.h"
 #include "testing.h"
+#include "lab/program.h"
 
 #include <limits.h>
 #include <sys/stat.h>

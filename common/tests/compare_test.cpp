@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "attention/inputs.h"
-#include "lab/images.h"
-#include "lab.cuh"
 #include "attention/reference.h"
+#include "lab.cuh"
+#include "lab/images.h"
 
 using lab::AttentionProblem;
 using lab::Comparison;

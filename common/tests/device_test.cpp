@@ -6,11 +6,11 @@
 #include <cmath>
 #include <thread>
 
-#include "lab/errors.h"
-#include "lab/device.h"
 #include "lab.cuh"
-#include "testing/testing.h"
+#include "lab/device.h"
+#include "lab/errors.h"
 #include "lab/timing.h"
+#include "testing/testing.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "attention/inputs.h"
+#include "lab.cuh"
 #include "lab/errors.h"
 #include "lab/images.h"
-#include "lab.cuh"
 #include "testing/testing.h"
 
 using lab::Image;

@@ -2,9 +2,9 @@
 #include <doctest/doctest.h>
 
 #include "attention/program.h"
+#include "lab.cuh"
 #include "lab/errors.h"
 #include "lab/program.h"
-#include "lab.cuh"
 #include "testing/testing.h"
 
 namespace {
@@ -47,17 +47,17 @@ TEST_CASE("options: defaults are a photo") {
 TEST_CASE("options: every flag arrives") {
   const lab::testing::TemporaryFolder folder;
   lab::AttentionOptions options = parse({"--batch",      "3",
-                                "--size",       "384",
-                                "--image",      "x.png",
-                                "--patch",      "3,4",
-                                "--out",        folder.path("m.jpg"),
-                                "--warmup",     "0",
-                                "--iterations", "7",
-                                "--seed",       "18446744073709551615",
-                                "--json",       folder.path("j"),
-                                "--csv",        folder.path("c"),
-                                "--output",     folder.path("o"),
-                                "--profile"});
+                                         "--size",       "384",
+                                         "--image",      "x.png",
+                                         "--patch",      "3,4",
+                                         "--out",        folder.path("m.jpg"),
+                                         "--warmup",     "0",
+                                         "--iterations", "7",
+                                         "--seed",       "18446744073709551615",
+                                         "--json",       folder.path("j"),
+                                         "--csv",        folder.path("c"),
+                                         "--output",     folder.path("o"),
+                                         "--profile"});
   CHECK(options.batch == 3);
   CHECK(options.size == 384);
   CHECK(options.image == "x.png");

@@ -5,14 +5,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "attention/test_cases.h"
 #include "attention/inputs.h"
-#include "lab/errors.h"
-#include "lab/program.h"
-#include "lab/images.h"
-#include "lab.cuh"
-#include "testing/testing.h"
 #include "attention/reference.h"
+#include "attention/test_cases.h"
+#include "lab.cuh"
+#include "lab/errors.h"
+#include "lab/images.h"
+#include "lab/program.h"
+#include "testing/testing.h"
 
 using lab::AttentionProblem;
 

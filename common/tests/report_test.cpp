@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "attention/program.h"
-#include "lab/device.h"
 #include "lab.cuh"
+#include "lab/device.h"
 #include "lab/files.h"
 #include "lab/table.h"
 #include "testing/testing.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "lab.cuh"
 #include "lab/errors.h"
 #include "lab/program.h"
 #include "lab/tensors.h"
-#include "lab.cuh"
 #include "testing/testing.h"
 
 using lab::testing::TemporaryFolder;

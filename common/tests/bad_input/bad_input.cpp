@@ -1,5 +1,5 @@
-#include "lab/tensors.h"
 #include "bad_input.h"
+#include "lab/tensors.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

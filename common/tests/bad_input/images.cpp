@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "lab/images.h"
 #include "bad_input.h"
 #include "lab.cuh"
+#include "lab/images.h"
 #include "testing/testing.h"
 
 using namespace bad_input;

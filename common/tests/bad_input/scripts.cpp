@@ -4,10 +4,10 @@
 
 #include <filesystem>
 
-#include "lab/program.h"
-#include "lab/device.h"
 #include "bad_input.h"
 #include "lab.cuh"
+#include "lab/device.h"
+#include "lab/program.h"
 #include "testing/testing.h"
 
 using namespace bad_input;

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "attention/inputs.h"
-#include "lab/tensors.h"
 #include "bad_input.h"
+#include "lab/tensors.h"
 #include "testing/testing.h"
 
 using namespace bad_input;

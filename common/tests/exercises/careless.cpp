@@ -87,9 +87,10 @@ TEST_CASE("careless: a scale that is written down costs points") {
     CAPTURE(of.folder);
     CAPTURE(of.task);
     const std::string solution = source("chapters/" + std::string(of.folder) + "/" + of.solution);
-    const auto points = points_of(
-        of.program, of.task,
-        {{"1 / sqrt(64), whatever the shape says", planted(solution, "shape.scale", "0.125f"), {}}});
+    const auto points = points_of(of.program, of.task,
+                                  {{"1 / sqrt(64), whatever the shape says",
+                                    planted(solution, "shape.scale", "0.125f"),
+                                    {}}});
     REQUIRE(points.size() == 1);
     CHECK(points[0].second < 100);
   }

@@ -336,8 +336,9 @@ TEST_CASE("cheats: every report says how the code was isolated, and in words whe
   for (const std::string& isolation : all) {
     CAPTURE(isolation);
     const bool none = isolation == "none";
-    const std::vector<std::string> arguments = {"--isolation", isolation, "--file", "empty.cuh",
-                                                "--json", "a.json", "--gradescope", "b.json"};
+    const std::vector<std::string> arguments = {"--isolation",  isolation, "--file",
+                                                "empty.cuh",    "--json",  "a.json",
+                                                "--gradescope", "b.json"};
     const ProgramResult text = run_program("exercise1", arguments, folder.folder());
     CHECK(text.exit_code == 1);
     CHECK(has(text.output, "The code ran with your rights") == none);
@@ -372,7 +373,8 @@ TEST_CASE("cheats: memory that is shared counts, and nothing stays where everybo
     return "  int written = 0;\n"
            "  std::vector<char> bytes(4 << 20, 'x');\n"
            "  for (; written < 128; ++written) {\n"
-           "    FILE* f = std::fopen((\"" + place + "/" + mark +
+           "    FILE* f = std::fopen((\"" +
+           place + "/" + mark +
            "\" + std::to_string(written)).c_str(), \"w\");\n"
            "    if (!f || std::fwrite(bytes.data(), bytes.size(), 1, f) != 1 || std::fclose(f)) "
            "break;\n  }\n"

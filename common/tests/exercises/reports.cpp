@@ -108,7 +108,8 @@ TEST_CASE("reports: hints fit what was found") {
     CHECK_FALSE(has(hint_for(message), "token"));  // not a word of all chapters
   };
   check("a.cuh:1: error: misaligned read of 16 bytes at global address 0x2", "no multiple of");
-  check("a.cuh:1: error: out-of-bounds read of 2 bytes, 0 bytes past allocation 'K'", "a guard is missing");
+  check("a.cuh:1: error: out-of-bounds read of 2 bytes, 0 bytes past allocation 'K'",
+        "a guard is missing");
   check("a.cuh:1: error: init: read of a variable that nothing was assigned to, by thread (0,0,0)",
         "where it is declared");
   check(

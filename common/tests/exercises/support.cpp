@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lab/program.h"
 #include "grader/testing.h"
+#include "lab/program.h"
 #include "testing/testing.h"
 
 namespace lab::grader::testing {

@@ -284,9 +284,7 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
                         std::uint64_t address) {
   const bool pending = before & kTracePending;
   if (record_of(before) < now.oldest || forgotten(record_of(before))) return;
-  if (!pending &&
-      (ordered(now, lane, before) || harmless(now, lane, before, before_wrote)))
-    return;
+  if (!pending && (ordered(now, lane, before) || harmless(now, lane, before, before_wrote))) return;
   const Record earlier = record(record_of(before));
   const Instr& instr = now.instr;
   Conflict conflict{.launch = *launch_,

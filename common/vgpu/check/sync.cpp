@@ -82,7 +82,8 @@ class SyncCheck final : public Observer {
                                                       std::to_string(instr.ptx_line) + " and " +
                                                       std::to_string(turn.instr->ptx_line) + ")") +
                " by others (CUDA allows __syncthreads() only where its condition is the same for "
-               "all threads of the block; warps with different roles meet at a cuda::barrier, or at "
+               "all threads of the block; warps with different roles meet at a cuda::barrier, or "
+               "at "
                "bar.sync with a number and a count),";
       });
   }

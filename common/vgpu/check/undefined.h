@@ -25,8 +25,8 @@ struct Origin {
   const Instr* instr = nullptr;
   std::uint32_t bytes = 0;
   Space space = Space::global;
-  std::uint64_t block = 0;              // whose shared memory, as Block::linear
-  bool own_block = true;                // that of the warp
+  std::uint64_t block = 0;  // whose shared memory, as Block::linear
+  bool own_block = true;    // that of the warp
   std::uint64_t first[kWarpSize] =
       {};  // the first such byte of each lane: address, offset; or a lane
   std::uint8_t copied[kWarpSize] = {};  // its flag: 0, or what it was copied from (check/init.cpp)

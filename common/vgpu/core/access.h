@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "coalescing.h"
 #include "block.h"
+#include "coalescing.h"
 #include "lanes.h"
 
 namespace vgpu {

@@ -93,7 +93,7 @@ struct Worker {
   std::uint64_t frame_bytes = 0;  // of the calls in flight
   Loops loops;
   Spares spares;
-  std::uint64_t time = 0;         // virtual clock base, grows with each finished block
+  std::uint64_t time = 0;  // virtual clock base, grows with each finished block
   FunctionState& state_of(const Function& function);
 };
 

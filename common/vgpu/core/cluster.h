@@ -72,7 +72,7 @@ class Cluster {
 
   // When no block can go on: lets lanes go that wait for others of their warp. False: nobody waits.
   bool release_joins();
-  std::string deadlock();  // says who waits where for whom
+  std::string deadlock();              // says who waits where for whom
   std::uint64_t place = 0, asked = 0;  // among clusters in a hostile schedule, see Work
 
  private:

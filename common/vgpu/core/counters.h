@@ -82,8 +82,8 @@ struct CacheCounters {
   std::uint64_t l1_sectors = 0, l1_hits = 0;  // asked of the L1, those that bypass it included
   // Loads that missed the L1, stores, atomics, and bulk copies, which are not among l1_sectors.
   std::uint64_t l2_sectors = 0, l2_hits = 0;
-  std::uint64_t dram_read = 0;                // = l2_sectors - l2_hits
-  std::uint64_t dram_written = 0;             // sectors made dirty, which DRAM gets sooner or later
+  std::uint64_t dram_read = 0;     // = l2_sectors - l2_hits
+  std::uint64_t dram_written = 0;  // sectors made dirty, which DRAM gets sooner or later
 
   CacheCounters& operator+=(const CacheCounters& other) {
     l1_sectors += other.l1_sectors;
@@ -117,10 +117,10 @@ struct InstrReport {
 };
 
 struct AllocationReport {
-  std::string name;                         // see allocation_name() in core/access.h
-  std::uint64_t bytes = 0;                  // its size
-  std::array<GlobalCounters, 3> by_access;  // indexed by Access
-  std::array<BulkCounters, 3> bulk;         // likewise; reductions are atomics
+  std::string name;                                     // see allocation_name() in core/access.h
+  std::uint64_t bytes = 0;                              // its size
+  std::array<GlobalCounters, 3> by_access;              // indexed by Access
+  std::array<BulkCounters, 3> bulk;                     // likewise; reductions are atomics
   std::uint64_t sectors_read = 0, sectors_written = 0;  // distinct over the whole launch
   CacheCounters cache;
 };

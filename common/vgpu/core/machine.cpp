@@ -92,8 +92,8 @@ void check_sizes(const LaunchRequest& request) {
                                               " MiB of PTX registers a block; the most is " +
                                               std::to_string(kMostRegisterBytes >> 20)};
   const std::uint64_t in_cluster = request.cluster.count();
-  if (in_cluster == 0 || request.grid.x % request.cluster.x ||
-      request.grid.y % request.cluster.y || request.grid.z % request.cluster.z)
+  if (in_cluster == 0 || request.grid.x % request.cluster.x || request.grid.y % request.cluster.y ||
+      request.grid.z % request.cluster.z)
     throw Fault{FaultKind::illegal_instruction,
                 "the grid of " + function.display + " is no multiple of its clusters"};
 }
@@ -104,9 +104,8 @@ void lay_out(Launch& launch) {
   launch.params.resize(std::max<std::size_t>(launch.params.size(), function.param_bytes));
   launch.dynamic_shared_base = (function.shared_bytes + function.dynamic_shared_align - 1) /
                                function.dynamic_shared_align * function.dynamic_shared_align;
-  launch.shared_bytes = request.dynamic_shared
-                            ? launch.dynamic_shared_base + request.dynamic_shared
-                            : function.shared_bytes;
+  launch.shared_bytes = request.dynamic_shared ? launch.dynamic_shared_base + request.dynamic_shared
+                                               : function.shared_bytes;
   launch.warps_per_block =
       static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
   launch.stack_bytes = launch.machine.stack_limit;
@@ -198,10 +197,9 @@ class Machine::Run {
 
  private:
   void out_of_memory(const std::exception& error, const char* while_doing) {
-    launch_.stop_at(0, {FaultKind::out_of_memory, "out of host memory (" +
-                                                      std::string(error.what()) + ") while " +
-                                                      while_doing + " " +
-                                                      request_.function->display});
+    launch_.stop_at(0, {FaultKind::out_of_memory,
+                        "out of host memory (" + std::string(error.what()) + ") while " +
+                            while_doing + " " + request_.function->display});
   }
 
   void prepare() {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "counters.h"
 #include "../ptx/program.h"
+#include "counters.h"
 #include "device_spec.h"
 #include "fault.h"
 #include "memory.h"

@@ -11,7 +11,7 @@
 namespace vgpu {
 
 namespace {
-constexpr std::uint64_t kGuard = 256;  // unmapped bytes behind each allocation, at least
+constexpr std::uint64_t kGuard = 256;        // unmapped bytes behind each allocation, at least
 constexpr std::uint64_t kReach = 64u << 10;  // how far off an access to what was meant is at most
 std::uint64_t round_up(std::uint64_t v, std::uint64_t to) { return (v + to - 1) / to * to; }
 }  // namespace

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "counters.h"
 #include "../ptx/program.h"
+#include "counters.h"
 
 namespace vgpu {
 

@@ -73,7 +73,7 @@ class Work {
   static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
   static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
 
-  std::uint64_t idle_ = 0;                        // instructions since a block last got further
+  std::uint64_t idle_ = 0;  // instructions since a block last got further
   std::uint64_t looks_ = 0, turns_ = 0, seen_ = 0, skipped_ = 0;  // see stuck_one
   std::chrono::steady_clock::time_point since_;
   std::uint64_t total_ = 0;

@@ -76,13 +76,15 @@ Registers writes(const Instr& instr) {
   return r;
 }
 bool meet(const Registers& a, const Registers& b) {
-  return std::any_of(a.begin(), a.end(), [&](std::uint32_t offset) { return b.count(offset) != 0; });
+  return std::any_of(a.begin(), a.end(),
+                     [&](std::uint32_t offset) { return b.count(offset) != 0; });
 }
 
 bool is_clock(const Instr& instr) {
   static const std::set<int> clocks = {
-      special_index("clock"),       special_index("clock64"),        special_index("clock_hi"),
-      special_index("globaltimer"), special_index("globaltimer_lo"), special_index("globaltimer_hi")};
+      special_index("clock"),          special_index("clock64"),
+      special_index("clock_hi"),       special_index("globaltimer"),
+      special_index("globaltimer_lo"), special_index("globaltimer_hi")};
   return instr.special >= 0 && clocks.count(instr.special) != 0;
 }
 
@@ -108,8 +110,8 @@ Loop loop_around(const Function& function, std::uint32_t pc) {
     add(decides, instr->address2);
     const bool computes = instr->flow == Flow::plain && instr->op_class != OpClass::memory &&
                           instr->op_class != OpClass::atomic && instr->op_class != OpClass::barrier;
-    const bool loads = is_memory(instr->flow) && instr->op_class == OpClass::memory &&
-                       instr->d[0].valid();
+    const bool loads =
+        is_memory(instr->flow) && instr->op_class == OpClass::memory && instr->d[0].valid();
     if (!computes && !loads) decides.merge(reads(*instr));
   }
   const auto grow = [&](Registers& set, auto from, auto to) {

@@ -72,7 +72,6 @@ bool Warp::turn_of_loop(Fragment& f) {
   return f.waiting && ++f.spins >= kSpinTurns;
 }
 
-
 // ---- control flow -----------------------------------------------------------------------------
 
 Warp::Leave Warp::branch(Running& r, const Instr& instr, std::uint32_t on) {
@@ -297,8 +296,8 @@ Warp::Status Warp::run(std::uint64_t share) {
       fragments.erase(fragments.begin() + static_cast<std::ptrdiff_t>(r.current));
       r.current = fragments.empty() ? 0 : pick_ready(fragments.size() - 1);
     } else if (leave == Leave::switch_fragment) {
-      const bool goes_on = r.current < fragments.size() &&
-                           fragments[r.current].state == Fragment::State::ready;
+      const bool goes_on =
+          r.current < fragments.size() && fragments[r.current].state == Fragment::State::ready;
       if (!goes_on) r.current = pick_ready(r.current);
     } else {
       fragments[r.current].pc = r.pc;

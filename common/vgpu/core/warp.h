@@ -55,9 +55,9 @@ struct Frame {
   std::uint32_t local_base = 0;    // where its .local variables begin in each lane's stack
   std::uint32_t depth = 0;         // of calls
   Ref<Frame> caller;
-  const Instr* call = nullptr;  // the call instruction in the caller
+  const Instr* call = nullptr;      // the call instruction in the caller
   InstrCounters* counts = nullptr;  // of its function, by pc; null when nothing is counted
-  Site* sites = nullptr;        // of its function, by memory_site
+  Site* sites = nullptr;            // of its function, by memory_site
   std::unique_ptr<std::byte[]> storage;
   std::uint64_t* account = nullptr;  // where `bytes` of storage are counted
   std::uint64_t bytes = 0;

@@ -3,8 +3,8 @@
 #include <functional>
 #include <unordered_set>
 
-#include "graph.h"
 #include "../runtime/capture.h"
+#include "graph.h"
 
 namespace vgpu::cudart {
 namespace {

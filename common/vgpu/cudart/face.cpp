@@ -112,14 +112,18 @@ static_assert(cudaStreamNonBlocking == Stream::kNonBlocking);
 
 namespace {
 CopyEnd end_of(const cudaPitchedPtr& memory, const cudaPos& position, cudaArray_t array) {
-  return {memory.ptr, memory.pitch, memory.xsize, memory.ysize,
-          position.x, position.y,   position.z,   array,       nullptr};
+  return {memory.ptr, memory.pitch, memory.xsize, memory.ysize, position.x,
+          position.y, position.z,   array,        nullptr};
 }
 }  // namespace
 
 CopyOp copy_of(const cudaMemcpy3DParms& p) {
-  return {end_of(p.dstPtr, p.dstPos, p.dstArray), end_of(p.srcPtr, p.srcPos, p.srcArray),
-          p.extent.width, p.extent.height, p.extent.depth, number_of(p.kind)};
+  return {end_of(p.dstPtr, p.dstPos, p.dstArray),
+          end_of(p.srcPtr, p.srcPos, p.srcArray),
+          p.extent.width,
+          p.extent.height,
+          p.extent.depth,
+          number_of(p.kind)};
 }
 
 cudaMemcpy3DParms params_of(const CopyOp& copy) {

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "graph.h"
 #include "../runtime/capture.h"
+#include "graph.h"
 
 namespace vgpu::cudart {
 namespace {

@@ -1,6 +1,6 @@
 // Executable graphs: made, changed, launched.
-#include "graph.h"
 #include "../runtime/capture.h"
+#include "graph.h"
 
 namespace vgpu::cudart {
 namespace {

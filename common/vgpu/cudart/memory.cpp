@@ -17,11 +17,12 @@ Error allocate(Runtime& runtime, void** pointer, std::size_t size, MemoryKind ki
   if (!allocation) {
     const double gib = 1 << 30, limit = static_cast<double>(runtime.memory().limit());
     char text[160];
-    std::snprintf(text, sizeof text,
-                  "out of memory: %.1f GiB asked for, %.1f GiB of %.1f are in use (the host must have "
-                  "them, too)",
-                  static_cast<double>(size) / gib,
-                  static_cast<double>(runtime.memory().used()) / gib, limit / gib);
+    std::snprintf(
+        text, sizeof text,
+        "out of memory: %.1f GiB asked for, %.1f GiB of %.1f are in use (the host must have "
+        "them, too)",
+        static_cast<double>(size) / gib, static_cast<double>(runtime.memory().used()) / gib,
+        limit / gib);
     say_once("out of memory", text);  // programs try smaller and smaller sizes
     return cudaErrorMemoryAllocation;
   }

@@ -2,8 +2,8 @@
 //
 // A copy lands as late as the program allows: when its group is waited for. Code that forgets the
 // wait, or waits for the wrong group, reads what was there before, every time.
-#include "forms.h"
 #include "../core/access.h"
+#include "forms.h"
 
 namespace vgpu {
 namespace {

@@ -6,9 +6,9 @@
 // Threads of other blocks of the cluster may arrive at an object, and copies from there report to it;
 // only threads of its own block wait. Copies land as late as the program allows here too: when
 // somebody waits for the object that they report to, and finds that only they are missing.
-#include "forms.h"
 #include "../core/access.h"
 #include "../core/bulk.h"
+#include "forms.h"
 
 namespace vgpu {
 namespace {

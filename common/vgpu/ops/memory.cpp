@@ -1,6 +1,6 @@
 // ld and st, every space, width and vector.
-#include "forms.h"
 #include "../core/access.h"
+#include "forms.h"
 
 namespace vgpu {
 namespace {

@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstdio>
 
-#include "forms.h"
 #include "../core/access.h"
+#include "forms.h"
 #include "products.h"
 #include "tiles.h"
 

@@ -3,10 +3,10 @@
 
 #include "../core/block.h"
 #include "../core/lanes.h"
+#include "../core/shuffle.h"
 #include "forms.h"
 #include "lane/integer.h"
 #include "lane/logic.h"
-#include "../core/shuffle.h"
 
 namespace vgpu {
 namespace {

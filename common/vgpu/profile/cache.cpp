@@ -166,7 +166,8 @@ CacheHierarchy::CacheHierarchy(int sm_count, std::uint64_t l1_bytes, std::uint64
 void CacheHierarchy::load(SectoredCache& l1, std::uint64_t line, std::uint32_t sectors, L1Use use,
                           CacheCounters& counters) {
   std::uint32_t missing = sectors;
-  if (use == L1Use::cached || use == L1Use::no_allocate) missing &= ~l1.read(line, sectors, use == L1Use::cached);
+  if (use == L1Use::cached || use == L1Use::no_allocate)
+    missing &= ~l1.read(line, sectors, use == L1Use::cached);
   counters.l1_hits += ones(sectors & ~missing);
   if (!missing) return;
   const std::uint32_t found = l2_->read(line, missing);

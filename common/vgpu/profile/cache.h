@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "../core/device_spec.h"
 #include "../core/coalescing.h"
 #include "../core/counters.h"
+#include "../core/device_spec.h"
 
 namespace vgpu {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../core/device_spec.h"
 #include "../core/counters.h"
+#include "../core/device_spec.h"
 
 namespace vgpu {
 

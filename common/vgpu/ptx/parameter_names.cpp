@@ -72,7 +72,8 @@ std::vector<std::string> parameter_names(std::string_view source, int line,
   for (std::size_t at = text.rfind(kernel, end); at != text.npos;
        at = at ? text.rfind(kernel, at - 1) : text.npos) {
     std::size_t after = at + kernel.size();
-    if ((at > 0 && in_word(text[at - 1])) || (after < text.size() && in_word(text[after]))) continue;
+    if ((at > 0 && in_word(text[at - 1])) || (after < text.size() && in_word(text[after])))
+      continue;
     while (after < text.size() && std::isspace(static_cast<unsigned char>(text[after]))) ++after;
     if (after == text.size() || text[after] != '(') continue;
     open = after + 1;

@@ -135,8 +135,8 @@ struct alignas(64) Instr {
   std::int64_t constant = 0;            // an integer operand that must be an immediate
   const void* data = nullptr;           // the handler's own tables, kept as long as the process
   std::uint32_t reconverge = 0;         // branch: index of the join instruction, or kNoJoin
-  std::uint32_t site = 0;      // call: index into Function::calls
-  std::uint32_t location = 0;  // index into Module::locations
+  std::uint32_t site = 0;               // call: index into Function::calls
+  std::uint32_t location = 0;           // index into Module::locations
   std::uint32_t ptx_line = 0;
   std::uint16_t form = 0;  // row of the table of forms
 };
@@ -170,7 +170,7 @@ struct Function {
   std::string name;     // mangled
   std::string display;  // demangled, without the parameter list
   bool entry = false;
-  std::vector<Param> params;  // of an entry: the layout of the kernel's arguments
+  std::vector<Param> params;             // of an entry: the layout of the kernel's arguments
   std::vector<std::string> param_names;  // as its source has them; empty when that is not known
   std::uint32_t param_bytes = 0;
   std::vector<Param> results;  // of a .func
@@ -186,7 +186,7 @@ struct Function {
   std::uint32_t local_bytes = 0;      // .local variables, for one lane
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
   std::uint32_t dynamic_shared_align = 16;
-  bool uses_reserved_shared = false;  // %reserved_smem_offset_<>
+  bool uses_reserved_shared = false;              // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid
   std::uint32_t required_block[3] = {0, 0, 0};    // .reqntid
   std::uint32_t min_blocks = 0;                   // .minnctapersm

@@ -19,9 +19,9 @@ struct KernelOp {
   Kernel* kernel = nullptr;
   const void* function = nullptr;  // as the program named it
   LaunchConfig config;
-  std::vector<std::byte> params;                       // as Function::params has them
-  std::map<int, Hint> hints;                           // by number of the attribute
-  std::vector<void*> pointers;                         // into `params`, for who asks
+  std::vector<std::byte> params;  // as Function::params has them
+  std::map<int, Hint> hints;      // by number of the attribute
+  std::vector<void*> pointers;    // into `params`, for who asks
 };
 // Which ends of a copy are memory of the device. Kinds of copies are kept as numbers, since a program
 // may ask for one that does not exist.

@@ -77,7 +77,7 @@ struct UserObject;
 
 struct Stream {
   explicit Stream(unsigned long long number) : id(number) {}
-  unsigned long long id;  // 1 and 2: the default streams
+  unsigned long long id;                       // 1 and 2: the default streams
   static constexpr unsigned kNonBlocking = 1;  // of the flags; NVIDIA's interfaces number it so
   unsigned flags = 0;
   int priority = 0;
@@ -110,11 +110,11 @@ class Runtime {
  public:
   static Runtime& get();  // never destroyed: programs call CUDA from static destructors
 
-  std::mutex mutex;         // guards everything below and serializes launches
-  Settings settings;        // read at the first call, so that a program may set them itself
-  Status off;               // not success: the settings are wrong, every call returns this
-  std::atomic<Status> sticky = Status();    // a kernel broke the context: returned until a reset
-  void configure();                         // reads the settings, once
+  std::mutex mutex;   // guards everything below and serializes launches
+  Settings settings;  // read at the first call, so that a program may set them itself
+  Status off;         // not success: the settings are wrong, every call returns this
+  std::atomic<Status> sticky = Status();  // a kernel broke the context: returned until a reset
+  void configure();                       // reads the settings, once
 
   WatchedMachine& machine();
   const DeviceSpec& spec() const { return settings.spec; }

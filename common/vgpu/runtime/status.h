@@ -52,12 +52,10 @@ struct Status {
   constexpr Status(Code c = success) : code(c) {}
   friend constexpr bool operator==(Status, Status) = default;
   template <class Error>
-    requires requires(Status status) {
-      { Translation<Error>::of(status) } -> std::same_as<Error>;
-    }
-  operator Error() const {
-    return Translation<Error>::of(*this);
+  requires requires(Status status) {
+    { Translation<Error>::of(status) } -> std::same_as<Error>;
   }
+  operator Error() const { return Translation<Error>::of(*this); }
 
   Code code;
 };

@@ -3,10 +3,10 @@
 // The right ones are silent in any order, those with a planted bug say where and exit with 86. Each
 // case runs this program again (its "child:" cases) with the checks on.
 #include <cooperative_groups.h>
-#include <cuda/barrier>
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 #include <unistd.h>
+#include <cuda/barrier>
 
 #include <cstdint>
 #include <cstdio>
@@ -331,7 +331,8 @@ TEST_CASE("clusters: ways to memory that the hardware does not keep in step") {
     const Result result = child(std::string("VGPU_CHECK=all ") + order, "ways");
     CHECK_MESSAGE(result.code == 0, order << ":\n" << result.text);
   }
-  check_found("no fence", ", without a fence.proxy.async between, by thread (0,0,0) of block (0,0,0)");
+  check_found("no fence",
+              ", without a fence.proxy.async between, by thread (0,0,0) of block (0,0,0)");
   check_found("nobody waits", "which thread (0,0,0) initialized at ");
   check_found("no plain load", ": error: proxy: ld.global.nc (or __ldg) of 4 bytes at byte ");
 }

@@ -9,13 +9,13 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
-#include <cuda/atomic>
-#include <cuda/barrier>
-#include <cuda/pipeline>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 #include <cub/cub.cuh>
+#include <cuda/atomic>
+#include <cuda/barrier>
+#include <cuda/pipeline>
 
 #include <cstdio>
 #include <numeric>
@@ -275,8 +275,7 @@ __global__ void sums_without_barrier(const int* x, int* out, int times) {
   using Reduce = cub::BlockReduce<int, 128>;
   __shared__ typename Reduce::TempStorage storage;
   int sum = 0;
-  for (int i = 0; i < times; ++i)
-    sum += Reduce(storage).Sum(x[threadIdx.x] + i);
+  for (int i = 0; i < times; ++i) sum += Reduce(storage).Sum(x[threadIdx.x] + i);
   if (threadIdx.x == 0) *out = sum;
 }
 
@@ -664,15 +663,15 @@ TEST_CASE("child: set where used" * doctest::skip()) {
 
 TEST_CASE("checks: correct programs are silent") {
   for (const char* name :
-       {"sum", "set where used", "structs with padding", "merge", "clamped", "tiles", "tree", "last block", "warp sums",
-        "histogram", "halves", "copies to parts", "tiles of several warps", "count",
-        "vote and __syncwarp", "scopes"})
+       {"sum", "set where used", "structs with padding", "merge", "clamped", "tiles", "tree",
+        "last block", "warp sums", "histogram", "halves", "copies to parts",
+        "tiles of several warps", "count", "vote and __syncwarp", "scopes"})
     check_silent(name);
 }
 TEST_CASE("checks: cooperative groups and CUB are silent") {
-  for (const char* name : {"grid", "CUB in a block", "CUB on the device",
-                           "collectives of tiles of several warps", "coalesced groups", "refilled",
-                           "pipelines"})
+  for (const char* name :
+       {"grid", "CUB in a block", "CUB on the device", "collectives of tiles of several warps",
+        "coalesced groups", "refilled", "pipelines"})
     check_silent(name);
 }
 TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
@@ -683,22 +682,26 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
   check_found("last block without fence",
               "without a barrier of the grid or a release and an acquire between, in "
               "last_block_sum<false>");
-  check_found("sum that nothing was assigned to",
-              ": error: init: read of a variable that nothing was assigned to, by thread (0,0,0) of "
-              "block (0,0,0) in sum_in_a_loop<false> (and 31 more)");
+  check_found(
+      "sum that nothing was assigned to",
+      ": error: init: read of a variable that nothing was assigned to, by thread (0,0,0) of "
+      "block (0,0,0) in sum_in_a_loop<false> (and 31 more)");
   check_found("padding used", ": error: init: read of 16 bytes that nobody wrote, at byte 12 of");
   check_found("not clamped",
               ": error: init: read of 4 bytes that nobody wrote, at offset 160 of the block's "
               "shared memory, by thread (8,0,0)");
-  check_found("count without a barrier",
-              "without a barrier between, in block (0,0,0) of count_all<false>; a plain write beside "
-              "atomic or volatile accesses is a data race");
+  check_found(
+      "count without a barrier",
+      "without a barrier between, in block (0,0,0) of count_all<false>; a plain write beside "
+      "atomic or volatile accesses is a data race");
   check_found("vote in place of __syncwarp",
               "without a __syncwarp between (a shuffle or vote is none), in block (0,0,0) of "
               "vote_between<false>");
-  check_found("refilled too early", "without a barrier between, in block (0,0,0) of refilled<false>");
-  check_found("block scope between blocks", "without a barrier of the grid or a release and an acquire "
-                                                "between, in handed_over<");
+  check_found("refilled too early",
+              "without a barrier between, in block (0,0,0) of refilled<false>");
+  check_found("block scope between blocks",
+              "without a barrier of the grid or a release and an acquire "
+              "between, in handed_over<");
   check_found("block fence between blocks",
               "without a barrier of the grid or a release and an acquire between, in "
               "handed_over_by_fences<false>");
@@ -710,9 +713,10 @@ TEST_CASE("checks: programs with a planted bug exit with 86 and say where") {
 // child(name) says `text` of this line of this file.
 void check_line(const std::string& name, int line, const std::string& text) {
   const Result result = child("VGPU_CHECK=all", name);
-  CHECK_MESSAGE(result.text.find("check_programs.cu:" + std::to_string(line) + ": error: " + text) !=
-                    std::string::npos,
-                name << ", line " << line << ":\n" << result.text);
+  CHECK_MESSAGE(result.text.find("check_programs.cu:" + std::to_string(line) +
+                                 ": error: " + text) != std::string::npos,
+                name << ", line " << line << ":\n"
+                     << result.text);
 }
 TEST_CASE("checks: what is inlined from the toolkit is found at the line that called it") {
   check_silent("copies in order");

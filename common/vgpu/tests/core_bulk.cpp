@@ -29,7 +29,8 @@ cp.async.bulk.wait_group.read 0;
 st.shared.u32 [%r1], 8;                              // early enough
 ld.global.u32 %r2, [%in]; st.global.u32 [%out+4], %r2;
 cp.async.bulk.wait_group 0;
-ld.global.u32 %r2, [%in]; st.global.u32 [%out+8], %r2;)", 3, {1, 2, 3, 4}, {1, 1, 1}, {1, 1, 1}, kTile);
+ld.global.u32 %r2, [%in]; st.global.u32 [%out+8], %r2;)",
+                           3, {1, 2, 3, 4}, {1, 1, 1}, {1, 1, 1}, kTile);
   CHECK_SAME(got, std::vector<std::uint32_t>{1, 1, 7});
 }
 
@@ -45,11 +46,14 @@ cp.async.bulk.commit_group;
 cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%out+32], [tile], 32, %rd9;   // in no group
 cp.async.bulk.wait_group 1;
 ld.global.u32 %r2, [%out]; ld.global.u32 %r3, [%out+16]; ld.global.u32 %r4, [%out+32];
-st.global.v2.u32 [%out+128], {%r2, %r3}; st.global.u32 [%out+136], %r4;)", kTile), {out.address(), out.address()}, {1, 1, 1});
+st.global.v2.u32 [%out+128], {%r2, %r3}; st.global.u32 [%out+136], %r4;)",
+                                         kTile),
+                                  {out.address(), out.address()}, {1, 1, 1});
   REQUIRE(outcome.fault.message == "");
   auto got = out.values();
   CHECK_SAME(std::vector(got.begin() + 32, got.begin() + 35), {1, 0, 0});
-  CHECK_SAME(std::vector(got.begin(), got.begin() + 16), {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK_SAME(std::vector(got.begin(), got.begin() + 16),
+             {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8});
 }
 
 TEST_CASE("bulk: a mask leaves out bytes of each 16") {
@@ -67,7 +71,7 @@ TEST_CASE("bulk: a mask leaves out bytes of each 16") {
     const auto outcome = gpu.launch(text, {out.address(), out.address()}, {1, 1, 1});
     REQUIRE(outcome.fault.message == "");
     std::vector<std::uint8_t> want(64, 0xee);
-    for (const int byte : {0, 2, 5, 7}) {   // the bits of 0xa5
+    for (const int byte : {0, 2, 5, 7}) {  // the bits of 0xa5
       want[static_cast<std::size_t>(byte)] = static_cast<std::uint8_t>(byte);
       want[static_cast<std::size_t>(byte + 16)] = static_cast<std::uint8_t>(byte ^ 4);
     }
@@ -96,14 +100,17 @@ T combined(const std::string& op, T old, T b) {
 }
 // 256 bytes of the tile go from each of 2 threads; the second thread's come on top of the first's.
 template <class T, class Encode>
-void check_reduction(const std::string& name, const std::string& op, Encode encode, const std::string& hint) {
+void check_reduction(const std::string& name, const std::string& op, Encode encode,
+                     const std::string& hint) {
   using Bits = decltype(encode(T{}));
   constexpr std::size_t n = 256 / sizeof(Bits);
   INFO(name);
   std::mt19937_64 random(n + op.size());
   std::vector<T> old(n), source(n);
   for (auto* list : {&old, &source})
-    for (T& v : *list) v = std::is_integral_v<T> ? static_cast<T>(random() >> random() % 64) : static_cast<T>(static_cast<int>(random() % 33) - 16);
+    for (T& v : *list)
+      v = std::is_integral_v<T> ? static_cast<T>(random() >> random() % 64)
+                                : static_cast<T>(static_cast<int>(random() % 33) - 16);
   Gpu gpu;
   std::vector<Bits> old_bits, source_bits, want;
   for (std::size_t i = 0; i < n; ++i) {
@@ -116,9 +123,12 @@ void check_reduction(const std::string& name, const std::string& op, Encode enco
 mov.u32 %r1, tile; shl.b32 %r2, %lane, 3; add.u32 %r3, %r1, %r2; cvt.u64.u32 %rd1, %r2; add.u64 %rd1, %rd1, %in;
 ld.global.b64 %rd2, [%rd1]; st.shared.b64 [%r3], %rd2; bar.sync 0;
 setp.lt.u32 %p1, %lane, 2; mov.u32 %r4, 256;
-@%p1 )" + name + " [%out], [%r1], %r4" + hint + R"(;
+@%p1 )" + name + " [%out], [%r1], %r4" + hint +
+                                             R"(;
 @%p1 cp.async.bulk.commit_group;
-@%p1 cp.async.bulk.wait_group 0;)", kTile), {out.address(), in.address()});
+@%p1 cp.async.bulk.wait_group 0;)",
+                                         kTile),
+                                  {out.address(), in.address()});
   REQUIRE(outcome.fault.message == "");
   CHECK_SAME(out.values(), want);
 }
@@ -126,22 +136,28 @@ setp.lt.u32 %p1, %lane, 2; mov.u32 %r4, 256;
 // Small integers, exactly.
 std::uint16_t half_bits(float v) {
   const auto u = std::bit_cast<std::uint32_t>(v);
-  return static_cast<std::uint16_t>(v == 0 ? 0 : (u >> 16 & 0x8000) | ((u >> 23 & 255) - 112) << 10 | (u >> 13 & 0x3ff));
+  return static_cast<std::uint16_t>(
+      v == 0 ? 0 : (u >> 16 & 0x8000) | ((u >> 23 & 255) - 112) << 10 | (u >> 13 & 0x3ff));
 }
-std::uint16_t brain_bits(float v) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16); }
+std::uint16_t brain_bits(float v) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16);
+}
 
 }  // namespace
 
 TEST_CASE("bulk: every reduction on every type") {
   for (const std::string policy : {"", ".L2::cache_hint"}) {
-    const std::string head = "cp.reduce.async.bulk.global.shared::cta.bulk_group" + policy + ".", hint = policy.empty() ? "" : ", %rd9";
+    const std::string head = "cp.reduce.async.bulk.global.shared::cta.bulk_group" + policy + ".",
+                      hint = policy.empty() ? "" : ", %rd9";
     const auto same = [](auto v) { return v; };
-    for (const std::string op : {"add", "min", "max", "inc", "dec"}) check_reduction<std::uint32_t>(head + op + ".u32", op, same, hint);
+    for (const std::string op : {"add", "min", "max", "inc", "dec"})
+      check_reduction<std::uint32_t>(head + op + ".u32", op, same, hint);
     for (const std::string op : {"add", "min", "max"}) {
       check_reduction<std::int32_t>(head + op + ".s32", op, same, hint);
       check_reduction<std::uint64_t>(head + op + ".u64", op, same, hint);
     }
-    for (const std::string op : {"min", "max"}) check_reduction<std::int64_t>(head + op + ".s64", op, same, hint);
+    for (const std::string op : {"min", "max"})
+      check_reduction<std::int64_t>(head + op + ".s64", op, same, hint);
     for (const std::string op : {"and", "or", "xor"}) {
       check_reduction<std::uint32_t>(head + op + ".b32", op, same, hint);
       check_reduction<std::uint64_t>(head + op + ".b64", op, same, hint);
@@ -157,16 +173,22 @@ TEST_CASE("bulk: every reduction on every type") {
 
 TEST_CASE("bulk: minimum and maximum of halves know NaN and the sign of zero") {
   Gpu gpu;
-  const auto out = gpu.array<std::uint16_t>({0x7e00, 0x3c00, 0x8000, 0x0000, 0x7e00, 0xc000, 0xfc00, 0x7c00});
-  const auto in = gpu.array<std::uint16_t>({0x3c00, 0x7e00, 0x0000, 0x8000, 0x7e00, 0xbc00, 0x7c00, 0xfc00});
-  const auto outcome = gpu.launch(kernel("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in]; st.shared.v4.u32 [tile], {%r1, %r2, %r3, %r4};\n"
-                                         "cp.reduce.async.bulk.global.shared::cta.bulk_group.max.f16 [%out], [tile], 16;", kTile),
-                                  {out.address(), in.address()}, {1, 1, 1});
+  const auto out =
+      gpu.array<std::uint16_t>({0x7e00, 0x3c00, 0x8000, 0x0000, 0x7e00, 0xc000, 0xfc00, 0x7c00});
+  const auto in =
+      gpu.array<std::uint16_t>({0x3c00, 0x7e00, 0x0000, 0x8000, 0x7e00, 0xbc00, 0x7c00, 0xfc00});
+  const auto outcome = gpu.launch(
+      kernel("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in]; st.shared.v4.u32 [tile], {%r1, %r2, "
+             "%r3, %r4};\n"
+             "cp.reduce.async.bulk.global.shared::cta.bulk_group.max.f16 [%out], [tile], 16;",
+             kTile),
+      {out.address(), in.address()}, {1, 1, 1});
   REQUIRE(outcome.fault.message == "");
   CHECK_SAME(out.values(), {0x3c00, 0x3c00, 0x0000, 0x0000, 0x7fff, 0xbc00, 0x7c00, 0x7c00});
 }
 
-TEST_CASE("bulk: loads with a policy, and prefetches, which only look whether the bytes are there") {
+TEST_CASE(
+    "bulk: loads with a policy, and prefetches, which only look whether the bytes are there") {
   Gpu gpu;
   const auto got = gpu.run(R"(
 .shared .align 8 .b64 object; mov.u32 %r1, tile; mov.u32 %r2, object;
@@ -175,7 +197,8 @@ cp.async.bulk.prefetch.L2.global [%in], 16; cp.async.bulk.prefetch.L2.global.L2:
 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r2], 16;
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r1], [%in], 16, [%r2], %rd9;
 wait: mbarrier.try_wait.shared.b64 %p1, [%r2], %rd1; @!%p1 bra wait;
-ld.shared.u32 %r3, [%r1+8]; st.global.u32 [%out], %r3;)", 1, {1, 2, 3, 4}, {1, 1, 1}, {1, 1, 1}, kTile);
+ld.shared.u32 %r3, [%r1+8]; st.global.u32 [%out], %r3;)",
+                           1, {1, 2, 3, 4}, {1, 1, 1}, {1, 1, 1}, kTile);
   CHECK_SAME(got, std::vector<std::uint32_t>{3});
 }
 
@@ -183,14 +206,22 @@ TEST_CASE("bulk: sizes, addresses and bounds are looked at") {
   Gpu gpu;
   const auto message = [&](const std::string& body) {
     const auto out = gpu.array<std::uint32_t>(32);
-    return gpu.launch(kernel("mov.u32 %r1, tile;\n" + body, kTile), {out.address(), out.address()}, {1, 1, 1}).fault.message;
+    return gpu
+        .launch(kernel("mov.u32 %r1, tile;\n" + body, kTile), {out.address(), out.address()},
+                {1, 1, 1})
+        .fault.message;
   };
-  CHECK(message(kStore + "[%out], [%r1], 24;").find("bulk copy of 24 bytes: size and addresses must be multiples of 16") != std::string::npos);
+  CHECK(message(kStore + "[%out], [%r1], 24;")
+            .find("bulk copy of 24 bytes: size and addresses must be multiples of 16") !=
+        std::string::npos);
   CHECK(message(kStore + "[%out+8], [%r1], 16;").find("multiples of 16") != std::string::npos);
   CHECK(message(kStore + "[%out], [%r1+4], 16;").find("multiples of 16") != std::string::npos);
-  CHECK(message(kStore + "[%out], [%r1], 144;").find("out-of-bounds write of 144 bytes") != std::string::npos);
-  CHECK(message(kStore + "[%out], [%r1+1008], 32;").find("out-of-bounds read of 32 bytes") != std::string::npos);
-  CHECK(message("cp.async.bulk.prefetch.L2.global [%out], 144;").find("out-of-bounds read of 144 bytes") != std::string::npos);
+  CHECK(message(kStore + "[%out], [%r1], 144;").find("out-of-bounds write of 144 bytes") !=
+        std::string::npos);
+  CHECK(message(kStore + "[%out], [%r1+1008], 32;").find("out-of-bounds read of 32 bytes") !=
+        std::string::npos);
+  CHECK(message("cp.async.bulk.prefetch.L2.global [%out], 144;")
+            .find("out-of-bounds read of 144 bytes") != std::string::npos);
   CHECK(message(kStore + "[%out], [%r1], 128;") == "");
 }
 
@@ -207,7 +238,8 @@ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r2], 32;
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%out+16], 32, [%r2];
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%out], 0, [%r2];
-wait: mbarrier.try_wait.shared.b64 %p1, [%r2], %rd1; @!%p1 bra wait;)", kTile),
+wait: mbarrier.try_wait.shared.b64 %p1, [%r2], %rd1; @!%p1 bra wait;)",
+                                         kTile),
                                   {out.address(), out.address()}, {1, 1, 1});
   REQUIRE(outcome.fault.message == "");
   const auto numbers = [](const BulkCounters& c) {
@@ -248,7 +280,8 @@ bar.sync 0;
 @%p1 bra filled;
 #5:cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 256;
 cp.async.bulk.commit_group;
-)") + (waits ? "#6:cp.async.bulk.wait_group.read 0;\n" : "") + R"(
+)") + (waits ? "#6:cp.async.bulk.wait_group.read 0;\n" : "") +
+           R"(
 filled:
 bar.sync 0;
 #7:st.shared.u32 [%r1], 2;
@@ -258,7 +291,7 @@ bar.sync 0;
   Checked c(race_only());
   const auto findings = c.run(body(false));
   INFO(findings);
-  REQUIRE(findings.size() == 2);   // threads of the copying warp, and of the other
+  REQUIRE(findings.size() == 2);  // threads of the copying warp, and of the other
   for (const std::string& finding : findings) {
     CHECK(finding.find("s.cu:5") != std::string::npos);
     CHECK(finding.find("s.cu:7") != std::string::npos);

@@ -50,7 +50,9 @@ TEST_CASE("control: lanes meet in front of a guarded exit, and go on together be
 MEET: @%p2 exit;
     mul.lo.u32 %r1, %r1, 7;
     st.global.u32 [%mine], %r1;)"),
-             expected(32, [](auto lane) { return lane == 5 ? 0 : lane < 16 ? 7 : 14; }));
+             expected(32, [](auto lane) { return lane == 5   ? 0
+                                                 : lane < 16 ? 7
+                                                             : 14; }));
   CHECK(counters_of(gpu.outcome, "mul.lo.u32 %r1, %r1, 7;").count.issued == 1);
 }
 
@@ -111,17 +113,18 @@ LEAVE: add.u32 %r1, %r1, 1;
     @%p4 bra OUTER;
     st.global.u32 [%mine], %r9;)");
   CHECK_SAME(out, expected(32, [](std::uint32_t lane) {
-          std::uint32_t sum = 0;
-          for (std::uint32_t i = 0; i < 6; ++i)
-            for (std::uint32_t j = 0; j < 9; ++j) {
-              const std::uint32_t v = i ^ j ^ lane;
-              if ((v & 3) == 1) continue;
-              if ((v & 7) == 6) break;
-              sum += v;
-            }
-          return sum;
-        }));
-  CHECK(issued_of(gpu.outcome, "add.u32 %r1, %r1, 1") == 6);   // all lanes meet behind the inner loop
+               std::uint32_t sum = 0;
+               for (std::uint32_t i = 0; i < 6; ++i)
+                 for (std::uint32_t j = 0; j < 9; ++j) {
+                   const std::uint32_t v = i ^ j ^ lane;
+                   if ((v & 3) == 1) continue;
+                   if ((v & 7) == 6) break;
+                   sum += v;
+                 }
+               return sum;
+             }));
+  CHECK(issued_of(gpu.outcome, "add.u32 %r1, %r1, 1") ==
+        6);  // all lanes meet behind the inner loop
   CHECK(issued_of(gpu.outcome, "st.global") == 1);
 }
 
@@ -145,15 +148,15 @@ B:  mul.lo.u32 %r2, %r2, 3;
     bra B;
 OUT: st.global.u32 [%mine], %r2;)");
   CHECK_SAME(out, expected(32, [](std::uint32_t lane) {
-          std::uint32_t n = 0, v = 0;
-          bool a = !(lane & 1);
-          for (;;) {
-            if (a) v += 1;
-            v = v * 3 + lane;
-            if (++n >= (lane & 7)) return v;
-            a = (n & 1) == 0;
-          }
-        }));
+               std::uint32_t n = 0, v = 0;
+               bool a = !(lane & 1);
+               for (;;) {
+                 if (a) v += 1;
+                 v = v * 3 + lane;
+                 if (++n >= (lane & 7)) return v;
+                 a = (n & 1) == 0;
+               }
+             }));
   CHECK(issued_of(gpu.outcome, "st.global") == 1);
 }
 
@@ -174,10 +177,10 @@ C2: add.u32 %r2, %r2, 40;
 END: st.global.u32 [%mine], %r2;)";
   const auto out = gpu.run(body, 32, {4});
   CHECK_SAME(out, expected(32, [](auto l) {
-          if (l >= 30) return 1005u;
-          constexpr std::uint32_t add[] = {10, 60, 40, 0};
-          return 1000 + add[l % 4];
-        }));
+               if (l >= 30) return 1005u;
+               constexpr std::uint32_t add[] = {10, 60, 40, 0};
+               return 1000 + add[l % 4];
+             }));
   CHECK(issued_of(gpu.outcome, "st.global") == 1);
   CHECK(issued_of(gpu.outcome, "add.u32 %r2, %r2, 40") <= 2);
   const auto array = gpu.array<std::uint32_t>(32, 0);
@@ -190,8 +193,12 @@ END: st.global.u32 [%mine], %r2;)";
 TEST_CASE("control: .uni on what all lanes do") {
   Gpu gpu;
   const std::string before = ".func f() { ret.uni; }\n";
-  CHECK_SAME(gpu.run("mov.u32 %r1, 1; brx.idx.uni %r1, TABLE; TABLE: .branchtargets A, B; A: st.global.u32 [%mine], 1; bra.uni END; B: call.uni f; st.global.u32 [%mine], 2; END: ret.uni;", 32, {0}, {32, 1, 1}, {1, 1, 1}, before),
-             std::vector<std::uint32_t>(32, 2));
+  CHECK_SAME(
+      gpu.run(
+          "mov.u32 %r1, 1; brx.idx.uni %r1, TABLE; TABLE: .branchtargets A, B; A: st.global.u32 "
+          "[%mine], 1; bra.uni END; B: call.uni f; st.global.u32 [%mine], 2; END: ret.uni;",
+          32, {0}, {32, 1, 1}, {1, 1, 1}, before),
+      std::vector<std::uint32_t>(32, 2));
 }
 
 TEST_CASE("control: guarded exit, and warps of which only some lanes are left") {

@@ -13,10 +13,13 @@ struct Shape {
   std::uint64_t requests, sectors, lines, asked, distinct, ideal;
   bool operator==(const Shape&) const = default;
 };
-Shape global(const GlobalCounters& c) { return {c.requests, c.sectors, c.lines, c.bytes_asked, c.bytes_distinct, c.ideal_sectors}; }
+Shape global(const GlobalCounters& c) {
+  return {c.requests, c.sectors, c.lines, c.bytes_asked, c.bytes_distinct, c.ideal_sectors};
+}
 
 // Counters of one instruction; %rd9 is in + lane * stride + offset.
-InstrReport global_of(const std::string& instruction, int stride, int offset, const std::string& guard = "", Dim3 block = {32, 1, 1}) {
+InstrReport global_of(const std::string& instruction, int stride, int offset,
+                      const std::string& guard = "", Dim3 block = {32, 1, 1}) {
   Gpu gpu;
   const auto in = gpu.array<std::uint8_t>(16384, 0);
   std::string text =
@@ -30,15 +33,21 @@ InstrReport global_of(const std::string& instruction, int stride, int offset, co
   REQUIRE(outcome.fault.message == "");
   return counters_of(outcome, instruction);
 }
-SharedCounters shared_of(const std::string& instruction, int stride, int offset, const std::string& guard = "") {
+SharedCounters shared_of(const std::string& instruction, int stride, int offset,
+                         const std::string& guard = "") {
   Gpu gpu;
   const auto in = gpu.array<std::uint8_t>(64, 0);
-  const LaunchOutcome outcome = gpu.launch(kernel(".shared .align 16 .b8 s[16384]; mul.lo.u32 %r9, %lane, " + std::to_string(stride) + "; mov.u32 %r8, s; add.u32 %r9, %r9, %r8; add.u32 %r9, %r9, " + std::to_string(offset) + ";\n" +
-                                                  (guard.empty() ? "" : "setp" + guard + ";\n@%p1 ") + instruction + ";\n"), {in.address(), in.address()});
+  const LaunchOutcome outcome = gpu.launch(
+      kernel(".shared .align 16 .b8 s[16384]; mul.lo.u32 %r9, %lane, " + std::to_string(stride) +
+             "; mov.u32 %r8, s; add.u32 %r9, %r9, %r8; add.u32 %r9, %r9, " +
+             std::to_string(offset) + ";\n" + (guard.empty() ? "" : "setp" + guard + ";\n@%p1 ") +
+             instruction + ";\n"),
+      {in.address(), in.address()});
   REQUIRE(outcome.fault.message == "");
   return counters_of(outcome, instruction).shared;
 }
-bool same(const SharedCounters& c, std::uint64_t requests, std::uint64_t wavefronts, std::uint64_t ideal, std::uint64_t asked) {
+bool same(const SharedCounters& c, std::uint64_t requests, std::uint64_t wavefronts,
+          std::uint64_t ideal, std::uint64_t asked) {
   INFO(c.requests << " " << c.wavefronts << " " << c.ideal << " " << c.bytes_asked);
   CHECK(c.requests == requests);
   CHECK(c.wavefronts == wavefronts);
@@ -54,41 +63,51 @@ TEST_CASE("counters: sectors of global accesses, by width, stride, start and mas
   CHECK(global(global_of("ld.global.u8 %r1, [%rd9]", 1, 0).global) == Shape{1, 1, 1, 32, 32, 1});
   CHECK(global(global_of("ld.global.u16 %r1, [%rd9]", 2, 0).global) == Shape{1, 2, 1, 64, 64, 2});
   CHECK(global(global_of("ld.global.f32 %f1, [%rd9]", 4, 0).global) == Shape{1, 4, 1, 128, 128, 4});
-  CHECK(global(global_of("ld.global.u64 %rd1, [%rd9]", 8, 0).global) == Shape{1, 8, 2, 256, 256, 8});
-  CHECK(global(global_of("ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd9]", 16, 0).global) == Shape{1, 16, 4, 512, 512, 16});
-  CHECK(global(global_of("ld.global.v4.u64 {%rd1, %rd2, %rd3, %rd4}, [%rd9]", 32, 0).global) == Shape{1, 32, 8, 1024, 1024, 32});
+  CHECK(global(global_of("ld.global.u64 %rd1, [%rd9]", 8, 0).global) ==
+        Shape{1, 8, 2, 256, 256, 8});
+  CHECK(global(global_of("ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd9]", 16, 0).global) ==
+        Shape{1, 16, 4, 512, 512, 16});
+  CHECK(global(global_of("ld.global.v4.u64 {%rd1, %rd2, %rd3, %rd4}, [%rd9]", 32, 0).global) ==
+        Shape{1, 32, 8, 1024, 1024, 32});
   CHECK(global(global_of("st.global.b32 [%rd9], %r1", 4, 0).global) == Shape{1, 4, 1, 128, 128, 4});
   CHECK(global(global_of("st.b32 [%rd9], %r1", 4, 0).global) == Shape{1, 4, 1, 128, 128, 4});
   // Every second word: 8 sectors, half of each unused. Columns of a matrix: a sector and a line each.
   CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 8, 0).global) == Shape{1, 8, 2, 128, 128, 4});
-  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 128, 0).global) == Shape{1, 32, 32, 128, 128, 4});
-  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 32, 0).global) == Shape{1, 32, 8, 128, 128, 4});
+  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 128, 0).global) ==
+        Shape{1, 32, 32, 128, 128, 4});
+  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 32, 0).global) ==
+        Shape{1, 32, 8, 128, 128, 4});
   // One word beside the start of a line: the fifth sector lies in the second line.
   CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 4).global) == Shape{1, 5, 2, 128, 128, 4});
   // All lanes read one word.
   CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 0, 64).global) == Shape{1, 1, 1, 128, 4, 1});
   // 8 lanes; one lane; lanes 0 and 31; none.
-  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, ".lt.u32 %p1, %lane, 8").global) == Shape{1, 1, 1, 32, 32, 1});
-  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, ".eq.u32 %p1, %lane, 19").global) == Shape{1, 1, 1, 4, 4, 1});
+  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, ".lt.u32 %p1, %lane, 8").global) ==
+        Shape{1, 1, 1, 32, 32, 1});
+  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, ".eq.u32 %p1, %lane, 19").global) ==
+        Shape{1, 1, 1, 4, 4, 1});
   const InstrReport none = global_of("ld.global.u32 %r1, [%rd9]", 4, 0, ".gt.u32 %p1, %lane, 40");
   CHECK(global(none.global) == Shape{0, 0, 0, 0, 0, 0});
   CHECK(none.count.issued == 1);
   CHECK(none.count.lanes == 0);
   // 20 threads: 80 bytes, 3 sectors.
-  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, "", {20, 1, 1}).global) == Shape{1, 3, 1, 80, 80, 3});
+  CHECK(global(global_of("ld.global.u32 %r1, [%rd9]", 4, 0, "", {20, 1, 1}).global) ==
+        Shape{1, 3, 1, 80, 80, 3});
   // Atomics on one word, and side by side.
-  CHECK(global(global_of("atom.global.add.u32 %r1, [%rd9], 1", 0, 0).global) == Shape{1, 1, 1, 128, 4, 1});
-  CHECK(global(global_of("red.global.add.f32 [%rd9], 1.0", 4, 0).global) == Shape{1, 4, 1, 128, 128, 4});
+  CHECK(global(global_of("atom.global.add.u32 %r1, [%rd9], 1", 0, 0).global) ==
+        Shape{1, 1, 1, 128, 4, 1});
+  CHECK(global(global_of("red.global.add.f32 [%rd9], 1.0", 4, 0).global) ==
+        Shape{1, 4, 1, 128, 128, 4});
 }
 
 TEST_CASE("counters: wavefronts of shared memory") {
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 4, 0), 1, 1, 1, 128);      // each lane its bank
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 0, 8), 1, 1, 1, 128);      // broadcast
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 8, 0), 1, 2, 1, 128);      // two words a bank
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 128, 0), 1, 32, 1, 128);   // a column of a 32-wide tile
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 132, 0), 1, 1, 1, 128);    // of a 33-wide one
-  same(shared_of("st.shared.u8 [%r9], %r1", 1, 0), 1, 1, 1, 32);        // four lanes a word
-  same(shared_of("ld.shared.u64 %rd1, [%r9]", 8, 0), 1, 2, 2, 256);     // two half-warps
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 4, 0), 1, 1, 1, 128);     // each lane its bank
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 0, 8), 1, 1, 1, 128);     // broadcast
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 8, 0), 1, 2, 1, 128);     // two words a bank
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 128, 0), 1, 32, 1, 128);  // a column of a 32-wide tile
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 132, 0), 1, 1, 1, 128);   // of a 33-wide one
+  same(shared_of("st.shared.u8 [%r9], %r1", 1, 0), 1, 1, 1, 32);       // four lanes a word
+  same(shared_of("ld.shared.u64 %rd1, [%r9]", 8, 0), 1, 2, 2, 256);    // two half-warps
   same(shared_of("ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r9]", 16, 0), 1, 4, 4, 512);
   same(shared_of("ld.shared.u64 %rd1, [%r9]", 256, 0), 1, 32, 2, 256);
   same(shared_of("ld.shared.u32 %r1, [%r9]", 128, 0, ".lt.u32 %p1, %lane, 5"), 1, 5, 1, 20);
@@ -107,7 +126,8 @@ TEST_CASE("counters: local memory is interleaved: equal offsets lie side by side
     ld.u32 %r5, [%rd1];
     mul.wide.u32 %rd2, %lane, 0; add.u64 %rd3, %rd2, l;
     and.b32 %r6, %lane, 7; mul.wide.u32 %rd4, %r6, 4; mov.u64 %rd5, l; add.u64 %rd4, %rd4, %rd5;
-    ld.local.u32 %r7, [%rd4];)"), {in.address(), in.address()});
+    ld.local.u32 %r7, [%rd4];)"),
+                                           {in.address(), in.address()});
   REQUIRE(outcome.fault.message == "");
   CHECK(global(counters_of(outcome, "st.local.u32 [l], 1").local) == Shape{1, 4, 1, 128, 128, 4});
   CHECK(global(counters_of(outcome, "st.local.v2.u32").local) == Shape{1, 8, 2, 256, 256, 8});
@@ -127,7 +147,8 @@ TEST_CASE("counters: an asynchronous copy loads global and stores shared memory"
     mul.wide.u32 %rd1, %lane, 16; add.u64 %rd1, %rd1, %in;
     mul.lo.u32 %r1, %lane, 16; mov.u32 %r2, tile; add.u32 %r2, %r2, %r1;
     cp.async.cg.shared.global [%r2], [%rd1], 16;
-    cp.async.wait_all;)"), {out.address(), in.address()});
+    cp.async.wait_all;)"),
+                                           {out.address(), in.address()});
   REQUIRE(outcome.fault.message == "");
   REQUIRE(outcome.counters.allocations.size() == 1);
   const AllocationReport& source = outcome.counters.allocations[0];
@@ -143,20 +164,25 @@ TEST_CASE("counters: an asynchronous copy loads global and stores shared memory"
 
 TEST_CASE("counters: by allocation, with names; distinct sectors of the launch") {
   Gpu gpu;
-  const auto a = gpu.array<std::uint32_t>(1000, 0), b = gpu.array<std::uint32_t>(1000, 0), c = gpu.array<std::uint32_t>(1000, 0);
+  const auto a = gpu.array<std::uint32_t>(1000, 0), b = gpu.array<std::uint32_t>(1000, 0),
+             c = gpu.array<std::uint32_t>(1000, 0);
   gpu.machine.memory().name(b.address(), "weights");
   // Even lanes read `in` (b), odd ones c, by one instruction; all write out (a). 3 blocks of 2 warps.
-  const LaunchOutcome outcome = gpu.launch(kernel(R"(
-    mov.u64 %rd1, )" + std::to_string(c.address()) + R"(; and.b32 %r1, %lane, 1; setp.eq.u32 %p1, %r1, 0; @%p1 mov.u64 %rd1, %in;
+  const LaunchOutcome outcome =
+      gpu.launch(kernel(R"(
+    mov.u64 %rd1, )" + std::to_string(c.address()) +
+                        R"(; and.b32 %r1, %lane, 1; setp.eq.u32 %p1, %r1, 0; @%p1 mov.u64 %rd1, %in;
     mul.wide.u32 %rd2, %number, 4; add.u64 %rd1, %rd1, %rd2;
     ld.global.u32 %r2, [%rd1];
     st.global.u32 [%mine], %r2;
-    red.global.add.u32 [%out+2000], 1;)"), {a.address(), b.address()}, {64, 1, 1}, {3, 1, 1});
+    red.global.add.u32 [%out+2000], 1;)"),
+                 {a.address(), b.address()}, {64, 1, 1}, {3, 1, 1});
   REQUIRE(outcome.fault.message == "");
   std::map<std::string, AllocationReport> by_name;
   for (const AllocationReport& r : outcome.counters.allocations) by_name[r.name] = r;
   REQUIRE(by_name.size() == 3);
-  const AllocationReport out = by_name["argument 1"], weights = by_name["weights"], other = by_name["allocation 3"];
+  const AllocationReport out = by_name["argument 1"], weights = by_name["weights"],
+                         other = by_name["allocation 3"];
   CHECK(out.bytes == 4000);
   // 6 warps: each of b and c is asked for 16 of 32 lanes, in 4 sectors; the request counts once.
   CHECK(weights.by_access[0].requests + other.by_access[0].requests == 6);
@@ -164,11 +190,11 @@ TEST_CASE("counters: by allocation, with names; distinct sectors of the launch")
   CHECK(other.by_access[0].sectors == 24);
   CHECK(weights.by_access[0].bytes_asked == 6 * 64);
   CHECK(other.by_access[0].bytes_asked == 6 * 64);
-  CHECK(weights.sectors_read == 24);   // 768 bytes
+  CHECK(weights.sectors_read == 24);  // 768 bytes
   CHECK(weights.sectors_written == 0);
   CHECK(global(out.by_access[1]) == Shape{6, 24, 6, 768, 768, 24});
   CHECK(global(out.by_access[2]) == Shape{6, 6, 6, 768, 24, 6});
-  CHECK(out.sectors_written == 25);    // 24, and the atomic's
+  CHECK(out.sectors_written == 25);  // 24, and the atomic's
   CHECK(out.sectors_read == 1);
   CHECK(outcome.counters.distinct_sectors_read == 24 + 24 + 1);
   CHECK(outcome.counters.distinct_sectors_written == 25);
@@ -184,7 +210,8 @@ TEST_CASE("counters: one generic instruction that reaches global and shared memo
     .shared .align 16 .b8 s[128];
     mov.u64 %rd1, s; cvta.shared.u64 %rd1, %rd1; setp.lt.u32 %p1, %lane, 8; @%p1 mov.u64 %rd1, %out;
     mul.wide.u32 %rd2, %lane, 4; add.u64 %rd1, %rd1, %rd2;
-    st.u32 [%rd1], 3;)"), {a.address(), 0ull});
+    st.u32 [%rd1], 3;)"),
+                                           {a.address(), 0ull});
   const InstrReport r = counters_of(outcome, "st.u32");
   CHECK(global(r.global) == Shape{1, 1, 1, 32, 32, 1});
   same(r.shared, 1, 1, 1, 96);
@@ -200,7 +227,8 @@ TEST_CASE("counters: issued and lanes of a whole kernel; clocks of the pipes by 
   const LaunchOutcome outcome = gpu.launch(kernel(R"(.shared .align 4 .b8 s[4096];
     mul.wide.u32 %rd1, %lane, 128; add.u64 %rd1, %rd1, %out;
     ld.global.u32 %r1, [%rd1];
-    st.shared.u32 [s], %r1;)"), {out.address(), 0ull}, {64, 1, 1}, {133, 1, 1});
+    st.shared.u32 [s], %r1;)"),
+                                           {out.address(), 0ull}, {64, 1, 1}, {133, 1, 1});
   REQUIRE(outcome.fault.message == "");
   const LaunchCounters& c = outcome.counters;
   CHECK(c.warps == 266);
@@ -235,15 +263,20 @@ SKIP: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 20; @%p1 bra LOOP;
     Gpu gpu(options);
     const auto out = gpu.array<std::uint32_t>(12000, 0);
     const auto in = gpu.array(expected(1024, [](auto i) { return i * 2654435761u >> 7; }));
-    const LaunchOutcome outcome = gpu.launch(kernel(body), {out.address(), in.address()}, {96, 1, 1}, {100, 1, 1});
+    const LaunchOutcome outcome =
+        gpu.launch(kernel(body), {out.address(), in.address()}, {96, 1, 1}, {100, 1, 1});
     REQUIRE(outcome.fault.message == "");
     std::string text;
     for (const InstrReport& r : outcome.counters.instructions) {
-      text += r.ptx + " " + std::to_string(r.count.issued) + " " + std::to_string(r.count.lanes) + " " + std::to_string(r.shared.wavefronts) + "\n";
+      text += r.ptx + " " + std::to_string(r.count.issued) + " " + std::to_string(r.count.lanes) +
+              " " + std::to_string(r.shared.wavefronts) + "\n";
       const Shape g = global(r.global);
-      for (auto v : {g.requests, g.sectors, g.lines, g.asked, g.distinct, g.ideal}) text += std::to_string(v) + " ";
+      for (auto v : {g.requests, g.sectors, g.lines, g.asked, g.distinct, g.ideal})
+        text += std::to_string(v) + " ";
     }
-    for (const AllocationReport& r : outcome.counters.allocations) text += r.name + " " + std::to_string(r.sectors_read) + " " + std::to_string(r.sectors_written) + "\n";
+    for (const AllocationReport& r : outcome.counters.allocations)
+      text += r.name + " " + std::to_string(r.sectors_read) + " " +
+              std::to_string(r.sectors_written) + "\n";
     for (double v : outcome.counters.l1_clocks_by_sm) text += std::to_string(v) + " ";
     for (auto v : outcome.counters.issued_by_sm) text += std::to_string(v) + " ";
     for (auto v : out.values()) text += std::to_string(v) + " ";

@@ -42,9 +42,11 @@ add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r9;
 wait:
 mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0;
 @!%p3 bra wait;)";
-  for (const std::string copy : {"cp.async.cg.shared.global [%r2], [%in], 16;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r1];",
+  for (const std::string copy : {"cp.async.cg.shared.global [%r2], [%in], "
+                                 "16;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r1];",
                                  "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;\n"
-                                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%in], 16, [%r1];"}) {
+                                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
+                                 "bytes [%r2], [%in], 16, [%r1];"}) {
     CAPTURE(copy);
     Gpu gpu;
     const std::string text = kernel(head + copy + tail, kObject);
@@ -109,7 +111,8 @@ add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, 3;
 @%p3 bra phase;
 st.global.u32 [%mine], %r4;
 bar.sync 0;
-@!%p1 mbarrier.inval.shared.b64 [%r1];)", 64, {0}, {64, 1, 1}, {1, 1, 1}, kObject);
+@!%p1 mbarrier.inval.shared.b64 [%r1];)",
+                           64, {0}, {64, 1, 1}, {1, 1, 1}, kObject);
   CHECK_SAME(got, expected(64, [](std::uint32_t t) { return (t ^ 33) + 3; }));
 }
 
@@ -152,14 +155,16 @@ mbarrier.pending_count.b64 %r2, %rd3;            // one arrival fewer from this 
 st.global.u32 [%out+20], %r2;
 mbarrier.arrive.shared.b64 _, [%r1], 1;
 mbarrier.test_wait.shared.b64 %p1, [%r1], %rd3;
-selp.u32 %r2, 1, 0, %p1; st.global.u32 [%out+24], %r2;)", 7, {0}, {1, 1, 1}, {1, 1, 1}, kObject);
+selp.u32 %r2, 1, 0, %p1; st.global.u32 [%out+24], %r2;)",
+                           7, {0}, {1, 1, 1}, {1, 1, 1}, kObject);
   CHECK_SAME(got, std::vector<std::uint32_t>{3, 0, 1, 1, 0, 2, 1});
 }
 
 TEST_CASE("mbarrier: cp.async lands with the wait for the object it reports to, and not before") {
   for (const bool noinc : {false, true}) {
     Gpu gpu;
-    const auto got = gpu.run(R"(
+    const auto got = gpu.run(
+        R"(
 mov.u32 %r1, object; mov.u32 %r2, data; shl.b32 %r3, %lane, 2; add.u32 %r2, %r2, %r3;
 mul.wide.u32 %rd1, %lane, 4; add.u64 %rd1, %rd1, %in;
 st.shared.u32 [%r2], 7;
@@ -167,15 +172,20 @@ setp.eq.u32 %p1, %lane, 0;
 @%p1 mbarrier.init.shared.b64 [%r1], 32;
 bar.sync 0;
 cp.async.ca.shared.global [%r2], [%rd1], 4;
-cp.async.mbarrier.arrive)" + std::string(noinc ? ".noinc.shared::cta" : ".shared") + R"(.b64 [%r1];
+cp.async.mbarrier.arrive)" +
+            std::string(noinc ? ".noinc.shared::cta" : ".shared") + R"(.b64 [%r1];
 ld.shared.u32 %r4, [%r2];
-)" + (noinc ? "mbarrier.test_wait.parity.shared.b64 %p2, [%r1], 0;\n"
-            : "mbarrier.arrive.shared.b64 %rd2, [%r1];\nmbarrier.test_wait.shared.b64 %p2, [%r1], %rd2;\n") + R"(
+)" +
+            (noinc ? "mbarrier.test_wait.parity.shared.b64 %p2, [%r1], 0;\n"
+                   : "mbarrier.arrive.shared.b64 %rd2, [%r1];\nmbarrier.test_wait.shared.b64 %p2, "
+                     "[%r1], %rd2;\n") +
+            R"(
 ld.shared.u32 %r5, [%r2];
 selp.u32 %r6, 1000, 0, %p2;
 add.u32 %r5, %r5, %r6; mad.lo.u32 %r5, %r4, 10000, %r5;
 st.global.u32 [%mine], %r5;
-cp.async.wait_all;)", 32, expected(32, [](std::uint32_t i) { return i + 100; }), {32, 1, 1}, {1, 1, 1}, kObject);
+cp.async.wait_all;)",
+        32, expected(32, [](std::uint32_t i) { return i + 100; }), {32, 1, 1}, {1, 1, 1}, kObject);
     CHECK_SAME(got, expected(32, [](std::uint32_t i) { return 70000 + 1000 + i + 100; }));
   }
 }
@@ -199,9 +209,12 @@ wait:
 mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
 @!%p2 bra wait;
 ld.shared.u32 %r4, [%r3]; st.global.u32 [%mine], %r4;
-ld.shared.u32 %r4, [%r3+512]; st.global.u32 [%mine+128], %r4;)", 65, expected(160, [](std::uint32_t i) { return i + 1; }),
-                           {32, 1, 1}, {1, 1, 1}, kObject);
-  CHECK_SAME(got, expected(65, [](std::uint32_t i) { return i < 32 ? i + 1 : i < 64 ? i + 97 : 5; }));
+ld.shared.u32 %r4, [%r3+512]; st.global.u32 [%mine+128], %r4;)",
+                           65, expected(160, [](std::uint32_t i) { return i + 1; }), {32, 1, 1},
+                           {1, 1, 1}, kObject);
+  CHECK_SAME(got, expected(65, [](std::uint32_t i) {
+               return i < 32 ? i + 1 : i < 64 ? i + 97 : 5;
+             }));
 }
 
 TEST_CASE("mbarrier: every order, scope and spelling of the space means the same here") {
@@ -213,21 +226,21 @@ TEST_CASE("mbarrier: every order, scope and spelling of the space means the same
         const std::string arrived = (relaxed ? ".relaxed" : ".release") + scope + at;
         const std::string waited = (relaxed ? ".relaxed" : ".acquire") + scope + at;
         Gpu gpu;
-        const auto got = gpu.run("mov.u32 %r1, object; mov.u32 %r3, 0;\nmbarrier.init" + at + "[%r1], 2;\n" +
-                                 "mbarrier.expect_tx" + told + "[%r1], 16;\n" +
-                                 "mbarrier.arrive" + arrived + "%rd1, [%r1];\n" +
-                                 "mbarrier.arrive.expect_tx" + arrived + "%rd2, [%r1], 8;\n" +
-                                 "mbarrier.test_wait" + waited + "%p1, [%r1], %rd1;\n@%p1 add.u32 %r3, %r3, 1;\n" +
-                                 "mbarrier.complete_tx" + told + "[%r1], 20;\n" +
-                                 "mbarrier.try_wait" + waited + "%p1, [%r1], %rd2;\n@%p1 add.u32 %r3, %r3, 10;\n" +
-                                 "mbarrier.complete_tx" + told + "[%r1], 4;\n" +
-                                 "mbarrier.test_wait.parity" + waited + "%p1, [%r1], 0;\n@%p1 add.u32 %r3, %r3, 100;\n" +
-                                 "mbarrier.try_wait" + waited + "%p1, [%r1], %rd2;\n@%p1 add.u32 %r3, %r3, 1000;\n" +
-                                 "mbarrier.arrive_drop.noComplete" + arrived + "%rd3, [%r1], 1;\n" +
-                                 "mbarrier.arrive" + arrived + "%rd3, [%r1];\n" +
-                                 "mbarrier.try_wait.parity" + waited + "%p1, [%r1], 1;\n@%p1 add.u32 %r3, %r3, 10000;\n" +
-                                 "mbarrier.inval" + at + "[%r1];\nst.global.u32 [%out], %r3;",
-                                 1, {0}, {1, 1, 1}, {1, 1, 1}, kObject);
+        const auto got = gpu.run(
+            "mov.u32 %r1, object; mov.u32 %r3, 0;\nmbarrier.init" + at + "[%r1], 2;\n" +
+                "mbarrier.expect_tx" + told + "[%r1], 16;\n" + "mbarrier.arrive" + arrived +
+                "%rd1, [%r1];\n" + "mbarrier.arrive.expect_tx" + arrived + "%rd2, [%r1], 8;\n" +
+                "mbarrier.test_wait" + waited + "%p1, [%r1], %rd1;\n@%p1 add.u32 %r3, %r3, 1;\n" +
+                "mbarrier.complete_tx" + told + "[%r1], 20;\n" + "mbarrier.try_wait" + waited +
+                "%p1, [%r1], %rd2;\n@%p1 add.u32 %r3, %r3, 10;\n" + "mbarrier.complete_tx" + told +
+                "[%r1], 4;\n" + "mbarrier.test_wait.parity" + waited +
+                "%p1, [%r1], 0;\n@%p1 add.u32 %r3, %r3, 100;\n" + "mbarrier.try_wait" + waited +
+                "%p1, [%r1], %rd2;\n@%p1 add.u32 %r3, %r3, 1000;\n" +
+                "mbarrier.arrive_drop.noComplete" + arrived + "%rd3, [%r1], 1;\n" +
+                "mbarrier.arrive" + arrived + "%rd3, [%r1];\n" + "mbarrier.try_wait.parity" +
+                waited + "%p1, [%r1], 1;\n@%p1 add.u32 %r3, %r3, 10000;\n" + "mbarrier.inval" + at +
+                "[%r1];\nst.global.u32 [%out], %r3;",
+            1, {0}, {1, 1, 1}, {1, 1, 1}, kObject);
         CHECK_SAME(got, std::vector<std::uint32_t>{11100});
       }
 }
@@ -236,12 +249,20 @@ TEST_CASE("mbarrier: too many arrivals, no object, a bulk copy out of bounds") {
   Gpu gpu;
   const auto message = [&](const std::string& body) {
     const auto out = gpu.array<std::uint32_t>(32);
-    return gpu.launch(kernel("mov.u32 %r1, object; mov.u32 %r2, data;\n" + body, kObject), {out.address(), out.address()}, {1, 1, 1}).fault.message;
+    return gpu
+        .launch(kernel("mov.u32 %r1, object; mov.u32 %r2, data;\n" + body, kObject),
+                {out.address(), out.address()}, {1, 1, 1})
+        .fault.message;
   };
-  CHECK(message("mbarrier.init.shared.b64 [%r1], 1; mbarrier.arrive.shared.b64 %rd1, [%r1], 2;").find("arrival 2 at an mbarrier that waits for 1") != std::string::npos);
-  CHECK(message("mbarrier.init.shared.b64 [%r1], 0;").find("mbarrier for 0 arrivals") != std::string::npos);
-  CHECK(message("mbarrier.init.b64 [%out], 1;").find("mbarrier outside shared memory") != std::string::npos);
-  CHECK(message("mbarrier.init.shared.b64 [%r1], 1;\ncp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%in], 144, [%r1];")
+  CHECK(message("mbarrier.init.shared.b64 [%r1], 1; mbarrier.arrive.shared.b64 %rd1, [%r1], 2;")
+            .find("arrival 2 at an mbarrier that waits for 1") != std::string::npos);
+  CHECK(message("mbarrier.init.shared.b64 [%r1], 0;").find("mbarrier for 0 arrivals") !=
+        std::string::npos);
+  CHECK(message("mbarrier.init.b64 [%out], 1;").find("mbarrier outside shared memory") !=
+        std::string::npos);
+  CHECK(message("mbarrier.init.shared.b64 [%r1], "
+                "1;\ncp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], "
+                "[%in], 144, [%r1];")
             .find("out-of-bounds read of 144 bytes") != std::string::npos);
   // Nobody else will come.
   CHECK(message("mbarrier.init.shared.b64 [%r1], 2; mbarrier.arrive.shared.b64 %rd1, [%r1];\n"

@@ -37,8 +37,8 @@ struct Problem {
 
 // The launch of that kernel, whose file is `source`, with `count` numbers in the array out.
 LaunchOutcome launched(const std::string& source, std::size_t count) {
-  const std::string path = std::filesystem::temp_directory_path() /
-                           ("vgpu_names_" + std::to_string(getpid()) + ".cuh");
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("vgpu_names_" + std::to_string(getpid()) + ".cuh");
   std::ofstream(path) << source;
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(count, 0), in = gpu.array<std::uint32_t>({7});

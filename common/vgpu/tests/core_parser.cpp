@@ -103,7 +103,8 @@ std::string refusal(const std::string& body, const std::string& before = "") {
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(32, 0);
   const LaunchOutcome outcome = gpu.launch(kernel(body, before), {out.address(), out.address()});
-  if (outcome.fault.kind != FaultKind::none) CHECK(outcome.fault.kind == FaultKind::illegal_instruction);
+  if (outcome.fault.kind != FaultKind::none)
+    CHECK(outcome.fault.kind == FaultKind::illegal_instruction);
   return outcome.fault.message;
 }
 
@@ -120,14 +121,14 @@ TEST_CASE("parser: source files are named without the way to them through other 
 
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(1, 0);
-  const LaunchOutcome outcome = gpu.launch(
-      kHead + R"(.file 1 "/nowhere/03/../02/./b.cuh"
+  const LaunchOutcome outcome = gpu.launch(kHead + R"(.file 1 "/nowhere/03/../02/./b.cuh"
 .visible .entry k(.param .u64 out) {
 .reg .b64 %rd<2>;
 .loc 1 9 1
 ld.global.u64 %rd1, [16];
 ret;
-})", {out.address()});
+})",
+                                           {out.address()});
   CHECK(outcome.fault.message.find("/nowhere/02/b.cuh:9: error: ") == 0);
 
   // A link on the way: what lies behind it is not beside it.
@@ -345,34 +346,47 @@ TEST_CASE("parser: nested, long and huge input ends with an error or a module, q
     return r;
   };
   CHECK(in_kernel(repeat("{", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(in_kernel("mov.b64 %rd1, " + repeat("{", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(in_kernel("mov.b64 %rd1, " + repeat("[", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(in_kernel("mov.b64 %rd1, " + repeat("!", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(in_kernel("mov.b64 %rd1, " + repeat("%r1|", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(trouble(kHead + ".global .u32 x = " + repeat("{", 100000)).find("nested too deep") != std::string::npos);
-  CHECK(trouble(kHead + ".global .u32 x" + repeat("[2]", 100000)).find("array too large") != std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("{", 100000)).find("nested too deep") !=
+        std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("[", 100000)).find("nested too deep") !=
+        std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("!", 100000)).find("nested too deep") !=
+        std::string::npos);
+  CHECK(in_kernel("mov.b64 %rd1, " + repeat("%r1|", 100000)).find("nested too deep") !=
+        std::string::npos);
+  CHECK(trouble(kHead + ".global .u32 x = " + repeat("{", 100000)).find("nested too deep") !=
+        std::string::npos);
+  CHECK(trouble(kHead + ".global .u32 x" + repeat("[2]", 100000)).find("array too large") !=
+        std::string::npos);
   CHECK(trouble(kHead + ".global .b8 x[1000000000000] = {1};") != "bad_alloc");
-  CHECK(trouble(kHead + ".entry k(" + repeat(".param .b8 x[1000000],", 10) + ") { ret; }").find("larger than 1 MiB") != std::string::npos);
-  CHECK(in_kernel(repeat(".local .b8 l[1000000000];", 3)) == "");   // its kernel is refused, the module is not
+  CHECK(trouble(kHead + ".entry k(" + repeat(".param .b8 x[1000000],", 10) + ") { ret; }")
+            .find("larger than 1 MiB") != std::string::npos);
+  CHECK(in_kernel(repeat(".local .b8 l[1000000000];", 3)) ==
+        "");  // its kernel is refused, the module is not
   CHECK(in_kernel(".reg .b128 %big<4000000>; mov.b128 %big7, %big3999999;") == "");
   CHECK(in_kernel(repeat("mov.u32 %r1, %r2;\n", 100000)) == "");
   CHECK(in_kernel("mov.u32 %r1, 1" + repeat("0", 100000) + ";") == "");
   CHECK(in_kernel("mov" + repeat(".u32", 100000) + " %r1, %r2;") == "");
   CHECK(in_kernel(repeat("@%p1 bra END;\n", 20000) + "END:") == "");
   std::string labels;
-  for (int i = 0; i < 20000; ++i) labels += "L" + std::to_string(i) + ": @%p1 bra L" + std::to_string((i * 7919) % 20000) + ";\n";
+  for (int i = 0; i < 20000; ++i)
+    labels += "L" + std::to_string(i) + ": @%p1 bra L" + std::to_string((i * 7919) % 20000) + ";\n";
   CHECK(in_kernel(labels) == "");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CHECK(seconds < 20);
 }
 
 TEST_CASE("parser: a kernel with thousands of unused registers runs") {
   Gpu gpu;
-  CHECK_SAME(gpu.run(".reg .b64 %wide<1000000>; mov.u64 %wide999999, 7; cvt.u32.u64 %r1, %wide999999; st.global.u32 [%mine], %r1;"), std::vector<std::uint32_t>(32, 7));
+  CHECK_SAME(gpu.run(".reg .b64 %wide<1000000>; mov.u64 %wide999999, 7; cvt.u32.u64 %r1, "
+                     "%wide999999; st.global.u32 [%mine], %r1;"),
+             std::vector<std::uint32_t>(32, 7));
 }
 
 TEST_CASE("parser: cut off at every byte") {
-  for (std::size_t length = 0; length < kEverything.size(); ++length) trouble(kEverything.substr(0, length));
+  for (std::size_t length = 0; length < kEverything.size(); ++length)
+    trouble(kEverything.substr(0, length));
   CHECK(trouble(kEverything) == "");
 }
 
@@ -385,7 +399,13 @@ TEST_CASE("parser: scrambled text, loaded, decoded and run") {
   gpu.machine.instruction_limit = 100000;
   gpu.machine.print = [](std::string_view) {};
   const auto out = gpu.array<std::uint32_t>(256, 0);
-  const std::string tokens[] = {"%r1", "%rd1", "%p1", ".global", ".shared", "{", "}", "[", "]", ";", ",", "-1", "0x7fffffff", "99999999999", "bra", "@%p1", "$L__BB0_2", "$L__BB0_3", ".v4", ".u64", ".b128", "_", "call", "ret;", "(", ")", "|", "!", "\"", "//", "/*", ":", ".reg", ".align", "<", ">", "=", "+", "bar.sync 0;", "%tid.x", "pair"};
+  const std::string tokens[] = {
+      "%r1", "%rd1", "%p1",       ".global",     ".shared", "{",          "}",
+      "[",   "]",    ";",         ",",           "-1",      "0x7fffffff", "99999999999",
+      "bra", "@%p1", "$L__BB0_2", "$L__BB0_3",   ".v4",     ".u64",       ".b128",
+      "_",   "call", "ret;",      "(",           ")",       "|",          "!",
+      "\"",  "//",   "/*",        ":",           ".reg",    ".align",     "<",
+      ">",   "=",    "+",         "bar.sync 0;", "%tid.x",  "pair"};
   int loaded = 0, ran = 0;
   const auto start = std::chrono::steady_clock::now();
   int rounds = 0;
@@ -395,16 +415,24 @@ TEST_CASE("parser: scrambled text, loaded, decoded and run") {
     for (int edits = 1 + static_cast<int>(random() % 3); edits-- > 0;) {
       const std::size_t at = random() % text.size(), length = random() % 12;
       switch (random() % 6) {
-        case 0: text[at] = static_cast<char>(random()); break;
-        case 1: text.erase(at, length); break;
-        case 2: text.insert(at, text.substr(random() % text.size(), length)); break;
-        case 3: text.insert(at, tokens[random() % std::size(tokens)] + " "); break;
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, length);
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), length));
+          break;
+        case 3:
+          text.insert(at, tokens[random() % std::size(tokens)] + " ");
+          break;
         case 4: {
           const std::string& token = tokens[random() % std::size(tokens)];
           text.replace(at, std::min(token.size(), text.size() - at), token);
           break;
         }
-        default: {   // a digit becomes another
+        default: {  // a digit becomes another
           const std::size_t digit = text.find_first_of("0123456789", at);
           if (digit != text.npos) text[digit] = static_cast<char>('0' + random() % 10);
         }
@@ -443,7 +471,8 @@ TEST_CASE("parser: several files in one text are linked by name") {
 { .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call.uni (r0), local, (p0); ld.param.b32 %r1, [r0]; }
 { .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call.uni (r0), weak, (p0); ld.param.b32 %r1, [r0]; }
 ld.global.u32 %r2, [there]; add.u32 %r1, %r1, %r2; ld.const.u32 %r2, [constant+4]; add.u32 %r1, %r1, %r2;
-st.global.u32 [%mine], %r1;)", R"(.file 1 "first.cu"
+st.global.u32 [%mine], %r1;)",
+                                  R"(.file 1 "first.cu"
 .extern .func (.param .b32 r) twice (.param .b32 p);
 .func (.param .b32 r) local (.param .b32 p) { .reg .b32 %r<3>; ld.param.b32 %r1, [p]; ld.global.u32 %r2, [hidden]; add.u32 %r1, %r1, %r2; st.param.b32 [r], %r1; ret; }
 .weak .func (.param .b32 r) weak (.param .b32 p) { .reg .b32 %r<3>; ld.param.b32 %r1, [p]; add.u32 %r1, %r1, 10000; st.param.b32 [r], %r1; ret; }
@@ -475,6 +504,8 @@ ret; }
   // The newest target counts, wherever it stands.
   CHECK(gpu.module().module->target == "sm_90");
   Machine machine({}, {.threads = 1});
-  CHECK_THROWS_WITH_AS(machine.load(head + ".global .u32 x;" + head + ".visible .global .u32 x;"),
-                       doctest::Contains("'x' is seen by other files here and by its own file only in one before"), PtxError);
+  CHECK_THROWS_WITH_AS(
+      machine.load(head + ".global .u32 x;" + head + ".visible .global .u32 x;"),
+      doctest::Contains("'x' is seen by other files here and by its own file only in one before"),
+      PtxError);
 }

@@ -21,8 +21,10 @@ inline const std::string kHead = ".version 8.4\n.target sm_90\n.address_size 64\
 // The body of a kernel `k(out, in)` with plenty of registers. On entry %out and %in are the global
 // addresses, %thread is the thread's number in its block (1-D), %lane its lane, %number its number in the
 // grid, %mine the address of out[gid] as 32-bit words.
-inline std::string kernel(const std::string& body, const std::string& before = "", const std::string& directives = "") {
-  return kHead + before + ".visible .entry k(.param .u64 p_out, .param .u64 p_in)\n" + directives + R"({
+inline std::string kernel(const std::string& body, const std::string& before = "",
+                          const std::string& directives = "") {
+  return kHead + before + ".visible .entry k(.param .u64 p_out, .param .u64 p_in)\n" + directives +
+         R"({
 .reg .pred %p<40>; .reg .b16 %h<40>; .reg .b32 %r<100>; .reg .b64 %rd<60>; .reg .b128 %q<8>; .reg .f32 %f<40>; .reg .f64 %fd<20>;
 .reg .b64 %out, %in, %mine; .reg .b32 %thread, %lane, %number, %block;
 ld.param.u64 %out, [p_out]; cvta.to.global.u64 %out, %out;
@@ -30,14 +32,17 @@ ld.param.u64 %in, [p_in]; cvta.to.global.u64 %in, %in;
 mov.u32 %thread, %tid.x; mov.u32 %lane, %laneid; mov.u32 %block, %ctaid.x; mov.u32 %number, %ntid.x;
 mad.lo.u32 %number, %number, %block, %thread;
 mul.wide.u32 %mine, %number, 4; add.u64 %mine, %mine, %out;
-)" + body + "\nret;\n}\n";
+)" + body +
+         "\nret;\n}\n";
 }
 
 // An argument of a kernel: a number of up to 8 bytes, or the bytes of a struct.
 struct Argument {
   std::vector<std::byte> bytes;
   template <class T>
-  Argument(const T& value) : bytes(sizeof(T) < 8 ? 8 : sizeof(T)) { std::memcpy(bytes.data(), &value, sizeof(T)); }
+  Argument(const T& value) : bytes(sizeof(T) < 8 ? 8 : sizeof(T)) {
+    std::memcpy(bytes.data(), &value, sizeof(T));
+  }
 };
 
 template <class T>
@@ -70,8 +75,9 @@ class Gpu {
   }
 
   // Launches the kernel `name` of the text; keeps the module for later launches of the same text.
-  LaunchOutcome launch(const std::string& text, const std::vector<Argument>& arguments, Dim3 block = {32, 1, 1},
-                       Dim3 grid = {1, 1, 1}, std::uint32_t dynamic_shared = 0, const std::string& name = "k") {
+  LaunchOutcome launch(const std::string& text, const std::vector<Argument>& arguments,
+                       Dim3 block = {32, 1, 1}, Dim3 grid = {1, 1, 1},
+                       std::uint32_t dynamic_shared = 0, const std::string& name = "k") {
     if (text != text_) {
       module_ = machine.load(text);
       text_ = text;
@@ -102,8 +108,9 @@ class Gpu {
 
   // Runs the body of kernel() and gives out[0 .. count).
   template <class T = std::uint32_t>
-  std::vector<T> run(const std::string& body, std::size_t count = 32, const std::vector<std::uint32_t>& in = {0},
-                     Dim3 block = {32, 1, 1}, Dim3 grid = {1, 1, 1}, const std::string& before = "") {
+  std::vector<T> run(const std::string& body, std::size_t count = 32,
+                     const std::vector<std::uint32_t>& in = {0}, Dim3 block = {32, 1, 1},
+                     Dim3 grid = {1, 1, 1}, const std::string& before = "") {
     const auto out = array<T>(count, T{});
     const auto input = array<std::uint32_t>(in);
     outcome = launch(kernel(body, before), {out.address(), input.address()}, block, grid);
@@ -118,7 +125,7 @@ class Gpu {
   std::string printed;
   LaunchOutcome outcome;
   bool cooperative = false;
-  Dim3 cluster;   // of launches, in blocks
+  Dim3 cluster;  // of launches, in blocks
   int resident = 1;
   LoadedModule& module() { return *module_; }
 
@@ -131,14 +138,16 @@ class Gpu {
 template <class T = std::uint32_t, class F>
 std::vector<T> expected(std::size_t count, F f) {
   std::vector<T> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(f(static_cast<std::uint32_t>(i)));
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>(f(static_cast<std::uint32_t>(i)));
   return values;
 }
 
 // "" when two results are the same, else the first that differs and how many do.
 template <class T>
 std::string difference(const std::vector<T>& got, const std::vector<T>& want) {
-  if (got.size() != want.size()) return std::to_string(got.size()) + " values, not " + std::to_string(want.size());
+  if (got.size() != want.size())
+    return std::to_string(got.size()) + " values, not " + std::to_string(want.size());
   std::size_t wrong = 0, first = 0;
   for (std::size_t i = got.size(); i-- > 0;)
     if (std::memcmp(&got[i], &want[i], sizeof(T)) != 0) ++wrong, first = i;
@@ -152,8 +161,8 @@ std::string difference(const std::vector<T>& got, const std::vector<T>& want) {
     }
     return "0x" + digits;
   };
-  return "[" + std::to_string(first) + "] is " + text(got[first]) + ", not " + text(want[first]) + " (" +
-         std::to_string(wrong) + " of " + std::to_string(got.size()) + " differ)";
+  return "[" + std::to_string(first) + "] is " + text(got[first]) + ", not " + text(want[first]) +
+         " (" + std::to_string(wrong) + " of " + std::to_string(got.size()) + " differ)";
 }
 #define CHECK_SAME(got, ...) CHECK(vgpu::test::difference(got, __VA_ARGS__) == "")
 
@@ -163,7 +172,8 @@ inline InstrReport counters_of(const LaunchOutcome& outcome, const std::string& 
   bool found = false;
   for (const InstrReport& r : outcome.counters.instructions) {
     if (r.ptx.find(text) == std::string::npos) continue;
-    if (!found) sum = r;
+    if (!found)
+      sum = r;
     else {
       sum.count.issued += r.count.issued;
       sum.count.lanes += r.count.lanes;

@@ -145,13 +145,12 @@ TEST_CASE("waiting: clusters, one block of which polls and never comes to the ba
   gpu.machine.patience = ~0ull;
   gpu.machine.instruction_limit = 1u << 23;
   const auto out = gpu.array<std::uint32_t>(64, 0);
-  const std::string m =
-      gpu.launch(kernel(R"(
+  const std::string m = gpu.launch(kernel(R"(
 mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p1, %r1, 0; @%p1 bra B;
 W: ld.volatile.global.u32 %r1, [%in]; setp.eq.u32 %p1, %r1, 0; @%p1 bra W;
 B: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;)"),
-                 {out.address(), out.address()}, {32, 1, 1}, {4, 1, 1})
-          .fault.message;
+                                   {out.address(), out.address()}, {32, 1, 1}, {4, 1, 1})
+                            .fault.message;
   CHECK(m.find("deadlock: all 4 blocks that run wait in a loop") != std::string::npos);
   CHECK(m.find("of block (1,0,0)") != std::string::npos);
 }
@@ -160,7 +159,8 @@ TEST_CASE("waiting: loops that give up after some turns or some time do") {
   Gpu gpu;
   gpu.machine.patience = ~0ull;
   // Turns are counted in a register, in one that another is made from, in local memory, in a function.
-  const std::string look = "ld.volatile.global.u32 %r5, [%in]; setp.ne.u32 %p1, %r5, 0; @%p1 bra END;";
+  const std::string look =
+      "ld.volatile.global.u32 %r5, [%in]; setp.ne.u32 %p1, %r5, 0; @%p1 bra END;";
   const auto turns = expected(96, [](auto) { return 30000; });
   for (const std::string count :
        {"add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 30000;",
@@ -174,18 +174,19 @@ TEST_CASE("waiting: loops that give up after some turns or some time do") {
     const std::string next =
         ".func (.param .b32 r) next(.param .b32 a) { .reg .b32 %x; ld.param.b32 %x, [a]; "
         "add.u32 %x, %x, 1; st.param.b32 [r], %x; ret; }\n";
-    CHECK_SAME(gpu.run(".local .align 4 .b8 stack[4]; mov.u32 %r1, 0; st.local.u32 [stack], 0;\nW: " +
-                           look + count + " @%p2 bra W;\nEND: st.global.u32 [%mine], %r1;",
-                       96, {0}, {32, 1, 1}, {3, 1, 1}, next),
-               turns);
+    CHECK_SAME(
+        gpu.run(".local .align 4 .b8 stack[4]; mov.u32 %r1, 0; st.local.u32 [stack], 0;\nW: " +
+                    look + count + " @%p2 bra W;\nEND: st.global.u32 [%mine], %r1;",
+                96, {0}, {32, 1, 1}, {3, 1, 1}, next),
+        turns);
   }
   // Ten seconds, ten minutes: the clock runs ahead while everybody waits.
   for (const std::uint64_t limit : {10ull, 600ull}) {
     const std::string text = std::to_string(limit * 1'000'000'000);
     const auto waited = gpu.run<std::uint64_t>(
         "mov.u64 %rd1, %globaltimer;\nW: " + look +
-            " mov.u64 %rd2, %globaltimer; sub.u64 %rd2, %rd2, %rd1; setp.lt.u64 %p2, %rd2, " + text +
-            "; @%p2 bra W;\nEND: st.global.u64 [%out], %rd2;",
+            " mov.u64 %rd2, %globaltimer; sub.u64 %rd2, %rd2, %rd1; setp.lt.u64 %p2, %rd2, " +
+            text + "; @%p2 bra W;\nEND: st.global.u64 [%out], %rd2;",
         1, {0}, {64, 1, 1});
     CHECK(waited[0] >= limit * 1'000'000'000);
     CHECK(waited[0] < 3 * limit * 1'000'000'000);

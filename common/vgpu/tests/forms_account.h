@@ -18,7 +18,7 @@ inline void touch(std::string_view dotted) {
 }
 // The same for every statement of a PTX text.
 inline void touch_all(std::string_view text) {
-  bool fresh = true;   // at the start of a statement
+  bool fresh = true;  // at the start of a statement
   for (std::size_t i = 0; i < text.size();) {
     const char c = text[i];
     if (text.substr(i, 2) == "//") {
@@ -31,9 +31,11 @@ inline void touch_all(std::string_view text) {
     } else if (c == '@') {
       i = std::min(text.find(' ', i), text.size());
     } else {
-      const std::size_t end = std::min(text.find_first_of(" ;:\n", text.find("::", i) == i ? i + 2 : i), text.size());
-      std::size_t stop = end;   // "L2::128B" holds colons
-      while (stop < text.size() && text.substr(stop, 2) == "::") stop = std::min(text.find_first_of(" ;:\n", stop + 2), text.size());
+      const std::size_t end =
+          std::min(text.find_first_of(" ;:\n", text.find("::", i) == i ? i + 2 : i), text.size());
+      std::size_t stop = end;  // "L2::128B" holds colons
+      while (stop < text.size() && text.substr(stop, 2) == "::")
+        stop = std::min(text.find_first_of(" ;:\n", stop + 2), text.size());
       if (fresh) touch(text.substr(i, stop - i));
       fresh = false;
       i = stop;

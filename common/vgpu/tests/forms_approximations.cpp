@@ -153,8 +153,10 @@ TEST_CASE("forms: approximate f32 functions at their edges") {
   batch.add("{ex2,lg2,rcp,sqrt,rsqrt,sin,cos}.approx{,.ftz}.f32", "f32 = f32", unary,
             {.count = 4096});
   // The other order, as curand's headers have it.
-  batch.add("{ex2,lg2,rcp,rsqrt}.approx.f32.ftz", "f32 = f32",
-            [](const Words& w, const In& in) { return unary(Words(w.parts[0] + ".approx.ftz.f32"), in); }, {.count = 4096});
+  batch.add(
+      "{ex2,lg2,rcp,rsqrt}.approx.f32.ftz", "f32 = f32",
+      [](const Words& w, const In& in) { return unary(Words(w.parts[0] + ".approx.ftz.f32"), in); },
+      {.count = 4096});
   batch.add("tanh.approx.f32", "f32 = f32", unary, {.count = 4096});
   CHECK(batch.run() == "");
 }

@@ -266,8 +266,10 @@ u64 random_value(const std::string& type, std::mt19937_64& random) {
   if (type == "shift" && random() % 4) return random() % 70;
   switch (random() % 4) {
     case 0:
-    case 1: return pool[random() % pool.size()];
-    case 2: return floating ? random_float(format_of(type), random) : low_bits(runs(random), bits);
+    case 1:
+      return pool[random() % pool.size()];
+    case 2:
+      return floating ? random_float(format_of(type), random) : low_bits(runs(random), bits);
     default:
       return floating ? random_float(format_of(type), random)
                       : low_bits(random() >> random() % static_cast<unsigned>(bits), bits);
@@ -400,7 +402,8 @@ std::string hex(u64 v) {
 // "" when `got` is what was wanted of a result of this type.
 std::string difference(const std::string& type, const Want& want, u64 got, u64 wanted_bits) {
   switch (want.kind) {
-    case Want::anything: return "";
+    case Want::anything:
+      return "";
     case Want::exact:
       return got == wanted_bits ? "" : "is " + hex(got) + ", not " + hex(wanted_bits);
     case Want::a_nan:

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <bit>
 
-#include "../ops/half.h"
 #include "../core/lanes.h"
 #include "../core/machine.h"
 #include "../ops/forms.h"
+#include "../ops/half.h"
 #include "forms_cases.h"
 
 using namespace vgpu;
@@ -251,50 +251,53 @@ TEST_CASE("forms: combinations that the ISA does not have are refused by name") 
     const auto messages = machine.refusals(*module);
     return messages.size() == 1 && messages[0].find(statement) != std::string::npos;
   };
-  for (const std::string statement : {"setp.lo.s32 %p1, %r1, %r2;",
-                                      "setp.hi.f32 %p1, %r1, %r2;",
-                                      "setp.num.u32 %p1, %r1, %r2;",
-                                      "setp.lt.and.u32 %p1, %r1, %r2;",
-                                      "setp.lt.u32 %p1, %r1, %r2, %p2;",
-                                      "set.equ.u32.s32 %r1, %r2, %r3;",
-                                      "min.abs.f32 %r1, %r2, %r3;",
-                                      "min.xorsign.f32 %r1, %r2, %r3;",
-                                      "max.abs.f16x2 %r1, %r2, %r3;",
-                                      "max.ftz.xorsign.abs.f32 %r1, %r2, %r3, %r4;",
-                                      "fma.rn.sat.relu.f16x2 %r1, %r2, %r3, %r3;",
-                                      "fma.f32 %r1, %r2, %r3, %r3;",
-                                      "add.rz.f16 %h1, %h2, %h3;",
-                                      "add.sat.u32 %r1, %r2, %r3;",
-                                      "lop3.b32 %r1, %r2, %r3, %r3, 256;",
-                                      "cvt.sat.bf16.f32 %h1, %r1;",
-                                      "cvt.rn.sat.bf16.s32 %h1, %r1;",
-                                      "cvt.f16.f32 %h1, %r1;",
-                                      "cvt.rn.f32.f16 %r1, %h1;",
-                                      "cvt.rni.f16.f32 %h1, %r1;",
-                                      "cvt.rn.ftz.f16.f64 %h1, %rd1;",
-                                      "cvt.rzi.ftz.s32.f64 %r1, %rd1;",
-                                      "cvt.f32.f64 %r1, %rd1;",
-                                      "cvt.s32.f32 %r1, %r2;",
-                                      "cvt.f32.s32 %r1, %r2;",
-                                      "div.f32 %r1, %r2, %r3;",
-                                      "ex2.f32 %r1, %r2;",
-                                      "mul.f32x2 %rd1, %rd2, %r1;",
-                                      "vadd2.u32.u32.u32 %r1, %r2.b10, %r3, %r4;",
-                                      "vadd2.u32.u32.u32 %r1, %r2.h14, %r3, %r4;",
-                                      "vadd4.u32.u32.u32 %r1.b01, %r2, %r3, %r4;",
-                                      "vadd2.u32.u32.u32 %r1, %r2, %r3.h210, %r4;",
-                                      "vadd.u32.u32.u32 %r1, %r2.h2, %r3;",
-                                      "vadd.u32.u32.u32 %r1.b0, %r2, %r3;",
-                                      "vadd.u32.u32.u32.add %r1.b0, %r2, %r3, %r4;",
-                                      "vadd.u32.u32.u32.add %r1, %r2, %r3;",
-                                      "vmad.u32.u32.u32 %r1, %r2, %r3.b4, %r4;",
-                                      "add.u32 %r1, %r2.h0, %r3;",
-                                      "fence.proxy.tensormap::generic.release.gpu;",
-                                      "st.global.v8.b64 [%rd1], {%rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2};",
-                                      "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2, %rd2;",
-                                      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s64 [%rd1], [%r1], %r2;",
-                                      "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r1], [%r2], 16, [%r3];",
-                                      "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2}], [%r3];"}) {
+  for (const std::string statement :
+       {"setp.lo.s32 %p1, %r1, %r2;",
+        "setp.hi.f32 %p1, %r1, %r2;",
+        "setp.num.u32 %p1, %r1, %r2;",
+        "setp.lt.and.u32 %p1, %r1, %r2;",
+        "setp.lt.u32 %p1, %r1, %r2, %p2;",
+        "set.equ.u32.s32 %r1, %r2, %r3;",
+        "min.abs.f32 %r1, %r2, %r3;",
+        "min.xorsign.f32 %r1, %r2, %r3;",
+        "max.abs.f16x2 %r1, %r2, %r3;",
+        "max.ftz.xorsign.abs.f32 %r1, %r2, %r3, %r4;",
+        "fma.rn.sat.relu.f16x2 %r1, %r2, %r3, %r3;",
+        "fma.f32 %r1, %r2, %r3, %r3;",
+        "add.rz.f16 %h1, %h2, %h3;",
+        "add.sat.u32 %r1, %r2, %r3;",
+        "lop3.b32 %r1, %r2, %r3, %r3, 256;",
+        "cvt.sat.bf16.f32 %h1, %r1;",
+        "cvt.rn.sat.bf16.s32 %h1, %r1;",
+        "cvt.f16.f32 %h1, %r1;",
+        "cvt.rn.f32.f16 %r1, %h1;",
+        "cvt.rni.f16.f32 %h1, %r1;",
+        "cvt.rn.ftz.f16.f64 %h1, %rd1;",
+        "cvt.rzi.ftz.s32.f64 %r1, %rd1;",
+        "cvt.f32.f64 %r1, %rd1;",
+        "cvt.s32.f32 %r1, %r2;",
+        "cvt.f32.s32 %r1, %r2;",
+        "div.f32 %r1, %r2, %r3;",
+        "ex2.f32 %r1, %r2;",
+        "mul.f32x2 %rd1, %rd2, %r1;",
+        "vadd2.u32.u32.u32 %r1, %r2.b10, %r3, %r4;",
+        "vadd2.u32.u32.u32 %r1, %r2.h14, %r3, %r4;",
+        "vadd4.u32.u32.u32 %r1.b01, %r2, %r3, %r4;",
+        "vadd2.u32.u32.u32 %r1, %r2, %r3.h210, %r4;",
+        "vadd.u32.u32.u32 %r1, %r2.h2, %r3;",
+        "vadd.u32.u32.u32 %r1.b0, %r2, %r3;",
+        "vadd.u32.u32.u32.add %r1.b0, %r2, %r3, %r4;",
+        "vadd.u32.u32.u32.add %r1, %r2, %r3;",
+        "vmad.u32.u32.u32 %r1, %r2, %r3.b4, %r4;",
+        "add.u32 %r1, %r2.h0, %r3;",
+        "fence.proxy.tensormap::generic.release.gpu;",
+        "st.global.v8.b64 [%rd1], {%rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2};",
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2, %rd2;",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s64 [%rd1], [%r1], %r2;",
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
+        "[%r1], [%r2], 16, [%r3];",
+        "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], "
+        "[%rd1, {%r2}], [%r3];"}) {
     INFO(statement);
     CHECK(refused(statement));
   }

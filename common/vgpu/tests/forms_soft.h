@@ -87,10 +87,17 @@ inline u128 round_integer(const Number& n, Round mode) {
     case Round::nearest_even:
       up = half && (rest > half || (rest == half && (n.more || (whole & 1))));
       break;
-    case Round::nearest_away: up = half && rest >= half; break;
-    case Round::to_zero: break;
-    case Round::down: up = inexact && n.negative; break;
-    case Round::up: up = inexact && !n.negative; break;
+    case Round::nearest_away:
+      up = half && rest >= half;
+      break;
+    case Round::to_zero:
+      break;
+    case Round::down:
+      up = inexact && n.negative;
+      break;
+    case Round::up:
+      up = inexact && !n.negative;
+      break;
   }
   return whole + (up ? 1 : 0);
 }

@@ -15,16 +15,18 @@ using i128 = __int128;
 
 i64 part(u64 word, int index, int bits, const std::string& type) {
   const u64 v = word >> index * bits & ((u64{1} << bits) - 1);
-  return type[0] == 's' && v >> (bits - 1) ? static_cast<i64>(v) - (i64{1} << bits) : static_cast<i64>(v);
+  return type[0] == 's' && v >> (bits - 1) ? static_cast<i64>(v) - (i64{1} << bits)
+                                           : static_cast<i64>(v);
 }
 i128 limited(i128 v, int bits, const std::string& type) {
-  const i128 low = type[0] == 's' ? -(i128{1} << (bits - 1)) : i128{0}, high = low + (i128{1} << bits) - 1;
+  const i128 low = type[0] == 's' ? -(i128{1} << (bits - 1)) : i128{0},
+             high = low + (i128{1} << bits) - 1;
   return v < low ? low : v > high ? high : v;
 }
 i64 operation(const std::string& op, i64 a, i64 b) {
   if (op == "vadd") return a + b;
   if (op == "vsub") return a - b;
-  if (op == "vavrg") {   // the mean; halves go up in value, or away from zero below it
+  if (op == "vavrg") {  // the mean; halves go up in value, or away from zero below it
     const i64 sum = a + b;
     return sum % 2 == 0 ? sum / 2 : sum > 0 ? (sum + 1) / 2 : (sum - 1) / 2;
   }
@@ -33,7 +35,12 @@ i64 operation(const std::string& op, i64 a, i64 b) {
   return a > b ? a : b;
 }
 bool holds(const std::string& how, i64 a, i64 b) {
-  return how == "eq" ? a == b : how == "ne" ? a != b : how == "lt" ? a < b : how == "le" ? a <= b : how == "gt" ? a > b : a >= b;
+  return how == "eq"   ? a == b
+         : how == "ne" ? a != b
+         : how == "lt" ? a < b
+         : how == "le" ? a <= b
+         : how == "gt" ? a > b
+                       : a >= b;
 }
 
 // Selectors as written: parts of {b, a} for a and b, highest first, and the parts of d to write.
@@ -49,7 +56,9 @@ Host parallel(const std::string& op, int parts, Selection s) {
     const u64 both = in.a | in.b << 32;
     u64 sum = in.c, merged = 0;
     for (int i = 0; i < parts; ++i) {
-      const auto digit = [&](const std::string& selector) { return selector[selector.size() - 1 - static_cast<std::size_t>(i)] - '0'; };
+      const auto digit = [&](const std::string& selector) {
+        return selector[selector.size() - 1 - static_cast<std::size_t>(i)] - '0';
+      };
       const i64 a = part(both, digit(s.a), bits, type_a), b = part(both, digit(s.b), bits, type_b);
       i64 t = sets ? holds(w.parts[3], a, b) : operation(op, a, b);
       if (w.has("sat")) t = static_cast<i64>(limited(t, bits, w.parts[1]));
@@ -72,7 +81,8 @@ Host scalar(const std::string& op, Selection at) {
     std::string type_d = sets ? "u32" : w.parts[1];
     const auto bits_at = [](const std::string& s) { return s.empty() ? 32 : s[0] == 'h' ? 16 : 8; };
     const auto index_at = [](const std::string& s) { return s.empty() ? 0 : s[1] - '0'; };
-    const i128 a = part(in.a, index_at(at.a), bits_at(at.a), type_a), b = part(in.b, index_at(at.b), bits_at(at.b), type_b);
+    const i128 a = part(in.a, index_at(at.a), bits_at(at.a), type_a),
+               b = part(in.b, index_at(at.b), bits_at(at.b), type_b);
     if (op == "vmad") type_d = type_a == "s32" || type_b == "s32" ? "s32" : "u32";
     const i64 c = part(in.c, 0, 32, type_d);
     i128 t = 0;
@@ -85,7 +95,7 @@ Host scalar(const std::string& op, Selection at) {
     } else if (op == "vmad") {
       t = a * b + c + (w.has("po") ? 1 : 0);
       const i128 unit = w.has("shr7") ? 128 : w.has("shr15") ? 32768 : 1;
-      const i128 rest = (t % unit + unit) % unit;   // floor
+      const i128 rest = (t % unit + unit) % unit;  // floor
       t = (t - rest) / unit;
     } else {
       t = operation(op, static_cast<i64>(a), static_cast<i64>(b));
@@ -114,12 +124,18 @@ TEST_CASE("forms: video instructions on two and four parts") {
   Batch batch;
   for (const std::string op : {"vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset"})
     for (const int parts : {2, 4}) {
-      const std::string types = op == "vset" ? "{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}{,.add}" : "{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat,.add}";
+      const std::string types = op == "vset"
+                                    ? "{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}{,.add}"
+                                    : "{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.sat,.add}";
       const std::string name = op + std::to_string(parts) + types;
-      const Selection plain = parts == 2 ? Selection{"10", "10", "32"} : Selection{"3210", "3210", "7654"};
+      const Selection plain =
+          parts == 2 ? Selection{"10", "10", "32"} : Selection{"3210", "3210", "7654"};
       batch.add(name, kWords, parallel(op, parts, plain), {.count = 256});
-      for (const Selection& s : parts == 2 ? std::vector<Selection>{{"1", "03", "21"}, {"0", "33", "10"}, {"10", "20", "02"}}
-                                           : std::vector<Selection>{{"1", "0347", "7216"}, {"31", "3333", "4567"}, {"320", "0123", "7654"}}) {
+      for (const Selection& s :
+           parts == 2
+               ? std::vector<Selection>{{"1", "03", "21"}, {"0", "33", "10"}, {"10", "20", "02"}}
+               : std::vector<Selection>{
+                     {"1", "0347", "7216"}, {"31", "3333", "4567"}, {"320", "0123", "7654"}}) {
         const std::string letter = parts == 2 ? "h" : "b";
         batch.add(name, kWords, parallel(op, parts, s),
                   {.body = body({letter + s.d, letter + s.a, letter + s.b}, true), .count = 64});
@@ -131,7 +147,8 @@ TEST_CASE("forms: video instructions on two and four parts") {
 TEST_CASE("forms: video instructions on one part") {
   Batch batch;
   const Selection whole{"", "", ""};
-  for (const std::string op : {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset", "vshl", "vshr"}) {
+  for (const std::string op :
+       {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset", "vshl", "vshr"}) {
     const bool shifts = op == "vshl" || op == "vshr";
     const std::string name = op == "vset" ? "vset{.u32,.s32}{.u32,.s32}{.eq,.ne,.lt,.le,.gt,.ge}"
                              : shifts     ? op + "{.u32,.s32}{.u32,.s32}.u32{,.sat}{.clamp,.wrap}"
@@ -139,13 +156,17 @@ TEST_CASE("forms: video instructions on one part") {
     const std::string two = shifts ? "u32 = u32 shift" : "u32 = u32 u32", three = two + " u32";
     batch.add(name, two, scalar(op, whole), {.count = 256});
     batch.add(name + "{.add,.min,.max}", three, scalar(op, whole), {.count = 256});
-    batch.add(name, two, scalar(op, {"", "b2", "h1"}), {.body = body({"", "b2", "h1"}, false), .count = 64});
-    batch.add(name + "{.add,.min,.max}", three, scalar(op, {"", "h0", "b3"}), {.body = body({"", "h0", "b3"}, true), .count = 64});
+    batch.add(name, two, scalar(op, {"", "b2", "h1"}),
+              {.body = body({"", "b2", "h1"}, false), .count = 64});
+    batch.add(name + "{.add,.min,.max}", three, scalar(op, {"", "h0", "b3"}),
+              {.body = body({"", "h0", "b3"}, true), .count = 64});
     for (const std::string d : {"b0", "b3", "h0", "h1"})
-      batch.add(name, three, scalar(op, {d, "", "b1"}), {.body = body({d, "", "b1"}, true), .count = 64});
+      batch.add(name, three, scalar(op, {d, "", "b1"}),
+                {.body = body({d, "", "b1"}, true), .count = 64});
   }
-  batch.add("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.po}{,.sat}{,.shr7,.shr15}", kWords, scalar("vmad", whole), {.count = 256});
-  batch.add("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.po}{,.sat}{,.shr7,.shr15}", kWords, scalar("vmad", {"", "b3", "h0"}),
-            {.body = body({"", "b3", "h0"}, true), .count = 64});
+  batch.add("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.po}{,.sat}{,.shr7,.shr15}", kWords,
+            scalar("vmad", whole), {.count = 256});
+  batch.add("vmad{.u32,.s32}{.u32,.s32}{.u32,.s32}{,.po}{,.sat}{,.shr7,.shr15}", kWords,
+            scalar("vmad", {"", "b3", "h0"}), {.body = body({"", "b3", "h0"}, true), .count = 64});
   CHECK(batch.run() == "");
 }

@@ -110,10 +110,10 @@ CacheCounters of_line(const LaunchCounters& counters, const std::string& ptx) {
 }  // namespace
 
 TEST_CASE("cache: a stream that is read once never hits, and again only what fits") {
-  SectoredCache cache(4 * 128, 1, Index::linear);   // one set of four lines
+  SectoredCache cache(4 * 128, 1, Index::linear);  // one set of four lines
   CHECK(cache.bytes() == 512);
   CHECK(hits(cache, {0, 1, 2, 3}) == 0);
-  CHECK(hits(cache, {0, 1, 2, 3}) == 16);           // all four sectors of all four lines
+  CHECK(hits(cache, {0, 1, 2, 3}) == 16);  // all four sectors of all four lines
   // The fifth line takes the place of the oldest, which is the one that comes next, and so on: a
   // cyclic stream one line longer than the cache never hits.
   CHECK(hits(cache, {4, 0, 1, 2, 3, 4, 0, 1, 2, 3}) == 0);
@@ -122,10 +122,10 @@ TEST_CASE("cache: a stream that is read once never hits, and again only what fit
 TEST_CASE("cache: the line that was used longest ago makes way") {
   SectoredCache cache(3 * 128, 1, Index::linear);
   CHECK(hits(cache, {0, 1, 2}) == 0);
-  CHECK(hits(cache, {0}) == 4);      // order of use now 1, 2, 0
-  CHECK(hits(cache, {3}) == 0);      // 1 goes
+  CHECK(hits(cache, {0}) == 4);  // order of use now 1, 2, 0
+  CHECK(hits(cache, {3}) == 0);  // 1 goes
   CHECK(hits(cache, {0, 2}) == 8);
-  CHECK(hits(cache, {1}) == 0);      // 3 goes
+  CHECK(hits(cache, {1}) == 0);  // 3 goes
   CHECK(hits(cache, {2, 0}) == 8);
   CHECK(hits(cache, {3}) == 0);
   // A use that would have brought nothing in is a use: of 3, 0 and 2 the longest ago is 0.
@@ -150,20 +150,20 @@ TEST_CASE("cache: lines of one set compete, those of others do not") {
 TEST_CASE("cache: a line's sectors are filled one by one") {
   SectoredCache cache(1024, 1, Index::linear);
   CHECK(cache.read(7, 0b0001) == 0);
-  CHECK(cache.read(7, 0b0011) == 0b0001);   // the second sector is missing, and comes
+  CHECK(cache.read(7, 0b0011) == 0b0001);  // the second sector is missing, and comes
   CHECK(cache.read(7, 0b1111) == 0b0011);
   CHECK(cache.read(7, 0b1111) == 0b1111);
-  CHECK(cache.read(8, 0b0001, false) == 0); // without allocation the line does not come
+  CHECK(cache.read(8, 0b0001, false) == 0);  // without allocation the line does not come
   CHECK(cache.read(8, 0b0001) == 0);
   cache.drop(7, 0b0100);
   CHECK(cache.read(7, 0b1110, false) == 0b1010);
-  CHECK(cache.read(7, 0b0100) == 0);        // and the read before has not filled it
+  CHECK(cache.read(7, 0b0100) == 0);  // and the read before has not filled it
   cache.clear();
   CHECK(cache.read(7, 0b1111) == 0);
 }
 
 TEST_CASE("cache: dirty sectors are written back once each") {
-  SectoredCache cache(2 * 128, 1, Index::linear);   // two lines
+  SectoredCache cache(2 * 128, 1, Index::linear);  // two lines
   // Line 0: sectors 0 and 1, then 1 again: two are dirty.
   CHECK(cache.write(0, {~0u, ~0u, 0, 0}, true).dirtied == 0b0011);
   const auto again = cache.write(0, {0, ~0u, 0, 0}, true);
@@ -171,12 +171,12 @@ TEST_CASE("cache: dirty sectors are written back once each") {
   CHECK(again.there == 0b0010);
   CHECK(cache.write(1, kAllBytes, true).dirtied == 0b1111);
   CHECK(cache.written_back() == 0);
-  CHECK(hits(cache, {2}) == 0);             // line 0 makes way
+  CHECK(hits(cache, {2}) == 0);  // line 0 makes way
   CHECK(cache.written_back() == 2);
-  CHECK(hits(cache, {1}) == 16 / 4);        // written whole: there, without having been read
-  CHECK(cache.clean() == 4);                // line 1
+  CHECK(hits(cache, {1}) == 16 / 4);  // written whole: there, without having been read
+  CHECK(cache.clean() == 4);          // line 1
   CHECK(cache.clean() == 0);
-  CHECK(hits(cache, {3, 4}) == 0);          // 2 and 1 make way, both clean
+  CHECK(hits(cache, {3, 4}) == 0);  // 2 and 1 make way, both clean
   CHECK(cache.written_back() == 2);
   // What is dropped is written back no more.
   CHECK(cache.write(3, kAllBytes, true).dirtied == 0b1111);
@@ -186,7 +186,7 @@ TEST_CASE("cache: dirty sectors are written back once each") {
 
 TEST_CASE("cache: a sector that is written in part is not there until the rest has come") {
   SectoredCache cache(1024, 1, Index::linear);
-  cache.write(5, {0x0000ffff, ~0u, 0, 0}, true);    // half of sector 0, all of sector 1
+  cache.write(5, {0x0000ffff, ~0u, 0, 0}, true);  // half of sector 0, all of sector 1
   CHECK(cache.write(5, {0x0000ffff, 0, 0, 0}, true).there == 0);
   CHECK(cache.read(5, 0b0011, false) == 0b0010);
   cache.write(5, {0xffff0000, 0, 0, 0}, true);
@@ -222,7 +222,7 @@ TEST_CASE("caches: atomics work in the L2, on what is there") {
   CacheHierarchy caches(1, 4096, 65536);
   CHECK(numbers(words(caches, 0, 0, Access::load)) == Numbers{4, 0, 4, 0, 4, 0});
   CHECK(numbers(words(caches, 0, 0, Access::atomic)) == Numbers{4, 0, 4, 4, 0, 4});
-  CHECK(numbers(words(caches, 0, 0, Access::load)) == Numbers{4, 0, 4, 4, 0, 0});   // L1 dropped it
+  CHECK(numbers(words(caches, 0, 0, Access::load)) == Numbers{4, 0, 4, 4, 0, 0});  // L1 dropped it
   CHECK(numbers(words(caches, 0, 128, Access::atomic)) == Numbers{4, 0, 4, 0, 4, 4});
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("caches: what shared memory leaves of the L1") {
   CHECK(left("t4", 0, 16) == 64);
   CHECK(left("t4", 20 * 1024, 2) == 32);
   CHECK(left("rtx3090", 33 * 1024, 2) == 28);
-  CHECK(left("a100", 33 * 1024, 2) == 92);   // 192 KiB - 100
+  CHECK(left("a100", 33 * 1024, 2) == 92);  // 192 KiB - 100
 }
 
 TEST_CASE("cache model: a launch, by access, instruction and allocation") {
@@ -323,7 +323,7 @@ TEST_CASE("cache model: off, nothing of it is seen") {
   const auto json = nlohmann::json::parse(report_json(c, device.machine.spec()));
   CHECK(json["limits"]["L2"] == "not modelled");
   CHECK_FALSE(json.contains("cache"));
-  CHECK(json["dram_bytes"] == 256);   // distinct sectors
+  CHECK(json["dram_bytes"] == 256);  // distinct sectors
   CHECK(report_text(c, device.machine.spec()).find("Cache model") == std::string::npos);
 }
 
@@ -345,13 +345,13 @@ membar.cta;
   const auto miss = Numbers{4, 0, 4, 4, 0, 0}, hit = Numbers{4, 4, 0, 0, 0, 0};
   CHECK(numbers(of_line(c, "ld.global.cg")) == Numbers{4, 0, 4, 0, 4, 0});
   CHECK(numbers(of_line(c, "ld.volatile")) == miss);
-  CHECK(numbers(of_line(c, "ld.global.ca")) == miss);      // the two before have left nothing
+  CHECK(numbers(of_line(c, "ld.global.ca")) == miss);  // the two before have left nothing
   CHECK(numbers(of_line(c, "ld.global.L1::no")) == hit);
   CHECK(numbers(of_line(c, "ld.relaxed.gpu")) == miss);
   CHECK(numbers(of_line(c, "ld.global.cs")) == hit);
   CHECK(numbers(of_line(c, "atom")) == Numbers{4, 0, 4, 4, 0, 4});
-  CHECK(numbers(of_line(c, "ld.global.lu")) == miss);      // after the atomic
-  CHECK(numbers(of_line(c, "ld.u32")) == miss);            // after the fence
+  CHECK(numbers(of_line(c, "ld.global.lu")) == miss);  // after the atomic
+  CHECK(numbers(of_line(c, "ld.u32")) == miss);        // after the fence
   CHECK(numbers(of_line(c, "@!%p1 ld.relaxed.cta")) == hit);
 }
 
@@ -380,10 +380,10 @@ TEST_CASE("cache model: the L2 of the launch before") {
   }
   CHECK(warm.run(body).cache.dram_read == 4);
   const CacheReport second = warm.run(body).cache;
-  CHECK(second.dram_read == 0);          // the L1 is empty again, the L2 is not
+  CHECK(second.dram_read == 0);  // the L1 is empty again, the L2 is not
   CHECK(second.by_access[0].l1_hits == 0);
   CHECK(second.by_access[0].l2_hits == 4);
-  CHECK(second.dram_written == 0);       // dirty lines wait until they must make way
+  CHECK(second.dram_written == 0);  // dirty lines wait until they must make way
 }
 
 TEST_CASE("cache model: local memory goes through the caches") {

@@ -86,11 +86,16 @@ void check_shared(const Offsets& o, std::uint32_t mask, std::uint32_t bytes,
 std::uint32_t random_mask(std::mt19937& random) {
   switch (random() % 6) {
     case 0:
-    case 1: return kAll;
-    case 2: return kAll >> (random() % 32);
-    case 3: return kAll << (random() % 32);
-    case 4: return 1u << (random() % 32);
-    default: return random();
+    case 1:
+      return kAll;
+    case 2:
+      return kAll >> (random() % 32);
+    case 3:
+      return kAll << (random() % 32);
+    case 4:
+      return 1u << (random() % 32);
+    default:
+      return random();
   }
 }
 
@@ -155,15 +160,27 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
     Addresses a;
     for (int lane = 0; lane < 32; ++lane) {
       switch (kind) {
-        case 0: a[lane] = base + 4096 * bytes + static_cast<std::uint64_t>(step * lane); break;
-        case 1: a[lane] = base + lane / width * pitch + lane % width * bytes; break;
-        case 2: a[lane] = base + lane % width * pitch + lane / width * bytes; break;
-        case 3: a[lane] = base + random() % range * bytes; break;
-        case 4: a[lane] = (lane ? a[lane - 1] : base) + random() % 3 * bytes; break;
+        case 0:
+          a[lane] = base + 4096 * bytes + static_cast<std::uint64_t>(step * lane);
+          break;
+        case 1:
+          a[lane] = base + lane / width * pitch + lane % width * bytes;
+          break;
+        case 2:
+          a[lane] = base + lane % width * pitch + lane / width * bytes;
+          break;
+        case 3:
+          a[lane] = base + random() % range * bytes;
+          break;
+        case 4:
+          a[lane] = (lane ? a[lane - 1] : base) + random() % 3 * bytes;
+          break;
         case 5:
           a[lane] = base + random() % 2 * (std::uint64_t{5} << 30) + random() % 9 * bytes;
           break;
-        default: a[lane] = base + (lane * 7 + 3) % 32 * pitch; break;
+        default:
+          a[lane] = base + (lane * 7 + 3) % 32 * pitch;
+          break;
       }
     }
     const std::uint32_t mask = random_mask(random);
@@ -172,10 +189,10 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
       if (!(mask >> lane & 1)) seen[lane] = random() | std::uint64_t{random()} << 32;
     const RequestShape got = global_request(seen.data(), mask, bytes);
     const RequestShape want = request_by_sets(a, mask, bytes);
-    REQUIRE_MESSAGE((got.sectors == want.sectors && got.lines == want.lines &&
-                     got.bytes_distinct == want.bytes_distinct),
-                    "round " << round << " kind " << kind << " bytes " << bytes << " mask "
-                             << mask);
+    REQUIRE_MESSAGE(
+        (got.sectors == want.sectors && got.lines == want.lines &&
+         got.bytes_distinct == want.bytes_distinct),
+        "round " << round << " kind " << kind << " bytes " << bytes << " mask " << mask);
   }
 }
 
@@ -243,7 +260,9 @@ TEST_CASE("shared request: lanes in any order") {
   // another word: 2. Falling order in the second half, so that neighbours do not tell.
   check_shared(offsets([](int i) { return i < 16 ? 4 * i : 128 + 4 * (31 - i); }), kAll, 4, 2, 1);
   // Bank 3 has words 3, 35, 67 (three lanes), 3 again: three distinct.
-  check_shared(offsets([](int i) { return i == 0 ? 12u : i == 1 ? 268u : i == 2 ? 140u : 12u; }),
+  check_shared(offsets([](int i) {
+                 return i == 0 ? 12u : i == 1 ? 268u : i == 2 ? 140u : 12u;
+               }),
                kAll, 4, 3, 1);
 }
 
@@ -261,12 +280,24 @@ TEST_CASE("shared request agrees with sets on random and structured patterns") {
     Offsets o;
     for (int lane = 0; lane < 32; ++lane) {
       switch (kind) {
-        case 0: o[lane] = base + lane * pitch; break;
-        case 1: o[lane] = base + (31 - lane) * pitch; break;
-        case 2: o[lane] = base + lane / width * pitch + lane % width * bytes; break;
-        case 3: o[lane] = base + lane % width * pitch + lane / width * bytes; break;
-        case 4: o[lane] = (lane ? o[lane - 1] : base) + random() % 3 * bytes; break;
-        default: o[lane] = base + random() % range * bytes; break;
+        case 0:
+          o[lane] = base + lane * pitch;
+          break;
+        case 1:
+          o[lane] = base + (31 - lane) * pitch;
+          break;
+        case 2:
+          o[lane] = base + lane / width * pitch + lane % width * bytes;
+          break;
+        case 3:
+          o[lane] = base + lane % width * pitch + lane / width * bytes;
+          break;
+        case 4:
+          o[lane] = (lane ? o[lane - 1] : base) + random() % 3 * bytes;
+          break;
+        default:
+          o[lane] = base + random() % range * bytes;
+          break;
       }
     }
     const std::uint32_t mask = random_mask(random);

@@ -82,7 +82,11 @@ LaunchCounters small_launch() {
   spill.space = Space::local;
   spill.access = Access::store;
   spill.local = {3, 12, 3, 384, 384, 12};
-  counters.instructions = {strided, consecutive, store, shared, spill,
+  counters.instructions = {strided,
+                           consecutive,
+                           store,
+                           shared,
+                           spill,
                            instruction(OpClass::fp32, "fma.rn.f32 \t%f1, %f2, %f3, %f1;", 40, 8),
                            instruction(OpClass::integer, "add.s32 \t%r1, %r1, 1;", 100, 8)};
   AllocationReport k, o;
@@ -408,7 +412,8 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
 
 TEST_CASE("reports: the copy engine, apart from requests") {
   LaunchCounters counters = launch(2);
-  InstrReport copy = instruction(OpClass::memory, "cp.async.bulk.shared::cluster.global [%r1];", 3, 4);
+  InstrReport copy =
+      instruction(OpClass::memory, "cp.async.bulk.shared::cluster.global [%r1];", 3, 4);
   copy.space = Space::shared;
   copy.access = Access::store;  // in shared memory; it loads global memory
   copy.copies_to_shared = true;

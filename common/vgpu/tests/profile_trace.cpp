@@ -30,7 +30,7 @@ TraceSpec spec(const std::string& text) {
 }
 
 struct Traced {
-  Json json;                        // null: nothing was written
+  Json json;  // null: nothing was written
   std::vector<std::string> notes;
   std::string missing;
 };
@@ -67,9 +67,9 @@ TEST_CASE("trace: what can be asked for") {
   CHECK(full.block == std::array<std::uint64_t, 3>{1, 2, 3});
   CHECK(full.launch == 4);
   CHECK(full.file == "a:b 5:6.json");
-  for (const char* wrong : {"", "scores", "scores:", ":3", "scores:x", "scores:1,2",
-                            "scores:1,2,3,4", "scores:1@", "scores:1@0", "scores:1:", "scores:-1",
-                            "scores:1 :f"}) {
+  for (const char* wrong :
+       {"", "scores", "scores:", ":3", "scores:x", "scores:1,2", "scores:1,2,3,4", "scores:1@",
+        "scores:1@0", "scores:1:", "scores:-1", "scores:1 :f"}) {
     std::string error;
     CHECK_FALSE(parse_trace(wrong, error).has_value());
     CHECK(error.find("KERNEL:BLOCK") != error.npos);
@@ -78,9 +78,8 @@ TEST_CASE("trace: what can be asked for") {
 
 TEST_CASE("settings: VGPU_TRACE and VGPU_CACHE") {
   const auto with = [](const char* variable, const char* value) {
-    return runtime::read_settings([&](const char* name) {
-      return std::string(name) == variable ? value : nullptr;
-    });
+    return runtime::read_settings(
+        [&](const char* name) { return std::string(name) == variable ? value : nullptr; });
   };
   CHECK_FALSE(with("VGPU_THREADS", "1").trace.has_value());
   CHECK(with("VGPU_TRACE", "scores:3").trace->block[0] == 3);
@@ -114,7 +113,7 @@ mul.wide.u32 %rd2, %thread, 32; add.u64 %rd2, %rd2, %out;
   CHECK(t.json["grid"] == Json({2, 2, 1}));
   CHECK(t.json["traced_block"] == Json({1, 1, 0}));
   CHECK(t.json["traced_block_linear"] == 3);
-  CHECK(t.json["accesses_executed"] == 5);   // two warps twice, one of them once more
+  CHECK(t.json["accesses_executed"] == 5);  // two warps twice, one of them once more
   CHECK(t.json["note"] == "");
   REQUIRE(t.json["accesses"].size() == 5);
   REQUIRE(t.json["instructions"].size() == 3);
@@ -133,7 +132,7 @@ mul.wide.u32 %rd2, %thread, 32; add.u64 %rd2, %rd2, %out;
   CHECK(shared["space"] == "shared");
   CHECK(shared["access"] == "store");
   CHECK(shared["offsets"][17] == 136);
-  CHECK(shared["banks"][17] == 2);           // 136 / 4 = 34
+  CHECK(shared["banks"][17] == 2);  // 136 / 4 = 34
   CHECK(shared["wavefronts"] == 2);
   CHECK(shared["ideal_wavefronts"] == 1);
   const Json& store = t.json["instructions"][2]["first"];
@@ -173,7 +172,7 @@ cp.async.wait_all;)");
   CHECK(copy["space"] == "global");
   CHECK(copy["sector_count"] == 8);
   CHECK(copy["to_shared"][5] == 40);
-  CHECK(copy["banks"][17] == 2);   // 136 / 4 = 34
+  CHECK(copy["banks"][17] == 2);  // 136 / 4 = 34
 }
 
 TEST_CASE("trace: accesses to another block's shared memory say whose it is") {
@@ -207,7 +206,7 @@ st.global.u32 [%mine], %r2;)");
   CHECK(t.json["accesses_written"] == kTracedAccesses);
   CHECK(t.json["accesses"].size() == kTracedAccesses);
   CHECK(t.json["instructions"][0]["executed"] == 10003);
-  CHECK(t.json["instructions"][1]["first"]["n"] == 10003);   // summarized all the same
+  CHECK(t.json["instructions"][1]["first"]["n"] == 10003);  // summarized all the same
   CHECK(t.json["note"].get<std::string>().find("only the first 10000") == 0);
   CHECK(t.notes[0].find("10000 of 10004 accesses") != std::string::npos);
 }

@@ -15,8 +15,8 @@
 
 namespace {
 
-using vgpu_tests::word;
 using vgpu_tests::temporary;
+using vgpu_tests::word;
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 

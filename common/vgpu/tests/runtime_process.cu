@@ -154,7 +154,8 @@ TEST_CASE("child: endless" * doctest::skip()) {
 }
 
 TEST_CASE("child: exit in a callback" * doctest::skip()) {
-  CHECK_OK(cudaLaunchHostFunc(nullptr, [](void*) { std::exit(7); }, nullptr));
+  CHECK_OK(cudaLaunchHostFunc(
+      nullptr, [](void*) { std::exit(7); }, nullptr));
 }
 
 TEST_CASE("child: fork" * doctest::skip()) {
@@ -200,8 +201,9 @@ TEST_CASE("process: VGPU_PROFILE writes each launch") {
   CHECK(count(plain.text, "store") >= 2);
   const Result nowhere = child("VGPU_PROFILE=json:/no/such/directory/x.json", "two launches");
   CHECK(nowhere.code != 0);
-  CHECK(has(nowhere, "VGPU_PROFILE='json:/no/such/directory/x.json': cannot be written: No such "
-                     "file or directory"));
+  CHECK(has(nowhere,
+            "VGPU_PROFILE='json:/no/such/directory/x.json': cannot be written: No such "
+            "file or directory"));
   // No launch: still a file that a reader understands.
   child("VGPU_PROFILE=json:" + word(file), "leak");
   CHECK(contents(file) == "[\n]\n");
@@ -216,7 +218,8 @@ TEST_CASE("process: VGPU_CHECK=leaks names what was not freed") {
   CHECK_FALSE(has(leaks, "5555"));
   const Result reset = child("VGPU_CHECK=leaks", "leak and reset");
   CHECK_MESSAGE(reset.code == 0, reset.text);
-  CHECK(count(reset.text, "leak: 1234 bytes of 'forgotten' not freed before cudaDeviceReset\n") == 1);
+  CHECK(count(reset.text, "leak: 1234 bytes of 'forgotten' not freed before cudaDeviceReset\n") ==
+        1);
   CHECK(count(reset.text, "leak: 66 bytes") == 1);
   CHECK(count(reset.text, "leak: ") == 3);
   CHECK(count(reset.text, "leak: 1000 bytes") == 1);
@@ -264,8 +267,9 @@ TEST_CASE("process: VGPU_INSTRUCTIONS ends a launch that has no end") {
 
 TEST_CASE("process: Ctrl-C ends a kernel without an end at once") {
   const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
-  const Result result = run("timeout --preserve-status --kill-after=5 --signal=INT 2 env VGPU_THREADS=2 " +
-                            self + " --no-skip -tc='child: endless'");
+  const Result result =
+      run("timeout --preserve-status --kill-after=5 --signal=INT 2 env VGPU_THREADS=2 " + self +
+          " --no-skip -tc='child: endless'");
   CHECK_MESSAGE(has(result, "begun"), result.text);
   CHECK_MESSAGE(result.code == 128 + 2, result.text);
 }
@@ -303,9 +307,10 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   CHECK(has(t4, "T4: cudaSuccess 42"));
   CHECK(has(t4, "sectors"));  // of the profile
   // An old RPATH to the real runtime does not win.
-  const std::string with_rpath = compile(
-      "with_rpath", source,
-      ptx + "--cudart shared -Xlinker --disable-new-dtags -Xlinker -rpath," + word(cuda_libraries()));
+  const std::string with_rpath =
+      compile("with_rpath", source,
+              ptx + "--cudart shared -Xlinker --disable-new-dtags -Xlinker -rpath," +
+                  word(cuda_libraries()));
   CHECK(has(run("build/vgpu " + with_rpath), "NVIDIA H200: cudaSuccess 42"));
 
   const Result statically = run("build/vgpu " + compile("static_runtime", source, ptx));
@@ -345,7 +350,8 @@ __device__ int helper(int x) { if (x == 3) printf("second %d\n", x); return twic
 __global__ void read_counter(int* out) { out[threadIdx.x] = counter + twice(1); }
 void set_table() { const int t[4] = {10, 20, 30, 40}; cudaMemcpyToSymbol(table, t, sizeof t); }
 )";
-  const std::string program = compile("linked_1", R"(
+  const std::string program = compile(
+      "linked_1", R"(
 #include <cstdio>
 extern __device__ int counter;
 extern __constant__ int table[4];
@@ -372,7 +378,8 @@ int main() {
   cudaMemcpy(h, d, sizeof h, cudaMemcpyDefault);
   printf("%d %s\n", h[31], cudaGetErrorName(cudaGetLastError()));
 }
-)", "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared " + word(second));
+)",
+      "-rdc=true -gencode arch=compute_75,code=[compute_75,sm_75] --cudart shared " + word(second));
   const Result result = run("build/vgpu " + program);
   CHECK(result.code == 0);
   CHECK(count(result.text, "second 3\n") == 1);
@@ -407,7 +414,8 @@ int main() {
   const Result result = run("build/vgpu " + compile("device_launch", source, flags + "1"));
   CHECK(result.code == 0);
   CHECK_MESSAGE(has(result, "cudaSuccess 42\n"), result.text);
-  CHECK(count(result.text, "dynamic parallelism (kernels that launch kernels) is not supported") == 1);
+  CHECK(count(result.text, "dynamic parallelism (kernels that launch kernels) is not supported") ==
+        1);
   CHECK(has(result, " in parent"));
   CHECK_FALSE(has(result, "PTX for sm_"));
   CHECK_FALSE(has(result, "\ncudaSuccess\n"));
@@ -420,7 +428,8 @@ int main() {
 // No toolkit 12 is needed to be a program of CUDA 12: it imports names of version libcudart.so.12 and has
 // the structs of that time. A library with these names and nothing in them stands in for the linker.
 TEST_CASE("process: programs built with CUDA 12") {
-  const std::string source = temporary("cuda12.cu"), object = temporary("cuda12.o"), program = temporary("cuda12");
+  const std::string source = temporary("cuda12.cu"), object = temporary("cuda12.o"),
+                    program = temporary("cuda12");
   std::ofstream(source) << R"(
 #include <cstddef>
 #include <cstdio>
@@ -465,12 +474,16 @@ int main() {
   printf("%d\n", version / 1000);
 }
 )";
-  const Result built = run(
-      nvcc() + " -gencode arch=compute_75,code=[compute_75,sm_75] --cudart none -c -o " +
-      word(object) + " " + word(source) + " && cd " + word(temporary("")) + " && nm -u " + word(object) +
-      " | awk '$2 ~ /cuda/ { print \"void \" $2 \"() {}\" }' > cuda12_names.c && echo 'libcudart.so.12 { global: *; };' > cuda12.map"
-      " && gcc -w -shared -fPIC cuda12_names.c -Wl,-soname,libcudart.so.12 -Wl,--version-script=cuda12.map -o libcudart.so.12"
-      " && g++ " + word(object) + " ./libcudart.so.12 -o " + word(program));
+  const Result built =
+      run(nvcc() + " -gencode arch=compute_75,code=[compute_75,sm_75] --cudart none -c -o " +
+          word(object) + " " + word(source) + " && cd " + word(temporary("")) + " && nm -u " +
+          word(object) +
+          " | awk '$2 ~ /cuda/ { print \"void \" $2 \"() {}\" }' > cuda12_names.c && echo "
+          "'libcudart.so.12 { global: *; };' > cuda12.map"
+          " && gcc -w -shared -fPIC cuda12_names.c -Wl,-soname,libcudart.so.12 "
+          "-Wl,--version-script=cuda12.map -o libcudart.so.12"
+          " && g++ " +
+          word(object) + " ./libcudart.so.12 -o " + word(program));
   REQUIRE_MESSAGE(built.code == 0, built.text);
   const Result result = run("build/vgpu " + word(program));
   CHECK_MESSAGE(result.code == 0, result.text);
