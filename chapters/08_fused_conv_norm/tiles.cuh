@@ -128,12 +128,12 @@ typename T::Plan in_tiles(const ConvNormShape& shape) {
 // A stage is what a block has in shared memory of x and weights at a time, all rows of so many
 // input channels; two stages take turns.
 struct Fp32Plan : Problem {
-  bool wide_x, wide_weight;  // copies of 16 bytes: rows begin at multiples of that
   int stage_channels;        // input channels of a stage
   int stage_rows;            // rows of x, of each channel
   int weight_pitch;          // floats from one row of weights, of an output channel, to the next
   int stage_floats;          // of both, in all
   int row_share;             // see channel_of_row()
+  bool wide_weight, wide_x;  // copies of 16 bytes: rows begin at multiples of that
 
   // Floats that no row uses in front of a channel's rows of x: rows follow one another without
   // gaps.
