@@ -9,33 +9,6 @@
 #include "test_golden.h"
 
 namespace lab::testing {
-namespace {
-
-constexpr int kGuard = 256;  // elements on either side of the output; keeps its alignment
-
-// An input that begins `shift` elements behind a multiple of 16 bytes. Empty ones are null.
-class Input {
- public:
-  Input(const std::vector<float>& values, int shift, const char* name)
-      : values_(values), shift_(shift), array_(values.size() + shift, name) {
-    std::vector<float> padded(shift, 0.0f);
-    padded.insert(padded.end(), values.begin(), values.end());
-    if (!padded.empty()) array_.upload(padded);
-  }
-  const float* data() const { return values_.empty() ? nullptr : array_.data() + shift_; }
-  bool untouched() const {
-    const std::vector<float> now =
-        values_.empty() ? values_ : array_.download(shift_, values_.size());
-    return std::memcmp(now.data(), values_.data(), now.size() * sizeof(float)) == 0;
-  }
-
- private:
-  const std::vector<float>& values_;
-  int shift_;
-  DeviceArray<float> array_;
-};
-
-}  // namespace
 
 ConvNormTrial conv_norm_trial(const std::string& name, const ConvNormProblem& problem) {
   return {name, problem, expected_conv_norm(problem)};
@@ -128,36 +101,22 @@ std::vector<ConvNormShape> conv_norm_shapes() {
 ConvNormOutcome run_conv_norm(const AnyConvNorm& step, const ConvNormTrial& trial, int shift) {
   const ConvNormProblem& p = trial.problem;
   const ConvNormShape& shape = p.shape;
-  const size_t count = size_t(shape.y_elements());
-  const Input x(p.x, shift, "x"), weight(p.weight, shift, "weight"), bias(p.bias, shift, "bias"),
-      gamma(p.gamma, shift, "gamma"), beta(p.beta, shift, "beta"),
-      residual(p.residual, shift, "residual");
-  DeviceArray<float> y(count + 2 * kGuard + shift, "y");
-  y.fill_nan();
+  const GuardedInput<float> x(p.x, "x", shift), weight(p.weight, "weight", shift),
+      bias(p.bias, "bias", shift), gamma(p.gamma, "gamma", shift), beta(p.beta, "beta", shift),
+      residual(p.residual, "residual", shift);
+  GuardedOutput<float> y(size_t(shape.y_elements()), "y", shift);
 
   ConvNormOutcome outcome;
-  try {
-    step(x.data(), weight.data(), bias.data(), gamma.data(), beta.data(), residual.data(),
-         y.data() + kGuard + shift, shape, nullptr);
-    check(cudaGetLastError());
-    check(cudaDeviceSynchronize());
-  } catch (const std::exception& error) {
-    outcome.caught_by = "error";
-    outcome.details = error.what();
-    return outcome;
-  }
+  const auto launch = [&] {
+    step(x.data(), weight.data(), bias.data(), gamma.data(), beta.data(), residual.data(), y.data(),
+         shape, nullptr);
+  };
+  if (!ran(launch, outcome)) return outcome;
 
-  const std::vector<float> guarded = y.download();
-  const auto first = guarded.begin() + kGuard + shift;
-  outcome.y.assign(first, first + ptrdiff_t(count));
+  const bool guards = y.download(outcome.y);
   outcome.comparison =
       compare(outcome.y, trial.expected.y, trial.expected.tolerance,
               {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
-
-  const std::vector<unsigned char> nan((kGuard + shift) * sizeof(float), 0xff);
-  const bool guards =
-      std::memcmp(guarded.data(), nan.data(), nan.size()) == 0 &&
-      std::memcmp(&*(first + ptrdiff_t(count)), nan.data(), kGuard * sizeof(float)) == 0;
   outcome.judge(guards && x.untouched() && weight.untouched() && bias.untouched() &&
                 gamma.untouched() && beta.untouched() && residual.untouched());
   return outcome;

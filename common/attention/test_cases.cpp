@@ -42,10 +42,6 @@ void expect_reference(AttentionCase& result) {
                        to_float(problem.v).data(), problem.shape, result.expected.data());
 }
 
-bool same_bits(const std::vector<half>& a, const std::vector<half>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(half)) == 0;
-}
-
 }  // namespace
 
 AttentionCase random_case(int batch, int heads, int tokens, int head_dim, uint64_t seed) {
@@ -183,19 +179,12 @@ std::vector<AttentionShape> attention_shapes() {
 Outcome run_attention(const AnyAttention& attention, const AttentionCase& problem) {
   const AttentionProblem& inputs = problem.problem;
   const AttentionShape& shape = inputs.shape;
-  DeviceArray<half> Q(inputs.q, "Q"), K(inputs.k, "K"), V(inputs.v, "V");
+  const GuardedInput<half> Q(inputs.q, "Q"), K(inputs.k, "K"), V(inputs.v, "V");
   GuardedOutput<half> O(size_t(shape.elements()), "O");
 
   Outcome outcome;
-  try {
-    attention(Q.data(), K.data(), V.data(), O.data(), shape, nullptr);
-    check(cudaGetLastError());
-    check(cudaDeviceSynchronize());
-  } catch (const std::exception& error) {
-    outcome.caught_by = "error";
-    outcome.details = error.what();
-    return outcome;
-  }
+  const auto launch = [&] { attention(Q.data(), K.data(), V.data(), O.data(), shape, nullptr); };
+  if (!ran(launch, outcome)) return outcome;
 
   const bool guards = O.download(outcome.output);
   double max_value = 0;
@@ -204,8 +193,7 @@ Outcome run_attention(const AnyAttention& attention, const AttentionCase& proble
                                problem.tolerance.value_or(Tolerance::fp16_mean(max_value)),
                                {shape.batch, shape.heads, shape.tokens, shape.head_dim});
 
-  outcome.judge(guards && same_bits(Q.download(), inputs.q) && same_bits(K.download(), inputs.k) &&
-                same_bits(V.download(), inputs.v));
+  outcome.judge(guards && Q.untouched() && K.untouched() && V.untouched());
   return outcome;
 }
 

@@ -50,6 +50,19 @@ void Verdict::judge(bool untouched) {
                                           : "";
 }
 
+bool ran(const std::function<void()>& launch, Verdict& verdict) {
+  try {
+    launch();
+    check(cudaGetLastError());
+    check(cudaDeviceSynchronize());
+    return true;
+  } catch (const std::exception& error) {
+    verdict.caught_by = "error";
+    verdict.details = error.what();
+    return false;
+  }
+}
+
 void replay_once(const std::function<void(cudaStream_t stream)>& launch) {
   StepGraph graph([&](int, cudaStream_t stream) { launch(stream); }, 1);
   graph.replay();

@@ -30,27 +30,58 @@ struct Verdict {
   void judge(bool untouched);
 };
 // An output under suspicion: `count` elements on the device between two guard areas, all of them NaN
-// until somebody writes there. The first one keeps the alignment of an allocation.
+// until somebody writes there. Without a shift it has the alignment of an allocation; `shift` is how
+// many elements it starts beyond that.
 template <class T>
 class GuardedOutput {
  public:
-  GuardedOutput(size_t count, const std::string& name) : all_(count + 2 * kGuard, name) {
+  GuardedOutput(size_t count, const std::string& name, int shift = 0)
+      : before_(kGuard + shift), all_(before_ + count + kGuard, name) {
     all_.fill_nan();
   }
-  T* data() { return all_.data() + kGuard; }
+  T* data() { return all_.data() + before_; }
   // What was written, into `output`; true where the guard areas are as they were.
   bool download(std::vector<T>& output) const {
     const std::vector<T> all = all_.download();
-    output.assign(all.begin() + kGuard, all.end() - kGuard);
-    const std::vector<unsigned char> nan(kGuard * sizeof(T), 0xff);
+    output.assign(all.begin() + before_, all.end() - kGuard);
+    const std::vector<unsigned char> nan(before_ * sizeof(T), 0xff);
     return std::memcmp(all.data(), nan.data(), nan.size()) == 0 &&
-           std::memcmp(&*(all.end() - kGuard), nan.data(), nan.size()) == 0;
+           std::memcmp(&*(all.end() - kGuard), nan.data(), kGuard * sizeof(T)) == 0;
   }
 
  private:
   static constexpr ptrdiff_t kGuard = 256;  // elements on either side
+  ptrdiff_t before_;
   DeviceArray<T> all_;
 };
+
+// An input that a kernel must leave as it is; a null pointer where there are no values. `values` must
+// outlive this; `shift` as in GuardedOutput.
+template <class T>
+class GuardedInput {
+ public:
+  GuardedInput(const std::vector<T>& values, const std::string& name, int shift = 0)
+      : values_(values), shift_(shift), array_(values.size() + shift, name) {
+    std::vector<T> padded(shift);
+    padded.insert(padded.end(), values.begin(), values.end());
+    if (!padded.empty()) array_.upload(padded);
+  }
+  const T* data() const { return values_.empty() ? nullptr : array_.data() + shift_; }
+  bool untouched() const {
+    if (values_.empty()) return true;
+    const std::vector<T> now = array_.download(shift_, values_.size());
+    return std::memcmp(now.data(), values_.data(), now.size() * sizeof(T)) == 0;
+  }
+
+ private:
+  const std::vector<T>& values_;
+  int shift_;
+  DeviceArray<T> array_;
+};
+
+// Calls launch() and waits for what it launched. Where CUDA reports an error or launch() throws,
+// returns false, with "error" and the words in the verdict.
+bool ran(const std::function<void()>& launch, Verdict& verdict);
 
 // Captures what launch(stream) does in a CUDA graph, replays it and waits. Throws std::runtime_error
 // with the reason where it cannot be captured.
