@@ -4,7 +4,7 @@
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch==2.11.0 numpy==2.4.6
     /tmp/golden/bin/python data/golden/make_golden.py
 
-They test the C++ reference of common/reference, which in turn tests the kernels, so they come from
+They test the C++ reference of common/attention, which in turn tests the kernels, so they come from
 an implementation that shares no line with it. Nothing in the build or in the tests needs PyTorch.
 
 Each case NAME is four .npy files (format 1.0, little-endian, C order, [batch, heads, tokens, head_dim]):

@@ -270,7 +270,7 @@ __global__ void sums_once(const int* x, int* out) {
   const int sum = Reduce(storage).Sum(x[threadIdx.x]);
   if (threadIdx.x == 0) *out = sum;
 }
-constexpr int kCrowdedSum = __LINE__ + 6;
+constexpr int kCrowdedSum = __LINE__ + 5;
 __global__ void sums_without_barrier(const int* x, int* out, int times) {
   using Reduce = cub::BlockReduce<int, 128>;
   __shared__ typename Reduce::TempStorage storage;
