@@ -347,8 +347,10 @@ $(foreach w,$(filter-out toolkit,$(ONLY)),$(if $(call begun,$w,$(all_names)),,\
 endif
 tests_chosen = $(call chosen,$(tests))
 # Those of the virtual GPU and of the exercises run no program of a chapter.
-test: $(tests_chosen) $(device_library) \
-  $(if $(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen)),$(chapters:%=$D/chapter%))
+# The newest chapters take longest to compile: they start first, so that none is alone at the end.
+backwards = $(if $1,$(call backwards,$(wordlist 2,$(words $1),$1)) $(firstword $1))
+test: $(if $(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen)),\
+    $(call backwards,$(chapters:%=$D/chapter%))) $(tests_chosen) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 
 # matplotlib may be that of the system where python3 is another one. Asked once, and only where used.
