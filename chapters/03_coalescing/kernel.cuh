@@ -74,8 +74,8 @@ template <int kRows, int kHeadDim>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
   constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
-    // Shared memory takes 16 bytes of eight neighbouring lanes at a time: one row, or at head_dim 32
-    // two. These two are taken four rows apart, where they lie in different banks.
+    // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
+    // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.
     int row = i / kPieces;
     if (kPieces < 8) row = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
     const int d = i % kPieces * 8;

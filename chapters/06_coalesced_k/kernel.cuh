@@ -98,8 +98,8 @@ __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);
   constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
-  // Shared memory takes 16 bytes of eight neighbouring lanes at a time: one row, or at head_dim 32
-  // two. These two are taken four rows apart, where they lie in different banks.
+  // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
+  // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.
   int first = thread / kPieces;
   if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
   const int d = thread % kPieces * 8;
