@@ -54,6 +54,10 @@ def virtual_device(name):
     """The key of the GPU in common/vgpu/profile/devices, 'h200' of 'NVIDIA H200'."""
     folder = os.path.join(problems.ROOT, "common", "vgpu", "profile", "devices")
     keys = sorted(file.split(".")[0] for file in os.listdir(folder))
+    for key in keys:  # "NVIDIA GeForce RTX 4070 Ti SUPER" is an rtx4070tis
+        with open(os.path.join(folder, key + ".json"), encoding="utf-8") as file:
+            if json.load(file)["name"]["value"].lower() == name.lower():
+                return key
     for key in keys:  # "NVIDIA H100 80GB HBM3" is an h100, a GH200 is no h200
         if re.search(rf"(?<![a-z0-9]){key}(?![a-z0-9])", name.lower().replace("rtx ", "rtx")):
             return key

@@ -212,9 +212,12 @@ class Chips(Case):
 
     @unittest.skipUnless(shutil.which("ncu"), "no ncu here: what the chips have is not asked")
     def test_the_chips_have_the_metrics(self):
-        status, out = self.ask(*ncu.CHIPS, path=os.environ["PATH"])
+        # An ncu knows the chips of its time: gb202 is in none before 2025.
+        here = [name for name in ncu.CHIPS if self.ask(name, path=os.environ["PATH"])[0] != 2]
+        self.assertIn("h100", here)
+        status, out = self.ask(*here, path=os.environ["PATH"])
         self.assertEqual(status, 0, out)
-        there = set().union(*(ncu.known(chip) for chip in set(ncu.CHIPS.values())))
+        there = set().union(*(ncu.known(ncu.CHIPS[name]) for name in here))
         self.assertEqual([name for name in self.names() if name not in there], [])
 
 
@@ -411,7 +414,7 @@ class Whole(Case):
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GH200, 580.1, 1, 1, 1, 1, 1, P0, 9'\n", True)
         status, out = self.record()
         self.assertEqual(status, 3)
-        self.assertIn("cannot be a GH200; it can be: a100, h100, h200", out)
+        self.assertIn("cannot be a GH200; it can be: a100, a6000, h100, h200", out)
         self.assertEqual(self.validate()[0], 2)  # nothing was recorded
 
     def test_bad_usage_is_named(self):
@@ -447,5 +450,9 @@ class Whole(Case):
     def test_names_of_gpus(self):
         for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
                           ("NVIDIA GeForce RTX 4090", "rtx4090"),
+                          ("NVIDIA GeForce RTX 4070 Ti SUPER", "rtx4070tis"),
+                          ("NVIDIA GeForce RTX 5090", "rtx5090"), ("NVIDIA RTX A6000", "a6000"),
                           ("NVIDIA A100-SXM4-80GB", "a100")):
             self.assertEqual(validate.virtual_device(name), key)
+        for name in ("NVIDIA GeForce RTX 4070 Ti", "NVIDIA RTX 6000 Ada Generation"):
+            self.assertRaises(validate.Lacking, validate.virtual_device, name)

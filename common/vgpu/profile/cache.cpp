@@ -253,7 +253,7 @@ std::uint64_t l1_beside_shared(const DeviceSpec& device, std::uint64_t shared_by
   const std::span<const std::uint64_t> sizes =
       capability < 80                        ? std::span<const std::uint64_t>(k75)
       : capability == 80 || capability == 87 ? std::span<const std::uint64_t>(k80)
-      : capability < 90                      ? std::span<const std::uint64_t>(k86)
+      : capability < 90 || capability >= 120 ? std::span<const std::uint64_t>(k86)
                                              : std::span<const std::uint64_t>(k90);
   const auto unit = static_cast<std::uint64_t>(std::max(1, device.shared_unit));
   const std::uint64_t of_block =

@@ -67,8 +67,13 @@ class Reader {
     const std::string source = (*found)["source"].get<std::string>();
     if (value.is_null() != (source == "unknown"))
       throw std::runtime_error(where(field) + "null goes with the source 'unknown', and only null");
-    if (!value.is_null() && !json_["documents"].contains(source))
+    if (source == "guessed") {
+      const Json* const note = found->find("note");
+      if (!note || !note->is_string() || note->get<std::string>().empty())
+        throw std::runtime_error(where(field) + "a guess needs a 'note' that says from what");
+    } else if (!value.is_null() && !json_["documents"].contains(source)) {
       throw std::runtime_error(where(field) + "the source '" + source + "' is not in 'documents'");
+    }
     if (!value.is_null() && !(value.*right_type)())
       throw std::runtime_error(where(field) + "must be " + type_name);
     return value;

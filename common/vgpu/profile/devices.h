@@ -17,8 +17,9 @@ std::vector<std::string> device_keys();
 
 // Reads one device file: an object with one entry {"value": .., "source": ..} for each field of
 // DeviceSpec. A value of null goes with the source "unknown" and becomes NaN (numbers with a
-// fraction) or 0 (whole numbers). Throws std::runtime_error naming the field that is missing, has
-// the wrong type, no source, or a source that "documents" does not list.
+// fraction) or 0 (whole numbers). The source "guessed" needs a "note" that says from what the value
+// was guessed. Throws std::runtime_error naming the field that is missing, has the wrong type, no
+// source, or a source that "documents" does not list.
 DeviceSpec parse_device(std::string_view key, std::string_view json);
 
 // Text of the file as built in, for tools that want the sources; "" when there is none.

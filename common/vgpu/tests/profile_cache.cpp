@@ -271,6 +271,9 @@ TEST_CASE("caches: what shared memory leaves of the L1") {
   CHECK(left("t4", 20 * 1024, 2) == 32);
   CHECK(left("rtx3090", 33 * 1024, 2) == 28);
   CHECK(left("a100", 33 * 1024, 2) == 92);  // 192 KiB - 100
+  // RTX 5090, 128 KiB: 100 at most for shared memory, as before Hopper, also when more is asked for.
+  CHECK(left("rtx5090", 33 * 1024, 2) == 28);
+  CHECK(left("rtx5090", 50 * 1024, 3) == 28);
 }
 
 TEST_CASE("cache model: a launch, by access, instruction and allocation") {

@@ -42,15 +42,15 @@ std::string error_of(const Json& file) {
 
 }  // namespace
 
-TEST_CASE("devices: six, by key, the default first") {
-  CHECK(device_keys() ==
-        std::vector<std::string>{"h200", "a100", "h100", "rtx3090", "rtx4090", "t4"});
+TEST_CASE("devices: nine, by key, the default first") {
+  CHECK(device_keys() == std::vector<std::string>{"h200", "a100", "a6000", "h100", "rtx3090",
+                                                  "rtx4070tis", "rtx4090", "rtx5090", "t4"});
   CHECK(device("H200").key == "h200");
   CHECK_FALSE(find_device("h201").has_value());
   CHECK_FALSE(find_device("").has_value());
 }
 
-TEST_CASE("devices: every figure has a source or is declared unknown") {
+TEST_CASE("devices: every figure has a source or is declared unknown or guessed") {
   for (const std::string& key : device_keys()) {
     CAPTURE(key);
     const Json file = Json::parse(device_file(key));
@@ -58,8 +58,9 @@ TEST_CASE("devices: every figure has a source or is declared unknown") {
       if (field == "documents") continue;
       CAPTURE(field);
       CHECK(entry["value"].is_null() == (entry["source"] == "unknown"));
-      CHECK((entry["source"] == "unknown" ||
+      CHECK((entry["source"] == "unknown" || entry["source"] == "guessed" ||
              file["documents"].contains(entry["source"].get<std::string>())));
+      if (entry["source"] == "guessed") CHECK(entry["note"].get<std::string>() != "");
     }
   }
 }
@@ -89,6 +90,9 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
   CHECK(tflops("t4", fp32) == about(8.1));
   CHECK(tflops("rtx3090", fp32) == about(35.6));
   CHECK(tflops("rtx4090", fp32) == about(82.6));
+  CHECK(tflops("a6000", fp32) == about(38.7));
+  CHECK(tflops("rtx4070tis", fp32) == about(44.1));
+  CHECK(tflops("rtx5090", fp32) == about(104.8));
   // fp16 on tensor cores, dense. The 989 of Hopper are quoted at 1830 MHz; the GeForce figures are
   // those with fp16 sums.
   const auto tensor = &DeviceSpec::tensor_fp16_fma_per_clock_sm;
@@ -97,6 +101,13 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
   CHECK(tflops("t4", tensor) == about(65));
   CHECK(tflops("rtx3090", tensor) == about(142));
   CHECK(tflops("rtx4090", tensor) == about(330));
+  CHECK(tflops("a6000", tensor) == about(154.8));
+  CHECK(tflops("rtx5090", tensor) == about(419));
+  const auto tf32 = &DeviceSpec::tensor_tf32_fma_per_clock_sm;
+  CHECK(tflops("a6000", tf32) == about(77.4));
+  CHECK(tflops("rtx3090", tf32) == about(35.6));
+  CHECK(tflops("rtx5090", tf32) == about(104.8));
+  CHECK(tflops("rtx5090", &DeviceSpec::tensor_int8_fma_per_clock_sm) == about(838));
   // fp64: 34, 9.7, and 1/64 of fp32 on GeForce.
   const auto fp64 = &DeviceSpec::fp64_fma_per_clock_sm;
   CHECK(tflops("h200", fp64) == about(33.5));
@@ -125,6 +136,18 @@ TEST_CASE("devices: a faulty file is refused with the field's name") {
   bad["dram_gb_s"]["source"] = "hearsay";
   CHECK(error_of(bad) == "device 'x': 'dram_gb_s': the source 'hearsay' is not in 'documents'");
   bad = good;
+  bad["dram_gb_s"]["value"] = nullptr;
+  CHECK(error_of(bad) ==
+        "device 'x': 'dram_gb_s': null goes with the source 'unknown', and only null");
+  // A guess says from what, and is known.
+  bad = good;
+  bad["dram_gb_s"] = Json::object({{"value", 300}, {"source", "guessed"}});
+  CHECK(error_of(bad) == "device 'x': 'dram_gb_s': a guess needs a 'note' that says from what");
+  bad["dram_gb_s"]["note"] = "";
+  CHECK(error_of(bad) == "device 'x': 'dram_gb_s': a guess needs a 'note' that says from what");
+  bad["dram_gb_s"]["note"] = "as the T4's neighbours";
+  CHECK(error_of(bad).empty());
+  CHECK(parse_device("x", bad.dump()).dram_gb_s == 300);
   bad["dram_gb_s"]["value"] = nullptr;
   CHECK(error_of(bad) ==
         "device 'x': 'dram_gb_s': null goes with the source 'unknown', and only null");
@@ -174,6 +197,12 @@ TEST_CASE("occupancy worked out by hand") {
   o = occupancy(ada, 32, 0, 1024);
   CHECK(o.blocks_per_sm == 1);
   CHECK(o.fraction == doctest::Approx(2.0 / 3));
+
+  // cc 12.0 has 48 warps and 24 blocks too: 2 warps a block fill both, 100 KiB hold 2 x (48 + 1).
+  const DeviceSpec blackwell = device("rtx5090");
+  CHECK(occupancy(blackwell, 16, 0, 64).limiter == "warps and blocks");
+  CHECK(occupancy(blackwell, 16, 0, 64).warps_per_sm == 48);
+  CHECK(occupancy(blackwell, 16, 48 << 10, 64).blocks_per_sm == 2);
 
   // 200 registers: 6400 a warp. 9 warps take those of 12, three rows of four: 76800, not 57600.
   CHECK(occupancy(h200, 200, 0, 288).limiter == "76800 registers per block (at most 65536)");
