@@ -75,7 +75,7 @@ void check_alignment(Warp& warp, const Instr& instr, std::uint32_t mask, const A
 void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                      std::uint32_t bytes, Access access, Places& places) {
   std::byte* pointers[kWarpSize];
-  std::uint32_t todo = mask, remote = 0;
+  std::uint32_t todo = mask, remote = 0, distinct = 0;
   while (todo) {  // block by block
     const SharedPlace first = shared_place(warp, instr, std::countr_zero(todo),
                                            a.v[std::countr_zero(todo)], bytes, access);
@@ -97,6 +97,7 @@ void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const A
     }
     remote |= here;
     check_alignment(warp, instr, here, part, bytes, access, Space::shared);
+    if (warp.worker->counting) distinct += global_request(part.v, here, bytes).bytes_distinct;
     some.owner = first.block;
     some.bias = reinterpret_cast<std::intptr_t>(first.block->shared);
     if (!instr.async)
@@ -110,6 +111,7 @@ void resolve_cluster(Warp& warp, const Instr& instr, std::uint32_t mask, const A
   RemoteCounters& c = warp.frame->sites[instr.memory_site].remote;
   ++c.requests;
   c.bytes += std::uint64_t{static_cast<std::uint32_t>(std::popcount(remote))} * bytes;
+  c.bytes_distinct += distinct;
 }
 
 }  // namespace

@@ -68,10 +68,13 @@ struct BulkCounters {
 struct RemoteCounters {
   std::uint64_t requests = 0;  // of warps, with at least one lane that reaches another block
   std::uint64_t bytes = 0;     // of these lanes; of asynchronous copies: all
+  // Each byte once that several lanes of a request ask for; none of bulk copies.
+  std::uint64_t bytes_distinct = 0;
 
   RemoteCounters& operator+=(const RemoteCounters& other) {
     requests += other.requests;
     bytes += other.bytes;
+    bytes_distinct += other.bytes_distinct;
     return *this;
   }
 };
@@ -108,6 +111,8 @@ struct InstrReport {
   bool copies_to_shared = false;  // reads global memory, while `access` speaks of shared memory
   Access global_access() const { return copies_to_shared ? Access::load : access; }
   InstrCounters count;
+  // As in LaunchCounters, of this PTX instruction.
+  std::uint64_t machine_instructions = 0;
   GlobalCounters global;  // summed over allocations
   GlobalCounters local;   // thread-private memory: spills, stacks, local arrays
   BulkCounters bulk;      // summed over allocations
@@ -152,8 +157,12 @@ struct LaunchCounters {
   std::vector<std::uint64_t>
       issued_by_sm;  // warp instructions of the blocks placed there, all classes
   std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
+  // Machine instructions that the warps execute, from the machine code of this program; 0: unknown.
+  // Of single PTX instructions it may stay unknown.
+  std::uint64_t machine_instructions = 0;
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0,
                 tensor_multiply_adds_int8 = 0;
+  std::uint64_t tensor_multiply_adds_f16_sums = 0;  // those of _f16 whose sums are fp16 too
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
   double host_seconds = 0;

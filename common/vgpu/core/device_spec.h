@@ -28,11 +28,17 @@ struct DeviceSpec {
   double dram_gb_s = 0;                // peak
   double l2_gb_s = 0;                  // NaN when unknown
   double l1_bytes_per_clock_sm = 128;  // also shared memory
+  // Between the shared memories of a cluster's blocks; NaN when unknown.
+  double distributed_bytes_per_clock_sm = 0;
   double fp32_fma_per_clock_sm = 128;  // lanes
   double fp16_fma_per_clock_sm = 256;  // non-tensor, half2 counted as two
   double fp64_fma_per_clock_sm = 64;
   double special_per_clock_sm = 16;
-  double tensor_fp16_fma_per_clock_sm = 2048;  // dense, per SM
+  // Dense, per SM, by whatever instruction is fastest (on cc 9.0 wgmma), with sums in fp16.
+  double tensor_fp16_fma_per_clock_sm = 2048;
+  // By mma.sync and wmma alone, with sums in fp16 and in fp32.
+  double tensor_mma_sync_fp16_fma_per_clock_sm = 0,
+         tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm = 0;
   double tensor_tf32_fma_per_clock_sm = 0, tensor_int8_fma_per_clock_sm = 0;
   int schedulers_per_sm = 4;  // warp instructions per clock and SM
   bool cooperative = true, clusters = true;

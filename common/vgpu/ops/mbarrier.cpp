@@ -296,11 +296,13 @@ Target target_of(Warp& warp, const Instr& instr, int lane, uint64_t to, uint64_t
     report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
   return t;
 }
-void count_remote(Warp& warp, const Instr& instr, uint32_t requests, uint64_t bytes) {
+void count_remote(Warp& warp, const Instr& instr, uint32_t requests, uint64_t bytes,
+                  uint64_t distinct = 0) {
   if (!requests || !warp.worker->counting) return;
   RemoteCounters& c = warp.frame->sites[instr.memory_site].remote;
   c.requests += requests;
   c.bytes += bytes;
+  c.bytes_distinct += distinct;
 }
 
 // cp.async.bulk [shared], [global or shared], bytes, [mbarrier]{, blocks of the cluster}
@@ -398,7 +400,7 @@ void store_async(Warp& warp, const Instr& instr, uint32_t mask) {
     t.object.block->async_arrivals.push(std::move(arrival));
     remote += t.data.block != warp.block;
   });
-  count_remote(warp, instr, remote != 0, uint64_t{remote} * bytes);
+  count_remote(warp, instr, remote != 0, uint64_t{remote} * bytes, uint64_t{remote} * bytes);
   warp.changed = true;
 }
 

@@ -192,8 +192,10 @@ void mma(Warp& warp, const Instr& instr, uint32_t mask) {
     worker.tensor_tf32 += work;
   else if (std::is_integral_v<T>)
     worker.tensor_int8 += work;
-  else if (!std::is_same_v<T, double>)
+  else if (!std::is_same_v<T, double>) {
     worker.tensor_f16 += work;
+    if (op.d.type == Type::f16) worker.tensor_f16_sums += work;
+  }
 }
 
 // ---- wmma loads and stores ------------------------------------------------------------------

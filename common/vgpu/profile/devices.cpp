@@ -121,11 +121,14 @@ DeviceSpec parse_device(std::string_view key, std::string_view json) {
   READ(dram_gb_s);
   READ(l2_gb_s);
   READ(l1_bytes_per_clock_sm);
+  READ(distributed_bytes_per_clock_sm);
   READ(fp32_fma_per_clock_sm);
   READ(fp16_fma_per_clock_sm);
   READ(fp64_fma_per_clock_sm);
   READ(special_per_clock_sm);
   READ(tensor_fp16_fma_per_clock_sm);
+  READ(tensor_mma_sync_fp16_fma_per_clock_sm);
+  READ(tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm);
   READ(tensor_tf32_fma_per_clock_sm);
   READ(tensor_int8_fma_per_clock_sm);
   READ(schedulers_per_sm);

@@ -81,7 +81,35 @@ bool takes_issue_slot(const InstrReport& instruction) {
   }
 }
 
+// Clocks of all SMs together that the tensor cores need; NaN when a figure is unknown. The types
+// take turns in them, so their times add up.
+double tensor_clocks(const LaunchCounters& counters, const DeviceSpec& device) {
+  // What mma.sync lacks of the peak is given for fp16; it lacks as much for the other types.
+  const double share =
+      device.tensor_mma_sync_fp16_fma_per_clock_sm / device.tensor_fp16_fma_per_clock_sm;
+  const std::uint64_t f16_sums = counters.tensor_multiply_adds_f16_sums;
+  const struct {
+    std::uint64_t multiply_adds;
+    double rate;
+  } types[] = {{f16_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
+               {counters.tensor_multiply_adds_f16 - f16_sums,
+                device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
+               {counters.tensor_multiply_adds_tf32, share * device.tensor_tf32_fma_per_clock_sm},
+               {counters.tensor_multiply_adds_int8, share * device.tensor_int8_fma_per_clock_sm}};
+  double clocks = 0;
+  for (const auto& type : types) {
+    if (type.multiply_adds == 0) continue;
+    clocks += type.rate > 0 ? static_cast<double>(type.multiply_adds) / type.rate : kNaN;
+  }
+  return clocks;
+}
+
 }  // namespace
+
+std::string_view issue_counts(const LaunchCounters& counters) {
+  return counters.machine_instructions > 0 ? "machine instructions"
+                                           : "PTX instructions that cannot be folded";
+}
 
 std::string_view pipe_name(Pipe pipe) {
   switch (pipe) {
@@ -91,6 +119,8 @@ std::string_view pipe_name(Pipe pipe) {
       return "L2";
     case Pipe::l1:
       return "L1/shared";
+    case Pipe::distributed:
+      return "distributed shared memory";
     case Pipe::fp32:
       return "fp32";
     case Pipe::fp16:
@@ -107,7 +137,7 @@ std::string_view pipe_name(Pipe pipe) {
   return "";
 }
 
-double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& device) {
+double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& device, bool machine) {
   const auto issued = static_cast<double>(instruction.count.issued);
   OpClass op_class;
   if (class_of(pipe, op_class)) {
@@ -132,9 +162,12 @@ double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& devi
       return clocks(instruction.global) + clocks(instruction.local) +
              static_cast<double>(instruction.shared.wavefronts);
     }
+    case Pipe::distributed:
+      return static_cast<double>(instruction.remote.bytes_distinct);
     case Pipe::tensor:
       return instruction.op_class == OpClass::tensor ? issued : 0;
     case Pipe::issue:
+      if (machine) return static_cast<double>(instruction.machine_instructions);
       return takes_issue_slot(instruction) ? issued : 0;
     default:
       return 0;
@@ -196,32 +229,26 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
       sum += cost_on(pipe, instruction, device);
     return sum;
   };
+  set(Pipe::distributed, total(Pipe::distributed),
+      device.distributed_bytes_per_clock_sm * sms * clocks);
   set(Pipe::fp32, total(Pipe::fp32), device.fp32_fma_per_clock_sm * sms * clocks);
   set(Pipe::fp16, total(Pipe::fp16), device.fp16_fma_per_clock_sm * sms * clocks);
   set(Pipe::fp64, total(Pipe::fp64), device.fp64_fma_per_clock_sm * sms * clocks);
   set(Pipe::special, total(Pipe::special), device.special_per_clock_sm * sms * clocks);
 
-  // The types take turns in the tensor cores, so their times add up.
-  const struct {
-    std::uint64_t multiply_adds;
-    double rate;
-  } tensor[] = {{counters.tensor_multiply_adds_f16, device.tensor_fp16_fma_per_clock_sm},
-                {counters.tensor_multiply_adds_tf32, device.tensor_tf32_fma_per_clock_sm},
-                {counters.tensor_multiply_adds_int8, device.tensor_int8_fma_per_clock_sm}};
-  double tensor_clocks = 0;
-  for (const auto& type : tensor) {
-    if (type.multiply_adds == 0) continue;
-    tensor_clocks += type.rate > 0 ? static_cast<double>(type.multiply_adds) / type.rate : kNaN;
-  }
-  set(Pipe::tensor, tensor_clocks, std::isnan(tensor_clocks) ? kNaN : sms * clocks);
+  const double tensor = tensor_clocks(counters, device);
+  set(Pipe::tensor, tensor, std::isnan(tensor) ? kNaN : sms * clocks);
 
-  // The busiest SM's share of all instructions is taken to be its share of those that count.
+  // The busiest SM's share of all PTX instructions is taken to be its share of those that count.
   double busiest = 0, all = 0;
   for (const std::uint64_t issued : counters.issued_by_sm) {
     busiest = std::max(busiest, static_cast<double>(issued));
     all += static_cast<double>(issued);
   }
-  set(Pipe::issue, total(Pipe::issue) * (all > 0 ? busiest / all : 1 / std::max(1.0, sms)),
+  const double issued = counters.machine_instructions > 0
+                            ? static_cast<double>(counters.machine_instructions)
+                            : total(Pipe::issue);
+  set(Pipe::issue, issued * (all > 0 ? busiest / all : 1 / std::max(1.0, sms)),
       device.schedulers_per_sm * clocks);
 
   for (const Limit& limit : result.all)

@@ -10,10 +10,22 @@
 
 namespace vgpu {
 
-enum class Pipe : std::uint8_t { dram, l2, l1, fp32, fp16, fp64, special, tensor, issue };
-inline constexpr int kPipes = 9;
+enum class Pipe : std::uint8_t {
+  dram,
+  l2,
+  l1,
+  distributed,
+  fp32,
+  fp16,
+  fp64,
+  special,
+  tensor,
+  issue
+};
+inline constexpr int kPipes = 10;
 
-// "DRAM", "L2", "L1/shared", "fp32", "fp16", "fp64", "special functions", "tensor", "issue".
+// "DRAM", "L2", "L1/shared", "distributed shared memory", "fp32", "fp16", "fp64",
+// "special functions", "tensor", "issue".
 std::string_view pipe_name(Pipe pipe);
 
 struct Limit {
@@ -44,19 +56,34 @@ struct Limits {
 //   L1/shared  clocks of the global and local requests and of the shared wavefronts, which use one
 //              pipe, on the SM that has most of them. Not bulk copies: the copy engine moves them
 //              past that pipe, and how much it moves in a clock is not in NVIDIA's tables.
+//   distributed shared memory   bytes that loads, stores and atomics of threads exchange with other
+//              blocks of the cluster, each byte of a request once, over the rate of one SM. That
+//              rate is the best that was measured, in NVIDIA's tables there is none. Not bulk
+//              copies between blocks, nor multicasts: nobody has published what these reach.
 //   fp32 fp16 fp64   additions, multiplications and fused ones of that type, 32 lanes a warp
 //              instruction (two results a lane for packed types), over the rate of one SM. What
 //              runs elsewhere or vanishes in ptxas (comparison, minimum, negation) is not counted.
-//   special functions, tensor   likewise: warp instructions of the class; multiply-adds by type.
-//   issue      warp instructions that ptxas cannot fold away (memory but not parameters and
-//              constants, floating point but not signs, special, tensor, shuffle, barrier, atomic),
-//              over the schedulers of the SM that has most of them.
+//   special functions   likewise: warp instructions of the class.
+//   tensor     multiply-adds by type, over the rate of mma.sync and wmma, the only instructions that
+//              the virtual GPU has (on cc 9.0 wgmma reaches half as much again). Of fp16 and bf16
+//              those with sums in fp32 count apart: GeForce cards do half as many of them.
+//   issue      machine instructions of the warps, where they are known; else those PTX instructions
+//              that ptxas cannot fold away (memory but not parameters and constants, floating point
+//              but not signs, special, tensor, shuffle, barrier, atomic), which leaves out integer
+//              arithmetic, moves, conversions and control. Over the schedulers of the SM that has
+//              most of them.
 // Arithmetic is spread evenly over the SMs that the grid can reach, which is the best case; where
 // the executor has counted by SM, the placement of its blocks is taken.
 Limits limits(const LaunchCounters& counters, const DeviceSpec& device);
 
+// What the limit of issue has counted: "machine instructions" or, where these are not known, "PTX
+// instructions that cannot be folded".
+std::string_view issue_counts(const LaunchCounters& counters);
+
 // What one instruction contributes to a limit, in that limit's own unit (sectors, clocks, results,
-// warp instructions): only ratios between instructions mean something. 0: it has no part in it.
-double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& device);
+// warp instructions, bytes): only ratios between instructions mean something. 0: it has no part in
+// it. Of issue: its machine instructions where `machine`, else PTX instructions.
+double cost_on(Pipe pipe, const InstrReport& instruction, const DeviceSpec& device,
+               bool machine = false);
 
 }  // namespace vgpu

@@ -117,7 +117,6 @@ void add_totals(const Totals& totals, Json& json) {
     json["shared"][kAccess[i]] = shared_json(totals.shared[i]);
   for (std::size_t i = 0; i < kAccess.size(); ++i)
     json["distributed_shared"][kAccess[i]] = remote_json(totals.remote[i]);
-  json["distributed_shared"]["bandwidth"] = "unknown";
 }
 
 Json allocations_json(const LaunchCounters& counters) {
@@ -210,6 +209,7 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["tensor_macs"] = counters.tensor_multiply_adds_f16 + counters.tensor_multiply_adds_tf32 +
                         counters.tensor_multiply_adds_int8;
   json["tensor_macs_by_type"] = {{"f16", counters.tensor_multiply_adds_f16},
+                                 {"f16_with_f16_sums", counters.tensor_multiply_adds_f16_sums},
                                  {"tf32", counters.tensor_multiply_adds_tf32},
                                  {"int8", counters.tensor_multiply_adds_int8}};
   json["async_copied_bytes"] = counters.async_copied_bytes;
@@ -220,6 +220,9 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
                        {"waves", waves(device, resident, blocks)}};
   for (const Limit& one : limit.all)
     json["limits"][std::string(pipe_name(one.pipe))] = limit_json(one);
+  json["machine_instructions"] =
+      counters.machine_instructions > 0 ? Json(counters.machine_instructions) : Json("unknown");
+  json["issue_counts"] = issue_counts(counters);
   json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
                    {"us", limit.largest ? limit.largest->us : 0.0}};
   json["lines"] = lines_json(counters, limit, device);

@@ -254,8 +254,11 @@ class Text {
         out_ += format("  %-23s %11s %18s\n", kAccess[i], count(remote[i].requests).c_str(),
                        count(remote[i].bytes).c_str());
     out_ += wrapped(
-        "other blocks' shared memory, not counted above; its bandwidth is unknown, so "
-        "it has no limit below",
+        limits_.of(Pipe::distributed).known()
+            ? "other blocks' shared memory, not counted above; its limit below is at the best rate "
+              "that was measured, without bulk copies between blocks"
+            : "other blocks' shared memory, not counted above; its bandwidth is unknown, and so is "
+              "its limit below",
         2);
   }
 
@@ -341,10 +344,13 @@ class Text {
     std::stable_sort(order.begin(), order.end(), [](const Limit* a, const Limit* b) {
       return (a->known() ? a->us : -1) > (b->known() ? b->us : -1);
     });
+    int width = 18;
+    for (const Limit* limit : order)
+      width = std::max(width, static_cast<int>(pipe_name(limit->pipe).size()));
     for (const Limit* limit : order) {
       const std::string name(pipe_name(limit->pipe));
       if (!limit->known()) {
-        out_ += format("  %-18s    %s\n", name.c_str(),
+        out_ += format("  %-*s    %s\n", width, name.c_str(),
                        limit->unknown == "unknown" ? "unknown: the device's figure is not public"
                                                    : limit->unknown.c_str());
         continue;
@@ -352,10 +358,12 @@ class Text {
       const double part = limits_.largest->us > 0 ? limit->us / limits_.largest->us : 0;
       std::string bar(static_cast<std::size_t>(std::lround(kBar * part)), '#');
       if (!bar.empty()) bar.insert(0, "  ");
-      out_ += format("  %-18s >= %12s%s%s\n", name.c_str(), time(limit->us).c_str(), bar.c_str(),
-                     limit == limits_.largest ? "  the largest" : "");
+      out_ += format("  %-*s >= %12s%s%s\n", width, name.c_str(), time(limit->us).c_str(),
+                     bar.c_str(), limit == limits_.largest ? "  the largest" : "");
     }
     if (!idle.empty()) out_ += wrapped("nothing to do for: " + idle, 2);
+    if (limits_.of(Pipe::issue).us > 0)
+      out_ += wrapped("issue counts " + std::string(issue_counts(c_)), 2);
   }
 
   void costly_lines() {
@@ -398,6 +406,9 @@ class Text {
       if (line.bulk.copies != 0) return count(line.bulk.l2_sectors) + " sectors in bulk";
       return "local memory";
     }
+    if (pipe == Pipe::distributed) return count(line.remote.bytes_distinct) + " bytes";
+    if (pipe == Pipe::issue && line.machine_instructions != 0)
+      return count(line.machine_instructions) + " machine instr.";
     return count(line.count.issued) + " warp instr.";
   }
 

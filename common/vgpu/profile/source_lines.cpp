@@ -14,6 +14,9 @@ std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limit
   };
   std::map<std::tuple<std::string, int, std::string, std::uint32_t>, Entry> by_line;
   double all = 0;
+  const bool machine = std::any_of(
+      counters.instructions.begin(), counters.instructions.end(),
+      [](const InstrReport& instruction) { return instruction.machine_instructions > 0; });
   for (const InstrReport& instruction : counters.instructions) {
     const bool known = !instruction.file.empty();
     Entry& entry = known ? by_line[{instruction.file, instruction.line, "", 0}]
@@ -24,7 +27,7 @@ std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limit
       report.file = instruction.file;
       report.line = known ? instruction.line : 0;
     }
-    const double cost = cost_on(pipe, instruction, device);
+    const double cost = cost_on(pipe, instruction, device, machine);
     if (cost > entry.costliest) {
       entry.costliest = cost;
       report.ptx_line = instruction.ptx_line;
@@ -33,6 +36,7 @@ std::vector<LineReport> source_lines(const LaunchCounters& counters, const Limit
     all += cost;
     report.count.issued += instruction.count.issued;
     report.count.lanes += instruction.count.lanes;
+    report.machine_instructions += instruction.machine_instructions;
     report.global += instruction.global;
     report.local += instruction.local;
     report.bulk += instruction.bulk;

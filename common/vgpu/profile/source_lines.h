@@ -13,6 +13,7 @@ struct LineReport {
   int line = 0;
   std::uint32_t ptx_line = 0;  // of its costliest instruction
   InstrCounters count;
+  std::uint64_t machine_instructions = 0;  // 0: unknown
   GlobalCounters global, local;
   BulkCounters bulk;
   SharedCounters shared;

@@ -267,8 +267,32 @@ setp.ge.u32 %p1, %lane, 8; setp.ge.u32 %p2, %lane, 16; setp.ge.u32 %p3, %lane, 2
   const InstrReport ld = counters_of(gpu.outcome, "ld.u32 %r5");
   CHECK(ld.remote.requests == 2);
   CHECK(ld.remote.bytes == 2 * 8 * 4);
+  CHECK(ld.remote.bytes_distinct == 2 * 8 * 4);
   CHECK(ld.shared.bytes_asked == 2 * 16 * 4);
   CHECK(ld.global.bytes_asked == 2 * 8 * 4);
+}
+
+TEST_CASE("cluster: bytes that several lanes ask another block for count once") {
+  // Lane i reads word i / 4 of the peer: 8 words; lanes from 16 on one word of rank 2.
+  Clusters gpu({4, 1, 1});
+  gpu.run(R"(
+shr.u32 %r1, %lane, 2; shl.b32 %r1, %r1, 2; mov.u32 %r2, data; add.u32 %r1, %r1, %r2;
+mov.u32 %r3, %cluster_ctarank; xor.b32 %r3, %r3, 1;
+mapa.shared::cluster.u32 %r4, %r1, %r3;
+mov.u32 %r5, 2; mapa.shared::cluster.u32 %r5, %r2, %r5;
+setp.ge.u32 %p1, %lane, 16; mov.u32 %r6, %r4; @%p1 mov.u32 %r6, %r5;
+)" + kSync + "ld.shared::cluster.u32 %r7, [%r4];\nld.shared::cluster.u32 %r8, [%r6];\n" +
+              kSync,
+          1, std::vector<std::uint32_t>(1), {32, 1, 1}, {4, 1, 1}, kShared);
+  const InstrReport all = counters_of(gpu.outcome, "ld.shared::cluster.u32 %r7");
+  CHECK(all.remote.requests == 4);
+  CHECK(all.remote.bytes == 4 * 128);
+  CHECK(all.remote.bytes_distinct == 4 * 8 * 4);
+  // The first 16 lanes ask for 4 words of the peer, the others for the first word of rank 2: a fifth
+  // in ranks 0 and 1, the own block's in rank 2, one of the four in rank 3.
+  const InstrReport mixed = counters_of(gpu.outcome, "ld.shared::cluster.u32 %r8");
+  CHECK(mixed.remote.bytes == (3 * 32 + 16) * 4);
+  CHECK(mixed.remote.bytes_distinct == (5 + 5 + 4 + 4) * 4);
 }
 
 TEST_CASE("cluster: the barrier lets nobody through before all have arrived, phase after phase") {

@@ -126,6 +126,7 @@ st.global.u32 [%mine], %r11;
     CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").bulk.bytes == 64);
     CHECK(counters_of(gpu.outcome, "multicast::cluster [%r13]").bulk.l2_sectors == 2);
     CHECK(counters_of(gpu.outcome, "[%r15+128]").remote.bytes == 32);
+    CHECK(counters_of(gpu.outcome, "[%r15+128]").remote.bytes_distinct == 0);
   }
   const Dim3 one{1, 1, 1}, two{2, 1, 1};
   const auto message = [&](const std::string& body) {
@@ -216,6 +217,8 @@ TEST_CASE("cluster: st.async and red.async send values and report to the other b
                }));
     CHECK(counters_of(gpu.outcome, "st.async").remote.requests == 2);
     CHECK(counters_of(gpu.outcome, "st.async").remote.bytes == 64 * row.bytes * row.elements);
+    CHECK(counters_of(gpu.outcome, "st.async").remote.bytes_distinct ==
+          64 * row.bytes * row.elements);
   }
   // Each of the 32 lanes of both blocks combines its value with the peer's word.
   struct Reduction {

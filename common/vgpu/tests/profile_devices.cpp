@@ -74,6 +74,13 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
     CHECK(d.shared_per_block_optin + d.shared_reserved == d.shared_per_sm);
     CHECK(d.shared_per_sm < d.l1_bytes);
     CHECK(d.clusters == (d.major >= 9));
+    // Nobody's mma.sync is quicker than the peak, nor quicker with sums in fp32.
+    CHECK(d.tensor_mma_sync_fp16_fma_per_clock_sm <= d.tensor_fp16_fma_per_clock_sm);
+    CHECK(d.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm <=
+          d.tensor_mma_sync_fp16_fma_per_clock_sm);
+    CHECK((d.major == 9) ==
+          (d.tensor_mma_sync_fp16_fma_per_clock_sm < d.tensor_fp16_fma_per_clock_sm));
+    if (!d.clusters) CHECK(d.distributed_bytes_per_clock_sm == 0);
     // Two transfers a memory clock over the whole bus: the quoted bandwidth, within 3 %.
     const double pins = 2e-3 * d.memory_clock_mhz * d.memory_bus_bits / 8;
     CHECK(d.dram_gb_s == doctest::Approx(pins).epsilon(0.03));
@@ -103,6 +110,18 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
   CHECK(tflops("rtx4090", tensor) == about(330));
   CHECK(tflops("a6000", tensor) == about(154.8));
   CHECK(tflops("rtx5090", tensor) == about(419));
+  // The same with sums in fp32: half of it on GeForce cards.
+  const auto f32_sums = &DeviceSpec::tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm;
+  CHECK(tflops("a100", f32_sums) == about(312));
+  CHECK(tflops("t4", f32_sums) == about(65));
+  CHECK(tflops("a6000", f32_sums) == about(154.8));
+  CHECK(tflops("rtx3090", f32_sums) == about(71));
+  CHECK(tflops("rtx4090", f32_sums) == about(165.2));
+  CHECK(tflops("rtx4070tis", f32_sums) == about(88.2));
+  CHECK(tflops("rtx5090", f32_sums) == about(209.5));
+  // 494.4 of the 729.3 TFLOP/s that wgmma reaches: 67.8%, where two thirds are modelled.
+  CHECK(tflops("h100", f32_sums) / tflops("h100", tensor) ==
+        doctest::Approx(494.4 / 729.3).epsilon(0.02));
   const auto tf32 = &DeviceSpec::tensor_tf32_fma_per_clock_sm;
   CHECK(tflops("a6000", tf32) == about(77.4));
   CHECK(tflops("rtx3090", tf32) == about(35.6));

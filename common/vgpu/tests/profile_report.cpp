@@ -174,17 +174,108 @@ TEST_CASE("limits of arithmetic pipes") {
 
 TEST_CASE("limit of tensor cores: types take turns") {
   LaunchCounters counters = launch(1000);
-  // A clock and SM of an H200: 2048 multiply-adds of fp16, 1024 of tf32, 4096 of int8.
-  counters.tensor_multiply_adds_f16 = 2048ull * 132 * 1980;
-  CHECK(us(counters, "h200", Pipe::tensor) == about(1));
-  counters.tensor_multiply_adds_int8 = 4096ull * 132 * 1980;
-  CHECK(us(counters, "h200", Pipe::tensor) == about(2));
-  counters.tensor_multiply_adds_tf32 = 1024ull * 132 * 1980;
-  CHECK(us(counters, "h200", Pipe::tensor) == about(3));
+  // A clock and SM of an A100: 1024 multiply-adds of fp16, 512 of tf32, 2048 of int8.
+  counters.tensor_multiply_adds_f16 = 1024ull * 108 * 1410;
+  CHECK(us(counters, "a100", Pipe::tensor) == about(1));
+  counters.tensor_multiply_adds_int8 = 2048ull * 108 * 1410;
+  CHECK(us(counters, "a100", Pipe::tensor) == about(2));
+  counters.tensor_multiply_adds_tf32 = 512ull * 108 * 1410;
+  CHECK(us(counters, "a100", Pipe::tensor) == about(3));
   // A T4 has no tf32: nothing can be said.
   const Limits all = limits(counters, device("t4"));
   CHECK_FALSE(all.of(Pipe::tensor).known());
   CHECK(all.of(Pipe::tensor).unknown == "unknown");
+}
+
+TEST_CASE("limit of tensor cores: mma.sync on Hopper does two thirds of what wgmma does") {
+  // 2048 a clock and SM are wgmma's. An HMMA of 16 x 8 x 16 = 2048 every 6 clocks on each of four
+  // schedulers makes 1365.3: for 2048 a clock of work it takes 1.5 times as long.
+  const std::uint64_t sm_clocks = 132 * 1980;
+  LaunchCounters counters = launch(1000);
+  counters.tensor_multiply_adds_f16 = 2048 * sm_clocks;
+  auto roughly = [](double value) { return doctest::Approx(value).epsilon(1e-4); };
+  CHECK(us(counters, "h200", Pipe::tensor) == roughly(1.5));
+  CHECK(us(counters, "h100", Pipe::tensor) == roughly(1.5));
+  // Sums in fp16 are no quicker there. tf32 and int8 lack a third of their 1024 and 4096 as well.
+  counters.tensor_multiply_adds_f16_sums = 2048 * sm_clocks;
+  CHECK(us(counters, "h200", Pipe::tensor) == roughly(1.5));
+  counters.tensor_multiply_adds_tf32 = 1024 * sm_clocks;
+  counters.tensor_multiply_adds_int8 = 4096 * sm_clocks;
+  CHECK(us(counters, "h200", Pipe::tensor) == roughly(4.5));
+}
+
+TEST_CASE("limit of tensor cores: GeForce cards do half as many multiply-adds with sums in fp32") {
+  const struct {
+    const char* key;
+    std::uint64_t sms, mhz;
+    double with_f32_sums;
+  } rows[] = {{"rtx3090", 82, 1695, 2},  {"rtx4090", 128, 2520, 2}, {"rtx4070tis", 66, 2610, 2},
+              {"rtx5090", 170, 2407, 2}, {"a6000", 84, 1800, 1},    {"t4", 40, 1590, 1}};
+  for (const auto& row : rows) {
+    CAPTURE(row.key);
+    LaunchCounters counters = launch(1000);
+    // All of these have 512 a clock and SM with sums in fp16, so this is 1 us of them.
+    counters.tensor_multiply_adds_f16 = 512 * row.sms * row.mhz;
+    CHECK(us(counters, row.key, Pipe::tensor) == about(row.with_f32_sums));
+    counters.tensor_multiply_adds_f16_sums = counters.tensor_multiply_adds_f16;
+    CHECK(us(counters, row.key, Pipe::tensor) == about(1));
+    counters.tensor_multiply_adds_f16_sums /= 2;  // half of the work each
+    CHECK(us(counters, row.key, Pipe::tensor) == about((1 + row.with_f32_sums) / 2));
+  }
+}
+
+TEST_CASE("limit of distributed shared memory: each byte of a request once, over the best rate") {
+  LaunchCounters counters = launch(264);
+  counters.cluster[0] = 2;
+  InstrReport load = instruction(OpClass::memory, "ld.shared::cluster.v4.u32 {..}, [%r1];", 9);
+  load.space = Space::shared;
+  // 163 bytes in 10 clocks of each of 132 SMs: 19800 clocks are 10 us.
+  load.remote = {1000, 5000000, 163 * 132 * 1980};
+  InstrReport copy = instruction(OpClass::memory, "cp.async.bulk.shared::cluster [%r1];", 1);
+  copy.space = Space::shared;
+  copy.access = Access::store;
+  copy.remote = {1, 1 << 30, 0};  // bulk copies have no part in it
+  counters.instructions = {load, copy};
+  CHECK(us(counters, "h200", Pipe::distributed) == about(10));
+  CHECK(limits(counters, device("h200")).largest->pipe == Pipe::distributed);
+  CHECK(cost_on(Pipe::distributed, load, device("h200")) == 163.0 * 132 * 1980);
+  // 66 blocks reach 66 SMs.
+  counters.grid[0] = 66;
+  CHECK(us(counters, "h200", Pipe::distributed) == about(20));
+  // Of an RTX 5090 nobody knows; without such accesses there is nothing to know.
+  CHECK(limits(counters, device("rtx5090")).of(Pipe::distributed).unknown == "unknown");
+  counters.instructions = {};
+  CHECK(us(counters, "rtx5090", Pipe::distributed) == 0);
+}
+
+TEST_CASE("limit of issue: machine instructions, where they are known") {
+  LaunchCounters counters = launch(2);
+  InstrReport fma = instruction(OpClass::fp32, "fma.rn.f32 %f1, %f2, %f3, %f4;", 4 * 1980, 7);
+  InstrReport move = instruction(OpClass::move, "mov.u32 %r1, %r2;", 4 * 1980, 8);
+  counters.instructions = {fma, move};
+  // Of PTX only the fma counts: 4 * 1980 on two SMs of 4 schedulers, half a microsecond.
+  CHECK(us(counters, "h200", Pipe::issue) == about(0.5));
+  CHECK(issue_counts(counters) == "PTX instructions that cannot be folded");
+  CHECK(Json::parse(report_json(counters, device("h200")))["machine_instructions"] == "unknown");
+  // The machine executes 5 times as many, three quarters of the PTX on the first SM:
+  // 5 * 4 * 1980 * 3/4 / (4 * 1980) = 3.75 us.
+  counters.machine_instructions = 5 * 4 * 1980;
+  counters.issued_by_sm = {300, 100};
+  CHECK(us(counters, "h200", Pipe::issue) == about(3.75));
+  const Json json = Json::parse(report_json(counters, device("h200")));
+  CHECK(json["issue_counts"] == "machine instructions");
+  CHECK(json["machine_instructions"] == 5 * 4 * 1980);
+  CHECK(json["lines"][0]["line"] == 7);  // by PTX, as long as no line's are known
+  CHECK(json["lines"][0]["limit_share"] == 1.0);
+  const std::string text = report_text(counters, device("h200"));
+  CHECK(text.find("issue counts machine instructions\n") != text.npos);
+  // By PTX instruction: the move became 4 of 5.
+  counters.instructions[0].machine_instructions = 4 * 1980;
+  counters.instructions[1].machine_instructions = 4 * 4 * 1980;
+  const Json by_line = Json::parse(report_json(counters, device("h200")));
+  CHECK(by_line["lines"][0]["line"] == 8);
+  CHECK(by_line["lines"][0]["limit_share"] == 0.8);
+  CHECK(report_text(counters, device("h200")).find("31,680 machine instr.") != text.npos);
 }
 
 TEST_CASE("limit of issue: what ptxas cannot fold away, on the busiest SM") {
@@ -384,23 +475,32 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
   counters.cluster[0] = 4;
   InstrReport load = instruction(OpClass::memory, "ld.shared::cluster.u32 \t%r1, [%r2];", 9, 200);
   load.space = Space::shared;
-  load.remote = {7, 700};
+  load.remote = {7, 700, 640};
   InstrReport copy = instruction(OpClass::memory, "st.async.u32 \t[%r1], %r2, [%r3];", 2, 64);
   copy.space = Space::shared;
   copy.access = Access::store;
-  copy.remote = {2, 256};
+  copy.remote = {2, 256, 256};
   counters.instructions = {load, copy};
   const Json json = Json::parse(report_json(counters, device("h200")));
   CHECK(json["cluster"] == Json({4, 1, 1}));
   CHECK(json["distributed_shared"]["load"] == Json({{"requests", 7}, {"bytes", 700}}));
   CHECK(json["distributed_shared"]["store"] == Json({{"requests", 2}, {"bytes", 256}}));
   CHECK(json["distributed_shared"]["atomic"]["requests"] == 0);
-  CHECK(json["distributed_shared"]["bandwidth"] == "unknown");
+  // 640 + 256 bytes over 16.3 a clock of 16 SMs.
+  CHECK(json["limits"]["distributed shared memory"].get<double>() ==
+        about(896 / (16.3 * 16 * 1980)));
+  CHECK(Json::parse(report_json(
+            counters, device("rtx5090")))["limits"]["distributed shared memory"] == "unknown");
   CHECK(json["shared"]["load"]["requests"] == 0);
   const std::string text = report_text(counters, device("h200"));
   CHECK(text.find("cluster (4)") != text.npos);
   CHECK(text.find("loads                             7                700") != text.npos);
-  CHECK(text.find("its bandwidth is unknown") != text.npos);
+  CHECK(text.find("at the best rate that") != text.npos);
+  CHECK(text.find("  distributed shared memory >= ") != text.npos);
+  const std::string other = report_text(counters, device("rtx5090"));
+  CHECK(other.find("its bandwidth is unknown") != text.npos);
+  CHECK(other.find("  distributed shared memory    unknown: ") != text.npos);
+  CHECK(widest(other) <= 100);
   CHECK(widest(text) <= 100);
   // Without clusters there is no such table.
   counters.cluster[0] = 1;
