@@ -25,6 +25,26 @@ TEST_CASE("program: the whole way, with a photo") {
   CHECK(json_at(run->json, "/problem/distribution") == "\"local\"");
 }
 
+TEST_CASE("program: cluster has a ratio where its limit is known, and else a sentence") {
+  if (skipped("program") || skipped_without_counters("program")) return;
+  const TemporaryFolder folder;
+  // An RTX 5090 has clusters too, but nobody knows how fast they read each other's memory.
+  for (const std::string name : {"h200", "rtx5090"}) {
+    CAPTURE(name);
+    setenv("VGPU_DEVICE", name.c_str(), 1);
+    const ProgramResult result = run_program(
+        "chapter7", {"--batch", "1", "--queries", "300", "--json", "out.json"}, folder.folder());
+    unsetenv("VGPU_DEVICE");
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    const std::string json = file_content(folder.path("out.json"));
+    const bool known = name == "h200";
+    CHECK((json.find("\"after\": \"cluster\"") != std::string::npos) == known);
+    CHECK((json.find("cluster: its bound leaves out") == std::string::npos) == known);
+    CHECK(json.find("\"after\": \"bulk\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("program: a user's tensors in, the right output out") {
   if (skipped("program")) return;
   const TemporaryFolder folder;

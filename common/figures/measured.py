@@ -73,7 +73,9 @@ def steps_of(number, run, measured):
         # A line without counters, on the virtual GPU, is the total of the lines since the last one.
         parts = [kernel] if counted else stages
         # A limit that leaves out other blocks' shared memory is not to be compared with others.
-        if "kernel_lines" in kernel and (measured or "distributed_shared" not in kernel):
+        leaves_out = not measured and "distributed_shared" in kernel and \
+            "distributed shared memory" not in kernel.get("limits", {})
+        if "kernel_lines" in kernel and not leaves_out:
             dram = sum(part.get("dram_bytes", 0) for part in parts)
             sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
             sectors += sum(of.get("l2_sectors", 0) for part in parts

@@ -69,6 +69,19 @@ class Figures(Case):
                          [["attention", "tiling"], ["simple", "shared"]])
         self.assertIn("tokens 197", groups[0][0])
 
+    def test_a_limit_that_leaves_something_out_is_not_compared(self):
+        remote = {"distributed_shared": {"load": {"requests": 9, "bytes": 900}}}
+        cluster = {"kernel_lines": 60, **remote}
+        for limits, there in (({}, False), ({"distributed shared memory": 4.0}, True)):
+            self.write(7, "07_deformable", [
+                *SHARED, counted("cluster", 5.0, 5, 200, limits=limits, **cluster)], queries=9)
+            names = [step.name for step in measured.load(self.folder)[0].steps]
+            self.assertEqual(names, ["simple", "shared"] + ["cluster"] * there)
+        # A time leaves out nothing.
+        self.write(7, "07_deformable", [counted("cluster", 5.0, 5, 200, **cluster)], False,
+                   queries=9)
+        self.assertEqual(len(measured.load(self.folder)[0].steps), 1)
+
     def test_bars_side_by_side_are_of_one_problem(self):
         self.write_all()
         with open(self.path("chapter2.json"), encoding="utf-8") as file:
