@@ -163,6 +163,7 @@ struct LaunchCounters {
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0,
                 tensor_multiply_adds_int8 = 0;
   std::uint64_t tensor_multiply_adds_f16_sums = 0;  // those of _f16 whose sums are fp16 too
+  std::uint64_t tensor_multiply_adds_f8 = 0;        // those of _f16 whose factors are fp8
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
   double host_seconds = 0;

@@ -36,9 +36,10 @@ struct DeviceSpec {
   double special_per_clock_sm = 16;
   // Dense, per SM, by whatever instruction is fastest (on cc 9.0 wgmma), with sums in fp16.
   double tensor_fp16_fma_per_clock_sm = 2048;
-  // By mma.sync and wmma alone, with sums in fp16 and in fp32.
+  // By mma.sync and wmma alone, with sums in fp16 and in fp32, and of fp8 with sums in fp32.
   double tensor_mma_sync_fp16_fma_per_clock_sm = 0,
-         tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm = 0;
+         tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm = 0,
+         tensor_mma_sync_fp8_fma_per_clock_sm = 0;
   double tensor_tf32_fma_per_clock_sm = 0, tensor_int8_fma_per_clock_sm = 0;
   int schedulers_per_sm = 4;  // warp instructions per clock and SM
   bool cooperative = true, clusters = true;

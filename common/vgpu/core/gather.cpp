@@ -152,6 +152,7 @@ LaunchCounters gather(Launch& launch, Workers& workers,
   for (const auto& worker : workers) {
     out.tensor_multiply_adds_f16 += worker->tensor_f16;
     out.tensor_multiply_adds_f16_sums += worker->tensor_f16_sums;
+    out.tensor_multiply_adds_f8 += worker->tensor_f8;
     out.tensor_multiply_adds_tf32 += worker->tensor_tf32;
     out.tensor_multiply_adds_int8 += worker->tensor_int8;
     out.async_copied_bytes += worker->async_bytes;

@@ -195,6 +195,7 @@ void mma(Warp& warp, const Instr& instr, uint32_t mask) {
   else if (!std::is_same_v<T, double>) {
     worker.tensor_f16 += work;
     if (op.d.type == Type::f16) worker.tensor_f16_sums += work;
+    if (op.a.type == Type::e4m3 || op.a.type == Type::e5m2) worker.tensor_f8 += work;
   }
 }
 

@@ -129,6 +129,7 @@ DeviceSpec parse_device(std::string_view key, std::string_view json) {
   READ(tensor_fp16_fma_per_clock_sm);
   READ(tensor_mma_sync_fp16_fma_per_clock_sm);
   READ(tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm);
+  READ(tensor_mma_sync_fp8_fma_per_clock_sm);
   READ(tensor_tf32_fma_per_clock_sm);
   READ(tensor_int8_fma_per_clock_sm);
   READ(schedulers_per_sm);

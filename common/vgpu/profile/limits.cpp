@@ -87,12 +87,14 @@ double tensor_clocks(const LaunchCounters& counters, const DeviceSpec& device) {
   // What mma.sync lacks of the peak is given for fp16; it lacks as much for the other types.
   const double share =
       device.tensor_mma_sync_fp16_fma_per_clock_sm / device.tensor_fp16_fma_per_clock_sm;
-  const std::uint64_t f16_sums = counters.tensor_multiply_adds_f16_sums;
+  const std::uint64_t f16_sums = counters.tensor_multiply_adds_f16_sums,
+                      f8 = counters.tensor_multiply_adds_f8;
   const struct {
     std::uint64_t multiply_adds;
     double rate;
   } types[] = {{f16_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
-               {counters.tensor_multiply_adds_f16 - f16_sums,
+               {f8, device.tensor_mma_sync_fp8_fma_per_clock_sm},
+               {counters.tensor_multiply_adds_f16 - f16_sums - f8,
                 device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
                {counters.tensor_multiply_adds_tf32, share * device.tensor_tf32_fma_per_clock_sm},
                {counters.tensor_multiply_adds_int8, share * device.tensor_int8_fma_per_clock_sm}};

@@ -66,7 +66,8 @@ struct Limits {
 //   special functions   likewise: warp instructions of the class.
 //   tensor     multiply-adds by type, over the rate of mma.sync and wmma, the only instructions that
 //              the virtual GPU has (on cc 9.0 wgmma reaches half as much again). Of fp16 and bf16
-//              those with sums in fp32 count apart: GeForce cards do half as many of them.
+//              those with sums in fp32 count apart: GeForce cards do half as many of them. So does
+//              fp8, always with sums in fp32. 4-bit integers count as int8.
 //   issue      machine instructions of the warps, where they are known; else those PTX instructions
 //              that ptxas cannot fold away (memory but not parameters and constants, floating point
 //              but not signs, special, tensor, shuffle, barrier, atomic), which leaves out integer

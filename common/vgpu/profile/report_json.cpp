@@ -208,10 +208,12 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   if (cache.modelled) json["cache"] = cache_json(cache);
   json["tensor_macs"] = counters.tensor_multiply_adds_f16 + counters.tensor_multiply_adds_tf32 +
                         counters.tensor_multiply_adds_int8;
-  json["tensor_macs_by_type"] = {{"f16", counters.tensor_multiply_adds_f16},
-                                 {"f16_with_f16_sums", counters.tensor_multiply_adds_f16_sums},
-                                 {"tf32", counters.tensor_multiply_adds_tf32},
-                                 {"int8", counters.tensor_multiply_adds_int8}};
+  json["tensor_macs_by_type"] = {
+      {"f16", counters.tensor_multiply_adds_f16 - counters.tensor_multiply_adds_f8},
+      {"f16_with_f16_sums", counters.tensor_multiply_adds_f16_sums},
+      {"f8", counters.tensor_multiply_adds_f8},
+      {"tf32", counters.tensor_multiply_adds_tf32},
+      {"int8", counters.tensor_multiply_adds_int8}};
   json["async_copied_bytes"] = counters.async_copied_bytes;
   json["occupancy"] = {{"blocks_per_sm", resident.blocks_per_sm},
                        {"warps_per_sm", resident.warps_per_sm},

@@ -119,6 +119,9 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
   CHECK(tflops("rtx4090", f32_sums) == about(165.2));
   CHECK(tflops("rtx4070tis", f32_sums) == about(88.2));
   CHECK(tflops("rtx5090", f32_sums) == about(209.5));
+  const auto fp8 = &DeviceSpec::tensor_mma_sync_fp8_fma_per_clock_sm;
+  CHECK(tflops("rtx4090", fp8) == about(330.3));
+  CHECK(tflops("rtx5090", fp8) == about(419));
   // 494.4 of the 729.3 TFLOP/s that wgmma reaches: 67.8%, where two thirds are modelled.
   CHECK(tflops("h100", f32_sums) / tflops("h100", tensor) ==
         doctest::Approx(494.4 / 729.3).epsilon(0.02));

@@ -224,6 +224,21 @@ TEST_CASE("limit of tensor cores: GeForce cards do half as many multiply-adds wi
   }
 }
 
+TEST_CASE("limit of tensor cores: fp8 on GeForce is as quick as fp16 with sums in fp16") {
+  // An RTX 4090 has 330 TFLOP/s of fp8 with sums in fp32, which is 512 a clock and SM.
+  const std::uint64_t us_of_all = 512ull * 128 * 2520;
+  LaunchCounters counters = launch(1000);
+  counters.tensor_multiply_adds_f16 = counters.tensor_multiply_adds_f8 = us_of_all;
+  CHECK(us(counters, "rtx4090", Pipe::tensor) == about(1));
+  counters.tensor_multiply_adds_f16 += us_of_all;  // as much of fp16, half as quick
+  CHECK(us(counters, "rtx4090", Pipe::tensor) == about(3));
+  CHECK(std::isnan(us(counters, "a100", Pipe::tensor)));  // it has no fp8
+  const Json json = Json::parse(report_json(counters, device("rtx4090")));
+  CHECK(json["tensor_macs"] == 2 * us_of_all);
+  CHECK(json["tensor_macs_by_type"]["f16"] == us_of_all);
+  CHECK(json["tensor_macs_by_type"]["f8"] == us_of_all);
+}
+
 TEST_CASE("limit of distributed shared memory: each byte of a request once, over the best rate") {
   LaunchCounters counters = launch(264);
   counters.cluster[0] = 2;
