@@ -198,6 +198,7 @@ help:
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
+#> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
 #> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program

@@ -102,6 +102,13 @@ test-gpu: $(device_tests_chosen) $(chapters:%=$D/chapter%) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(device_tests_chosen)
 endif
 
+# Predicted kernel times beside published ones: errors and order of both halves, and the picture.
+.PHONY: published
+published:
+	@$(need_python)
+	@'$(or $(python_plot),python3)' common/figures/published.py data/results/published.json \
+	  data/results/published
+
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)
 
 # The virtual GPU itself.
