@@ -3,16 +3,16 @@
 
     published.py PUBLISHED.json [STEM]
 
-PUBLISHED.json (data/results/published.json) holds tables of kernel times that others published, each
-for tuning the predictor's constants or only for judging it, and the times that the virtual GPU
-predicts. For both halves: mean and worst absolute error in percent of the published time, and in each
-table Kendall's tau between published and predicted times, over all pairs of its kernels and over
-those whose published times are more than 5% apart (what is closer, a second measurement may turn
-round). Kernels without a prediction are listed with the reason.
+PUBLISHED.json (data/results/published.json) holds tables of kernel times that others published,
+each for tuning the predictor's constants or only for judging it, and the times that the virtual GPU
+predicts. For both halves: mean and worst absolute error in percent of the published time, and in
+each table Kendall's tau between published and predicted times, over all pairs of its kernels and
+over those whose published times are more than 5% apart (what is closer, a second measurement may
+turn round). Kernels without a prediction are listed with the reason.
 
-STEM.svg and STEM.png show predicted over published times, a colour and a shape for each table, filled
-where it judges and hollow where it tuned. Without any prediction nothing is drawn. Needs matplotlib
-(Debian: python3-matplotlib) for the picture.
+STEM.svg and STEM.png show predicted over published times, a colour and a shape for each table,
+filled where it judges and hollow where it tuned. Without any prediction nothing is drawn. Needs
+matplotlib (Debian: python3-matplotlib) for the picture.
 
 Exit status: 0 printed, and drawn where a STEM was given and something is predicted; 2 bad usage or
 input; 3 no matplotlib.
@@ -97,8 +97,8 @@ def error_percent(published, prediction):
 
 
 def kendall_tau(pairs, apart=0.0):
-    """Kendall's tau-b of (published, predicted); with `apart`, over those pairs alone whose published
-    times differ by more than that share of the smaller one. None where it has no value."""
+    """Kendall's tau-b of (published, predicted); with `apart`, over those pairs alone whose
+    published times differ by more than that share of the smaller one. None where it has no value."""
     agreement, untied_x, untied_y = 0, 0, 0
     for i, (x, y) in enumerate(pairs):
         for other_x, other_y in pairs[:i]:
@@ -119,7 +119,8 @@ def summary(tables, half):
     """The lines about one half."""
     of = [table for table in tables if table["use"] == half]
     lines = [f"{half}: {len(of)} tables, {sum(len(table['kernels']) for table in of)} kernels",
-             f"  {'table':32} {'gpu':10} {'kernels':>8} {'mean':>6} {'worst':>6} {'tau':>5} {'>5%':>5}"]
+             f"  {'table':32} {'gpu':10} {'kernels':>8} {'mean':>6} {'worst':>6} {'tau':>5} "
+             f"{'>5%':>5}"]
     errors = []
     for table in of:
         pairs = predicted(table)
@@ -215,7 +216,7 @@ def main():
               "python3-matplotlib", file=sys.stderr)
         return 3
     except (Refused, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        print(f"published: {error}" if isinstance(error, OSError) else f"published: {path}: {error}",
+        print(f"published: {'' if isinstance(error, OSError) else path + ': '}{error}",
               file=sys.stderr)
         return 2
     return 0

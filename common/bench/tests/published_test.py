@@ -1,5 +1,5 @@
-"""Published and predicted kernel times: the statistics on values worked out by hand, what is refused,
-the picture, and the committed tables."""
+"""Published and predicted kernel times: the statistics on values worked out by hand, what is
+refused, the picture, and the committed tables."""
 import copy
 import json
 import os
@@ -114,7 +114,8 @@ class Script(Case):
         path = self.write(data)
         status, out, err = run(path, self.path("picture"))
         self.assertEqual((status, err), (0, ""))
-        self.assertEqual(out, f"{path}: 2 tables, 6 kernels, nothing is predicted yet; no picture\n")
+        self.assertEqual(out, f"{path}: 2 tables, 6 kernels, nothing is predicted yet; "
+                         "no picture\n")
         self.assertEqual(self.files(), ["published.json"])
 
     def refused(self, change, *said):
