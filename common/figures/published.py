@@ -119,21 +119,21 @@ def summary(tables, half):
     """The lines about one half."""
     of = [table for table in tables if table["use"] == half]
     lines = [f"{half}: {len(of)} tables, {sum(len(table['kernels']) for table in of)} kernels",
-             f"  {'table':32} {'gpu':10} {'kernels':>8} {'mean':>6} {'worst':>6} {'tau':>5} "
+             f"  {'table':38} {'gpu':10} {'kernels':>8} {'mean':>6} {'worst':>6} {'tau':>5} "
              f"{'>5%':>5}"]
     errors = []
     for table in of:
         pairs = predicted(table)
         count = f"{len(pairs)}/{len(table['kernels'])}"
         if not pairs:
-            lines.append(f"  {table['name']:32} {table['gpu']:10} {count:>8}")
+            lines.append(f"  {table['name']:38} {table['gpu']:10} {count:>8}")
             continue
         own = [(error_percent(kernel["published_us"], kernel["predicted_us"]),
                 f"{table['name']}, {kernel['kernel']}")
                for kernel in table["kernels"] if kernel["predicted_us"] is not None]
         errors += own
         mean = sum(error for error, _ in own) / len(own)
-        lines.append(f"  {table['name']:32} {table['gpu']:10} {count:>8} {mean:5.1f}% "
+        lines.append(f"  {table['name']:38} {table['gpu']:10} {count:>8} {mean:5.1f}% "
                      f"{max(own)[0]:5.1f}% {written(kendall_tau(pairs)):>5} "
                      f"{written(kendall_tau(pairs, CLOSE)):>5}")
     if errors:
