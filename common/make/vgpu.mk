@@ -4,10 +4,13 @@
 # Only cudart/ and cuda_driver/ know CUDA's headers. The core stands first: of an inline function that several
 # objects hold, the linker keeps the first, which should be that of -O3.
 units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
-vgpu_units := $(foreach d,core ops check profile ptx,$(call units_in,$d))
+vgpu_units := $(foreach d,core ops check profile ptx time,$(call units_in,$d))
+# (The one file that knows where this toolkit is.)
+vgpu_assembler := common/vgpu/time/assembler
+vgpu_units := $(filter-out $(vgpu_assembler).cpp,$(vgpu_units))
 cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units_in,cudart))
 vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects) \
-  $(json_objects)
+  $V/$(vgpu_assembler).o $(json_objects)
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
@@ -34,6 +37,8 @@ $V/%.o: %.cc Makefile common/make/vgpu.mk
 $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
+$V/$(vgpu_assembler).o: private vgpu_host_flags += \
+  -DVGPU_BUILT_WITH='"$(patsubst %/,%,$(dir $(call absolute,$(NVCC))))"'
 $P/common/vgpu/profile/group_reports.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
