@@ -69,6 +69,8 @@ struct MachineInstr {
   std::uint8_t guard = 7;          // predicate register P0 to P6, 7: always
   bool guard_not = false;
   bool uniform_guard = false;  // branch on a uniform predicate: all lanes go the same way
+  // Branch: its guard alone does not decide (a second predicate, BRA.DIV, BRA.CONV).
+  bool more_conditions = false;
   // Of a lane's access; of a matrix load, 4 for each matrix; 8 for IMAD.WIDE and .HI.
   std::uint8_t bytes = 4;
   std::uint8_t matrices = 0;  // matrix_load, matrix_store: 1, 2, 4

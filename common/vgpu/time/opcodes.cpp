@@ -360,6 +360,8 @@ void decode_fields(MachineInstr& instr, const Row& row, Word128 word, int sm) {
       if (bits(word.hi, 8, 8) == 255) instr.kind = alu;  // a zero
       break;
     case Fields::branch:
+      // A second predicate, or BRA.DIV and BRA.CONV, which ask whether the lanes have parted.
+      instr.more_conditions = bits(word.hi, 23, 4) != 7 || bits(word.lo, 32, 2) >= 2;
       if (instr.opcode == 0x547) {  // BRA.U UP0: the predicate stands with the operands
         instr.uniform_guard = true;
         instr.guard = static_cast<std::uint8_t>(bits(word.lo, 24, 3));
@@ -431,7 +433,9 @@ bool branch_offset(const MachineInstr& instr, Word128 word, int sm, std::int64_t
     const auto high = static_cast<std::int64_t>((upper << 30 | word.lo >> 34) << 16) >> 16;
     offset = (high * 256 + bits(word.lo, 16, 8)) * 4;
   } else {
-    offset = static_cast<std::int64_t>((upper << 32 | word.lo >> 32) << 14) >> 14;
+    // (Bits 32 and 33 say what kind of branch it is.)
+    offset =
+        static_cast<std::int64_t>((upper << 32 | word.lo >> 32) << 14) >> 14 & ~std::int64_t{3};
   }
   return true;
 }
@@ -449,7 +453,7 @@ std::string instruction_name(const MachineInstr& instr, Word128 word, int sm) {
     std::snprintf(text, sizeof text, "?%03x", instr.opcode);
     return text;
   }
-  std::string name = row->name;
+  std::string name = instr.opcode == 0x5ab ? "CGAERRBAR" : row->name;
   const unsigned code = bits(word.hi, 9, 3);
   switch (row->fields) {
     case Fields::size:
