@@ -1,0 +1,55 @@
+// What a warp of a traced block does, for the SM simulator: machine instructions in the order in which
+// it executes them, and what each asks of memory.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "machine_code.h"
+
+namespace vgpu::time {
+
+// Sectors of one 128-byte line.
+struct LinePiece {
+  std::uint64_t line = 0;     // device address / 128
+  std::uint8_t sectors = 0;   // bit i: bytes 32 i to 32 i + 31
+};
+
+// One execution of an instruction that touches memory. All zero: no lane was active.
+struct MemoryEvent {
+  std::span<const LinePiece> lines;   // global and local memory, in ascending order
+  std::uint16_t wavefronts = 0;       // clocks of the shared-memory pipe
+  std::uint16_t remote_lanes = 0;     // lanes that reach the shared memory of another block
+  std::uint32_t bytes = 0;            // bulk copy: all of it
+  bool bypasses_l1 = false;           // .cg, volatile, atomics ...
+  // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
+  enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
+  Mbarrier mbarrier = Mbarrier::none;
+  std::uint8_t home = 0;              // rank of the block whose mbarrier it is
+  std::uint32_t offset = 0;
+  // init: expected arrivals; arrive: how many; expect: bytes; arrive_expect: arrivals, and `bytes`
+  // bytes; complete: `bytes` are there once this copy has landed
+  std::uint32_t count = 0;
+  std::uint32_t phase = 0;            // wait: how many phases must be complete, from 1
+  std::uint8_t barrier = 0;           // bar.sync: number
+  std::uint32_t barrier_threads = 0;  // bar.sync: threads that take part; 0: the whole block
+};
+
+struct Step {
+  std::uint32_t instr = 0;             // index into MachineCode::code
+  const MemoryEvent* event = nullptr;  // null: nothing but the instruction
+  bool no_lane = false;                // its guard is false for all lanes
+};
+
+// Gives the steps of one warp, one after the other; as lazily as it likes.
+class WarpSteps {
+ public:
+  virtual ~WarpSteps() = default;
+  virtual bool next(Step& step) = 0;  // false: the warp has ended
+};
+
+// One block, ready to be placed on the simulated SM: its warps in order.
+using BlockSteps = std::vector<std::unique_ptr<WarpSteps>>;
+
+}  // namespace vgpu::time

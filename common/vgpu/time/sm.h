@@ -1,0 +1,84 @@
+// One SM, clock by clock: four schedulers, the warps of the resident blocks, the units' queues, the L1,
+// and what lies behind it as latency and bandwidth.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "events.h"
+#include "timing.h"
+
+namespace vgpu::time {
+
+// Why a warp did not issue in a clock: Nsight Compute's names (smsp__pcsamp_warps_issue_stalled_*).
+enum class Stall : std::uint8_t {
+  selected,            // it issued
+  not_selected,        // it could, another warp was taken
+  long_scoreboard,     // global, local memory
+  short_scoreboard,    // shared memory, special functions, shuffles
+  wait,                // the fixed stall count of its last instruction
+  math_pipe_throttle,  // its unit is busy
+  mio_throttle,        // the queue to shared memory and special functions is full
+  lg_throttle,         // the queue to global and local memory is full
+  tex_throttle,
+  barrier,
+  membar,
+  branch_resolving,
+  drain,            // ended, stores under way
+  imc_miss,         // constants
+  no_instructions,  // instruction cache
+  dispatch,
+  sleeping,
+  misc,
+};
+inline constexpr int kStalls = 18;
+std::string_view stall_name(Stall stall);  // "long_scoreboard"
+
+struct SmRequest {
+  const MachineCode* code = nullptr;
+  const Timing* timing = nullptr;  // constants of the device
+  std::uint64_t blocks = 0;        // to run on this SM, one after the other as places get free
+  int resident = 1;                // blocks at a time
+  std::function<BlockSteps(std::uint64_t n)> block;  // makes the n-th, from 0
+  // Blocks n with the same n / cluster_blocks are a cluster, and n % cluster_blocks is the rank that
+  // MemoryEvent::home names. All of a cluster share this SM if there are places; else what the absent
+  // ones would send is taken to come when everything waits for it (SmResult::assumed).
+  int cluster_blocks = 1;
+  std::uint64_t l1_bytes = 0;  // what shared memory leaves
+  // Share of the sectors that the L2 is asked for and does not have, 0 to 1.
+  double l2_miss = 0;
+  // Bytes a clock that this SM gets of L2 and DRAM while all SMs are busy.
+  double l2_bytes_per_clock = 0, dram_bytes_per_clock = 0;
+  int timeline_blocks = 0;              // blocks whose warps' states are kept
+  std::uint64_t most_instructions = 0;  // stop after so many issued; 0: never
+};
+
+struct Activity {  // what a warp did over a while
+  std::uint32_t block = 0, warp = 0;
+  std::uint64_t begin = 0, end = 0;  // clocks
+  Stall state = Stall::selected;
+  Kind kind = Kind::nop;  // of what it issued (selected)
+};
+
+struct SmResult {
+  double clocks = 0;                           // until the last block has ended
+  std::vector<double> block_begin, block_end;  // clocks, by block
+  std::uint64_t issued = 0;                    // machine instructions of warps
+  bool complete = true;                        // false: stopped at most_instructions
+  std::array<double, kStalls> stalls{};        // warp clocks by reason, of all warps
+  // The same by instruction (index into code), and how often each was issued.
+  std::vector<std::array<float, kStalls>> stalls_by_instr;
+  std::vector<std::uint64_t> issued_by_instr;
+  // Clocks of the unit by Kind, summed over the schedulers; memory: of the SM's one load/store unit.
+  std::array<double, 64> busy_by_kind{};
+  std::uint64_t l1_sectors = 0, l1_hits = 0, l2_bytes = 0, dram_bytes = 0;
+  double bytes_in_flight = 0;  // mean over time of bytes asked beyond the L1
+  std::vector<Activity> timeline;
+  std::uint64_t assumed = 0;  // phases of mbarriers taken to have come from absent blocks
+  const char* stuck = "";     // "" or what the warps wait for that never comes
+};
+SmResult simulate(const SmRequest& request);
+
+}  // namespace vgpu::time

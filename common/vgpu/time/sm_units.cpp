@@ -1,0 +1,559 @@
+// What an instruction asks for when it issues: units, memory, barriers.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "sm.h"
+#include "sm_machine.h"
+
+namespace vgpu::time {
+namespace {
+
+// Sources of an instruction that goes nowhere have been read after so many clocks.
+constexpr double kSourcesRead = 6;
+constexpr std::size_t kClusterBarrier = 16;
+
+bool starts_with(std::string_view text, std::string_view head) {
+  return text.substr(0, head.size()) == head;
+}
+
+void memory_op(Op& op, Act act, Stall busy, const Constant& latency) {
+  op.act = act;
+  op.unit = Unit::memory;
+  op.busy = busy;
+  op.queued = true;
+  op.latency = static_cast<float>(latency.value);
+}
+
+}  // namespace
+
+void Sm::decode() {
+  ops_.reserve(request_.code->code.size());
+  for (const MachineInstr& instr : request_.code->code) ops_.push_back(decode(instr));
+}
+
+// Unit, interval and latency of what computes.
+static void compute_op(Op& op, Kind kind, const Timing& t, std::string_view name) {
+  const auto on = [&](Unit unit, double interval, const Constant& latency) {
+    op.unit = unit;
+    op.interval = static_cast<float>(interval);
+    op.latency = static_cast<float>(latency.value);
+  };
+  switch (kind) {
+    case Kind::fp32:
+      on(Unit::fma_heavy, t.two_fma_pipes ? 2 * t.fp32.value : t.fp32.value, t.alu_latency);
+      if (t.two_fma_pipes) op.other = Unit::fma_lite;
+      break;
+    case Kind::imad:
+      on(Unit::fma_heavy, t.imad_on_both ? 2 * t.imad.value : t.imad.value, t.alu_latency);
+      if (t.imad_on_both) op.other = Unit::fma_lite;
+      break;
+    case Kind::fp16:
+      on(t.half_on_fma ? Unit::fma_heavy : Unit::half, t.half.value, t.alu_latency);
+      break;
+    case Kind::fp64:
+      on(Unit::fp64, t.fp64.value, t.fp64_latency);
+      break;
+    case Kind::special:
+    case Kind::convert:
+      on(Unit::special, t.special.value, t.special_latency);
+      break;
+    case Kind::tensor:
+      on(Unit::tensor, t.tensor_interval(name), t.tensor_latency);
+      op.waits_for = Stall::math_pipe_throttle;
+      break;
+    case Kind::uniform:
+      on(Unit::uniform, t.uniform.value, t.uniform_latency);
+      break;
+    case Kind::vote:
+      if (starts_with(name, "VOTE"))
+        on(Unit::alu, t.alu.value, t.vote_latency);
+      else
+        on(Unit::special, t.redux.value, t.vote_latency);
+      break;
+    default:
+      on(Unit::alu, t.alu.value, t.alu_latency);
+  }
+}
+
+Op Sm::decode(const MachineInstr& instr) const {
+  const Timing& t = timing_;
+  const std::string_view name =
+      instr.name < request_.code->names.size() ? request_.code->names[instr.name] : "";
+  Op op;
+  op.kind = instr.kind;
+  op.write = instr.write_barrier;
+  op.read = instr.read_barrier;
+  op.mask = instr.wait_mask & 63;
+  op.stall = static_cast<float>(std::max<int>(1, instr.stall));
+  op.pending = instr.pending;
+  op.bytes = instr.bytes;
+  op.arrives_only = instr.arrives_only;
+  switch (instr.kind) {
+    case Kind::constant:
+      op.act = Act::constant;
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.constant_latency.value);
+      break;
+    case Kind::special_register:
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.special_register_latency.value);
+      break;
+    case Kind::shuffle:
+      memory_op(op, Act::shuffle, Stall::mio_throttle, t.shuffle_latency);
+      break;
+    case Kind::shared_load:
+      memory_op(op, Act::access, Stall::mio_throttle, t.shared_latency);
+      break;
+    case Kind::shared_atomic:
+      memory_op(op, Act::access, Stall::mio_throttle, t.shared_atomic_latency);
+      break;
+    case Kind::shared_store:
+    case Kind::matrix_store:
+      memory_op(op, Act::store, Stall::mio_throttle, t.shared_latency);
+      break;
+    case Kind::matrix_load:
+      memory_op(op, Act::access, Stall::mio_throttle, t.matrix_latency);
+      break;
+    case Kind::global_load:
+    case Kind::local_load:
+      memory_op(op, Act::access, Stall::lg_throttle, t.l1_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::global_atomic:
+      memory_op(op, Act::access, Stall::lg_throttle, t.atomic_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::global_store:
+    case Kind::local_store:
+      memory_op(op, Act::store, Stall::lg_throttle, t.l2_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::async_copy:
+      memory_op(op, Act::copy, Stall::lg_throttle, t.l1_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::async_commit:
+      op.act = Act::commit;
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::async_wait:
+      op.act = Act::wait_copies;
+      break;
+    case Kind::barrier:
+      op.act = Act::barrier;
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.barrier_latency.value);
+      break;
+    case Kind::cluster_barrier:
+      op.act = Act::cluster_barrier;
+      op.latency = static_cast<float>(t.cluster_barrier_latency.value);
+      break;
+    case Kind::mbarrier:
+      op.act = starts_with(name, "ARRIVES") ? Act::deferred_mbarrier : Act::mbarrier;
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.mbarrier_latency.value);
+      break;
+    case Kind::bulk_copy:
+      memory_op(op, Act::bulk, Stall::mio_throttle, t.bulk_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    case Kind::fence:
+      if (starts_with(name, "MEMBAR"))
+        op.act = name.find(".CTA") != name.npos ? Act::fence_block : Act::fence;
+      else if (starts_with(name, "CCTL.IVALL"))
+        op.act = Act::drop_l1;
+      break;
+    case Kind::sleep:
+      if (starts_with(name, "NANOSLEEP")) op.act = Act::sleep;
+      break;
+    case Kind::branch:
+    case Kind::call:
+    case Kind::ret:
+      op.act = Act::branch;
+      break;
+    case Kind::exit:
+    case Kind::nop:
+    case Kind::convergence:
+      break;
+    default:
+      compute_op(op, instr.kind, t, name);
+  }
+  if (op.unit == Unit::memory) op.interval = static_cast<float>(t.memory_issue.value);
+  return op;
+}
+
+void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double at) {
+  const auto hold = [&](Stall why, double until) {
+    charge(warp, warp.step.instr, why, warp.cursor, until);
+    warp.cursor = std::max(warp.cursor, until);
+  };
+  switch (op.act) {
+    case Act::constant: {
+      std::uint8_t& known = constants_[warp.step.instr];
+      settle(warp, op, at + op.latency + (known ? 0 : timing_.constant_miss.value),
+             at + kSourcesRead);
+      known = 1;
+      return;
+    }
+    case Act::shuffle: {
+      const double begin = load_store(timing_.wavefront_clocks.value, at, op);
+      settle(warp, op, begin + op.latency, begin + kSourcesRead);
+      return;
+    }
+    case Act::access:
+    case Act::store:
+    case Act::copy:
+      if (event) {
+        access(warp, op, *event, at);
+        return;
+      }
+      break;
+    case Act::commit: {
+      const double before = warp.groups.empty() ? 0 : warp.groups.back();
+      warp.groups.push_back(std::max({before, warp.copies, at}));
+      settle(warp, op, warp.groups.back(), at + kSourcesRead);
+      return;
+    }
+    case Act::wait_copies:
+      if (warp.groups.size() > op.pending)
+        warp.groups.erase(warp.groups.begin(), warp.groups.end() - op.pending);
+      break;
+    case Act::barrier:
+    case Act::cluster_barrier:
+      barrier(warp, w, op, event, at);
+      return;
+    case Act::mbarrier:
+    case Act::deferred_mbarrier:
+      if (event) {
+        mbarrier(warp, w, op, *event, at);
+        return;
+      }
+      break;
+    case Act::bulk:
+      if (event) {
+        bulk(warp, op, *event, at);
+        return;
+      }
+      break;
+    case Act::fence:
+      hold(Stall::membar, std::max(at + timing_.fence_latency.value, std::ceil(warp.stores)));
+      break;
+    case Act::fence_block:
+      hold(Stall::membar, at + timing_.fence_block_latency.value);
+      break;
+    case Act::drop_l1:
+      if (has_l1_) l1_.clear();
+      break;
+    case Act::sleep:
+      hold(Stall::sleeping, at + timing_.sleep_clocks.value);
+      break;
+    case Act::plain:
+    case Act::branch:
+      break;
+  }
+  settle(warp, op, at + op.latency, at + kSourcesRead);
+}
+
+// ---- Memory ----
+
+// Takes the SM's load/store unit for some clocks; the clock at which it begins.
+double Sm::load_store(double clocks, double at, const Op& op) {
+  const double begin = std::max(lsu_, at);
+  lsu_ = begin + clocks;
+  out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += clocks;
+  return begin;
+}
+
+// Sectors from the L2, and the share that it does not have from DRAM; when the last one is there.
+double Sm::beyond_l1(std::uint32_t sectors, double at, double latency) {
+  const double bytes = static_cast<double>(sectors) * kSectorBytes;
+  const double rate = request_.l2_bytes_per_clock, dram_rate = request_.dram_bytes_per_clock;
+  l2_ = std::max(l2_, at) + bytes / rate;
+  out_.l2_bytes += static_cast<std::uint64_t>(bytes);
+  // The latency is that of one sector, whose own transfer it contains.
+  double there = l2_ - kSectorBytes / rate + latency;
+  missed_ += sectors * request_.l2_miss;
+  if (missed_ >= sectors && sectors > 0) {
+    missed_ -= sectors;
+    dram_ = std::max(dram_, at) + bytes / dram_rate;
+    out_.dram_bytes += static_cast<std::uint64_t>(bytes);
+    there = std::max(there, dram_ - kSectorBytes / dram_rate + latency +
+                                timing_.dram_latency.value - timing_.l2_latency.value);
+  }
+  flight_ += bytes * (there - at);
+  return there;
+}
+
+// One line of a load; when its sectors are there.
+double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
+  const auto asked = static_cast<std::uint32_t>(std::popcount(piece.sectors));
+  out_.l1_sectors += asked;
+  std::uint32_t missing = piece.sectors;
+  double there = at + timing_.l1_latency.value;
+  if (bypass) {
+    if (has_l1_) l1_.drop(piece.line, piece.sectors);
+  } else if (has_l1_) {
+    const std::uint32_t hits = l1_.read(piece.line, piece.sectors);
+    out_.l1_hits += static_cast<std::uint64_t>(std::popcount(hits));
+    missing &= ~hits;
+    const OnItsWay& way = on_its_way_[piece.line % on_its_way_.size()];
+    if (hits && way.line == piece.line) there = std::max(there, way.there);
+  }
+  if (missing) {
+    const double arrives =
+        beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at, timing_.l2_latency.value);
+    OnItsWay& way = on_its_way_[piece.line % on_its_way_.size()];
+    way.there = way.line == piece.line ? std::max(way.there, arrives) : arrives;
+    way.line = piece.line;
+    there = std::max(there, arrives);
+  }
+  return there;
+}
+
+// One line of a store or an atomic; when the L2 has it.
+double Sm::store_line(const LinePiece& piece, const Op& op, double at) {
+  const auto sectors = static_cast<std::uint32_t>(std::popcount(piece.sectors));
+  if (op.kind == Kind::global_atomic) {
+    if (has_l1_) l1_.drop(piece.line, piece.sectors);
+    atomic_ = std::max(atomic_, at) + sectors * timing_.atomic_sector_clocks.value;
+    const double served =
+        atomic_ - timing_.atomic_sector_clocks.value + timing_.atomic_latency.value;
+    return std::max(served, beyond_l1(sectors, at, timing_.atomic_latency.value));
+  }
+  if (has_l1_) {
+    LineBytes bytes{};
+    for (std::uint32_t i = 0; i < kSectorsPerLine; ++i)
+      if (piece.sectors >> i & 1) bytes[i] = ~0u;
+    l1_.write(piece.line, bytes, false);
+  }
+  // Nobody waits for it: only the way is taken.
+  beyond_l1(sectors, at, 0);
+  return l2_;
+}
+
+double Sm::remote(double bytes, double at) {
+  remote_ = std::max(remote_, at) + bytes / timing_.remote_bytes_per_clock.value;
+  return remote_ - 4 / timing_.remote_bytes_per_clock.value + timing_.remote_shared_latency.value;
+}
+
+void Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
+  double clocks = event.wavefronts * timing_.wavefront_clocks.value;
+  if (!event.lines.empty()) {
+    std::uint32_t sectors = 0;
+    for (const LinePiece& piece : event.lines)
+      sectors += static_cast<std::uint32_t>(std::popcount(piece.sectors));
+    clocks += std::max(1.0, sectors / timing_.sectors_per_clock.value);
+  }
+  if (clocks == 0 && event.remote_lanes == 0) {  // no lane was active
+    settle(warp, op, at + kSourcesRead, at + kSourcesRead);
+    return;
+  }
+  const double begin = load_store(clocks, at, op), end = begin + std::max(0.0, clocks - 1);
+  double there = event.lines.empty() ? end + op.latency : end;
+  // A generic access that turned out to be of shared memory.
+  if (event.lines.empty() && event.wavefronts && op.busy == Stall::lg_throttle)
+    there = end + timing_.shared_latency.value;
+  const bool stores = op.act == Act::store || op.kind == Kind::global_atomic;
+  double passed = begin;
+  for (const LinePiece& piece : event.lines) {
+    const double line =
+        stores ? store_line(piece, op, begin) : load_line(piece, event.bypasses_l1, begin);
+    if (op.act == Act::store || op.write >= 6) passed = std::max(passed, line);
+    // What comes out of the L1 comes in the order of its clocks.
+    there = std::max(there, line + (end - begin));
+  }
+  if (event.remote_lanes)
+    there = std::max(there, remote(static_cast<double>(event.remote_lanes) * op.bytes, begin));
+  if (op.act == Act::store) {
+    warp.stores = std::max(warp.stores, passed);
+    there = end + kSourcesRead;
+  } else if (op.act == Act::copy) {
+    warp.copies = std::max(warp.copies, there);
+  } else if (op.kind == Kind::global_atomic && op.write >= 6) {
+    warp.stores = std::max(warp.stores, l2_);
+  }
+  settle(warp, op, there, std::max(at, end) + timing_.read_latency.value);
+}
+
+// A bulk copy: the warp goes on at once, the mbarrier hears of it when all bytes are there.
+void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
+  bulk_ = std::max(bulk_, at) + timing_.bulk_interval.value;
+  const double begin = bulk_ - timing_.bulk_interval.value;
+  out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += timing_.bulk_interval.value;
+  double there = begin;
+  const bool into_shared = event.mbarrier != MemoryEvent::Mbarrier::none;
+  if (event.remote_lanes) {
+    there = remote(event.bytes, begin);
+  } else {
+    // Line by line, since each comes from the L2 or from DRAM.
+    const double latency = into_shared ? timing_.bulk_latency.value : 0;
+    for (std::uint32_t left = (event.bytes + kSectorBytes - 1) / kSectorBytes; left;) {
+      const std::uint32_t sectors = std::min(left, kSectorsPerLine);
+      there = std::max(there, beyond_l1(sectors, begin, latency));
+      left -= sectors;
+    }
+    if (!into_shared) warp.stores = std::max(warp.stores, l2_);
+  }
+  settle(warp, op, there, begin + kSourcesRead);
+  if (into_shared && event.bytes) {
+    MemoryEvent landed = event;
+    landed.mbarrier = MemoryEvent::Mbarrier::complete;
+    Block* block = home(*warp.block, event.home);
+    if (block) add({std::ceil(there), 0, Event::land, 0, landed, block, block->number});
+  }
+}
+
+// ---- Barriers ----
+
+void Sm::barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, double at) {
+  Block& block = *warp.block;
+  const bool cluster = op.act == Act::cluster_barrier;
+  const std::size_t number = cluster ? kClusterBarrier : event ? event->barrier & 15 : 0;
+  Block::Barrier& barrier = block.barriers[number];
+  const std::uint32_t threads = cluster || !event ? 0 : event->barrier_threads;
+  barrier.whole = threads == 0;
+  barrier.expected = static_cast<int>((threads + 31) / 32);
+  barrier.latency = op.latency;
+  ++barrier.arrived;
+  settle(warp, op, at + op.latency, at + kSourcesRead);
+  if (!op.arrives_only) {
+    barrier.waiting.push_back(w);
+    warp.held = true;
+    warp.hold = Stall::barrier;
+    warp.held_at = warp.step.instr;
+  }
+  complete(block, barrier, at);
+}
+
+void Sm::complete(Block& block, Block::Barrier& barrier, double at) {
+  if (barrier.arrived < (barrier.whole ? block.running : barrier.expected)) return;
+  barrier.arrived = 0;
+  // The last to arrive has not fetched its next instruction yet: it is let go by an event, too.
+  const double free = std::ceil(at + barrier.latency);
+  for (const int w : barrier.waiting) add({free, 0, Event::let_go, w, {}, nullptr, 0});
+  barrier.waiting.clear();
+}
+
+Block* Sm::home(const Block& block, std::uint8_t rank) {
+  const auto cluster = static_cast<std::uint64_t>(std::max(1, request_.cluster_blocks));
+  const std::uint64_t number =
+      cluster == 1 ? block.number : block.number / cluster * cluster + rank;
+  for (const auto& place : places_)
+    if (place && place->number == number && place->running > 0) return place.get();
+  return nullptr;
+}
+
+Mbarrier& Sm::find(Block& block, std::uint32_t offset) {
+  for (Mbarrier& barrier : block.mbarriers)
+    if (barrier.offset == offset) return barrier;
+  block.mbarriers.push_back({.offset = offset});
+  return block.mbarriers.back();
+}
+
+void Sm::change(Block& block, const MemoryEvent& event, double at) {
+  using Do = MemoryEvent::Mbarrier;
+  Mbarrier& barrier = find(block, event.offset);
+  switch (event.mbarrier) {
+    case Do::init:
+      barrier = {.offset = event.offset, .expected = event.count, .arrivals = event.count};
+      return;
+    case Do::arrive:
+      barrier.arrivals -= event.count;
+      break;
+    case Do::expect:
+      barrier.bytes += event.count;
+      break;
+    case Do::arrive_expect:
+      barrier.bytes += event.bytes ? event.bytes : event.count;
+      barrier.arrivals -= event.bytes ? event.count : 1;
+      break;
+    case Do::complete:
+      barrier.bytes -= event.bytes;
+      break;
+    case Do::none:
+    case Do::wait:
+      return;
+  }
+  if (barrier.arrivals > 0 || barrier.bytes != 0) return;
+  ++barrier.phases;
+  barrier.arrivals = barrier.expected;
+  advance(block, barrier, at);
+}
+
+// Lets those go on whose phase is complete.
+void Sm::advance(Block& block, Mbarrier& barrier, double at) {
+  std::size_t kept = 0;
+  const std::uint32_t phases = barrier.phases, offset = barrier.offset;
+  for (std::size_t i = 0; i < block.waiting.size(); ++i) {
+    const auto [w, event] = block.waiting[i];
+    if (event.offset != offset || event.phase > phases) {
+      block.waiting[kept++] = block.waiting[i];
+      continue;
+    }
+    resolve(w, static_cast<int>(event.count), at + timing_.mbarrier_latency.value);
+  }
+  block.waiting.resize(kept);
+}
+
+void Sm::mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, double at) {
+  const double done = at + op.latency;
+  Block* block = home(*warp.block, event.home);
+  if (event.mbarrier == MemoryEvent::Mbarrier::wait) {
+    if (!block || find(*block, event.offset).phases >= event.phase) {
+      settle(warp, op, done, at + kSourcesRead);
+      return;
+    }
+    // Its scoreboard is free when the phase is complete; without one, the next instruction waits.
+    const std::uint32_t scoreboard = op.write < 6 ? op.write : 6;
+    ++warp.unknown[scoreboard];
+    MemoryEvent waiting = event;
+    waiting.count = scoreboard;
+    block->waiting.emplace_back(w, waiting);
+    Op only_read = op;
+    only_read.write = 7;
+    settle(warp, only_read, done, at + kSourcesRead);
+    return;
+  }
+  settle(warp, op, done, at + kSourcesRead);
+  if (!block) return;  // of an absent block of the cluster
+  if (op.act == Act::deferred_mbarrier && warp.copies > at)
+    add({std::ceil(warp.copies), 0, Event::land, 0, event, block, block->number});
+  else if (block != warp.block)
+    add({std::ceil(at + timing_.remote_shared_latency.value), 0, Event::land, 0, event, block,
+         block->number});
+  else
+    change(*block, event, at);
+}
+
+// All wait. Phases that absent blocks of the cluster would complete are taken to be complete.
+bool Sm::assume(double at) {
+  if (request_.cluster_blocks <= 1) return false;
+  bool any = false;
+  for (const auto& place : places_) {
+    if (!place || place->running == 0) continue;
+    const std::uint64_t cluster = static_cast<std::uint64_t>(request_.cluster_blocks);
+    const std::uint64_t first = place->number / cluster * cluster;
+    int present = 0;
+    for (const auto& other : places_)
+      present += other && other->number >= first && other->number < first + cluster;
+    if (present >= request_.cluster_blocks) continue;
+    while (!place->waiting.empty()) {
+      const MemoryEvent event = place->waiting.front().second;
+      Mbarrier& barrier = find(*place, event.offset);
+      barrier.phases = std::max(barrier.phases + 1, event.phase);
+      barrier.arrivals = barrier.expected;
+      barrier.bytes = 0;
+      ++out_.assumed;
+      any = true;
+      advance(*place, barrier, at + timing_.remote_shared_latency.value);
+    }
+  }
+  return any;
+}
+
+}  // namespace vgpu::time

@@ -1,0 +1,330 @@
+// The table of clocks by architecture, each with where it comes from.
+#include "timing.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace vgpu::time {
+namespace {
+
+// Papers. What is said to be recalled was written down from memory of the paper, and waits to be
+// read again or measured.
+constexpr const char* kJia =
+    "recalled: Jia et al. 2019, Dissecting the NVIDIA Turing T4, arXiv 1903.07486";
+constexpr const char* kFeng =
+    "sjfeng1999/gpu-arch-microbenchmark, README: RTX 2070 (L1 32, shared 23, L2 236 clocks)";
+constexpr const char* kLuo =
+    "recalled: Luo et al. 2024, arXiv 2402.13499, table of memory latencies (RTX 4090, A100, H100)";
+constexpr const char* kLuoDsm =
+    "recalled: Luo et al. 2024, arXiv 2402.13499, SM-to-SM network of the H100";
+constexpr const char* kLuoMma =
+    "recalled: Luo et al. 2024, arXiv 2402.13499: mma.sync reaches some 63% of the H100's peak; "
+    "ptxas spaces HMMA.16816 by 6 clocks where the peak would be 4";
+constexpr const char* kHuerta = "recalled: Huerta et al. 2025, arXiv 2503.20481 (RTX A6000)";
+constexpr const char* kBlackwell = "recalled: Jarmusch et al. 2025, arXiv 2507.10789 (RTX 5080)";
+constexpr const char* kGuide =
+    "CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions";
+constexpr const char* kDevice = "the device's file, common/vgpu/profile/devices";
+constexpr const char* kPrototype = "guessed: fits five published attention kernels on the RTX 5090";
+constexpr const char* kLike86 = "guessed: as on the RTX A6000";
+constexpr const char* kLike80 = "guessed: as on the A100";
+constexpr const char* kLike89 = "guessed: as on the RTX 4090";
+constexpr const char* kLike90 = "guessed: as on the H100";
+
+constexpr std::array<int, 6> kArchitectures = {75, 80, 86, 89, 90, 120};
+
+struct Cell {
+  double value;
+  const char* source;
+};
+struct Row {
+  Constant Timing::*where;
+  const char* name;
+  std::array<Cell, 6> cells;  // by kArchitectures
+};
+// The same for all architectures.
+constexpr std::array<Cell, 6> all(double value, const char* source) {
+  return {{{value, source},
+           {value, source},
+           {value, source},
+           {value, source},
+           {value, source},
+           {value, source}}};
+}
+
+const Row kRows[] = {
+    // Intervals of one scheduler: a quarter of the SM's lanes.
+    {&Timing::imad,
+     "imad",
+     {{{2, kGuide},
+       {2, kGuide},
+       {2, kGuide},
+       {2, kGuide},
+       {2, kGuide},
+       {1, "NVIDIA RTX Blackwell whitepaper: integer at the rate of FP32"}}}},
+    {&Timing::alu, "alu", all(2, kGuide)},
+    {&Timing::uniform, "uniform", all(1, "guessed: one warp-wide value a clock")},
+    {&Timing::memory_issue, "memory_issue", all(2, kPrototype)},
+    {&Timing::redux, "redux",
+     all(8,
+         "the Programming Guide's 16 lanes a clock for warp reductions; "
+         "guessed to be as slow for MATCH")},
+    {&Timing::tensor_slowdown,
+     "tensor_slowdown",
+     {{{1, kDevice}, {1, kDevice}, {1, kDevice}, {1, kDevice}, {1.5, kLuoMma}, {1, kPrototype}}}},
+
+    {&Timing::alu_latency, "alu_latency",
+     all(5,
+         "guessed: ptxas's stall counts of 4 and 5 contain it; only a scoreboard would show it")},
+    {&Timing::special_latency,
+     "special_latency",
+     {{{22, kLike86},
+       {22, kLike86},
+       {24, kPrototype},
+       {24, kPrototype},
+       {24, kPrototype},
+       {24, kPrototype}}}},
+    {&Timing::shuffle_latency,
+     "shuffle_latency",
+     {{{23, kLike86},
+       {23, kLike86},
+       {24, kPrototype},
+       {24, kPrototype},
+       {24, kPrototype},
+       {24, kPrototype}}}},
+    {&Timing::vote_latency, "vote_latency", all(12, kPrototype)},
+    {&Timing::fp64_latency,
+     "fp64_latency",
+     {{{48, "guessed: one of two lanes an SM"},
+       {8, "guessed: twice that of FP32"},
+       {48, kLike86},
+       {48, kLike86},
+       {8, kLike80},
+       {48, kLike86}}}},
+    {&Timing::tensor_latency, "tensor_latency",
+     all(33, "guessed: ptxas's stall counts contain it; only a scoreboard would show it")},
+    {&Timing::constant_latency,
+     "constant_latency",
+     {{{27, kLike86},
+       {27, kLike86},
+       {26, kHuerta},
+       {26, kLike86},
+       {30, kPrototype},
+       {30, kPrototype}}}},
+    {&Timing::special_register_latency, "special_register_latency", all(25, kPrototype)},
+    {&Timing::uniform_latency, "uniform_latency", all(12, kPrototype)},
+    {&Timing::constant_miss, "constant_miss",
+     all(80, "guessed: a way through the L1.5; to the L2 it would be more")},
+
+    {&Timing::shared_latency,
+     "shared_latency",
+     {{{23, kFeng}, {29, kLuo}, {24, kHuerta}, {30, kLuo}, {29, kLuo}, {29, kLike90}}}},
+    {&Timing::matrix_latency,
+     "matrix_latency",
+     {{{28, "guessed: shared memory and 4"},
+       {33, kPrototype},
+       {29, kHuerta},
+       {33, kPrototype},
+       {33, kPrototype},
+       {33, kPrototype}}}},
+    {&Timing::shared_atomic_latency, "shared_atomic_latency",
+     all(64, "guessed: twice a load of shared memory")},
+    {&Timing::l1_latency,
+     "l1_latency",
+     {{{32, kFeng}, {38, kLuo}, {32, kHuerta}, {43, kLuo}, {41, kLuo}, {43, kLike89}}}},
+    {&Timing::l2_latency,
+     "l2_latency",
+     {{{188, kJia},
+       {262, kLuo},
+       {230, "guessed: between Turing's 236 and Ada's 273"},
+       {273, kLuo},
+       {263, kLuo},
+       {358, kBlackwell}}}},
+    {&Timing::dram_latency,
+     "dram_latency",
+     {{{430, "guessed: L2 and some 150 ns"},
+       {466, kLuo},
+       {480, "guessed: L2 and some 140 ns"},
+       {542, kLuo},
+       {600, "guessed: 479 of Luo et al. is for one row; prototype 600 to 800"},
+       {877, kBlackwell}}}},
+    {&Timing::atomic_latency,
+     "atomic_latency",
+     {{{230, "guessed: L2 and 40"},
+       {300, "guessed: L2 and 40"},
+       {270, "guessed: L2 and 40"},
+       {313, "guessed: L2 and 40"},
+       {303, "guessed: L2 and 40"},
+       {398, "guessed: L2 and 40"}}}},
+    {&Timing::read_latency, "read_latency", all(10, kHuerta)},
+    {&Timing::remote_shared_latency, "remote_shared_latency", all(180, kLuoDsm)},
+    {&Timing::bulk_latency, "bulk_latency",
+     all(650, "guessed: L2 and some 390 for the copy unit; a chain of copies will tell")},
+    {&Timing::mbarrier_latency, "mbarrier_latency", all(25, kPrototype)},
+    {&Timing::barrier_latency, "barrier_latency", all(18, kPrototype)},
+    {&Timing::cluster_barrier_latency, "cluster_barrier_latency",
+     all(190, "guessed: once through the SM-to-SM network")},
+    {&Timing::branch_latency, "branch_latency", all(8, kPrototype)},
+    {&Timing::fence_latency, "fence_latency", all(500, "guessed: twice the way to the L2")},
+    {&Timing::fence_block_latency, "fence_block_latency", all(16, "guessed")},
+    {&Timing::sleep_clocks, "sleep_clocks", all(100, "guessed: no one sleeps shorter")},
+
+    {&Timing::memory_queue, "memory_queue", all(24, kPrototype)},
+    {&Timing::requests_beyond, "requests_beyond",
+     all(32768, "guessed: 32 KiB under way beside what latency hides")},
+    {&Timing::atomic_sector_clocks, "atomic_sector_clocks",
+     all(1, "guessed: a sector a clock of one SM's stream")},
+    {&Timing::remote_bytes_per_clock, "remote_bytes_per_clock",
+     all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs")},
+    {&Timing::bulk_interval, "bulk_interval", all(4, "guessed")},
+    {&Timing::l2_bytes_per_clock,
+     "l2_bytes_per_clock",
+     {{{20, kJia},
+       {40, "guessed: A100 whitepaper: 5120 bytes a clock for 108 SMs, 85% of it"},
+       {24, "guessed: from Turing's 20 and Ada's 24"},
+       {24, "guessed: above 5 TB/s on the RTX 4090"},
+       {40, kPrototype},
+       {40, kPrototype}}}},
+    {&Timing::dram_share,
+     "dram_share",
+     {{{0.86, "guessed: GDDR6 with ECC on"},
+       {0.90, "guessed: streams on HBM2e"},
+       {0.92, "guessed: streams on GDDR6X"},
+       {0.92, "guessed: streams on GDDR6X"},
+       {0.90, "guessed: 4.3 of the H200's 4.8 TB/s"},
+       {0.92, "guessed: streams on GDDR7"}}}},
+
+    {&Timing::l0_instructions, "l0_instructions", all(128, kHuerta)},
+    {&Timing::l0_miss, "l0_miss", all(20, "guessed: an access of the L1.5")},
+    {&Timing::code_cache_bytes, "code_cache_bytes", all(131072, kJia)},
+    {&Timing::code_latency, "code_latency", all(260, "guessed: an access of the L2")},
+    {&Timing::code_line_clocks, "code_line_clocks",
+     all(16, "guessed: two clocks an instruction from the L2")},
+
+    {&Timing::block_launch, "block_launch", all(200, "guessed")},
+    {&Timing::launch_us, "launch_us", all(2.5, "guessed: empty kernels on a stream")},
+    {&Timing::graph_node_us, "graph_node_us", all(1.3, "guessed: nodes one after the other")},
+    {&Timing::cooperative_us, "cooperative_us", all(1.0, "guessed")},
+    {&Timing::grid_barrier_us, "grid_barrier_us",
+     all(1.5, "guessed: two trips to the L2 and back")},
+};
+
+// Clocks in which a scheduler gets one warp instruction through so many lanes of the SM.
+double interval_of(double lanes, int schedulers) {
+  return lanes > 0 ? 32.0 * schedulers / lanes : 32.0 * schedulers;
+}
+
+// Multiply-adds of a warp's product, from the shape that the name says: m16n8k16 is 16816.
+double multiply_adds(std::string_view shape) {
+  struct Known {
+    std::string_view name;
+    int m, n, k;
+  };
+  static constexpr Known kShapes[] = {
+      {"884", 8, 8, 4},     {"1684", 16, 8, 4},   {"1688", 16, 8, 8},     {"16816", 16, 8, 16},
+      {"16832", 16, 8, 32}, {"16864", 16, 8, 64}, {"168128", 16, 8, 128}, {"168256", 16, 8, 256},
+      {"8816", 8, 8, 16},   {"8832", 8, 8, 32},   {"88128", 8, 8, 128}};
+  for (const Known& known : kShapes)
+    if (known.name == shape) return static_cast<double>(known.m) * known.n * known.k;
+  return 16.0 * 8 * 16;
+}
+
+}  // namespace
+
+double Timing::tensor_interval(std::string_view name) const {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= name.size();) {
+    const std::size_t dot = std::min(name.find('.', at), name.size());
+    parts.push_back(name.substr(at, dot - at));
+    at = dot + 1;
+  }
+  const auto has = [&](std::string_view part) {
+    return std::find(parts.begin(), parts.end(), part) != parts.end();
+  };
+  const std::string_view shape = parts.size() > 1 ? parts[1] : "";
+  double work = multiply_adds(shape);
+  double rate = has("F32") || name.size() < 5 ? tensor_fp16_fp32_sums.value : tensor_fp16.value;
+  const std::string_view head = parts[0];
+  if (has("TF32")) {
+    rate = tensor_tf32.value;
+  } else if (has("BF16")) {
+    rate = tensor_fp16_fp32_sums.value;
+  } else if (head == "IMMA") {
+    rate = has("S4") || has("U4") ? 2 * tensor_int8.value : tensor_int8.value;
+  } else if (head == "BMMA") {
+    rate = 8 * tensor_int8.value;
+  } else if (head == "QMMA") {
+    rate = 2 * tensor_fp16_fp32_sums.value;
+  } else if (head == "DMMA") {
+    rate = tensor_fp64.value;
+  }
+  if (rate <= 0) rate = tensor_fp16_fp32_sums.value;
+  return work / (rate / 4) * (head == "DMMA" ? 1 : tensor_slowdown.value);
+}
+
+std::vector<std::pair<std::string_view, const Constant*>> Timing::all() const {
+  std::vector<std::pair<std::string_view, const Constant*>> list = {
+      {"fp32", &fp32},
+      {"half", &half},
+      {"fp64", &fp64},
+      {"special", &special},
+      {"tensor_fp16", &tensor_fp16},
+      {"tensor_fp16_fp32_sums", &tensor_fp16_fp32_sums},
+      {"tensor_tf32", &tensor_tf32},
+      {"tensor_int8", &tensor_int8},
+      {"tensor_fp64", &tensor_fp64},
+      {"wavefront_clocks", &wavefront_clocks},
+      {"sectors_per_clock", &sectors_per_clock},
+      {"block_stagger", &block_stagger}};
+  for (const Row& row : kRows) list.emplace_back(row.name, &(this->*row.where));
+  return list;
+}
+
+Timing timing_of(const DeviceSpec& device) {
+  Timing t;
+  t.major = device.major;
+  t.minor = device.minor;
+  const auto at =
+      std::find(kArchitectures.begin(), kArchitectures.end(), device.major * 10 + device.minor);
+  if (at == kArchitectures.end()) {
+    t.why = "no clocks are known for compute capability " + std::to_string(device.major) + "." +
+            std::to_string(device.minor) + ", only for 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0";
+    return t;
+  }
+  const auto column = static_cast<std::size_t>(at - kArchitectures.begin());
+  for (const Row& row : kRows) {
+    const Cell& cell = row.cells[column];
+    t.*row.where = {cell.value, cell.source};
+  }
+  const int schedulers = device.schedulers_per_sm;
+  t.fp32 = {interval_of(device.fp32_fma_per_clock_sm, schedulers), kDevice};
+  t.half = {interval_of(device.fp16_fma_per_clock_sm / 2, schedulers), kDevice};
+  t.fp64 = {interval_of(device.fp64_fma_per_clock_sm, schedulers), kDevice};
+  t.special = {interval_of(device.special_per_clock_sm, schedulers), kDevice};
+  // 128 lanes are two pipes of 16 in each quarter; only one of them multiplies integers, on the
+  // GeForce RTX 50 either.
+  t.two_fma_pipes = device.fp32_fma_per_clock_sm >= 128;
+  t.imad_on_both = t.two_fma_pipes && t.imad.value < 2;
+  t.half_on_fma = t.two_fma_pipes && t.half.value >= 2;
+  // GeForce cards sum in FP32 at half the rate (whitepapers of GA102, AD102, GB202).
+  const bool geforce = device.name.find("GeForce") != std::string::npos;
+  t.tensor_fp16 = {device.tensor_fp16_fma_per_clock_sm, kDevice};
+  t.tensor_fp16_fp32_sums = {
+      device.tensor_fp16_fma_per_clock_sm / (geforce ? 2 : 1),
+      geforce ? "whitepapers: GeForce sums in FP32 at half the rate" : kDevice};
+  t.tensor_tf32 = {device.tensor_tf32_fma_per_clock_sm, kDevice};
+  t.tensor_int8 = {device.tensor_int8_fma_per_clock_sm, kDevice};
+  const bool fp64_tensor = (device.major == 8 && device.minor == 0) || device.major == 9;
+  t.tensor_fp64 = {
+      device.fp64_fma_per_clock_sm * (fp64_tensor ? 2 : 1),
+      fp64_tensor ? "whitepapers of the A100 and H100: twice the other FP64 rate" : kDevice};
+  t.wavefront_clocks = {128 / device.l1_bytes_per_clock_sm, kDevice};
+  t.sectors_per_clock = {device.l1_bytes_per_clock_sm / 32, kDevice};
+  t.block_stagger = {static_cast<double>(device.sm_count),
+                     "guessed: one block a clock is handed out, to one SM after the other"};
+  return t;
+}
+
+}  // namespace vgpu::time
