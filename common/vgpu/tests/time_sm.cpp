@@ -434,6 +434,10 @@ TEST_CASE("sm: tensor rates by device and by what is summed") {
   CHECK(at("NVIDIA GeForce RTX 4090", 89, 512, "HMMA.16816.F32") == 32);
   CHECK(at("NVIDIA GeForce RTX 4090", 89, 512, "HMMA.16816.F16") == 16);
   CHECK(at("NVIDIA GeForce RTX 5090", 120, 512, "HMMA.16816.F32") == 32);
+  // 8 x 8 x 4 doubles on the A100's 64 a clock and SM; sparse halves, twice the product in the time.
+  spec.fp64_fma_per_clock_sm = 32;
+  CHECK(at("NVIDIA A100-SXM4-80GB", 80, 1024, "DMMA") == 16);
+  CHECK(at("NVIDIA A100-SXM4-80GB", 80, 1024, "HMMA.SP.16832.F32") == 8);
   // Two warps a scheduler, ten each: 20 of 6 clocks, the last at 114; then its end.
   Program p;
   const auto hmma = p.add(Kind::tensor, {}, "HMMA.16816.F32");
@@ -552,6 +556,45 @@ TEST_CASE("sm: mbarriers of the other block of a cluster") {
   CHECK(r.assumed == 0);
   CHECK(r.stuck == std::string());
   CHECK(r.clocks == 206);
+}
+
+TEST_CASE("sm: a cluster's barrier, arrival and wait apart") {
+  Program p;
+  const auto arrive = p.add(Kind::cluster_barrier, {}, "UCGABAR_ARV"),
+             wait = p.add(Kind::cluster_barrier, {}, "UCGABAR_WAIT"),
+             work = p.add(Kind::fp32, {.stall = 4});
+  Setup setup;
+  setup.timing.cluster_barrier_latency.value = 190;
+  // Warp 1 arrives at 40, so both go on at 230, and again: at 230 both arrive, until 420 (the wait
+  // issues at 231 and changes nothing).
+  const Steps twice = {{arrive}, {wait}, {arrive}, {wait}, {work}};
+  const SmResult r = run(p, {twice, repeated(work, 10) + twice}, setup);
+  CHECK(r.clocks == 421);
+  // Who comes to the wait long after the others arrived does not wait at all.
+  const SmResult late = run(p, {Steps{{arrive}} + repeated(work, 100) + Steps{{wait}, {work}},
+                                Steps{{arrive}, {wait}, {work}}},
+                            setup);
+  CHECK(late.clocks == 403);
+  CHECK(late.stalls_by_instr[wait][static_cast<std::size_t>(Stall::barrier)] == 188);
+}
+
+TEST_CASE("sm: stores that count at an mbarrier once they are there") {
+  Program p;
+  const auto init = p.add(Kind::mbarrier, {.stall = 2}), store = p.add(Kind::shared_store),
+             wait = p.add(Kind::mbarrier, {.write = 0}), use = p.add(Kind::fp32, {.wait = 1});
+  MemoryEvent& far = p.events.emplace_back();
+  far.remote_lanes = 1;
+  far.mbarrier = Do::complete;
+  far.offset = 0;
+  far.bytes = 128;
+  // expect at 2, the store at 4: there at 184 (180 of the network), seen at 209.
+  const SmResult r = same(p, Steps{{init, p.mbarrier(Do::init, 1)},
+                                   {init, p.mbarrier(Do::arrive_expect, 128)},
+                                   {store, &far},
+                                   {wait, p.mbarrier(Do::wait, 1)},
+                                   {use}},
+                          1);
+  CHECK(r.clocks == 210);
 }
 
 TEST_CASE("sm: a jump waits for its branch, and for code that is not there") {

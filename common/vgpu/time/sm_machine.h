@@ -78,7 +78,8 @@ struct Block {
   struct Barrier {
     int arrived = 0, expected = 0;  // warps
     bool whole = true;              // all warps of the block that have not ended
-    double latency = 0;
+    double latency = 0, free = 0;  // `free`: clock at which the last phase let go
+    std::uint32_t phases = 0;      // that are complete
     std::vector<int> waiting;
   };
   std::array<Barrier, 17> barriers;  // the last: the cluster's
@@ -107,6 +108,7 @@ struct Warp {
   std::vector<double>
       groups;  // of asynchronous copies, clock at which each and all before are there
   double copies = 0, stores = 0;
+  std::uint32_t cluster_phase = 0;  // that it has arrived at and not waited for; 0: none
 };
 
 class Sm {
@@ -156,7 +158,7 @@ class Sm {
   double code_ready(Warp& warp, std::uint32_t line, bool jumped, double at);
 
   double load_store(double clocks, double at, const Op& op);
-  void access(Warp& warp, const Op& op, const MemoryEvent& event, double at);
+  double access(Warp& warp, const Op& op, const MemoryEvent& event, double at);
   double beyond_l1(std::uint32_t sectors, double at, double latency);
   double load_line(const LinePiece& piece, bool bypass, double at);
   double store_line(const LinePiece& piece, const Op& op, double at);
@@ -165,6 +167,7 @@ class Sm {
   void complete(Block& block, Block::Barrier& barrier, double at);
   void mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, double at);
   void bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at);
+  void land(Warp& warp, const MemoryEvent& event, double there);
   Block* home(const Block& block, std::uint8_t rank);
   Mbarrier& find(Block& block, std::uint32_t offset);
   void change(Block& block, const MemoryEvent& event, double at);

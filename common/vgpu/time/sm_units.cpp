@@ -88,7 +88,8 @@ Op Sm::decode(const MachineInstr& instr) const {
   op.stall = static_cast<float>(std::max<int>(1, instr.stall));
   op.pending = instr.pending;
   op.bytes = instr.bytes;
-  op.arrives_only = instr.arrives_only;
+  op.arrives_only = instr.arrives_only || (instr.kind == Kind::cluster_barrier &&
+                                           name.find("ARV") != name.npos);
   switch (instr.kind) {
     case Kind::constant:
       op.act = Act::constant;
@@ -165,7 +166,7 @@ Op Sm::decode(const MachineInstr& instr) const {
     case Kind::fence:
       if (starts_with(name, "MEMBAR"))
         op.act = name.find(".CTA") != name.npos ? Act::fence_block : Act::fence;
-      else if (starts_with(name, "CCTL.IVALL"))
+      else if (name == "CCTL" || starts_with(name, "CCTL.IVALL"))
         op.act = Act::drop_l1;
       break;
     case Kind::sleep:
@@ -209,7 +210,12 @@ void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double a
     case Act::store:
     case Act::copy:
       if (event) {
-        access(warp, op, *event, at);
+        const double there = access(warp, op, *event, at);
+        // A store that counts at an mbarrier, and mbarriers made of ordinary instructions (8.x).
+        if (event->mbarrier == MemoryEvent::Mbarrier::complete)
+          land(warp, *event, there);
+        else if (event->mbarrier != MemoryEvent::Mbarrier::none)
+          mbarrier(warp, w, op, *event, at);
         return;
       }
       break;
@@ -341,7 +347,7 @@ double Sm::remote(double bytes, double at) {
   return remote_ - 4 / timing_.remote_bytes_per_clock.value + timing_.remote_shared_latency.value;
 }
 
-void Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
+double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   double clocks = event.wavefronts * timing_.wavefront_clocks.value;
   if (!event.lines.empty()) {
     std::uint32_t sectors = 0;
@@ -351,7 +357,7 @@ void Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   }
   if (clocks == 0 && event.remote_lanes == 0) {  // no lane was active
     settle(warp, op, at + kSourcesRead, at + kSourcesRead);
-    return;
+    return at;
   }
   const double begin = load_store(clocks, at, op), end = begin + std::max(0.0, clocks - 1);
   double there = event.lines.empty() ? end + op.latency : end;
@@ -369,6 +375,7 @@ void Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   }
   if (event.remote_lanes)
     there = std::max(there, remote(static_cast<double>(event.remote_lanes) * op.bytes, begin));
+  const double arrived = there;
   if (op.act == Act::store) {
     warp.stores = std::max(warp.stores, passed);
     there = end + kSourcesRead;
@@ -378,6 +385,7 @@ void Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
     warp.stores = std::max(warp.stores, l2_);
   }
   settle(warp, op, there, std::max(at, end) + timing_.read_latency.value);
+  return arrived;
 }
 
 // A bulk copy: the warp goes on at once, the mbarrier hears of it when all bytes are there.
@@ -397,15 +405,21 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
       there = std::max(there, beyond_l1(sectors, begin, latency));
       left -= sectors;
     }
-    if (!into_shared) warp.stores = std::max(warp.stores, l2_);
+    if (!into_shared) {
+      warp.stores = std::max(warp.stores, l2_);
+      warp.copies = std::max(warp.copies, l2_);
+    }
   }
   settle(warp, op, there, begin + kSourcesRead);
-  if (into_shared && event.bytes) {
-    MemoryEvent landed = event;
-    landed.mbarrier = MemoryEvent::Mbarrier::complete;
-    Block* block = home(*warp.block, event.home);
-    if (block) add({std::ceil(there), 0, Event::land, 0, landed, block, block->number});
-  }
+  if (into_shared && event.bytes) land(warp, event, there);
+}
+
+// The bytes of a copy count at its mbarrier once they are there.
+void Sm::land(Warp& warp, const MemoryEvent& event, double there) {
+  MemoryEvent landed = event;
+  landed.mbarrier = MemoryEvent::Mbarrier::complete;
+  if (Block* block = home(*warp.block, event.home))
+    add({std::ceil(there), 0, Event::land, 0, landed, block, block->number});
 }
 
 // ---- Barriers ----
@@ -415,12 +429,22 @@ void Sm::barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, doub
   const bool cluster = op.act == Act::cluster_barrier;
   const std::size_t number = cluster ? kClusterBarrier : event ? event->barrier & 15 : 0;
   Block::Barrier& barrier = block.barriers[number];
-  const std::uint32_t threads = cluster || !event ? 0 : event->barrier_threads;
-  barrier.whole = threads == 0;
-  barrier.expected = static_cast<int>((threads + 31) / 32);
-  barrier.latency = op.latency;
-  ++barrier.arrived;
   settle(warp, op, at + op.latency, at + kSourcesRead);
+  const bool arrived_before = cluster && !op.arrives_only && warp.cluster_phase > 0;
+  if (arrived_before && barrier.phases >= warp.cluster_phase) {  // the others are all there
+    warp.cluster_phase = 0;
+    charge(warp, warp.step.instr, Stall::barrier, warp.cursor, barrier.free);
+    warp.cursor = std::max(warp.cursor, barrier.free);
+    return;
+  }
+  if (!arrived_before) {
+    const std::uint32_t threads = cluster || !event ? 0 : event->barrier_threads;
+    barrier.whole = threads == 0;
+    barrier.expected = static_cast<int>((threads + 31) / 32);
+    barrier.latency = op.latency;
+    ++barrier.arrived;
+  }
+  warp.cluster_phase = cluster && op.arrives_only ? barrier.phases + 1 : 0;
   if (!op.arrives_only) {
     barrier.waiting.push_back(w);
     warp.held = true;
@@ -433,8 +457,9 @@ void Sm::barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, doub
 void Sm::complete(Block& block, Block::Barrier& barrier, double at) {
   if (barrier.arrived < (barrier.whole ? block.running : barrier.expected)) return;
   barrier.arrived = 0;
+  ++barrier.phases;
   // The last to arrive has not fetched its next instruction yet: it is let go by an event, too.
-  const double free = std::ceil(at + barrier.latency);
+  const double free = barrier.free = std::ceil(at + barrier.latency);
   for (const int w : barrier.waiting) add({free, 0, Event::let_go, w, {}, nullptr, 0});
   barrier.waiting.clear();
 }

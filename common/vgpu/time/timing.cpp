@@ -243,20 +243,23 @@ double Timing::tensor_interval(std::string_view name) const {
   const auto has = [&](std::string_view part) {
     return std::find(parts.begin(), parts.end(), part) != parts.end();
   };
-  const std::string_view shape = parts.size() > 1 ? parts[1] : "";
-  double work = multiply_adds(shape);
-  double rate = has("F32") || name.size() < 5 ? tensor_fp16_fp32_sums.value : tensor_fp16.value;
   const std::string_view head = parts[0];
+  // A sparse product is twice as large for the same work.
+  const bool sparse = parts.size() > 1 && parts[1] == "SP";
+  const std::size_t at = sparse ? 2 : 1;
+  const std::string_view shape = parts.size() > at ? parts[at] : head == "DMMA" ? "884" : "";
+  const double work = multiply_adds(shape) / (sparse ? 2 : 1);
+  const bool fp16_sums = has("F16");
+  double rate = fp16_sums ? tensor_fp16.value : tensor_fp16_fp32_sums.value;
   if (has("TF32")) {
     rate = tensor_tf32.value;
-  } else if (has("BF16")) {
-    rate = tensor_fp16_fp32_sums.value;
-  } else if (head == "IMMA") {
-    rate = has("S4") || has("U4") ? 2 * tensor_int8.value : tensor_int8.value;
+  } else if (head == "IMMA") {  // four-bit numbers have shapes of their own
+    rate = shape == "8832" || shape == "16864" || has("S4") || has("U4") ? 2 * tensor_int8.value
+                                                                          : tensor_int8.value;
   } else if (head == "BMMA") {
     rate = 8 * tensor_int8.value;
   } else if (head == "QMMA") {
-    rate = 2 * tensor_fp16_fp32_sums.value;
+    rate *= 2;
   } else if (head == "DMMA") {
     rate = tensor_fp64.value;
   }
