@@ -129,6 +129,7 @@ struct Setup {
   std::uint64_t l1_bytes = 65536;
   double l2_miss = 0, l2_rate = 64, dram_rate = 16;
   int timeline = 0, cluster = 1;
+  int times = 1;                // that a block has these warps
   std::vector<Steps> odd = {};  // warps of every other block, when they do something else
 };
 
@@ -147,8 +148,9 @@ SmResult run(const Program& p, const std::vector<Steps>& warps, const Setup& set
   request.cluster_blocks = setup.cluster;
   request.block = [&](std::uint64_t n) {
     BlockSteps block;
-    for (const Steps& steps : n % 2 && !setup.odd.empty() ? setup.odd : warps)
-      block.push_back(std::make_unique<Listed>(steps));
+    for (int i = 0; i < setup.times; ++i)
+      for (const Steps& steps : n % 2 && !setup.odd.empty() ? setup.odd : warps)
+        block.push_back(std::make_unique<Listed>(steps));
     return block;
   };
   SmResult result = simulate(request);
@@ -571,8 +573,9 @@ TEST_CASE("sm: a cluster's barrier, arrival and wait apart") {
   const SmResult r = run(p, {twice, repeated(work, 10) + twice}, setup);
   CHECK(r.clocks == 421);
   // Who comes to the wait long after the others arrived does not wait at all.
-  const SmResult late = run(p, {Steps{{arrive}} + repeated(work, 100) + Steps{{wait}, {work}},
-                                Steps{{arrive}, {wait}, {work}}},
+  const SmResult late = run(p,
+                            {Steps{{arrive}} + repeated(work, 100) + Steps{{wait}, {work}},
+                             Steps{{arrive}, {wait}, {work}}},
                             setup);
   CHECK(late.clocks == 403);
   CHECK(late.stalls_by_instr[wait][static_cast<std::size_t>(Stall::barrier)] == 188);
@@ -588,11 +591,12 @@ TEST_CASE("sm: stores that count at an mbarrier once they are there") {
   far.offset = 0;
   far.bytes = 128;
   // expect at 2, the store at 4: there at 184 (180 of the network), seen at 209.
-  const SmResult r = same(p, Steps{{init, p.mbarrier(Do::init, 1)},
-                                   {init, p.mbarrier(Do::arrive_expect, 128)},
-                                   {store, &far},
-                                   {wait, p.mbarrier(Do::wait, 1)},
-                                   {use}},
+  const SmResult r = same(p,
+                          Steps{{init, p.mbarrier(Do::init, 1)},
+                                {init, p.mbarrier(Do::arrive_expect, 128)},
+                                {store, &far},
+                                {wait, p.mbarrier(Do::wait, 1)},
+                                {use}},
                           1);
   CHECK(r.clocks == 210);
 }
@@ -738,9 +742,8 @@ TEST_CASE("sm: what a simulated instruction costs" * doctest::skip()) {
     steps = steps + Steps{{last}};
   }
   for (const int warps : {4, 16, 32, 64}) {
-    const std::vector<Steps> all(static_cast<std::size_t>(warps), steps);
     const std::clock_t begin = std::clock();
-    const SmResult r = run(p, all, {.l2_miss = 0.5});
+    const SmResult r = run(p, {steps}, {.l2_miss = 0.5, .times = warps});
     const double ns = 1e9 / CLOCKS_PER_SEC * static_cast<double>(std::clock() - begin);
     MESSAGE(warps, " warps: ", ns / static_cast<double>(r.issued), " ns an instruction, ", r.clocks,
             " clocks");

@@ -126,7 +126,7 @@ void Sm::start_block(int place, double at) {
     Scheduler& s = schedulers_[static_cast<std::size_t>(warp.scheduler)];
     warp.slot = static_cast<int>(s.order.size());
     s.order.push_back(w);
-    s.wake.push_back(kNever);
+    s.wake.push_back(kAsleep);
     if (warp.steps->next(warp.step)) {
       warp.op = &ops_[warp.step.instr];
       go_on(warp);
@@ -272,29 +272,35 @@ double Sm::blocked(const Scheduler& s, const Warp& warp, double at) {
 // One clock of a scheduler: greedy, then oldest.
 void Sm::schedule(int number, double at) {
   Scheduler& s = schedulers_[static_cast<std::size_t>(number)];
+  const auto now = static_cast<std::int64_t>(at);
   const std::size_t count = s.order.size();
-  int chosen = -1;
   const auto take = [&](std::size_t i) {
+    if (s.wake[i] > now) return false;
     Warp& warp = warps_[static_cast<std::size_t>(s.order[i])];
     const double until = blocked(s, warp, at);
     if (until <= at) return true;
     warp.throttled += until - at;
-    s.wake[i] = until;
+    s.wake[i] = static_cast<std::int64_t>(until);
     return false;
   };
-  if (s.last >= 0 && s.wake[static_cast<std::size_t>(s.last)] <= at &&
-      take(static_cast<std::size_t>(s.last)))
-    chosen = s.last;
-  for (std::size_t i = 0; chosen < 0 && i < count; ++i)
-    if (s.wake[i] <= at && take(i)) chosen = static_cast<int>(i);
-  if (chosen >= 0) {
-    s.last = chosen;
-    issue(s, s.order[static_cast<std::size_t>(chosen)], at);
+  std::size_t chosen = count;
+  if (s.last >= 0 && take(static_cast<std::size_t>(s.last)))
+    chosen = static_cast<std::size_t>(s.last);
+  else
+    for (std::size_t i = 0; i < count; ++i)
+      if (take(i)) {
+        chosen = i;
+        break;
+      }
+  if (chosen < count) {
+    s.last = static_cast<int>(chosen);
+    issue(s, s.order[chosen], at);
   }
   s.from = at + 1;
-  double next = kNever;
-  for (std::size_t i = 0; i < s.wake.size(); ++i) next = std::min(next, s.wake[i]);
-  s.next = std::max(next, s.from);
+  std::int64_t next = kAsleep;
+  const std::int64_t* wake = s.wake.data();
+  for (std::size_t i = 0; i < s.wake.size(); ++i) next = std::min(next, wake[i]);
+  s.next = next == kAsleep ? kNever : std::max(static_cast<double>(next), s.from);
 }
 
 void Sm::issue(Scheduler& s, int w, double at) {
@@ -318,7 +324,7 @@ void Sm::issue(Scheduler& s, int w, double at) {
     busy = (busy > at - 1 ? busy : at) + op.interval;
     if (!op.queued) out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += op.interval;
   }
-  s.wake[static_cast<std::size_t>(warp.slot)] = kNever;
+  s.wake[static_cast<std::size_t>(warp.slot)] = kAsleep;
   if (step.no_lane)
     settle(warp, op, at + 2, at + 2);
   else
@@ -413,7 +419,7 @@ void Sm::look(Warp& warp) {
 
 void Sm::wake(Warp& warp, double at) {
   Scheduler& s = schedulers_[static_cast<std::size_t>(warp.scheduler)];
-  s.wake[static_cast<std::size_t>(warp.slot)] = at;
+  s.wake[static_cast<std::size_t>(warp.slot)] = static_cast<std::int64_t>(at);
   s.next = std::min(s.next, std::max(at, s.from));
 }
 

@@ -11,6 +11,7 @@
 namespace vgpu::time {
 
 inline constexpr double kNever = 1e300;
+inline constexpr std::int64_t kAsleep = std::int64_t{1} << 62;
 inline constexpr int kSchedulers = 4;
 
 // Units of one scheduler that take one instruction for some clocks.
@@ -119,7 +120,9 @@ class Sm {
  private:
   struct Scheduler {
     std::vector<int> order;          // warps, oldest first
-    std::vector<double> wake;        // clock before which they need not be looked at, in that order
+    // Clock before which they need not be looked at, in that order: whole numbers, since the least
+    // of them is looked for in every clock.
+    std::vector<std::int64_t> wake;
     int last = -1;                   // place in `order` of the warp that issued last
     double next = kNever, from = 0;  // clock of its next issue, as far as known; none before
     std::array<double, kUnits> unit{};

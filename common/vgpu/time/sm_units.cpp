@@ -88,8 +88,8 @@ Op Sm::decode(const MachineInstr& instr) const {
   op.stall = static_cast<float>(std::max<int>(1, instr.stall));
   op.pending = instr.pending;
   op.bytes = instr.bytes;
-  op.arrives_only = instr.arrives_only || (instr.kind == Kind::cluster_barrier &&
-                                           name.find("ARV") != name.npos);
+  op.arrives_only =
+      instr.arrives_only || (instr.kind == Kind::cluster_barrier && name.find("ARV") != name.npos);
   switch (instr.kind) {
     case Kind::constant:
       op.act = Act::constant;
