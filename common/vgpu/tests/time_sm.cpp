@@ -219,6 +219,10 @@ TEST_CASE("sm: integer multiplies share a pipe with FFMA, other integers do not"
   CHECK(same(p, with_alu, 4).clocks == doctest::Approx(300).epsilon(0.02));
   // Only IMAD: two clocks each.
   CHECK(same(p, repeated(imad, 100), 4).clocks == 199);
+  // A result of 64 bits: twice that.
+  const auto wide = p.add(Kind::imad, {}, "IMAD.WIDE");
+  p.code.code[wide].bytes = 8;
+  CHECK(same(p, repeated(wide, 100), 4).clocks == 397);
   // 9.0's FP32 and IMAD on a device with one pipe: all three of two clocks.
   Setup one;
   one.timing.two_fma_pipes = false;
@@ -382,6 +386,8 @@ TEST_CASE("sm: a stream is bound by the bandwidth, or by what is in flight") {
   CHECK(one.bytes_in_flight == doctest::Approx(512).epsilon(0.05));
   // From the L2, at 64 bytes a clock: a quarter of the time.
   CHECK(stream(64, {}).clocks == doctest::Approx(51200).epsilon(0.02));
+  // No bound at all: latencies only.
+  CHECK(stream(64, {.l2_rate = 0, .dram_rate = 0}).clocks < 40000);
   // A quarter from DRAM: both would take 51,200 clocks, but the 32 KiB in flight of 64 warps come
   // only every 600 clocks, and 8 for a warp's own transfer.
   const SmResult quarter = stream(64, {.l2_miss = 0.25});
@@ -436,7 +442,8 @@ TEST_CASE("sm: tensor rates by device and by what is summed") {
   CHECK(at("NVIDIA GeForce RTX 4090", 89, 512, "HMMA.16816.F32") == 32);
   CHECK(at("NVIDIA GeForce RTX 4090", 89, 512, "HMMA.16816.F16") == 16);
   CHECK(at("NVIDIA GeForce RTX 5090", 120, 512, "HMMA.16816.F32") == 32);
-  // 8 x 8 x 4 doubles on the A100's 64 a clock and SM; sparse halves, twice the product in the time.
+  // 8 x 8 x 4 doubles on the A100's 64 a clock and SM; sparse halves, twice the product in the
+  // time.
   spec.fp64_fma_per_clock_sm = 32;
   CHECK(at("NVIDIA A100-SXM4-80GB", 80, 1024, "DMMA") == 16);
   CHECK(at("NVIDIA A100-SXM4-80GB", 80, 1024, "HMMA.SP.16832.F32") == 8);

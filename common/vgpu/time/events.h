@@ -1,5 +1,5 @@
-// What a warp of a traced block does, for the SM simulator: machine instructions in the order in which
-// it executes them, and what each asks of memory.
+// What a warp of a traced block does, for the SM simulator: machine instructions in the order in
+// which it executes them, and what each asks of memory.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -33,6 +33,7 @@ constexpr const char* kStallNames[kStalls] = {"selected",
 constexpr std::uint32_t kLineInstructions = 8;  // of 16 bytes in a line of 128
 constexpr std::size_t kOnItsWay = 4096;         // lines that can be told to be under way
 
+double rate_of(double bytes_per_clock) { return bytes_per_clock > 0 ? bytes_per_clock : 1e12; }
 std::size_t index_of(Stall stall) { return static_cast<std::size_t>(stall); }
 std::size_t index_of(Unit unit) { return static_cast<std::size_t>(unit); }
 
@@ -45,6 +46,8 @@ SmResult simulate(const SmRequest& request) { return Sm(request).run(); }
 Sm::Sm(const SmRequest& request)
     : request_(request),
       timing_(*request.timing),
+      l2_rate_(rate_of(request.l2_bytes_per_clock)),
+      dram_rate_(rate_of(request.dram_bytes_per_clock)),
       places_(static_cast<std::size_t>(std::max(1, request.resident))),
       l1_(request.l1_bytes, 4, SectoredCache::Index::linear),
       has_l1_(request.l1_bytes >= kLineBytes),
@@ -262,8 +265,8 @@ double Sm::blocked(const Scheduler& s, const Warp& warp, double at) {
     const MemoryEvent* event = warp.step.event;
     if (event && (!event->lines.empty() || event->bytes)) {
       const double bytes = timing_.requests_beyond.value;
-      until = std::max(until, l2_ - bytes / request_.l2_bytes_per_clock);
-      until = std::max(until, dram_ - bytes / request_.dram_bytes_per_clock);
+      until = std::max(until, l2_ - bytes / l2_rate_);
+      until = std::max(until, dram_ - bytes / dram_rate_);
     }
   }
   return until <= at ? at : std::ceil(until);
@@ -447,8 +450,8 @@ void Sm::resolve(int w, int scoreboard, double at) {
   look(warp);
 }
 
-// When a line of code is in the L0 of the warp's scheduler. A stream of lines one after the other is
-// fetched ahead; only a jump waits for the L1.5.
+// When a line of code is in the L0 of the warp's scheduler. A stream of lines one after the other
+// is fetched ahead; only a jump waits for the L1.5.
 double Sm::code_ready(Warp& warp, std::uint32_t line, bool jumped, double at) {
   warp.line = line;
   Scheduler& s = schedulers_[static_cast<std::size_t>(warp.scheduler)];

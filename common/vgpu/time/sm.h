@@ -1,5 +1,9 @@
-// One SM, clock by clock: four schedulers, the warps of the resident blocks, the units' queues, the L1,
-// and what lies behind it as latency and bandwidth.
+// One SM, clock by clock: four schedulers, the warps of the resident blocks, the units' queues, the
+// L1, and what lies behind it as latency and bandwidth.
+//
+// Left out: conflicts of register banks and the operand cache (ptxas arranges registers to avoid
+// them), misses of the TLB, rows and refresh of DRAM, other SMs (their share of L2 and DRAM is
+// taken off the rates), and that the blocks of a cluster lie on SMs of their own.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -42,17 +46,18 @@ struct SmRequest {
   std::uint64_t blocks = 0;        // to run on this SM, one after the other as places get free
   int resident = 1;                // blocks at a time
   std::function<BlockSteps(std::uint64_t n)> block;  // makes the n-th, from 0
-  // Blocks n with the same n / cluster_blocks are a cluster, and n % cluster_blocks is the rank that
-  // MemoryEvent::home names. All of a cluster share this SM if there are places; else what the absent
-  // ones would send is taken to come when everything waits for it (SmResult::assumed).
+  // Blocks n with the same n / cluster_blocks are a cluster, and n % cluster_blocks is the rank
+  // that MemoryEvent::home names. All of a cluster share this SM if there are places; else what the
+  // absent ones would send is taken to come when everything waits for it (SmResult::assumed). 1:
+  // homes are ignored, each block is taken to get from its neighbours what it does to them.
   int cluster_blocks = 1;
   std::uint64_t l1_bytes = 0;  // what shared memory leaves
   // Share of the sectors that the L2 is asked for and does not have, 0 to 1.
   double l2_miss = 0;
   // Bytes a clock that this SM gets of L2 and DRAM while all SMs are busy.
-  double l2_bytes_per_clock = 0, dram_bytes_per_clock = 0;
-  int timeline_blocks = 0;              // blocks whose warps' states are kept
-  std::uint64_t most_instructions = 0;  // stop after so many issued; 0: never
+  double l2_bytes_per_clock = 0, dram_bytes_per_clock = 0;  // 0: no bound
+  int timeline_blocks = 0;                                  // blocks whose warps' states are kept
+  std::uint64_t most_instructions = 0;                      // stop after so many issued; 0: never
 };
 
 struct Activity {  // what a warp did over a while
@@ -71,7 +76,8 @@ struct SmResult {
   // The same by instruction (index into code), and how often each was issued.
   std::vector<std::array<float, kStalls>> stalls_by_instr;
   std::vector<std::uint64_t> issued_by_instr;
-  // Clocks of the unit by Kind, summed over the schedulers; memory: of the SM's one load/store unit.
+  // Clocks of the unit by Kind, summed over the schedulers; memory: of the SM's one load/store
+  // unit.
   std::array<double, 64> busy_by_kind{};
   std::uint64_t l1_sectors = 0, l1_hits = 0, l2_bytes = 0, dram_bytes = 0;
   double bytes_in_flight = 0;  // mean over time of bytes asked beyond the L1

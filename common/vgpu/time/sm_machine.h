@@ -79,8 +79,8 @@ struct Block {
   struct Barrier {
     int arrived = 0, expected = 0;  // warps
     bool whole = true;              // all warps of the block that have not ended
-    double latency = 0, free = 0;  // `free`: clock at which the last phase let go
-    std::uint32_t phases = 0;      // that are complete
+    double latency = 0, free = 0;   // `free`: clock at which the last phase let go
+    std::uint32_t phases = 0;       // that are complete
     std::vector<int> waiting;
   };
   std::array<Barrier, 17> barriers;  // the last: the cluster's
@@ -119,7 +119,7 @@ class Sm {
 
  private:
   struct Scheduler {
-    std::vector<int> order;          // warps, oldest first
+    std::vector<int> order;  // warps, oldest first
     // Clock before which they need not be looked at, in that order: whole numbers, since the least
     // of them is looked for in every clock.
     std::vector<std::int64_t> wake;
@@ -183,6 +183,7 @@ class Sm {
 
   const SmRequest& request_;
   const Timing& timing_;
+  double l2_rate_, dram_rate_;  // bytes a clock
   std::vector<Op> ops_;
   std::vector<Warp> warps_;  // [places][warps of a block]
   std::vector<std::unique_ptr<Block>> places_;

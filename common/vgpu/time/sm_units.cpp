@@ -184,6 +184,8 @@ Op Sm::decode(const MachineInstr& instr) const {
     default:
       compute_op(op, instr.kind, t, name);
   }
+  if (instr.kind == Kind::imad && instr.bytes == 8)  // IMAD.WIDE, IMAD.HI
+    op.interval = static_cast<float>(op.interval * t.wide_factor.value);
   if (op.unit == Unit::memory) op.interval = static_cast<float>(t.memory_issue.value);
   return op;
 }
@@ -278,7 +280,7 @@ double Sm::load_store(double clocks, double at, const Op& op) {
 // Sectors from the L2, and the share that it does not have from DRAM; when the last one is there.
 double Sm::beyond_l1(std::uint32_t sectors, double at, double latency) {
   const double bytes = static_cast<double>(sectors) * kSectorBytes;
-  const double rate = request_.l2_bytes_per_clock, dram_rate = request_.dram_bytes_per_clock;
+  const double rate = l2_rate_, dram_rate = dram_rate_;
   l2_ = std::max(l2_, at) + bytes / rate;
   out_.l2_bytes += static_cast<std::uint64_t>(bytes);
   // The latency is that of one sector, whose own transfer it contains.

@@ -71,6 +71,7 @@ const Row kRows[] = {
      all(8,
          "the Programming Guide's 16 lanes a clock for warp reductions; "
          "guessed to be as slow for MATCH")},
+    {&Timing::wide_factor, "wide_factor", all(2, "guessed: a result of two registers")},
     {&Timing::tensor_slowdown,
      "tensor_slowdown",
      {{{1, kDevice}, {1, kDevice}, {1, kDevice}, {1, kDevice}, {1.5, kLuoMma}, {1, kPrototype}}}},
@@ -255,7 +256,7 @@ double Timing::tensor_interval(std::string_view name) const {
     rate = tensor_tf32.value;
   } else if (head == "IMMA") {  // four-bit numbers have shapes of their own
     rate = shape == "8832" || shape == "16864" || has("S4") || has("U4") ? 2 * tensor_int8.value
-                                                                          : tensor_int8.value;
+                                                                         : tensor_int8.value;
   } else if (head == "BMMA") {
     rate = 8 * tensor_int8.value;
   } else if (head == "QMMA") {

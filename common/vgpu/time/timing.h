@@ -1,5 +1,6 @@
-// Clocks of one GPU architecture that no datasheet has: how long an instruction takes until its result
-// is there, and how many clocks it keeps its unit. From microbenchmarks, published and (one day) own.
+// Clocks of one GPU architecture that no datasheet has: how long an instruction takes until its
+// result is there, and how many clocks it keeps its unit. From microbenchmarks, published and (one
+// day) own.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,15 +17,16 @@ struct Constant {
   std::string source;  // a document, or "guessed" and from what
 };
 
-// Clocks are those of the SM. A latency counts from the clock in which the instruction issues to the
-// first one in which an instruction that waits for its scoreboard may issue. An interval is how long
-// one warp instruction keeps the unit of its scheduler.
+// Clocks are those of the SM. A latency counts from the clock in which the instruction issues to
+// the first one in which an instruction that waits for its scoreboard may issue. An interval is how
+// long one warp instruction keeps the unit of its scheduler.
 struct Timing {
   std::string why;  // "" or why there are none: "compute capability 6.1 is not known, only ..."
   int major = 0, minor = 0;
 
   // Intervals.
   Constant fp32, imad, alu, half, fp64, special, uniform, memory_issue, redux;
+  Constant wide_factor;        // IMAD.WIDE and .HI against IMAD
   bool two_fma_pipes = false;  // FP32 goes to either of two half-warp pipes, IMAD to one of them
   bool imad_on_both = false;   // ... or IMAD to either as well
   bool half_on_fma = false;    // HFMA2 shares a pipe with IMAD
@@ -60,8 +62,8 @@ struct Timing {
   Constant block_stagger;  // clocks between the first blocks of one SM
   Constant launch_us, graph_node_us, cooperative_us, grid_barrier_us;
 
-  // Clocks between two tensor instructions of a scheduler, by name ("HMMA.16816.F32"); the warp-wide
-  // products that a name does not tell count as m16n8k16 of halves.
+  // Clocks between two tensor instructions of a scheduler, by name ("HMMA.16816.F32"); the
+  // warp-wide products that a name does not tell count as m16n8k16 of halves.
   double tensor_interval(std::string_view name) const;
   // Each constant with its name, for lists and documents.
   std::vector<std::pair<std::string_view, const Constant*>> all() const;
