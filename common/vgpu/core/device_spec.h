@@ -27,6 +27,7 @@ struct DeviceSpec {
   double memory_clock_mhz = 0;
   double dram_gb_s = 0;                // peak
   double l2_gb_s = 0;                  // NaN when unknown
+  double pcie_gb_s = 0;                // each way, as the link carries it, without protocol
   double l1_bytes_per_clock_sm = 128;  // also shared memory
   // Between the shared memories of a cluster's blocks; NaN when unknown.
   double distributed_bytes_per_clock_sm = 0;

@@ -120,6 +120,7 @@ DeviceSpec parse_device(std::string_view key, std::string_view json) {
   READ(memory_clock_mhz);
   READ(dram_gb_s);
   READ(l2_gb_s);
+  READ(pcie_gb_s);
   READ(l1_bytes_per_clock_sm);
   READ(distributed_bytes_per_clock_sm);
   READ(fp32_fma_per_clock_sm);

@@ -137,6 +137,13 @@ TEST_CASE("devices: figures agree with each other and with published peak rates"
   CHECK(tflops("rtx4090", fp64) == about(82.6 / 64));
   CHECK(std::isnan(device("h200").l2_gb_s));
   CHECK(device("a100").l2_gb_s == doctest::Approx(5120 * 1.41));
+  // 16 lanes of 8, 16 or 32 GT/s, 128 of 130 bits are data: 15.75, 31.5 and 63.0 GB/s each way.
+  const auto pcie = [&](const char* key) { return device(key).pcie_gb_s; };
+  CHECK(pcie("t4") == doctest::Approx(16 * 8.0 * 128 / 130 / 8).epsilon(0.001));
+  for (const char* key : {"a100", "rtx3090", "rtx4090"})
+    CHECK(pcie(key) == doctest::Approx(16 * 16.0 * 128 / 130 / 8).epsilon(0.001));
+  for (const char* key : {"h100", "h200"})
+    CHECK(pcie(key) == doctest::Approx(16 * 32.0 * 128 / 130 / 8).epsilon(0.001));
 }
 
 TEST_CASE("devices: a faulty file is refused with the field's name") {
