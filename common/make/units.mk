@@ -25,6 +25,7 @@ $(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy o
   report_text source_lines trace))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/time/group_sm,sm sm_units))
+$(eval $(call group,common/vgpu/profile/group_timeline,timeline timeline_json))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
   modules runtime settings status stream transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group,capture copy device face function graph graph_exec graph_nodes \
