@@ -363,7 +363,8 @@ python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 # All steps of attention over the tokens; CHECK=1 only compares with the committed file.
 ladder_tokens := 197 577 1025
 ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters)))
-docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TRACE VGPU_DEVICE=h200
+docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIMELINE \
+  -u VGPU_TRACE VGPU_DEVICE=h200
 ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \

@@ -271,6 +271,7 @@ std::vector<Outcome> run_cases(const Task& task, const Library& library, int ent
                              {"VGPU_SCHEDULE", mode == Mode::cases ? task.schedule : ""},
                              {"VGPU_CACHE", ""},
                              {"VGPU_TRACE", ""},
+                             {"VGPU_TIMELINE", ""},
                              {"VGPU_PROFILE", ""}};
   if (mode == Mode::counters) environment.back().second = "json:" + folder + "/counters.json";
   ended = run_limited(command, repository_path("."), environment, limits);

@@ -27,7 +27,7 @@ $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/time/group_sm,sm sm_units))
 $(eval $(call group,common/vgpu/profile/group_timeline,timeline timeline_json))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
-  modules runtime settings status stream transfer watched_machine))
+  modules order runtime settings status stream transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group,capture copy device face function graph graph_exec graph_nodes \
   launch library memory pool register stream vgpu_c))
 $(eval $(call group,common/json/group,json nlohmann))

@@ -28,6 +28,9 @@ void vgpuSetCacheModel(int on);
 /* Writes who touches what in one block of a launch to come, as JSON: "KERNEL:BLOCK[@LAUNCH][:FILE]", see
    Traces in README.md; null: none any longer. 0: done, 1: not understood (and said on stderr). */
 int vgpuTrace(const char* spec);
+/* Begins a timeline (see Timeline in README.md) that is written to the file when the program ends, or
+   at the next call; null begins none. 0: done, 1: a file cannot be written (and said on stderr). */
+int vgpuTimeline(const char* file);
 /* Race, init, sync and proxy findings so far. */
 int vgpuFindings(void);
 

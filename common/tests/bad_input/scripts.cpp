@@ -53,6 +53,7 @@ TEST_CASE("bad input: the virtual GPU's environment, and the flags of its launch
        "--trace",
        {"scores", ":0", "scores:", "scores:x", "scores:-1", "scores:0@0", "scores:0,0",
         "scores:0:", "scores:0@x"}},
+      {"VGPU_TIMELINE", "--timeline", {"folder", "nowhere/t.json", "folder/"}},
       {"VGPU_PROFILE",
        "--profile",
        {"json", "json:", "yes", "TEXT", "csv:x", "json:folder", "json:nowhere/x", "json:folder/"}}};
@@ -71,6 +72,8 @@ TEST_CASE("bad input: the virtual GPU's environment, and the flags of its launch
     expect({"chapter1", kSmall, {"VGPU_TRACE=scores:0:" + file}}, {3}, {"VGPU_TRACE", file});
   expect({"chapter1", kSmall, {"VGPU_TRACE=scores:0:same", "VGPU_PROFILE=json:./same"}}, {3},
          {"VGPU_PROFILE and VGPU_TRACE name the same file"});
+  expect({"chapter1", kSmall, {"VGPU_TIMELINE=same", "VGPU_PROFILE=json:./same"}}, {3},
+         {"VGPU_PROFILE and VGPU_TIMELINE name the same file"});
   for (const char* name : {"VGPU_CHEKC=all", "VGPU_SCHEDUL=random:1", "VGPU_=1", "VGPU_trace=x"})
     expect({"chapter1", kSmall, {name}}, {0}, {std::string(name).substr(0, 5)});  // said, no error
   bench.clear();
@@ -88,6 +91,8 @@ TEST_CASE("bad input: profiles and traces on a full disk") {
     expect({program, kSmall, {"VGPU_PROFILE=json:full"}}, {3},
            {"cannot write full: No space left on device"});
     expect({program, kSmall, {"VGPU_TRACE=kernel:0:full"}}, {3},
+           {"cannot write full: No space left on device"});
+    expect({program, kSmall, {"VGPU_TIMELINE=full"}}, {3},
            {"cannot write full: No space left on device"});
     expect({program, kSmall, {"VGPU_PROFILE=json:new"}, "/dev/null", 300}, {3},
            {"cannot write new: File too large"});
@@ -132,6 +137,7 @@ TEST_CASE("bad input: programs for the launcher that are none") {
                                              {"-x"},
                                              {"--device"},
                                              {"--trace"},
+                                             {"--timeline"},
                                              {"--threads"},
                                              {"--schedule"},
                                              {"nowhere"},

@@ -38,9 +38,11 @@ class Clock {
     for (const auto& [timeline, number] : other.known_) learn(timeline, number);
   }
   OperationNumber floor() const { return floor_; }
+  // What it knows beyond its floor, by timeline.
+  using Known = std::vector<std::pair<Timeline, OperationNumber>>;  // sorted
+  const Known& known() const { return known_; }
 
  private:
-  using Known = std::vector<std::pair<Timeline, OperationNumber>>;  // sorted
   Known::iterator find(Timeline timeline) {
     return std::lower_bound(known_.begin(), known_.end(), timeline,
                             [](const auto& entry, Timeline t) { return entry.first < t; });

@@ -385,6 +385,7 @@ cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
 
 cudaError_t cudaDeviceSynchronize() {
   return api([](Runtime& runtime) -> Error {
+    const HostCall call(runtime, "cudaDeviceSynchronize", vgpu::timeline_us::kCall);
     if (const Error error = refuse_while_capturing(runtime); error != cudaSuccess) return error;
     runtime.host_waits_for_all();
     return cudaSuccess;

@@ -31,6 +31,7 @@ Error instantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long fl
   return with_graph(graph, [&](Runtime& runtime, Graph& g) -> Error {
     if (!out || (flags & ~kKnownFlags)) return cudaErrorInvalidValue;
     *out = nullptr;
+    const HostCall call(runtime, "cudaGraphInstantiate", timeline_us::kInstantiate);
     if (flags & cudaGraphInstantiateFlagDeviceLaunch) {
       say("cudaGraphInstantiateFlagDeviceLaunch is not supported by the virtual GPU");
       return cudaErrorNotSupported;
@@ -113,6 +114,7 @@ struct GraphRun {
   std::size_t next = 0;
   Clock start;
   std::vector<Clock> after;  // by step
+  std::size_t shown = 0;     // the launch on the timeline
 };
 
 cudaGraphExecUpdateResult result_of(UpdateResult result) {
@@ -169,6 +171,12 @@ Error begin(Runtime& runtime, cudaGraphExec_t handle, GraphRun& run, bool& captu
   run.after.resize(run.exec->steps.size());
   for (Timeline& timeline : run.exec->timelines)
     if (timeline == 0) timeline = runtime.order->new_timeline();
+  if (DeviceTimeline* const shown = runtime.timeline()) {
+    if (stream->timeline == 0) stream->timeline = runtime.order->new_timeline();
+    if (run.exec->number == 0) run.exec->number = shown->new_graph();
+    shown->name_lane(stream->timeline, 0, stream_text(*stream));
+    run.shown = shown->begin_group(stream->timeline, "graph " + std::to_string(run.exec->number));
+  }
   return cudaSuccess;
 }
 
@@ -186,10 +194,11 @@ Error run_step(Runtime& runtime, GraphRun& run, std::size_t i, const std::string
     run.after[i] = std::move(before);
     return cudaSuccess;
   }
-  runtime.order->begin(run.exec->timelines[step.chain], before, runtime.host, name_of(operation),
-                       where);
+  runtime.order->begin(
+      run.exec->timelines[step.chain], before, runtime.host, name_of(operation), where,
+      {run.exec->number, "branch " + std::to_string(step.chain + 1), 0, run.shown});
   const Error error = vgpu::runtime::run(operation);
-  run.after[i] = runtime.order->end();
+  run.after[i] = runtime.order->end(error == cudaSuccess);
   if (const auto* record = std::get_if<RecordOp>(&operation))
     if (Event* event = runtime.find_event(record->event)) event->clock = run.after[i];
   return error;
@@ -222,6 +231,7 @@ Error launch_graph(cudaGraphExec_t exec, cudaStream_t stream, bool per_thread) {
   bool captured = false;
   const HostOp* host = nullptr;
   Error error = api([&](Runtime& runtime) -> Error {
+    const HostCall call(runtime, "cudaGraphLaunch", timeline_us::kLaunch);
     const Error begun = begin(runtime, exec, run, captured);
     return begun != cudaSuccess || captured ? begun : go_on(runtime, run, host);
   });

@@ -5,14 +5,14 @@ namespace vgpu::cudart {
 namespace {
 
 Error launch_kernel(const void* function, const LaunchConfig& config, void** args,
-                    cudaStream_t stream, bool per_thread) {
+                    cudaStream_t stream, bool per_thread, const char* name = "cudaLaunchKernel") {
   return api([&](Runtime& runtime) -> Error {
     KernelOp op;
     if (!runtime.find_kernel(function)) return cudaErrorInvalidDeviceFunction;
     if (!runtime.find_stream(stream, per_thread)) return cudaErrorInvalidResourceHandle;
     if (const Error error = make_kernel(function, config, args, op); error != cudaSuccess)
       return error;
-    return submit(stream, per_thread, std::move(op), {"a kernel"});
+    return submit(stream, per_thread, std::move(op), {name});
   });
 }
 
@@ -59,7 +59,8 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
         return remember(cudaErrorInvalidValue);
     }
   }
-  const Error error = launch_kernel(function, launch, args, config->stream, per_thread);
+  const Error error =
+      launch_kernel(function, launch, args, config->stream, per_thread, "cudaLaunchKernelExC");
   if (error == cudaSuccess && completion) return cudaEventRecord(completion, config->stream);
   return error;
 }
@@ -118,12 +119,14 @@ VGPU_API cudaError_t cudaLaunchKernel_ptsz(const void* function, dim3 grid, dim3
 
 cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** args,
                                         std::size_t shared, cudaStream_t stream) {
-  return launch_kernel(function, simple(grid, block, shared, true), args, stream, false);
+  return launch_kernel(function, simple(grid, block, shared, true), args, stream, false,
+                       "cudaLaunchCooperativeKernel");
 }
 VGPU_API cudaError_t cudaLaunchCooperativeKernel_ptsz(const void* function, dim3 grid, dim3 block,
                                                       void** args, std::size_t shared,
                                                       cudaStream_t stream) {
-  return launch_kernel(function, simple(grid, block, shared, true), args, stream, true);
+  return launch_kernel(function, simple(grid, block, shared, true), args, stream, true,
+                       "cudaLaunchCooperativeKernel");
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,

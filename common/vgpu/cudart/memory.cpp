@@ -76,6 +76,7 @@ Error malloc_in_order(Runtime& runtime, void** pointer, std::size_t size, Pool& 
                       cudaStream_t handle, bool per_thread) {
   Stream* stream = runtime.find_stream(handle, per_thread);
   if (!stream) return cudaErrorInvalidResourceHandle;
+  const HostCall call(runtime, "cudaMallocAsync", timeline_us::kSubmit);
   if (const Error error = refuse_implicit(runtime, *stream); error != cudaSuccess) return error;
   if (capture_of(*stream)) {
     if (!pointer) return cudaErrorInvalidValue;
@@ -114,10 +115,12 @@ Error free_async(void* pointer, cudaStream_t stream, bool per_thread) {
   });
 }
 
-// Calls that may wait for the device, or make others wait: not while a stream captures.
+// Calls that may wait for the device, or make others wait: not while a stream captures. `name` and `us`
+// are for the timeline.
 template <class F>
-Error unsafe(F&& body) {
+Error unsafe(const char* name, double us, F&& body) {
   return api([&](Runtime& runtime) -> Error {
+    const HostCall call(runtime, name, us);
     if (const Error error = refuse_unsafe(runtime); error != cudaSuccess) return error;
     return body(runtime);
   });
@@ -129,14 +132,16 @@ Error unsafe(F&& body) {
 
 using namespace vgpu::cudart;
 using vgpu::MemoryKind;
+namespace timeline_us = vgpu::timeline_us;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t size) {
-  return unsafe(
-      [&](Runtime& runtime) { return allocate(runtime, pointer, size, MemoryKind::device); });
+  return unsafe("cudaMalloc", timeline_us::kAllocate, [&](Runtime& runtime) {
+    return allocate(runtime, pointer, size, MemoryKind::device);
+  });
 }
 
 cudaError_t cudaFree(void* pointer) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaFree", timeline_us::kAllocate, [&](Runtime& runtime) -> Error {
     runtime.host_waits_for_all();  // as cudaFree does on every GPU so far
     return release_memory(runtime, pointer);
   });
@@ -165,11 +170,12 @@ VGPU_API cudaError_t cudaFreeAsync_ptsz(void* pointer, cudaStream_t stream) {
 
 cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width,
                             std::size_t height) {
-  return unsafe([&](Runtime& runtime) { return pitched(runtime, pointer, pitch, width, height); });
+  return unsafe("cudaMallocPitch", timeline_us::kAllocate,
+                [&](Runtime& runtime) { return pitched(runtime, pointer, pitch, width, height); });
 }
 
 cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched_pointer, cudaExtent extent) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaMalloc3D", timeline_us::kAllocate, [&](Runtime& runtime) -> Error {
     std::size_t rows = 0;
     if (!pitched_pointer) return cudaErrorInvalidValue;
     if (__builtin_mul_overflow(extent.height, extent.depth, &rows))
@@ -182,7 +188,7 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched_pointer, cudaExtent extent) {
 }
 
 cudaError_t cudaMallocManaged(void** pointer, std::size_t size, unsigned int flags) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaMallocManaged", timeline_us::kPin, [&](Runtime& runtime) -> Error {
     // Unlike cudaMalloc, managed memory of no bytes is refused.
     if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost))
       return cudaErrorInvalidValue;
@@ -191,17 +197,18 @@ cudaError_t cudaMallocManaged(void** pointer, std::size_t size, unsigned int fla
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t size) {
-  return unsafe([&](Runtime& runtime) {
+  return unsafe("cudaMallocHost", timeline_us::kPin, [&](Runtime& runtime) {
     return host_allocate(runtime, pointer, size, cudaHostAllocDefault);
   });
 }
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t size, unsigned int flags) {
-  return unsafe([&](Runtime& runtime) { return host_allocate(runtime, pointer, size, flags); });
+  return unsafe("cudaHostAlloc", timeline_us::kPin,
+                [&](Runtime& runtime) { return host_allocate(runtime, pointer, size, flags); });
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaFreeHost", timeline_us::kPin, [&](Runtime& runtime) -> Error {
     if (!pointer) return cudaSuccess;
     const auto address = reinterpret_cast<std::uint64_t>(pointer);
     if (!runtime.host_allocations.erase(address)) {
@@ -215,7 +222,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaHostRegister(void* pointer, std::size_t size, unsigned int flags) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaHostRegister", timeline_us::kPin, [&](Runtime& runtime) -> Error {
     constexpr unsigned kKnown = cudaHostRegisterPortable | cudaHostRegisterMapped |
                                 cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
     if (!pointer || size == 0 || (flags & ~kKnown)) return cudaErrorInvalidValue;
@@ -236,7 +243,7 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t size, unsigned int flags
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-  return unsafe([&](Runtime& runtime) -> Error {
+  return unsafe("cudaHostUnregister", timeline_us::kPin, [&](Runtime& runtime) -> Error {
     const auto address = reinterpret_cast<std::uint64_t>(pointer);
     if (!pointer) return cudaErrorInvalidValue;
     if (!runtime.host_registrations.erase(address)) return cudaErrorHostMemoryNotRegistered;

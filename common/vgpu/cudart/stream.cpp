@@ -15,6 +15,7 @@ Error create_stream(cudaStream_t* handle, unsigned flags, int priority) {
   return api([&](Runtime& runtime) -> Error {
     if (!handle || (flags != cudaStreamDefault && flags != cudaStreamNonBlocking))
       return cudaErrorInvalidValue;
+    const HostCall call(runtime, "cudaStreamCreate", timeline_us::kObject);
     auto stream = std::make_unique<Stream>(runtime.next_stream_id++);
     stream->flags = flags;
     stream->priority = std::clamp(priority, kGreatestPriority, 0);
@@ -48,6 +49,7 @@ Error wait_event(cudaStream_t handle, cudaEvent_t event, unsigned flags, bool pe
       return cudaErrorInvalidValue;
     Stream* stream = runtime.find_stream(handle, per_thread);
     if (!stream) return cudaErrorInvalidResourceHandle;
+    const HostCall call(runtime, "cudaStreamWaitEvent", timeline_us::kCall);
     Status status;
     if (capture_wait(runtime, *stream, e, event, flags == cudaEventWaitExternal, status))
       return status;
@@ -67,6 +69,7 @@ Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_th
       return cudaErrorInvalidValue;
     Stream* stream = runtime.find_stream(handle, per_thread);
     if (!stream) return cudaErrorInvalidResourceHandle;
+    const HostCall call(runtime, "cudaEventRecord", timeline_us::kCall);
     Status status;
     if (capture_record(runtime, *stream, e, event, flags == cudaEventRecordExternal, status))
       return status;
@@ -79,10 +82,11 @@ Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_th
 }
 
 // cudaEventQuery and cudaEventSynchronize. The event is always over. The check of streams notes that the
-// host now knows this of the event and of all that came before it.
-Error query_event(cudaEvent_t handle) {
-  return with_event(handle, [](Event& event) -> Error {
+// host now knows this of the event and of all that came before it; on the timeline it has waited for it.
+Error query_event(const char* name, cudaEvent_t handle) {
+  return with_event(handle, [&](Event& event) -> Error {
     Runtime& runtime = Runtime::get();
+    const HostCall call(runtime, name, timeline_us::kCall);
     for (const Error error : {refuse_captured(event), refuse_unsafe(runtime)})
       if (error != cudaSuccess) return error;
     if (event.recorded) runtime.host_waits(event.clock);
@@ -159,9 +163,11 @@ Error copy_attributes(cudaStream_t to, cudaStream_t from, bool per_thread) {
   });
 }
 
-Error synchronize(cudaStream_t handle, bool per_thread) {
-  return with_stream(handle, per_thread, [](Stream& stream) -> Error {
+// cudaStreamSynchronize and cudaStreamQuery, as for events.
+Error synchronize(const char* name, cudaStream_t handle, bool per_thread) {
+  return with_stream(handle, per_thread, [&](Stream& stream) -> Error {
     Runtime& runtime = Runtime::get();
+    const HostCall call(runtime, name, timeline_us::kCall);
     for (const Error error : {refuse_implicit(runtime, stream), refuse_captured(stream)})
       if (error != cudaSuccess) return error;
     if (runtime.order) runtime.host_waits(runtime.before(stream));
@@ -225,6 +231,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return api([&](Runtime& runtime) -> Error {
     Stream* stream = reinterpret_cast<Stream*>(handle);
     if (!runtime.streams.erase(stream)) return cudaErrorInvalidResourceHandle;
+    const HostCall call(runtime, "cudaStreamDestroy", vgpu::timeline_us::kObject);
     leave_capture(*stream);
     if (runtime.order && stream->blocking()) runtime.gone.join(stream->clock);
     delete stream;
@@ -232,12 +239,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   });
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return synchronize(stream, false); }
-VGPU_API cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
-  return synchronize(stream, true);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return synchronize("cudaStreamSynchronize", stream, false);
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return synchronize(stream, false); }
-VGPU_API cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) { return synchronize(stream, true); }
+VGPU_API cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
+  return synchronize("cudaStreamSynchronize", stream, true);
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return synchronize("cudaStreamQuery", stream, false);
+}
+VGPU_API cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
+  return synchronize("cudaStreamQuery", stream, true);
+}
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
   return wait_event(stream, event, flags, false);
@@ -344,8 +357,10 @@ VGPU_API cudaError_t cudaEventRecordWithFlags_ptsz(cudaEvent_t event, cudaStream
   return record(event, stream, flags, true);
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) { return query_event(event); }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return query_event(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return query_event("cudaEventQuery", event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return query_event("cudaEventSynchronize", event);
+}
 
 #undef cudaEventElapsedTime
 VGPU_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

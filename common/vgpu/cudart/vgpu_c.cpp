@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../profile/output_file.h"
 #include "../profile/report.h"
 #include "face.h"
 
@@ -93,6 +94,27 @@ VGPU_C int vgpuTrace(const char* spec) {
       runtime.machine().tracer().set(std::move(trace));
     else
       say("vgpuTrace(\"" + std::string(spec) + "\"): " + error);
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
+VGPU_C int vgpuTimeline(const char* file) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != Status::success) return cudaSuccess;
+    done = runtime.end_timeline();
+    if (!file) return cudaSuccess;
+    const std::string why = *file ? vgpu::why_not_writable(file) : "the name is empty";
+    if (why.empty()) {
+      runtime.begin_timeline(file);
+    } else {
+      done = false;
+      say("vgpuTimeline(\"" + std::string(file) + "\"): cannot be written: " + why);
+    }
     return cudaSuccess;
   });
   return done ? 0 : 1;

@@ -75,7 +75,7 @@ void DeviceTimeline::name_lane(Lane lane, std::uint32_t graph, const std::string
 }
 
 std::size_t DeviceTimeline::begin_group(Lane stream, std::string name) {
-  groups_.push_back({stream, std::move(name), calls_ > 0 ? call_begin_ : -1});
+  groups_.push_back({stream, std::move(name), !full(), calls_ > 0 ? call_begin_ : -1});
   return groups_.size();
 }
 
@@ -112,7 +112,9 @@ void DeviceTimeline::make_copy(Operation& operation, Kind kind, std::uint64_t by
   const double rate = gb_s_or_0(link ? spec_.pcie_gb_s : spec_.dram_gb_s / 2);
   if (kind != Kind::other)
     operation.us = us_of(bytes, rate) + (link ? timeline_us::kCopyLatency : 0);
-  operation.args.update({{"duration", kind == Kind::other ? "none" : "limit"},
+  operation.args.update({{"duration", kind == Kind::other ? "none"
+                                      : rate > 0          ? "limit"
+                                                          : "unknown"},
                          {"bytes", bytes},
                          {"gb_s", rounded(rate)}});
   if (link) operation.args["host_memory"] = pageable ? "pageable" : "pinned";
@@ -245,7 +247,7 @@ void DeviceTimeline::start(Number number) {
   if (open.operation.kind != Kind::kernel) return;
   ++running_kernels_;
   used_ += open.operation.share;
-  room_.emplace_back(now_, used_);
+  note_room();
 }
 
 void DeviceTimeline::finish(Number number) {
@@ -256,7 +258,7 @@ void DeviceTimeline::finish(Number number) {
   if (kind == Kind::kernel) {
     --running_kernels_;
     used_ -= open.operation.share;
-    room_.emplace_back(now_, used_);
+    note_room();
     if (first_clock_.size() < kMostSlices)
       first_clock_[number] = {open.begin + ns_of(open.operation.launch_us), open.operation.name};
   }
@@ -264,6 +266,10 @@ void DeviceTimeline::finish(Number number) {
   if (kind != Kind::hidden) show(open);
   for (const Number waiting : open.waiting)
     if (--open_.at(waiting).missing == 0) arrive(waiting);
+}
+
+void DeviceTimeline::note_room() {
+  if (slices_.size() < kMostSlices) room_.emplace_back(now_, used_);
 }
 
 bool DeviceTimeline::full() {

@@ -142,6 +142,7 @@ class DeviceTimeline {
   struct Group {
     Lane stream;
     std::string name;
+    bool shown;
     Ns call, begin = -1, end = -1;
     std::uint64_t operations = 0;
   };
@@ -160,6 +161,7 @@ class DeviceTimeline {
   void start(Number number);
   void finish(Number number);
   void show(const Open& open);
+  void note_room();
   bool full();
   Before direct(const Before& before) const;
   std::uint64_t process_of(Lane lane) const;

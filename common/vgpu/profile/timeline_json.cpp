@@ -65,7 +65,7 @@ void DeviceTimeline::write_slices(Events& events) const {
 void DeviceTimeline::write_groups(Events& events) const {
   std::uint64_t id = next_arrow_;
   for (const Group& group : groups_) {
-    if (group.operations == 0) continue;
+    if (group.operations == 0 || !group.shown) continue;
     const std::uint64_t process = process_of(group.stream);
     Json slice = complete(group.name, "graph", process, group.stream, group.begin, group.end);
     slice["args"] = {{"operations", group.operations}};

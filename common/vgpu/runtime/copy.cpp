@@ -85,6 +85,23 @@ bool known(const void* pointer, bool pinned_too) {
   return a && (pinned_too || a->kind != MemoryKind::pinned);
 }
 
+bool on_device(const CopyEnd& end) { return end.bytes || known(end.pointer, false); }
+
+// For the timeline: what it moves, and over the link or not.
+void show(const CopyOp& op, const Box& box) {
+  Runtime& runtime = Runtime::get();
+  auto* const shown = runtime.order ? runtime.order->shown() : nullptr;
+  if (!shown) return;
+  using Kind = DeviceTimeline::Kind;
+  constexpr Kind kKinds[2][2] = {{Kind::other, Kind::to_host}, {Kind::to_device, Kind::on_device}};
+  constexpr const char* kNames[2][2] = {{"copy on host", "copy to host"},
+                                        {"copy to device", "copy on device"}};
+  const bool to = on_device(op.dst), from = on_device(op.src);
+  shown->name = kNames[to][from];
+  runtime.timeline()->make_copy(*shown, kKinds[to][from], box.width * box.height * box.depth,
+                                writes_pageable(op) || reads_pageable(op));
+}
+
 }  // namespace
 
 Status copy(const CopyOp& op) {
@@ -110,6 +127,7 @@ Status copy(const CopyOp& op) {
       note(src, from, box.width, Touch::read);
       note(dst, to, box.width, Touch::write);
     }
+  show(op, box);
   return Status::success;
 }
 
@@ -134,6 +152,11 @@ Status fill(const FillOp& op) {
           std::memcpy(target + at + i, &op.value, op.element_bytes);
       note(dst, at, box.width, Touch::write);
     }
+  Runtime& runtime = Runtime::get();
+  if (auto* const shown = runtime.order ? runtime.order->shown() : nullptr) {
+    shown->name = "fill";
+    runtime.timeline()->make_fill(*shown, box.width * box.height * box.depth);
+  }
   return Status::success;
 }
 
@@ -170,6 +193,9 @@ Status make_symbol_copy(const void* symbol, std::size_t offset, std::size_t coun
 
 bool writes_pageable(const CopyOp& op) {
   return target_of(op) == Place::host && !known(op.dst.pointer, true);
+}
+bool reads_pageable(const CopyOp& op) {
+  return source_of(op) == Place::host && !known(op.src.pointer, true);
 }
 bool between_device_memory(const CopyOp& op) {
   return (op.dst.bytes || known(op.dst.pointer, false)) &&

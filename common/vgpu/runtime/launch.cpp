@@ -126,6 +126,21 @@ Status check(const Kernel& kernel, const LaunchConfig& config, int& resident) {
   return Status::success;
 }
 
+// For the timeline: how long it takes there. A launch that fails has no counters.
+void show(const LaunchConfig& config, const LaunchOutcome& outcome) {
+  Runtime& runtime = Runtime::get();
+  auto* const shown = runtime.order ? runtime.order->shown() : nullptr;
+  if (!shown) return;
+  const double launch_us = (shown->group > 0 ? timeline_us::kGraphNode : timeline_us::kLaunch) +
+                           (config.cooperative ? timeline_us::kCooperative : 0);
+  if (outcome.fault.kind == FaultKind::none)
+    return runtime.timeline()->make_kernel(*shown, outcome.counters, launch_us);
+  shown->kind = DeviceTimeline::Kind::kernel;
+  shown->share = DeviceTimeline::kWholeDevice;
+  shown->us = shown->launch_us = launch_us;
+  shown->args.update({{"duration", "none"}, {"error", outcome.fault.message}});
+}
+
 }  // namespace
 
 Dim3 cluster_of(const Kernel& kernel, Dim3 asked) {
@@ -179,14 +194,16 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
   request.attributes.registers = kernel.cubin.registers;
   request.attributes.local_bytes = kernel.cubin.local_bytes;
   request.resident_blocks_per_sm = resident;
-  const bool profile = runtime.settings.profile_text || !runtime.settings.profile_json.empty();
+  const bool profile =
+      runtime.settings.profile_text || !runtime.settings.profile_json.empty() || runtime.timeline();
   request.count = runtime.count || profile;
   StreamCheck* const order =
-      runtime.order && runtime.order->active() ? runtime.order.get() : nullptr;
+      runtime.order && runtime.order->active() ? runtime.order->check.get() : nullptr;
 
   LaunchOutcome outcome = runtime.machine().launch(request);
   ++runtime.launches;
   if (order) order->take(kernel.library->module->module);
+  show(config, outcome);
   for (const std::string& note : runtime.machine().tracer().take_notes()) say(note);
   for (std::string& finding : outcome.findings) runtime.findings.push_back(std::move(finding));
   if (outcome.fault.kind != FaultKind::none) {

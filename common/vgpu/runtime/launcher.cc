@@ -28,6 +28,7 @@ constexpr char kUsage[] =
     "  --check[=LIST]        all; race,init,sync,proxy; leaks as VGPU_CHECK=LIST\n"
     "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"
     "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
+    "  --timeline FILE       calls and kernels over time       as VGPU_TIMELINE=FILE\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
     "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n"
     "  --schedule hostile:N  some run far ahead of others      as VGPU_SCHEDULE=hostile:N\n";
@@ -173,6 +174,8 @@ int main(int argc, char** argv) {
       setenv("VGPU_CHECK", argv[i] + 8, 1);
     else if (const char* v = value("--trace"))
       setenv("VGPU_TRACE", v, 1);
+    else if (const char* v = value("--timeline"))
+      setenv("VGPU_TIMELINE", v, 1);
     else if (const char* v = value("--device"))
       setenv("VGPU_DEVICE", v, 1);
     else if (const char* v = value("--threads"))

@@ -95,6 +95,7 @@ Status make_symbol_copy(const void* symbol, std::size_t offset, std::size_t coun
 // Does the host wait for it, whatever the call is: is memory of the host that is not pinned
 // written? And of the calls that say they are synchronous, does it wait for this one?
 bool writes_pageable(const CopyOp& operation);
+bool reads_pageable(const CopyOp& operation);
 bool between_device_memory(const CopyOp& operation);
 
 // An address for memory that a graph will allocate at each launch.
@@ -105,7 +106,7 @@ Status make_kernel(const void* function, const LaunchConfig& config, void** args
 
 // stream.cpp: how work gets into a stream.
 struct Call {
-  const char* name;          // "cudaMemcpyAsync", for messages
+  const char* name;          // "cudaMemcpyAsync", for messages and the timeline
   bool synchronous = false;  // a call like cudaMemcpy, without "Async"
 };
 std::string stream_text(const Stream& stream);  // "stream 3", for messages
@@ -120,10 +121,11 @@ Status run_ordered(Stream& stream, std::string name, F&& body) {
   Runtime& runtime = Runtime::get();
   if (!runtime.order) return body();
   if (stream.timeline == 0) stream.timeline = runtime.order->new_timeline();
+  const std::string where = stream_text(stream);
   runtime.order->begin(stream.timeline, runtime.before(stream), runtime.host, std::move(name),
-                       "in " + stream_text(stream));
+                       "in " + where, {0, where, stream.priority, 0});
   const Status status = body();
-  stream.clock = runtime.order->end();
+  stream.clock = runtime.order->end(status == Status::success);
   return status;
 }
 

@@ -32,12 +32,23 @@ std::string wrong_files(const Settings& settings) {
   if (!profile.empty())
     if (const std::string why = why_not_writable(profile); !why.empty())
       return "VGPU_PROFILE='json:" + profile + "': cannot be written: " + why;
-  if (!settings.trace) return "";
-  const std::string& trace = settings.trace->file;
-  if (const std::string why = why_not_writable(trace); !why.empty())
-    return "VGPU_TRACE: its file '" + trace + "' cannot be written: " + why;
-  if (!profile.empty() && same_output_file(profile, trace))
+  const std::string trace = settings.trace ? settings.trace->file : "";
+  if (!trace.empty())
+    if (const std::string why = why_not_writable(trace); !why.empty())
+      return "VGPU_TRACE: its file '" + trace + "' cannot be written: " + why;
+  const std::string& timeline = settings.timeline;
+  if (!timeline.empty())
+    if (const std::string why = why_not_writable(timeline); !why.empty())
+      return "VGPU_TIMELINE='" + timeline + "': cannot be written: " + why;
+  const auto same = [](const std::string& a, const std::string& b) {
+    return !a.empty() && !b.empty() && same_output_file(a, b);
+  };
+  if (same(profile, trace))
     return "VGPU_PROFILE and VGPU_TRACE name the same file '" + trace + "': say two";
+  if (same(profile, timeline))
+    return "VGPU_PROFILE and VGPU_TIMELINE name the same file '" + timeline + "': say two";
+  if (same(trace, timeline))
+    return "VGPU_TRACE and VGPU_TIMELINE name the same file '" + timeline + "': say two";
   return "";
 }
 
@@ -57,8 +68,14 @@ void Runtime::configure() {
   settings = read_settings([](const char* name) { return std::getenv(name); });
   if (settings.error.empty()) settings.error = wrong_files(settings);
   if (const std::string unknown = unknown_variable(environ); !unknown.empty()) say(unknown);
-  if (settings.options.check_race) order = std::make_unique<StreamCheck>(findings);
-  if (settings.error.empty()) return;
+  if (settings.options.check_race) {
+    order = std::make_unique<OperationOrder>();
+    order->check = std::make_unique<StreamCheck>(findings);
+  }
+  if (settings.error.empty()) {
+    if (!settings.timeline.empty()) begin_timeline(settings.timeline);
+    return;
+  }
   off = settings.unknown_device ? Status::no_device : Status::not_initialized;
   say(settings.error);
 }
@@ -71,7 +88,7 @@ WatchedMachine& Runtime::machine() {
     machine_->tracer().set(settings.trace);
     machine_->another = [this]() -> std::unique_ptr<Observer> {
       if (!order || !order->active()) return nullptr;
-      return make_touch_observer(order->touches());
+      return make_touch_observer(order->check->touches());
     };
   }
   return *machine_;
@@ -147,10 +164,28 @@ Clock Runtime::before(const Stream& stream) {
 }
 
 void Runtime::host_waits(const Clock& clock) {
-  if (order) host.join(clock);
+  if (!order) return;
+  order->host_waits(clock);
+  host.join(clock);
 }
 void Runtime::host_waits_for_all() {
-  if (order) host.learn_all(order->last());
+  if (!order) return;
+  order->host_waits_for_all();
+  host.learn_all(order->last());
+}
+
+void Runtime::begin_timeline(const std::string& file) {
+  if (!order) order = std::make_unique<OperationOrder>();
+  order->timeline = std::make_unique<DeviceTimeline>(spec());
+  timeline_file_ = file;
+}
+
+bool Runtime::end_timeline() {
+  if (!timeline()) return true;
+  const std::string why = write_output_file(timeline_file_, timeline()->json());
+  order->timeline.reset();
+  if (!why.empty()) say("VGPU_TIMELINE: cannot write " + timeline_file_ + ": " + why);
+  return why.empty();
 }
 
 namespace {
@@ -245,6 +280,7 @@ int Runtime::finish() {
   if (!settings.profile_json.empty()) lost = !write_reports(settings.profile_json, launch_reports);
   if (settings.profile_text) lost = std::fflush(stderr) != 0 || std::ferror(stderr) || lost;
   lost = lost || (machine_ && machine_->tracer().failed());
+  lost = !end_timeline() || lost;
   if (machine_) {
     if (const std::string text = machine_->tracer().missing(); !text.empty()) say(text);
   } else if (settings.trace) {

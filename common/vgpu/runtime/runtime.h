@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../check/streams.h"
 #include "cubin.h"
 #include "fatbin.h"
+#include "order.h"
 #include "settings.h"
 #include "status.h"
 #include "watched_machine.h"
@@ -85,7 +85,7 @@ struct Stream {
   // While it records a graph: what the next node will depend on.
   std::shared_ptr<Capture> capture;
   std::vector<Node*> tips;
-  // For the check of streams: what its next operation comes after.
+  // What its next operation comes after, while the order of operations is kept.
   Timeline timeline = 0;
   Clock clock;
   bool legacy() const { return id == 1; }
@@ -155,13 +155,18 @@ class Runtime {
   std::uint64_t graph_memory_used = 0, graph_memory_high = 0;
   unsigned long long next_capture_id = 1;
 
-  // Order between streams, for the check; null without it.
-  std::unique_ptr<StreamCheck> order;
+  // Order between streams, for the check and the timeline; null without both.
+  std::unique_ptr<OperationOrder> order;
   Clock host;                          // what the host has waited for; one for all its threads
   Clock gone;                          // work of blocking streams that were destroyed
   Clock before(const Stream& stream);  // what comes before the next operation of the stream
   void host_waits(const Clock& clock);
   void host_waits_for_all();
+  // Begins a timeline that will be written to `file`, and writes the one that is under way. False: it
+  // could not be written, and that was said.
+  void begin_timeline(const std::string& file);
+  bool end_timeline();
+  DeviceTimeline* timeline() { return order ? order->timeline.get() : nullptr; }
 
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
@@ -181,6 +186,23 @@ class Runtime {
  private:
   bool configured_ = false;
   std::unique_ptr<WatchedMachine> machine_;
+  std::string timeline_file_;
+};
+
+// A call of the host on the timeline, as long as it lives: `us` and what it waits for. Under the lock.
+class HostCall {
+ public:
+  HostCall(Runtime& runtime, const char* name, double us) : timeline_(runtime.timeline()) {
+    if (timeline_) timeline_->begin_call(name, us);
+  }
+  ~HostCall() {
+    if (timeline_) timeline_->end_call();
+  }
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+
+ private:
+  DeviceTimeline* timeline_;
 };
 
 // One line on stderr: "vgpu: ...".

@@ -1,6 +1,6 @@
 // Parses VGPU_DEVICE, VGPU_THREADS, VGPU_INSTRUCTIONS, VGPU_SCHEDULE, VGPU_CHECK, VGPU_CACHE,
-// VGPU_TRACE and VGPU_PROFILE. A value that is not understood switches the device off with a message: a check that
-// silently does not run is worse.
+// VGPU_TRACE, VGPU_TIMELINE and VGPU_PROFILE. A value that is not understood switches the device off with
+// a message: a check that silently does not run is worse.
 #include "settings.h"
 
 #include <algorithm>
@@ -122,6 +122,8 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
     if (!settings.trace) wrong(quoted("VGPU_TRACE", *value) + error);
   }
 
+  if (const auto value = get("VGPU_TIMELINE")) settings.timeline = *value;
+
   if (const auto value = get("VGPU_PROFILE")) {
     constexpr std::string_view kJson = "json:";
     if (*value == "text")
@@ -135,9 +137,10 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 }
 
 std::string unknown_variable(const char* const* environment) {
-  constexpr std::array<std::string_view, 10> kKnown = {
-      "VGPU_CACHE",   "VGPU_CACHE_DIR", "VGPU_CHECK",    "VGPU_DEVICE",  "VGPU_INSTRUCTIONS",
-      "VGPU_PROFILE", "VGPU_PTXAS",     "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TRACE"};
+  constexpr std::array<std::string_view, 12> kKnown = {
+      "VGPU_CACHE",   "VGPU_CACHE_DIR", "VGPU_CHECK",    "VGPU_DEVICE", "VGPU_INSTRUCTIONS",
+      "VGPU_PROFILE", "VGPU_PTXAS",     "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TIME",
+      "VGPU_TIMELINE", "VGPU_TRACE"};
   constexpr std::array<std::string_view, 2> kOfTests = {"VGPU_LIST_MISSING", "VGPU_SEED"};
   for (; environment && *environment; ++environment) {
     const std::string_view entry = *environment;

@@ -17,6 +17,7 @@ struct Settings {
   bool profile_text = false;                // VGPU_PROFILE=text
   std::string profile_json;                 // VGPU_PROFILE=json:FILE
   std::optional<TraceSpec> trace;           // VGPU_TRACE
+  std::string timeline;                     // VGPU_TIMELINE, a file
   bool leaks = false;                       // VGPU_CHECK=leaks
   std::uint64_t instruction_limit = ~0ull;  // VGPU_INSTRUCTIONS, of a host thread in a launch
   std::string error;            // what is wrong with a value, in words; the device stays off

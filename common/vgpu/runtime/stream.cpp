@@ -1,6 +1,6 @@
 // How work gets into a stream: it runs at the call that submits it, or becomes a node of the graph
-// that the stream records. The order in which operations happen on a GPU is noted for the check of
-// streams (check/streams.h).
+// that the stream records. The order in which operations happen on a GPU is noted for those who want
+// to know it (order.h).
 #include <algorithm>
 
 #include "capture.h"
@@ -28,6 +28,13 @@ bool host_waits_for(const Operation& operation, const Call& call) {
   if (const auto* fill = std::get_if<FillOp>(&operation))
     return call.synchronous && is_pinned_or_managed(fill->pointer);
   return false;
+}
+
+// A copy from memory that is not pinned goes through a staging buffer: the call returns when the last
+// piece is in it. The timeline takes the end of the copy for that.
+bool is_staged_in_pieces(const Operation& operation) {
+  const auto* copy = std::get_if<CopyOp>(&operation);
+  return copy && reads_pageable(*copy) && copy->width * copy->height * copy->depth > kStagedBytes;
 }
 
 }  // namespace
@@ -137,6 +144,9 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
   Runtime& runtime = Runtime::get();
   Stream* stream = runtime.find_stream(handle, per_thread);
   if (!stream) return Status::invalid_handle;
+  const HostCall host_call(
+      runtime, call.name,
+      std::holds_alternative<KernelOp>(operation) ? timeline_us::kLaunch : timeline_us::kSubmit);
   if (const Status status = refuse_implicit(runtime, *stream); status != Status::success)
     return status;
   if (call.synchronous) {
@@ -157,6 +167,7 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
       *stream, std::holds_alternative<KernelOp>(operation) ? name_of(operation) : call.name,
       [&] { return run(operation); });
   if (host_waits_for(operation, call)) runtime.host_waits(stream->clock);
+  if (is_staged_in_pieces(operation)) runtime.order->host_waits(stream->clock);
   return status;
 }
 

@@ -1,6 +1,7 @@
 // The virtual clock of timelines, by hand, and what the file says.
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <stdexcept>
 
 #include "../profile/devices.h"
@@ -170,6 +171,14 @@ TEST_CASE("timeline: one copy engine for each direction, beside kernels") {
   CHECK(file.track(file.slice("up 1", "engine")) == "PCIe copy engines/host to device");
   CHECK(file.track(file.slice("down", "engine")) == "PCIe copy engines/device to host");
   CHECK(file.slice("down", "copy").args["bytes"].get<int>() == 185'000);
+  // A device whose link is unknown: said, and only the latency counts.
+  DeviceSpec unknown = device();
+  unknown.pcie_gb_s = std::numeric_limits<double>::quiet_NaN();
+  DeviceTimeline::Operation copy;
+  DeviceTimeline(unknown).make_copy(copy, Kind::to_host, 1000, true);
+  CHECK(copy.args["duration"].get<std::string>() == "unknown");
+  CHECK(copy.args["host_memory"].get<std::string>() == "pageable");
+  CHECK(copy.us == timeline_us::kCopyLatency);
   CHECK(overlap(file.slice("up 2", "copy"), file.slice("k")));
   CHECK(overlap(file.slice("down", "copy"), file.slice("k")));
 }

@@ -42,6 +42,7 @@ TEST_CASE("settings: nothing set") {
   CHECK_FALSE(settings.leaks);
   CHECK_FALSE(settings.profile_text);
   CHECK(settings.profile_json == "");
+  CHECK(settings.timeline == "");
 }
 
 TEST_CASE("settings: everything set") {
@@ -50,6 +51,7 @@ TEST_CASE("settings: everything set") {
                                   {"VGPU_INSTRUCTIONS", "12345678901"},
                                   {"VGPU_SCHEDULE", "random:18446744073709551615"},
                                   {"VGPU_CHECK", "race,leaks"},
+                                  {"VGPU_TIMELINE", "a timeline.json"},
                                   {"VGPU_PROFILE", "json:a b.json"}});
   CHECK(settings.error == "");
   CHECK(settings.spec.key == "t4");
@@ -62,6 +64,7 @@ TEST_CASE("settings: everything set") {
   CHECK_FALSE(settings.options.check_proxy);
   CHECK(settings.leaks);
   CHECK(settings.profile_json == "a b.json");
+  CHECK(settings.timeline == "a timeline.json");
   CHECK_FALSE(settings.profile_text);
 }
 
@@ -110,6 +113,7 @@ TEST_CASE("settings: an empty variable is as good as none") {
               {"VGPU_CHECK", ""},
               {"VGPU_THREADS", ""},
               {"VGPU_PROFILE", ""},
+              {"VGPU_TIMELINE", ""},
               {"VGPU_SCHEDULE", ""}})
             .error == "");
 }
@@ -121,8 +125,8 @@ TEST_CASE("settings: a variable that nobody reads is named") {
   };
   CHECK(unknown({"VGPU_CHEK=all", "HOME=/"}).find("VGPU_CHEK: no such variable") == 0);
   CHECK(has(unknown({"A=VGPU_X", "VGPU_=1"}), "there are VGPU_CACHE, VGPU_CACHE_DIR, VGPU_CHECK,"));
-  CHECK(unknown({"VGPU_CHECK=all", "VGPU_TRACE", "VGPU_PROFILE=", "vgpu_x=1",
-                 "VGPU_PTXAS=/x", "VGPU_CACHE_DIR=/x"}) == "");
+  CHECK(unknown({"VGPU_CHECK=all", "VGPU_TIME=1", "VGPU_TIMELINE=t", "VGPU_TRACE", "VGPU_PROFILE=",
+                 "vgpu_x=1", "VGPU_PTXAS=/x", "VGPU_CACHE_DIR=/x"}) == "");
   CHECK(unknown({}) == "");
   CHECK(vgpu::runtime::unknown_variable(nullptr) == "");
 }
