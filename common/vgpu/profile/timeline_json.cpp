@@ -106,14 +106,17 @@ void DeviceTimeline::write_warps(Events& events, std::vector<Json>& names) const
   const double us_of_clock = spec_.sm_clock_mhz > 0 ? 1 / spec_.sm_clock_mhz : 0;
   std::uint64_t process = kFirstSm - 1, thread = 0;
   std::pair<Number, int> shown{0, -1};
-  std::map<std::string, int> launches;  // of kernels by name
+  std::map<std::string, int> launches;  // so far, of kernels by name
+  auto next = first_clock_.begin();
   for (const auto& [key, activities] : warps_) {
     const auto& [kernel, sm, block, warp] = key;
     const auto first = first_clock_.find(kernel);
     if (first == first_clock_.end() || us_of_clock == 0) continue;
     const auto& [begin, name] = first->second;
     if (shown != std::pair{kernel, sm}) {
-      const int launch = shown.first == kernel ? launches[name] : ++launches[name];
+      for (; next != first_clock_.end() && next->first <= kernel; ++next)
+        ++launches[next->second.second];
+      const int launch = launches[name];
       shown = {kernel, sm};
       thread = 0;
       name_process(names, ++process,

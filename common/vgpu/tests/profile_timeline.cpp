@@ -291,6 +291,7 @@ TEST_CASE("timeline: what warps do inside an SM, from the kernel's first instruc
   operation.share = 1;
   const auto first = clock.submit(1, operation);  // from 1 us on; its first clock is at 3.5 us
   const auto second = clock.submit(1, operation, {{1, first}});
+  const auto third = clock.submit(1, operation, {{1, second}});
   DeviceTimeline& timeline = clock.timeline;
   timeline.add_warp_activity(first, 0, 0, 0, 0, 10, "issue");
   timeline.add_warp_activity(first, 0, 0, 0, 10, 12, "issue");    // goes on
@@ -300,7 +301,7 @@ TEST_CASE("timeline: what warps do inside an SM, from the kernel's first instruc
   timeline.add_warp_activity(first, 0, 0, 1, 5, 9, "issue");
   timeline.add_warp_activity(first, 0, 132, 0, 0, 3, "issue");
   timeline.add_warp_activity(first, 7, 7, 0, 0, 3, "issue");
-  timeline.add_warp_activity(second, 0, 0, 0, 0, 3, "issue");
+  timeline.add_warp_activity(third, 0, 0, 0, 0, 3, "issue");
   timeline.add_warp_activity(99, 0, 0, 0, 0, 3, "issue");  // no such kernel: not shown
   CHECK_THROWS_AS(timeline.add_warp_activity(first, 0, 0, 0, 699, 800, "issue"),
                   std::invalid_argument);
@@ -322,7 +323,7 @@ TEST_CASE("timeline: what warps do inside an SM, from the kernel's first instruc
   for (const Event& e : warps) tracks.insert(file.track(e));
   CHECK(tracks == std::set<std::string>{"SM 0 of k/block 0, warp 0", "SM 0 of k/block 0, warp 1",
                                         "SM 0 of k/block 132, warp 0", "SM 7 of k/block 7, warp 0",
-                                        "SM 0 of k (launch 2 of it)/block 0, warp 0"});
+                                        "SM 0 of k (launch 3 of it)/block 0, warp 0"});
 }
 
 TEST_CASE("timeline: a file that would be too long says what it left out") {
