@@ -137,11 +137,10 @@ include common/make/units.mk
 
 # ---- what there is -------------------------------------------------------------------------------
 
-chapter_tests := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/test.cu),$D/test_chapter$(call number,$d)))
-# test_NAME.cu beside it is a program of its own: test_chapterN_NAME.
-more_tests_cu := $(wildcard $(addsuffix /test_*.cu,$(chapter_dirs)))
-more_test = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))_$(patsubst test_%.cu,%,$(notdir $1))
-chapter_tests += $(foreach f,$(more_tests_cu),$(call more_test,$f))
+# A chapter's test.cu is the program test_chapterN, a test_NAME.cu beside it test_chapterN_NAME.
+all_tests_cu := $(wildcard $(addsuffix /test.cu,$(chapter_dirs))) $(wildcard $(addsuffix /test_*.cu,$(chapter_dirs)))
+test_of = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))$(patsubst test%.cu,%,$(notdir $1))
+chapter_tests := $(foreach f,$(all_tests_cu),$(call test_of,$f))
 
 # A folder's *.cpp belong to what it is, test_*.cpp to its tests; a reference.cpp is plain C++ that knows
 # no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/.
@@ -151,6 +150,12 @@ objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
   $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp))
 test_objects_of = $(patsubst %.cpp,$H/%.o,$(call test_code_of,$1))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
+# kernels*.cu: what a chapter compiles once, for its program and all its tests.
+kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
+# Tests of a virtual T4 need code for sm_75. What is in the test's own file has it; what is in kernels*.cu
+# has it in a twin of the test program, NAME_t4.
+t4_tests_cu := $(shell grep -lE 'check_(twin_)?on_t4' $(all_tests_cu))
+t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(shell grep -l check_twin_on_t4 $(all_tests_cu)))
 
 # Archives, so that a first `make chapter1` does not wait for what tests and graders need. An archive
 # stands in front of those it needs when linked: graders, testing, lab.
@@ -229,19 +234,25 @@ format:
 
 define chapter_rules
 .PHONY: chapter$1
-main_of_$1 := $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu))
+main_of_$1 := $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/main.cu)) \
+  $(call kernels_in,$(call folder_of,$1),$D)
 # (nvcc starts first: it takes long.)
 chapter$1: $$(main_of_$1) $D/chapter$1 $(device_library)
 	@ln -sfn $D/chapter$1 run
 	@echo 'DEVICE=$(DEVICE) ($(device_reason)), $(ARCH), $(TOOLKIT_ID): ./run is $D/chapter$1'
 $D/chapter$1: $$(main_of_$1) $(call objects_of,$(call folder_of,$1))
-$D/test_chapter$1: $(patsubst %.cu,$D/%.o,$(wildcard $(call folder_of,$1)/test.cu)) \
-  $(call test_objects_of,$(call folder_of,$1)) $(call objects_of,$(call folder_of,$1))
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
-# What such a test needs of the chapter is taken from an archive: no other file's test cases.
-more_test_rule = $(call more_test,$1): $D/$(1:.cu=.o) $H/$(dir $1)libchapter.a
-$(foreach f,$(more_tests_cu),$(eval $(call more_test_rule,$f)))
+# $(call test_rule,program,its .cu,folder of its kernels*.o). What a test_NAME.cu needs of the chapter is
+# taken from an archive: no other file's test cases.
+define test_rule
+$1: $D/$(2:.cu=.o) $(call kernels_in,$(patsubst %/,%,$(dir $2)),$3) $(if $(filter %/test.cu,$2),\
+  $(call test_objects_of,$(patsubst %/,%,$(dir $2))) $(call objects_of,$(patsubst %/,%,$(dir $2))),\
+  $H/$(dir $2)libchapter.a)
+endef
+$(foreach f,$(all_tests_cu),$(eval $(call test_rule,$(call test_of,$f),$f,$D)))
+$(foreach f,$(t4_twin_of),$(eval $(call test_rule,$(call test_of,$f)_t4,$f,$D/t4)) \
+  $(eval $(call test_of,$f): | $(call test_of,$f)_t4))
 define chapter_archive
 $H/$1/libchapter.a: $(call test_objects_of,$1) $(call objects_of,$1)
 endef
@@ -325,8 +336,7 @@ ONLY ?=
 calls_toolkit := $(shell grep -lE '\b(Mutants|check_machine_code)\b|"(planted_bugs|toolkit)\.h"' \
   $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
 toolkit_tests := \
-  $(foreach f,$(filter chapters/%/test.cu,$(calls_toolkit)),$D/test_chapter$(call number,$(f:/test.cu=))) \
-  $(foreach f,$(filter $(more_tests_cu),$(calls_toolkit)),$(call more_test,$f)) \
+  $(foreach f,$(filter $(all_tests_cu),$(calls_toolkit)),$(call test_of,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
   $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$V/vgpu_tests) \
@@ -409,7 +419,8 @@ ifneq ($(filter compile-all,$(MAKECMDGOALS)),)
 $(foreach a,$(filter-out $(all_archs),$(ARCHS)),$(error ARCHS=$a: must be of $(all_archs)))
 $(foreach c,$(filter-out $(chapter_dirs),$(CHAPTERS)),$(error CHAPTERS=$c: must be of $(chapter_dirs)))
 endif
-kernels_of = $(if $(filter %-$1,$D),$D/$2/main.o,$T/fatbin/$1/$2/main.fatbin)
+kernels_of = $(foreach f,$(wildcard $2/main.cu $2/kernels*.cu),\
+  $(if $(filter %-$1,$D),$D/$(f:.cu=.o),$T/fatbin/$1/$(f:.cu=.fatbin)))
 compile-all: $(foreach a,$(ARCHS),$(foreach c,$(CHAPTERS),$(call kernels_of,$a,$c)))
 	@printf 'compiled %s\n' $(foreach a,$(ARCHS),$(CHAPTERS:%=$a/%/main.cu))
 
@@ -418,8 +429,9 @@ ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 with_ptx := $(patsubst %.cu,$V/cu/%.o,\
     $(wildcard chapters/*/exercise.cu common/bench/*.cu common/vgpu/tests/*.cu)) \
   $(patsubst %.cu,$D/%.o,\
-    $(wildcard chapters/*/main.cu chapters/*/test.cu common/tests/*.cu) $(more_tests_cu)) \
-  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$a/%.fatbin,$(wildcard chapters/*/main.cu)))
+    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu common/tests/*.cu) $(all_tests_cu)) \
+  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$a/%.fatbin,\
+    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu)))
 ptx-coverage: $V/ptx-coverage $(with_ptx)
 	@$^
 else
@@ -458,9 +470,11 @@ $H/libdoctest_main.a: Makefile
 	  $(CXX) -std=c++20 -O1 $(third_party) -x c++ -c - -o $H/doctest_main.o
 	@ar rcs $@ $H/doctest_main.o
 
-# Tests of the chapters run on a virtual T4 too.
-$D/chapters/%/test.o $D/chapters/%/test_tensor.o $D/chapters/%/test_half.o: \
-  also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
+$(t4_tests_cu:%.cu=$D/%.o): also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
+$D/t4/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call run,nvcc,$< for a T4,'$(NVCC)' $(nvcc_common) $(nvcc_host) -gencode arch=compute_75$(comma)code=compute_75 \
+	  -c $< -o $@ -MF $(@:.o=.d))
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(ARCH)) $(also) -c $< -o $@ -MF $(@:.o=.d))
@@ -491,7 +505,7 @@ $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 $D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
 $D/bad_input_tests: $(bad_input_cpp:%.cpp=$H/%.o)
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
-$(lab_tests) $(chapter_tests): $(test_archives) | $(device_library)
+$(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
 # PTX and machine code for one architecture, $1 = sm_75, ...

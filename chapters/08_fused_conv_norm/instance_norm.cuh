@@ -13,11 +13,12 @@ namespace fused_conv_norm {
 
 // ---- 1: one thread a plane ----------------------------------------------------------------------
 
-__global__ void __launch_bounds__(32) naive_norm_kernel(const float* x,  // [batch, channels, plane]
-                                                        const float* gamma,  // [channels]
-                                                        const float* beta,   // [channels]
-                                                        float* y,  // [batch, channels, plane]
-                                                        const NormShape shape) {
+static __global__ void __launch_bounds__(32)
+    naive_norm_kernel(const float* x,      // [batch, channels, plane]
+                      const float* gamma,  // [channels]
+                      const float* beta,   // [channels]
+                      float* y,            // [batch, channels, plane]
+                      const NormShape shape) {
   const int plane = blockIdx.x * 32 + threadIdx.x;
   if (plane >= shape.batch * shape.channels) return;
   const int channel = plane % shape.channels;

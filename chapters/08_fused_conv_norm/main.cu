@@ -2,11 +2,10 @@
 // with --style, a network of them on a photo.
 #include <memory>
 
-#include "half.cuh"
+#include "kernels.cuh"
 #include "network.cuh"
 #include "problem.h"
 #include "style.h"
-#include "two_passes.cuh"
 
 namespace {
 

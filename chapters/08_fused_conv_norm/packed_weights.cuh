@@ -71,7 +71,7 @@ struct Packing {
 constexpr int kPackThreads = 256;
 
 // A thread for each fragment.
-__global__ void __launch_bounds__(kPackThreads)
+static __global__ void __launch_bounds__(kPackThreads)
     pack_kernel(const half* weight,  // [out_channels, in_channels, kernel, kernel]
                 uint4* packed, int64_t fragments, const __grid_constant__ HalfPlan p) {
   int64_t at = int64_t(blockIdx.x) * kPackThreads + threadIdx.x;

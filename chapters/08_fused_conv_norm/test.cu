@@ -12,10 +12,10 @@
 #include "../../common/lab/files.h"
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
+#include "kernels.cuh"
 #include "planted_bugs.h"
 #include "reference.h"
 #include "test_support.h"
-#include "two_passes.cuh"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;
@@ -468,7 +468,7 @@ TEST_CASE("all checks, six schedules") {
 }
 
 TEST_CASE("on a T4") {
-  check_on_t4("right: arrays*,right: each*,right: no*,plan: *,counters: one*");
+  check_twin_on_t4("right: arrays*,right: each*,right: no*,plan: *,counters: one*");
 }
 
 TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of 256 may have") {
@@ -480,15 +480,15 @@ TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of
     CHECK(attributes.numRegs * threads <= 65536);
   };
   for (int name = 0; name < steps::kTileNames; ++name)
-    for (const int stride : {1, 2})
-      steps::Fp32Tiles::with(name, stride, [&]<int kName, int kStride>() {
-        CAPTURE(kName);
-        CAPTURE(kStride);
-        check((const void*)steps::convolution_kernel<kName, kStride>, 512);
-        check((const void*)steps::fused_kernel<kName, kStride>, 512);
-        check((const void*)steps::first_pass_kernel<kName, kStride>, 512);
-        check((const void*)steps::second_pass_kernel<kName, 4>, steps::kNormThreads);
-      });
+    for (const int stride : {1, 2}) {
+      CAPTURE(name);
+      CAPTURE(stride);
+      const steps::Kernels kernels = steps::kernels_of<steps::Fp32Tiles>(name, stride);
+      check(kernels.convolution, 512);
+      check(kernels.fused, 512);
+      check(kernels.first_pass, 512);
+      check(kernels.second_pass_by_4, steps::kNormThreads);
+    }
   check((const void*)steps::norm_kernel<4, 12>, steps::kNormThreads);
   check((const void*)steps::norm_kernel<1, 32>, steps::kNormThreads);
 }

@@ -11,7 +11,7 @@
 #include "../../common/lab/device.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/tensors.h"
-#include "half.cuh"
+#include "kernels.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -423,15 +423,15 @@ TEST_CASE("half: no spills, no stack, as many registers as 256 threads may have"
     CHECK(attributes.numRegs * threads <= 65536);
   };
   for (const steps::TileName name : {steps::kHalfHuge, steps::kHalfLarge, steps::kHalfSmall})
-    for (const int stride : {1, 2})
-      steps::HalfTiles::with(name, stride, [&]<int kName, int kStride>() {
-        CAPTURE(kName);
-        CAPTURE(kStride);
-        check((const void*)steps::fused_kernel<kName, kStride>, 256);
-        check((const void*)steps::first_pass_kernel<kName, kStride>, 256);
-        check((const void*)steps::second_pass_kernel<kName, 1>, 1024);
-        check((const void*)steps::second_pass_kernel<kName, 4>, 1024);
-      });
+    for (const int stride : {1, 2}) {
+      CAPTURE(name);
+      CAPTURE(stride);
+      const steps::Kernels kernels = steps::kernels_of<steps::HalfTiles>(name, stride);
+      check(kernels.fused, 256);
+      check(kernels.first_pass, 256);
+      check(kernels.second_pass_by_1, 1024);
+      check(kernels.second_pass_by_4, 1024);
+    }
 }
 
 TEST_CASE("half: the kernel with most registers spills on no architecture") {
@@ -443,7 +443,7 @@ TEST_CASE("half: the kernel with most registers spills on no architecture") {
 
 TEST_CASE("half: on a T4") {
   const int sm_count = steps::device_limits().sm_count;
-  if (sm_count != 40) return check_on_t4("half: on a T4*,half: arrays*");
+  if (sm_count != 40) return check_twin_on_t4("half: on a T4*,half: arrays*");
   const ConvNormShape large = shape_of(1, 2, 64, 320, 320, 1);
   CHECK(!steps::plan_of<steps::HalfTiles>(large).fits);
   check_right(steps::half_fused, stored(large, 1));

@@ -9,8 +9,8 @@
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
+#include "kernels.cuh"
 #include "network.cuh"
-#include "two_passes.cuh"
 
 namespace {
 

@@ -7,10 +7,8 @@
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/program.h"
 #include "../../common/testing/preload.h"
-#include "half.cuh"
-#include "tensor.cuh"
+#include "kernels.cuh"
 #include "test_support.h"
-#include "two_passes.cuh"
 
 namespace steps = fused_conv_norm;
 using namespace lab::testing;

@@ -12,8 +12,8 @@
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/tensors.h"
+#include "kernels.cuh"
 #include "planted_bugs.h"
-#include "tensor.cuh"
 #include "test_support.h"
 
 namespace steps = fused_conv_norm;
@@ -314,13 +314,13 @@ TEST_CASE("tensor: no spills, no stack, as many registers as two blocks of 128 m
   };
   const auto check_tiles = [&]<class Tiles>(Tiles, const std::vector<steps::TileName>& names) {
     for (const steps::TileName name : names)
-      for (const int stride : {1, 2})
-        Tiles::with(name, stride, [&]<int kName, int kStride>() {
-          CAPTURE(kName);
-          CAPTURE(kStride);
-          check((const void*)steps::fused_kernel<kName, kStride>);
-          check((const void*)steps::first_pass_kernel<kName, kStride>);
-        });
+      for (const int stride : {1, 2}) {
+        CAPTURE(name);
+        CAPTURE(stride);
+        const steps::Kernels kernels = steps::kernels_of<Tiles>(name, stride);
+        check(kernels.fused);
+        check(kernels.first_pass);
+      }
   };
   check_tiles(steps::TensorTiles<steps::kTf32>(), {steps::kTf32Large, steps::kTf32Small});
   check_tiles(steps::TensorTiles<steps::kFp16>(), {steps::kFp16Large, steps::kFp16Small});
@@ -335,7 +335,7 @@ TEST_CASE("tensor: the kernel with most registers spills on no architecture") {
 
 TEST_CASE("tensor: on a T4, fp16 and no tf32") {
   const int sm_count = steps::device_limits().sm_count;
-  if (sm_count != 40) return check_on_t4("tensor: on a T4*,tensor: arrays*");
+  if (sm_count != 40) return check_twin_on_t4("tensor: on a T4*,tensor: arrays*");
   CHECK(steps::lacking<steps::kFp16>() == "");
   CHECK(steps::lacking<steps::kTf32>() ==
         "tf32 on tensor cores needs sm_80 or newer, this GPU is sm_75: fp16 is there");

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
 constexpr int kReluThreads = 256;
 
 // y = relu(y + residual). residual may be null: none is added; relu false: negative y stay.
-__global__ void __launch_bounds__(kReluThreads)
+static __global__ void __launch_bounds__(kReluThreads)
     relu_kernel(float* y, const float* residual, bool relu, int elements) {
   const int i = blockIdx.x * kReluThreads + threadIdx.x;
   if (i >= elements) return;
@@ -37,9 +37,10 @@ __global__ void __launch_bounds__(kReluThreads)
 }
 
 // conv = convolution of x, plus bias where it is not null. As three_passes() in all else.
-inline void convolution(const float* x, const float* weight, const float* bias, float* conv,
-                        const ConvNormShape& shape, cudaStream_t stream) {
-  with_best_tile<Fp32Tiles>(x, weight, shape, [&]<TileName kName, int kStride>(const auto& plan) {
+template <class Tiles = Fp32Tiles>
+void convolution(const float* x, const float* weight, const float* bias, float* conv,
+                 const ConvNormShape& shape, cudaStream_t stream) {
+  with_best_tile<Tiles>(x, weight, shape, [&]<TileName kName, int kStride>(const auto& plan) {
     using T = Tile<kName>;
     launch(convolution_kernel<kName, kStride>, plan.tiles, T::kThreads, T::bytes(plan), shape,
            stream, x, weight, bias, conv, plan);

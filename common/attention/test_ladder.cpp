@@ -248,10 +248,14 @@ void check_all_checks(const std::string& program,
     }
 }
 
-void check_on_t4(const std::string& filter) {
+void check_program_on_t4(const std::string& program, const std::string& filter) {
   if (skipped("on a T4") || skipped_without_counters("on a T4")) return;
   const Environment device("VGPU_DEVICE", "t4");
-  check_passes(own_name(), filter, false);
+  check_passes(program, filter, false);
+}
+void check_on_t4(const std::string& filter) { check_program_on_t4(own_name(), filter); }
+void check_twin_on_t4(const std::string& filter) {
+  check_program_on_t4(own_name() + "_t4", filter);
 }
 
 void check_machine_code(const std::string& file, const std::string& more, size_t kernels,

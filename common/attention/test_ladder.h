@@ -70,6 +70,9 @@ void check_all_checks(const std::string& program,
 
 // The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
 void check_on_t4(const std::string& filter);
+// The same of a program whose kernels are not in its own file (the Makefile's kernels*.cu): its twin,
+// NAME_t4, runs them, which has these kernels for sm_75.
+void check_twin_on_t4(const std::string& filter);
 
 // Compiles the kernel file, with `more` lines behind it, for all architectures of the course:
 // `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.

@@ -174,14 +174,14 @@ Mutants::~Mutants() {
 const void* Mutants::kernel(size_t number, const std::string& name,
                             const std::vector<int>& arguments) const {
   // ".visible .entry _ZN8mutant_113scores_kernelEPK...(": lengths and names, as C++ mangles them;
-  // of a template "...16attention_kernelILi64ELi4EEEvPK...".
+  // of a template "...16attention_kernelILi64ELi4EEEvPK...", of what is static "..._1L11pack_kernelE".
   std::string integers;
   for (const int argument : arguments) integers += format("Li%dE", argument);
   if (!integers.empty()) integers = "I" + integers + "E";
   const std::string space = mutant_namespace(number);
-  const std::string prefix = format("_ZN%zu%s%zu%s%sE", space.size(), space.c_str(), name.size(),
-                                    name.c_str(), integers.c_str());
-  const size_t begin = ptx_.find(".entry " + prefix);
+  const std::string prefix = format(".entry _ZN%zu%s", space.size(), space.c_str());
+  const std::string rest = format("%zu%s%sE", name.size(), name.c_str(), integers.c_str());
+  const size_t begin = std::min(ptx_.find(prefix + rest), ptx_.find(prefix + "L" + rest));
   if (begin == std::string::npos)
     throw std::runtime_error("no kernel " + space + "::" + name + " in the PTX");
   const size_t first = begin + std::strlen(".entry ");

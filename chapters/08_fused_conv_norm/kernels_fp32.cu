@@ -1,0 +1,7 @@
+// The kernels on tiles in fp32, see kernels.cuh.
+#include "kernels.cuh"
+
+namespace fused_conv_norm {
+FUSED_CONV_NORM_LAUNCHES(template, Fp32Tiles);
+FUSED_CONV_NORM_FIRST_STEP(template);
+}  // namespace fused_conv_norm
