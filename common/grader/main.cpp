@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -19,6 +20,7 @@
 #include "lab/sources.h"
 #include "process.h"
 #include "testing/testing.h"
+#include "together.h"
 
 namespace lab::grader {
 namespace {
@@ -173,26 +175,6 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), with);
 }
 
-// Calls work(0), ..., work(count - 1) on all cores; the first exception is thrown again.
-void in_parallel(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  std::exception_ptr failure;
-  std::mutex mutex;
-  std::vector<std::thread> threads;
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  for (size_t i = 0; i < std::min(count, cores); ++i)
-    threads.emplace_back([&] {
-      try {
-        for (size_t n = next++; n < count; n = next++) work(n);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failure = std::current_exception();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
 // The submissions of a folder, by name; also what turns out to be no file when it is graded.
 std::vector<std::filesystem::path> submissions_in(const std::string& folder) {
   std::error_code error;
@@ -233,45 +215,60 @@ std::string same_texts(const std::vector<std::filesystem::path>& files) {
   return all;
 }
 
-int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
-  const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
+// The library that a submission is in together with others, and its place there.
+struct Shared {
+  std::shared_ptr<const Library> library;  // null: it is compiled alone
+  int entry = 0;
+};
 
-  // Together, each file gets a namespace of its own, in at most one library for each core; where
-  // that does not compile, one by one. CUDA's headers take as long as eight files: fewer are not
+// In a library each file gets a namespace of its own. In `folder`, which must outlive the libraries.
+std::vector<Shared> compiled_together(const Task& task,
+                                      const std::vector<std::filesystem::path>& files,
+                                      const testing::TemporaryFolder& folder,
+                                      const Limits& limits) {
+  // At most one library for each core. CUDA's headers take as long as eight files: fewer are not
   // worth a library.
   constexpr size_t kFilesOfLibrary = 8;
-  const testing::TemporaryFolder folder;
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const size_t libraries = std::max<size_t>(1, files.size() / kFilesOfLibrary);
-  std::vector<Library> shared(flags.together ? std::min(cores, libraries) : 0);
-  in_parallel(shared.size(), [&](size_t part) {
-    const std::string place = folder.path(std::to_string(part));
+  std::vector<Shared> shared(files.size());
+  std::atomic<int> number = 0;
+  try_groups(files.size(), std::min(cores, libraries), [&](const Group& group) {
+    const std::string place = folder.path(std::to_string(number++));
     std::filesystem::create_directory(place);
     std::vector<Source> sources;
-    for (size_t i = part; i < files.size(); i += shared.size()) {
+    for (const size_t i : group) {
       const std::string space = task.name_space + "_" + std::to_string(i);
-      // An empty file goes into the library too: build() refuses it, and all go one by one.
-      // One that is no source does the same.
+      // An empty file goes into the library too, where build() refuses it. One that is no source
+      // does the same.
       std::string text = no_source(files[i].string()).empty() ? read_file(files[i].string()) : "";
       replace_all(text, "namespace " + task.name_space, "namespace " + space);
       sources.push_back({place + "/" + files[i].filename().string(), space});
       write_file(sources.back().path, text);
     }
-    shared[part] = build(task, sources, place, limits);
+    const auto library = std::make_shared<const Library>(build(task, sources, place, limits));
+    if (!library->refused.empty()) return false;
+    for (size_t i = 0; i < group.size(); ++i) shared[group[i]] = {library, int(i)};
+    return true;
   });
+  return shared;
+}
 
+int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
+  const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
+  const testing::TemporaryFolder folder;
+  const std::vector<Shared> shared = flags.together ? compiled_together(task, files, folder, limits)
+                                                    : std::vector<Shared>(files.size());
   const std::vector<Case> cases = task.cases();
   const Case measured = task.measured();
   std::vector<Grade> grades(files.size());
   const auto grade_file = [&](size_t i) {
     require_submission(files[i].string());
-    const size_t parts = shared.size();
     const testing::TemporaryFolder own;
-    const bool built = parts > 0 && shared[i % parts].refused.empty();
+    const auto [together, entry] = shared[i];
     const Library library =
-        built ? shared[i % parts]
-              : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
-    const int entry = built ? int(i / parts) : 0;
+        together ? *together
+                 : build(task, {{files[i].string(), task.name_space}}, own.folder(), limits);
     grades[i] = library.refused.empty() ? grade(task, cases, measured, library, entry, limits)
                                         : refused(library);
     if (library.refused.empty()) grades[i].warnings = library.warnings[entry];

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "grader/testing.h"
+#include "grader/together.h"
 #include "testing/testing.h"
 
 using namespace lab::grader::testing;
@@ -231,6 +233,39 @@ TEST_CASE("grader: one file of a folder that does not compile, one that never co
   CHECK(has(report.at("message"), "stopped after " + seconds + " s"));
   CHECK(folder.names() == std::vector<std::string>{"ann.cuh", "ann.json", "bob.cuh", "bob.json",
                                                    "cy.cuh", "cy.json", "notes.txt"});
+}
+
+TEST_CASE("grader: one file that does not compile leaves the others together") {
+  using lab::grader::Group;
+  // The groups that compile when `bad` never do and no group may have both of `apart`; and the calls.
+  const auto groups_of = [](size_t files, size_t groups, const Group& bad, const Group& apart) {
+    std::mutex mutex;
+    std::vector<Group> good;
+    size_t calls = 0;
+    lab::grader::try_groups(files, groups, [&](const Group& group) {
+      const std::lock_guard lock(mutex);
+      ++calls;
+      const auto count = [&](const Group& of) {
+        return std::count_if(of.begin(), of.end(), [&](size_t file) {
+          return std::find(group.begin(), group.end(), file) != group.end();
+        });
+      };
+      if (count(bad) > 0 || count(apart) > 1) return false;
+      good.push_back(group);
+      return true;
+    });
+    std::sort(good.begin(), good.end());
+    return std::pair{good, calls};
+  };
+  using Groups = std::vector<Group>;
+  CHECK(groups_of(5, 2, {}, {}) == std::pair{Groups{{0, 2, 4}, {1, 3}}, size_t(2)});
+  CHECK(groups_of(5, 0, {}, {}) == std::pair{Groups{}, size_t(0)});
+  // Two that both define what the other does.
+  CHECK(groups_of(6, 1, {}, {2, 3}) == std::pair{Groups{{0, 2, 4}, {1, 3, 5}}, size_t(3)});
+  // Of 12, file 5 is alone in the end: 12, its half of 6, its 3, its 2.
+  CHECK(groups_of(12, 1, {5}, {}) ==
+        std::pair{Groups{{0, 2, 4, 6, 8, 10}, {1, 9}, {3, 7, 11}}, size_t(6)});
+  CHECK(groups_of(4, 1, {0, 1, 2, 3}, {}) == std::pair{Groups{}, size_t(3)});
 }
 
 TEST_CASE("grader: other parameters are a build error in words") {
