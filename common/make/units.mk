@@ -12,7 +12,7 @@ groups += $1
 files_of_$1 := $(patsubst %,$(dir $1)%.cpp,$2)
 endef
 $(eval $(call group,common/vgpu/core/group_blocks,block cluster machine loading calls turns waiting warp warp_sync))
-$(eval $(call group,common/vgpu/core/group_memory,access builtins gather joins memory names straight))
+$(eval $(call group,common/vgpu/core/group_memory,access builtins gather joins memory names spelling straight))
 $(eval $(call group,common/vgpu/ops/group_decode,decode decode_control decode_operands forms))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
@@ -25,9 +25,10 @@ $(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy o
   report_text source_lines trace))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/time/group_sm,sm sm_units))
+$(eval $(call group,common/vgpu/time/group_walk,recording walk kernel_time))
 $(eval $(call group,common/vgpu/profile/group_timeline,timeline timeline_json))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
-  modules order runtime settings status stream transfer watched_machine))
+  modules order runtime settings status stream time_table transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group,capture copy device face function graph graph_exec graph_nodes \
   launch library memory pool register stream vgpu_c))
 $(eval $(call group,common/json/group,json nlohmann))

@@ -25,6 +25,10 @@ void vgpuSetThreads(int threads);
    2 on with the L2 that the launch before left (as VGPU_CACHE says at start). Costs time; for launches
    that are counted. */
 void vgpuSetCacheModel(int on);
+/* Predicted time of the following launches that are counted: 0 off, 1 on, 2 on with only those blocks
+   executed that it needs, so that large launches take seconds and leave incomplete results (as VGPU_TIME
+   says at start). */
+void vgpuSetTime(int mode);
 /* Writes who touches what in one block of a launch to come, as JSON: "KERNEL:BLOCK[@LAUNCH][:FILE]", see
    Traces in README.md; null: none any longer. 0: done, 1: not understood (and said on stderr). */
 int vgpuTrace(const char* spec);

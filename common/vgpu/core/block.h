@@ -69,6 +69,12 @@ class Spares {
   std::vector<std::unique_ptr<WarpCopies>> copies_;
 };
 
+// Who is told about the blocks of a cluster.
+struct Audience {
+  std::vector<Observer*> all;
+  std::vector<Observer*> followers;  // those of them that want every instruction
+};
+
 // One host thread.
 struct Worker {
   explicit Worker(Launch& l) : launch(l) {}
@@ -79,13 +85,17 @@ struct Worker {
   std::map<Key, GlobalCounters> by_allocation;
   std::map<Key, BulkCounters> bulk_by_allocation;
   bool counting = false;
-  const std::vector<std::unique_ptr<Observer>>* observers = nullptr;  // null: nobody looks
-  std::vector<Observer*> followers;  // those of them that want every instruction
+  const Audience* audience = nullptr;  // null: nobody looks
   RunStraight straight = run_straight;
+  // From now on blocks run that this audience watches.
+  void attend(const Audience& watching) {
+    audience = watching.all.empty() ? nullptr : &watching;
+    straight = watching.followers.empty() ? run_straight : run_straight_followed;
+  }
   template <class F>
   void notify(F f) {
-    if (observers)
-      for (const auto& observer : *observers) f(*observer);
+    if (audience)
+      for (Observer* observer : audience->all) f(*observer);
   }
   std::uint32_t sectors_per_clock = 4;      // of the named device's L1
   double l1_clocks = 0, shared_clocks = 0;  // of the running block
@@ -134,6 +144,10 @@ struct Launch {
   bool fair = false;
   // The kernel looks at memory that others may write, so it may wait for them.
   bool may_wait = false;
+  // Who watches all blocks, and who those of a cluster for which `sampled` says so.
+  Audience everywhere, with_samplers;
+  bool sampled(std::uint64_t cluster) const;
+  bool only_sampled = false;  // the other blocks are not executed
   std::mutex mutex;                                            // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;

@@ -141,6 +141,36 @@ struct CacheReport {
   std::uint64_t resident_blocks = 0;         // of the device, that took turns
 };
 
+// How long a launch is predicted to take on the device, and why. Plain data: time/ fills it.
+struct PredictedLine {  // of one PTX line
+  std::uint32_t ptx_line = 0;
+  std::string file;  // "" unknown
+  int line = 0;
+  double issued = 0;           // machine instructions of the simulated SM
+  std::vector<double> stalls;  // clocks of its warps by reason, in the order of stall_names
+};
+struct PredictedTime {
+  bool asked = false;       // false: nobody wanted it
+  std::string why;          // not empty: why there is none, one sentence
+  double us = 0;            // of the launch, its own cost included
+  double error = 0;         // as a share: 0.25 means that it is right to a quarter
+  double launch_us = 0;     // what a launch costs before the first block runs
+  double sm_us = 0;         // the busiest SM
+  double dram_us = 0;       // bytes over the bandwidth that a stream gets
+  double barrier_us = 0;    // barriers of a cooperative grid
+  double clocks = 0;        // of the busiest SM
+  double issue_share = 0;   // of the issue slots, 0 to 1
+  double machine_instructions = 0;  // of all warps
+  double bytes_in_flight = 0;       // beyond the L1, mean over time, of one SM
+  double bytes_wanted = 0;          // latency x bandwidth of one SM: Little's law
+  double l1_hit_rate = 0, l2_miss_rate = 0;
+  std::uint64_t blocks_simulated = 0, blocks_of_sm = 0;
+  double agreement = 1;  // share of memory instructions that PTX and machine code agree about
+  std::vector<std::string> stall_names;  // Nsight Compute's
+  std::vector<double> stalls;            // of all warps: shares of their clocks
+  std::vector<PredictedLine> lines;
+};
+
 struct LaunchCounters {
   std::string kernel;  // display name
   std::string mangled;
@@ -166,6 +196,8 @@ struct LaunchCounters {
   std::uint64_t tensor_multiply_adds_f8 = 0;        // those of _f16 whose factors are fp8
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
+  PredictedTime predicted;
+  bool sampled = false;  // only the blocks that a prediction needs were executed, and counted
   double host_seconds = 0;
   int host_threads = 1;
 };

@@ -56,6 +56,12 @@ TouchMap* Launch::touch_map(const std::shared_ptr<Allocation>& allocation) {
   return map.get();
 }
 
+bool Launch::sampled(std::uint64_t cluster) const {
+  if (everywhere.all.size() == with_samplers.all.size()) return false;
+  return std::any_of(with_samplers.all.begin(), with_samplers.all.end(),
+                     [&](const Observer* o) { return o->samples() && o->watches(cluster); });
+}
+
 void Launch::stop_at(std::uint64_t cluster, Fault why) {
   const std::lock_guard lock(mutex);
   if (fault.kind != FaultKind::none && cluster > fault_cluster) return;
@@ -189,6 +195,7 @@ class Machine::Run {
     outcome.fault = launch_.fault;
     if (!request_.count || launch_.fault.kind != FaultKind::none) return outcome;
     outcome.counters = gather(launch_, workers_, observers_);
+    outcome.counters.sampled = launch_.only_sampled;
     outcome.counters.host_threads = static_cast<int>(workers_.size());
     outcome.counters.host_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -215,7 +222,9 @@ class Machine::Run {
       launch_.workspace = workspace_->base;
     }
     make_observers();
-    make_workers(order_matters || launch_.seed || !observers_.empty());
+    launch_.only_sampled = machine_->options.time == TimeMode::sample && !order_matters &&
+                           launch_.everywhere.all.size() < launch_.with_samplers.all.size();
+    make_workers(order_matters || launch_.seed || !launch_.everywhere.all.empty());
   }
 
   void make_observers() {
@@ -223,6 +232,12 @@ class Machine::Run {
       observers_ = machine.observers(launch_);
     for (const auto& observer : observers_)
       resident_ = std::max(resident_, observer->wants_resident(launch_));
+    for (const auto& observer : observers_)
+      for (Audience* audience : {&launch_.everywhere, &launch_.with_samplers}) {
+        if (observer->samples() && audience == &launch_.everywhere) continue;
+        audience->all.push_back(observer.get());
+        if (observer->wants_instructions()) audience->followers.push_back(observer.get());
+      }
     launch_.small_turns = resident_ != 0 && !launch_.seed;
     launch_.fair &= !launch_.small_turns;  // it is in any case
   }
@@ -241,10 +256,7 @@ class Machine::Run {
     for (std::uint64_t t = 0; t < threads; ++t) {
       Worker& worker = *workers_.emplace_back(std::make_unique<Worker>(launch_));
       worker.counting = request_.count;
-      if (!observers_.empty()) worker.observers = &observers_;
-      for (const auto& observer : observers_)
-        if (observer->wants_instructions()) worker.followers.push_back(observer.get());
-      if (!worker.followers.empty()) worker.straight = run_straight_followed;
+      worker.attend(launch_.everywhere);
       worker.sectors_per_clock =
           static_cast<std::uint32_t>(machine_->spec.l1_bytes_per_clock_sm / kSectorBytes);
     }

@@ -68,6 +68,10 @@ struct LaunchOutcome {
 // left it.
 enum class CacheMode : std::uint8_t { off, cold, warm };
 
+// Predicted time: off; of each launch; or with only those blocks executed that a prediction needs, so
+// that a large launch takes seconds: its results are then incomplete.
+enum class TimeMode : std::uint8_t { off, on, sample };
+
 // What a launch is asked to do. The machine sees to threads and schedule; checks and caches are for
 // whoever gives it its observers (runtime/watched_machine.h).
 struct MachineOptions {
@@ -77,6 +81,7 @@ struct MachineOptions {
   // VGPU_CHECK
   bool check_race = false, check_init = false, check_sync = false, check_proxy = false;
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
+  TimeMode time = TimeMode::off;     // VGPU_TIME; likewise
 };
 
 class Machine {

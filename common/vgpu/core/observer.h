@@ -1,5 +1,6 @@
 // What checks and profiles see of an execution. Without observers the executor pays one test of a
-// pointer per memory instruction and barrier; with any, a launch runs on one host thread.
+// pointer per memory instruction and barrier. With any that watches all blocks, a launch runs on one
+// host thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,15 @@ struct Places;
 class Observer {
  public:
   virtual ~Observer() = default;
+
+  // A sampler watches some blocks only, those of the clusters for which watches() says so, and lets
+  // the launch run on many host threads: it is told about different clusters by different threads.
+  // Everybody else watches all blocks. (Without clusters each block is a cluster.)
+  virtual bool samples() const { return false; }
+  virtual bool watches(std::uint64_t cluster) const {
+    (void)cluster;
+    return true;
+  }
 
   virtual void launch_begin(Launch&) {}
   // Adds findings, one message each, worded as describe() (core/block.h) does.

@@ -11,7 +11,7 @@ Straight run(Warp& warp, const Instr* next, std::uint32_t mask, std::uint64_t st
   for (; next->flow <= Flow::memory; ++next) {
     const std::uint32_t on = begin_instruction(warp, *next, mask, counts);
     if constexpr (kFollowed)
-      for (Observer* follower : warp.worker->followers)
+      for (Observer* follower : warp.worker->audience->followers)
         follower->instruction(warp, *next, mask, on);
     if (on) next->run(warp, *next, on);
     if (next->flow == Flow::memory && warp.instructions >= stop_at) [[unlikely]]

@@ -37,6 +37,8 @@ void Work::run(const ClusterOrder& order, std::uint64_t resident,
           n > launch_.fault_cluster) {  // (a shuffled launch ends at its first fault)
         more = false;
       } else {
+        if (launch_.only_sampled && !launch_.sampled(order.cluster(n))) continue;
+        watch(order.cluster(n));
         cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
         got_further();
         if (hostile) {  // all in flight before one begins
@@ -56,6 +58,7 @@ void Work::run(const ClusterOrder& order, std::uint64_t resident,
       cluster = std::move(waiting.front());
       waiting.pop_front();
     }
+    watch(cluster->number);
     if (cluster->number > launch_.fault_cluster) continue;
     try {
       if (turn(*cluster, waiting.size() + 1)) continue;
@@ -76,6 +79,11 @@ void Work::run(const ClusterOrder& order, std::uint64_t resident,
       break;
     }
   }
+}
+
+void Work::watch(std::uint64_t cluster) {
+  if (launch_.everywhere.all.size() == launch_.with_samplers.all.size()) return;
+  worker_.attend(launch_.sampled(cluster) ? launch_.with_samplers : launch_.everywhere);
 }
 
 void Work::finish() {

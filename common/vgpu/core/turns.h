@@ -56,6 +56,7 @@ class Work {
 
  private:
   using Waiting = std::deque<std::unique_ptr<Cluster>>;
+  void watch(std::uint64_t cluster);  // before its blocks are made, run or taken away
   bool turn(Cluster& cluster, std::uint64_t resident);
   bool favourite_first(Waiting& waiting) const;
   void got_further();

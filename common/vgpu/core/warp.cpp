@@ -223,7 +223,9 @@ Warp::Leave Warp::step(Running& r, const Instr& instr) {
     not_executed(instr, on);
     return meet(r);
   }
-  for (Observer* follower : worker->followers) follower->instruction(*this, instr, r.mask, on);
+  if (worker->audience)
+    for (Observer* follower : worker->audience->followers)
+      follower->instruction(*this, instr, r.mask, on);
   if (instr.flow == Flow::fetch) return fetch(r, instr, on);
   if (instr.flow == Flow::branch) return branch(r, instr, on);
   if (!on) {

@@ -79,6 +79,20 @@ VGPU_C void vgpuSetCacheModel(int on) {
   });
 }
 
+VGPU_C void vgpuSetTime(int mode) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    using vgpu::TimeMode;
+    if (runtime.off == Status::success)
+      runtime.machine().options().time = mode == 0   ? TimeMode::off
+                                         : mode == 2 ? TimeMode::sample
+                                                     : TimeMode::on;
+    return cudaSuccess;
+  });
+}
+
 VGPU_C int vgpuTrace(const char* spec) {
   bool done = false;
   guarded([&] {

@@ -5,7 +5,7 @@
 
 #include "../core/access.h"
 #include "../core/block.h"
-#include "../core/instruction_set.h"
+#include "../core/spelling.h"
 
 namespace vgpu {
 namespace {
@@ -15,31 +15,6 @@ constexpr std::uint64_t kLocalMemory = 1ull << 60;
 
 // Host memory that blocks in flight may take. A full H200 needs 0.1 to 2 GB.
 constexpr std::uint64_t kHostBytes = 1ull << 30;
-
-// "ld.global.cg.u32" of a line that may hold several statements: the first that begins with the
-// instruction's opcode.
-std::string_view dotted_name(const Function& function, const Instr& instr) {
-  if (!instr.ptx_line || instr.ptx_line > function.module->lines.size()) return {};
-  std::string_view line = function.module->lines[instr.ptx_line - 1];
-  const std::string_view opcode = forms()[instr.form].opcode;
-  for (std::size_t at = line.find(opcode); at != line.npos; at = line.find(opcode, at + 1)) {
-    const std::size_t end = at + opcode.size();
-    if ((at > 0 && std::string_view(" \t{;").find(line[at - 1]) == std::string_view::npos) ||
-        end >= line.size() || (line[end] != '.' && line[end] != ';'))
-      continue;
-    return line.substr(at, std::min(line.find_first_of(" \t;", at), line.size()) - at);
-  }
-  return {};
-}
-
-bool has_modifier(std::string_view name, std::string_view modifier) {
-  while (!name.empty()) {
-    const std::size_t dot = std::min(name.find('.'), name.size());
-    if (name.substr(0, dot) == modifier) return true;
-    name.remove_prefix(std::min(dot + 1, name.size()));
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -112,8 +87,7 @@ CacheModel::Site& CacheModel::site_of(Warp& warp, const Instr& instr) {
   const std::string_view name = dotted_name(function, instr);
   const auto has = [&](std::string_view modifier) { return has_modifier(name, modifier); };
   const bool beyond_block = !has("cta");
-  const bool ordered = has("relaxed") || has("acquire") || has("release") || has("mmio");
-  if (has("volatile") || has("cg") || has("cv") || has("wt") || (ordered && beyond_block))
+  if (bypasses_l1(name))
     site.use = L1Use::bypass;
   else if (has("L1::no_allocate"))
     site.use = L1Use::no_allocate;

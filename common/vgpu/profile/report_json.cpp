@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "../../json/json.h"
+#include "predicted.h"
 #include "report.h"
 #include "source_lines.h"
 
@@ -227,6 +228,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["issue_counts"] = issue_counts(counters);
   json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
                    {"us", limit.largest ? limit.largest->us : 0.0}};
+  if (counters.sampled) json["sampled"] = true;
+  if (counters.predicted.asked) json["predicted"] = predicted_json(counters.predicted);
   json["lines"] = lines_json(counters, limit, device);
   json["host_seconds"] = counters.host_seconds;
   json["host_threads"] = counters.host_threads;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "predicted.h"
 #include "report.h"
 #include "source_lines.h"
 
@@ -117,6 +118,7 @@ class Text {
     memory();
     allocations();
     caches();
+    out_ += predicted_text(c_.predicted);
     limit_bars();
     costly_lines();
     residency();
@@ -133,6 +135,10 @@ class Text {
                            "modelled for %s at %.0f MHz",
                            count(c_.warps).c_str(), device_.name.c_str(), device_.sm_clock_mhz),
                     2);
+    if (c_.sampled)
+      out_ += wrapped("only the blocks that its predicted time needs were executed: results are "
+                      "incomplete, counters and limits are those of these blocks",
+                      2);
   }
 
   void instructions() {

@@ -81,7 +81,10 @@ std::size_t DeviceTimeline::begin_group(Lane stream, std::string name) {
 
 void DeviceTimeline::make_kernel(Operation& operation, const LaunchCounters& counters,
                                  double launch_us) const {
-  const double us = model.us(counters, spec_);
+  const bool predicted = counters.predicted.asked && counters.predicted.why.empty();
+  const double us = predicted ? counters.predicted.us - counters.predicted.launch_us
+                              : model.us(counters, spec_);
+  const char* const duration = predicted ? "predicted" : model.duration;
   operation.kind = Kind::kernel;
   operation.us = launch_us + us;
   operation.launch_us = launch_us;
@@ -95,8 +98,8 @@ void DeviceTimeline::make_kernel(Operation& operation, const LaunchCounters& cou
   const auto part = static_cast<double>(blocks) / static_cast<double>(room ? room : 1);
   operation.share = std::max<std::uint64_t>(
       1, blocks >= room ? kWholeDevice : static_cast<std::uint64_t>(part * kWholeDevice));
-  operation.args.update({{"duration", model.duration},
-                         {std::string(model.duration) + "_us", rounded(us)},
+  operation.args.update({{"duration", duration},
+                         {std::string(duration) + "_us", rounded(us)},
                          {"launch_us", launch_us},
                          {"grid", dims(counters.grid)},
                          {"block", dims(counters.block)},

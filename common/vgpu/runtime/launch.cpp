@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "../profile/report.h"
+#include "../time/kernel_time.h"
 #include "runtime.h"
 
 namespace vgpu::runtime {
@@ -141,6 +142,45 @@ void show(const LaunchConfig& config, const LaunchOutcome& outcome) {
   shown->args.update({{"duration", "none"}, {"error", outcome.fault.message}});
 }
 
+// The machine code of a kernel for the device, with PTX lines.
+const time::MachineCodeOrWhy& machine_code_of(Kernel& kernel) {
+  if (kernel.machine_code) return *kernel.machine_code;
+  time::MachineCodeOrWhy answer;
+  const Library& library = *kernel.library;
+  const DeviceSpec& spec = Runtime::get().spec();
+  const Module& module = *library.module->module;
+  const bool linked = library.prelinked && library.prelinked[0] && library.prelinked[1];
+  if (linked) {
+    answer.why = "the program is linked from several device files (-rdc=true): no predicted time";
+  } else {
+    std::string target = "sm_" + std::to_string(spec.major * 10 + spec.minor);
+    if (module.target.ends_with('a')) target += 'a';
+    answer = time::machine_code(module.text, kernel.name, target, library.own_code);
+  }
+  kernel.machine_code = std::make_shared<const time::MachineCodeOrWhy>(std::move(answer));
+  return *kernel.machine_code;
+}
+
+// Predicted time of a launch that was recorded. With a timeline, what the warps of the first blocks of
+// each kernel's first launch do goes there.
+void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcome) {
+  Runtime& runtime = Runtime::get();
+  const auto recording = runtime.machine().take_recording();
+  if (!recording || !request.count || outcome.fault.kind != FaultKind::none) return;
+  const bool shown = runtime.timeline() && runtime.order->shown() && !kernel.on_timeline;
+  std::vector<time::Activity> activities;
+  outcome.counters.predicted =
+      time::predict(*recording, outcome.counters, machine_code_of(kernel), runtime.spec(),
+                    request.cooperative, shown ? &activities : nullptr);
+  if (activities.empty()) return;
+  kernel.on_timeline = true;
+  for (const time::Activity& a : activities)
+    runtime.timeline()->add_warp_activity(
+        runtime.order->shown()->number, 0, recording->blocks[a.block].linear,
+        static_cast<int>(a.warp), a.begin, a.end,
+        a.state == time::Stall::selected ? time::kind_name(a.kind) : time::stall_name(a.state));
+}
+
 }  // namespace
 
 Dim3 cluster_of(const Kernel& kernel, Dim3 asked) {
@@ -203,6 +243,7 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
   LaunchOutcome outcome = runtime.machine().launch(request);
   ++runtime.launches;
   if (order) order->take(kernel.library->module->module);
+  predict(kernel, request, outcome);
   show(config, outcome);
   for (const std::string& note : runtime.machine().tracer().take_notes()) say(note);
   for (std::string& finding : outcome.findings) runtime.findings.push_back(std::move(finding));
@@ -216,6 +257,8 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
     runtime.sticky = status;
     return Status::success;
   }
+  if (outcome.counters.predicted.asked && runtime.settings.options.time != TimeMode::off)
+    runtime.times.add(outcome.counters);
   if (request.count) {
     if (runtime.settings.profile_text) {
       std::fflush(stdout);

@@ -27,6 +27,7 @@ constexpr char kUsage[] =
     "  --profile[=json:FILE] counters of each launch           as VGPU_PROFILE=text or json:FILE\n"
     "  --check[=LIST]        all; race,init,sync,proxy; leaks as VGPU_CHECK=LIST\n"
     "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"
+    "  --time[=sample]       how long launches take (predicted)  as VGPU_TIME=1 or sample\n"
     "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
     "  --timeline FILE       calls and kernels over time       as VGPU_TIMELINE=FILE\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
@@ -168,6 +169,10 @@ int main(int argc, char** argv) {
       setenv("VGPU_CACHE", "1", 1);
     else if (flag.starts_with("--cache="))
       setenv("VGPU_CACHE", argv[i] + 8, 1);
+    else if (flag == "--time")
+      setenv("VGPU_TIME", "1", 1);
+    else if (flag.starts_with("--time="))
+      setenv("VGPU_TIME", argv[i] + 7, 1);
     else if (flag == "--check")
       setenv("VGPU_CHECK", "all", 1);
     else if (flag.starts_with("--check="))

@@ -64,8 +64,12 @@ Status find_code(Library& library, std::string& ptx) {
   } else if (const Status status = add_ptx(images, ptx); status != Status::success) {
     return status;
   }
-  if (const Image* cubin = choose_cubin(images, spec.major, spec.minor))
-    library.cubin = read_cubin(image_bytes(*cubin));
+  if (const Image* cubin = choose_cubin(images, spec.major, spec.minor)) {
+    const auto bytes = image_bytes(*cubin);
+    library.cubin = read_cubin(bytes);
+    if (cubin->arch == spec.major * 10 + spec.minor)
+      library.own_code.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   return Status::success;
 }
 

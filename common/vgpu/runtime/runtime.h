@@ -21,6 +21,8 @@
 #include "order.h"
 #include "settings.h"
 #include "status.h"
+#include "time_table.h"
+#include "../time/machine_code.h"
 #include "watched_machine.h"
 
 namespace vgpu::runtime {
@@ -39,6 +41,9 @@ struct Kernel {
   std::string name;                    // mangled
   const Function* function = nullptr;  // set when the library is loaded
   CubinKernel cubin;                   // registers 0 when no cubin fits the device
+  bool on_timeline = false;  // what its warps do stands in the timeline
+  // Machine code for the device with PTX lines, made at the first launch that is timed.
+  std::shared_ptr<const time::MachineCodeOrWhy> machine_code;
   // Set by cudaFuncSetAttribute and its kin; -1: as the device has it.
   int max_dynamic_shared = -1;
   int carveout = -1;
@@ -58,6 +63,7 @@ struct Library {
   Status load_error = Status::success;
   std::unique_ptr<LoadedModule> module;
   std::map<std::string, CubinKernel, std::less<>> cubin;  // of the image that fits the device
+  std::string own_code;  // that image, if it is for the very device; else ""
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
 };
 
@@ -178,6 +184,7 @@ class Runtime {
   std::optional<LaunchCounters> last_launch;
   std::vector<std::string> findings;
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
+  TimeTable times;                          // VGPU_TIME
   std::uint64_t launches = 0;
 
   void reset();  // cudaDeviceReset

@@ -116,6 +116,17 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
             "say 1 (or cold: each launch begins with an empty L2), warm, or 0");
   }
 
+  if (const auto value = get("VGPU_TIME")) {
+    if (*value == "1")
+      settings.options.time = TimeMode::on;
+    else if (*value == "sample")
+      settings.options.time = TimeMode::sample;
+    else if (*value != "0")
+      wrong(quoted("VGPU_TIME", *value) +
+            "say 1 (predict how long launches take), sample (and execute only the blocks that this "
+            "needs: results are incomplete) or 0");
+  }
+
   if (const auto value = get("VGPU_TRACE")) {
     std::string error;
     settings.trace = parse_trace(*value, error);

@@ -20,6 +20,11 @@ std::vector<std::unique_ptr<Observer>> WatchedMachine::watch(const Launch& launc
   const CacheMode mode = options().cache;
   if (launch.request.count && mode != CacheMode::off)
     observers.push_back(std::make_unique<CacheModel>(mode == CacheMode::warm ? &l2_ : nullptr));
+  recording_.reset();
+  if (launch.request.count && options().time != TimeMode::off) {
+    recording_ = std::make_shared<time::Recording>();
+    observers.push_back(std::make_unique<time::Recorder>(recording_));
+  }
   if (auto trace = tracer_.watch(launch)) observers.push_back(std::move(trace));
   return observers;
 }

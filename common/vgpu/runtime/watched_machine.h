@@ -6,6 +6,7 @@
 
 #include "../core/machine.h"
 #include "../profile/trace.h"
+#include "../time/recording.h"
 
 namespace vgpu {
 
@@ -16,12 +17,15 @@ class WatchedMachine : public Machine {
   WatchedMachine(DeviceSpec spec, MachineOptions options);
   ~WatchedMachine();
   Tracer& tracer() { return tracer_; }
+  // What was recorded of the last launch, for its time; null when it was not.
+  std::shared_ptr<time::Recording> take_recording() { return std::move(recording_); }
   // Makes one more observer of the launches to come, or null. None: only those of the options.
   std::function<std::unique_ptr<Observer>()> another;
 
  private:
   std::vector<std::unique_ptr<Observer>> watch(const Launch& launch);
   Tracer tracer_;
+  std::shared_ptr<time::Recording> recording_;
   std::shared_ptr<SectoredCache> l2_;  // what a launch leaves to the next one (CacheMode::warm)
 };
 

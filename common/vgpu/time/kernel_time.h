@@ -1,0 +1,23 @@
+// How long a launch takes on the device: the blocks of one SM, simulated, and what all SMs share.
+#pragma once
+#include <string>
+
+#include "../core/counters.h"
+#include "../core/device_spec.h"
+#include "machine_code.h"
+#include "recording.h"
+#include "sm.h"
+
+namespace vgpu::time {
+
+// What a prediction is printed with, as a share. From the published times that were never used for
+// tuning (data/results/published.json of the course): see README.md, Predicted time.
+inline constexpr double kStatedError = 0.25;
+
+// The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
+//   timeline   null, or where the activities of the first resident blocks' warps go
+PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
+                      const MachineCodeOrWhy& code, const DeviceSpec& device,
+                      bool cooperative, std::vector<Activity>* timeline = nullptr);
+
+}  // namespace vgpu::time

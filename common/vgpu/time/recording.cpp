@@ -1,0 +1,438 @@
+#include "recording.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+
+#include "../core/access.h"
+#include "../core/block.h"
+#include "../core/cluster.h"
+#include "../core/coalescing.h"
+#include "../core/instruction_set.h"
+#include "../core/spelling.h"
+
+namespace vgpu::time {
+namespace {
+
+constexpr std::uint64_t kLocalMemory = 1ull << 60;  // where local memory lies for the L1
+constexpr std::size_t kPieces = 4096;               // line pieces that are allocated together
+
+// The block that the host thread runs now.
+struct Running {
+  const void* owner = nullptr;
+  const Block* block = nullptr;
+  void* state = nullptr;
+};
+thread_local Running running;
+
+bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view b) { return name.starts_with(b); });
+}
+
+MemoryEvent::Mbarrier mbarrier_of(std::string_view name) {
+  using enum MemoryEvent::Mbarrier;
+  if (name.starts_with("mbarrier.init")) return init;
+  if (name.starts_with("mbarrier.expect_tx")) return expect;
+  if (name.starts_with("mbarrier.complete_tx")) return complete;
+  if (name.starts_with("mbarrier.arrive"))
+    return has_modifier(name, "expect_tx") ? arrive_expect : arrive;
+  if (starts_with_any(name, {"mbarrier.try_wait", "mbarrier.test_wait"})) return wait;
+  if (name.starts_with("cp.async.mbarrier")) return arrive;
+  return none;
+}
+
+// The count in "bar.sync 1, 64;", 0 when there is none or it is in a register.
+std::uint32_t threads_of_barrier(std::string_view line) {
+  const std::size_t comma = line.rfind(',');
+  if (comma == line.npos) return 0;
+  line.remove_prefix(comma + 1);
+  while (!line.empty() && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
+  std::uint32_t value = 0;
+  std::from_chars(line.data(), line.data() + line.size(), value);
+  return value;
+}
+
+Layout::Line describe(const Function& function, const Instr& instr) {
+  Layout::Line line;
+  line.name = dotted_name(function, instr);
+  line.role = Layout::Role::plain;
+  if (instr.flow == Flow::branch || instr.flow == Flow::branch_table) {
+    if (instr.guard.valid() || instr.flow == Flow::branch_table) line.role = Layout::Role::branch;
+    line.indirect = instr.flow == Flow::branch_table;
+    return line;
+  }
+  if ((instr.flow == Flow::exit || instr.flow == Flow::ret) && instr.guard.valid()) {
+    line.role = Layout::Role::branch;
+    return line;
+  }
+  line.mbarrier = mbarrier_of(line.name);
+  if (line.mbarrier != MemoryEvent::Mbarrier::none) {
+    line.role = Layout::Role::mbarrier;
+    line.polls = line.mbarrier == MemoryEvent::Mbarrier::wait;
+  } else if (instr.flow == Flow::barrier) {
+    line.role = Layout::Role::barrier;
+    line.barrier_threads =
+        threads_of_barrier(function.module->lines[std::max(1u, instr.ptx_line) - 1]);
+  } else if ((instr.op_class == OpClass::memory || instr.op_class == OpClass::atomic) &&
+             instr.space != Space::param && instr.space != Space::constant) {
+    line.role = Layout::Role::memory;
+    line.bypasses_l1 = bypasses_l1(line.name) || instr.op_class == OpClass::atomic;
+    line.polls = line.name.starts_with("ld") &&
+                 (has_modifier(line.name, "volatile") || has_modifier(line.name, "acquire") ||
+                  has_modifier(line.name, "relaxed"));
+  }
+  return line;
+}
+
+// Basic blocks of the PTX code, numbered over all functions.
+void find_blocks(const Function& f, Layout& layout) {
+  const auto jumps = [](const Instr& i) {
+    return i.flow == Flow::branch || i.flow == Flow::branch_table || i.flow == Flow::ret ||
+           i.flow == Flow::exit;
+  };
+  std::vector<bool> leads(f.code.size() + 1);
+  if (!f.code.empty()) leads[0] = true;
+  for (std::size_t i = 0; i < f.code.size(); ++i) {
+    const Instr& instr = f.code[i];
+    if (instr.flow == Flow::branch) leads[instr.target] = true;
+    if (jumps(instr)) leads[i + 1] = true;
+  }
+  for (const auto& table : f.tables)
+    for (const std::uint32_t target : table) leads[target] = true;
+  const auto base = static_cast<std::uint32_t>(layout.next.size());
+  std::vector<std::uint32_t> block(f.code.size() + 1);
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < f.code.size(); ++i) {
+    if (leads[i]) ++count;
+    block[i] = base + count - 1;
+  }
+  block[f.code.size()] = base + count;  // behind the end
+  layout.next.resize(base + count + 1);
+  for (std::size_t i = 0; i < f.code.size(); ++i) {
+    const Instr& instr = f.code[i];
+    auto& next = layout.next[block[i]];
+    const bool last = leads[i + 1] || i + 1 == f.code.size();
+    if (instr.flow == Flow::branch) next.push_back(block[instr.target]);
+    if (instr.flow == Flow::branch_table)
+      for (const std::uint32_t target : f.tables[instr.target]) next.push_back(block[target]);
+    if (last && (!jumps(instr) || instr.guard.valid())) next.push_back(block[i + 1]);
+    if (instr.flow == Flow::join || !instr.ptx_line) continue;
+    Layout::Line& line = layout.lines[instr.ptx_line - layout.first];
+    line.block = block[i];
+    if (!jumps(instr)) continue;
+    line.taken = block[instr.flow == Flow::branch ? instr.target : f.code.size()];
+    line.falls = block[i + 1];
+  }
+}
+
+}  // namespace
+
+Recorder::Recorder(std::shared_ptr<Recording> into, int rounds)
+    : recording_(std::move(into)), rounds_(rounds) {}
+
+bool Recorder::watches(std::uint64_t cluster) const {
+  return cluster % stride_ == 0 && cluster / stride_ < clusters_;
+}
+
+void Recorder::lay_out(const Launch& launch) {
+  Layout& layout = recording_->layout;
+  std::vector<const Function*> functions = {launch.request.function};
+  for (std::size_t i = 0; i < functions.size(); ++i) {
+    const Function& f = *functions[i];
+    if (f.calls_indirectly) recording_->why = "it calls functions through pointers";
+    for (const CallSite& site : f.calls)
+      if (site.callee &&
+          std::find(functions.begin(), functions.end(), site.callee) == functions.end())
+        functions.push_back(site.callee);
+  }
+  std::uint32_t last = 0;
+  layout.first = ~0u;
+  for (const Function* f : functions)
+    for (const Instr& instr : f->code) {
+      if (!instr.ptx_line || instr.flow == Flow::join) continue;
+      layout.first = std::min(layout.first, instr.ptx_line);
+      last = std::max(last, instr.ptx_line);
+    }
+  if (!last) {
+    recording_->why = "its PTX has no lines";
+    return;
+  }
+  layout.lines.resize(last - layout.first + 1);
+  for (const Function* f : functions)
+    for (const Instr& instr : f->code) {
+      if (!instr.ptx_line || instr.flow == Flow::join) continue;
+      Layout::Line& line = layout.lines[instr.ptx_line - layout.first];
+      if (line.role != Layout::Role::none) continue;  // a second statement of the line
+      line = describe(*f, instr);
+      line.ordinal = layout.ordinals++;
+      if (line.role == Layout::Role::branch) line.slot = layout.branches++;
+      if (line.role >= Layout::Role::memory) line.slot = layout.events++;
+    }
+  for (const Function* f : functions) find_blocks(*f, layout);
+}
+
+void Recorder::launch_begin(Launch& launch) {
+  lay_out(launch);
+  const LaunchRequest& request = launch.request;
+  const auto sms =
+      static_cast<std::uint64_t>(std::max(1, launch.machine.spec().sm_count));
+  cluster_blocks_ = request.cluster.count();
+  stride_ = std::max<std::uint64_t>(1, sms / cluster_blocks_);
+  const std::uint64_t clusters = request.grid.count() / cluster_blocks_;
+  recording_->grid_blocks = request.grid.count();
+  recording_->blocks_of_sm = (clusters + stride_ - 1) / stride_;
+  clusters_ = std::min<std::uint64_t>(
+      recording_->blocks_of_sm, static_cast<std::uint64_t>(rounds_) *
+                                    static_cast<std::uint64_t>(
+                                        std::max(1, request.resident_blocks_per_sm)));
+  if (!recording_->why.empty()) clusters_ = 0;
+  recording_->blocks.resize(clusters_);
+  workspace_ = launch.workspace;
+}
+
+void Recorder::block_begin(Block& block) {
+  if (!watches(block.cluster.number) || block.rank != 0) return;
+  BlockRecord& record = recording_->blocks[block.cluster.number / stride_];
+  auto state = std::make_unique<BlockState>();
+  state->record = &record;
+  record.linear = block.linear;
+  record.warps.resize(block.warps.size());
+  state->warps.resize(block.warps.size());
+  const Layout& layout = recording_->layout;
+  for (std::size_t w = 0; w < block.warps.size(); ++w) {
+    record.warps[w].issued.resize(layout.ordinals);
+    record.warps[w].outcomes.resize(layout.branches);
+    record.warps[w].events.resize(layout.events);
+    state->warps[w].branch.resize(layout.branches);
+    state->warps[w].poll.resize(layout.events);
+    state->warps[w].untold.resize(layout.events);
+  }
+  const std::lock_guard lock(mutex_);
+  running_[&block] = std::move(state);
+  running = {};
+}
+
+void Recorder::block_end(Block& block) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(&block);
+  running = {};
+}
+
+Recorder::BlockState* Recorder::state_of(const Block& block) {
+  if (running.owner == this && running.block == &block)
+    return static_cast<BlockState*>(running.state);
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(&block);
+  running = {this, &block, found == running_.end() ? nullptr : found->second.get()};
+  return static_cast<BlockState*>(running.state);
+}
+
+void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) {
+  BlockState* const block = state_of(*warp.block);
+  const Layout::Line* const line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
+  if (!line) return;
+  WarpState& state = block->warps[warp.index];
+  if (state.cut) return;
+  WarpRecord& record = block->record->warps[warp.index];
+  ++record.issued[line->ordinal];
+  if (++record.instructions % 1024 == 0 &&
+      recorded_.fetch_add(1024, std::memory_order_relaxed) > kMost)
+    state.cut = block->record->cut = true;
+  switch (line->role) {
+    case Layout::Role::branch: {
+      const std::uint8_t outcome = instr.flow == Flow::branch_table
+                                       ? kTaken
+                                       : static_cast<std::uint8_t>((on ? kTaken : 0) |
+                                                                   (mask & ~on ? kNotTaken : 0));
+      auto& outcomes = record.outcomes[line->slot];
+      WarpState::Seen& seen = state.branch[line->slot];
+      // A loop that only asks again whether others have got further is one question.
+      const bool waits = !outcomes.empty() && outcomes.back() == outcome &&
+                         seen.activity == state.activity && seen.polls != state.polls;
+      seen = {state.activity, state.polls};
+      if (!waits) outcomes.push_back(outcome);
+      return;
+    }
+    case Layout::Role::memory:
+    case Layout::Role::mbarrier:
+    case Layout::Role::barrier: {
+      MemoryEvent event;
+      event.bypasses_l1 = line->bypasses_l1;
+      if (on) event.mbarrier = line->mbarrier;
+      event.barrier_threads = line->barrier_threads;
+      record.events[line->slot].push_back(event);
+      if (on && !line->polls) ++state.activity;
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+MemoryEvent* Recorder::last_event(Warp& warp, const Instr& instr, const Layout::Line*& line) {
+  BlockState* const block = state_of(*warp.block);
+  line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
+  if (!line || line->role < Layout::Role::memory || block->warps[warp.index].cut) return nullptr;
+  auto& events = block->record->warps[warp.index].events[line->slot];
+  return events.empty() ? nullptr : &events.back();
+}
+
+// Adds the lines that lanes touch to an event, in ascending order.
+void Recorder::add_lines(BlockRecord& record, MemoryEvent& event, const std::uint64_t* addresses,
+                         std::uint32_t mask, std::uint32_t bytes) {
+  std::array<LinePiece, 128> found;
+  std::size_t count = 0;
+  const auto add = [&](std::uint64_t sector) {
+    const LinePiece piece{sector >> 2, static_cast<std::uint8_t>(1u << (sector & 3))};
+    if (count && found[count - 1].line == piece.line) {
+      found[count - 1].sectors |= piece.sectors;
+    } else if (count < found.size()) {
+      found[count++] = piece;
+    }
+  };
+  for (const LinePiece& piece : event.lines)
+    if (count < found.size() / 2) found[count++] = piece;
+  for (std::uint32_t rest = mask; rest; rest &= rest - 1) {
+    const std::uint64_t at = addresses[std::countr_zero(rest)];
+    for (std::uint64_t s = at / kSectorBytes; s <= (at + bytes - 1) / kSectorBytes; ++s) add(s);
+  }
+  std::sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count),
+            [](const LinePiece& a, const LinePiece& b) { return a.line < b.line; });
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kept && found[kept - 1].line == found[i].line)
+      found[kept - 1].sectors |= found[i].sectors;
+    else
+      found[kept++] = found[i];
+  }
+  if (record.pieces.empty() || record.pieces_used + kept > kPieces) {
+    record.pieces.push_back(std::make_unique<LinePiece[]>(kPieces));
+    record.pieces_used = 0;
+  }
+  LinePiece* const to = record.pieces.back().get() + record.pieces_used;
+  std::copy_n(found.begin(), kept, to);
+  record.pieces_used += kept;
+  event.lines = {to, kept};
+}
+
+// A poll that finds what the one before found is the same poll; else the warp got further.
+void Recorder::poll_or_activity(WarpState& state, const Layout::Line& line,
+                                std::vector<MemoryEvent>& events) {
+  WarpState::Seen& seen = state.poll[line.slot];
+  const auto same = [](const MemoryEvent& a, const MemoryEvent& b) {
+    return a.offset == b.offset && a.home == b.home && a.lines.size() == b.lines.size() &&
+           std::equal(a.lines.begin(), a.lines.end(), b.lines.begin(),
+                      [](const LinePiece& x, const LinePiece& y) {
+                        return x.line == y.line && x.sectors == y.sectors;
+                      });
+  };
+  if (events.size() > 1 && seen.activity == state.activity &&
+      same(events.back(), events[events.size() - 2])) {
+    events.erase(events.end() - 2);
+    ++state.polls;
+  } else {
+    ++state.activity;
+  }
+  seen.activity = state.activity;
+}
+
+void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
+                      const Addresses& addresses, std::uint32_t bytes, Access access, Space space,
+                      const Places& places) {
+  const Layout::Line* line = nullptr;
+  MemoryEvent* event = last_event(warp, instr, line);
+  if (!event) return;
+  BlockState& block = *state_of(*warp.block);
+  WarpState& state = block.warps[warp.index];
+  auto& events = block.record->warps[warp.index].events[line->slot];
+  const auto offset = static_cast<std::uint32_t>(addresses.v[std::countr_zero(mask)]);
+  if (line->role == Layout::Role::mbarrier) {
+    Block& home = places.owner ? *places.owner : *warp.block;
+    event->home = static_cast<std::uint8_t>(home.rank);
+    event->offset = offset;
+    std::uint64_t sum = 0;
+    const auto* operand =
+        instr.a.valid() && line->mbarrier != MemoryEvent::Mbarrier::wait && instr.a_bits != 64
+            ? warp.lanes<const std::uint32_t>(instr.a)
+            : nullptr;
+    for (std::uint32_t rest = mask; rest; rest &= rest - 1)
+      sum += operand ? operand[std::countr_zero(rest)] : 1;
+    event->count = static_cast<std::uint32_t>(sum);
+    if (line->mbarrier == MemoryEvent::Mbarrier::arrive_expect) {
+      event->bytes = event->count;
+      event->count = static_cast<std::uint32_t>(std::popcount(mask));
+    }
+    if (line->mbarrier == MemoryEvent::Mbarrier::wait) {
+      event->phase = block.phases[offset];
+      poll_or_activity(state, *line, events);
+    }
+    return;
+  }
+  if (space == Space::global) {
+    if (workspace_ && access == Access::atomic && addresses.v[std::countr_zero(mask)] >= workspace_ &&
+        addresses.v[std::countr_zero(mask)] < workspace_ + 4096)
+      ++block.record->grid_barriers;
+    add_lines(*block.record, *event, addresses.v, mask, bytes);
+    if (line->polls) poll_or_activity(state, *line, events);
+    return;
+  }
+  if (space != Space::shared) return;
+  if (event->bytes) {  // a bulk copy that has landed tells its mbarrier
+    std::uint32_t& next = state.untold[line->slot];
+    if (bytes == 8 && access == Access::atomic && next < events.size()) {
+      events[next].offset = offset;
+      events[next].home = static_cast<std::uint8_t>((places.owner ? *places.owner : *warp.block).rank);
+      events[next].mbarrier = MemoryEvent::Mbarrier::complete;
+      ++next;
+    }
+    return;
+  }
+  std::uint32_t offsets[kWarpSize];
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    offsets[lane] = static_cast<std::uint32_t>(addresses.v[lane]);
+  const SharedShape shape = shared_request(offsets, mask, bytes);
+  event->wavefronts = static_cast<std::uint16_t>(event->wavefronts + shape.wavefronts);
+  if (places.owner && places.owner != warp.block)
+    event->remote_lanes = static_cast<std::uint16_t>(std::popcount(mask));
+  if (line->polls) {
+    event->offset = offset;
+    poll_or_activity(state, *line, events);
+  }
+}
+
+void Recorder::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t,
+                           std::uint32_t bytes, Access, std::byte*) {
+  const Layout::Line* line = nullptr;
+  if (MemoryEvent* event = last_event(warp, instr, line)) event->bytes += bytes;
+}
+
+void Recorder::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,
+                            const Addresses& physical, std::uint32_t bytes, Access) {
+  const Layout::Line* line = nullptr;
+  MemoryEvent* event = last_event(warp, instr, line);
+  if (!event) return;
+  // Blocks that are resident one after the other find the lines that the last one has left.
+  const std::uint64_t place =
+      warp.block->cluster.number / stride_ %
+      static_cast<std::uint64_t>(
+          std::max(1, warp.block->launch.request.resident_blocks_per_sm));
+  const std::uint64_t base = kLocalMemory + (place * 64 + warp.index) * (1ull << 24);
+  std::array<std::uint64_t, kWarpSize> addresses;
+  for (std::size_t lane = 0; lane < kWarpSize; ++lane) addresses[lane] = base + physical.v[lane];
+  add_lines(*state_of(*warp.block)->record, *event, addresses.data(), mask, bytes);
+}
+
+void Recorder::barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
+                              bool) {
+  (void)mask;
+  const Layout::Line* line = nullptr;
+  if (MemoryEvent* event = last_event(warp, instr, line))
+    event->barrier = static_cast<std::uint8_t>(barrier);
+}
+
+void Recorder::mbarrier_phase(Block& home, std::uint32_t offset) {
+  if (BlockState* block = state_of(home)) ++block->phases[offset];
+}
+
+}  // namespace vgpu::time

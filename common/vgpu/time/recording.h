@@ -1,0 +1,126 @@
+// What the blocks of one SM do in a launch, recorded while it runs: which way each warp takes at each
+// branch, and what each of its memory instructions asks for. The machine code is played with it later.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../core/observer.h"
+#include "events.h"
+
+namespace vgpu::time {
+
+// The PTX lines of a kernel and of what it calls.
+struct Layout {
+  enum class Role : std::uint8_t { none, plain, branch, memory, mbarrier, barrier };
+  struct Line {
+    Role role = Role::none;
+    bool polls = false;         // a load or a wait that may be repeated until others have done something
+    bool bypasses_l1 = false;
+    MemoryEvent::Mbarrier mbarrier = MemoryEvent::Mbarrier::none;
+    std::uint32_t ordinal = 0;  // among all lines with an instruction: index into WarpRecord::issued
+    std::uint32_t slot = 0;     // among the branches, or among the lines with events
+    std::uint32_t barrier_threads = 0;  // of bar.sync with a count that is an immediate
+    std::string_view name;      // "ld.global.u32"
+    std::uint32_t block = 0;    // basic block of the PTX code that it is in
+    std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
+    bool indirect = false;      // brx.idx
+  };
+  std::uint32_t first = 1;      // PTX line of lines[0]
+  std::vector<Line> lines;
+  std::uint32_t ordinals = 0, branches = 0, events = 0;
+  std::vector<std::vector<std::uint32_t>> next;  // blocks that follow a block
+  const Line* at(std::uint32_t ptx_line) const {
+    return ptx_line < first || ptx_line - first >= lines.size() ? nullptr
+                                                                : &lines[ptx_line - first];
+  }
+};
+
+// Outcomes of a branch.
+inline constexpr std::uint8_t kTaken = 1, kNotTaken = 2;  // by some lanes; both: the lanes part
+
+struct WarpRecord {
+  std::vector<std::uint32_t> issued;                // by ordinal: how often the warp executed it
+  std::vector<std::vector<std::uint8_t>> outcomes;  // by branch slot, in order
+  std::vector<std::vector<MemoryEvent>> events;     // by event slot, in order
+  std::uint64_t instructions = 0;                   // PTX instructions
+};
+
+struct BlockRecord {
+  std::uint64_t linear = 0;  // number in the grid
+  std::vector<WarpRecord> warps;
+  std::uint64_t grid_barriers = 0;  // arrivals at the barrier of a cooperative grid
+  bool cut = false;                 // the record ends before the block does: too long
+  std::vector<std::unique_ptr<LinePiece[]>> pieces;
+  std::size_t pieces_used = 0;      // of the last array
+};
+
+struct Recording {
+  Layout layout;
+  std::string why;                   // not empty: what cannot be recorded, for the user
+  std::vector<BlockRecord> blocks;   // of one SM, in the order in which it gets them
+  std::uint64_t blocks_of_sm = 0;    // how many that SM gets in all
+  std::uint64_t grid_blocks = 0;
+};
+
+// An observer of the blocks that SM 0 gets, the first few of them.
+class Recorder : public Observer {
+ public:
+  // rounds: how many times as many blocks as are resident on an SM together are recorded at most.
+  explicit Recorder(std::shared_ptr<Recording> into, int rounds = 4);
+
+  bool samples() const override { return true; }
+  bool watches(std::uint64_t cluster) const override;
+  bool wants_instructions() const override { return true; }
+  void launch_begin(Launch& launch) override;
+  void block_begin(Block& block) override;
+  void block_end(Block& block) override;
+  void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) override;
+  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& addresses,
+              std::uint32_t bytes, Access access, Space space, const Places& places) override;
+  void bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                   std::uint32_t bytes, Access access, std::byte* host) override;
+  void local_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& physical,
+                    std::uint32_t bytes, Access access) override;
+  void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
+                      bool wait) override;
+  void mbarrier_phase(Block& home, std::uint32_t offset) override;
+
+  // PTX instructions of warps that are recorded in all before blocks are cut short.
+  static constexpr std::uint64_t kMost = 24u << 20;
+
+ private:
+  struct WarpState {  // what only the recording needs
+    std::uint64_t activity = 1, polls = 0;
+    struct Seen {
+      std::uint64_t activity = 0, polls = 0;
+    };
+    std::vector<Seen> branch, poll;         // by slot
+    std::vector<std::uint32_t> untold;      // by event slot: copies whose mbarrier is not known yet
+    bool cut = false;
+  };
+  struct BlockState {
+    BlockRecord* record = nullptr;
+    std::vector<WarpState> warps;
+    std::unordered_map<std::uint32_t, std::uint32_t> phases;  // by offset: phases that are complete
+  };
+  BlockState* state_of(const Block& block);
+  MemoryEvent* last_event(Warp& warp, const Instr& instr, const Layout::Line*& line);
+  void add_lines(BlockRecord& record, MemoryEvent& event, const std::uint64_t* addresses,
+                 std::uint32_t mask, std::uint32_t bytes);
+  void lay_out(const Launch& launch);
+  void poll_or_activity(WarpState& state, const Layout::Line& line, std::vector<MemoryEvent>& events);
+
+  std::shared_ptr<Recording> recording_;
+  int rounds_;
+  std::uint64_t stride_ = 1, clusters_ = 0, cluster_blocks_ = 1;
+  std::uint64_t workspace_ = 0;
+  std::atomic<std::uint64_t> recorded_{0};
+  std::mutex mutex_;
+  std::unordered_map<const Block*, std::unique_ptr<BlockState>> running_;
+};
+
+}  // namespace vgpu::time

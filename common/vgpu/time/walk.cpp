@@ -1,0 +1,602 @@
+#include "walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+namespace vgpu::time {
+namespace {
+
+bool ends_block(Kind kind) {
+  return kind == Kind::branch || kind == Kind::exit || kind == Kind::ret;
+}
+
+// Machine instructions that take an event of their PTX line.
+bool takes_event(Kind kind) {
+  switch (kind) {
+    case Kind::shared_load:
+    case Kind::shared_store:
+    case Kind::shared_atomic:
+    case Kind::matrix_load:
+    case Kind::matrix_store:
+    case Kind::global_load:
+    case Kind::global_store:
+    case Kind::global_atomic:
+    case Kind::local_load:
+    case Kind::local_store:
+    case Kind::async_copy:
+    case Kind::bulk_copy:
+    case Kind::mbarrier:
+    case Kind::barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Machine instructions that are counted against PTX instructions.
+bool is_anchor(Kind kind) {
+  return takes_event(kind) || kind == Kind::tensor || kind == Kind::fp32 || kind == Kind::shuffle;
+}
+
+// PTX instructions of which ptxas makes exactly one machine instruction.
+bool one_for_one(std::string_view name) {
+  for (const std::string_view beginning :
+       {"ld.global", "ld.shared", "st.global", "st.shared", "fma.rn.f32", "mma.", "ldmatrix",
+        "bar.sync", "ld.f32", "ld.u32", "shfl"})
+    if (name.starts_with(beginning)) return true;
+  return false;
+}
+
+}  // namespace
+
+Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), layout_(layout) {
+  if (code.code.empty()) {
+    why_ = "there is no machine code";
+    return;
+  }
+  has_code_.resize(layout.lines.size());
+  for (const MachineInstr& instr : code.code)
+    if (layout.at(instr.ptx_line)) has_code_[instr.ptx_line - layout.first] = true;
+  find_basics();
+  if (!why_.empty()) return;
+  find_meets();
+  find_loops();
+  decide_branches();
+}
+
+void Walker::find_basics() {
+  const auto& code = code_.code;
+  std::vector<bool> leads(code.size() + 1);
+  leads[0] = true;
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (code[i].kind == Kind::branch && code[i].target >= 0)
+      leads[static_cast<std::size_t>(code[i].target)] = true;
+    if (ends_block(code[i].kind)) leads[i + 1] = true;
+  }
+  basic_of_.resize(code.size());
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (leads[i]) {
+      basics_.emplace_back();
+      basics_.back().first = static_cast<std::uint32_t>(i);
+    }
+    basics_.back().last = static_cast<std::uint32_t>(i);
+    basic_of_[i] = static_cast<std::uint32_t>(basics_.size() - 1);
+  }
+  for (std::size_t b = 0; b < basics_.size(); ++b) {
+    Basic& basic = basics_[b];
+    const MachineInstr& last = code[basic.last];
+    const bool guarded = last.guard != 7 || last.guard_not || last.uniform_guard;
+    const std::uint32_t after =
+        b + 1 < basics_.size() ? static_cast<std::uint32_t>(b + 1) : kNone;
+    if (last.kind == Kind::branch) {
+      if (last.target >= 0) basic.next[1] = basic_of_[static_cast<std::size_t>(last.target)];
+      if (guarded) basic.next[0] = after;
+      if (last.target < 0 && last.ptx_line) basic.next[0] = after;  // indirect, see decide_branches
+    } else if ((last.kind == Kind::exit || last.kind == Kind::ret)) {
+      if (guarded) basic.next[0] = after;
+    } else {
+      basic.next[0] = after;
+    }
+    basic.ends = (last.kind == Kind::exit || last.kind == Kind::ret) && guarded;
+    basic.conditional = basic.ends || (last.kind == Kind::branch && basic.next[0] != kNone &&
+                                       basic.next[1] != kNone && basic.next[0] != basic.next[1]);
+    if (!basic.conditional && basic.next[0] == kNone) {
+      basic.next[0] = basic.next[1];
+      basic.next[1] = kNone;
+    }
+  }
+}
+
+// Immediate post-dominators, by iteration over the reversed graph (Cooper, Harvey and Kennedy).
+void Walker::find_meets() {
+  const std::size_t n = basics_.size();
+  const auto exit = static_cast<std::uint32_t>(n);
+  std::vector<std::vector<std::uint32_t>> before(n + 1);
+  for (std::uint32_t b = 0; b < n; ++b) {
+    bool any = false;
+    for (const std::uint32_t next : basics_[b].next)
+      if (next != kNone) {
+        before[next].push_back(b);
+        any = true;
+      }
+    const Kind last = code_.code[basics_[b].last].kind;
+    if (!any || last == Kind::exit || last == Kind::ret) before[exit].push_back(b);
+  }
+  std::vector<std::uint32_t> order, number(n + 1, kNone);  // post-order from the exit
+  {
+    std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{exit, 0}};
+    std::vector<bool> seen(n + 1);
+    seen[exit] = true;
+    while (!stack.empty()) {
+      auto& [at, child] = stack.back();
+      if (child < before[at].size()) {
+        const std::uint32_t next = before[at][child++];
+        if (!seen[next]) {
+          seen[next] = true;
+          stack.push_back({next, 0});
+        }
+      } else {
+        number[at] = static_cast<std::uint32_t>(order.size());
+        order.push_back(at);
+        stack.pop_back();
+      }
+    }
+  }
+  std::vector<std::uint32_t> dom(n + 1, kNone);
+  dom[exit] = exit;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t k = order.size(); k-- > 0;) {
+      const std::uint32_t b = order[k];
+      if (b == exit) continue;
+      std::uint32_t best = kNone;
+      const auto consider = [&](std::uint32_t next) {
+        if (number[next] == kNone || dom[next] == kNone) return;
+        if (best == kNone) {
+          best = next;
+          return;
+        }
+        std::uint32_t x = next, y = best;
+        while (x != y) {
+          while (number[x] < number[y]) x = dom[x];
+          while (number[y] < number[x]) y = dom[y];
+        }
+        best = x;
+      };
+      bool any = false;
+      for (const std::uint32_t next : basics_[b].next)
+        if (next != kNone) {
+          consider(next);
+          any = true;
+        }
+      const Kind last = code_.code[basics_[b].last].kind;
+      if (!any || last == Kind::exit || last == Kind::ret) consider(exit);
+      if (best != kNone && dom[b] != best) {
+        dom[b] = best;
+        changed = true;
+      }
+    }
+  }
+  for (std::uint32_t b = 0; b < n; ++b) basics_[b].meets = dom[b] == exit ? kNone : dom[b];
+}
+
+// How many copies of the loop of one PTX block each basic block has. What tells are the instructions
+// that ptxas makes exactly one of; in a loop without such, how many more there are than elsewhere.
+std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) const {
+  struct Counts {
+    std::uint32_t all = 0, anchors = 0, guarded = 0;
+  };
+  std::map<std::uint32_t, std::map<std::uint32_t, Counts>> of_basic;  // by basic block, line
+  bool any_anchor = false;
+  for (std::uint32_t i = 0; i < code_.code.size(); ++i) {
+    const MachineInstr& instr = code_.code[i];
+    const Layout::Line* line = layout_.at(instr.ptx_line);
+    if (!line || line->role == Layout::Role::none || line->block != block) continue;
+    Counts& counts = of_basic[basic_of_[i]][instr.ptx_line];
+    ++counts.all;
+    if (!one_for_one(line->name) || !is_anchor(instr.kind)) continue;
+    any_anchor = true;
+    ++(instr.guard == 7 ? counts.anchors : counts.guarded);
+  }
+  std::size_t most = 0;
+  for (const auto& [basic, lines] : of_basic) most = std::max(most, lines.size());
+  std::map<std::uint32_t, std::uint32_t> least;  // by line: how many a single copy has
+  for (const auto& [basic, lines] : of_basic)
+    if (2 * lines.size() >= most)
+      for (const auto& [number, counts] : lines) {
+        auto& n = least.try_emplace(number, counts.all).first->second;
+        n = std::min(n, counts.all);
+      }
+  const auto median = [](std::vector<double> values) {
+    if (values.empty()) return 0u;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return static_cast<std::uint32_t>(std::lround(*middle));
+  };
+  std::map<std::uint32_t, Copies> copies;
+  for (const auto& [basic, lines] : of_basic) {
+    if (2 * lines.size() < most) continue;
+    std::vector<double> always, guarded;
+    for (const auto& [number, counts] : lines) {
+      if (any_anchor && !(counts.anchors || counts.guarded)) continue;
+      always.push_back(any_anchor ? counts.anchors
+                                  : static_cast<double>(counts.all) / least.at(number));
+      guarded.push_back(counts.guarded);
+    }
+    copies[basic] = {median(always), median(guarded)};
+  }
+  return copies;
+}
+
+// Loops of one PTX block for which there are several branches in the machine code.
+void Walker::find_loops() {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> branches;  // by PTX block: basics
+  std::map<std::uint32_t, Loop> slot_of;
+  for (std::uint32_t b = 0; b < basics_.size(); ++b) {
+    if (!basics_[b].conditional || basics_[b].ends) continue;
+    if (slow_path(basics_[b].next[0]) != slow_path(basics_[b].next[1])) continue;
+    const Layout::Line* line = layout_.at(code_.code[basics_[b].last].ptx_line);
+    if (line && line->role != Layout::Role::none) branches[line->block].push_back(b);
+  }
+  for (const Layout::Line& line : layout_.lines)
+    if (line.role == Layout::Role::branch && !line.indirect &&
+        (line.taken == line.block || line.falls == line.block))
+      slot_of[line.block] = {line.slot, line.taken == line.block ? kTaken : kNotTaken};
+  for (const auto& [block, of_block] : branches) {
+    const auto slot = slot_of.find(block);
+    if (slot == slot_of.end() || of_block.size() < 2) continue;
+    const std::map<std::uint32_t, Copies> copies = copies_of(block);
+    const auto loop = static_cast<std::uint32_t>(loops_.size());
+    loops_.push_back(slot->second);
+    for (const std::uint32_t b : of_block) {
+      basics_[b].loop = loop;
+      basics_[b].by = Basic::By::unrolled;
+    }
+    for (const auto& [basic, count] : copies) {
+      basics_[basic].loop = loop;
+      basics_[basic].copies = count.always;
+      basics_[basic].optional = count.guarded;
+    }
+  }
+}
+
+// Instructions from the begin of a basic block to the first one of a PTX block, without going
+// through more than some hundred.
+std::uint32_t Walker::distance(std::uint32_t from, std::uint32_t ptx_block) const {
+  constexpr std::uint32_t kFar = 4000;
+  std::deque<std::pair<std::uint32_t, std::uint32_t>> todo = {{from, 0}};
+  std::unordered_map<std::uint32_t, bool> seen = {{from, true}};
+  std::uint32_t best = kNone;
+  while (!todo.empty()) {
+    const auto [b, so_far] = todo.front();
+    todo.pop_front();
+    if (so_far >= std::min(best, kFar)) continue;
+    const Basic& basic = basics_[b];
+    for (std::uint32_t i = basic.first; i <= basic.last; ++i) {
+      const Layout::Line* line = layout_.at(code_.code[i].ptx_line);
+      if (!line || line->role == Layout::Role::none || line->block != ptx_block) continue;
+      best = std::min(best, so_far + i - basic.first);
+      break;
+    }
+    for (const std::uint32_t next : basic.next)
+      if (next != kNone && !seen[next]) {
+        seen[next] = true;
+        todo.push_back({next, so_far + basic.last - basic.first + 1});
+      }
+  }
+  return best;
+}
+
+// +1: the machine branch is taken when the PTX branch is; -1: when it is not; 0: cannot be told.
+int Walker::direction(std::uint32_t b, const Layout::Line& line) const {
+  const Basic& basic = basics_[b];
+  std::uint32_t taken = line.taken, falls = line.falls;
+  for (int deeper = 0; deeper < 4; ++deeper) {
+    double score = 0;
+    const auto far = [&](std::uint32_t from, std::uint32_t block) {
+      const std::uint32_t d = from == kNone ? kNone : distance(from, block);
+      return d == kNone ? 5000.0 : d;
+    };
+    score += far(basic.next[0], taken) - far(basic.next[1], taken);
+    score -= far(basic.next[0], falls) - far(basic.next[1], falls);
+    if (score != 0) return score > 0 ? 1 : -1;
+    // ptxas has left nothing of these blocks: those behind them.
+    const auto on = [&](std::uint32_t block) {
+      return block < layout_.next.size() && !layout_.next[block].empty()
+                 ? layout_.next[block].front()
+                 : block;
+    };
+    taken = on(taken);
+    falls = on(falls);
+  }
+  return 0;
+}
+
+// Code that is only there for rare arguments: it begins with a call, or lies behind the kernel's end
+// and goes back.
+bool Walker::slow_path(std::uint32_t b) const {
+  const Basic& basic = basics_[b];
+  for (std::uint32_t i = basic.first; i <= basic.last; ++i)
+    if (code_.code[i].kind == Kind::call) return true;
+  return false;
+}
+
+void Walker::decide_branches() {
+  for (std::uint32_t b = 0; b < basics_.size(); ++b) {
+    Basic& basic = basics_[b];
+    if (!basic.conditional || basic.by == Basic::By::unrolled) continue;
+    const MachineInstr& last = code_.code[basic.last];
+    const Layout::Line* line = layout_.at(last.ptx_line);
+    if (line && line->role == Layout::Role::branch && !line->indirect) {
+      const int way = direction(b, *line);
+      if (way != 0) {
+        basic.by = Basic::By::outcome;
+        basic.slot = line->slot;
+        basic.inverted = way < 0;
+        continue;
+      }
+    }
+    // Of one PTX instruction: round its slow path, out of its loop.
+    if (basic.ends) continue;
+    const bool falls_slow = slow_path(basic.next[0]), jumps_slow = slow_path(basic.next[1]);
+    if (falls_slow != jumps_slow)
+      basic.fixed = falls_slow ? 1 : 0;
+    else
+      basic.fixed = 0;
+    // Forwards over instructions of the same line: nobody would jump over them without need.
+  }
+}
+
+struct Walker::State {
+  const WarpRecord& record;
+  std::vector<std::uint32_t> used;  // outcomes, by branch slot
+  std::uint32_t loop = kNone;       // unrolled loop that the warp is in
+  long left = 0;                    // turns of it that are left
+  struct Side {
+    std::uint32_t basic, until;
+  };
+  std::vector<Side> sides;  // lanes that have parted and wait for their turn
+
+  std::uint8_t outcome(std::uint32_t slot) {
+    const auto& outcomes = record.outcomes[slot];
+    if (outcomes.empty()) return kNotTaken;
+    const std::uint32_t at = used[slot]++;
+    return at < outcomes.size() ? outcomes[at] : outcomes.back();
+  }
+  bool exhausted(std::uint32_t slot) const { return used[slot] >= record.outcomes[slot].size(); }
+};
+
+// Turns of its unrolled loop that a basic block makes when `left` are left, -1 when that is too many.
+long Walker::turns_in(const Basic& basic, long left) {
+  const long always = basic.copies;
+  return always > left ? -1 : always + std::min<long>(basic.optional, left - always);
+}
+
+// Turns of an unrolled loop that the way on from here makes before it has to decide again, with
+// `left` turns left. -1: a way that leaves the loop too early, or makes too many.
+long Walker::reach(std::uint32_t b, std::uint32_t loop, long left, int depth) const {
+  for (int steps = 0; steps < 8 && b != kNone; ++steps) {
+    const Basic& basic = basics_[b];
+    if (basic.loop == loop && (basic.copies || basic.optional)) return turns_in(basic, left);
+    if (basic.by == Basic::By::unrolled && basic.loop == loop) {
+      if (depth == 0) return -1;
+      return std::max(reach(basic.next[0], loop, left, depth - 1),
+                      reach(basic.next[1], loop, left, depth - 1));
+    }
+    if (basic.conditional) break;
+    b = basic.next[0];
+  }
+  return left == 0 ? 0 : -1;
+}
+
+// The basic block after this one.
+std::uint32_t Walker::step(State& state, std::uint32_t b) const {
+  const Basic& basic = basics_[b];
+  const auto turns = [&](const Loop& loop) {  // of the loop that begins now
+    long count = 1;
+    while (!state.exhausted(loop.slot) && state.outcome(loop.slot) & loop.again) ++count;
+    return count;
+  };
+  if (basic.loop != kNone) {
+    if (state.loop != basic.loop) {
+      state.loop = basic.loop;
+      state.left = turns(loops_[basic.loop]);
+    }
+    state.left -= std::max(0l, turns_in(basic, state.left));
+  } else if (basic.conditional) {
+    state.loop = kNone;
+  }
+  if (!basic.conditional) {
+    if (basic.next[0] != kNone && basic.loop != kNone && basics_[basic.next[0]].loop != basic.loop &&
+        state.left <= 0)
+      state.loop = kNone;
+    return basic.next[0];
+  }
+  if (basic.by == Basic::By::unrolled) {
+    const long falls = reach(basic.next[0], basic.loop, state.left, 6);
+    const long jumps = reach(basic.next[1], basic.loop, state.left, 6);
+    const bool taken = jumps > falls || (jumps == falls && jumps < 0 && state.left <= 0);
+    const std::uint32_t next = basic.next[taken ? 1 : 0];
+    if (basics_[next].loop != basic.loop) state.loop = state.left > 0 ? state.loop : kNone;
+    return next;
+  }
+  if (basic.by == Basic::By::fixed) return basic.next[basic.fixed];
+  std::uint8_t outcome = state.outcome(basic.slot);
+  if (basic.inverted)
+    outcome = static_cast<std::uint8_t>((outcome & kTaken ? kNotTaken : 0) |
+                                        (outcome & kNotTaken ? kTaken : 0));
+  if (basic.ends) {
+    if (outcome & kNotTaken) return basic.next[0];
+    return kNone;
+  }
+  if (outcome != (kTaken | kNotTaken)) return basic.next[outcome & kTaken ? 1 : 0];
+  // Lanes part: both ways, one after the other, unless one of them only waits for the other.
+  if (basic.next[1] == basic.meets) return basic.next[0];
+  if (basic.next[0] == basic.meets) return basic.next[1];
+  if (basic.meets != kNone) state.sides.push_back({basic.next[1], basic.meets});
+  return basic.next[0];
+}
+
+void Walker::debug(const WarpRecord& record, const Way& way) const {
+  std::vector<std::uint32_t> visits(basics_.size());
+  for (const std::uint32_t b : way.blocks) ++visits[b];
+  for (std::size_t b = 0; b < basics_.size(); ++b) {
+    const Basic& x = basics_[b];
+    const MachineInstr& last = code_.code[x.last];
+    const Layout::Line* line = layout_.at(last.ptx_line);
+    std::uint32_t lo = ~0u, hi = 0;
+    for (std::uint32_t i = x.first; i <= x.last; ++i) if (code_.code[i].ptx_line) { lo = std::min(lo, code_.code[i].ptx_line); hi = std::max(hi, code_.code[i].ptx_line); }
+    std::fprintf(stderr, "B%zu [%x-%x] lines %u-%u visits %u next %d %d cond %d by %d slot %u inv %d fixed %d loop %d copies %u ends %d meets %d | last %s line %u %s role %d", b, code_.code[x.first].address, last.address, lo, hi, visits[b], (int)x.next[0], (int)x.next[1], x.conditional, (int)x.by, x.slot, x.inverted, x.fixed, (int)x.loop, x.copies, x.ends, (int)x.meets, code_.names[last.name].c_str(), last.ptx_line, line ? std::string(line->name).c_str() : "-", line ? (int)line->role : -1);
+    if (line && line->role == Layout::Role::branch) { std::fprintf(stderr, " outcomes:"); int n = 0; for (auto o : record.outcomes[line->slot]) { std::fprintf(stderr, "%d", o); if (++n > 40) break; } }
+    std::fprintf(stderr, "\n");
+  }
+}
+
+Walker::Way Walker::walk(const WarpRecord& record) const {
+  Way way;
+  State state{record, std::vector<std::uint32_t>(record.outcomes.size()), kNone, 0, {}};
+  const std::uint64_t most = 64 * record.instructions + 10'000;
+  std::uint64_t length = 0;
+  std::uint32_t b = 0;
+  for (;;) {
+    while (b != kNone && !state.sides.empty() && b == state.sides.back().until) {
+      b = state.sides.back().basic;
+      const std::uint32_t until = state.sides.back().until;
+      state.sides.pop_back();
+      if (b == until) continue;
+    }
+    if (b == kNone) {
+      if (state.sides.empty()) break;
+      b = state.sides.back().basic;
+      state.sides.pop_back();
+      continue;
+    }
+    way.blocks.push_back(b);
+    length += basics_[b].last - basics_[b].first + 1;
+    if (length > most) {
+      way.lost = true;
+      break;
+    }
+    b = step(state, b);
+  }
+  return way;
+}
+
+std::uint64_t Walker::length(const Way& way) const {
+  std::uint64_t sum = 0;
+  for (const std::uint32_t b : way.blocks) sum += basics_[b].last - basics_[b].first + 1;
+  return sum;
+}
+
+// Machine instructions of a warp in order, each with what its PTX line asked of memory. Where a line
+// has more machine instructions than events, or fewer, the events are spread evenly over them.
+class Steps : public WarpSteps {
+ public:
+  Steps(const Walker& walker, const WarpRecord& record, const Walker::Way& way)
+      : walker_(walker), record_(record), way_(way), taken_(record.events.size()),
+        seen_(record.events.size()), all_(record.events.size()) {
+    std::vector<std::uint32_t> visits(walker.basics_.size());
+    for (const std::uint32_t b : way.blocks) ++visits[b];
+    for (std::size_t b = 0; b < visits.size(); ++b) {
+      if (!visits[b]) continue;
+      for (std::uint32_t i = walker.basics_[b].first; i <= walker.basics_[b].last; ++i)
+        if (const auto slot = slot_of(walker.code_.code[i]); slot != Walker::kNone)
+          all_[slot] += visits[b];
+    }
+    if (!way.blocks.empty()) at_ = walker.basics_[way.blocks[0]].first;
+  }
+
+  bool next(Step& step) override {
+    if (place_ >= way_.blocks.size()) return false;
+    const Walker::Basic& basic = walker_.basics_[way_.blocks[place_]];
+    step = {at_, nullptr, false};
+    const MachineInstr& instr = walker_.code_.code[at_];
+    if (const auto slot = slot_of(instr); slot != Walker::kNone) take(slot, step);
+    if (at_ == basic.last) {
+      if (++place_ < way_.blocks.size()) at_ = walker_.basics_[way_.blocks[place_]].first;
+    } else {
+      ++at_;
+    }
+    return true;
+  }
+
+ private:
+  std::uint32_t slot_of(const MachineInstr& instr) const {
+    if (!takes_event(instr.kind)) return Walker::kNone;
+    const Layout::Line* line = walker_.layout_.at(instr.ptx_line);
+    return line && line->role >= Layout::Role::memory ? line->slot : Walker::kNone;
+  }
+  void take(std::uint32_t slot, Step& step) {
+    const auto& events = record_.events[slot];
+    // The n-th of `all` machine instructions gets the events up to n / all of them.
+    const std::uint64_t upto = ++seen_[slot] * events.size() / all_[slot];
+    if (upto == taken_[slot]) {
+      step.no_lane = true;
+      return;
+    }
+    if (upto - taken_[slot] == 1) {
+      step.event = &events[taken_[slot]];
+    } else {  // several in one
+      together_ = events[taken_[slot]];
+      for (std::uint64_t e = taken_[slot] + 1; e < upto; ++e) {
+        together_.wavefronts = static_cast<std::uint16_t>(together_.wavefronts + events[e].wavefronts);
+        together_.bytes += events[e].bytes;
+        if (together_.lines.empty()) together_.lines = events[e].lines;
+      }
+      step.event = &together_;
+    }
+    taken_[slot] = upto;
+    const MemoryEvent& e = *step.event;
+    step.no_lane = e.lines.empty() && !e.wavefronts && !e.bytes &&
+                   e.mbarrier == MemoryEvent::Mbarrier::none &&
+                   walker_.code_.code[step.instr].kind != Kind::barrier;
+  }
+
+  const Walker& walker_;
+  const WarpRecord& record_;
+  const Walker::Way& way_;
+  std::size_t place_ = 0;
+  std::uint32_t at_ = 0;
+  std::vector<std::uint64_t> taken_, seen_, all_;  // by event slot
+  MemoryEvent together_;
+};
+
+std::unique_ptr<WarpSteps> Walker::steps(const WarpRecord& record, const Way& way) const {
+  return std::make_unique<Steps>(*this, record, way);
+}
+
+void Walker::compare(const WarpRecord& record, const Way& way, Agreement& sum) const {
+  std::vector<std::uint64_t> executed(layout_.lines.size()), guarded(layout_.lines.size());
+  std::vector<std::uint32_t> visits(basics_.size());
+  for (const std::uint32_t b : way.blocks) ++visits[b];
+  for (std::size_t b = 0; b < visits.size(); ++b) {
+    if (!visits[b]) continue;
+    for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i) {
+      const MachineInstr& instr = code_.code[i];
+      if (is_anchor(instr.kind) && layout_.at(instr.ptx_line))
+        (instr.guard == 7 ? executed : guarded)[instr.ptx_line - layout_.first] += visits[b];
+    }
+  }
+  for (std::size_t l = 0; l < layout_.lines.size(); ++l) {
+    const Layout::Line& line = layout_.lines[l];
+    if (line.role == Layout::Role::none || !one_for_one(line.name)) continue;
+    if (!has_code_[l]) continue;  // ptxas has joined it with another one, or done without
+    const auto wanted = static_cast<double>(record.issued[line.ordinal]);
+    const auto got = static_cast<double>(executed[l]), may = static_cast<double>(guarded[l]);
+    sum.executed += wanted;
+    const double by = std::max({0.0, got - wanted, wanted - got - may});
+    sum.differing += by;
+    if (by > sum.worst_by) {
+      sum.worst_by = by;
+      sum.worst = std::string(line.name) + " in PTX line " + std::to_string(layout_.first + l) +
+                  ": " + std::to_string(executed[l]) + " for " +
+                  std::to_string(record.issued[line.ordinal]);
+    }
+  }
+}
+
+}  // namespace vgpu::time

@@ -1,0 +1,97 @@
+// Which machine instructions a warp executes, from what its PTX did: the machine code's branches are
+// taken as the PTX branches that they come from were.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine_code.h"
+#include "recording.h"
+
+namespace vgpu::time {
+
+// Basic blocks of machine code, and what each of its branches decides by.
+class Walker {
+ public:
+  Walker(const MachineCode& code, const Layout& layout);
+
+  // "" or why the machine code cannot be followed (indirect jumps, calls of other functions).
+  const std::string& why() const { return why_; }
+
+  // The way of one warp, as numbers of basic blocks.
+  struct Way {
+    std::vector<std::uint32_t> blocks;
+    bool lost = false;  // it did not come to an end: the way was cut off
+  };
+  Way walk(const WarpRecord& record) const;
+  void debug(const WarpRecord& record, const Way& way) const;
+
+  // Steps of a warp along its way. Record, way and walker must outlive them.
+  std::unique_ptr<WarpSteps> steps(const WarpRecord& record, const Way& way) const;
+
+  Kind kind(std::uint32_t instr) const { return code_.code[instr].kind; }
+
+  // Machine instructions on a way.
+  std::uint64_t length(const Way& way) const;
+
+  // How well ways agree with records: memory instructions, barriers and the like that the ways
+  // execute more or less often than the PTX did, as a share of all of them. 0: exactly as often.
+  struct Agreement {
+    double executed = 0, differing = 0;
+    double share() const { return executed ? differing / executed : 0; }
+    std::string worst;  // the line that differs most, for those who look into it
+    double worst_by = 0;
+  };
+  void compare(const WarpRecord& record, const Way& way, Agreement& sum) const;
+
+ private:
+  friend class Steps;
+  static constexpr std::uint32_t kNone = ~0u;
+  struct Basic {
+    std::uint32_t first = 0, last = 0;               // instructions
+    std::uint32_t next[2] = {kNone, kNone};          // [0] falls through, [1] taken
+    bool conditional = false;  // decides between the two, or whether the warp ends here
+    bool ends = false;         // taken: the warp ends
+    std::uint32_t meets = kNone;                     // immediate post-dominator
+    // What decides: the outcomes of a PTX branch, and whether they are turned round; or a loop of
+    // one PTX block that ptxas has unrolled; or a choice that is always the same.
+    enum class By : std::uint8_t { fixed, outcome, unrolled } by = By::fixed;
+    std::uint32_t slot = 0;  // of the PTX branch
+    bool inverted = false;   // taken when the PTX branch is not
+    std::uint8_t fixed = 0;  // index into next
+    std::uint32_t loop = kNone;  // unrolled loop that it belongs to
+    std::uint32_t copies = 0;    // turns of that loop that it makes
+    std::uint32_t optional = 0;  // and those that it may make: their instructions are guarded
+  };
+  struct Loop {  // of one PTX block, of which ptxas has made several copies
+    std::uint32_t slot = 0;
+    std::uint8_t again = 0;  // the outcome of a lane that makes another turn
+  };
+  struct State;  // of a walk
+
+  void find_basics();
+  void find_meets();
+  struct Copies {
+    std::uint32_t always = 0, guarded = 0;
+  };
+  std::map<std::uint32_t, Copies> copies_of(std::uint32_t block) const;
+  void find_loops();
+  void decide_branches();
+  std::uint32_t distance(std::uint32_t from, std::uint32_t ptx_block) const;
+  int direction(std::uint32_t basic, const Layout::Line& line) const;
+  bool slow_path(std::uint32_t basic) const;
+  std::uint32_t step(State& state, std::uint32_t basic) const;
+  static long turns_in(const Basic& basic, long left);
+  long reach(std::uint32_t basic, std::uint32_t loop, long left, int depth) const;
+
+  const MachineCode& code_;
+  const Layout& layout_;
+  std::string why_;
+  std::vector<Basic> basics_;
+  std::vector<std::uint32_t> basic_of_;  // by instruction
+  std::vector<Loop> loops_;
+  std::vector<bool> has_code_;  // by line of the layout
+};
+
+}  // namespace vgpu::time
