@@ -190,7 +190,7 @@ std::string function_name(Cursor& c) {
   c.blanks();
   const auto list = [&] {
     while (!c.done() && c.peek() != ')') ++c.at;
-    ++c.at;
+    c.accept(')');
   };
   while (c.peek() == '.') {  // .attribute(...)
     c.word();
@@ -294,10 +294,17 @@ std::shared_ptr<const Index> index_of(std::string_view text) {
   return index;
 }
 
+// A function's body, and where in it the numbers of its instructions go.
+struct Body {
+  std::string text;
+  std::vector<PtxPlace> places;
+  std::vector<std::size_t> numbered;  // offsets in text, by instruction
+};
+
 // Writes the body of a function; calls `name` with each name in it that is no register.
 class BodyWriter {
  public:
-  BodyWriter(Annotated& out, std::string_view text, const Item& item)
+  BodyWriter(Body& out, std::string_view text, const Item& item)
       : out_(out), c_{text, item.body, item.end}, counted_(item.body), line_(item.body_line) {}
 
   template <class Name>
@@ -345,9 +352,7 @@ class BodyWriter {
     if (!out_.places.empty() && out_.places.back().line == line_)
       on_line = static_cast<std::uint16_t>(out_.places.back().on_line + 1);
     out_.places.push_back({line_, on_line});
-    out_.text += ".loc 1 ";
-    out_.text += std::to_string(out_.places.size());
-    out_.text += " 0\n";
+    out_.numbered.push_back(out_.text.size());
   }
   // "name:" and what belongs to it: .branchtargets, .calltargets, .callprototype.
   template <class Name>
@@ -388,7 +393,7 @@ class BodyWriter {
     }
   }
 
-  Annotated& out_;
+  Body& out_;
   Cursor c_;
   std::size_t counted_;
   std::uint32_t line_;
@@ -416,6 +421,12 @@ Annotated annotate(std::string_view ptx, std::string_view kernel) {
     return items[i].kind == Item::Kind::function && items[i].body < items[i].end &&
            ptx[items[i].body] == '{';
   };
+  const auto is_constant = [&](std::size_t i) {
+    const Item& item = items[i];
+    const std::size_t size = std::min<std::size_t>(item.end - item.begin, 32);
+    return item.kind == Item::Kind::variable &&
+           ptx.substr(item.begin, size).find(".const") != std::string_view::npos;
+  };
   std::size_t wanted = items.size();
   for (auto it = range.first; it != range.second; ++it)
     if (has_body(it->second)) wanted = std::min(wanted, it->second);
@@ -442,7 +453,7 @@ Annotated annotate(std::string_view ptx, std::string_view kernel) {
     const auto found = index->by_name.equal_range(key);
     for (auto it = found.first; it != found.second; ++it) need(it->second);
   };
-  std::unordered_map<std::size_t, Annotated> bodies;
+  std::unordered_map<std::size_t, Body> bodies;
   while (!todo.empty()) {
     const std::size_t i = todo.back();
     todo.pop_back();
@@ -460,11 +471,9 @@ Annotated annotate(std::string_view ptx, std::string_view kernel) {
       while (at < text.size() && in_name(text[at])) ++at;
       if (starts_name(text[first])) name(text.substr(first, at - first));
     }
-    if (text.find(".const") != text.npos && text.find(".const") < 32)
+    if (is_constant(i))
       for (std::size_t other = 0; other < items.size(); ++other)
-        if (items[other].kind == Item::Kind::variable &&
-            ptx.substr(items[other].begin, 48).find(".const") != std::string_view::npos)
-          need(other);
+        if (is_constant(other)) need(other);
   }
 
   std::sort(needed.begin(), needed.end());
@@ -481,22 +490,21 @@ Annotated annotate(std::string_view ptx, std::string_view kernel) {
     const auto body = bodies.find(i);
     if (body == bodies.end()) {
       out.text.append(ptx.substr(item.body, item.end - item.body));
-      out.text += '\n';
-    } else if (out.places.empty()) {
-      out.text.append(body->second.text);
-      out.places = std::move(body->second.places);
     } else {
-      // Numbers go on where the last function's have ended.
-      std::string_view rest = body->second.text;
-      std::size_t n = out.places.size();
-      for (std::size_t at; (at = rest.find(".loc 1 ")) != rest.npos;) {
-        out.text.append(rest.substr(0, at + 7));
-        out.text += std::to_string(++n);
-        rest.remove_prefix(rest.find(" 0\n", at));
+      const std::string_view text = body->second.text;
+      std::size_t done = 0;
+      for (std::size_t n = 0; n < body->second.numbered.size(); ++n) {
+        const std::size_t at = body->second.numbered[n];
+        out.places.push_back(body->second.places[n]);
+        out.text.append(text.substr(done, at - done));
+        out.text += ".loc 1 ";
+        out.text += std::to_string(out.places.size());
+        out.text += " 0\n";
+        done = at;
       }
-      out.text.append(rest);
-      out.places.insert(out.places.end(), body->second.places.begin(), body->second.places.end());
+      out.text.append(text.substr(done));
     }
+    out.text += '\n';
   }
   return out;
 }
