@@ -28,7 +28,7 @@ void put(std::string& out, const std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T>);
   const auto count = static_cast<std::uint32_t>(values.size());
   out.append(reinterpret_cast<const char*>(&count), sizeof count);
-  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  if (count) out.append(reinterpret_cast<const char*>(values.data()), count * sizeof(T));
 }
 template <class T>
 bool take(std::string_view& in, std::vector<T>& values) {
@@ -38,7 +38,7 @@ bool take(std::string_view& in, std::vector<T>& values) {
   in.remove_prefix(sizeof count);
   if (in.size() / sizeof(T) < count) return false;
   values.resize(count);
-  std::memcpy(static_cast<void*>(values.data()), in.data(), count * sizeof(T));
+  if (count) std::memcpy(static_cast<void*>(values.data()), in.data(), count * sizeof(T));
   in.remove_prefix(count * sizeof(T));
   return true;
 }
