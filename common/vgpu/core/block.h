@@ -100,7 +100,7 @@ struct Worker {
   std::uint32_t sectors_per_clock = 4;      // of the named device's L1
   double l1_clocks = 0, shared_clocks = 0;  // of the running block
   std::uint64_t tensor_f16 = 0, tensor_f16_sums = 0, tensor_f8 = 0, tensor_tf32 = 0,
-                tensor_int8 = 0, async_bytes = 0;
+                tensor_int8 = 0, tensor_int4 = 0, async_bytes = 0;
   std::uint64_t frame_bytes = 0;  // of the calls in flight
   Loops loops;
   Spares spares;

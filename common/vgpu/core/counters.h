@@ -194,6 +194,7 @@ struct LaunchCounters {
                 tensor_multiply_adds_int8 = 0;
   std::uint64_t tensor_multiply_adds_f16_sums = 0;  // those of _f16 whose sums are fp16 too
   std::uint64_t tensor_multiply_adds_f8 = 0;        // those of _f16 whose factors are fp8
+  std::uint64_t tensor_multiply_adds_int4 = 0;      // those of _int8 whose factors have 4 bits
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
   PredictedTime predicted;

@@ -155,6 +155,7 @@ LaunchCounters gather(Launch& launch, Workers& workers,
     out.tensor_multiply_adds_f8 += worker->tensor_f8;
     out.tensor_multiply_adds_tf32 += worker->tensor_tf32;
     out.tensor_multiply_adds_int8 += worker->tensor_int8;
+    out.tensor_multiply_adds_int4 += worker->tensor_int4;
     out.async_copied_bytes += worker->async_bytes;
   }
   return out;

@@ -190,9 +190,10 @@ void mma(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto work = static_cast<uint64_t>(sums) * op.shape.k;
   if (op.a.type == Type::tf32)
     worker.tensor_tf32 += work;
-  else if (std::is_integral_v<T>)
+  else if (std::is_integral_v<T>) {
     worker.tensor_int8 += work;
-  else if (!std::is_same_v<T, double>) {
+    if (op.a.type == Type::s4 || op.a.type == Type::u4) worker.tensor_int4 += work;
+  } else if (!std::is_same_v<T, double>) {
     worker.tensor_f16 += work;
     if (op.d.type == Type::f16) worker.tensor_f16_sums += work;
     if (op.a.type == Type::e4m3 || op.a.type == Type::e5m2) worker.tensor_f8 += work;

@@ -88,16 +88,19 @@ double tensor_clocks(const LaunchCounters& counters, const DeviceSpec& device) {
   const double share =
       device.tensor_mma_sync_fp16_fma_per_clock_sm / device.tensor_fp16_fma_per_clock_sm;
   const std::uint64_t f16_sums = counters.tensor_multiply_adds_f16_sums,
-                      f8 = counters.tensor_multiply_adds_f8;
+                      f8 = counters.tensor_multiply_adds_f8,
+                      int4 = counters.tensor_multiply_adds_int4;
   const struct {
     std::uint64_t multiply_adds;
     double rate;
-  } types[] = {{f16_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
-               {f8, device.tensor_mma_sync_fp8_fma_per_clock_sm},
-               {counters.tensor_multiply_adds_f16 - f16_sums - f8,
-                device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
-               {counters.tensor_multiply_adds_tf32, share * device.tensor_tf32_fma_per_clock_sm},
-               {counters.tensor_multiply_adds_int8, share * device.tensor_int8_fma_per_clock_sm}};
+  } types[] = {
+      {f16_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
+      {f8, device.tensor_mma_sync_fp8_fma_per_clock_sm},
+      {counters.tensor_multiply_adds_f16 - f16_sums - f8,
+       device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
+      {counters.tensor_multiply_adds_tf32, share * device.tensor_tf32_fma_per_clock_sm},
+      {counters.tensor_multiply_adds_int8 - int4, share * device.tensor_int8_fma_per_clock_sm},
+      {int4, 2 * share * device.tensor_int8_fma_per_clock_sm}};
   double clocks = 0;
   for (const auto& type : types) {
     if (type.multiply_adds == 0) continue;

@@ -67,7 +67,8 @@ struct Limits {
 //   tensor     multiply-adds by type, over the rate of mma.sync and wmma, the only instructions that
 //              the virtual GPU has (on cc 9.0 wgmma reaches half as much again). Of fp16 and bf16
 //              those with sums in fp32 count apart: GeForce cards do half as many of them. So does
-//              fp8, always with sums in fp32. 4-bit integers count as int8.
+//              fp8, always with sums in fp32. Integers of 4 bits have twice the rate of 8 (from cc 9.0 on
+//              they are slower than that, how much is not known).
 //   issue      machine instructions of the warps, where they are known; else those PTX instructions
 //              that ptxas cannot fold away (memory but not parameters and constants, floating point
 //              but not signs, special, tensor, shuffle, barrier, atomic), which leaves out integer

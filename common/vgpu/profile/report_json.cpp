@@ -214,7 +214,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
       {"f16_with_f16_sums", counters.tensor_multiply_adds_f16_sums},
       {"f8", counters.tensor_multiply_adds_f8},
       {"tf32", counters.tensor_multiply_adds_tf32},
-      {"int8", counters.tensor_multiply_adds_int8}};
+      {"int8", counters.tensor_multiply_adds_int8 - counters.tensor_multiply_adds_int4},
+      {"int4", counters.tensor_multiply_adds_int4}};
   json["async_copied_bytes"] = counters.async_copied_bytes;
   json["occupancy"] = {{"blocks_per_sm", resident.blocks_per_sm},
                        {"warps_per_sm", resident.warps_per_sm},

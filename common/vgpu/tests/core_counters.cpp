@@ -299,24 +299,26 @@ TEST_CASE("counters: tensor multiply-adds by type of the factors, and of fp16's 
                                              {out.address(), out.address()});
     REQUIRE(outcome.fault.message == "");
     const LaunchCounters& c = outcome.counters;
-    return std::vector<std::uint64_t>{c.tensor_multiply_adds_f16, c.tensor_multiply_adds_f16_sums,
-                                      c.tensor_multiply_adds_f8, c.tensor_multiply_adds_tf32,
-                                      c.tensor_multiply_adds_int8};
+    return std::vector<std::uint64_t>{c.tensor_multiply_adds_f16,  c.tensor_multiply_adds_f16_sums,
+                                      c.tensor_multiply_adds_f8,   c.tensor_multiply_adds_tf32,
+                                      c.tensor_multiply_adds_int8, c.tensor_multiply_adds_int4};
   };
   const std::string f = "{%f1, %f1, %f1, %f1}", two = "{%r1, %r1}", four = "{%r1, %r1, %r1, %r1}",
                     to = "{%f2, %f3, %f4, %f5}";
   using Counts = std::vector<std::uint64_t>;
   // 16 x 8 sums of 16 products are 2048, of 8 products 1024, of 32 products 4096.
   CHECK(of("m16n8k16.row.col.f32.f16.f16.f32 " + to + ", " + four + ", " + two + ", " + f) ==
-        Counts{2048, 0, 0, 0, 0});
+        Counts{2048, 0, 0, 0, 0, 0});
   CHECK(of("m16n8k16.row.col.f16.f16.f16.f16 {%r3, %r4}, " + four + ", " + two + ", " + two) ==
-        Counts{2048, 2048, 0, 0, 0});
+        Counts{2048, 2048, 0, 0, 0, 0});
   CHECK(of("m16n8k32.row.col.f32.e4m3.e5m2.f32 " + to + ", " + four + ", " + two + ", " + f) ==
-        Counts{4096, 0, 4096, 0, 0});
+        Counts{4096, 0, 4096, 0, 0, 0});
   CHECK(of("m16n8k16.row.col.f32.bf16.bf16.f32 " + to + ", " + four + ", " + two + ", " + f) ==
-        Counts{2048, 0, 0, 0, 0});
+        Counts{2048, 0, 0, 0, 0, 0});
   CHECK(of("m16n8k8.row.col.f32.tf32.tf32.f32 " + to + ", " + four + ", " + two + ", " + f) ==
-        Counts{0, 0, 0, 1024, 0});
+        Counts{0, 0, 0, 1024, 0, 0});
   CHECK(of("m16n8k32.row.col.s32.s8.s8.s32 {%r3, %r4, %r5, %r6}, " + four + ", " + two + ", " +
-           four) == Counts{0, 0, 0, 0, 4096});
+           four) == Counts{0, 0, 0, 0, 4096, 0});
+  CHECK(of("m16n8k64.row.col.s32.s4.u4.s32 {%r3, %r4, %r5, %r6}, " + four + ", " + two + ", " +
+           four) == Counts{0, 0, 0, 0, 8192, 8192});
 }

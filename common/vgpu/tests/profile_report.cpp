@@ -181,6 +181,9 @@ TEST_CASE("limit of tensor cores: types take turns") {
   CHECK(us(counters, "a100", Pipe::tensor) == about(2));
   counters.tensor_multiply_adds_tf32 = 512ull * 108 * 1410;
   CHECK(us(counters, "a100", Pipe::tensor) == about(3));
+  // Half of the integers had 4 bits, which takes half as long: a quarter of a microsecond less.
+  counters.tensor_multiply_adds_int4 = counters.tensor_multiply_adds_int8 / 2;
+  CHECK(us(counters, "a100", Pipe::tensor) == about(2.75));
   // A T4 has no tf32: nothing can be said.
   const Limits all = limits(counters, device("t4"));
   CHECK_FALSE(all.of(Pipe::tensor).known());
