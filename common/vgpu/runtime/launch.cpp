@@ -1,8 +1,10 @@
 // One launch: is the configuration possible on this device, where are the arguments, run it, and
 // what becomes of a fault.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 
 #include "../profile/report.h"
 #include "../time/kernel_time.h"
@@ -161,6 +163,28 @@ const time::MachineCodeOrWhy& machine_code_of(Kernel& kernel) {
   return *kernel.machine_code;
 }
 
+// What the simulated blocks executed stands for all blocks.
+void count_machine_instructions(LaunchCounters& counters) {
+  const PredictedTime& predicted = counters.predicted;
+  if (!predicted.why.empty() || counters.sampled) return;
+  counters.machine_instructions =
+      static_cast<std::uint64_t>(std::llround(predicted.machine_instructions));
+  std::map<std::uint32_t, double> by_line;
+  double simulated = 0;
+  for (const PredictedLine& line : predicted.lines) {
+    by_line[line.ptx_line] = line.issued;
+    simulated += line.issued;
+  }
+  if (simulated <= 0) return;
+  for (InstrReport& instr : counters.instructions) {
+    const auto line = by_line.find(instr.ptx_line);
+    if (line == by_line.end()) continue;
+    instr.machine_instructions = static_cast<std::uint64_t>(
+        std::llround(line->second * predicted.machine_instructions / simulated));
+    by_line.erase(line);  // of several statements on a line the first
+  }
+}
+
 // Predicted time of a launch that was recorded. With a timeline, what the warps of the first blocks of
 // each kernel's first launch do goes there.
 void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcome) {
@@ -172,6 +196,7 @@ void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcom
   outcome.counters.predicted =
       time::predict(*recording, outcome.counters, machine_code_of(kernel), runtime.spec(),
                     request.cooperative, shown ? &activities : nullptr);
+  count_machine_instructions(outcome.counters);
   if (activities.empty()) return;
   kernel.on_timeline = true;
   for (const time::Activity& a : activities)

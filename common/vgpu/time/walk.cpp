@@ -7,6 +7,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "../core/spelling.h"
+
 namespace vgpu::time {
 namespace {
 
@@ -40,6 +42,27 @@ bool takes_event(Kind kind) {
 // Machine instructions that are counted against PTX instructions.
 bool is_anchor(Kind kind) {
   return takes_event(kind) || kind == Kind::tensor || kind == Kind::fp32 || kind == Kind::shuffle;
+}
+
+// Bytes that a lane asks for in "ld.shared.v4.f32", 0 for what is no load or store.
+std::uint32_t lane_bytes(std::string_view name) {
+  if (!name.starts_with("ld.") && !name.starts_with("st.")) return 0;
+  const std::size_t dot = name.rfind('.');
+  std::uint32_t bits = 0;
+  for (const char c : name.substr(dot + 1))
+    if (c >= '0' && c <= '9') bits = 10 * bits + static_cast<std::uint32_t>(c - '0');
+  const std::uint32_t elements = has_modifier(name, "v2")   ? 2
+                                 : has_modifier(name, "v4") ? 4
+                                 : has_modifier(name, "v8") ? 8
+                                                            : 1;
+  return bits / 8 * elements;
+}
+
+// How many PTX instructions of this name a machine instruction stands for: ptxas joins loads of
+// neighbours into wider ones.
+std::uint32_t stands_for(const MachineInstr& instr, std::string_view name) {
+  const std::uint32_t asked = lane_bytes(name);
+  return takes_event(instr.kind) && asked && instr.bytes > asked ? instr.bytes / asked : 1;
 }
 
 // PTX instructions of which ptxas makes exactly one machine instruction.
@@ -89,7 +112,8 @@ void Walker::find_basics() {
   for (std::size_t b = 0; b < basics_.size(); ++b) {
     Basic& basic = basics_[b];
     const MachineInstr& last = code[basic.last];
-    const bool guarded = last.guard != 7 || last.guard_not || last.uniform_guard;
+    const bool guarded =
+        last.guard != 7 || last.guard_not || last.uniform_guard || last.more_conditions;
     const std::uint32_t after =
         b + 1 < basics_.size() ? static_cast<std::uint32_t>(b + 1) : kNone;
     if (last.kind == Kind::branch) {
@@ -200,7 +224,7 @@ std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) c
     ++counts.all;
     if (!one_for_one(line->name) || !is_anchor(instr.kind)) continue;
     any_anchor = true;
-    ++(instr.guard == 7 ? counts.anchors : counts.guarded);
+    (instr.guard == 7 ? counts.anchors : counts.guarded) += stands_for(instr, line->name);
   }
   std::size_t most = 0;
   for (const auto& [basic, lines] : of_basic) most = std::max(most, lines.size());
@@ -577,8 +601,10 @@ void Walker::compare(const WarpRecord& record, const Way& way, Agreement& sum) c
     if (!visits[b]) continue;
     for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i) {
       const MachineInstr& instr = code_.code[i];
-      if (is_anchor(instr.kind) && layout_.at(instr.ptx_line))
-        (instr.guard == 7 ? executed : guarded)[instr.ptx_line - layout_.first] += visits[b];
+      const Layout::Line* const line = layout_.at(instr.ptx_line);
+      if (is_anchor(instr.kind) && line)
+        (instr.guard == 7 ? executed : guarded)[instr.ptx_line - layout_.first] +=
+            std::uint64_t{visits[b]} * stands_for(instr, line->name);
     }
   }
   for (std::size_t l = 0; l < layout_.lines.size(); ++l) {
