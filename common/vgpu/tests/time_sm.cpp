@@ -410,14 +410,21 @@ TEST_CASE("sm: stores are not waited for, but take bandwidth") {
 TEST_CASE("sm: requests of many lines keep the load/store unit") {
   Program p;
   const auto load = p.add(Kind::global_load, {.stall = 2, .write = 0, .wait = 1});
-  // A gather of 32 sectors in 32 lines is 8 clocks, from an L1 that has them: 40 and 7.
+  // A gather of 32 lines, a sector of each: 32 clocks of the tags, from an L1 that has them 40 + 31.
   Steps steps;
   for (int i = 0; i < 11; ++i) steps.push_back({load, p.global(0, 32, 1), false});
   const SmResult r = same(p, steps, 1);
-  CHECK(r.busy_by_kind[static_cast<std::size_t>(Kind::global_load)] == 88);
-  const double first = r.clocks - 9 * 47 - 1;
-  CHECK(first >= 260);
-  CHECK(first <= 260 + 16 + 8);
+  CHECK(r.busy_by_kind[static_cast<std::size_t>(Kind::global_load)] == 11 * 32);
+  // The first load from the L2: 260 clocks, and half a clock for each of 31 more sectors.
+  CHECK(r.clocks == 260 + 16 + 31 + 9 * 71 + 1);
+  // 16 load/store units: two clocks for each instruction, whatever it asks for.
+  Setup few;
+  few.timing.request_clocks.value = 2;
+  const auto free = p.add(Kind::global_load, {.stall = 2, .write = 0});
+  CHECK(same(p, repeated(free, 100, p.global(0, 1, 1)), 4, few).clocks ==
+        doctest::Approx(800).epsilon(0.05));
+  CHECK(same(p, repeated(free, 100, p.global(0, 1, 1)), 4).clocks ==
+        doctest::Approx(400).epsilon(0.07));
 }
 
 TEST_CASE("sm: tensor rates by device and by what is summed") {

@@ -204,7 +204,8 @@ void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double a
       return;
     }
     case Act::shuffle: {
-      const double begin = load_store(timing_.wavefront_clocks.value, at, op);
+      const double begin = load_store(
+          std::max(timing_.request_clocks.value, timing_.wavefront_clocks.value), at, op);
       settle(warp, op, begin + op.latency, begin + kSourcesRead);
       return;
     }
@@ -355,13 +356,16 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
     std::uint32_t sectors = 0;
     for (const LinePiece& piece : event.lines)
       sectors += static_cast<std::uint32_t>(std::popcount(piece.sectors));
-    clocks += std::max(1.0, sectors / timing_.sectors_per_clock.value);
+    clocks += std::max(sectors / timing_.sectors_per_clock.value,
+                       static_cast<double>(event.lines.size()) * timing_.line_clocks.value);
   }
   if (clocks == 0 && event.remote_lanes == 0) {  // no lane was active
     settle(warp, op, at + kSourcesRead, at + kSourcesRead);
     return at;
   }
-  const double begin = load_store(clocks, at, op), end = begin + std::max(0.0, clocks - 1);
+  clocks = std::max(clocks, timing_.request_clocks.value);
+  const double begin = load_store(clocks, at, op),
+               end = begin + clocks - timing_.request_clocks.value;
   double there = event.lines.empty() ? end + op.latency : end;
   // A generic access that turned out to be of shared memory.
   if (event.lines.empty() && event.wavefronts && op.busy == Stall::lg_throttle)

@@ -26,6 +26,8 @@ constexpr const char* kHuerta = "recalled: Huerta et al. 2025, arXiv 2503.20481 
 constexpr const char* kBlackwell = "recalled: Jarmusch et al. 2025, arXiv 2507.10789 (RTX 5080)";
 constexpr const char* kGuide =
     "CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions";
+constexpr const char* kLanes =
+    "whitepapers of the architectures: 32 load/store units an SM on GA100 and GH100, else 16";
 constexpr const char* kDevice = "the device's file, common/vgpu/profile/devices";
 constexpr const char* kPrototype = "guessed: fits five published attention kernels on the RTX 5090";
 constexpr const char* kLike86 = "guessed: as on the RTX A6000";
@@ -172,6 +174,11 @@ const Row kRows[] = {
     {&Timing::fence_block_latency, "fence_block_latency", all(16, "guessed")},
     {&Timing::sleep_clocks, "sleep_clocks", all(100, "guessed: no one sleeps shorter")},
 
+    {&Timing::request_clocks,
+     "request_clocks",
+     {{{2, kLanes}, {1, kLanes}, {2, kLanes}, {2, kLanes}, {1, kLanes}, {2, kLanes}}}},
+    {&Timing::line_clocks, "line_clocks",
+     all(1, "siboehm/SGEMM_CUDA on the RTX A6000: a load of 32 lines, 31 clocks an SM")},
     {&Timing::memory_queue, "memory_queue", all(24, kPrototype)},
     {&Timing::requests_beyond, "requests_beyond",
      all(32768, "guessed: 32 KiB under way beside what latency hides")},

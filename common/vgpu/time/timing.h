@@ -46,7 +46,9 @@ struct Timing {
 
   // Rates and queues.
   Constant wavefront_clocks;   // of the shared-memory pipe for 128 bytes
+  Constant request_clocks;     // at least, of the load/store unit for a warp instruction
   Constant sectors_per_clock;  // of the L1
+  Constant line_clocks;        // of the L1's tags for each line of a request
   Constant memory_queue;       // clocks of work that may wait before the load/store unit
   Constant requests_beyond;    // bytes that may wait for the way to the L2
   Constant atomic_sector_clocks;
