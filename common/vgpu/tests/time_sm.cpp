@@ -23,7 +23,7 @@ Timing clocks() {
   Timing t = timing_of(device);
   REQUIRE(t.why == "");
   for (Constant* zero : {&t.block_stagger, &t.l0_miss, &t.code_latency, &t.code_line_clocks,
-                         &t.constant_miss, &t.block_launch})
+                         &t.constant_miss, &t.block_launch, &t.warp_launch, &t.store_latency})
     zero->value = 0;
   t.special_latency.value = 24;
   t.shared_latency.value = 30;
@@ -404,6 +404,10 @@ TEST_CASE("sm: stores are not waited for, but take bandwidth") {
   const SmResult r = same(p, steps, 1);
   CHECK(r.clocks == doctest::Approx(3200).epsilon(0.01));
   CHECK(r.l2_bytes == 400 * 512);
+  // The L2's answer to the last of them.
+  Setup answer;
+  answer.timing.store_latency.value = 200;
+  CHECK(same(p, steps, 1, answer).clocks == r.clocks + 200);
   CHECK(stalled(r, Stall::drain) + stalled(r, Stall::lg_throttle) > 1000);
 }
 
@@ -529,6 +533,10 @@ TEST_CASE("sm: blocks take the places of those that have ended") {
   CHECK(r.clocks == 4 * 397);
   CHECK(r.block_begin == std::vector<double>{0, 0, 397, 397, 794, 794, 1191});
   CHECK(r.block_end == std::vector<double>{397, 397, 794, 794, 1191, 1191, 1588});
+  // Warps begin one after the other: of two, the second 30 clocks late.
+  setup.timing.warp_launch.value = 30;
+  CHECK(same(p, steps, 2, setup).clocks == 4 * 427);
+  setup.timing.warp_launch.value = 0;
   // A launch of 100 clocks before each but the first.
   setup.timing.block_launch.value = 100;
   CHECK(same(p, steps, 1, setup).clocks == 4 * 397 + 300);

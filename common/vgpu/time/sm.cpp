@@ -124,7 +124,7 @@ void Sm::start_block(int place, double at) {
     warp.index = static_cast<std::uint32_t>(i);
     warp.scheduler = w % kSchedulers;
     warp.alive = true;
-    warp.cursor = at;
+    warp.cursor = at + i * timing_.warp_launch.value;
     last_activity_[static_cast<std::size_t>(w)] = -1;
     Scheduler& s = schedulers_[static_cast<std::size_t>(warp.scheduler)];
     warp.slot = static_cast<int>(s.order.size());
@@ -134,7 +134,7 @@ void Sm::start_block(int place, double at) {
       warp.op = &ops_[warp.step.instr];
       go_on(warp);
     } else {
-      warp_ended(warp, at);
+      warp_ended(warp, warp.cursor);
     }
   }
   if (warps == 0) add({at, 0, Event::ended, place, {}, nullptr, 0});

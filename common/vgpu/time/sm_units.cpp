@@ -340,9 +340,9 @@ double Sm::store_line(const LinePiece& piece, const Op& op, double at) {
       if (piece.sectors >> i & 1) bytes[i] = ~0u;
     l1_.write(piece.line, bytes, false);
   }
-  // Nobody waits for it: only the way is taken.
+  // Only the warp's end and its fences wait for it.
   beyond_l1(sectors, at, 0);
-  return l2_;
+  return l2_ + timing_.store_latency.value;
 }
 
 double Sm::remote(double bytes, double at) {
@@ -388,7 +388,7 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
   } else if (op.act == Act::copy) {
     warp.copies = std::max(warp.copies, there);
   } else if (op.kind == Kind::global_atomic && op.write >= 6) {
-    warp.stores = std::max(warp.stores, l2_);
+    warp.stores = std::max(warp.stores, l2_ + timing_.store_latency.value);
   }
   settle(warp, op, there, std::max(at, end) + timing_.read_latency.value);
   return arrived;

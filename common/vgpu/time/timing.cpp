@@ -26,6 +26,9 @@ constexpr const char* kHuerta = "recalled: Huerta et al. 2025, arXiv 2503.20481 
 constexpr const char* kBlackwell = "recalled: Jarmusch et al. 2025, arXiv 2507.10789 (RTX 5080)";
 constexpr const char* kGuide =
     "CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions";
+constexpr const char* kWayBack = "guessed: a store is known to be done when the L2 has answered";
+constexpr const char* kBlocks =
+    "guessed: from yencal's transposes on the H100, whose blocks of 1024 threads live shortly";
 constexpr const char* kLanes =
     "whitepapers of the architectures: 32 load/store units an SM on GA100 and GH100, else 16";
 constexpr const char* kDevice = "the device's file, common/vgpu/profile/devices";
@@ -161,6 +164,14 @@ const Row kRows[] = {
        {313, "guessed: L2 and 40"},
        {303, "guessed: L2 and 40"},
        {398, "guessed: L2 and 40"}}}},
+    {&Timing::store_latency,
+     "store_latency",
+     {{{188, kWayBack},
+       {262, kWayBack},
+       {230, kWayBack},
+       {273, kWayBack},
+       {263, kWayBack},
+       {358, kWayBack}}}},
     {&Timing::read_latency, "read_latency", all(10, kHuerta)},
     {&Timing::remote_shared_latency, "remote_shared_latency", all(180, kLuoDsm)},
     {&Timing::bulk_latency, "bulk_latency",
@@ -211,7 +222,8 @@ const Row kRows[] = {
     {&Timing::code_line_clocks, "code_line_clocks",
      all(16, "guessed: two clocks an instruction from the L2")},
 
-    {&Timing::block_launch, "block_launch", all(200, "guessed")},
+    {&Timing::block_launch, "block_launch", all(150, kBlocks)},
+    {&Timing::warp_launch, "warp_launch", all(12, kBlocks)},
     {&Timing::launch_us, "launch_us", all(2.5, "guessed: empty kernels on a stream")},
     {&Timing::graph_node_us, "graph_node_us", all(1.3, "guessed: nodes one after the other")},
     {&Timing::cooperative_us, "cooperative_us", all(1.0, "guessed")},

@@ -38,7 +38,7 @@ struct Timing {
   Constant alu_latency, special_latency, shuffle_latency, vote_latency, fp64_latency,
       tensor_latency, constant_latency, special_register_latency, uniform_latency;
   Constant shared_latency, matrix_latency, shared_atomic_latency;
-  Constant l1_latency, l2_latency, dram_latency, atomic_latency, read_latency;
+  Constant l1_latency, l2_latency, dram_latency, atomic_latency, store_latency, read_latency;
   Constant remote_shared_latency, bulk_latency, mbarrier_latency;
   Constant barrier_latency, cluster_barrier_latency, branch_latency, fence_latency,
       fence_block_latency, sleep_clocks;
@@ -61,6 +61,7 @@ struct Timing {
 
   // Blocks and launches.
   Constant block_launch;   // clocks from the end of a block to the first warp of the next
+  Constant warp_launch;    // clocks between the first and the second warp of a block, and so on
   Constant block_stagger;  // clocks between the first blocks of one SM
   Constant launch_us, graph_node_us, cooperative_us, grid_barrier_us;
 
