@@ -154,7 +154,7 @@ const Row kRows[] = {
        {466, kLuo},
        {480, "guessed: L2 and some 140 ns"},
        {542, kLuo},
-       {600, "guessed: 479 of Luo et al. is for one row; prototype 600 to 800"},
+       {600, "guessed: the 479 that Luo et al. measure are for an open row"},
        {877, kBlackwell}}}},
     {&Timing::atomic_latency,
      "atomic_latency",
@@ -223,7 +223,7 @@ const Row kRows[] = {
      all(16, "guessed: two clocks an instruction from the L2")},
 
     {&Timing::block_launch, "block_launch", all(150, kBlocks)},
-    {&Timing::warp_launch, "warp_launch", all(12, kBlocks)},
+    {&Timing::warp_launch, "warp_launch", all(20, kBlocks)},
     {&Timing::launch_us, "launch_us", all(2.5, "guessed: empty kernels on a stream")},
     {&Timing::graph_node_us, "graph_node_us", all(1.3, "guessed: nodes one after the other")},
     {&Timing::cooperative_us, "cooperative_us", all(1.0, "guessed")},
