@@ -42,6 +42,17 @@ MemoryEvent::Mbarrier mbarrier_of(std::string_view name) {
   return none;
 }
 
+// How many different values lanes in `mask` have.
+std::uint32_t different(const std::uint32_t* values, std::uint32_t mask) {
+  std::array<std::uint32_t, kWarpSize> sorted;
+  std::size_t count = 0;
+  for (std::uint32_t rest = mask; rest; rest &= rest - 1)
+    sorted[count++] = values[std::countr_zero(rest)];
+  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(count);
+  std::sort(sorted.begin(), end);
+  return static_cast<std::uint32_t>(std::unique(sorted.begin(), end) - sorted.begin());
+}
+
 // The count in "bar.sync 1, 64;", 0 when there is none or it is in a register.
 std::uint32_t threads_of_barrier(std::string_view line) {
   const std::size_t comma = line.rfind(',');
@@ -392,6 +403,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
   for (int lane = 0; lane < kWarpSize; ++lane)
     offsets[lane] = static_cast<std::uint32_t>(addresses.v[lane]);
   const SharedShape shape = shared_request(offsets, mask, bytes);
+  event->lane_bytes = static_cast<std::uint16_t>(bytes);
+  event->words = static_cast<std::uint16_t>(different(offsets, mask) * std::max(1u, bytes / 4));
   event->wavefronts = static_cast<std::uint16_t>(event->wavefronts + shape.wavefronts);
   if (places.owner && places.owner != warp.block)
     event->remote_lanes = static_cast<std::uint16_t>(std::popcount(mask));

@@ -1,19 +1,26 @@
 #include "walk.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <deque>
 #include <map>
 #include <unordered_map>
 
+#include "../core/coalescing.h"
 #include "../core/spelling.h"
 
 namespace vgpu::time {
 namespace {
 
-bool ends_block(Kind kind) {
-  return kind == Kind::branch || kind == Kind::exit || kind == Kind::ret;
+// A branch. To leave a long loop ptxas also writes a call under a predicate, which never returns.
+bool jumps(const MachineInstr& instr) {
+  return instr.kind == Kind::branch ||
+         (instr.kind == Kind::call && instr.guard != 7 && instr.target >= 0);
+}
+bool ends_block(const MachineInstr& instr) {
+  return jumps(instr) || instr.kind == Kind::exit || instr.kind == Kind::ret;
 }
 
 // Machine instructions that take an event of their PTX line.
@@ -39,11 +46,6 @@ bool takes_event(Kind kind) {
   }
 }
 
-// Machine instructions that are counted against PTX instructions.
-bool is_anchor(Kind kind) {
-  return takes_event(kind) || kind == Kind::tensor || kind == Kind::fp32 || kind == Kind::shuffle;
-}
-
 // Bytes that a lane asks for in "ld.shared.v4.f32", 0 for what is no load or store.
 std::uint32_t lane_bytes(std::string_view name) {
   if (!name.starts_with("ld.") && !name.starts_with("st.")) return 0;
@@ -58,20 +60,58 @@ std::uint32_t lane_bytes(std::string_view name) {
   return bits / 8 * elements;
 }
 
-// How many PTX instructions of this name a machine instruction stands for: ptxas joins loads of
-// neighbours into wider ones.
-std::uint32_t stands_for(const MachineInstr& instr, std::string_view name) {
-  const std::uint32_t asked = lane_bytes(name);
-  return takes_event(instr.kind) && asked && instr.bytes > asked ? instr.bytes / asked : 1;
+// PTX instructions of which ptxas makes one machine instruction each, or of neighbours a wider one:
+// what tells how often a piece of PTX was executed. Loads and stores are measured in bytes of a lane,
+// others in instructions.
+enum Telling : std::uint8_t {
+  kGlobalLoad,
+  kGlobalStore,
+  kSharedLoad,
+  kSharedStore,
+  kFma,
+  kMma,
+  kMatrixLoad,
+  kBarrier,
+  kShuffle,
+  kTellings,
+  kNothing = kTellings
+};
+Telling telling(std::string_view name) {
+  constexpr std::pair<std::string_view, Telling> kBeginnings[] = {
+      {"ld.global", kGlobalLoad},  {"st.global", kGlobalStore}, {"ld.shared", kSharedLoad},
+      {"st.shared", kSharedStore}, {"fma.rn.f32", kFma},        {"mma.sync", kMma},
+      {"ldmatrix", kMatrixLoad},   {"bar.sync", kBarrier},      {"shfl.sync", kShuffle}};
+  for (const auto& [beginning, kind] : kBeginnings)
+    if (name.starts_with(beginning)) return kind;
+  return kNothing;
 }
-
-// PTX instructions of which ptxas makes exactly one machine instruction.
-bool one_for_one(std::string_view name) {
-  for (const std::string_view beginning :
-       {"ld.global", "ld.shared", "st.global", "st.shared", "fma.rn.f32", "mma.", "ldmatrix",
-        "bar.sync", "ld.f32", "ld.u32", "shfl"})
-    if (name.starts_with(beginning)) return true;
-  return false;
+bool is_of(Kind kind, Telling telling) {
+  switch (telling) {
+    case kGlobalLoad:
+      return kind == Kind::global_load;
+    case kGlobalStore:
+      return kind == Kind::global_store;
+    case kSharedLoad:
+      return kind == Kind::shared_load;
+    case kSharedStore:
+      return kind == Kind::shared_store;
+    case kFma:
+      return kind == Kind::fp32;
+    case kMma:
+      return kind == Kind::tensor;
+    case kMatrixLoad:
+      return kind == Kind::matrix_load;
+    case kBarrier:
+      return kind == Kind::barrier;
+    case kShuffle:
+      return kind == Kind::shuffle;
+    default:
+      return false;
+  }
+}
+double amount(std::string_view name) { return std::max(1u, lane_bytes(name)); }
+double amount(const MachineInstr& instr, Telling telling) {
+  return telling <= kSharedStore ? instr.bytes : 1;
 }
 
 }  // namespace
@@ -81,9 +121,6 @@ Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), lay
     why_ = "there is no machine code";
     return;
   }
-  has_code_.resize(layout.lines.size());
-  for (const MachineInstr& instr : code.code)
-    if (layout.at(instr.ptx_line)) has_code_[instr.ptx_line - layout.first] = true;
   find_basics();
   if (!why_.empty()) return;
   find_meets();
@@ -96,9 +133,9 @@ void Walker::find_basics() {
   std::vector<bool> leads(code.size() + 1);
   leads[0] = true;
   for (std::size_t i = 0; i < code.size(); ++i) {
-    if (code[i].kind == Kind::branch && code[i].target >= 0)
+    if (jumps(code[i]) && code[i].target >= 0)
       leads[static_cast<std::size_t>(code[i].target)] = true;
-    if (ends_block(code[i].kind)) leads[i + 1] = true;
+    if (ends_block(code[i])) leads[i + 1] = true;
   }
   basic_of_.resize(code.size());
   for (std::size_t i = 0; i < code.size(); ++i) {
@@ -116,7 +153,7 @@ void Walker::find_basics() {
         last.guard != 7 || last.guard_not || last.uniform_guard || last.more_conditions;
     const std::uint32_t after =
         b + 1 < basics_.size() ? static_cast<std::uint32_t>(b + 1) : kNone;
-    if (last.kind == Kind::branch) {
+    if (jumps(last)) {
       if (last.target >= 0) basic.next[1] = basic_of_[static_cast<std::size_t>(last.target)];
       if (guarded) basic.next[0] = after;
       if (last.target < 0 && last.ptx_line) basic.next[0] = after;  // indirect, see decide_branches
@@ -126,7 +163,7 @@ void Walker::find_basics() {
       basic.next[0] = after;
     }
     basic.ends = (last.kind == Kind::exit || last.kind == Kind::ret) && guarded;
-    basic.conditional = basic.ends || (last.kind == Kind::branch && basic.next[0] != kNone &&
+    basic.conditional = basic.ends || (jumps(last) && basic.next[0] != kNone &&
                                        basic.next[1] != kNone && basic.next[0] != basic.next[1]);
     if (!basic.conditional && basic.next[0] == kNone) {
       basic.next[0] = basic.next[1];
@@ -211,29 +248,35 @@ void Walker::find_meets() {
 // How many copies of the loop of one PTX block each basic block has. What tells are the instructions
 // that ptxas makes exactly one of; in a loop without such, how many more there are than elsewhere.
 std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) const {
-  struct Counts {
-    std::uint32_t all = 0, anchors = 0, guarded = 0;
+  std::array<double, kTellings> of_ptx{};
+  for (const Layout::Line& line : layout_.lines)
+    if (line.role != Layout::Role::none && line.block == block)
+      if (const Telling t = telling(line.name); t != kNothing) of_ptx[t] += amount(line.name);
+  struct Found {
+    std::map<std::uint32_t, std::uint32_t> lines;  // how many instructions of each
+    std::array<double, kTellings> always{}, guarded{};
   };
-  std::map<std::uint32_t, std::map<std::uint32_t, Counts>> of_basic;  // by basic block, line
-  bool any_anchor = false;
+  std::map<std::uint32_t, Found> found;  // by basic block
+  bool tells = false;
   for (std::uint32_t i = 0; i < code_.code.size(); ++i) {
     const MachineInstr& instr = code_.code[i];
     const Layout::Line* line = layout_.at(instr.ptx_line);
     if (!line || line->role == Layout::Role::none || line->block != block) continue;
-    Counts& counts = of_basic[basic_of_[i]][instr.ptx_line];
-    ++counts.all;
-    if (!one_for_one(line->name) || !is_anchor(instr.kind)) continue;
-    any_anchor = true;
-    (instr.guard == 7 ? counts.anchors : counts.guarded) += stands_for(instr, line->name);
+    Found& here = found[basic_of_[i]];
+    ++here.lines[instr.ptx_line];
+    const Telling t = telling(line->name);
+    if (t == kNothing || !is_of(instr.kind, t)) continue;
+    tells = true;
+    (instr.guard == 7 ? here.always : here.guarded)[t] += amount(instr, t);
   }
   std::size_t most = 0;
-  for (const auto& [basic, lines] : of_basic) most = std::max(most, lines.size());
   std::map<std::uint32_t, std::uint32_t> least;  // by line: how many a single copy has
-  for (const auto& [basic, lines] : of_basic)
-    if (2 * lines.size() >= most)
-      for (const auto& [number, counts] : lines) {
-        auto& n = least.try_emplace(number, counts.all).first->second;
-        n = std::min(n, counts.all);
+  for (const auto& [basic, here] : found) most = std::max(most, here.lines.size());
+  for (const auto& [basic, here] : found)
+    if (2 * here.lines.size() >= most)
+      for (const auto& [number, count] : here.lines) {
+        auto& n = least.try_emplace(number, count).first->second;
+        n = std::min(n, count);
       }
   const auto median = [](std::vector<double> values) {
     if (values.empty()) return 0u;
@@ -242,16 +285,17 @@ std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) c
     return static_cast<std::uint32_t>(std::lround(*middle));
   };
   std::map<std::uint32_t, Copies> copies;
-  for (const auto& [basic, lines] : of_basic) {
-    if (2 * lines.size() < most) continue;
+  for (const auto& [basic, here] : found) {
     std::vector<double> always, guarded;
-    for (const auto& [number, counts] : lines) {
-      if (any_anchor && !(counts.anchors || counts.guarded)) continue;
-      always.push_back(any_anchor ? counts.anchors
-                                  : static_cast<double>(counts.all) / least.at(number));
-      guarded.push_back(counts.guarded);
-    }
-    copies[basic] = {median(always), median(guarded)};
+    for (std::size_t t = 0; t < kTellings; ++t)
+      if (of_ptx[t] > 0) {
+        always.push_back(here.always[t] / of_ptx[t]);
+        guarded.push_back(here.guarded[t] / of_ptx[t]);
+      }
+    if (!tells && 2 * here.lines.size() >= most)
+      for (const auto& [number, count] : here.lines)
+        always.push_back(static_cast<double>(count) / least.at(number));
+    if (const Copies c{median(always), median(guarded)}; c.always || c.guarded) copies[basic] = c;
   }
   return copies;
 }
@@ -345,7 +389,7 @@ int Walker::direction(std::uint32_t b, const Layout::Line& line) const {
 bool Walker::slow_path(std::uint32_t b) const {
   const Basic& basic = basics_[b];
   for (std::uint32_t i = basic.first; i <= basic.last; ++i)
-    if (code_.code[i].kind == Kind::call) return true;
+    if (code_.code[i].kind == Kind::call && !jumps(code_.code[i])) return true;
   return false;
 }
 
@@ -562,8 +606,17 @@ class Steps : public WarpSteps {
       step.no_lane = true;
       return;
     }
-    if (upto - taken_[slot] == 1) {
-      step.event = &events[taken_[slot]];
+    const MemoryEvent& first = events[taken_[slot]];
+    const MachineInstr& instr = walker_.code_.code[step.instr];
+    if (first.wavefronts && instr.bytes > first.lane_bytes && first.lane_bytes) {
+      // Joined with accesses to the words next to it: as many wavefronts as all its words need.
+      together_ = first;
+      const std::uint32_t words = first.words * instr.bytes / first.lane_bytes;
+      together_.wavefronts = std::max(
+          first.wavefronts, static_cast<std::uint16_t>((words + kSharedBanks - 1) / kSharedBanks));
+      step.event = &together_;
+    } else if (upto - taken_[slot] == 1) {
+      step.event = &first;
     } else {  // several in one
       together_ = events[taken_[slot]];
       for (std::uint64_t e = taken_[slot] + 1; e < upto; ++e) {
@@ -594,35 +647,45 @@ std::unique_ptr<WarpSteps> Walker::steps(const WarpRecord& record, const Way& wa
 }
 
 void Walker::compare(const WarpRecord& record, const Way& way, Agreement& sum) const {
-  std::vector<std::uint64_t> executed(layout_.lines.size()), guarded(layout_.lines.size());
+  struct Amounts {
+    double wanted = 0, always = 0, guarded = 0;
+    bool has_code = false;
+  };
+  std::vector<std::array<Amounts, kTellings>> blocks(layout_.next.size());
+  for (const Layout::Line& line : layout_.lines)
+    if (const Telling t = telling(line.name); line.role != Layout::Role::none && t != kNothing)
+      blocks[line.block][t].wanted += amount(line.name) * record.issued[line.ordinal];
   std::vector<std::uint32_t> visits(basics_.size());
   for (const std::uint32_t b : way.blocks) ++visits[b];
-  for (std::size_t b = 0; b < visits.size(); ++b) {
-    if (!visits[b]) continue;
+  for (std::size_t b = 0; b < visits.size(); ++b)
     for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i) {
       const MachineInstr& instr = code_.code[i];
       const Layout::Line* const line = layout_.at(instr.ptx_line);
-      if (is_anchor(instr.kind) && line)
-        (instr.guard == 7 ? executed : guarded)[instr.ptx_line - layout_.first] +=
-            std::uint64_t{visits[b]} * stands_for(instr, line->name);
+      const Telling t = line ? telling(line->name) : kNothing;
+      if (t == kNothing || !is_of(instr.kind, t)) continue;
+      Amounts& amounts = blocks[line->block][t];
+      amounts.has_code = true;  // else ptxas has done without
+      (instr.guard == 7 ? amounts.always : amounts.guarded) += amount(instr, t) * visits[b];
     }
-  }
-  for (std::size_t l = 0; l < layout_.lines.size(); ++l) {
-    const Layout::Line& line = layout_.lines[l];
-    if (line.role == Layout::Role::none || !one_for_one(line.name)) continue;
-    if (!has_code_[l]) continue;  // ptxas has joined it with another one, or done without
-    const auto wanted = static_cast<double>(record.issued[line.ordinal]);
-    const auto got = static_cast<double>(executed[l]), may = static_cast<double>(guarded[l]);
-    sum.executed += wanted;
-    const double by = std::max({0.0, got - wanted, wanted - got - may});
-    sum.differing += by;
-    if (by > sum.worst_by) {
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    for (std::size_t t = 0; t < kTellings; ++t) {
+      const Amounts& a = blocks[b][t];
+      if (!a.has_code) continue;
+      sum.executed += a.wanted;
+      const double by = std::max({0.0, a.always - a.wanted, a.wanted - a.always - a.guarded});
+      sum.differing += by;
+      if (by <= sum.worst_by) continue;
       sum.worst_by = by;
-      sum.worst = std::string(line.name) + " in PTX line " + std::to_string(layout_.first + l) +
-                  ": " + std::to_string(executed[l]) + " for " +
-                  std::to_string(record.issued[line.ordinal]);
+      const auto first =
+          std::find_if(layout_.lines.begin(), layout_.lines.end(), [&](const Layout::Line& line) {
+            return line.role != Layout::Role::none && line.block == b && telling(line.name) == t;
+          });
+      char text[96];
+      std::snprintf(text, sizeof text, "%.0f to %.0f in place of %.0f", a.always,
+                    a.always + a.guarded, a.wanted);
+      sum.worst = std::string(first->name) + " in the block of PTX line " +
+                  std::to_string(layout_.first + (first - layout_.lines.begin())) + ": " + text;
     }
-  }
 }
 
 }  // namespace vgpu::time

@@ -36,11 +36,12 @@ class Walker {
   std::uint64_t length(const Way& way) const;
 
   // How well ways agree with records: memory instructions, barriers and the like that the ways
-  // execute more or less often than the PTX did, as a share of all of them. 0: exactly as often.
+  // execute more or less often than the PTX did, as a share of all of them (loads and stores by their
+  // bytes). 0: exactly as often.
   struct Agreement {
     double executed = 0, differing = 0;
     double share() const { return executed ? differing / executed : 0; }
-    std::string worst;  // the line that differs most, for those who look into it
+    std::string worst;  // what differs most, in words
     double worst_by = 0;
   };
   void compare(const WarpRecord& record, const Way& way, Agreement& sum) const;
@@ -91,7 +92,6 @@ class Walker {
   std::vector<Basic> basics_;
   std::vector<std::uint32_t> basic_of_;  // by instruction
   std::vector<Loop> loops_;
-  std::vector<bool> has_code_;  // by line of the layout
 };
 
 }  // namespace vgpu::time
