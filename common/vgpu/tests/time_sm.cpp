@@ -703,6 +703,69 @@ TEST_CASE("sm: all warp clocks are accounted for, and runs are the same") {
   CHECK(reasons > 0.9 * most);
 }
 
+TEST_CASE("sm: programs of anything end, the same each time, or say what they wait for") {
+  std::uint32_t seed = 1;
+  const auto any = [&](std::uint32_t below) {
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % below;
+  };
+  int ended = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    Program p;
+    const std::uint32_t length = 5 + any(60);
+    for (std::uint32_t i = 0; i < length; ++i) {
+      const auto kind = static_cast<Kind>(any(static_cast<std::uint32_t>(Kind::unknown) + 1));
+      const auto id = p.add(kind,
+                            {.stall = static_cast<int>(any(16)),
+                             .write = static_cast<int>(any(8)),
+                             .wait = static_cast<int>(any(64)),
+                             .read = static_cast<int>(any(8))},
+                            kind == Kind::tensor ? "HMMA.16816.F32" : "");
+      p.code.code[id].arrives_only = any(3) == 0;
+      p.code.code[id].pending = static_cast<std::uint8_t>(any(3));
+    }
+    std::vector<Steps> warps(1 + any(9));
+    for (Steps& steps : warps)
+      for (std::uint32_t i = any(length); i < length; i += 1 + any(3)) {
+        const MemoryEvent* event = nullptr;
+        switch (any(6)) {
+          case 0:
+            event = p.shared(static_cast<int>(any(33)));
+            break;
+          case 1:
+            event = p.global(any(1000), 1 + static_cast<int>(any(32)), 5);
+            break;
+          case 2:
+            event = p.mbarrier(static_cast<Do>(any(7)), any(3), 8 * any(2));
+            break;
+          case 3:
+            event = p.copy(any(4096));
+            break;
+          default:
+            break;
+        }
+        steps.push_back({i, event, any(8) == 0});
+      }
+    Setup setup{.blocks = 1 + any(6), .resident = 1 + static_cast<int>(any(4)), .timeline = 2};
+    setup.l2_miss = any(5) / 4.0;
+    setup.cluster = 1 + static_cast<int>(any(2));
+    setup.timing = timing_of(DeviceSpec{});
+    const SmResult a = run(p, warps, setup), b = run(p, warps, setup);
+    CHECK(a.clocks == b.clocks);
+    CHECK(a.stalls == b.stalls);
+    CHECK(a.clocks < 1e7);
+    std::uint64_t all = 0;
+    for (const Steps& steps : warps) all += setup.blocks * steps.size();
+    if (*a.stuck == 0) {
+      ++ended;
+      CHECK(a.issued == all);
+      for (const double end : a.block_end) CHECK(end <= a.clocks);
+    }
+    for (const double clocks_of_reason : a.stalls) CHECK(clocks_of_reason >= 0);
+  }
+  CHECK(ended > 50);
+}
+
 TEST_CASE("sm: stops after so many instructions") {
   Program p;
   const auto work = p.add(Kind::fp32);

@@ -78,8 +78,8 @@ static void compute_op(Op& op, Kind kind, const Timing& t, std::string_view name
 
 Op Sm::decode(const MachineInstr& instr) const {
   const Timing& t = timing_;
-  const std::string_view name =
-      instr.name < request_.code->names.size() ? request_.code->names[instr.name] : "";
+  std::string_view name;
+  if (instr.name < request_.code->names.size()) name = request_.code->names[instr.name];
   Op op;
   op.kind = instr.kind;
   op.write = instr.write_barrier;
