@@ -171,7 +171,8 @@ test_archives := $H/libtesting.a $H/liblab.a $H/libdoctest_main.a
 optimize := -O1
 $(filter %/reference.o %/problem.o %/style.o,$(chapter_objects)) $P/common/attention/reference.o \
 $H/common/attention/inputs.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/check/%.o \
-$P/common/vgpu/profile/group_cache.o $P/common/vgpu/time/group_sm.o $P/common/vgpu/time/group_walk.o \
+$P/common/vgpu/profile/group_cache.o $P/common/vgpu/time/sm.o $P/common/vgpu/time/sm_units.o \
+$P/common/vgpu/time/group_walk.o \
 $H/common/lab/compare.o $H/common/grader/cases.o: optimize := -O3
 $H/common/lab/group_flags.o: optimize := -O0
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
