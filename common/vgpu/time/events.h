@@ -20,8 +20,8 @@ struct LinePiece {
 struct MemoryEvent {
   std::span<const LinePiece> lines;   // global and local memory, in ascending order
   std::uint16_t wavefronts = 0;       // clocks of the shared-memory pipe
-  std::uint16_t words = 0;            // shared memory: different 32-bit words that lanes ask for
-  std::uint16_t lane_bytes = 0;       // shared memory: bytes that a lane asks for
+  std::uint16_t words = 0;       // 32-bit words that lanes ask for; in shared memory different ones
+  std::uint16_t lane_bytes = 0;  // that a lane asks for
   std::uint16_t remote_lanes = 0;     // lanes that reach the shared memory of another block
   std::uint32_t bytes = 0;            // bulk copy: all of it
   bool bypasses_l1 = false;           // .cg, volatile, atomics ...

@@ -29,6 +29,7 @@ struct Played {
 // at each memory instruction.
 struct Traffic {
   double asked = 0, beyond = 0;  // load sectors asked of the L1, and those that it has not
+  double stored = 0;             // sectors of stores
 };
 Traffic traffic(const Walker& walker, const Recording& recording, const Played& played,
                 std::size_t blocks, std::uint64_t l1_bytes) {
@@ -60,6 +61,9 @@ Traffic traffic(const Walker& walker, const Recording& recording, const Played& 
       while (turn.steps && turn.steps->next(step)) {
         if (!step.event || step.event->lines.empty()) continue;
         const Kind kind = walker.kind(step.instr);
+        if (kind == Kind::global_store || kind == Kind::local_store)
+          for (const LinePiece& piece : step.event->lines)
+            sum.stored += __builtin_popcount(piece.sectors);
         if (kind != Kind::global_load && kind != Kind::async_copy && kind != Kind::local_load)
           continue;
         request(*step.event);
@@ -216,9 +220,12 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
   } else if (l2_sectors > 0) {
     request.l2_miss = std::min(1.0, distinct.read / l2_sectors);
   }
+  if (asked.stored > 0)
+    request.l2_written = std::min(1.0, distinct.written / (asked.stored * share));
   out.l2_miss_rate = request.l2_miss;
   out.l1_hit_rate = asked.asked > 0 ? 1 - asked.beyond / asked.asked : 0;
-  const double clock = device.sm_clock_mhz;  // clocks a microsecond
+  // Clocks a microsecond.
+  const double clock = device.load_clock_mhz > 0 ? device.load_clock_mhz : device.sm_clock_mhz;
   const double dram_bytes_us = device.dram_gb_s * timing.dram_share.value * 1e3;
   // SMs that work at the same time share the DRAM; what idle ones leave, one cannot take in full.
   const double busy_sms = static_cast<double>(

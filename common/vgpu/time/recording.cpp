@@ -384,6 +384,9 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     if (workspace_ && access == Access::atomic && addresses.v[std::countr_zero(mask)] >= workspace_ &&
         addresses.v[std::countr_zero(mask)] < workspace_ + 4096)
       ++block.record->grid_barriers;
+    event->lane_bytes = static_cast<std::uint16_t>(bytes);
+    event->words = static_cast<std::uint16_t>(
+        std::max<std::uint32_t>(1, static_cast<std::uint32_t>(std::popcount(mask)) * bytes / 4));
     add_lines(*block.record, *event, addresses.v, mask, bytes);
     if (line->polls) poll_or_activity(state, *line, events);
     return;

@@ -54,6 +54,8 @@ struct SmRequest {
   std::uint64_t l1_bytes = 0;  // what shared memory leaves
   // Share of the sectors that the L2 is asked for and does not have, 0 to 1.
   double l2_miss = 0;
+  // Share of the sectors that stores send to the L2 and that it sends on to DRAM, sooner or later.
+  double l2_written = 0;
   // Bytes a clock that this SM gets of L2 and DRAM while all SMs are busy.
   double l2_bytes_per_clock = 0, dram_bytes_per_clock = 0;  // 0: no bound
   int timeline_blocks = 0;                                  // blocks whose warps' states are kept

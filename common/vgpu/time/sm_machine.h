@@ -162,9 +162,10 @@ class Sm {
 
   double load_store(double clocks, double at, const Op& op);
   double access(Warp& warp, const Op& op, const MemoryEvent& event, double at);
-  double beyond_l1(std::uint32_t sectors, double at, double latency);
+  double beyond_l1(std::uint32_t sectors, double at, double latency, double weight, double miss,
+                   double& missed);
   double load_line(const LinePiece& piece, bool bypass, double at);
-  double store_line(const LinePiece& piece, const Op& op, double at);
+  double store_line(const LinePiece& piece, const Op& op, double at, double weight);
   double remote(double bytes, double at);
   void barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, double at);
   void complete(Block& block, Block::Barrier& barrier, double at);
@@ -201,6 +202,7 @@ class Sm {
   };
   std::vector<OnItsWay> on_its_way_;
   double lsu_ = 0, l2_ = 0, dram_ = 0, remote_ = 0, atomic_ = 0, bulk_ = 0;  // free at that clock
+  double written_ = 0;                   // the same of stores
   double missed_ = 0, flight_ = 0;       // sectors of the share for DRAM not yet asked; byte clocks
   std::vector<std::uint8_t> constants_;  // has this LDC been here before?
   std::vector<std::uint32_t> code_tags_;  // L1.5

@@ -279,16 +279,19 @@ double Sm::load_store(double clocks, double at, const Op& op) {
 }
 
 // Sectors from the L2, and the share that it does not have from DRAM; when the last one is there.
-double Sm::beyond_l1(std::uint32_t sectors, double at, double latency) {
+// weight: how many times as long as whole sectors they keep the way to the L2.
+// miss: the share of the sectors that DRAM has a part in, `missed` what is left of it from before.
+double Sm::beyond_l1(std::uint32_t sectors, double at, double latency, double weight, double miss,
+                     double& missed) {
   const double bytes = static_cast<double>(sectors) * kSectorBytes;
   const double rate = l2_rate_, dram_rate = dram_rate_;
-  l2_ = std::max(l2_, at) + bytes / rate;
+  l2_ = std::max(l2_, at) + weight * bytes / rate;
   out_.l2_bytes += static_cast<std::uint64_t>(bytes);
   // The latency is that of one sector, whose own transfer it contains.
   double there = l2_ - kSectorBytes / rate + latency;
-  missed_ += sectors * request_.l2_miss;
-  if (missed_ >= sectors && sectors > 0) {
-    missed_ -= sectors;
+  missed += sectors * miss;
+  if (missed >= sectors && sectors > 0) {
+    missed -= sectors;
     dram_ = std::max(dram_, at) + bytes / dram_rate;
     out_.dram_bytes += static_cast<std::uint64_t>(bytes);
     there = std::max(there, dram_ - kSectorBytes / dram_rate + latency +
@@ -315,7 +318,8 @@ double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
   }
   if (missing) {
     const double arrives =
-        beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at, timing_.l2_latency.value);
+        beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at, timing_.l2_latency.value,
+                  1, request_.l2_miss, missed_);
     OnItsWay& way = on_its_way_[piece.line % on_its_way_.size()];
     way.there = way.line == piece.line ? std::max(way.there, arrives) : arrives;
     way.line = piece.line;
@@ -325,14 +329,15 @@ double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
 }
 
 // One line of a store or an atomic; when the L2 has it.
-double Sm::store_line(const LinePiece& piece, const Op& op, double at) {
+double Sm::store_line(const LinePiece& piece, const Op& op, double at, double weight) {
   const auto sectors = static_cast<std::uint32_t>(std::popcount(piece.sectors));
   if (op.kind == Kind::global_atomic) {
     if (has_l1_) l1_.drop(piece.line, piece.sectors);
     atomic_ = std::max(atomic_, at) + sectors * timing_.atomic_sector_clocks.value;
     const double served =
         atomic_ - timing_.atomic_sector_clocks.value + timing_.atomic_latency.value;
-    return std::max(served, beyond_l1(sectors, at, timing_.atomic_latency.value));
+    return std::max(served, beyond_l1(sectors, at, timing_.atomic_latency.value, 1,
+                                      request_.l2_miss, missed_));
   }
   if (has_l1_) {
     LineBytes bytes{};
@@ -341,7 +346,8 @@ double Sm::store_line(const LinePiece& piece, const Op& op, double at) {
     l1_.write(piece.line, bytes, false);
   }
   // Only the warp's end and its fences wait for it.
-  beyond_l1(sectors, at, 0);
+  const double written = weight > 1 ? timing_.partial_written.value : 0;
+  beyond_l1(sectors, at, 0, weight, std::max(request_.l2_written, written), written_);
   return l2_ + timing_.store_latency.value;
 }
 
@@ -371,10 +377,15 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
   if (event.lines.empty() && event.wavefronts && op.busy == Stall::lg_throttle)
     there = end + timing_.shared_latency.value;
   const bool stores = op.act == Act::store || op.kind == Kind::global_atomic;
+  std::uint32_t sectors_asked = 0;
+  for (const LinePiece& piece : event.lines)
+    sectors_asked += static_cast<std::uint32_t>(std::popcount(piece.sectors));
+  const bool partial = event.words && event.words * 4u < sectors_asked * kSectorBytes;
+  const double weight = partial ? timing_.partial_store.value : 1;
   double passed = begin;
   for (const LinePiece& piece : event.lines) {
     const double line =
-        stores ? store_line(piece, op, begin) : load_line(piece, event.bypasses_l1, begin);
+        stores ? store_line(piece, op, begin, weight) : load_line(piece, event.bypasses_l1, begin);
     if (op.act == Act::store || op.write >= 6) passed = std::max(passed, line);
     // What comes out of the L1 comes in the order of its clocks.
     there = std::max(there, line + (end - begin));
@@ -408,7 +419,7 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
     const double latency = into_shared ? timing_.bulk_latency.value : 0;
     for (std::uint32_t left = (event.bytes + kSectorBytes - 1) / kSectorBytes; left;) {
       const std::uint32_t sectors = std::min(left, kSectorsPerLine);
-      there = std::max(there, beyond_l1(sectors, begin, latency));
+      there = std::max(there, beyond_l1(sectors, begin, latency, 1, request_.l2_miss, missed_));
       left -= sectors;
     }
     if (!into_shared) {

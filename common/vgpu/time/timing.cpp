@@ -26,6 +26,9 @@ constexpr const char* kHuerta = "recalled: Huerta et al. 2025, arXiv 2503.20481 
 constexpr const char* kBlackwell = "recalled: Jarmusch et al. 2025, arXiv 2507.10789 (RTX 5080)";
 constexpr const char* kGuide =
     "CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions";
+constexpr const char* kEmpty = "guessed: empty kernels on a stream";
+constexpr const char* kRtx5070 =
+    "guessed: a published log of an RTX 5070 Ti has 0.78 us, and gau-nernst's sums agree";
 constexpr const char* kWayBack = "guessed: a store is known to be done when the L2 has answered";
 constexpr const char* kBlocks =
     "guessed: from yencal's transposes on the H100, whose blocks of 1024 threads live shortly";
@@ -198,6 +201,10 @@ const Row kRows[] = {
     {&Timing::remote_bytes_per_clock, "remote_bytes_per_clock",
      all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs")},
     {&Timing::bulk_interval, "bulk_interval", all(4, "guessed")},
+    {&Timing::partial_store, "partial_store",
+     all(2, "guessed: from naive transposes on the T4, A100 and H100")},
+    {&Timing::partial_written, "partial_written",
+     all(0.75, "guessed: from naive transposes on the T4, A100 and H100")},
     {&Timing::l2_bytes_per_clock,
      "l2_bytes_per_clock",
      {{{20, kJia},
@@ -224,7 +231,9 @@ const Row kRows[] = {
 
     {&Timing::block_launch, "block_launch", all(150, kBlocks)},
     {&Timing::warp_launch, "warp_launch", all(20, kBlocks)},
-    {&Timing::launch_us, "launch_us", all(2.5, "guessed: empty kernels on a stream")},
+    {&Timing::launch_us,
+     "launch_us",
+     {{{2.5, kEmpty}, {2.5, kEmpty}, {2.5, kEmpty}, {0.8, kRtx5070}, {2.5, kEmpty}, {0.8, kRtx5070}}}},
     {&Timing::graph_node_us, "graph_node_us", all(1.3, "guessed: nodes one after the other")},
     {&Timing::cooperative_us, "cooperative_us", all(1.0, "guessed")},
     {&Timing::grid_barrier_us, "grid_barrier_us",

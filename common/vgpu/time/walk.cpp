@@ -393,12 +393,32 @@ bool Walker::slow_path(std::uint32_t b) const {
   return false;
 }
 
+// The PTX branch that a machine branch stands for although it names another line, as ptxas has it
+// for some that go back: that of the last PTX block of which its basic block has instructions.
+const Layout::Line* Walker::branch_behind(std::uint32_t b) const {
+  std::uint32_t last = 0;
+  for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i)
+    if (const Layout::Line* line = layout_.at(code_.code[i].ptx_line);
+        line && line->role != Layout::Role::none)
+      last = std::max(last, code_.code[i].ptx_line);
+  const Layout::Line* const from = layout_.at(last);
+  if (!from) return nullptr;
+  for (const Layout::Line* line = from; line < layout_.lines.data() + layout_.lines.size(); ++line) {
+    if (line->role == Layout::Role::none) continue;
+    if (line->block != from->block) break;
+    if (line->role == Layout::Role::branch) return line;
+  }
+  return nullptr;
+}
+
 void Walker::decide_branches() {
   for (std::uint32_t b = 0; b < basics_.size(); ++b) {
     Basic& basic = basics_[b];
     if (!basic.conditional || basic.by == Basic::By::unrolled) continue;
     const MachineInstr& last = code_.code[basic.last];
     const Layout::Line* line = layout_.at(last.ptx_line);
+    const bool back = !basic.ends && basic.next[1] <= b;
+    if (back && (!line || line->role != Layout::Role::branch)) line = branch_behind(b);
     if (line && line->role == Layout::Role::branch && !line->indirect) {
       const int way = direction(b, *line);
       if (way != 0) {

@@ -81,6 +81,7 @@ class Walker {
   void decide_branches();
   std::uint32_t distance(std::uint32_t from, std::uint32_t ptx_block) const;
   int direction(std::uint32_t basic, const Layout::Line& line) const;
+  const Layout::Line* branch_behind(std::uint32_t basic) const;
   bool slow_path(std::uint32_t basic) const;
   std::uint32_t step(State& state, std::uint32_t basic) const;
   static long turns_in(const Basic& basic, long left);
