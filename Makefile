@@ -193,7 +193,8 @@ help:
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
 #> make test            build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
-#>                      ONLY=toolkit: those that call its compiler when they run)
+#>                      ONLY=toolkit: those that call its compiler when they run; SUITE=toolkit: and of
+#>                      these one case for each way in which they call it)
 #> make test-gpu        only those of what runs on a GPU (ONLY as above)
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
@@ -322,6 +323,7 @@ test test-gpu: private export NVCC_FLAGS := \
   $(patsubst -Icommon,-I'$(CURDIR)/common',$(nvcc_common))
 test test-gpu: private export CUDA_LIB := $(call absolute,$(CUDA_LIB))
 test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
+test test-gpu: export TEST_SUITE := $(SUITE)
 # One GPU is for one program at a time.
 test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,2)
 test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
@@ -343,6 +345,16 @@ toolkit_tests := \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$V/vgpu_tests) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
   $(exercise_tests)
+# SUITE=toolkit: of each way to call the compiler one case, `TEST_CASE("..." * doctest::test_suite("toolkit"))`.
+# Each file that calls it has one, and each program, of which one without a case counts as failed.
+SUITE ?=
+ifneq ($(filter-out toolkit,$(SUITE)),)
+$(error SUITE=$(SUITE): there is one suite: toolkit)
+endif
+ifdef SUITE
+$(foreach f,$(filter-out $(shell grep -l 'doctest::test_suite("toolkit")' $(calls_toolkit)),$(calls_toolkit)),\
+  $(error SUITE=toolkit: $f calls the compiler and has no case of that suite))
+endif
 # What a program is called in ONLY: its file, a script its path.
 test_name = $(patsubst $D/%,%,$(patsubst $V/%,%,$(patsubst $V/tests/%,%,$1)))
 all_names = $(foreach t,$(tests),$(call test_name,$t))

@@ -206,7 +206,7 @@ lab::testing::AnyAttention attention_of(const lab::testing::Mutants& mutants, si
 
 }  // namespace
 
-TEST_CASE("planted bugs: each is caught, and by what") {
+TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (skipped("planted bugs")) return;
   const std::vector<AttentionCase> cases = {
       lab::testing::random_case(1, 1, 1, 32),        lab::testing::random_case(3, 3, 33, 64),

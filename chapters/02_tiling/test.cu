@@ -20,7 +20,7 @@ TEST_CASE("checked: without a finding") { check_without_findings(tiling::attenti
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter2"); }
 TEST_CASE("program: the whole way on a photo") { check_program("chapter2", {"naive", "tiling"}); }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/02_tiling/kernel.cuh", "", 3, tiling::kThreads);
 }
 

@@ -161,7 +161,7 @@ TEST_CASE("exercise 2 from an empty function: points") {
   CHECK(has(included[0], "is not for an exercise"));
 }
 
-TEST_CASE("exercise 2: the bug, mended and not") {
+TEST_CASE("exercise 2: the bug, mended and not" * doctest::test_suite("toolkit")) {
   const std::string bug = source("chapters/02_tiling/bug.cuh");
   const std::vector<std::string> reports = check_points(
       "exercise2", "bug.cuh",

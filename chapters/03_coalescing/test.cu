@@ -46,7 +46,7 @@ TEST_CASE("program: the whole way on a photo") {
   check_program("chapter3", {"tiling", "coalesced loads", "4 rows a warp"});
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/03_coalescing/coalesced_loads.cuh", "", 3,
                      coalesced_loads::kThreads);
   check_machine_code("chapters/03_coalescing/kernel.cuh", "", 3, coalescing::kThreads);

@@ -28,7 +28,8 @@ TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the 
 TEST_CASE("machine code: no spills on any architecture") {
   check_machine_code("chapters/04_wmma/kernel.cuh", "", 3, wmma_attention::kThreads);
 }
-TEST_CASE("machine code: a tile's loads do not wait for its stores") {
+TEST_CASE("machine code: a tile's loads do not wait for its stores" *
+          doctest::test_suite("toolkit")) {
   check_load_groups("chapters/04_wmma/kernel.cuh", 3, [](const std::vector<int>& arguments) {
     const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes
     // Q, then K and V of a tile, at most 16 at a time.

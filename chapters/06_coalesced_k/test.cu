@@ -50,7 +50,8 @@ TEST_CASE("machine code: no spills on any architecture") {
   // Three sizes of head_dim with 2, 4 and 8 warps, two of the latter with the smaller tile too.
   check_machine_code("chapters/06_coalesced_k/kernel.cuh", "", 11, 256);
 }
-TEST_CASE("machine code: a tile's loads do not wait for its stores") {
+TEST_CASE("machine code: a tile's loads do not wait for its stores" *
+          doctest::test_suite("toolkit")) {
   check_load_groups("chapters/06_coalesced_k/kernel.cuh", 11,
                     [](const std::vector<int>& arguments) {
                       const int of_a_row = arguments[0] / 8;  // pieces of 16 bytes

@@ -562,7 +562,7 @@ TEST_CASE("planted bugs in bulk: each is caught, and by what") {
   check_bugs("bulk", planted::kBulkBugs, launch_bulk_mutant);
 }
 
-TEST_CASE("planted bugs in cluster: each is caught, and by what") {
+TEST_CASE("planted bugs in cluster: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (skipped("planted bugs in cluster") || !steps::cluster_lacks().empty()) return;
   if (rerun_with_checks("planted bugs in cluster*")) return;
   check_bugs("cluster", planted::kClusterBugs,

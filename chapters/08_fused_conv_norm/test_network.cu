@@ -146,7 +146,8 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
       std::invalid_argument);
 }
 
-TEST_CASE("network: planted bugs in the way from pixels to planes and back are caught") {
+TEST_CASE("network: planted bugs in the way from pixels to planes and back are caught" *
+          doctest::test_suite("toolkit")) {
   if (skipped("network: planted bugs")) return;
   // 300 pixels: the second block of 256 is not full. Both ways must give the pixels back, through
   // planes whose tanh is undone on the way.

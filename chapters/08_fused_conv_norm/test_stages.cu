@@ -26,7 +26,8 @@ TEST_CASE("stages: rows of a stage find their channel without a division") {
     }
 }
 
-TEST_CASE("stages: an operand in tf32 is rounded to nearest, once for each read") {
+TEST_CASE("stages: an operand in tf32 is rounded to nearest, once for each read" *
+          doctest::test_suite("toolkit")) {
   if (skipped("stages: rounding")) return;
   int major = 0;
   lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));

@@ -273,7 +273,8 @@ const std::vector<Mutant> kTensorBugs = {
 
 }  // namespace
 
-TEST_CASE("planted bugs in tensor tiles: each is caught, and by what") {
+TEST_CASE("planted bugs in tensor tiles: each is caught, and by what" *
+          doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in tensor*")) return;
   const std::vector<ConvNormTrial> trials = {
       rounded(conv_norm_trial(shape_of(1, 21, 9, 3, 5, 1), 1)),

@@ -8,8 +8,9 @@
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
 # failed. Of a program that passes, lines that begin with `note: ` are shown. Ends with `N passed,
 # N failed`. TEST_TIMEOUT (900) is how many seconds one program may
-# take, TEST_JOBS (2) how many run at a time. Exit status 2: one of these is no such number, or there
-# is no place for the programs' output.
+# take, TEST_JOBS (2) how many run at a time. With TEST_SUITE only the cases of that suite run of a
+# doctest program, and a program that has none counts as one failed. Exit status 2: one of these is no
+# such number, or there is no place for the programs' output.
 set -u
 
 bad_usage() { echo "run_tests.sh: error: $*" >&2; exit 2; }
@@ -72,10 +73,13 @@ tell() {  # tell PLACE: the verdict on a program that has ended
   passed=$((passed + ok)) failed=$((failed + bad))
 }
 
+# doctest programs are what is built; scripts take no flags.
+suite_of() { [ -z "${TEST_SUITE-}" ] || [ "${1#build/}" = "$1" ] || echo "--test-suite=$TEST_SUITE"; }
+
 next=0 told=0
 while [ $told -lt ${#programs[@]} ]; do
   while [ $next -lt ${#programs[@]} ] && [ ${#place_of[@]} -lt "$jobs" ]; do
-    timeout -k 5 "$limit" "./${programs[next]}" </dev/null >"$logs/$next" 2>&1 &
+    timeout -k 5 "$limit" "./${programs[next]}" $(suite_of "${programs[next]}") </dev/null >"$logs/$next" 2>&1 &
     place_of[$!]=$next started[next]=$SECONDS next=$((next + 1))
   done
   wait_for_one

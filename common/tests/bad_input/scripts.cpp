@@ -194,6 +194,24 @@ TEST_CASE("bad input: how tests are to be run") {
   for (const std::string& folder : {std::string("/nonexistent"), bench.path("passes.sh")})
     expect({script, {"passes.sh"}, {"TMPDIR=" + folder}}, {2}, {"TMPDIR", folder});
   expect({script, {"passes.sh"}, {"TEST_JOBS=3", "TEST_TIMEOUT=5"}}, {0}, {});
+
+  // A suite: what is built is asked for it, and fails where it has no case of it; scripts run whole.
+  bench.write("build/program",
+              "#!/bin/sh\n"
+              "[ \"$1\" = --test-suite=toolkit ] && cases=1 || cases=0\n"
+              "echo \"[doctest] test cases: $cases | $cases passed | 0 failed | 2 skipped\"\n");
+  fs::permissions(bench.path("build/program"), fs::perms::owner_all);
+  for (const bool there : {true, false}) {
+    const Outcome outcome =
+        bench.run({script,
+                   {"build/program", "passes.sh"},
+                   {std::string("TEST_SUITE=") + (there ? "toolkit" : "other")}});
+    CAPTURE(outcome.output);
+    CHECK(outcome.code == (there ? 0 : 1));
+    CHECK((outcome.output.find("build/program: it ran no test case") == std::string::npos) ==
+          there);
+    CHECK(outcome.output.ends_with(there ? "2 passed, 0 failed\n" : "1 passed, 1 failed\n"));
+  }
   bench.clear();
 }
 

@@ -151,7 +151,7 @@ TEST_CASE("cheats: messages name files as they like, and none is shown") {
   CHECK_FALSE(has(one.output, "the secret line"));
 }
 
-TEST_CASE("cheats: the compiler tells nothing of other files") {
+TEST_CASE("cheats: the compiler tells nothing of other files" * doctest::test_suite("toolkit")) {
   const TemporaryFolder folder;
   // What no #include line shows.
   folder.write("incbin.cuh",
@@ -282,7 +282,7 @@ TEST_CASE("cheats: what an exercise may not call is named") {
   CHECK(has(result.output, "an exercise may not call cudaMallocManaged"));
 }
 
-TEST_CASE("cheats: nothing outside is harmed") {
+TEST_CASE("cheats: nothing outside is harmed" * doctest::test_suite("toolkit")) {
   for (const std::string& isolation : isolations()) {
     CAPTURE(isolation);
     const TemporaryFolder folder;

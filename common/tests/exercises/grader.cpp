@@ -54,7 +54,7 @@ TEST_CASE("grader: a file that does not compile") {
   CHECK(has(gradescope.at("output"), "flaot"));
 }
 
-TEST_CASE("grader: what the compiler says, in words") {
+TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("toolkit")) {
   const TemporaryFolder folder;
   // The } of scores_kernel in line 36, whose { stands in line 24, is missing, or there twice.
   const std::string end = "scores[index] = score * scale;\n}\n";
@@ -114,7 +114,7 @@ TEST_CASE("grader: what the compiler says, in words") {
     CHECK_FALSE(has(text, "student.cu"));
 }
 
-TEST_CASE("grader: all points, in every form") {
+TEST_CASE("grader: all points, in every form" * doctest::test_suite("toolkit")) {
   const TemporaryFolder folder;
   const ProgramResult result = run_program(
       "exercise1-solution",

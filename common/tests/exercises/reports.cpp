@@ -82,7 +82,7 @@ TEST_CASE("reports: what the student's code prints is text, never structure") {
   CHECK(nlohmann::json::parse(json_report(task(), silent)).at("printed").is_null());
 }
 
-TEST_CASE("reports: what the compiler warns of") {
+TEST_CASE("reports: what the compiler warns of" * doctest::test_suite("toolkit")) {
   Grade grade = wordy();
   grade.warnings =
       "exercise.cuh:7: warning #549-D: variable \"x\" is used before its value is set\n";

@@ -155,7 +155,8 @@ TEST_CASE(
   CHECK(refused > 150);
 }
 
-TEST_CASE("order: every row's modifiers, shuffled, are taken or refused as ptxas does it") {
+TEST_CASE("order: every row's modifiers, shuffled, are taken or refused as ptxas does it" *
+          doctest::test_suite("toolkit")) {
   std::set<const Form*> rows;
   for (const Statement& s : kStatements) {
     Mods mods;

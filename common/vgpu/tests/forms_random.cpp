@@ -412,7 +412,8 @@ std::string differences(const std::function<void(LoadedModule&)>& sabotage = {})
 
 }  // namespace
 
-TEST_CASE("forms: random functions give the same bits on the virtual GPU and on the host") {
+TEST_CASE("forms: random functions give the same bits on the virtual GPU and on the host" *
+          doctest::test_suite("toolkit")) {
   MESSAGE("seed " << programs().seed);
   CHECK(differences() == "");
   test::touch_all(programs().ptx);

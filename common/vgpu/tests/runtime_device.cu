@@ -303,7 +303,8 @@ TEST_CASE("events: order and elapsed time") {
   CHECK_OK(cudaEventDestroy(end));
 }
 
-TEST_CASE("exports: every function of the real shared runtime is there, under its version") {
+TEST_CASE("exports: every function of the real shared runtime is there, under its version" *
+          doctest::test_suite("toolkit")) {
   std::ifstream list("common/vgpu/cudart/exports.txt");
   REQUIRE_MESSAGE(list.good(), "run in the repository's root");
   const std::string version = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
@@ -359,7 +360,8 @@ TEST_CASE("exports: no function crashes when all its arguments are null") {
   CHECK(called == 421);
 }
 
-TEST_CASE("errors: names and texts are those of the real runtime, where that is installed") {
+TEST_CASE("errors: names and texts are those of the real runtime, where that is installed" *
+          doctest::test_suite("toolkit")) {
   CHECK(std::string(cudaGetErrorName(cudaErrorIllegalAddress)) == "cudaErrorIllegalAddress");
   CHECK(std::string(cudaGetErrorString(cudaErrorIllegalAddress)) ==
         "an illegal memory access was encountered");

@@ -43,7 +43,8 @@ int count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("driver: a program of the driver interface is refused by name, each function once") {
+TEST_CASE("driver: a program of the driver interface is refused by name, each function once" *
+          doctest::test_suite("toolkit")) {
   const Result result = run_program("driver_program.cpp", R"(
 #include <cuda.h>
 #include <cstdio>
@@ -114,7 +115,8 @@ int main() {
   CHECK(count(with_rpath.text, "801 cudaSuccess 42\n") == 1);
 }
 
-TEST_CASE("driver: every function that a program may link is there and says its own name") {
+TEST_CASE("driver: every function that a program may link is there and says its own name" *
+          doctest::test_suite("toolkit")) {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   REQUIRE_MESSAGE(library != nullptr, dlerror());
   std::set<std::string> names;

@@ -262,7 +262,7 @@ TEST_CASE("fatbin: random damage never gets further than an error") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("fatbin: what nvcc writes with each compression") {
+TEST_CASE("fatbin: what nvcc writes with each compression" * doctest::test_suite("toolkit")) {
   const Nvcc nvcc;
   // -fatbin leaves the PTX that it embeds beside it.
   std::string first;
@@ -285,7 +285,8 @@ TEST_CASE("fatbin: what nvcc writes with each compression") {
   }
 }
 
-TEST_CASE("cubin: registers, stack and shared memory as ptxas says") {
+TEST_CASE("cubin: registers, stack and shared memory as ptxas says" *
+          doctest::test_suite("toolkit")) {
   const Nvcc nvcc;
   for (const std::string arch : {"75", "80", "86", "89", "90", "100", "120"}) {
     CAPTURE(arch);

@@ -126,7 +126,8 @@ TEST_CASE("library: PTX text is loaded, listed and run") {
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
 }
 
-TEST_CASE("library: files of PTX and fat binaries of every compression") {
+TEST_CASE("library: files of PTX and fat binaries of every compression" *
+          doctest::test_suite("toolkit")) {
   const std::string source = temporary("library.cu");
   std::ofstream(source) << "__device__ int addend = 4;\n"
                            "extern \"C\" __global__ void add(int* out, const int* in) "

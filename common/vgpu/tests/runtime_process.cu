@@ -284,7 +284,8 @@ TEST_CASE("process: a child of fork() has no device, and does not hang") {
   CHECK_MESSAGE(result.code == 0, result.text);
 }
 
-TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the rest in words") {
+TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the rest in words" *
+          doctest::test_suite("toolkit")) {
   const std::string source =
       "#include <cstdio>\n"
       "#include <cstdlib>\n"
@@ -337,7 +338,8 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   CHECK(run("build/vgpu --help").code == 0);
 }
 
-TEST_CASE("process: files compiled apart (-rdc=true) are one program") {
+TEST_CASE("process: files compiled apart (-rdc=true) are one program" *
+          doctest::test_suite("toolkit")) {
   const std::string second = temporary("linked_2.cu");
   std::ofstream(second) << R"(
 #include <cstdio>
@@ -389,7 +391,8 @@ int main() {
   CHECK(has(result, "134 cudaSuccess\n"));
 }
 
-TEST_CASE("process: dynamic parallelism is refused for what it is, kernels without it run") {
+TEST_CASE("process: dynamic parallelism is refused for what it is, kernels without it run" *
+          doctest::test_suite("toolkit")) {
   const std::string source = R"(
 #include <cstdio>
 __global__ void child(int* p) { *p = 42; }
@@ -427,7 +430,7 @@ int main() {
 
 // No toolkit 12 is needed to be a program of CUDA 12: it imports names of version libcudart.so.12 and has
 // the structs of that time. A library with these names and nothing in them stands in for the linker.
-TEST_CASE("process: programs built with CUDA 12") {
+TEST_CASE("process: programs built with CUDA 12" * doctest::test_suite("toolkit")) {
   const std::string source = temporary("cuda12.cu"), object = temporary("cuda12.o"),
                     program = temporary("cuda12");
   std::ofstream(source) << R"(
@@ -497,7 +500,8 @@ int main() {
         "0 0 12\n");
 }
 
-TEST_CASE("process: a program that opens and closes the library ends well") {
+TEST_CASE("process: a program that opens and closes the library ends well" *
+          doctest::test_suite("toolkit")) {
   const std::string program =
       compile("closes",
               "#include <dlfcn.h>\n"
