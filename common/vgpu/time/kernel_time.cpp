@@ -164,8 +164,6 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
     std::uint64_t instructions = 0;
     for (const WarpRecord& warp : block.warps) {
       ways.push_back(walker.walk(warp));
-      { Walker::Agreement own; walker.compare(warp, ways.back(), own);
-        if (getenv("VTD") && (ways.back().lost || own.share() > 0.05)) { static int n = 0; if (n++ < 40) { std::fprintf(stderr, "%s warp %zu: %f %s\n", counters.kernel.c_str(), ways.size() - 1, own.share(), own.worst.c_str()); walker.debug(warp, ways.back()); } } }
       if (ways.back().lost) return refuse(counters.kernel + ": its machine code has loops that PTX has not");
       instructions += walker.length(ways.back());
       walker.compare(warp, ways.back(), agreement);

@@ -123,6 +123,7 @@ Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), lay
   }
   find_basics();
   if (!why_.empty()) return;
+  find_lines();
   find_meets();
   find_loops();
   decide_branches();
@@ -169,6 +170,23 @@ void Walker::find_basics() {
       basic.next[0] = basic.next[1];
       basic.next[1] = kNone;
     }
+  }
+}
+
+void Walker::find_lines() {
+  for (Basic& basic : basics_) {
+    std::map<std::uint32_t, std::uint32_t> all, exact;
+    for (std::uint32_t i = basic.first; i <= basic.last; ++i) {
+      const MachineInstr& instr = code_.code[i];
+      const Layout::Line* line = layout_.at(instr.ptx_line);
+      if (!line || line->role == Layout::Role::none) continue;
+      if (instr.guard == 7 && one_for_one(line->name) && is_anchor(instr.kind))
+        ++exact[line->ordinal];
+      else if (line->role == Layout::Role::plain && i != basic.last)
+        all[line->ordinal] = 1;
+    }
+    const auto& telling = exact.empty() ? all : exact;
+    basic.lines.assign(telling.begin(), telling.end());
   }
 }
 
@@ -431,10 +449,8 @@ void Walker::decide_branches() {
     // Of one PTX instruction: round its slow path, out of its loop.
     if (basic.ends) continue;
     const bool falls_slow = slow_path(basic.next[0]), jumps_slow = slow_path(basic.next[1]);
-    if (falls_slow != jumps_slow)
-      basic.fixed = falls_slow ? 1 : 0;
-    else
-      basic.fixed = 0;
+    basic.rare = falls_slow != jumps_slow;
+    basic.fixed = falls_slow && !jumps_slow ? 1 : 0;
     // Forwards over instructions of the same line: nobody would jump over them without need.
   }
 }
@@ -448,6 +464,12 @@ struct Walker::State {
     std::uint32_t basic, until;
   };
   std::vector<Side> sides;  // lanes that have parted and wait for their turn
+  Trust trust = Trust::branches;
+  std::vector<std::uint32_t> seen;  // PTX instructions so far, by ordinal
+
+  void visit(const Basic& basic) {
+    for (const auto& [ordinal, count] : basic.lines) seen[ordinal] += count;
+  }
 
   std::uint8_t outcome(std::uint32_t slot) {
     const auto& outcomes = record.outcomes[slot];
@@ -481,6 +503,29 @@ long Walker::reach(std::uint32_t b, std::uint32_t loop, long left, int depth) co
   return left == 0 ? 0 : -1;
 }
 
+// Whether a warp that goes on at `b` finds there what it has still to execute: 1 that it does, -1
+// that it has done all of that as often as its PTX did, 0 that nothing tells.
+int Walker::support(const State& state, std::uint32_t b, std::uint32_t until) const {
+  for (int steps = 0; steps < 8 && b != kNone && b != until; ++steps) {
+    const Basic& basic = basics_[b];
+    std::size_t left = 0;
+    for (const auto& [ordinal, count] : basic.lines)
+      left += state.record.issued[ordinal] >= state.seen[ordinal] + count;
+    if (!basic.lines.empty()) return 2 * left >= basic.lines.size() ? 1 : -1;
+    if (basic.conditional) return 0;
+    b = basic.next[0];
+  }
+  return 0;
+}
+
+// Which way the instructions that are left speak for: an index into next, -1 for neither.
+int Walker::by_counts(const State& state, std::uint32_t b) const {
+  const Basic& basic = basics_[b];
+  const int falls = support(state, basic.next[0], basic.meets);
+  const int jumps = support(state, basic.next[1], basic.meets);
+  return falls == jumps ? -1 : falls > jumps ? 0 : 1;
+}
+
 // The basic block after this one.
 std::uint32_t Walker::step(State& state, std::uint32_t b) const {
   const Basic& basic = basics_[b];
@@ -507,13 +552,21 @@ std::uint32_t Walker::step(State& state, std::uint32_t b) const {
   if (basic.by == Basic::By::unrolled) {
     const long falls = reach(basic.next[0], basic.loop, state.left, 6);
     const long jumps = reach(basic.next[1], basic.loop, state.left, 6);
-    const bool taken = jumps > falls || (jumps == falls && jumps < 0 && state.left <= 0);
+    bool taken = jumps > falls || (jumps == falls && jumps < 0 && state.left <= 0);
+    if (const int way = by_counts(state, b);
+        way >= 0 && (state.trust == Trust::counts || jumps == falls))
+      taken = way == 1;
     const std::uint32_t next = basic.next[taken ? 1 : 0];
     if (basics_[next].loop != basic.loop) state.loop = state.left > 0 ? state.loop : kNone;
     return next;
   }
-  if (basic.by == Basic::By::fixed) return basic.next[basic.fixed];
+  const int way = basic.ends ? -1 : by_counts(state, b);
+  if (basic.by == Basic::By::fixed)
+    return basic.next[way >= 0 && !basic.rare ? static_cast<std::uint32_t>(way) : basic.fixed];
+  const bool told = !state.exhausted(basic.slot);
   std::uint8_t outcome = state.outcome(basic.slot);
+  if (way >= 0 && (!told || (state.trust == Trust::counts && outcome != (kTaken | kNotTaken))))
+    return basic.next[way];
   if (basic.inverted)
     outcome = static_cast<std::uint8_t>((outcome & kTaken ? kNotTaken : 0) |
                                         (outcome & kNotTaken ? kTaken : 0));
@@ -529,24 +582,22 @@ std::uint32_t Walker::step(State& state, std::uint32_t b) const {
   return basic.next[0];
 }
 
-void Walker::debug(const WarpRecord& record, const Way& way) const {
-  std::vector<std::uint32_t> visits(basics_.size());
-  for (const std::uint32_t b : way.blocks) ++visits[b];
-  for (std::size_t b = 0; b < basics_.size(); ++b) {
-    const Basic& x = basics_[b];
-    const MachineInstr& last = code_.code[x.last];
-    const Layout::Line* line = layout_.at(last.ptx_line);
-    std::uint32_t lo = ~0u, hi = 0;
-    for (std::uint32_t i = x.first; i <= x.last; ++i) if (code_.code[i].ptx_line) { lo = std::min(lo, code_.code[i].ptx_line); hi = std::max(hi, code_.code[i].ptx_line); }
-    std::fprintf(stderr, "B%zu [%x-%x] lines %u-%u visits %u next %d %d cond %d by %d slot %u inv %d fixed %d loop %d copies %u ends %d meets %d | last %s line %u %s role %d", b, code_.code[x.first].address, last.address, lo, hi, visits[b], (int)x.next[0], (int)x.next[1], x.conditional, (int)x.by, x.slot, x.inverted, x.fixed, (int)x.loop, x.copies, x.ends, (int)x.meets, code_.names[last.name].c_str(), last.ptx_line, line ? std::string(line->name).c_str() : "-", line ? (int)line->role : -1);
-    if (line && line->role == Layout::Role::branch) { std::fprintf(stderr, " outcomes:"); int n = 0; for (auto o : record.outcomes[line->slot]) { std::fprintf(stderr, "%d", o); if (++n > 40) break; } }
-    std::fprintf(stderr, "\n");
-  }
+Walker::Way Walker::walk(const WarpRecord& record) const {
+  Way best = walk(record, Trust::branches);
+  Agreement first;
+  compare(record, best, first);
+  if (!best.lost && first.differing == 0) return best;
+  Way other = walk(record, Trust::counts);
+  Agreement second;
+  compare(record, other, second);
+  if (!other.lost && (best.lost || second.share() < first.share())) return other;
+  return best;
 }
 
-Walker::Way Walker::walk(const WarpRecord& record) const {
+Walker::Way Walker::walk(const WarpRecord& record, Trust trust) const {
   Way way;
-  State state{record, std::vector<std::uint32_t>(record.outcomes.size()), kNone, 0, {}};
+  State state{record, std::vector<std::uint32_t>(record.outcomes.size()), kNone, 0, {},
+              trust,  std::vector<std::uint32_t>(record.issued.size())};
   const std::uint64_t most = 64 * record.instructions + 10'000;
   std::uint64_t length = 0;
   std::uint32_t b = 0;
@@ -564,6 +615,7 @@ Walker::Way Walker::walk(const WarpRecord& record) const {
       continue;
     }
     way.blocks.push_back(b);
+    state.visit(basics_[b]);
     length += basics_[b].last - basics_[b].first + 1;
     if (length > most) {
       way.lost = true;

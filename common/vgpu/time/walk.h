@@ -25,7 +25,6 @@ class Walker {
     bool lost = false;  // it did not come to an end: the way was cut off
   };
   Way walk(const WarpRecord& record) const;
-  void debug(const WarpRecord& record, const Way& way) const;
 
   // Steps of a warp along its way. Record, way and walker must outlive them.
   std::unique_ptr<WarpSteps> steps(const WarpRecord& record, const Way& way) const;
@@ -61,17 +60,27 @@ class Walker {
     std::uint32_t slot = 0;  // of the PTX branch
     bool inverted = false;   // taken when the PTX branch is not
     std::uint8_t fixed = 0;  // index into next
+    bool rare = false;       // fixed: the other way is for rare arguments
     std::uint32_t loop = kNone;  // unrolled loop that it belongs to
     std::uint32_t copies = 0;    // turns of that loop that it makes
     std::uint32_t optional = 0;  // and those that it may make: their instructions are guarded
+    // The PTX instructions that it has the code of, by ordinal, and how often. Of those of which
+    // ptxas makes exactly one machine instruction, when there are such.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> lines;
   };
   struct Loop {  // of one PTX block, of which ptxas has made several copies
     std::uint32_t slot = 0;
     std::uint8_t again = 0;  // the outcome of a lane that makes another turn
   };
   struct State;  // of a walk
+  // What decides when a PTX branch says one thing and the instructions that are left another.
+  enum class Trust : std::uint8_t { branches, counts };
+  Way walk(const WarpRecord& record, Trust trust) const;
+  int support(const State& state, std::uint32_t basic, std::uint32_t until) const;
+  int by_counts(const State& state, std::uint32_t basic) const;
 
   void find_basics();
+  void find_lines();
   void find_meets();
   struct Copies {
     std::uint32_t always = 0, guarded = 0;
