@@ -164,6 +164,7 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
     std::uint64_t instructions = 0;
     for (const WarpRecord& warp : block.warps) {
       ways.push_back(walker.walk(warp));
+if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), own); if (ways.back().lost || own.share()>0.0) std::fprintf(stderr,"@%s warp %zu %s\n%s",counters.kernel.c_str(),ways.size()-1,own.worst.c_str(),walker.listing(warp, ways.back()).c_str()); }
       if (ways.back().lost) return refuse(counters.kernel + ": its machine code has loops that PTX has not");
       instructions += walker.length(ways.back());
       walker.compare(warp, ways.back(), agreement);

@@ -71,6 +71,7 @@ struct MachineInstr {
   bool uniform_guard = false;  // branch on a uniform predicate: all lanes go the same way
   // Branch: its guard alone does not decide (a second predicate, BRA.DIV, BRA.CONV).
   bool more_conditions = false;
+  bool if_together = false;  // BRA.CONV: taken when the lanes have not parted
   // Of a lane's access; of a matrix load, 4 for each matrix; 8 for IMAD.WIDE and .HI.
   std::uint8_t bytes = 4;
   std::uint8_t matrices = 0;  // matrix_load, matrix_store: 1, 2, 4

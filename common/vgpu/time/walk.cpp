@@ -14,13 +14,19 @@
 namespace vgpu::time {
 namespace {
 
-// A branch. To leave a long loop ptxas also writes a call under a predicate, which never returns.
+// Calls that return go to helpers and have no guard: ptxas jumps over them. A call with a guard is a
+// jump out of a loop (up to sm_89).
 bool jumps(const MachineInstr& instr) {
   return instr.kind == Kind::branch ||
          (instr.kind == Kind::call && instr.guard != 7 && instr.target >= 0);
 }
 bool ends_block(const MachineInstr& instr) {
   return jumps(instr) || instr.kind == Kind::exit || instr.kind == Kind::ret;
+}
+// BRA.DIV, BRA.CONV: asks whether lanes have parted, and not what PTX asks.
+bool asks_for_lanes(const MachineInstr& instr) {
+  return instr.kind == Kind::branch && instr.more_conditions && instr.guard == 7 &&
+         !instr.uniform_guard;
 }
 
 // Machine instructions that take an event of their PTX line.
@@ -324,6 +330,7 @@ void Walker::find_loops() {
   std::map<std::uint32_t, Loop> slot_of;
   for (std::uint32_t b = 0; b < basics_.size(); ++b) {
     if (!basics_[b].conditional || basics_[b].ends) continue;
+    if (asks_for_lanes(code_.code[basics_[b].last])) continue;
     if (slow_path(basics_[b].next[0]) != slow_path(basics_[b].next[1])) continue;
     const Layout::Line* line = layout_.at(code_.code[basics_[b].last].ptx_line);
     if (line && line->role != Layout::Role::none) branches[line->block].push_back(b);
@@ -411,6 +418,17 @@ bool Walker::slow_path(std::uint32_t b) const {
   return false;
 }
 
+// Whether one way from a branch leads to it again, without a decision and without anything of PTX.
+bool Walker::comes_back(std::uint32_t b, int side) const {
+  std::uint32_t at = basics_[b].next[side];
+  for (int steps = 0; steps < 4 && at != kNone; ++steps) {
+    if (at == b) return true;
+    if (basics_[at].conditional || !basics_[at].lines.empty()) return false;
+    at = basics_[at].next[0];
+  }
+  return false;
+}
+
 // The PTX branch that a machine branch stands for although it names another line, as ptxas has it
 // for some that go back: that of the last PTX block of which its basic block has instructions.
 const Layout::Line* Walker::branch_behind(std::uint32_t b) const {
@@ -434,6 +452,11 @@ void Walker::decide_branches() {
     Basic& basic = basics_[b];
     if (!basic.conditional || basic.by == Basic::By::unrolled) continue;
     const MachineInstr& last = code_.code[basic.last];
+    if (asks_for_lanes(last)) {
+      basic.rare = true;
+      basic.fixed = last.if_together ? 1 : 0;
+      continue;
+    }
     const Layout::Line* line = layout_.at(last.ptx_line);
     const bool back = !basic.ends && basic.next[1] <= b;
     if (back && (!line || line->role != Layout::Role::branch)) line = branch_behind(b);
@@ -451,7 +474,11 @@ void Walker::decide_branches() {
     const bool falls_slow = slow_path(basic.next[0]), jumps_slow = slow_path(basic.next[1]);
     basic.rare = falls_slow != jumps_slow;
     basic.fixed = falls_slow && !jumps_slow ? 1 : 0;
-    // Forwards over instructions of the same line: nobody would jump over them without need.
+    // Round until all lanes are there: they are.
+    if (!basic.rare && comes_back(b, 0)) {
+      basic.rare = true;
+      basic.fixed = 1;
+    }
   }
 }
 
@@ -580,6 +607,50 @@ std::uint32_t Walker::step(State& state, std::uint32_t b) const {
   if (basic.next[0] == basic.meets) return basic.next[1];
   if (basic.meets != kNone) state.sides.push_back({basic.next[1], basic.meets});
   return basic.next[0];
+}
+
+std::string Walker::listing(const WarpRecord& record, const Way& way) const {
+  std::vector<std::uint32_t> visits(basics_.size());
+  for (const std::uint32_t b : way.blocks) ++visits[b];
+  std::string out;
+  char text[160];
+  const auto number = [](std::uint32_t n) { return n == kNone ? -1 : static_cast<int>(n); };
+  for (std::size_t b = 0; b < basics_.size(); ++b) {
+    const Basic& basic = basics_[b];
+    const MachineInstr& last = code_.code[basic.last];
+    std::uint32_t from = ~0u, to = 0;
+    for (std::uint32_t i = basic.first; i <= basic.last; ++i) {
+      if (!code_.code[i].ptx_line) continue;
+      from = std::min(from, code_.code[i].ptx_line);
+      to = std::max(to, code_.code[i].ptx_line);
+    }
+    std::snprintf(text, sizeof text, "%3zu at %5x-%5x, PTX %u-%u: %u times, %s of PTX %u, then %d",
+                  b, code_.code[basic.first].address, last.address, from, to, visits[b],
+                  code_.names[last.name].c_str(), last.ptx_line, number(basic.next[0]));
+    out += text;
+    if (basic.conditional) {
+      std::snprintf(text, sizeof text, " or %d (%s %u%s), meeting in %d", number(basic.next[1]),
+                    basic.by == Basic::By::fixed     ? "always"
+                    : basic.by == Basic::By::outcome ? "by branch"
+                                                     : "unrolled loop",
+                    basic.by == Basic::By::fixed     ? basic.fixed
+                    : basic.by == Basic::By::outcome ? basic.slot
+                                                     : basic.loop,
+                    basic.inverted ? ", inverted" : "", number(basic.meets));
+      out += text;
+    }
+    if (basic.loop != kNone)
+      out += ", turns " + std::to_string(basic.copies) + "+" + std::to_string(basic.optional);
+    const Layout::Line* line = layout_.at(last.ptx_line);
+    if (line && line->role == Layout::Role::branch) {
+      out += ", outcomes ";
+      const auto& outcomes = record.outcomes[line->slot];
+      for (std::size_t i = 0; i < std::min<std::size_t>(outcomes.size(), 40); ++i)
+        out += static_cast<char>('0' + outcomes[i]);
+    }
+    out += "\n";
+  }
+  return out;
 }
 
 Walker::Way Walker::walk(const WarpRecord& record) const {

@@ -26,6 +26,10 @@ class Walker {
   };
   Way walk(const WarpRecord& record) const;
 
+  // The basic blocks, what decides at the end of each and how often a way goes there: for those who
+  // look into a kernel that is not followed.
+  std::string listing(const WarpRecord& record, const Way& way) const;
+
   // Steps of a warp along its way. Record, way and walker must outlive them.
   std::unique_ptr<WarpSteps> steps(const WarpRecord& record, const Way& way) const;
 
@@ -92,6 +96,7 @@ class Walker {
   int direction(std::uint32_t basic, const Layout::Line& line) const;
   const Layout::Line* branch_behind(std::uint32_t basic) const;
   bool slow_path(std::uint32_t basic) const;
+  bool comes_back(std::uint32_t basic, int side) const;
   std::uint32_t step(State& state, std::uint32_t basic) const;
   static long turns_in(const Basic& basic, long left);
   long reach(std::uint32_t basic, std::uint32_t loop, long left, int depth) const;
