@@ -54,11 +54,10 @@ std::string TimeTable::text(const DeviceSpec& device) const {
   std::stable_sort(order.begin(), order.end(),
                    [](const Row* a, const Row* b) { return a->us > b->us; });
   char line[256];
-  std::snprintf(line, sizeof line, "predicted time on %s, each +-%.0f %%%s\n", device.name.c_str(),
-                100 * error_,
-                sampled_ ? "; only the blocks that it needs were executed: results are incomplete"
-                         : "");
-  std::string out = line;
+  std::string out = "predicted time on " + device.name +
+                    (error_ > 0 ? cell(", each +-%.0f %%", 100 * error_) : ": none") + "\n";
+  if (sampled_)
+    out += "only the blocks that it needs were executed: results are incomplete\n";
   std::snprintf(line, sizeof line, "%-38s %9s %12s %12s  %s\n", "kernel", "launches", "total, us",
                 "mean, us", "warps wait most for");
   out += line;
@@ -72,6 +71,8 @@ std::string TimeTable::text(const DeviceSpec& device) const {
                   known ? cell("%.2f", row->us / static_cast<double>(known)).c_str() : "-",
                   known ? main_reason(row->stalls, row->names).c_str() : "");
     out += line;
+    out.resize(out.find_last_not_of(" \n") + 1);
+    out += "\n";
     if (row->unknown) {
       std::snprintf(line, sizeof line, "  %llu without: ",
                     static_cast<unsigned long long>(row->unknown));

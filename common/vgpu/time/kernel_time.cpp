@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 
 #include "../profile/cache.h"
@@ -81,13 +80,14 @@ struct Distinct {
 };
 // When only some blocks were executed, all of them are taken to touch so many times as much, up to
 // the sizes of the allocations.
-Distinct distinct_sectors(const LaunchCounters& counters, const Recording& recording,
-                          std::size_t blocks) {
+Distinct distinct_sectors(const LaunchCounters& counters, const Recording& recording) {
   if (!counters.sampled)
     return {static_cast<double>(counters.distinct_sectors_read),
             static_cast<double>(counters.distinct_sectors_written)};
   const double times =
-      static_cast<double>(recording.grid_blocks) / static_cast<double>(std::max<std::size_t>(1, blocks));
+      static_cast<double>(recording.grid_blocks) /
+      static_cast<double>(std::max<std::uint64_t>(
+          1, (recording.blocks.size() + recording.probes.size()) * recording.cluster_blocks));
   Distinct sum;
   for (const AllocationReport& a : counters.allocations) {
     const double most = static_cast<double>(a.bytes) / 32;
@@ -110,6 +110,34 @@ double all_blocks(const SmResult& sm, std::uint64_t simulated, std::uint64_t all
                                ? (ends[to] - ends[from]) / static_cast<double>(to - from)
                                : sm.clocks / static_cast<double>(simulated);
   return sm.clocks + per_block * static_cast<double>(all - simulated);
+}
+
+// Standard deviation over mean of the PTX instructions of the blocks that were executed.
+double spread(const Recording& recording, std::size_t blocks) {
+  double sum = 0, squares = 0, count = 0;
+  const auto add = [&](const BlockRecord& block) {
+    double own = 0;
+    for (const WarpRecord& warp : block.warps) own += static_cast<double>(warp.instructions);
+    sum += own;
+    squares += own * own;
+    ++count;
+  };
+  for (std::size_t b = 0; b < blocks; ++b) add(recording.blocks[b]);
+  for (const BlockRecord& block : recording.probes)
+    if (!block.warps.empty()) add(block);
+  return sum > 0 ? std::sqrt(std::max(0.0, squares * count / (sum * sum) - 1)) : 0;
+}
+
+// How many times as much as SM 0 the SM executes that decides.
+double unevenness(const LaunchCounters& counters, double busy_sms, bool many_rounds) {
+  if (counters.sampled || counters.issued_by_sm.empty() || !counters.issued_by_sm[0]) return 1;
+  double most = 0, sum = 0;
+  for (const std::uint64_t n : counters.issued_by_sm) {
+    most = std::max(most, static_cast<double>(n));
+    sum += static_cast<double>(n);
+  }
+  // With more blocks than places the SM that is done first gets the next block.
+  return (many_rounds ? sum / busy_sms : most) / static_cast<double>(counters.issued_by_sm[0]);
 }
 
 void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& counters,
@@ -164,8 +192,7 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
     std::uint64_t instructions = 0;
     for (const WarpRecord& warp : block.warps) {
       ways.push_back(walker.walk(warp));
-if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), own); if (ways.back().lost || own.share()>0.0) std::fprintf(stderr,"@%s warp %zu %s\n%s",counters.kernel.c_str(),ways.size()-1,own.worst.c_str(),walker.listing(warp, ways.back()).c_str()); }
-      if (ways.back().lost) return refuse(counters.kernel + ": its machine code has loops that PTX has not");
+      if (ways.back().lost) return refuse(counters.kernel + ": " + ways.back().why);
       instructions += walker.length(ways.back());
       walker.compare(warp, ways.back(), agreement);
     }
@@ -188,6 +215,15 @@ if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), ow
   const std::uint64_t of_sm = std::max<std::uint64_t>(blocks, recording.blocks_of_sm);
   const std::uint64_t together = std::min(resident, of_sm);
 
+  const double busy_sms = static_cast<double>(
+      std::min<std::uint64_t>(recording.grid_blocks, static_cast<std::uint64_t>(device.sm_count)));
+  const double uneven = unevenness(counters, busy_sms, of_sm > 2 * resident);
+  if (uneven > kMostUneven || uneven < 1 / kMostUneven ||
+      (counters.sampled && spread(recording, blocks) > kMostSpread))
+    return refuse(counters.kernel + ": how much a block does differs from block to block, so that a "
+                  "few of them do not tell" +
+                  (counters.sampled ? " (VGPU_TIME=1 executes all)" : ""));
+
   SmRequest request;
   request.code = &code.code;
   request.timing = &timing;
@@ -207,7 +243,7 @@ if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), ow
           blocks, static_cast<std::size_t>(together)));
   const Traffic asked = traffic(walker, recording, played,
                                 std::min<std::size_t>(blocks, together), request.l1_bytes);
-  const Distinct distinct = distinct_sectors(counters, recording, blocks);
+  const Distinct distinct = distinct_sectors(counters, recording);
   const double l2_sectors = asked.beyond * share;
   if (counters.cache.modelled) {
     double l2 = 0, read = 0;
@@ -227,8 +263,6 @@ if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), ow
   const double clock = device.load_clock_mhz > 0 ? device.load_clock_mhz : device.sm_clock_mhz;
   const double dram_bytes_us = device.dram_gb_s * timing.dram_share.value * 1e3;
   // SMs that work at the same time share the DRAM; what idle ones leave, one cannot take in full.
-  const double busy_sms = static_cast<double>(
-      std::min<std::uint64_t>(recording.grid_blocks, static_cast<std::uint64_t>(device.sm_count)));
   request.l2_bytes_per_clock = timing.l2_bytes_per_clock.value;
   request.dram_bytes_per_clock =
       std::min(dram_bytes_us / clock / busy_sms, timing.l2_bytes_per_clock.value);
@@ -240,18 +274,7 @@ if (getenv("VTD")) { Walker::Agreement own; walker.compare(warp, ways.back(), ow
   out.blocks_simulated = blocks;
   out.blocks_of_sm = of_sm;
   double clocks = all_blocks(sm, blocks, of_sm, together);
-  // Blocks of other SMs may have more to do than those that were recorded.
-  if (!counters.sampled && !counters.issued_by_sm.empty() && counters.issued_by_sm[0]) {
-    double most = 0, sum = 0;
-    for (const std::uint64_t n : counters.issued_by_sm) {
-      most = std::max(most, static_cast<double>(n));
-      sum += static_cast<double>(n);
-    }
-    const auto own = static_cast<double>(counters.issued_by_sm[0]);
-    // With more blocks than places the SM that is done first gets the next block.
-    const double mean = sum / busy_sms;
-    clocks *= std::max(0.1, of_sm > 2 * resident ? mean / own : most / own);
-  }
+  clocks *= uneven;  // blocks of other SMs may have more to do than those that were recorded
   out.clocks = clocks;
   out.sm_us = clocks / clock;
   out.dram_us = counters.cache.modelled

@@ -14,6 +14,12 @@ namespace vgpu::time {
 // tuning (data/results/published.json of the course): see README.md, Predicted time.
 inline constexpr double kStatedError = 0.25;
 
+// A few blocks stand for all only when these do about the same. When only they were executed: the
+// standard deviation of their PTX instructions over the mean is at most this.
+inline constexpr double kMostSpread = 0.25;
+// When all were: SMs execute at most so many times as much as the one that is simulated, or as little.
+inline constexpr double kMostUneven = 2;
+
 // The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
 //   timeline   null, or where the activities of the first resident blocks' warps go
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,

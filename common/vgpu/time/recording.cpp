@@ -68,6 +68,7 @@ Layout::Line describe(const Function& function, const Instr& instr) {
   Layout::Line line;
   line.name = dotted_name(function, instr);
   line.role = Layout::Role::plain;
+  line.calls = instr.flow == Flow::call && function.calls[instr.site].callee;
   if (instr.flow == Flow::branch || instr.flow == Flow::branch_table) {
     if (instr.guard.valid() || instr.flow == Flow::branch_table) line.role = Layout::Role::branch;
     line.indirect = instr.flow == Flow::branch_table;
@@ -143,7 +144,8 @@ Recorder::Recorder(std::shared_ptr<Recording> into, int rounds)
     : recording_(std::move(into)), rounds_(rounds) {}
 
 bool Recorder::watches(std::uint64_t cluster) const {
-  return cluster % stride_ == 0 && cluster / stride_ < clusters_;
+  return (cluster % stride_ == 0 && cluster / stride_ < clusters_) ||
+         std::find(probes_.begin(), probes_.end(), cluster) != probes_.end();
 }
 
 void Recorder::lay_out(const Launch& launch) {
@@ -199,12 +201,23 @@ void Recorder::launch_begin(Launch& launch) {
                                         std::max(1, request.resident_blocks_per_sm)));
   if (!recording_->why.empty()) clusters_ = 0;
   recording_->blocks.resize(clusters_);
+  recording_->cluster_blocks = cluster_blocks_;
+  if (launch.only_sampled && clusters_)
+    for (std::uint64_t k = 0; k < kProbes; ++k) {
+      const std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
+      if (!watches(cluster)) probes_.push_back(cluster);
+    }
+  recording_->probes.resize(probes_.size());
   workspace_ = launch.workspace;
 }
 
 void Recorder::block_begin(Block& block) {
   if (!watches(block.cluster.number) || block.rank != 0) return;
-  BlockRecord& record = recording_->blocks[block.cluster.number / stride_];
+  const auto probe = std::find(probes_.begin(), probes_.end(), block.cluster.number);
+  BlockRecord& record =
+      probe != probes_.end()
+          ? recording_->probes[static_cast<std::size_t>(probe - probes_.begin())]
+          : recording_->blocks[block.cluster.number / stride_];
   auto state = std::make_unique<BlockState>();
   state->record = &record;
   record.linear = block.linear;

@@ -28,6 +28,7 @@ struct Layout {
     std::uint32_t block = 0;    // basic block of the PTX code that it is in
     std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
     bool indirect = false;      // brx.idx
+    bool calls = false;         // a function of the program, not one that the machine executes
   };
   std::uint32_t first = 1;      // PTX line of lines[0]
   std::vector<Line> lines;
@@ -62,8 +63,10 @@ struct Recording {
   Layout layout;
   std::string why;                   // not empty: what cannot be recorded, for the user
   std::vector<BlockRecord> blocks;   // of one SM, in the order in which it gets them
+  std::vector<BlockRecord> probes;   // of other SMs, when only recorded blocks are executed
   std::uint64_t blocks_of_sm = 0;    // how many that SM gets in all
   std::uint64_t grid_blocks = 0;
+  std::uint64_t cluster_blocks = 1;
 };
 
 // An observer of the blocks that SM 0 gets, the first few of them.
@@ -91,6 +94,9 @@ class Recorder : public Observer {
 
   // PTX instructions of warps that are recorded in all before blocks are cut short.
   static constexpr std::uint64_t kMost = 24u << 20;
+  // Blocks of other SMs that are executed as well when only recorded ones are, to see whether they
+  // do as much.
+  static constexpr std::uint64_t kProbes = 8;
 
  private:
   struct WarpState {  // what only the recording needs
@@ -118,6 +124,7 @@ class Recorder : public Observer {
   int rounds_;
   std::uint64_t stride_ = 1, clusters_ = 0, cluster_blocks_ = 1;
   std::uint64_t workspace_ = 0;
+  std::vector<std::uint64_t> probes_;  // clusters
   std::atomic<std::uint64_t> recorded_{0};
   std::mutex mutex_;
   std::unordered_map<const Block*, std::unique_ptr<BlockState>> running_;

@@ -130,6 +130,7 @@ Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), lay
   find_basics();
   if (!why_.empty()) return;
   find_lines();
+  find_stops();
   find_meets();
   find_loops();
   decide_branches();
@@ -175,6 +176,19 @@ void Walker::find_basics() {
     if (!basic.conditional && basic.next[0] == kNone) {
       basic.next[0] = basic.next[1];
       basic.next[1] = kNone;
+    }
+  }
+}
+
+void Walker::find_stops() {
+  for (Basic& basic : basics_) {
+    const MachineInstr& last = code_.code[basic.last];
+    if (last.kind == Kind::branch && last.target < 0)
+      basic.stop = "it jumps through a table (a switch with many cases)";
+    for (std::uint32_t i = basic.first; i <= basic.last; ++i) {
+      const Layout::Line* line = layout_.at(code_.code[i].ptx_line);
+      if (code_.code[i].kind == Kind::call && line && line->calls)
+        basic.stop = "it calls a function that ptxas has not inlined";
     }
   }
 }
@@ -688,8 +702,9 @@ Walker::Way Walker::walk(const WarpRecord& record, Trust trust) const {
     way.blocks.push_back(b);
     state.visit(basics_[b]);
     length += basics_[b].last - basics_[b].first + 1;
-    if (length > most) {
+    if (length > most || *basics_[b].stop) {
       way.lost = true;
+      way.why = length > most ? "its machine code has loops that PTX has not" : basics_[b].stop;
       break;
     }
     b = step(state, b);

@@ -23,6 +23,7 @@ class Walker {
   struct Way {
     std::vector<std::uint32_t> blocks;
     bool lost = false;  // it did not come to an end: the way was cut off
+    const char* why = "";  // lost: because of what
   };
   Way walk(const WarpRecord& record) const;
 
@@ -57,6 +58,7 @@ class Walker {
     std::uint32_t next[2] = {kNone, kNone};          // [0] falls through, [1] taken
     bool conditional = false;  // decides between the two, or whether the warp ends here
     bool ends = false;         // taken: the warp ends
+    const char* stop = "";     // why nobody can follow a warp that gets here
     std::uint32_t meets = kNone;                     // immediate post-dominator
     // What decides: the outcomes of a PTX branch, and whether they are turned round; or a loop of
     // one PTX block that ptxas has unrolled; or a choice that is always the same.
@@ -85,6 +87,7 @@ class Walker {
 
   void find_basics();
   void find_lines();
+  void find_stops();
   void find_meets();
   struct Copies {
     std::uint32_t always = 0, guarded = 0;
