@@ -220,6 +220,7 @@ void Recorder::block_begin(Block& block) {
           : recording_->blocks[block.cluster.number / stride_];
   auto state = std::make_unique<BlockState>();
   state->record = &record;
+  state->probe = probe != probes_.end();
   record.linear = block.linear;
   record.warps.resize(block.warps.size());
   state->warps.resize(block.warps.size());
@@ -256,6 +257,10 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
   BlockState* const block = state_of(*warp.block);
   const Layout::Line* const line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
   if (!line) return;
+  if (block->probe) {
+    ++block->record->warps[warp.index].instructions;
+    return;
+  }
   WarpState& state = block->warps[warp.index];
   if (state.cut) return;
   WarpRecord& record = block->record->warps[warp.index];
@@ -297,7 +302,7 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
 MemoryEvent* Recorder::last_event(Warp& warp, const Instr& instr, const Layout::Line*& line) {
   BlockState* const block = state_of(*warp.block);
   line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
-  if (!line || line->role < Layout::Role::memory || block->warps[warp.index].cut) return nullptr;
+  if (!line || line->role < Layout::Role::memory || block->probe || block->warps[warp.index].cut) return nullptr;
   auto& events = block->record->warps[warp.index].events[line->slot];
   return events.empty() ? nullptr : &events.back();
 }

@@ -110,6 +110,7 @@ class Recorder : public Observer {
   };
   struct BlockState {
     BlockRecord* record = nullptr;
+    bool probe = false;  // its instructions are counted, nothing else
     std::vector<WarpState> warps;
     std::unordered_map<std::uint32_t, std::uint32_t> phases;  // by offset: phases that are complete
   };

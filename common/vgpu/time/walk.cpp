@@ -200,7 +200,9 @@ void Walker::find_lines() {
       const MachineInstr& instr = code_.code[i];
       const Layout::Line* line = layout_.at(instr.ptx_line);
       if (!line || line->role == Layout::Role::none) continue;
-      if (instr.guard == 7 && one_for_one(line->name) && is_anchor(instr.kind))
+      const Telling t = telling(line->name);
+      if (instr.guard == 7 && t != kNothing && is_of(instr.kind, t) &&
+          amount(instr, t) == amount(line->name))
         ++exact[line->ordinal];
       else if (line->role == Layout::Role::plain && i != basic.last)
         all[line->ordinal] = 1;
