@@ -111,16 +111,23 @@ struct Timing {
 
 // Times stages that run one after the other in one stream, each launch(i) given the iteration's
 // number so that it can rotate its buffers. Returns one Timing a stage. A GPU is warmed up for at
-// least 0.2 s more, unless warmup is 0.
+// least 0.2 s more, unless warmup is 0. The virtual GPU predicts the last launch of each, unless
+// `predicted` is false, for one whose prediction nobody looks at.
 using Launch = std::function<void(int iteration)>;
 std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
-                                int iterations);
+                                int iterations, bool predicted = true);
 
 // The same for a step as a whole, which launches all it does into the stream it is given and uses
 // `copies` of its buffers in turn. On a GPU it is also timed in a CUDA graph, unless warmup is 0.
 using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations);
+
+// The same for a step whose launches have been timed one by one: on the virtual GPU they have counters
+// and predicted times, and the step as a whole gets none. With --predict it is not run once more: its
+// host time is the sum of theirs.
+Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,
+                  int iterations, const std::vector<Timing>& launches);
 
 // How many copies of a problem of that many bytes to use in turn, so that none is still in the L2:
 // they have twice its size together. At most 64; 1 on the virtual GPU.
@@ -151,6 +158,8 @@ struct Comparison {
   double max_abs_error = 0, relative_l2 = 0;
   std::vector<int64_t> first_bad;  // coordinates; empty when no element is bad
   double expected = 0, got = 0;    // there
+  bool skipped = false;            // nothing was compared: `pass` is true, errors are NaN
+  static Comparison none();
 
   // "12 of 151296 wrong (3 not finite), first at [0, 3, 17, 5]: expected 0.12, got nan; ..."
   std::string describe() const;
@@ -195,7 +204,8 @@ class Report {
   // Work outside the steps, such as packing weights once; `comparison` is that of a step.
   void add_beside(const std::string& name, const Timing& timing, const Comparison& comparison);
   // How much faster the line `after` is than the line `before`, both already added: in time on a
-  // GPU, in modelled limits on the virtual one.
+  // GPU, in predicted time on the virtual one. Without predictions the ratio is one of modelled
+  // limits, which --json says and the table leaves out.
   void add_ratio(const std::string& after, const std::string& before);
   // One more number of a line that is there already, for --json.
   void add_number(const std::string& line, const std::string& name, double value);

@@ -79,8 +79,8 @@ lab::ExitCode chapter(const lab::Run& run) {
   const std::vector<lab::Timing> timings =
       lab::time_stages(run.device, kernels, options.warmup, options.iterations);
   arrays[0].O.fill_nan();
-  const lab::Timing total =
-      lab::time_step(run.device, whole_step, copies, options.warmup, options.iterations);
+  const lab::Timing total = lab::time_total(run.device, whole_step, copies, options.warmup,
+                                            options.iterations, timings);
   const std::vector<half> output = arrays[0].O.download();
 
   // Least traffic of each kernel, and of attention itself, which needs no score matrix.

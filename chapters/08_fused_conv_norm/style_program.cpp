@@ -209,8 +209,8 @@ MemoryNeeds memory_of(const std::vector<StyleLayer>& network, const std::vector<
 void time_layer(LayerResult& line, const Device& device, const Options& options,
                 const std::function<void()>& launch) {
   print_layer(line);
-  line.timing =
-      time_stages(device, {[&](int) { launch(); }}, options.warmup, options.iterations)[0];
+  line.timing = time_stages(device, {[&](int) { launch(); }}, options.warmup, options.iterations,
+                            /*predicted=*/false)[0];
 }
 
 Image run_network(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,

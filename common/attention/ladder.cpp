@@ -54,12 +54,12 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
     // Where attention is several launches, each has a line, and attention() is their total. What
     // all of them left in O is compared.
     std::vector<Launch> stages;
+    std::vector<Timing> timings;
     for (const auto& stage : step.stages)
       stages.push_back([&](int i) { stage.second(arrays[i % copies]); });
     if (!stages.empty()) {
       arrays[0].O.fill_nan();
-      const std::vector<Timing> timings =
-          time_stages(run.device, stages, options.warmup, options.iterations);
+      timings = time_stages(run.device, stages, options.warmup, options.iterations);
       const Comparison right = compared(arrays[0].O.download());
       for (size_t i = 0; i < stages.size(); ++i)
         report.add_launch(step.stages[i].first, timings[i], {}, right, Report::Errors::kOfStep);
@@ -70,7 +70,10 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
       AttentionArrays& a = arrays[i % copies];
       step.attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
     };
-    const Timing timing = time_step(run.device, whole, copies, options.warmup, options.iterations);
+    const Timing timing =
+        stages.empty()
+            ? time_step(run.device, whole, copies, options.warmup, options.iterations)
+            : time_total(run.device, whole, copies, options.warmup, options.iterations, timings);
     output = arrays[0].O.download();
     const Cost cost{bytes, flops, step.tensor_cores};
     if (stages.empty())

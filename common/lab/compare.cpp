@@ -83,7 +83,15 @@ Comparison Comparer::result() const {
   return result;
 }
 
+Comparison Comparison::none() {
+  Comparison nothing;
+  nothing.pass = nothing.skipped = true;
+  nothing.max_abs_error = nothing.relative_l2 = std::nan("");
+  return nothing;
+}
+
 std::string Comparison::describe() const {
+  if (skipped) return "not compared";
   std::string text =
       format("%lld of %lld wrong", static_cast<long long>(bad), static_cast<long long>(count));
   if (not_finite) text += format(" (%lld not finite)", static_cast<long long>(not_finite));

@@ -194,6 +194,46 @@ int findings() {
   return function ? function() : 0;
 }
 
+namespace {
+
+enum class Time { kOff, kOn, kSample };  // as vgpuSetTime() numbers them
+
+bool by_samples = false;
+
+void (*time_setter())(int) {
+  static const auto function = find<void(int)>("vgpuSetTime");
+  return function;
+}
+
+// What VGPU_TIME says; other words have switched the device off.
+Time time_of_environment() {
+  const char* const text = std::getenv("VGPU_TIME");
+  if (!text) return Time::kOff;
+  return std::string(text) == "1"        ? Time::kOn
+         : std::string(text) == "sample" ? Time::kSample
+                                         : Time::kOff;
+}
+
+}  // namespace
+
+bool can_predict() { return present() && time_setter(); }
+
+bool prediction_refused() {
+  const char* const text = std::getenv("VGPU_TIME");
+  return text && std::string(text) == "0";
+}
+
+void predict_by_samples() { by_samples = true; }
+bool predicts_by_samples() { return by_samples; }
+
+Predicting::Predicting(bool on) : on_(on && can_predict() && !prediction_refused()) {
+  if (on_) time_setter()(int(by_samples ? Time::kSample : Time::kOn));
+}
+
+Predicting::~Predicting() {
+  if (on_) time_setter()(int(time_of_environment()));
+}
+
 }  // namespace vgpu
 
 }  // namespace lab

@@ -37,6 +37,22 @@ double counter(const std::string& json_pointer);  // of the last launch: "/globa
 std::string launch_json();
 std::string launch_report();
 int findings();  // races, reads of what nobody wrote, missed barriers so far
+
+// Predicted times. Launches within the life of a Predicting(true) get one.
+bool can_predict();         // false: a GPU, or a virtual one of before there were predictions
+bool prediction_refused();  // by the environment: VGPU_TIME=0
+void predict_by_samples();  // from now on only the blocks that a prediction needs are executed
+bool predicts_by_samples();
+class Predicting {
+ public:
+  explicit Predicting(bool on);
+  ~Predicting();
+  Predicting(const Predicting&) = delete;
+  Predicting& operator=(const Predicting&) = delete;
+
+ private:
+  bool on_;
+};
 }  // namespace vgpu
 
 }  // namespace lab

@@ -26,6 +26,11 @@ std::string or_dash(double value, const char* layout) {
   return text;
 }
 
+// An error; NaN where a comparison found a NaN, or was none.
+std::string error_text(const Comparison& of, double error) {
+  return of.skipped ? "-" : format("%.1e", error);
+}
+
 // The least time that DRAM and the units that compute allow, and which of the two it is.
 struct Bound {
   double us = std::nan("");
@@ -52,7 +57,9 @@ Json counters_of(const std::string& text) {
 // What sets the modelled limit, "-" where that is not known.
 std::string largest_limit(const Json& counters) {
   const Json* const name = counters.find_path("/limit/name");
-  return name ? name->get<std::string>() : "-";
+  if (!name) return "-";
+  const std::string text = name->get<std::string>();
+  return text == "distributed shared memory" ? "cluster's shared" : text;  // a table is narrow
 }
 
 std::string percent(double share, double least = 0) {
@@ -83,6 +90,68 @@ struct Explained {
   }
 };
 
+// What the virtual GPU predicts for one launch or several together.
+struct Predicted {
+  double us = std::nan(""), error = std::nan("");      // the error as a share of it
+  std::string why;                                     // there is none; "" where there is one
+  std::vector<std::pair<std::string, double>> stalls;  // why warps wait: shares of their time
+};
+
+std::string why_not_asked() {
+  return !vgpu::can_predict()         ? "this virtual GPU does not predict times"
+         : vgpu::prediction_refused() ? "switched off (VGPU_TIME=0)"
+                                      : "none was asked for";
+}
+
+Predicted predicted_of(const Json& counters) {
+  Predicted launch;
+  const Json* const us = counters.find_path("/predicted/us");
+  if (!us || !us->is_number()) {
+    const Json* const why = counters.find_path("/predicted/why");
+    launch.why = why ? why->get<std::string>() : why_not_asked();
+    return launch;
+  }
+  launch.us = us->get<double>();
+  launch.error = counters.at("predicted").at("error").get<double>();
+  if (const Json* const stalls = counters.find_path("/predicted/stalls"))
+    for (size_t i = 0; i < stalls->size(); ++i)
+      launch.stalls.emplace_back(stalls->names()[i], stalls->item(i).get<double>());
+  return launch;
+}
+
+// Times add up, stalls by how long each launch takes; without one of the launches there is no sum.
+Predicted sum_of(const std::vector<Predicted>& launches) {
+  if (launches.size() == 1) return launches[0];
+  Predicted sum;
+  sum.us = sum.error = 0;
+  for (const Predicted& launch : launches) {
+    if (!launch.why.empty()) {
+      Predicted none;
+      none.why = launch.why;
+      return none;
+    }
+    sum.us += launch.us;
+    sum.error = std::max(sum.error, launch.error);
+    for (const auto& [name, share] : launch.stalls) {
+      const auto same = std::find_if(sum.stalls.begin(), sum.stalls.end(),
+                                     [&](const auto& stall) { return stall.first == name; });
+      if (same == sum.stalls.end())
+        sum.stalls.emplace_back(name, share * launch.us);
+      else
+        same->second += share * launch.us;
+    }
+  }
+  for (auto& [name, share] : sum.stalls) share /= sum.us;
+  return sum;
+}
+
+// A text as a CSV file has it.
+std::string quoted_cell(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
 std::string version_text(int version) {
   return format("%d.%d", version / 1000, version % 1000 / 10);
 }
@@ -104,6 +173,8 @@ struct Report::Body {
   std::vector<size_t> launches_of(size_t row) const;  // of a total; of a step, itself
   std::vector<size_t> order() const;                  // of the table: a step before its launches
   std::string table() const;
+  std::string stated_error() const;
+  std::vector<std::string> heads() const;
   std::string lines() const;
   std::vector<std::string> cells(size_t row) const;
   std::string ratio_notes() const;
@@ -111,12 +182,17 @@ struct Report::Body {
   std::string timing_notes() const;
   std::string json() const;
   std::string csv() const;
+  std::string prediction_notes() const;
   double modelled_limit_us(size_t row) const;
+  Predicted predicted(size_t row) const;
   size_t row_of(const std::string& name) const;
   struct Ratio {
+    const char* of;  // what is divided: "medians", "predicted times" or "modelled limits"
     std::string after, before;
     double before_us, after_us;
+    bool of_bounds() const { return of == kOfBounds; }
   };
+  static constexpr const char* kOfBounds = "modelled limits";
   ReportHead head;
   std::vector<Row> rows;
   std::vector<Ratio> ratios;
@@ -166,12 +242,19 @@ size_t Report::Body::row_of(const std::string& name) const {
 }
 
 void Report::add_ratio(const std::string& after, const std::string& before) {
-  const auto us = [&](const std::string& name) {
-    const size_t row = body_->row_of(name);
-    return body_->head.device.is_virtual ? body_->modelled_limit_us(row)
-                                         : body_->rows[row].timing.median_us;
-  };
-  body_->ratios.push_back({after, before, us(before), us(after)});
+  const size_t after_row = body_->row_of(after), before_row = body_->row_of(before);
+  if (!body_->head.device.is_virtual) {
+    body_->ratios.push_back({"medians", after, before, body_->rows[before_row].timing.median_us,
+                             body_->rows[after_row].timing.median_us});
+    return;
+  }
+  const double before_us = body_->predicted(before_row).us,
+               after_us = body_->predicted(after_row).us;
+  if (std::isfinite(before_us / after_us))
+    body_->ratios.push_back({"predicted times", after, before, before_us, after_us});
+  else
+    body_->ratios.push_back({Body::kOfBounds, after, before, body_->modelled_limit_us(before_row),
+                             body_->modelled_limit_us(after_row)});
 }
 
 std::vector<size_t> Report::Body::launches_of(size_t row) const {
@@ -188,9 +271,17 @@ double Report::Body::modelled_limit_us(size_t row) const {
   for (const size_t launch : launches_of(row)) {
     const Json counters = counters_of(rows[launch].timing.counters);
     const Json* const us = counters.find_path("/limit/us");
+    if (counters.contains("sampled")) return std::nan("");  // of the executed blocks alone
     sum += us && us->is_number() ? us->get<double>() : std::nan("");
   }
   return sum;
+}
+
+Predicted Report::Body::predicted(size_t row) const {
+  std::vector<Predicted> launches;
+  for (const size_t launch : launches_of(row))
+    launches.push_back(predicted_of(counters_of(rows[launch].timing.counters)));
+  return sum_of(launches);
 }
 
 std::vector<size_t> Report::Body::order() const {
@@ -204,10 +295,11 @@ std::vector<size_t> Report::Body::order() const {
   return order;
 }
 
-// The first ratio of that line; "" where it has none. What is wrong has no speed.
+// The first ratio of that line; "" where it has none. What is wrong has no speed, and a ratio of
+// bounds is no speed-up.
 std::string Report::Body::ratio_of(const std::string& name) const {
   for (const Ratio& ratio : ratios)
-    if (ratio.after == name)
+    if (ratio.after == name && !ratio.of_bounds())
       return rows[row_of(name)].comparison.pass && rows[row_of(ratio.before)].comparison.pass
                  ? times(ratio.before_us / ratio.after_us)
                  : "";
@@ -222,11 +314,13 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
   const double us = line.timing.median_us;
   const std::string name = (line.kind == Kind::kLaunch ? "  " : "") + line.name,
                     ratio = ratio_of(line.name),
-                    max_error = own ? format("%.1e", line.comparison.max_abs_error) : "-",
-                    l2 = own ? format("%.1e", line.comparison.relative_l2) : "-",
-                    result = !pass ? "FAIL"
-                             : own ? "PASS"
-                                   : "";
+                    max_error =
+                        own ? error_text(line.comparison, line.comparison.max_abs_error) : "-",
+                    l2 = own ? error_text(line.comparison, line.comparison.relative_l2) : "-",
+                    result = !pass                     ? "FAIL"
+                             : !own                    ? ""
+                             : line.comparison.skipped ? "not compared"
+                                                       : "PASS";
   if (!head.device.is_virtual) {
     const Bound bound = bound_of(head.device, line.cost);
     const double share = line.cost.bytes + line.cost.flops > 0 ? bound.us / us : std::nan("");
@@ -243,72 +337,125 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
             l2,
             result};
   }
-  Explained why;
-  for (const size_t launch : launches_of(row)) why.add(counters_of(rows[launch].timing.counters));
+  const bool predicts = !stated_error().empty();  // then the table is wide enough without "issue"
   const double limit = modelled_limit_us(row);
+  Explained why;
+  if (std::isfinite(limit))
+    for (const size_t launch : launches_of(row)) why.add(counters_of(rows[launch].timing.counters));
   const auto over = [](double a, double b) { return b > 0 ? a / b : std::nan(""); };
-  const std::string set_by =
-      line.kind == Kind::kTotal ? "the sum" : largest_limit(counters_of(line.timing.counters));
+  const std::string set_by = !std::isfinite(limit) ? "-"
+                             : line.kind == Kind::kTotal
+                                 ? "the sum"
+                                 : largest_limit(counters_of(line.timing.counters));
   return {name,
+          human_time(predicted(row).us),
           human_time(limit),
           ratio,
           set_by,
-          times(over(why.moved_bytes, line.cost.bytes)),
+          times(why.moved_bytes > 0 ? over(why.moved_bytes, line.cost.bytes) : std::nan("")),
           times(over(why.load_sectors, why.fewest)),
           percent(over(why.conflicts, why.wavefronts), 0.005),
-          percent(over(why.issue_us, limit)),
+          predicts ? "" : percent(over(why.issue_us, limit)),
           max_error,
           l2,
           result,
           head.options.profile ? human_time(us) : ""};
 }
 
+// The largest error that a line's prediction is stated with, in percent: "25"; "" without predictions.
+std::string Report::Body::stated_error() const {
+  double most = -1;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const Predicted line = predicted(i); std::isfinite(line.us))
+      most = std::max(most, line.error);
+  return most < 0 ? "" : format("%.0f", 100 * most);
+}
+
+std::vector<std::string> Report::Body::heads() const {
+  if (!head.device.is_virtual)
+    return {"step",    "median",      "before/\nthis",       "min",
+            "spread",  "in a\ngraph", "share of\nthe bound", "GB/s",
+            "TFLOP/s", "max\nerror",  "rel.\nerror",         "<result"};
+  return {"step",
+          "predicted\n+-" + stated_error() + "%",
+          "lower\nbound",
+          "before/\nthis",
+          "<set by",
+          "moved/\nneeded",
+          "sectors/\nideal",
+          "bank\nconfl",
+          "issue",
+          "max\nerror",
+          "rel.\nerror",
+          "<result",
+          "host\ntime"};
+}
+
 std::string Report::Body::lines() const {
-  TextTable table(
-      head.device.is_virtual
-          ? std::vector<std::string>{"step", "lower\nbound", "before/\nthis", "<set by",
-                                     "moved/\nneeded", "sectors/\nideal", "bank\nconflicts",
-                                     "issue", "max\nerror", "rel.\nerror", "<result", "host\ntime"}
-          : std::vector<std::string>{"step", "median", "before/\nthis", "min", "spread",
-                                     "in a\ngraph", "share of\nthe bound", "GB/s", "TFLOP/s",
-                                     "max\nerror", "rel.\nerror", "<result"});
+  TextTable table(heads());
   for (const size_t row : order()) table.add(cells(row));
   std::string text = table.text() + "\n";
   // A line for each column that is not plain, where it is shown.
-  const auto explain = [&](size_t column, const char* words) {
+  const auto explain = [&](size_t column, const std::string& words) {
     if (table.used(column)) text += words;
   };
-  if (head.device.is_virtual) {
+  const bool is_virtual = head.device.is_virtual;
+  if (is_virtual) {
     explain(
         1,
+        "predicted      how long this GPU takes: the kernel's machine code on one SM, simulated, "
+        "with cold\n               caches; such predictions are off by some " +
+            stated_error() + "%\n");
+    explain(
+        2,
         "lower bound    the modelled limit: the time that the busiest part of the GPU needs at its "
         "peak,\n               with cold caches. It is computed from counters and leaves out "
         "latency:\n               it is not a running time.\n");
-    explain(2,
-            "before/this    the bound of the step before, divided by this one's: no measured "
-            "speed-up\n");
+    explain(3, "before/this    the predicted time of the step before, divided by this one's\n");
     const bool sums = std::any_of(rows.begin(), rows.end(),
                                   [](const Row& row) { return row.kind == Kind::kTotal; });
-    explain(3, sums ? "set by         the busiest part; the sum: of the launches, indented below "
+    explain(4, sums ? "set by         the busiest part; the sum: of the launches, indented below "
                       "the step\n"
                     : "set by         the busiest part\n");
-    explain(4,
+    explain(5,
             "moved/needed   bytes of all sectors loaded and stored, divided by the fewest that do "
             "the work\n");
-    explain(5,
+    explain(6,
             "sectors/ideal  sectors loaded, divided by the fewest that hold the bytes asked for\n");
-    explain(6, "bank conflicts the share of shared memory's wavefronts that they add\n");
-    explain(7, "issue          the share of the bound that issuing the instructions takes\n");
+    explain(7, "bank confl     the share of shared memory's wavefronts that bank conflicts add\n");
+    explain(8, "issue          the share of the bound that issuing the instructions takes\n");
   } else {
     explain(2, "before/this    the median of the step before over this one's\n");
   }
-  explain(head.device.is_virtual ? 8 : 9,
+  explain(9,
           "max error      the largest error of one element of the result\n"
           "rel. error     the errors of all elements (their norm), divided by the reference's "
           "norm\n");
-  explain(11, head.device.is_virtual
-                  ? "host time      of the virtual GPU on this machine's CPU: no GPU's time\n"
-                  : "");
+  if (is_virtual)
+    explain(12, "host time      of the virtual GPU on this machine's CPU: no GPU's time\n");
+  return text + prediction_notes();
+}
+
+// Which lines have no predicted time, and why.
+std::string Report::Body::prediction_notes() const {
+  if (!head.device.is_virtual) return "";
+  std::vector<std::pair<std::string, std::string>> reasons;  // and of which lines
+  for (const size_t row : order()) {
+    if (rows[row].kind == Kind::kTotal) continue;  // its launches say it
+    const std::string why = predicted(row).why;
+    if (why.empty()) continue;
+    const auto same = std::find_if(reasons.begin(), reasons.end(),
+                                   [&](const auto& reason) { return reason.first == why; });
+    if (same == reasons.end())
+      reasons.emplace_back(why, rows[row].name);
+    else
+      same->second += ", " + rows[row].name;
+  }
+  std::string text;
+  if (reasons.size() == 1 && stated_error().empty())
+    return "No predicted times: " + reasons[0].first + "\n";
+  for (const auto& [why, names] : reasons)
+    text += "No predicted time of " + names + ": " + why + "\n";
   return text;
 }
 
@@ -317,6 +464,7 @@ std::string Report::Body::ratio_notes() const {
   std::string text;
   for (size_t i = 0; i < ratios.size(); ++i) {
     const Ratio& ratio = ratios[i];
+    if (ratio.of_bounds()) continue;
     const size_t after = row_of(ratio.after), before = row_of(ratio.before);
     if (!rows[after].comparison.pass || !rows[before].comparison.pass) continue;
     const bool first = std::none_of(ratios.begin(), ratios.begin() + int64_t(i),
@@ -327,9 +475,8 @@ std::string Report::Body::ratio_notes() const {
     const std::string how_much = times(ratio.before_us / ratio.after_us);
     if (!first)
       text += format("%s to %s, all steps in between: %s %s to %s, %s\n", ratio.before.c_str(),
-                     ratio.after.c_str(), head.device.is_virtual ? "bounds" : "medians",
-                     human_time(ratio.before_us).c_str(), human_time(ratio.after_us).c_str(),
-                     how_much.c_str());
+                     ratio.after.c_str(), ratio.of, human_time(ratio.before_us).c_str(),
+                     human_time(ratio.after_us).c_str(), how_much.c_str());
     else if (between)
       text += format("%s: the step before is %s\n", ratio.after.c_str(), ratio.before.c_str());
   }
@@ -459,6 +606,12 @@ std::string Report::Body::json() const {
       line["bound"] = {{"name", bound.name}, {"us", number(bound.us)}};
       line["share_of_bound"] = number(bound.us / timing.median_us);
     } else {
+      const Predicted time = predicted(i);
+      line["predicted_us"] = number(time.us);
+      line["predicted_error"] = number(time.error);
+      line["predicted_why"] = time.why.empty() ? Json(nullptr) : Json(time.why);
+      line["stalls"] = Json::object();
+      for (const auto& [name, share] : time.stalls) line["stalls"][name] = share;
       line["modelled_limit_us"] = number(modelled_limit_us(i));
       if (row.kind != Kind::kTotal) line["counters"] = counters_of(timing.counters);
     }
@@ -468,13 +621,13 @@ std::string Report::Body::json() const {
     line["relative_l2"] = number(row.comparison.relative_l2);
     line["wrong_elements"] = row.comparison.bad;
     line["compared_elements"] = row.comparison.count;
-    line["pass"] = row.comparison.pass;
+    line["pass"] = row.comparison.skipped ? Json(nullptr) : Json(row.comparison.pass);
     for (const auto& [name, value] : row.numbers) line[name] = number(value);
     pass = pass && row.comparison.pass;
     json["kernels"].push_back(line);
   }
   for (const Ratio& ratio : ratios)
-    json["ratios"].push_back({{"of", device.is_virtual ? "modelled limits" : "medians"},
+    json["ratios"].push_back({{"of", ratio.of},
                               {"after", ratio.after},
                               {"before", ratio.before},
                               {"after_us", number(ratio.after_us)},
@@ -494,7 +647,8 @@ std::string Report::Body::csv() const {
   }
   std::string text = "chapter,device,virtual,kernel," + names +
                      "median_us,min_us,spread,samples,"
-                     "bytes,flops,modelled_limit_us,max_abs_error,relative_l2,pass\n";
+                     "bytes,flops,modelled_limit_us,max_abs_error,relative_l2,pass,"
+                     "predicted_us,predicted_error,predicted_why,stalls\n";
   const auto cell = [](double value) { return std::isfinite(value) ? format("%.9g", value) : ""; };
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
@@ -506,7 +660,17 @@ std::string Report::Body::csv() const {
             "," + cell(row.cost.flops) + "," +
             (row.timing.host_time ? cell(modelled_limit_us(i)) : "") + "," +
             cell(row.comparison.max_abs_error) + "," + cell(row.comparison.relative_l2) +
-            format(",%d\n", int(row.comparison.pass));
+            (row.comparison.skipped ? "," : format(",%d", int(row.comparison.pass)));
+    if (row.timing.host_time) {
+      const Predicted time = predicted(i);
+      std::string stalls;
+      for (const auto& [name, share] : time.stalls)
+        if (share > 0) stalls += (stalls.empty() ? "" : " ") + name + "=" + format("%.4g", share);
+      text += "," + cell(time.us) + "," + cell(time.error) + "," + quoted_cell(time.why) + "," +
+              quoted_cell(stalls) + "\n";
+    } else {
+      text += ",,,,\n";
+    }
   }
   return text;
 }

@@ -61,10 +61,12 @@ class ScratchWatch {
   uint64_t before_ = 0;
 };
 
-std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, int iterations) {
+std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, int iterations,
+                                 bool predicted) {
   std::vector<std::vector<double>> samples(stages.size());
   std::vector<std::string> counters(stages.size()), profiles(stages.size());
-  for (int i = -warmup; i < iterations; ++i)
+  for (int i = -warmup; i < iterations; ++i) {
+    const vgpu::Predicting predicting(predicted && i + 1 == iterations);  // one of those alike
     for (size_t s = 0; s < stages.size(); ++s) {
       const auto start = Clock::now();
       stages[s](i + warmup);
@@ -76,6 +78,7 @@ std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, 
       counters[s] = vgpu::launch_json();
       profiles[s] = vgpu::launch_report();
     }
+  }
   std::vector<Timing> timings;
   for (size_t s = 0; s < stages.size(); ++s) {
     timings.push_back(statistics(samples[s], true));
@@ -219,20 +222,23 @@ void StepGraph::replay() {
 }
 
 std::vector<Timing> time_stages(const Device& device, const std::vector<Launch>& stages, int warmup,
-                                int iterations) {
+                                int iterations, bool predicted) {
   if (stages.empty() || warmup < 0 || iterations < 1)
     throw std::invalid_argument("time_stages needs a stage, warmup >= 0 and iterations >= 1");
   ScratchWatch scratch;
   std::vector<Timing> timings = device.is_virtual
-                                    ? time_on_host(stages, warmup, iterations)
+                                    ? time_on_host(stages, warmup, iterations, predicted)
                                     : time_by_events(stages, nullptr, warmup, iterations);
   for (Timing& timing : timings) timing.scratch_bytes = scratch.bytes();
   return timings;
 }
 
-Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
-                 int iterations) {
-  Timing timing = time_stages(device, {[&](int i) { step(i, nullptr); }}, warmup, iterations)[0];
+namespace {
+
+Timing timed_step(const Device& device, const StepLaunch& step, int copies, int warmup,
+                  int iterations, bool predicted) {
+  Timing timing =
+      time_stages(device, {[&](int i) { step(i, nullptr); }}, warmup, iterations, predicted)[0];
   if (device.is_virtual || warmup == 0) return timing;
   if (timing.median_us > kLongUs) {
     timing.no_graph = "a call takes so long that the host's part is nothing";
@@ -251,6 +257,27 @@ Timing time_step(const Device& device, const StepLaunch& step, int copies, int w
     timing.no_graph = error.what();
     cudaGetLastError();
   }
+  return timing;
+}
+
+}  // namespace
+
+Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
+                 int iterations) {
+  return timed_step(device, step, copies, warmup, iterations, true);
+}
+
+Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,
+                  int iterations, const std::vector<Timing>& launches) {
+  if (!vgpu::predicts_by_samples())
+    return timed_step(device, step, copies, warmup, iterations, false);
+  double sum_us = 0, scratch_bytes = 0;
+  for (const Timing& launch : launches) {
+    sum_us += launch.median_us;
+    scratch_bytes = std::max(scratch_bytes, launch.scratch_bytes);
+  }
+  Timing timing = statistics({sum_us}, true);
+  timing.scratch_bytes = scratch_bytes;
   return timing;
 }
 

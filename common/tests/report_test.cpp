@@ -134,7 +134,8 @@ TEST_CASE("report: JSON of a GPU's run") {
   std::vector<int64_t> commas;
   for (size_t end; (end = csv.find('\n', begin)) != std::string::npos; begin = end + 1)
     commas.push_back(std::count(csv.begin() + int64_t(begin), csv.begin() + int64_t(end), ','));
-  CHECK(commas == std::vector<int64_t>(3, 17));
+  CHECK(commas == std::vector<int64_t>(3, 21));
+  CHECK_FALSE(copy.contains("predicted_us"));  // it was measured
 }
 
 TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios") {
@@ -192,6 +193,9 @@ TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's
   CHECK_FALSE(one.contains("gb_per_s"));
   CHECK_FALSE(one.contains("share_of_bound"));
   CHECK(json["kernels"][2]["modelled_limit_us"] == 5.0);
+  CHECK(one["predicted_us"].is_null());  // counters from before there were predictions
+  CHECK(one["predicted_error"].is_null());
+  CHECK(one["predicted_why"].get<std::string>() != "");
   CHECK(one["errors_of"] == "this line's output");
 }
 
@@ -238,21 +242,41 @@ lab::Timing counted(double limit_us, int sectors, int fewest, int conflicts) {
   return timing;
 }
 
+// The same with a prediction: `waits` of the warps' time they wait for memory, else they issue.
+lab::Timing predicted(lab::Timing timing, double us, double error, double waits) {
+  REQUIRE(timing.counters.back() == '}');
+  timing.counters.back() = ',';
+  timing.counters += lab::format(
+      R"("predicted": {"us": %g, "error": %g,
+                       "stalls": {"selected": %g, "long_scoreboard": %g}}})",
+      us, error, 1 - waits, waits);
+  return timing;
+}
+
+lab::Timing not_predicted(lab::Timing timing, const std::string& why) {
+  timing.counters.back() = ',';
+  timing.counters += R"("predicted": {"us": null, "why": ")" + why + "\"}}";
+  return timing;
+}
+
 }  // namespace
 
-TEST_CASE("report: on the virtual GPU the bound comes first, then what explains it, then errors") {
+TEST_CASE("report: on the virtual GPU times come first, then what explains them, then errors") {
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
   const auto of_step = lab::Report::Errors::kOfStep;
   const auto report_of = [&] {
     lab::Report report(run.head());
-    report.add_launch("first half", counted(30, 160, 20, 0), {}, compared(true), of_step);
-    report.add_launch("other half", counted(10, 40, 20, 0), {}, compared(true), of_step);
+    report.add_launch("first half", predicted(counted(30, 160, 20, 0), 60, 0.2, 0.5), {},
+                      compared(true), of_step);
+    report.add_launch("other half", predicted(counted(10, 40, 20, 0), 20, 0.25, 0.9), {},
+                      compared(true), of_step);
     report.add_total("before", counted(40, 0, 0, 0), {640, 1}, compared(true));
-    report.add("after", counted(8, 20, 20, 25), {640, 1}, compared(true));
-    report.add_beside("once", counted(1, 20, 20, 0), compared(true));
-    report.add("skipped", counted(9, 20, 20, 25), {640, 1}, compared(true));
-    report.add("last", counted(4, 20, 20, 25), {640, 1}, compared(true));
+    const lab::Cost cost{640, 1};
+    report.add("after", predicted(counted(8, 20, 20, 25), 32, 0.25, 0.3), cost, compared(true));
+    report.add_beside("once", not_predicted(counted(1, 20, 20, 0), "no ptxas"), compared(true));
+    report.add("skipped", not_predicted(counted(9, 20, 20, 25), "no ptxas"), cost, compared(true));
+    report.add("last", predicted(counted(4, 20, 20, 25), 20, 0.25, 0.3), cost, compared(true));
     report.add_ratio("after", "before");
     report.add_ratio("last", "after");
     report.add_ratio("last", "before");
@@ -263,35 +287,135 @@ TEST_CASE("report: on the virtual GPU the bound comes first, then what explains 
   for (const std::string& line : lines_of(text)) CHECK(line.size() <= 100);
   const std::vector<std::string> lines = lines_of(text, true);
   REQUIRE(lines.size() > 13);
-  CHECK(lines[4] == "lower before/ moved/ sectors/ bank max rel.");
-  CHECK(lines[5] == "step bound this set by needed ideal conflicts issue error error result");
+  CHECK(lines[4] == "predicted lower before/ moved/ sectors/ bank max rel.");
+  CHECK(lines[5] == "step +-25% bound this set by needed ideal confl error error result");
   // By hand: 200 + 10 + 10 sectors of 32 bytes and twice 320 of copy engines, over 640: 12; of
   // loads 200 sectors over 40. A quarter of each limit is issue, a quarter of the wavefronts of
   // shared memory are conflicts.
-  CHECK(lines[6] == "before 40.0 us the sum 12.0x 5.00x - 25% 0.0e+00 0.0e+00 PASS");
+  CHECK(lines[6] == "before 80.0 us 40.0 us the sum 12.0x 5.00x - 0.0e+00 0.0e+00 PASS");
   // What is not compared by itself has no errors; the two halves are not "moved" for a known work.
-  CHECK(lines[7] == "first half 30.0 us L1/shared - 8.00x - 25% - -");
-  CHECK(lines[8] == "other half 10.0 us L1/shared - 2.00x - 25% - -");
-  CHECK(lines[9] == "after 8.00 us 5.00x L1/shared 2.00x 1.00x 25% 25% 0.0e+00 0.0e+00 PASS");
-  CHECK(lines[10] == "once 1.00 us L1/shared - 1.00x - 25% - -");
-  CHECK(lines[12] == "last 4.00 us 2.00x L1/shared 2.00x 1.00x 25% 25% 0.0e+00 0.0e+00 PASS");
+  CHECK(lines[7] == "first half 60.0 us 30.0 us L1/shared - 8.00x - - -");
+  CHECK(lines[8] == "other half 20.0 us 10.0 us L1/shared - 2.00x - - -");
+  CHECK(lines[9] == "after 32.0 us 8.00 us 2.50x L1/shared 2.00x 1.00x 25% 0.0e+00 0.0e+00 PASS");
+  CHECK(lines[10] == "once - 1.00 us L1/shared - 1.00x - - -");
+  CHECK(lines[12] == "last 20.0 us 4.00 us 1.60x L1/shared 2.00x 1.00x 25% 0.0e+00 0.0e+00 PASS");
   CHECK(text.find("last: the step before is after\n") != std::string::npos);
-  CHECK(text.find("before to last, all steps in between: bounds 40.0 us to 4.00 us, 10.0x") !=
+  CHECK(text.find(
+            "before to last, all steps in between: predicted times 80.0 us to 20.0 us, 4.00x") !=
         std::string::npos);
+  CHECK(text.find("off by some 25%\n") != std::string::npos);
+  CHECK(text.find("No predicted time of once, skipped: no ptxas\n") != std::string::npos);
   CHECK(text.find("host") == std::string::npos);
   CHECK(text.find("123 ms") == std::string::npos);
 
   run.options.profile = true;  // then the last column
   text = printed(report_of());
-  CHECK(lines_of(text, true)[4] == "lower before/ moved/ sectors/ bank max rel. host");
+  CHECK(lines_of(text, true)[4] == "predicted lower before/ moved/ sectors/ bank max rel. host");
   CHECK(lines_of(text, true)[9].find("0.0e+00 PASS 123 ms") != std::string::npos);
   for (const std::string& line : lines_of(text)) CHECK(line.size() <= 100);
+}
+
+TEST_CASE("report: predicted times in JSON and CSV, those of a step are its launches' together") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  run.options.json = folder.path("r.json");
+  run.options.csv = folder.path("r.csv");
+  const auto of_step = lab::Report::Errors::kOfStep;
+  lab::Report report(run.head());
+  report.add_launch("a", predicted(counted(1, 1, 1, 0), 60, 0.2, 0.5), {}, compared(true), of_step);
+  report.add_launch("b", predicted(counted(1, 1, 1, 0), 20, 0.25, 0.9), {}, compared(true),
+                    of_step);
+  report.add_total("both", counted(1, 1, 1, 0), {1, 1}, compared(true));
+  report.add_launch("c", predicted(counted(1, 1, 1, 0), 60, 0.2, 0.5), {}, compared(true), of_step);
+  report.add_launch("d", not_predicted(counted(2, 1, 1, 0), "no ptxas, none at all"), {},
+                    compared(true), of_step);
+  report.add_total("half known", counted(1, 1, 1, 0), {1, 1}, compared(true));
+  report.add("one", predicted(counted(1, 1, 1, 0), 16, 0.25, 0.25), {1, 1}, compared(true));
+  report.add_ratio("one", "both");
+  report.add_ratio("half known", "both");
+  const std::string text = printed(report);
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  const auto& kernels = json["kernels"];
+  CHECK(kernels[0]["predicted_us"] == 60);
+  CHECK(kernels[0]["predicted_error"] == 0.2);
+  CHECK(kernels[0]["predicted_why"].is_null());
+  CHECK(kernels[2]["predicted_us"] == 80);
+  CHECK(kernels[2]["predicted_error"] == 0.25);
+  // By hand: 60 us of which warps wait half, 20 us of which they wait nine tenths.
+  CHECK(kernels[2]["stalls"]["long_scoreboard"].get<double>() == doctest::Approx(48.0 / 80));
+  CHECK(kernels[2]["stalls"]["selected"].get<double>() == doctest::Approx(32.0 / 80));
+  for (const int line : {4, 5}) {  // a step with a launch of unknown time has no time
+    CHECK(kernels[line]["predicted_us"].is_null());
+    CHECK(kernels[line]["predicted_error"].is_null());
+    CHECK(kernels[line]["predicted_why"] == "no ptxas, none at all");
+    CHECK(kernels[line]["stalls"].empty());
+  }
+  CHECK(json["ratios"][0]["of"] == "predicted times");
+  CHECK(json["ratios"][0]["ratio"] == 5);
+  CHECK(json["ratios"][0]["before_us"] == 80);
+  CHECK(json["ratios"][1]["of"] == "modelled limits");  // in JSON alone
+  CHECK(json["ratios"][1]["before_us"] == 2);
+  CHECK(lines_of(text, true)[9].find("half known - 3.00 us the sum") == 0);
+  CHECK(text.find("No predicted time of d: no ptxas, none at all\n") != std::string::npos);
+
+  std::istringstream csv(lab::testing::file_content(folder.path("r.csv")));
+  std::string line;
+  std::getline(csv, line);
+  CHECK(line.ends_with(",pass,predicted_us,predicted_error,predicted_why,stalls"));
+  std::getline(csv, line);
+  CHECK(line.ends_with(",1,60,0.2,\"\",\"selected=0.5 long_scoreboard=0.5\""));
+  for (int i = 0; i < 4; ++i) std::getline(csv, line);
+  CHECK(line.ends_with(",1,,,\"no ptxas, none at all\",\"\""));
+}
+
+TEST_CASE("report: without any predicted time the table has limits and says why, and no ratio") {
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  lab::Report report(run.head());
+  report.add("before", not_predicted(counted(4, 1, 1, 0), "no ptxas"), {1, 1}, compared(true));
+  report.add("after", not_predicted(counted(2, 1, 1, 0), "no ptxas"), {1, 1}, compared(true));
+  report.add_ratio("after", "before");
+  const std::string text = printed(report);
+  CAPTURE(text);
+  CHECK(text.find("+-") == std::string::npos);
+  CHECK(text.find("before/") == std::string::npos);
+  CHECK(text.find(" 2.00x  L1") == std::string::npos);
+  CHECK(text.find("issue ") != std::string::npos);
+  CHECK(text.find("No predicted times: no ptxas\n") != std::string::npos);
+  CHECK(report.finish() == lab::kCorrect);
+}
+
+TEST_CASE("report: what is not compared is neither right nor wrong") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  run.options.json = folder.path("r.json");
+  lab::Timing sampled = predicted(counted(2, 1, 1, 0), 10, 0.25, 0.5);
+  sampled.counters.back() = ',';
+  sampled.counters += R"("sampled": true})";
+  lab::Report report(run.head());
+  report.add("step", sampled, {640, 1}, lab::Comparison::none());
+  const std::string text = printed(report);
+  CAPTURE(text);
+  // Limits and counters of some blocks say nothing of the launch.
+  CHECK(lines_of(text, true)[6] == "step 10.0 us not compared");
+  CHECK(text.find("error") == std::string::npos);
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  CHECK(json["kernels"][0]["pass"].is_null());
+  CHECK(json["kernels"][0]["modelled_limit_us"].is_null());
+  CHECK(json["kernels"][0]["max_abs_error"].is_null());
+  CHECK(json["kernels"][0]["predicted_us"] == 10);
 }
 
 TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its line") {
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
   lab::Report report(run.head());
+  const auto counted = [](double us, int, int, int) {
+    return predicted(::counted(us, 1, 1, 0), 3 * us, 0.25, 0.5);
+  };
   report.add_launch("part", counted(2, 1, 1, 0), {}, compared(false), lab::Report::Errors::kOfStep);
   report.add_total("whole", counted(2, 1, 1, 0), {1, 1}, compared(true));
   report.add("wrong", counted(1, 1, 1, 0), {1, 1}, compared(false));
