@@ -395,6 +395,7 @@ ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \
 	  $(docs_env) $< --all --tokens $$n --json $T/docs/ladder_$$n.json; echo; done
+	@$(if $(filter vgpu,$(DEVICE)),$(docs_env) $< --all --predict --batch 32 --tokens 577 && echo)
 	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
 	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
 	  $(ladder_tokens:%=$T/docs/ladder_%.json)

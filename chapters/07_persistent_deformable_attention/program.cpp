@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "../../common/lab/device.h"
@@ -94,6 +95,10 @@ DeformableOptions deformable_options(int argc, char** argv, const char* about) {
   from_environment("NUM_ITERATIONS", flags, "--iterations", 1'000'000, options.iterations);
   const bool photo_flags = flags.given("--image") || flags.given("--out") || flags.given("--size");
   result.draws = photo_flags || (!reshaped && options.input.empty());
+  flags.refuse_with_predict(options);
+  if (options.predict)
+    flags.refuse({"--image", "--size"}, "belongs to a picture, which --predict has not");
+  result.draws = result.draws && !options.predict;
   if (!result.draws) options.out.clear();
   if (result.draws && options.image.empty())
     options.image = repository_path("data/images/chelsea.png");
@@ -190,7 +195,7 @@ DeformableProblem input_deformable(const std::string& path) {
 // the progress shown is true.
 class Expected {
  public:
-  Expected(const DeformableProblem& problem) : shape_(problem.shape) {
+  explicit Expected(const DeformableProblem& problem) : shape_(problem.shape) {
     std::atomic<double> share = 0;
     const Progress progress("CPU reference of " + describe(shape_), [&] { return share.load(); });
     const std::vector<float> value = to_float(problem.value),
@@ -368,8 +373,8 @@ struct StepCounters {
 
 // Runs, times and compares the step; its output is returned.
 std::vector<half> run_timed(DeformableRun& run, const DeformableStep& step,
-                            const Expected& expected, const std::string& wide, Report& report,
-                            StepCounters& counters) {
+                            const std::optional<Expected>& expected, const std::string& wide,
+                            Report& report, StepCounters& counters) {
   const DeformableShape& shape = run.problem.shape;
   const Options& options = run.asked.common;
   DeformableArrays& checked = run.arrays[0];
@@ -390,7 +395,8 @@ std::vector<half> run_timed(DeformableRun& run, const DeformableStep& step,
       std::isnan(vgpu::counter("/limits/distributed shared memory")))
     counters.unlimited.insert(step.name);
   std::vector<half> out = checked.out.download();
-  report.add(step.name, timing, cost_of(shape), expected.compared(out));
+  report.add(step.name, timing, cost_of(shape),
+             expected ? expected->compared(out) : Comparison::none());
   return out;
 }
 
@@ -469,8 +475,9 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
   make_problem(run);
 
   Report report(report_head(chapter, run));
-  const Expected expected(run.problem);
-  if (!options.input.empty()) expected.require_fp16_range(options.input);
+  std::optional<Expected> expected;
+  if (!options.predict) expected.emplace(run.problem);
+  if (expected && !options.input.empty()) expected->require_fp16_range(options.input);
   run.arrays = upload(run.problem, run.copies, run.device.is_virtual);
 
   const std::string& wide = all_steps[1].name;
@@ -480,9 +487,9 @@ ExitCode deformable_program(int argc, char** argv, const char* chapter, const ch
     out = run_timed(run, step, expected, wide, report, counters);
   add_ratios(run, counters, report);
   for (const std::string& why : left_out) report.note(why);
-  if (run.device.is_virtual && counters.loaded_by_wide > 0)
+  if (run.device.is_virtual && counters.loaded_by_wide > 0 && !options.predict)
     note_intensity(run, wide, counters.loaded_by_wide, report);
-  if (options.profile) add_all_hit_rates(run, report);
+  if (options.profile && !options.predict) add_all_hit_rates(run, report);
   if (!options.output.empty()) {
     const DeformableShape& shape = run.problem.shape;
     write_safetensors(options.output,

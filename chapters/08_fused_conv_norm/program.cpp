@@ -86,6 +86,7 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
                            "--width", "--kernel"})
     random = random || flags.given(flag);
   const bool filtered = flags.given("--stride") || flags.given("--padding");
+  flags.refuse_with_predict(options);
   const bool photo = flags.given("--image") || flags.given("--size") || flags.given("--out");
   if (flags.given("--input")) {
     flags.refuse({"--preset", "--batch", "--in-channels", "--out-channels", "--height", "--width",
@@ -227,6 +228,7 @@ struct ConvNormRun {
   Tolerance of_rounded_products;  // of steps that round what goes into products
 
   bool half_storage() const { return half_step.run; }
+  bool compares() const { return !asked.common.predict; }
 };
 
 void choose_steps(ConvNormRun& run, const std::vector<ConvNormStep>& all_steps) {
@@ -329,6 +331,7 @@ void expect(ConvNormRun& run) {
 // ---- A step of a run ----------------------------------------------------------------------------
 
 Comparison compared(const ConvNormRun& run, const ConvNormStep& step, const std::vector<float>& y) {
+  if (!run.compares()) return Comparison::none();
   const ConvNormShape& shape = run.problem.shape;
   const Tolerance& of_fp32 = run.expected.tolerance;
   return compare(y, run.expected.y,
@@ -389,11 +392,17 @@ std::vector<float> run_step(ConvNormRun& run, const ConvNormStep& step, Report& 
     ConvNormArrays& a = run.arrays[i % run.copies];
     step.half_storage() ? a.run(step.in_fp16, shape, stream) : a.run(step.function, shape, stream);
   };
+  // The step as a whole comes first: it may find out that it needs more launches. Nothing is found
+  // out where launches are predicted alone.
+  std::vector<Timing> timings;
+  if (!run.compares()) timings = run_launches(run, step, report);
+  const bool of_several = step.stages(shape).size() > 1;
   const Timing whole =
-      time_step(run.device, launch, run.copies, options.warmup, options.iterations);
+      of_several
+          ? time_total(run.device, launch, run.copies, options.warmup, options.iterations, timings)
+          : time_step(run.device, launch, run.copies, options.warmup, options.iterations);
   std::vector<float> y = result_of(run, step);
-  // Only now: a step may have found out that it needs more launches.
-  std::vector<Timing> timings = run_launches(run, step, report);
+  if (timings.empty()) timings = run_launches(run, step, report);
   if (timings.empty()) {
     timings = {whole};
     report.add(step.name, whole, cost, compared(run, step, y));
@@ -401,7 +410,7 @@ std::vector<float> run_step(ConvNormRun& run, const ConvNormStep& step, Report& 
     report.add_total(step.name, whole, cost, compared(run, step, y));
   }
   if (step.plan) report.note(step.name + ": " + step.plan(shape));
-  if (run.device.is_virtual)
+  if (run.device.is_virtual && run.compares())
     report.note(traffic_note(step.name, timings, shape, step.half_storage()));
   for (const Timing& timing : packing) {
     report.add_beside("pack weights", timing, compared(run, step, y));
@@ -415,12 +424,15 @@ void run_norms(ConvNormRun& run, const std::vector<NormStep>& norms, Report& rep
   const ConvNormShape& shape = run.problem.shape;
   const Options& options = run.asked.common;
   const NormShape norm{shape.batch, shape.out_channels, int(shape.plane()), shape.eps};
-  const std::vector<float> conv(run.expected.conv.begin(), run.expected.conv.end());
-  std::vector<double> normalized(conv.begin(), conv.end());
-  reference::instance_norm(normalized.data(), run.problem.gamma.data(), run.problem.beta.data(),
-                           norm.batch, norm.channels, norm.plane, double(norm.eps),
-                           normalized.data());
-  for (ConvNormArrays& a : run.arrays) a.conv.upload(conv);
+  std::vector<double> normalized;
+  if (run.compares()) {
+    const std::vector<float> conv(run.expected.conv.begin(), run.expected.conv.end());
+    normalized.assign(conv.begin(), conv.end());
+    reference::instance_norm(normalized.data(), run.problem.gamma.data(), run.problem.beta.data(),
+                             norm.batch, norm.channels, norm.plane, double(norm.eps),
+                             normalized.data());
+    for (ConvNormArrays& a : run.arrays) a.conv.upload(conv);
+  }
   const Cost cost{8.0 * double(shape.y_elements()), 8.0 * double(shape.y_elements())};
   for (const NormStep& step : norms) {
     run.arrays[0].y.fill_nan();
@@ -431,8 +443,10 @@ void run_norms(ConvNormRun& run, const std::vector<NormStep>& norms, Report& rep
     const Timing timing =
         time_step(run.device, launch, run.copies, options.warmup, options.iterations);
     report.add(step.name, timing, cost,
-               compare(run.arrays[0].y.download(), normalized, run.expected.tolerance,
-                       {norm.batch, norm.channels, norm.plane}));
+               run.compares()
+                   ? compare(run.arrays[0].y.download(), normalized, run.expected.tolerance,
+                             {norm.batch, norm.channels, norm.plane})
+                   : Comparison::none());
   }
   for (size_t i = 1; i < norms.size(); ++i) report.add_ratio(norms[i].name, norms[i - 1].name);
 }
@@ -446,7 +460,7 @@ void write_results(const ConvNormRun& run, const std::vector<float>& y, Report& 
         options.output,
         {{"out",
           {{shape.batch, shape.out_channels, shape.out_height(), shape.out_width()}, y, "F32"}}});
-  if (run.asked.draws) {
+  if (run.asked.draws && run.compares()) {
     save_image(options.out, draw_responses(run.problem.photo, shape, y));
     report.note(format("%s: the photo, and what %s answers for edges in 8 directions",
                        options.out.c_str(), run.steps.back().name.c_str()));
@@ -466,9 +480,9 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   complete_problem(run);
 
   Report report(report_head(chapter, run));
-  expect(run);
+  if (run.compares()) expect(run);
   run.arrays = upload(run.problem, run.copies, run.half_step);
-  run.of_rounded_products = run.asked.precision == "fp32"
+  run.of_rounded_products = run.asked.precision == "fp32" || !run.compares()
                                 ? run.expected.tolerance
                                 : rounded_products_tolerance(run.problem, run.expected);
   std::vector<float> y;

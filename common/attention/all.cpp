@@ -101,40 +101,80 @@ double number(const Json& line, const char* name) {
   return found && found->is_number() ? found->get<double>() : std::nan("");
 }
 
+bool is_wrong(const Json& step) {
+  const Json& pass = step.at("pass");
+  return !pass.is_null() && !pass.get<bool>();
+}
+
+// "25", the largest error of the steps' predicted times in percent; "" without any.
+std::string stated_error(const Json& steps) {
+  double most = -1;
+  for (const Json& step : steps)
+    if (const double error = number(step, "predicted_error"); error > most) most = error;
+  return most < 0 ? "" : format("%.0f", 100 * most);
+}
+
+// Which steps have no predicted time, and why.
+std::string prediction_notes(const Json& steps) {
+  std::string notes;
+  for (const Json& step : steps)
+    if (const Json* const why = step.find("predicted_why"); why && !why->is_null())
+      notes += "No predicted time of " + text(step, "name") + ": " + why->get<std::string>() + "\n";
+  return notes;
+}
+
 // One line a step. "before/this" is what the chapter's own program says: its step before, on this
-// problem, which need not be the line above.
+// problem, which need not be the line above. Times of the virtual GPU are predicted; a ratio of
+// bounds is no speed-up.
 std::string table_of(const Json& steps, bool is_virtual) {
-  TextTable table({"<chapter", "<step", is_virtual ? "lower\nbound" : "median", "before/\nthis",
-                   "first/\nthis", is_virtual ? "<set by" : "TFLOP/s", "max\nerror", "rel.\nerror",
-                   "<result"});
-  const char* const time = is_virtual ? "modelled_limit_us" : "median_us";
-  const bool right = std::all_of(steps.begin(), steps.end(),
-                                 [](const Json& step) { return step.at("pass").get<bool>(); });
+  const std::string error = stated_error(steps);
+  TextTable table({"<chapter", "<step", is_virtual ? "predicted\n+-" + error + "%" : "median",
+                   "lower\nbound", "before/\nthis", "first/\nthis",
+                   is_virtual ? "<set by" : "TFLOP/s", "max\nerror", "rel.\nerror", "<result"});
+  const char* const time = is_virtual ? "predicted_us" : "median_us";
+  const bool right = std::none_of(steps.begin(), steps.end(), is_wrong);
   const double first = number(steps.front(), time);
   for (const Json& step : steps) {
     const double us = number(step, time);
     const Json* const limit = step.find_path("/counters/limit/name");
-    const std::string why = !is_virtual ? format("%.1f", number(step, "tflop_per_s"))
-                            : limit     ? limit->get<std::string>()
-                                        : "the sum";
+    const double bound = is_virtual ? number(step, "modelled_limit_us") : std::nan("");
+    const std::string why = !is_virtual         ? format("%.1f", number(step, "tflop_per_s"))
+                            : std::isnan(bound) ? "-"
+                            : limit             ? limit->get<std::string>()
+                                                : "the sum";
+    const bool compared = !step.at("pass").is_null();
+    const auto error_of = [&](const char* name) {
+      return compared ? format("%.1e", number(step, name)) : "-";
+    };
+    const bool has_ratio =
+        step.contains("ratio") && text(step["ratio"], "of") != std::string("modelled limits");
     const bool compares = right && &step != &steps.front();  // what is wrong has no speed
-    table.add({text(step, "chapter"), text(step, "name"), human_time(us),
-               compares && step.contains("ratio") ? times(number(step["ratio"], "ratio")) : "",
-               compares ? times(first / us) : "", why,
-               format("%.1e", number(step, "max_abs_error")),
-               format("%.1e", number(step, "relative_l2")),
-               step.at("pass").get<bool>() ? "PASS" : "FAIL"});
+    table.add({text(step, "chapter"), text(step, "name"), human_time(us), human_time(bound),
+               compares && has_ratio ? times(number(step["ratio"], "ratio")) : "",
+               compares ? times(first / us) : "", why, error_of("max_abs_error"),
+               error_of("relative_l2"),
+               !compared        ? "not compared"
+               : is_wrong(step) ? "FAIL"
+                                : "PASS"});
   }
   std::string text = table.text() + "\n";
-  text += is_virtual
-              ? "lower bound    the modelled limit: the time that the busiest part of the GPU "
-                "needs at its peak,\n               with cold caches. It is computed from counters "
-                "and leaves out latency:\n               it is not a running time.\n"
-                "before/this    the bound of the step that the chapter compares with (not always a "
-                "line here),\n               divided by this one's\n"
-              : "before/this    the median of the step that the chapter compares with (not always "
-                "a line here),\n               divided by this one's\n";
-  return text + "first/this     chapter 1's, divided by this one's\n";
+  if (!error.empty())
+    text +=
+        "predicted      how long this GPU takes: the kernel's machine code on one SM, simulated, "
+        "with cold\n               caches; such predictions are off by some " +
+        error + "%\n";
+  if (table.used(3))
+    text +=
+        "lower bound    the modelled limit: the time that the busiest part of the GPU needs at its "
+        "peak,\n               with cold caches. It is computed from counters and leaves out "
+        "latency:\n               it is not a running time.\n";
+  if (table.used(4))
+    text += format(
+        "before/this    the %s of the step that the chapter compares with (not "
+        "always a line\n               here), divided by this one's\n",
+        is_virtual ? "predicted time" : "median");
+  if (table.used(5)) text += "first/this     chapter 1's, divided by this one's\n";
+  return text + prediction_notes(steps);
 }
 
 }  // namespace
@@ -214,7 +254,7 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
       problem.at("heads").get<int>(), problem.at("tokens").get<int>(),
       problem.at("head_dim").get<int>(), table_of(merged["steps"], is_virtual).c_str());
   for (const Json& step : merged["steps"])
-    if (!step.at("pass").get<bool>() && worst == kCorrect) worst = kWrong;
+    if (is_wrong(step) && worst == kCorrect) worst = kWrong;
   if (!options.json.empty()) write_file(options.json, sorted(merged).dump(2) + "\n");
   return worst;
 }

@@ -155,7 +155,7 @@ void write_outputs(const Run& run, AttentionFunction attention, const std::vecto
                    Report& report) {
   const AttentionProblem& problem = run.problem;
   const AttentionShape& shape = problem.shape;
-  if (problem.grid > 0) {
+  if (problem.grid > 0 && !run.options.predict) {
     vgpu::set_counters(false);
     const std::vector<double> weights = attention_weights(attention, problem, problem.chosen_token);
     vgpu::set_counters(true);

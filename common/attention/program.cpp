@@ -87,6 +87,8 @@ AttentionOptions parse_options(int argc, const char* const* argv, const std::str
         format("--size '%d': must be a multiple of 16 pixels, a patch's side", options.size));
   const bool draws = options.input.empty() ? !options.random : flags.given("--image");
   if (!draws) options.out.clear();
+  flags.refuse_with_predict(options);
+  if (options.predict) flags.refuse({"--patch"}, "belongs to a picture, which --predict has not");
   if (draws && options.input.empty()) {
     if (options.image.empty()) options.image = repository_path("data/images/chelsea.png");
     if (!options.patch.empty()) parse_patch(options.patch, options.size / 16);

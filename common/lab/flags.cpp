@@ -63,7 +63,11 @@ void Flags::run_flags(Options& options, const std::string& seed_of) {
   number("--seed", options.seed, uint64_t(0), std::numeric_limits<uint64_t>::max(), "N", seed_of);
   text("--json", options.json, "FILE", "result as JSON");
   text("--csv", options.csv, "FILE", "result's lines as CSV");
-  given("--profile", options.profile, "counters, modelled limits and host time (virtual GPU)");
+  given("--profile", options.profile,
+        "counters, predicted and host time, why warps wait (virtual GPU)");
+  given("--predict", options.predict,
+        "predicted times alone, of large problems in seconds: executes\nonly the blocks that they "
+        "need, compares nothing (virtual GPU)");
 }
 
 void Flags::parse(int argc, const char* const* argv) {
@@ -95,6 +99,13 @@ void Flags::parse(int argc, const char* const* argv) {
 void Flags::refuse(std::initializer_list<const char*> flags, const std::string& why) const {
   for (const char* flag : flags)
     if (given(flag)) throw UsageError(std::string(flag) + " " + why);
+}
+
+void Flags::refuse_with_predict(Options& options) const {
+  if (!options.predict) return;
+  refuse({"--out", "--output"}, "does not go with --predict, which leaves results incomplete");
+  refuse({"--warmup", "--iterations"}, "does not go with --predict: each launch is predicted once");
+  options.out.clear();
 }
 
 void require_files(const Options& options) {

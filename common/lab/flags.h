@@ -62,7 +62,7 @@ class Flags {
   void text(const char* flag, std::string& value, const char* type, const std::string& help);
   // A flag that is there or not.
   void given(const char* flag, bool& value, const std::string& help);
-  // --warmup, --iterations, --seed, --json, --csv, --profile.
+  // --warmup, --iterations, --seed, --json, --csv, --profile, --predict.
   void run_flags(Options& options, const std::string& seed_of);
 
   // Prints the help and exits with 0 for --help. Throws UsageError, also where a flag's value is
@@ -70,6 +70,9 @@ class Flags {
   void parse(int argc, const char* const* argv);
   bool given(const char* flag) const;
   void refuse(std::initializer_list<const char*> flags, const std::string& why) const;
+  // Throws UsageError for flags of a program that make no sense with --predict, where that is given;
+  // then there is no picture.
+  void refuse_with_predict(Options& options) const;
 
  private:
   std::unique_ptr<CLI::App> app_;

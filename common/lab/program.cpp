@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "device.h"
@@ -24,8 +25,34 @@ int complain(const char* program, const std::string& message, ExitCode code) {
 
 }  // namespace
 
+// --predict: from here on only the blocks that predicted times need are executed.
+static void prepare_to_predict(const Device& device) {
+  if (!device.is_virtual)
+    throw LackError(
+        "--predict needs the virtual GPU (make DEVICE=vgpu); on this GPU ./run measures times");
+  if (!vgpu::can_predict())
+    throw LackError("--predict: this virtual GPU does not predict times, a newer one does (make)");
+  if (vgpu::prediction_refused())
+    throw UsageError("--predict does not go with VGPU_TIME=0, which forbids predictions");
+  const char* const checks = std::getenv("VGPU_CHECK");
+  if (checks && *checks)
+    throw UsageError(
+        format("--predict does not go with VGPU_CHECK=%s: blocks would read what others, "
+               "which are not executed, did not write",
+               checks));
+  vgpu::predict_by_samples();
+}
+
 void complete_for(const Device& device, Options& options, const char* no_profile) {
   if (options.profile && !device.is_virtual) throw LackError(no_profile);
+  if (options.predict)
+    prepare_to_predict(device);
+  else if (const char* const time = std::getenv("VGPU_TIME");
+           device.is_virtual && time && std::string(time) == "sample")
+    throw UsageError(
+        "VGPU_TIME=sample leaves results incomplete, which are compared here: say "
+        "--predict in its place");
+  if (options.predict) options.warmup = 0, options.iterations = 1;
   if (options.warmup < 0) options.warmup = device.is_virtual ? 0 : 5;
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
 }

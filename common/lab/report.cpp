@@ -433,6 +433,10 @@ std::string Report::Body::lines() const {
           "norm\n");
   if (is_virtual)
     explain(12, "host time      of the virtual GPU on this machine's CPU: no GPU's time\n");
+  if (head.options.predict)
+    text +=
+        "not compared   only the blocks that a predicted time needs were executed: results are "
+        "incomplete\n";
   return text + prediction_notes();
 }
 
@@ -686,6 +690,7 @@ ExitCode Report::finish() const {
   bool pass = !body_->failed && !body_->rows.empty();
   for (const Body::Row& row : body_->rows) pass = pass && row.comparison.pass;
   if (!pass) return kWrong;
+  if (body_->head.options.predict && body_->stated_error().empty()) return kLacking;  // said above
   if (vgpu::findings() > 0) {
     std::printf("%d findings of the virtual GPU's checks\n", vgpu::findings());
     return kFindings;

@@ -48,7 +48,7 @@ TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the c
     if (line.find("PASS") != std::string::npos) lines.push_back(line);
   }
   REQUIRE(lines.size() == names.size());
-  const char* const time = lab::vgpu::present() ? "modelled_limit_us" : "median_us";
+  const char* const time = lab::vgpu::present() ? "predicted_us" : "median_us";
   const double first = all.at("steps")[0].at(time);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto& step = all.at("steps")[i];
