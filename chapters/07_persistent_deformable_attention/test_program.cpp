@@ -192,3 +192,29 @@ TEST_CASE("program: environment in place of flags, and more memory than there is
   CHECK(huge.exit_code == 3);
   CHECK(huge.errors.find("queries 10000000") != std::string::npos);
 }
+
+TEST_CASE("program: --predict has times and no results, and refuses what needs them") {
+  if (skipped("program") || skipped_without_counters("program")) return;
+  const TemporaryFolder folder;
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--predict", "--batch", "1", "--queries", "300"});
+    return run_program("chapter7", more, folder.folder());
+  };
+  const ProgramResult result = run({"--json", "out.json"});
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 0);
+  CHECK(result.output.find("not compared") != std::string::npos);
+  CHECK(result.output.find("arithmetic intensity") == std::string::npos);  // of all blocks
+  CHECK(folder.names() == std::vector<std::string>{"out.json"});           // no picture
+  const std::string json = file_content(folder.path("out.json"));
+  CHECK(json_at(json, "/kernels/0/pass") == "null");
+  CHECK(std::stod(json_at(json, "/kernels/0/predicted_us")) > 0);
+  for (const std::string flag : {"--out", "--output", "--image", "--iterations", "--warmup"}) {
+    const ProgramResult refused =
+        run({flag, flag == "--out" || flag == "--output" ? "x.png" : "1"});
+    CAPTURE(flag);
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.errors.find(flag) != std::string::npos);
+    CHECK(refused.errors.find("--predict") != std::string::npos);
+  }
+}

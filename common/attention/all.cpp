@@ -174,6 +174,11 @@ std::string table_of(const Json& steps, bool is_virtual) {
         "always a line\n               here), divided by this one's\n",
         is_virtual ? "predicted time" : "median");
   if (table.used(5)) text += "first/this     chapter 1's, divided by this one's\n";
+  if (std::any_of(steps.begin(), steps.end(),
+                  [](const Json& step) { return step.at("pass").is_null(); }))
+    text +=
+        "not compared   only the blocks that a predicted time needs were executed: results are "
+        "incomplete\n";
   return text + prediction_notes(steps);
 }
 

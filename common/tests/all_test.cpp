@@ -1,8 +1,11 @@
 // ./run --all: one table of all chapters' own lines, each beside what its chapter compares it with.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <tuple>
 
 #include "lab/device.h"
 #include "lab/table.h"
@@ -40,6 +43,14 @@ TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the c
   if (lab::vgpu::present())
     CHECK(all.at("steps")[7].at("ratio").at("ratio") == six.at("ratios")[0].at("ratio"));
   CHECK(all.at("steps")[7].at("ratio").at("before") == "multi-warp");  // not the line above
+  if (lab::vgpu::present()) {
+    CHECK(all.at("steps")[7].at("ratio").at("of") == "predicted times");
+    for (const auto& step : all.at("steps")) {
+      CHECK(step.at("predicted_us").get<double>() >= step.at("modelled_limit_us").get<double>());
+      CHECK(step.at("predicted_error").get<double>() > 0);
+    }
+    CHECK(printed.find("predicted      how long") != std::string::npos);
+  }
 
   std::istringstream text(printed);
   std::vector<std::string> lines;
@@ -68,4 +79,130 @@ TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the c
     CHECK(lines[i].find(" " + lab::times(first / step.at(time).get<double>()) + " ", at) !=
           std::string::npos);
   }
+}
+
+namespace {
+
+// A variable of the environment, for a while.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    const char* const before = std::getenv(name);
+    was_there_ = before;
+    if (before) before_ = before;
+    setenv(name, value, 1);
+  }
+  ~Variable() { was_there_ ? setenv(name_, before_.c_str(), 1) : unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+  bool was_there_ = false;
+};
+
+bool skipped(const char* what) {
+  if (lab::testing::has_device() && lab::vgpu::present()) return false;
+  MESSAGE("skipped: " << what << ": there is no virtual GPU");
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("--predict: times near those of a whole run, the same each time, and no results") {
+  if (skipped("--predict")) return;
+  const lab::testing::TemporaryFolder folder;
+  // 264 blocks of a tile kernel on 132 SMs, so that most are left out.
+  const std::vector<std::string> problem = {"--tokens", "64", "--heads", "264", "--json", "a.json"};
+  const auto run = [&](const std::string& program, bool predict) {
+    std::vector<std::string> arguments = problem;
+    if (predict) arguments.push_back("--predict");
+    const ProgramResult result = lab::testing::run_program(program, arguments, folder.folder());
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    CHECK((result.output.find("not compared") != std::string::npos) == predict);
+    CHECK((result.output.find("PASS") == std::string::npos) == predict);
+    return nlohmann::json::parse(lab::testing::file_content(folder.path("a.json")));
+  };
+  for (const std::string program : {"chapter1", "chapter6"}) {
+    CAPTURE(program);
+    const auto whole = run(program, false), sampled = run(program, true),
+               again = run(program, true);
+    REQUIRE(whole.at("kernels").size() == sampled.at("kernels").size());
+    for (size_t i = 0; i < whole.at("kernels").size(); ++i) {
+      const auto &full = whole.at("kernels")[i], &part = sampled.at("kernels")[i];
+      CAPTURE(part.at("name"));
+      const double us = full.at("predicted_us"), sampled_us = part.at("predicted_us");
+      CHECK(sampled_us == doctest::Approx(us).epsilon(full.at("predicted_error").get<double>()));
+      CHECK(again.at("kernels")[i].at("predicted_us") == part.at("predicted_us"));
+      CHECK(part.at("pass").is_null());
+      CHECK(part.at("max_abs_error").is_null());
+      CHECK(part.at("modelled_limit_us").is_null());
+      CHECK(full.at("pass") == true);
+      if (part.contains("counters")) CHECK(part.at("counters").at("sampled") == true);
+    }
+  }
+}
+
+TEST_CASE(
+    "predicted times: a step's are its launches' sum, at least the bound, the same each run") {
+  if (skipped("predicted times")) return;
+  const lab::testing::TemporaryFolder folder;
+  const auto run = [&](const char* variable, const char* value) {
+    std::optional<Variable> with;
+    if (variable) with.emplace(variable, value);
+    const ProgramResult result = lab::testing::run_program(
+        "chapter1", {"--tokens", "65", "--heads", "2", "--json", "a.json", "--iterations", "2"},
+        folder.folder());
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("a.json")));
+    json["printed"] = result.output;
+    return json.at("kernels").size() == 4 ? json : nlohmann::json();
+  };
+  const auto first = run(nullptr, ""), again = run(nullptr, "");
+  double sum = 0, shares = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto& line = first.at("kernels")[i];
+    CHECK(line.at("predicted_us") == again.at("kernels")[i].at("predicted_us"));
+    CHECK(line.at("predicted_us").get<double>() >= line.at("modelled_limit_us").get<double>());
+    CHECK(line.at("predicted_why").is_null());
+    if (i < 3) sum += line.at("predicted_us").get<double>();
+  }
+  CHECK(first.at("kernels")[3].at("predicted_us").get<double>() == doctest::Approx(sum));
+  for (const auto& share : first.at("kernels")[3].at("stalls")) shares += share.get<double>();
+  CHECK(shares == doctest::Approx(1));
+
+  for (const auto& [variable, value, words] :
+       {std::tuple("VGPU_TIME", "0", "switched off (VGPU_TIME=0)"),
+        std::tuple("VGPU_PTXAS", "/nowhere/ptxas", "/nowhere/ptxas")}) {
+    CAPTURE(variable);
+    const auto without = run(variable, value);
+    const std::string text = without.at("printed");
+    CAPTURE(text);
+    CHECK(text.find(std::string("No predicted times: ")) != std::string::npos);
+    CHECK(text.find(words) != std::string::npos);
+    CHECK(text.find("+-") == std::string::npos);
+    CHECK(without.at("kernels")[0].at("predicted_us").is_null());
+    CHECK(without.at("kernels")[0].at("modelled_limit_us") ==
+          first.at("kernels")[0].at("modelled_limit_us"));
+  }
+}
+
+TEST_CASE("--predict: no prediction at all is a lack, and on a GPU it is refused") {
+  if (skipped("--predict")) return;
+  const lab::testing::TemporaryFolder folder;
+  const std::vector<std::string> arguments = {"--predict", "--tokens", "65", "--heads", "2"};
+  const auto run = [&](const char* variable, const char* value) {
+    const Variable with(variable, value);
+    return lab::testing::run_program("chapter6", arguments, folder.folder());
+  };
+  const ProgramResult none = run("VGPU_PTXAS", "/nowhere/ptxas");
+  CAPTURE(none.output);
+  CHECK(none.exit_code == lab::kLacking);
+  CHECK(none.output.find("/nowhere/ptxas") != std::string::npos);
+  const ProgramResult gpu = run("LAB_HIDE_VGPU", "1");  // it passes for a GPU
+  CHECK(gpu.exit_code == lab::kLacking);
+  CHECK(gpu.errors.find("--predict needs the virtual GPU") != std::string::npos);
 }

@@ -1,8 +1,11 @@
 // Flags: defaults, every flag's value, combinations that make no sense.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+
 #include "attention/program.h"
 #include "lab.cuh"
+#include "lab/device.h"
 #include "lab/errors.h"
 #include "lab/program.h"
 #include "testing/testing.h"
@@ -120,6 +123,43 @@ TEST_CASE("options: what does not go together is refused in words") {
   CHECK(contains(refusal({"--json", "a", "--csv", "a"}), "name the same file"));
   CHECK(contains(refusal({"--input", "t", "--output", "./t"}), "name the same file"));
   CHECK(contains(refusal({"--json", "a", "--json", "b"}), "--json"));
+}
+
+TEST_CASE("options: --predict goes with no result and runs nothing twice") {
+  CHECK_FALSE(parse({}).predict);
+  lab::AttentionOptions options = parse({"--predict"});
+  CHECK(options.predict);
+  CHECK(options.out.empty());  // there is no picture
+  CHECK(parse({"--predict", "--batch", "32", "--tokens", "577", "--profile"}).predict);
+  for (const std::string flag : {"--out", "--output"})
+    CHECK(contains(refusal({"--predict", flag, "x.png"}), flag + " does not go with --predict"));
+  for (const std::string flag : {"--warmup", "--iterations"})
+    CHECK(contains(refusal({"--predict", flag, "2"}), flag + " does not go with --predict"));
+  CHECK(contains(refusal({"--predict", "--patch", "1,1"}), "--patch belongs to a picture"));
+  CHECK(contains(refusal({"--predict=1"}), "takes no value"));
+}
+
+TEST_CASE("--predict: what the device or the environment cannot do is refused in words") {
+  lab::Device device;
+  lab::Options options;
+  options.predict = true;
+  CHECK_THROWS_WITH_AS(lab::complete_for(device, options),
+                       doctest::Contains("--predict needs the virtual GPU"), lab::LackError);
+  if (!lab::vgpu::present()) return;
+  device.is_virtual = true;
+  const auto with = [&](const char* name, const char* value, const char* words) {
+    CAPTURE(name);
+    const char* const before = std::getenv(name);
+    const std::string kept = before ? before : "";
+    setenv(name, value, 1);
+    CHECK_THROWS_WITH_AS(lab::complete_for(device, options), doctest::Contains(words),
+                         lab::UsageError);
+    before ? setenv(name, kept.c_str(), 1) : unsetenv(name);
+  };
+  with("VGPU_TIME", "0", "does not go with VGPU_TIME=0");
+  with("VGPU_CHECK", "all", "does not go with VGPU_CHECK=all");
+  options.predict = false;
+  with("VGPU_TIME", "sample", "say --predict");
 }
 
 TEST_CASE("options: unknown flags and stray words") {
