@@ -3,15 +3,20 @@
 
     counters.py FOLDER RESULT.json...          writes FOLDER/chapterN.json of each chapter
     counters.py --check FOLDER RESULT.json...  writes nothing, says what differs
+    counters.py --ptxas PATH ...               of which ptxas the predicted times are
 
 RESULT.json is what a chapter's program writes with --json on the virtual GPU. The reference keeps
 what every machine gives again: no wall times, no host. What is 0 is left out, and counts as 0 when
 compared. All counters are deterministic, so each must be equal: one that got worse fails with both
 numbers, and so does one that got better, with the command that renews the reference.
 
+Predicted times may differ by 2%, and the shares in which warps wait by 0.02: a table of the simulator
+may have been refined. They follow from machine code, so they are compared only where the same ptxas
+made it; otherwise one line says that they were not.
+
 A kernel is known by chapter, problem and name. Worse is more requests, sectors, bytes, wavefronts,
-conflicts, instructions, registers, memory or time at the limit, and less occupancy; a difference in
-anything else (grid, tensor multiply-adds, the limit's name) is no better and no worse.
+conflicts, instructions, registers, memory or time (at the limit or predicted), and less occupancy; a
+difference in anything else (grid, tensor multiply-adds, the limit's name) is no better and no worse.
 
 Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
 """
@@ -19,6 +24,7 @@ import argparse
 import os
 import sys
 
+import predictions
 import problems
 import results
 from results import Refused
@@ -56,30 +62,33 @@ def reference_of(result):
     if not result.get("device", {}).get("virtual"):
         raise Refused("the result is not of the virtual GPU: it has no counters")
     kernels, own = [], problems.own_kernels(result)
-    for kernel in result["kernels"]:
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
         line = {name: kernel[name] for name in SAME if name in kernel}
         if kernel["name"] in own:
             lines = problems.kernel_lines(results.number_of(result["chapter"]), kernel["name"])
             line.update({"kernel_lines": lines} if lines else {})
         counters = kernel.get("counters", {})
         line.update(kept({name: counters[name] for name in KEPT if name in counters}))
+        line.update(kept({"predicted": predicted}))
         kernels.append(line)
     return {name: result[name] for name in HEAD}, {"problem": result["problem"], "kernels": kernels}
 
 
-def merge(paths):
+def merge(paths, ptxas=None):
     """{chapter's number: reference} of the results, runs in their order."""
     chapters = {}
     for path in paths:
         try:
             head, run = reference_of(results.read(path))
+            if ptxas:
+                head["ptxas"] = ptxas
             number = results.number_of(head["chapter"])
         except KeyError as missing:
             raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
         except Refused as error:
             raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
         reference = chapters.setdefault(number, {**head, "runs": []})
-        if {name: reference[name] for name in HEAD} != head:
+        if {name: reference[name] for name in head} != head:
             raise Refused(f"{path}: of another device or compiler than the chapter's other runs")
         reference["runs"].append(run)
     return chapters
@@ -103,8 +112,14 @@ def kernels_of(reference):
     return found
 
 
+def is_predicted(path):
+    return path.startswith("predicted.")
+
+
 def verdict(path, old, new):
     """'worse', 'better' or 'changed', of two unequal values."""
+    if is_predicted(path) and not path.endswith("us"):
+        return "changed"
     last = path.split(".")[-1]
     if path == "pass":
         return "better" if new else "worse"
@@ -114,8 +129,13 @@ def verdict(path, old, new):
     return "worse" if (new > old) != (last in LESS_IS_WORSE) else "better"
 
 
-def equal(old, new):
-    """Limits are computed, by another compiler perhaps with other roundings."""
+def equal(path, old, new):
+    """Limits are computed, by another compiler perhaps with other roundings; predictions modelled."""
+    number = (int, float)
+    if is_predicted(path) and isinstance(old, number) and isinstance(new, number):
+        least = predictions.US_TOLERANCE * max(abs(old), abs(new)) if path.endswith("us") else \
+            predictions.SHARE_TOLERANCE
+        return abs(old - new) <= least
     if isinstance(old, float) and isinstance(new, (int, float)):
         return abs(old - new) <= 1e-9 * max(abs(old), abs(new))
     return old == new
@@ -133,9 +153,13 @@ def change(old, new):
     return f"{shown(old, digits)} -> {shown(new, digits)}"
 
 
+def same_ptxas(old, new):
+    return old.get("ptxas") == new.get("ptxas")
+
+
 def differences(old, new):
     """[(verdict, line)] between two references of a chapter."""
-    lines = []
+    lines, same = [], same_ptxas(old, new)
     before, after = kernels_of(old), kernels_of(new)
     for key in {**before, **after}:
         where = f"{old['chapter']}: {key[1]} ({key[0]})"
@@ -146,7 +170,7 @@ def differences(old, new):
         a, b = before[key], after[key]
         for path in {**a, **b}:
             x, y = a.get(path, 0), b.get(path, 0)
-            if equal(x, y):
+            if equal(path, x, y) or (is_predicted(path) and not same):
                 continue
             what = verdict(path, x, y)
             lines.append((what, f"{where}: {path}: {change(x, y)}, {what}"))
@@ -162,6 +186,9 @@ def check(folder, chapters):
             lines.append(("changed", f"{new['chapter']}: no reference, {path}"))
             continue
         old = results.read(path)
+        if not same_ptxas(old, new):
+            print(f"{new['chapter']}: predicted times are not compared: the reference is of ptxas "
+                  f"{old.get('ptxas', 'unknown')}, this run of {new.get('ptxas', 'unknown')}")
         found = differences(old, new)
         if found and old["nvcc"] != new["nvcc"]:
             lines.append(("changed", f"{new['chapter']}: the reference is of nvcc {old['nvcc']}, "
@@ -170,7 +197,7 @@ def check(folder, chapters):
         lines += found
     if not lines:
         count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])
-        print(f"{folder}: limits and counters of {count} kernels are those of the reference")
+        print(f"{folder}: limits, predicted times and counters of {count} kernels are those of the reference")
         return 0
     for what in ("worse", "changed", "better"):
         for line in (line for kind, line in lines if kind == what):
@@ -184,11 +211,13 @@ def check(folder, chapters):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
+    parser.add_argument("--ptxas", default="", help="that made the machine code, to be asked for "
+                        "its version")
     parser.add_argument("folder", help="of the reference: data/results/virtual_h200")
     parser.add_argument("result", nargs="+", help="what ./run --json wrote")
     options = parser.parse_args()
     try:
-        chapters = merge(options.result)
+        chapters = merge(options.result, predictions.ptxas_version(options.ptxas))
         for reference in chapters.values():
             kernels_of(reference)  # each name stands for one kernel
         if options.check:

@@ -4,10 +4,12 @@
     front_page.py [--check] README.md FOLDER...     data/results/virtual_h200 and others
 
 In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes
-what the chapter itself bought: of attention its fastest step behind the fastest of the chapter before,
-at the most tokens; of chapters with several steps of their own each of them in its order, since the
-last beside the first would be the sum of different ideas. Of the virtual GPU that is the modelled limit, a lower bound, and no ratio
-of such bounds is shown; of GPUs the time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
+what the chapter itself bought: of attention its fastest step behind the fastest of the chapter before;
+of chapters with several steps of their own each of them in its order, since the last beside the first
+would be the sum of different ideas. Of the virtual GPU these are the predicted times in the folder's
+gains.json, each with its lower bound (≥), and which steps do not pay. Without that file they are the
+modelled limits alone, at the most tokens, and no ratio of such bounds is shown. Of GPUs it is the
+time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
 list of devices.
 
 Exit status: 0 written or up to date, 1 stale, 2 bad input.
@@ -19,7 +21,11 @@ import os
 import re
 import sys
 
+import gain_tables
+import gains
+import predictions
 import results
+from predictions import micros
 from results import Refused
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -29,10 +35,6 @@ import measured  # noqa: E402
 ROW = re.compile(r"^(\| (\d+) \| \[[^\]]*\]\(chapters/[^)]*\) \| [^|\n]* \|)[^\n]*$", re.MULTILINE)
 DEVICES = re.compile(r"(?<=^<!-- devices:begin -->\n).*?(?=^<!-- devices:end -->$)",
                      re.MULTILINE | re.DOTALL)
-
-
-def micros(us):
-    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
 
 
 def in_order(steps):
@@ -58,13 +60,53 @@ def bought(folder):
     return found
 
 
+def with_bound(step):
+    """'18.4 (≥ 3.5)', of one step of gains.json."""
+    us = gain_tables.us_of(step)
+    return f"{micros(us) if us else 'not predicted'} (≥ {micros(step['bound_us'])})"
+
+
+def predicted_gain(before, after):
+    """'298 → 133 (≥ 90) µs, 2.2 times as fast'."""
+    us, was = gain_tables.us_of(after), before and gain_tables.us_of(before)
+    if not was or not us:
+        return f"{with_bound(after)} µs"
+    return f"{micros(was)} → {with_bound(after)} µs, {predictions.times(was, us)}"
+
+
+def predicted_steps(run, steps):
+    """'local points ...: a 26 (≥ 9) → b 8 (≥ 5) µs; do not pay: c'."""
+    text = " → ".join(f"{step['name']} {with_bound(step)}" for step in steps)
+    lost = [step["name"] for step, _ in gain_tables.losing(steps)]
+    verb = "does" if len(lost) == 1 else "do"
+    return f"{gains.short(run)}: {text} µs" + (f"; {verb} not pay: {', '.join(lost)}" if lost else "")
+
+
+def bought_by_prediction(found):
+    """{chapter: text} of a gains.json."""
+    texts = {}
+    for run in found["runs"]:
+        for number in sorted({gain_tables.number(step) for step in run["steps"]}):
+            steps, before = gain_tables.chosen(run, number, number)
+            if run["title"] == gains.ATTENTION:
+                text = predicted_gain(before, gain_tables.fastest(steps) or steps[-1])
+            else:
+                text = predicted_steps(run, steps)
+            texts.setdefault(number, []).append(text)
+    return {number: "<br>".join(text) for number, text in texts.items()}
+
+
 def cells(folders):
     """{chapter: the text of its fourth cell}; GPUs' times are in front of modelled limits."""
     texts = {}
     for folder in sorted(folders, key=lambda of: "virtual" in of):
         chapters = measured.load(folder)
         name = "" if not chapters[0].measured else chapters[0].device["name"] + ": "
-        for number, text in bought(folder).items():
+        predicted = gains.load(folder) if name == "" else None
+        found = bought(folder)
+        if predicted:
+            found = {**found, **bought_by_prediction(predicted)}
+        for number, text in found.items():
             texts.setdefault(number, []).append(name + text)
     return {number: "<br>".join(text) for number, text in texts.items()}
 
@@ -84,10 +126,18 @@ def devices(folders):
                     f"{len(runs)} problems of {len(found)} chapters | "
                     f"{max(run['date'] for run in runs)[:10]} | [results]({folder}) |")
     if not rows:
-        return ("No GPU has been measured yet: all numbers on this page are modelled limits of a "
-                "virtual H200.\n`make bench` measures one, into `data/results`.\n")
+        return ("No GPU has been measured yet: all numbers on this page are of a virtual H200, "
+                f"{virtual_numbers(folders)}.\n`make bench` measures one, into `data/results`.\n")
     return "\n".join(["| device | driver | nvcc | measured | last | |", "|---|---|---|---|---|---|",
                       *rows]) + "\n"
+
+
+def virtual_numbers(folders):
+    for folder in folders:
+        found = gains.load(folder)
+        if found and gains.error_of(found) is not None:
+            return f"predicted ±{100 * gains.error_of(found):.0f}%"
+    return "modelled limits"
 
 
 def has_lesson(root, number):

@@ -131,6 +131,43 @@ class Reference(Case):
         self.assertEqual(status, 1)
         self.assertIn("nvcc 13.0, this run of 12.8", err)
 
+    def predicting(self, us, stalls):
+        return changed("kernels/0/counters/predicted", {
+            "us": us, "error": 0.25, "dram_us": 1.0, "stalls": stalls, "lines": [{"line": 4}]})
+
+    def compared_predictions(self, result, version="V13.0.88"):
+        old = self.predicting(100.0, {"wait": 3.0, "selected": 1.0})
+        self.assertEqual(script("counters.py", "--ptxas", self.ptxas("V13.0.88"),
+                                self.path("reference"), self.write("a", old))[0], 0)
+        return script("counters.py", "--check", "--ptxas", self.ptxas(version),
+                      self.path("reference"), self.write("b", result))
+
+    def ptxas(self, version):
+        path = self.path(version)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho {version}\n")
+        os.chmod(path, 0o755)
+        return path
+
+    def test_predicted_times_may_differ_by_two_percent(self):
+        same = {"wait": 3.0, "selected": 1.0}
+        self.assertEqual(self.compared_predictions(self.predicting(101.5, same))[0], 0)
+        status, _, err = self.compared_predictions(self.predicting(110.0, same))
+        self.assertEqual(status, 1)
+        self.assertIn("predicted.us: 100 -> 110, worse", err)
+        self.assertIn("predicted.us: 100 -> 90, better",
+                      self.compared_predictions(self.predicting(90.0, same))[2])
+        other = self.compared_predictions(self.predicting(100.0, {"wait": 2.0, "selected": 2.0}))
+        self.assertEqual(other[0], 1)
+        self.assertIn("predicted.stalls.wait: 0.75 -> 0.5, changed", other[2])
+        self.assertEqual(self.compared_predictions(RESULT)[0], 1)  # none any more
+
+    def test_predicted_times_of_another_ptxas_are_not_compared(self):
+        status, out, _ = self.compared_predictions(
+            self.predicting(200.0, {"wait": 1.0}), "V12.8.93")
+        self.assertEqual(status, 0)
+        self.assertIn("not compared: the reference is of ptxas V13.0.88, this run of V12.8.93", out)
+
     def test_a_name_twice_stands_for_two_kernels(self):
         twice = copy.deepcopy(RESULT)
         twice["kernels"][1]["name"] = "coalescing"

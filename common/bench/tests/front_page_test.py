@@ -55,6 +55,24 @@ class FrontPage(Case):
         self.assertTrue(text.endswith("<!-- devices:end -->\nthe end\n"))
         self.assertEqual(self.refresh("--check")[0], 0)
 
+    def test_predicted_times_stand_in_front_of_bounds(self):
+        def step(chapter, name, us, bound):
+            return {"chapter": chapter, "name": name, "bound_us": bound, "bound": "issue",
+                    "predicted": {"us": us, "error": 0.3, "stalls": {}}}
+        with open(self.path("virtual/gains.json"), "w", encoding="utf-8") as file:
+            json.dump({"device": {}, "runs": [
+                {"title": "attention", "problem": {"batch": 32, "tokens": 577}, "steps": [
+                    step("01_naive", "a", 9000.0, 800.0), step("02_tiling", "b", 4500.0, 900.0),
+                    step("02_tiling", "c", 6000.0, 1.0)]},
+                {"title": "other", "problem": {"preset": "deep"}, "steps": [
+                    step("07_other", "d", 30.0, 26.0), step("07_other", "e", 40.0, 8.0)]}]}, file)
+        text = self.refresh()[2]
+        self.assertIn("| as it stands | 9,000 (≥ 800) µs |\n", text)
+        self.assertIn("| tiles | 9,000 → 4,500 (≥ 900) µs, 2 times as fast |\n", text)
+        self.assertIn("| several | preset deep: d 30 (≥ 26) → e 40 (≥ 8) µs; does not pay: e |\n",
+                      text)
+        self.assertIn("are of a virtual H200, predicted ±30%.", text)
+
     def test_a_chapter_with_one_step_that_climbs_from_none(self):
         self.write("virtual", 7, "07_other", [("d", 8.0)], True, queries=9)
         self.assertIn("| several | 8 µs |\n", self.refresh()[2])

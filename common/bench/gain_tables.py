@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Writes into READMEs what each step bought, from gains.json: predicted times, never typed by hand.
+
+    gain_tables.py [--check] FOLDER README.md...     FOLDER: data/results/virtual_h200
+
+The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes the tables of chapter
+7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
+attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6` the
+whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead. READMEs without such lines
+are left alone.
+
+A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
+
+Exit status: 0 written or up to date, 1 stale, 2 bad input.
+"""
+import argparse
+import difflib
+import re
+import sys
+
+import gains
+import predictions
+import results
+from predictions import micros
+from results import Refused
+
+BLOCK = re.compile(r"^<!-- gains:begin (?P<first>\d+)(?:-(?P<last>\d+))?(?P<waits> waits)? -->\n"
+                   r"(?P<old>.*?)^<!-- gains:end -->\n", re.MULTILINE | re.DOTALL)
+MOST_REASONS = 3
+
+
+def number(step):
+    return results.number_of(step["chapter"])
+
+
+def us_of(step):
+    """The predicted time, or None."""
+    return step["predicted"].get("us")
+
+
+def fastest(steps):
+    return min((step for step in steps if us_of(step)), key=us_of, default=None)
+
+
+def chosen(run, first, last):
+    """(the steps of these chapters, the fastest step of the chapter before or None)."""
+    steps = [step for step in run["steps"] if first <= number(step) <= last]
+    earlier = [number(step) for step in run["steps"] if number(step) < first]
+    before = fastest([step for step in run["steps"]
+                      if earlier and number(step) == max(earlier)]) if steps else None
+    return steps, before
+
+
+def losing(steps, before=None):
+    """[(step, the fastest before it)] of the steps that do not pay."""
+    best, found = before, []
+    for step in steps:
+        if us_of(step) is None:
+            continue
+        if best is not None and us_of(step) > us_of(best) / 1.02:
+            found.append((step, best))
+        best = fastest([of for of in (best, step) if of is not None])
+    return found
+
+
+def gain_rows(steps, before):
+    rows, last = [], None
+    for step in ([before] if before else []) + steps:
+        us = us_of(step)
+        cells = [step["name"], micros(us) if us else "-"]
+        cells.append(predictions.times(us_of(last), us) if last and us and us_of(last) else "")
+        cells.append(f"{micros(step['bound_us'])} ({step['bound']})")
+        cells.append(predictions.main_reason(step["predicted"]))
+        rows.append(cells)
+        last = step
+    return rows
+
+
+def waits_rows(steps):
+    rows = []
+    for step in steps:
+        predicted = step["predicted"]
+        found = predictions.waits(predicted.get("stalls", {}))[:MOST_REASONS]
+        rows.append([step["name"], f"{100 * predicted.get('issue_share', 0):.0f}%" if found else "-",
+                     "; ".join(f"{name} {100 * share:.0f}%: {predictions.REASONS.get(name, name)}"
+                               for name, share in found)])
+    return rows
+
+
+def table(head, rows, right):
+    return ["| " + " | ".join(head) + " |",
+            "|" + "|".join("--:" if i in right else "---" for i in range(len(head))) + "|",
+            *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def verdict(steps, before):
+    """What does not pay, and what has no prediction, in sentences."""
+    lines = []
+    lost = [f"*{step['name']}* is {predictions.times(us_of(best), us_of(step))} "
+            f"{'than' if 'no faster' == predictions.times(us_of(best), us_of(step)) else 'as'} "
+            f"*{best['name']}*" for step, best in losing(steps, before)]
+    if lost:
+        lines += ["", "What does not pay here: " + "; ".join(lost) + "."]
+    for step in steps:
+        if "why" in step["predicted"]:
+            lines += ["", f"No predicted time of {step['name']}: {step['predicted']['why']}"]
+    return lines
+
+
+def block(found, first, last, waits):
+    """The lines of a block."""
+    lines = []
+    error = gains.error_of(found)
+    of_ptxas = f", machine code of ptxas {found['ptxas']}" if "ptxas" in found else ""
+    for run in found["runs"]:
+        steps, before = chosen(run, first, last)
+        if not steps:
+            continue
+        lines += ["", f"Virtual {found['device']['name']}, {gains.short(run)}{of_ptxas}:", ""]
+        if waits:
+            lines += table(["step", "issue slots used", "why warps wait, in shares of their time"],
+                           waits_rows(steps), (1,))
+        else:
+            stated = f" ±{100 * error:.0f}%" if error is not None else ""
+            lines += table(["step", f"predicted{stated}, µs", "over the step before",
+                            "lower bound, µs", "warps wait most for"],
+                           gain_rows(steps, before), (1,))
+            lines += verdict(steps, before)
+    if not lines:
+        raise Refused(f"gains:begin {first}{f'-{last}' if last != first else ''}: no such chapter "
+                      f"in {gains.FILE}")
+    return "\n".join(lines) + "\n\n"
+
+
+def refreshed(text, found):
+    """The README with its blocks anew. Throws Refused where a block has no end or no data."""
+    count = len(BLOCK.findall(text))
+    if count != text.count("<!-- gains:begin") or count != text.count("<!-- gains:end"):
+        raise Refused("a line '<!-- gains:begin 7 -->' and after it one '<!-- gains:end -->' must "
+                      "stand around what gains.json gives")
+
+    def new(match):
+        first = int(match["first"])
+        lines = block(found, first, int(match["last"] or first), bool(match["waits"]))
+        return match[0][:match.start("old") - match.start()] + lines + "<!-- gains:end -->\n"
+    return BLOCK.sub(new, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
+    parser.add_argument("folder", help="of results, with gains.json")
+    parser.add_argument("readme", nargs="+")
+    options = parser.parse_args()
+    stale = 0
+    try:
+        found = gains.load(options.folder)
+        for readme in options.readme:
+            with open(readme, encoding="utf-8") as file:
+                text = file.read()
+            if "<!-- gains:" not in text:
+                continue
+            if found is None:
+                raise Refused(f"{options.folder}/{gains.FILE} is not there; "
+                              f"`{gains.RENEW}` writes it")
+            try:
+                new = refreshed(text, found)
+            except Refused as error:
+                raise Refused(f"{readme}: {error}") from None
+            if new == text:
+                print(f"{readme}: predicted gains are up to date")
+            elif options.check:
+                stale += 1
+                print(f"{readme}: predicted gains are stale; `make docs` writes these:",
+                      file=sys.stderr)
+                sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
+                    text.splitlines(), new.splitlines(), "README.md", gains.FILE, n=0,
+                    lineterm=""))
+            else:
+                results.write(readme, new)
+                print(f"{readme}: predicted gains written")
+    except (OSError, Refused) as error:
+        print(f"gain_tables: {error}", file=sys.stderr)
+        return 2
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""What each step bought at sizes that matter: predicted times of the virtual GPU, into gains.json.
+
+    gains.py FOLDER RESULT.json...          writes FOLDER/gains.json
+    gains.py --check FOLDER RESULT.json...  writes nothing, says what differs
+    gains.py --ptxas PATH ...               of which ptxas the predicted times are
+
+RESULT.json is what a chapter's program writes with --json at that size; it may come from a run that
+executed only the blocks that a prediction needs. The steps of attention's chapters on the same
+problem become one ladder. Of each step the file keeps the predicted time with its stated error, or why
+there is none, a lower bound and which, and for what warps wait.
+
+--check allows 2% in a time and 0.02 in a share, and compares nothing where another ptxas made the
+machine code; it says so then.
+
+Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
+"""
+import argparse
+import os
+import sys
+
+import predictions
+import problems
+import results
+from results import Refused
+
+RENEW = "make bench DEVICE=vgpu"
+FILE = "gains.json"
+ATTENTION = "attention"
+
+
+def title_of(chapter, problem):
+    """'attention' for all its chapters, else 'persistent deformable attention'."""
+    return ATTENTION if "tokens" in problem else chapter.split("_", 1)[1].replace("_", " ")
+
+
+def bound_of(counters):
+    """(name, µs) of a launch's largest lower bound.
+
+    Where only some blocks were executed, the busiest SM's are among them, so its pipes' limits are
+    whole; DRAM's is the prediction's, which is of all blocks; the others are too low, not too high."""
+    limits = {name: us for name, us in counters.get("limits", {}).items()
+              if isinstance(us, (int, float)) and not isinstance(us, bool)}
+    dram = (counters.get("predicted") or {}).get("dram_us")
+    if dram:
+        limits["DRAM"] = max(dram, limits.get("DRAM", 0))
+    if not limits:
+        return "", 0.0
+    name = max(limits, key=limits.get)
+    return name, limits[name]
+
+
+def steps_of(result):
+    """The chapter's own steps, in the order of the result."""
+    own = problems.own_kernels(result)
+    number = results.number_of(result["chapter"])
+    steps, stages = [], []
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+        counters = kernel.get("counters")
+        parts = [counters] if counters else stages
+        stages = stages + [counters] if counters else []
+        if kernel["name"] not in own or not problems.kernel_lines(number, kernel["name"]):
+            continue
+        if not predicted:
+            raise Refused(f"{result['chapter']}: {kernel['name']}: the run predicted no times")
+        bounds = [bound_of(part) for part in parts]
+        step = {"chapter": result["chapter"], "name": kernel["name"],
+                "bound_us": sum(us for _, us in bounds),
+                "bound": max(bounds, key=lambda of: of[1])[0]}
+        steps.append({**step, "predicted": predicted})
+    return steps
+
+
+def merge(paths, ptxas=None):
+    """What gains.json holds, of these results."""
+    gains = {}
+    for path in paths:
+        try:
+            result = results.read(path)
+            if not result["device"]["virtual"]:
+                raise Refused("not of the virtual GPU: a GPU's times are measured")
+            problem = {name: value for name, value in result["problem"].items()
+                       if name not in ("bytes", "seed")}
+            title = title_of(result["chapter"], problem)
+            if title == ATTENTION:
+                problem.pop("source", None)
+            steps = steps_of(result)
+            head = {"device": result["device"], "nvcc": result["nvcc"],
+                    **({"ptxas": ptxas} if ptxas else {})}
+        except KeyError as missing:
+            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
+        except Refused as error:
+            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
+        if not gains:
+            gains = {**head, "runs": []}
+        elif {name: gains[name] for name in head} != head:
+            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
+        for run in gains["runs"]:
+            if (run["title"], run["problem"]) == (title, problem):
+                run["steps"] += steps
+                break
+        else:
+            gains["runs"].append({"title": title, "problem": problem, "steps": steps})
+    for run in gains["runs"]:
+        run["steps"].sort(key=lambda of: results.number_of(of["chapter"]))  # stable
+    return gains
+
+
+def load(folder):
+    """gains.json of the folder, or None. Throws Refused for what is none."""
+    path = os.path.join(folder, FILE)
+    if not os.path.exists(path):
+        return None
+    gains = results.read(path)
+    try:
+        for run in gains["runs"]:
+            _ = run["title"], run["problem"], [
+                (of["chapter"], of["name"], of["bound_us"], of["predicted"]) for of in run["steps"]]
+    except (KeyError, TypeError) as error:
+        raise Refused(f"{path}: not what gains.py writes: {error!r}") from None
+    return gains
+
+
+def error_of(gains):
+    """The stated error of the predictions in it, as a share; None where there are none."""
+    return max((step["predicted"]["error"] for run in gains["runs"] for step in run["steps"]
+                if "error" in step["predicted"]), default=None)
+
+
+def short(run):
+    """'batch 32, 577 tokens', '8 heads, uniform', 'deep': what tells the runs of a title apart."""
+    problem = run["problem"]
+    if run["title"] == ATTENTION:
+        return f"batch {problem['batch']}, {problem['tokens']} tokens"
+    if "distribution" in problem:
+        heads = problem["heads"]
+        return (f"{problem['distribution']} points, batch {problem['batch']}, "
+                f"{problem['queries']:,} queries, {heads} head{'s' * (heads != 1)}")
+    if "preset" in problem:
+        return f"preset {problem['preset']}"
+    return "photo" if not str(problem.get("source", "")).startswith("random") else \
+        results.describe(problem)
+
+
+def leaves(gains):
+    """{(run, step): {path: value}}"""
+    found = {}
+    for run in gains["runs"]:
+        where = f"{run['title']} ({results.describe(run['problem'])})"
+        for step in run["steps"]:
+            key = (where, f"{step['chapter']} {step['name']}")
+            if key in found:
+                raise Refused(f"{where}: {key[1]} is there twice")
+            found[key] = results.flat(step)
+    return found
+
+
+def check(folder, gains):
+    """Prints what differs. Returns the exit status."""
+    path = os.path.join(folder, FILE)
+    old = load(folder)
+    if old is None:
+        print(f"{path}: is not there; `{RENEW}` writes it", file=sys.stderr)
+        return 1
+    if old.get("ptxas") != gains.get("ptxas"):
+        print(f"{path}: predicted times are not compared: the file is of ptxas "
+              f"{old.get('ptxas', 'unknown')}, these runs of {gains.get('ptxas', 'unknown')}")
+        return 0
+    before, after, lines = leaves(old), leaves(gains), []
+    for key in {**before, **after}:
+        if key not in before or key not in after:
+            lines.append(f"{key[0]}: {key[1]}: " +
+                         ("new" if key in after else "is in the file, was not run"))
+            continue
+        for name in {**before[key], **after[key]}:
+            x, y = before[key].get(name, 0), after[key].get(name, 0)
+            share = name.startswith("predicted.stalls.") or name.endswith("issue_share")
+            if isinstance(x, str) or isinstance(y, str):
+                same = x == y
+            else:
+                same = abs(x - y) <= (predictions.SHARE_TOLERANCE if share else
+                                      predictions.US_TOLERANCE * max(abs(x), abs(y)))
+            if not same:
+                lines.append(f"{key[0]}: {key[1]}: {name}: {x} -> {y}")
+    for line in lines:
+        print(line, file=sys.stderr)
+    if lines:
+        print(f"{path}: {len(lines)} values differ; if that is meant, renew it with `{RENEW}`",
+              file=sys.stderr)
+        return 1
+    print(f"{path}: predicted times of {len(after)} steps are those of the file")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
+    parser.add_argument("--ptxas", default="", help="that made the machine code, to be asked for "
+                        "its version")
+    parser.add_argument("folder", help="of the results: data/results/virtual_h200")
+    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
+    options = parser.parse_args()
+    try:
+        gains = merge(options.result, predictions.ptxas_version(options.ptxas))
+        leaves(gains)  # each name stands for one step
+        if options.check:
+            return check(options.folder, gains)
+        path = os.path.join(options.folder, FILE)
+        results.write(path, results.text_of(gains))
+        print(f"{path}: written from {len(options.result)} runs")
+    except Refused as error:
+        print(f"gains: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

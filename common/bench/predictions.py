@@ -1,0 +1,111 @@
+"""Predicted times of the virtual GPU in a chapter's result: of a launch, of a step of several."""
+import re
+import subprocess
+
+from results import Refused
+
+# Of "predicted" in a launch's counters, what a result file keeps. Stalls become shares above 0.
+KEPT = ("us", "error", "launch_us", "sm_us", "dram_us", "barrier_us", "issue_share")
+US_TOLERANCE = 0.02     # of the predicted time, where the same ptxas made the machine code
+SHARE_TOLERANCE = 0.02  # of shares, absolute
+
+# Nsight Compute's stall reasons in words, in the order in which pictures stack them.
+REASONS = {
+    "selected": "issues",
+    "not_selected": "another warp issues",
+    "wait": "fixed latency of arithmetic",
+    "math_pipe_throttle": "arithmetic unit busy",
+    "short_scoreboard": "shared memory, special functions",
+    "mio_throttle": "queue of shared memory full",
+    "long_scoreboard": "global memory",
+    "lg_throttle": "queue of global memory full",
+    "barrier": "barrier of the block",
+    "branch_resolving": "branch",
+    "no_instructions": "instructions not there yet",
+}
+
+
+def of_launch(counters):
+    """What a result file keeps of a launch's prediction; {} where nobody asked for one."""
+    predicted = (counters or {}).get("predicted")
+    if not predicted:
+        return {}
+    if predicted.get("us") is None:
+        return {"why": predicted.get("why") or "no reason given"}
+    clocks = predicted.get("stalls", {})
+    total = sum(clocks.values())
+    return {**{name: predicted[name] for name in KEPT if name in predicted},
+            "stalls": {name: round(value / total, 4) for name, value in clocks.items()
+                       if total and value / total >= 0.00005}}
+
+
+def total(launches):
+    """The prediction for launches one after the other; {} where one of them has none."""
+    if not launches or any(not launch for launch in launches):
+        return {}
+    whys = [launch["why"] for launch in launches if "why" in launch]
+    if whys:
+        return {"why": whys[0]}
+    us = sum(launch["us"] for launch in launches)
+    names = dict.fromkeys(name for launch in launches for name in launch["stalls"])
+
+    def mean(value):
+        return round(sum(value(launch) * launch["us"] for launch in launches) / us, 4)
+    return {"us": us, "error": max(launch["error"] for launch in launches),
+            "issue_share": mean(lambda launch: launch.get("issue_share", 0)),
+            "stalls": {name: mean(lambda launch: launch["stalls"].get(name, 0)) for name in names}}
+
+
+def of_kernels(kernels):
+    """[prediction] of the lines of a result: a line without counters is the total of the lines
+    since the last one."""
+    found, stages = [], []
+    for kernel in kernels:
+        if kernel.get("counters"):
+            found.append(of_launch(kernel["counters"]))
+            stages.append(found[-1])
+        else:
+            found.append(total(stages))
+            stages = []
+    return found
+
+
+def waits(stalls):
+    """[(Nsight's name, share)] of the reasons for which warps wait, largest first."""
+    return sorted(((name, share) for name, share in stalls.items() if name != "selected"),
+                  key=lambda of: -of[1])
+
+
+def main_reason(predicted):
+    """'long_scoreboard 61%', or nothing."""
+    found = waits(predicted.get("stalls", {}))
+    return f"{found[0][0]} {100 * found[0][1]:.0f}%" if found else ""
+
+
+def micros(us):
+    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
+
+
+def times(before, after):
+    """'2.1 times as fast', '1.3 times as slow', 'no faster': what a step bought, in two digits."""
+    ratio = before / after
+    if 0.98 < ratio < 1.02:
+        return "no faster"
+    if ratio < 1:
+        return f"{1 / ratio:.2g} times as slow"
+    return f"{ratio:,.0f} times as fast" if ratio >= 10 else f"{ratio:.2g} times as fast"
+
+
+def ptxas_version(path):
+    """'V13.0.88' of `ptxas --version`. None without a path; throws Refused where it does not run."""
+    if not path:
+        return None
+    try:
+        said = subprocess.run([path, "--version"], text=True, capture_output=True, timeout=30,
+                              check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"{path} --version: {error}") from None
+    versions = re.findall(r"\bV\d+\.\d+\.\d+", said)
+    if not versions:
+        raise Refused(f"{path} --version: says no version, as V13.0.88")
+    return versions[-1]

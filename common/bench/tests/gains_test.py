@@ -1,0 +1,216 @@
+"""Predicted times: of launches, of steps, what each step bought, and the tables of it in READMEs."""
+import json
+import os
+
+from support import Case, copy, script
+
+import gain_tables
+import gains
+import predictions
+from results import Refused
+
+STALLS = {"selected": 1.0, "not_selected": 0.0, "long_scoreboard": 3.0}
+
+
+def launch(us, **more):
+    return {"predicted": {"us": us, "error": 0.25, "dram_us": 1.0, "issue_share": 0.5,
+                          "lines": [{"line": 3}], "stalls": STALLS, **more},
+            "limits": {"L1/shared": us / 2, "DRAM": 0.1, "L2": "not modelled"}}
+
+
+def line(name, counters=None):
+    return {"name": name, "bytes": 8.0, **({"counters": counters} if counters else {})}
+
+
+NOTHING = {"limits": {"DRAM": 1.0}, "predicted": {"us": None, "why": "no ptxas"}}
+DEVICE = {"name": "NVIDIA H200", "virtual": True}
+NAIVE = {"chapter": "01_naive_attention", "nvcc": "13.0", "device": DEVICE,
+         "problem": {"source": "random", "batch": 32, "tokens": 577, "seed": 1},
+         "kernels": [line("scores", launch(60.0)), line("softmax", launch(20.0, stalls={"wait": 9})),
+                     line("attention")]}
+TILING = {**NAIVE, "chapter": "02_tiling", "kernels": [
+    line("scores", launch(60.0)), line("naive", launch(80.0)), line("tiling", launch(40.0))],
+    "ratios": [{"after": "tiling"}]}
+
+
+def steps(*times):
+    """Steps a, b, c ... of gains.json with these times in µs; None has no prediction."""
+    return [{"chapter": "07_x", "name": chr(ord("a") + i), "bound_us": 1.0, "bound": "issue",
+             "predicted": {"us": us, "error": 0.25, "issue_share": 0.5, "stalls": {"wait": 0.6}}
+             if us else {"why": "no ptxas"}} for i, us in enumerate(times)]
+
+
+class Predictions(Case):
+    def test_shares_and_nothing_of_lines(self):
+        kept = predictions.of_launch(launch(60.0))
+        self.assertEqual(kept["stalls"], {"selected": 0.25, "long_scoreboard": 0.75})
+        self.assertEqual((kept["us"], kept["error"]), (60.0, 0.25))
+        self.assertNotIn("lines", kept)
+        self.assertEqual(predictions.of_launch({}), {})
+        self.assertEqual(predictions.of_launch({"predicted": None}), {})
+
+    def test_a_total_is_the_sum_of_its_launches(self):
+        of = predictions.of_kernels(NAIVE["kernels"])
+        self.assertEqual(of[2]["us"], 80.0)
+        self.assertEqual(of[2]["stalls"], {"selected": 0.1875, "long_scoreboard": 0.5625,
+                                           "wait": 0.25})  # weighted by time, 60 to 20
+        self.assertAlmostEqual(sum(of[2]["stalls"].values()), 1)
+
+    def test_without_one_launch_there_is_no_total(self):
+        lines = [line("scores", launch(60.0)), line("softmax", NOTHING), line("attention")]
+        self.assertEqual(predictions.of_kernels(lines)[2], {"why": "no ptxas"})
+        self.assertEqual(predictions.total([{"us": 1.0}, {}]), {})
+
+    def test_words_for_ratios(self):
+        for before, after, words in ((10, 5, "2 times as fast"), (10, 10.1, "no faster"),
+                                     (10, 15, "1.5 times as slow"), (5000, 4, "1,250 times")):
+            self.assertIn(words, predictions.times(before, after))
+
+    def test_the_version_of_ptxas(self):
+        path = self.path("ptxas")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho release 13.0, V13.0.88\necho Build cuda_13.0.r13.0\n")
+        with self.assertRaisesRegex(Refused, "ptxas --version"):
+            predictions.ptxas_version(path)  # may not be executed
+        os.chmod(path, 0o755)
+        self.assertEqual(predictions.ptxas_version(path), "V13.0.88")
+        self.assertIsNone(predictions.ptxas_version(""))
+
+
+class Gains(Case):
+    def write(self, name, result):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        return self.path(name)
+
+    def test_chapters_of_one_problem_are_one_ladder(self):
+        merged = gains.merge([self.write("b", TILING), self.write("a", NAIVE)])
+        self.assertEqual(len(merged["runs"]), 1)
+        found = {step["name"]: step for step in merged["runs"][0]["steps"]}
+        self.assertEqual(list(found), ["attention", "tiling"])
+        self.assertEqual(found["attention"]["predicted"]["us"], 80.0)
+        self.assertEqual((found["attention"]["bound_us"], found["attention"]["bound"]),
+                         (40.0, "L1/shared"))  # 60/2 and 20/2
+        self.assertEqual(gains.short(merged["runs"][0]), "batch 32, 577 tokens")
+        self.assertEqual(gains.error_of(merged), 0.25)
+
+    def test_the_bound_of_dram_is_that_of_all_blocks(self):
+        sampled = launch(8.0, dram_us=5.0)  # L1/shared 4, DRAM of the executed blocks 0.1
+        self.assertEqual(gains.bound_of(sampled), ("DRAM", 5.0))
+
+    def test_a_run_without_predictions_is_refused(self):
+        bare = copy.deepcopy(NAIVE)
+        for kernel in bare["kernels"][:2]:
+            del kernel["counters"]["predicted"]
+        status, _, err = script("gains.py", self.path("out"), self.write("a", bare))
+        self.assertEqual(status, 2)
+        self.assertIn("attention: the run predicted no times", err)
+        gpu = {**NAIVE, "device": {**DEVICE, "virtual": False}}
+        self.assertIn("not of the virtual GPU", script("gains.py", self.path("out"),
+                                                       self.write("a", gpu))[2])
+
+    def check(self, change=lambda result: None, version="V13.0.88"):
+        ptxas = []
+        for name in ("V13.0.88", version):
+            ptxas.append(self.path(name))
+            with open(ptxas[-1], "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\necho release, {name}\n")
+            os.chmod(ptxas[-1], 0o755)
+        self.assertEqual(script("gains.py", "--ptxas", ptxas[0], self.path("out"),
+                                self.write("a", NAIVE))[0], 0)
+        later = copy.deepcopy(NAIVE)
+        change(later)
+        return script("gains.py", "--check", "--ptxas", ptxas[1], self.path("out"),
+                      self.write("b", later))
+
+    def test_two_percent_are_no_difference(self):
+        def by(factor):
+            def change(result):
+                result["kernels"][0]["counters"]["predicted"]["us"] *= factor
+            return change
+        self.assertEqual(self.check()[0], 0)
+        self.assertEqual(self.check(by(1.01))[0], 0)
+        status, _, err = self.check(by(1.2))
+        self.assertEqual(status, 1)
+        self.assertIn("01_naive_attention attention: predicted.us: 80.0 -> 92.0", err)
+
+    def test_another_ptxas_is_said_and_not_compared(self):
+        def change(result):
+            result["kernels"][0]["counters"]["predicted"]["us"] *= 2
+        status, out, _ = self.check(change, "V12.8.93")
+        self.assertEqual(status, 0)
+        self.assertIn("not compared: the file is of ptxas V13.0.88, these runs of V12.8.93", out)
+
+    def test_steps_that_come_or_go_are_named(self):
+        def change(result):
+            result["chapter"] = "02_tiling"
+            result["ratios"] = [{"after": "attention"}]
+        status, _, err = self.check(change)
+        self.assertEqual(status, 1)
+        self.assertIn("02_tiling attention: new", err)
+        self.assertIn("01_naive_attention attention: is in the file, was not run", err)
+
+
+class Tables(Case):
+    README = "top\n<!-- gains:begin {} -->\nold\n<!-- gains:end -->\nend\n"
+
+    def refresh(self, of, wanted="7", *flags):
+        with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+            json.dump({"device": DEVICE, "ptxas": "V13.0.88", "runs": [{
+                "title": "x", "problem": {"source": "photo.png"}, "steps": of}]}, file)
+        with open(self.path("README.md"), "w", encoding="utf-8") as file:
+            file.write(self.README.format(wanted))
+        done = script("gain_tables.py", *flags, self.folder, self.path("README.md"))
+        with open(self.path("README.md"), encoding="utf-8") as file:
+            return done[0], done[1] + done[2], file.read()
+
+    def test_a_row_a_step_and_what_does_not_pay(self):
+        status, _, text = self.refresh(steps(40.0, 10.0, 30.0, 9.9))
+        self.assertEqual(status, 0)
+        self.assertIn("| step | predicted ±25%, µs |", text)
+        self.assertIn("| b | 10 | 4 times as fast | 1 (issue) | wait 60% |\n", text)
+        self.assertIn("| c | 30 | 3 times as slow | 1 (issue) |", text)
+        # d is faster than c, but no faster than b, the best so far.
+        self.assertIn("What does not pay here: *c* is 3 times as slow as *b*; *d* is no faster than "
+                      "*b*.", text)
+        self.assertTrue(text.startswith("top\n") and text.endswith("<!-- gains:end -->\nend\n"))
+
+    def test_no_prediction_has_its_reason(self):
+        text = self.refresh(steps(40.0, None, 20.0))[2]
+        self.assertIn("| b | - |  | 1 (issue) |  |\n", text)
+        self.assertIn("| c | 20 |  |", text)  # nothing to compare with beside it
+        self.assertIn("No predicted time of b: no ptxas", text)
+        self.assertNotIn("does not pay", text)
+
+    def test_a_chapter_stands_below_the_best_of_the_one_before(self):
+        of = steps(40.0, 30.0, 35.0, 20.0)
+        for step, chapter in zip(of, ("01_a", "02_b", "02_b", "03_c")):
+            step["chapter"] = chapter
+        self.assertEqual([step["name"] for step in gain_tables.chosen({"steps": of}, 3, 3)[0]],
+                         ["d"])
+        self.assertEqual(gain_tables.chosen({"steps": of}, 3, 3)[1]["name"], "b")
+        self.assertIsNone(gain_tables.chosen({"steps": of}, 1, 3)[1])
+        self.assertIn("| b | 30 |", self.refresh(of, "3")[2])
+
+    def test_why_warps_wait(self):
+        text = self.refresh(steps(40.0), "7 waits")[2]
+        self.assertIn("| a | 50% | wait 60%: fixed latency of arithmetic |", text)
+
+    def test_checked(self):
+        self.assertEqual(self.refresh(steps(40.0), "7", "--check")[0], 1)
+        text = self.refresh(steps(40.0))[2]
+        self.assertEqual(script("gain_tables.py", "--check", self.folder,
+                                self.path("README.md"))[0], 0)
+        self.assertEqual(self.refresh(steps(40.0))[2], text)
+
+    def test_bad_input_is_named(self):
+        status, out, _ = self.refresh(steps(40.0), "8")
+        self.assertEqual(status, 2)
+        self.assertIn("gains:begin 8: no such chapter in gains.json", out)
+        self.assertEqual(self.refresh(steps(40.0), "seven")[0], 2)
+        for content, words in (("{}", "not what gains.py writes"), ("[]", "no JSON object")):
+            with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+                file.write(content)
+            status, _, err = script("gain_tables.py", self.folder, self.path("README.md"))
+            self.assertEqual(status, 2)
+            self.assertIn(words, err)
