@@ -5,11 +5,14 @@
     ladder.py LADDER.json STEM 197.json 577.json 1025.json
     ladder.py LADDER.json STEM                                 draws what LADDER.json holds
     ladder.py --check LADDER.json 197.json 577.json 1025.json  writes nothing, says what differs
+    ladder.py --ptxas PATH ...                                 of which ptxas predicted times are
 
 LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
-modelled limits and counters. STEM.svg and STEM.png show the steps' times, or hollow their modelled
-limits, over the tokens, both logarithmic, with a line of slope 2: attention's work grows with the
-square of the tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the
+predicted times, modelled limits and counters. --check allows 2% in a predicted time, and compares none
+that another ptxas made. STEM.svg and STEM.png show the steps' times over the tokens: measured ones full,
+predicted ones hollow with their modelled limits as thin lines; hollow the limits where there is no
+prediction. Both scales are logarithmic, with a line of slope 2: attention's work grows with the square
+of the tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the
 file is written and the exit status is 3.
 
 Exit status: 0 written or the same, 1 another file than the runs give, 2 bad usage or input, 3 no
@@ -23,8 +26,13 @@ import sys
 
 import palette
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "bench"))
+import predictions  # noqa: E402
+
 # Of each step: what a run of the virtual GPU gives again on every machine, and what a GPU gives.
-SAME_EVERYWHERE = ("chapter", "name", "modelled_limit_us", "bytes", "flops", "pass")
+PREDICTED = ("predicted_us", "predicted_error", "predicted_why")
+SAME_EVERYWHERE = ("chapter", "name", *PREDICTED, "modelled_limit_us", "bytes", "flops", "pass")
 MEASURED = ("chapter", "name", "median_us", "min_us", "mean_us", "std_us", "spread", "samples",
             "bytes", "flops", "gb_per_s", "tflop_per_s", "bound", "share_of_bound", "relative_l2", "pass")
 COUNTED = ("limits", "limit", "global", "shared", "tensor_macs", "occupancy")
@@ -32,8 +40,7 @@ HEAD = ("device", "nvcc")
 HEAD_MEASURED = HEAD + ("time", "commit", "driver", "runtime", "clocks", "warmup", "iterations")
 
 
-class Refused(Exception):
-    """Bad input, in words."""
+Refused = predictions.Refused
 
 
 class Lacking(Exception):
@@ -59,7 +66,7 @@ def is_run(run):
                 for step in run["steps"]))
 
 
-def merge(paths):
+def merge(paths, ptxas=None):
     """One ladder of several runs of --all."""
     runs = []
     for path in paths:
@@ -72,12 +79,14 @@ def merge(paths):
         if run["device"] != runs[0]["device"]:
             raise Refused("the runs are of different devices")
     ladder = {name: runs[0][name] for name in (HEAD if virtual else HEAD_MEASURED)}
+    if virtual and ptxas:
+        ladder["ptxas"] = ptxas
     ladder["runs"] = []
     for run in runs:
         steps = []
         for step in run["steps"]:
             kept = {name: step[name] for name in (SAME_EVERYWHERE if virtual else MEASURED)
-                    if name in step}
+                    if name in step and not (name in PREDICTED and step[name] in (None, ""))}
             counters = step.get("counters", {})
             kept.update({name: counters[name] for name in COUNTED if name in counters})
             steps.append(kept)
@@ -106,10 +115,41 @@ def write(path, ladder):
         raise
 
 
+def steps_by_name(ladder):
+    return {(str(run["problem"]), step["chapter"], step["name"]): step
+            for run in ladder["runs"] for step in run["steps"]}
+
+
+def compared(old, ladder):
+    """The new ladder with the old one's predicted times where those are not to be told apart: within
+    2%, or made by another ptxas. Says so then."""
+    if old.get("ptxas") != ladder.get("ptxas"):
+        print(f"predicted times are not compared: the file is of ptxas {old.get('ptxas', 'unknown')}, "
+              f"these runs of {ladder.get('ptxas', 'unknown')}")
+    other, before = old.get("ptxas") != ladder.get("ptxas"), steps_by_name(old)
+    ladder = json.loads(json.dumps(ladder))
+    for run in ladder["runs"]:
+        for i, step in enumerate(run["steps"]):
+            was = before.get((str(run["problem"]), step["chapter"], step["name"]), {})
+            a, b = was.get("predicted_us"), step.get("predicted_us")
+            if other or (a and b and abs(a - b) <= predictions.US_TOLERANCE * max(a, b)):
+                run["steps"][i] = {name: of[name] for name in (*SAME_EVERYWHERE, *COUNTED)
+                                   for of in (was if name in PREDICTED else step,) if name in of}
+    if not other:
+        return ladder
+    head = {name: of[name] for name in (*HEAD, "ptxas")
+            for of in (old if name == "ptxas" else ladder,) if name in of}
+    return {**head, "runs": ladder["runs"]}
+
+
 def check(path, ladder):
     """0 when the file holds what the runs give, else 1 and the lines that differ."""
     with open(path, encoding="utf-8") as file:
         old = file.read()
+    try:
+        ladder = compared(json.loads(old), ladder)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass  # no ladder: all of it differs
     if old == text_of(ladder):
         print(f"{path}: up to date")
         return 0
@@ -124,12 +164,16 @@ def draw(stem, ladder):
     from matplotlib.ticker import NullLocator
 
     virtual = ladder["device"]["virtual"]
-    value = "modelled_limit_us" if virtual else "median_us"
+    steps = [step for run in ladder["runs"] for step in run["steps"]]
+    predicted = virtual and all(step.get("predicted_us") for step in steps)
+    value = "predicted_us" if predicted else "modelled_limit_us" if virtual else "median_us"
     tokens = [run["problem"]["tokens"] for run in ladder["runs"]]
-    lines = {}
+    lines, limits = {}, {}
     for run in ladder["runs"]:
         for step in run["steps"]:
-            lines.setdefault((step["chapter"], step["name"]), []).append(step[value])
+            key = (step["chapter"], step["name"])
+            lines.setdefault(key, []).append(step[value])
+            limits.setdefault(key, []).append(step["modelled_limit_us"] if predicted else None)
     fig, ax = plt.subplots(figsize=(8.4, 5.2))
     ends = []
     for i, ((chapter, name), values) in enumerate(lines.items()):
@@ -141,6 +185,9 @@ def draw(stem, ladder):
         again = any(key[0] == chapter for key in list(lines)[:i])
         ax.plot(tokens, values, marker="o", markersize=5, color=color, linewidth=1.8,
                 markerfacecolor="none" if virtual else color, linestyle="--" if again else "-")
+        if predicted:
+            ax.plot(tokens, limits[chapter, name], color=color, linewidth=0.7, alpha=0.7,
+                    linestyle="--" if again else "-")
         label = chapter.split("_", 1)[1].replace("_", " ") if i == 0 else name
         us = f"{values[-1]:,.0f}" if values[-1] >= 100 else f"{values[-1]:.3g}"
         ends.append([values[-1], f"{number}: {label}, {us} µs", color])
@@ -165,7 +212,9 @@ def draw(stem, ladder):
     ax.set_xticklabels([str(n) for n in tokens])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("tokens N")
-    ax.set_ylabel("modelled limit, µs (a lower bound)" if virtual else "median time, µs")
+    error = max((step.get("predicted_error") or 0 for step in steps), default=0)
+    ax.set_ylabel(f"predicted time ±{100 * error:.0f}%, µs; thin: modelled limits" if predicted else
+                  "modelled limit, µs (a lower bound)" if virtual else "median time, µs")
     problem = ladder["runs"][0]["problem"]
     ax.set_title(f"{'Virtual ' if virtual else ''}{ladder['device']['name']}: batch "
                  f"{problem['batch']}, {problem['heads']} heads of {problem['head_dim']}, fp16")
@@ -174,15 +223,19 @@ def draw(stem, ladder):
 
 
 def main():
-    if len(sys.argv) < 3:
-        print("usage: ladder.py LADDER.json STEM [RUN.json...]", file=sys.stderr)
-        return 2
+    arguments, ptxas = sys.argv[1:], None
     try:
-        if sys.argv[1] == "--check":
-            return check(sys.argv[2], merge(sys.argv[3:]))
-        path, stem, runs = sys.argv[1], sys.argv[2], sys.argv[3:]
+        if arguments[:1] == ["--ptxas"] and len(arguments) > 1:
+            ptxas = predictions.ptxas_version(arguments[1])
+            arguments = arguments[2:]
+        if len(arguments) < 2:
+            print("usage: ladder.py [--ptxas PATH] LADDER.json STEM [RUN.json...]", file=sys.stderr)
+            return 2
+        if arguments[0] == "--check":
+            return check(arguments[1], merge(arguments[2:], ptxas))
+        path, stem, runs = arguments[0], arguments[1], arguments[2:]
         if runs:
-            write(path, merge(runs))
+            write(path, merge(runs, ptxas))
             print(f"{path}: written from {len(runs)} runs")
         draw(stem, read(path))
     except ImportError as missing:

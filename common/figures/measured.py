@@ -3,14 +3,17 @@
 
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
-reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens) and writes
-FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png,
-from nothing else. What was measured is drawn full. Of the virtual GPU there are only modelled
-limits, lower bounds on the time: these are drawn hollow, at the speed that the limit would allow.
+reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
+larger problems) and writes FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png, from
+nothing else. What was measured is drawn full. Of the virtual GPU times are predicted: hollow, with a
+thin mark at the modelled limit, a lower bound on the time. Where a step has no prediction, all steps
+beside it are drawn hollow at the speed that the limit would allow, and the title says so. Of gains.json
+also waits and waits_more are drawn: why the warps of each step wait, in shares of their time.
 
 Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
 """
 import dataclasses
+import functools
 import glob
 import os
 import sys
@@ -20,6 +23,8 @@ import palette
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                                 "bench"))
+import gains  # noqa: E402
+import predictions  # noqa: E402
 import results  # noqa: E402
 from results import Refused  # noqa: E402
 
@@ -30,13 +35,15 @@ class Step:
     chapter: int
     name: str
     us: float
-    measured: bool       # else us is the modelled limit
+    measured: bool       # else us is predicted, or the modelled limit where `error` is 0
     flops: float
     dram_bytes: float    # of the launches, on the virtual GPU; else the least
     sectors: float       # loaded and stored, bulk copies' too; 0 where nobody counted
     memory_bytes: float  # arrays and scratch
     lines: int
     peer: bool = False   # PyTorch's, measured beside the chapter's
+    error: float = 0     # of a predicted time, as a share of it
+    limit_us: float = 0  # the modelled limit beside a predicted time
 
 
 @dataclasses.dataclass
@@ -73,33 +80,59 @@ def steps_of(number, run, measured):
         # A line without counters, on the virtual GPU, is the total of the lines since the last one.
         parts = [kernel] if counted else stages
         # A limit that leaves out other blocks' shared memory is not to be compared with others.
-        leaves_out = not measured and "distributed_shared" in kernel and \
-            "distributed shared memory" not in kernel.get("limits", {})
+        predicted = {} if measured else kernel.get("predicted", {})
+        leaves_out = not measured and "us" not in predicted and "distributed_shared" in kernel \
+            and "distributed shared memory" not in kernel.get("limits", {})
         if "kernel_lines" in kernel and not leaves_out:
             dram = sum(part.get("dram_bytes", 0) for part in parts)
             sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
             sectors += sum(of.get("l2_sectors", 0) for part in parts
                            for of in part.get("copy_engine", {}).values())
+            limit = kernel["median_us" if measured else "modelled_limit_us"]
             steps.append(Step(
-                number, kernel["name"], kernel["median_us" if measured else "modelled_limit_us"],
-                measured, kernel["flops"], dram or kernel["bytes"], sectors,
-                kernel["bytes"] + (kernel.get("scratch_bytes") or 0), kernel["kernel_lines"]))
+                number, kernel["name"], predicted.get("us", limit), measured, kernel["flops"],
+                dram or kernel["bytes"], sectors,
+                kernel["bytes"] + (kernel.get("scratch_bytes") or 0), kernel["kernel_lines"],
+                error=predicted.get("error", 0), limit_us=0 if measured else limit))
         stages = stages + [kernel] if counted else []
+    return alike(steps)
+
+
+def alike(steps):
+    """All predicted, or all limits: one is not to be compared with the other."""
+    if not all(step.error for step in steps):
+        for step in steps:
+            if not step.measured:
+                step.us, step.error = step.limit_us, 0
     return steps
 
 
 def climbed(folder, chapters):
-    """The groups of ladders(), attention at the most tokens where the folder has a ladder.json."""
+    """The groups of ladders(); of the virtual GPU those of gains.json, at sizes that matter, or with
+    attention at the most tokens where the folder has a ladder.json."""
     groups = ladders(chapters)
+    if not chapters[0].measured and (found := gains.load(folder)):
+        return [(f"{run['title']}\n{gains.short(run)}", alike([gained(step) for step in run["steps"]]))
+                for run in found["runs"]]
     path = os.path.join(folder, "ladder.json")
     if chapters[0].measured or not os.path.exists(path):
         return groups
     run = chosen(results.read(path)["runs"])
-    steps = [Step(results.number_of(step["chapter"]), step["name"], step["modelled_limit_us"],
-                  False, step["flops"], step["bytes"], 0, step["bytes"], 1)
-             for step in run["steps"]]
+    steps = alike([Step(results.number_of(step["chapter"]), step["name"],
+                        step.get("predicted_us") or step["modelled_limit_us"], False,
+                        step["flops"], step["bytes"], 0, step["bytes"], 1,
+                        error=step.get("predicted_error") or 0,
+                        limit_us=step["modelled_limit_us"]) for step in run["steps"]])
     return [(f"attention\n{results.describe(run['problem'])}", steps)] + \
         [group for group in groups if not group[0].startswith("attention\n")]
+
+
+def gained(step):
+    """A step of gains.json."""
+    predicted = step["predicted"]
+    return Step(results.number_of(step["chapter"]), step["name"],
+                predicted.get("us", step["bound_us"]), False, 0, 0, 0, 0, 0,
+                error=predicted.get("error", 0), limit_us=step["bound_us"])
 
 
 def load(folder):
@@ -180,18 +213,41 @@ def time_of(us):
     return f"{us:,.0f} µs" if us >= 100 else f"{us:.3g} µs"
 
 
-def device_of(chapters):
+def error_in(steps):
+    """'predicted ±25%', or nothing where one step is no prediction."""
+    steps = [step for step in steps if not step.peer]
+    if not steps or not all(step.error for step in steps):
+        return ""
+    return f"predicted ±{100 * max(step.error for step in steps):.0f}%"
+
+
+def device_of(chapters, steps=None):
+    """The picture's title: the device, and what its numbers are."""
     name = chapters[0].device["name"]
-    return name if chapters[0].measured else f"Virtual {name}, modelled limits"
+    if chapters[0].measured:
+        return name
+    said = error_in(steps if steps is not None else
+                    [step for chapter in chapters for step in chapter.steps])
+    return f"Virtual {name}, " + (f"{said}, hollow; thin marks: modelled limits, lower bounds" if said
+                                  else "modelled limits, hollow")
 
 
-def bars(ax, steps, values, texts):
-    """A bar a step, downwards; hollow where nothing was measured. Log scale from the least on."""
+def steps_in(groups):
+    return [step for _, steps in groups for step in steps]
+
+
+def bars(ax, steps, values, texts, marks=()):
+    """A bar a step, downwards; hollow where nothing was measured, `marks` thin lines across it. Log
+    scale from the least on."""
+    for i, mark in enumerate(marks):
+        if mark:
+            ax.plot([mark, mark], [i - 0.4, i + 0.4], color=palette.INK, linewidth=1.1)
     for i, (step, value, text) in enumerate(zip(steps, values, texts)):
         color = palette.INK if step.peer else palette.of_chapter(step.chapter)
         ax.barh(i, value, height=0.62, color=color if step.measured else color + "26",
                 edgecolor=color, linewidth=1.4)
-        ax.annotate(text, (value, i), xytext=(4, 0), textcoords="offset points", va="center",
+        after = max(value, marks[i] or 0) if marks else value  # behind the mark as well
+        ax.annotate(text, (after, i), xytext=(4, 0), textcoords="offset points", va="center",
                     fontsize=8.5)
     ax.set_yticks(range(len(steps)), [name_of(step) for step in steps])
     ax.set_ylim(len(steps) - 0.4, -0.6)
@@ -208,17 +264,19 @@ def draw_speedup(plt, chapters, folder):
         gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
     for ax, (title, steps) in zip(axes[:, 0], groups):
         factors = [steps[0].us / step.us for step in steps]
+        marks = [steps[0].us / step.limit_us if step.error else None for step in steps]
         texts = [f"{factor:.3g}×, {time_of(step.us)}" for factor, step in zip(factors, steps)]
-        bars(ax, steps, factors, texts)
+        bars(ax, steps, factors, texts, marks)
         ax.set_xscale("log")
-        ax.set_xlim(min(factors) * 0.8, max(factors) * 3.2)
+        ax.set_xlim(min(factors) * 0.8, max(factors + [mark for mark in marks if mark]) * 3.2)
         ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}×")
         ax.xaxis.set_minor_formatter(ticker.NullFormatter())
         ax.set_title(title, fontsize=9)
-    axes[-1, 0].set_xlabel("times as fast as the first step" if chapters[0].measured else
+    said = device_of(chapters, steps_in(climbed(folder, chapters)))
+    axes[-1, 0].set_xlabel("times as fast as the first step" if "limits, hollow" not in said else
                            "ratio of the first step's limit to the step's")
-    fig.suptitle(device_of(chapters), x=0.01, ha="left", fontsize=10)
+    fig.suptitle(said, x=0.01, ha="left", fontsize=10)
     fig.tight_layout()
     return fig
 
@@ -249,6 +307,11 @@ def draw_roofline(plt, chapters, _folder):
         color = palette.of_chapter(step.chapter)
         ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
                 markerfacecolor=color if step.measured else "none", linestyle="none")
+        if step.error:
+            limit = step.flops / step.limit_us / 1e6
+            ax.plot([x], [limit], marker="_", markersize=9, markeredgewidth=1.1,
+                    markeredgecolor=color, linestyle="none")
+            ax.plot([x, x], [y, limit], color=color, linewidth=0.5, linestyle=":")
         # To the left where the label would lie on another point.
         to_left = any(1.45 < other / x < 2.9 and 0.8 < at / y < 1.25 for other, at in zip(xs, ys))
         place = y
@@ -264,9 +327,10 @@ def draw_roofline(plt, chapters, _folder):
     ax.set_ylim(min(ys + [left * dram]) / 2, peaks[1][1] * 2)
     ax.set_xlabel("FLOP for each byte that must move to or from DRAM" if chapters[0].measured else
                   "FLOP for each byte moved to or from DRAM")
-    ax.set_ylabel("TFLOP/s" if chapters[0].measured else "TFLOP/s at the modelled limit, hollow: "
-                                                           "an upper bound")
-    ax.set_title(device_of(chapters))
+    said = device_of(chapters, steps)
+    ax.set_ylabel("TFLOP/s at the modelled limit, hollow: an upper bound" if "limits, hollow" in said
+                  else "TFLOP/s" if chapters[0].measured else "TFLOP/s, predicted")
+    ax.set_title(said)
     fig.tight_layout()
     return fig
 
@@ -306,19 +370,80 @@ def draw_lines(plt, chapters, _folder):
         gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
     for ax, (title, steps) in zip(axes[:, 0], groups):
         values = [step.flops / step.us / 1e3 / step.lines for step in steps]
+        marks = [step.flops / step.limit_us / 1e3 / step.lines if step.error else None
+                 for step in steps]
         bars(ax, steps, values, [f"{value:.3g} from {step.lines} lines"
-                                 for value, step in zip(values, steps)])
-        ax.set_xlim(0, 1.35 * max(values))
+                                 for value, step in zip(values, steps)], marks)
+        ax.set_xlim(0, 1.35 * max(values + [mark for mark in marks if mark]))
         ax.set_title(title, fontsize=9)
-    axes[-1, 0].set_xlabel("GFLOP/s" + ("" if chapters[0].measured else " at the modelled limit") +
+    said = device_of(chapters, steps_in(groups))
+    axes[-1, 0].set_xlabel("GFLOP/s" + (" at the modelled limit" if "limits, hollow" in said else "") +
                            " for each line of kernel code (no comments, no blanks)")
-    fig.suptitle(device_of(chapters), x=0.01, ha="left", fontsize=10)
+    fig.suptitle(said, x=0.01, ha="left", fontsize=10)
     fig.tight_layout()
+    return fig
+
+
+# The colours in which reasons are stacked, arithmetic's beside each other, then memory's.
+REASON_COLORS = {
+    "selected": palette.INK, "not_selected": palette.INK + "80", "wait": palette.CHAPTERS[5],
+    "math_pipe_throttle": palette.CHAPTERS[6], "short_scoreboard": palette.CHAPTERS[2],
+    "mio_throttle": palette.CHAPTERS[1], "long_scoreboard": palette.CHAPTERS[0],
+    "lg_throttle": palette.CHAPTERS[7], "barrier": palette.CHAPTERS[3],
+    "branch_resolving": palette.CHAPTERS[4], "no_instructions": palette.CHAPTERS[4] + "70"}
+
+
+def stacked(stalls):
+    """[(Nsight's name, share)] in the order in which they are stacked; what is left is 'other'."""
+    parts = [(name, stalls.get(name, 0)) for name in REASON_COLORS]
+    return parts + [("other", max(0.0, sum(stalls.values()) - sum(share for _, share in parts)))]
+
+
+def draw_waits(plt, chapters, folder, ladder_alone):
+    """Why warps wait, of attention's ladder or of all else in gains.json; None without it."""
+    found = gains.load(folder) if not chapters[0].measured else None
+    runs = [run for run in (found or {"runs": []})["runs"]
+            if (run["title"] == gains.ATTENTION) == ladder_alone
+            and any("stalls" in step["predicted"] for step in run["steps"])]
+    if not runs:
+        return None
+    shown = [[step for step in run["steps"] if "stalls" in step["predicted"]] for run in runs]
+    fig, axes = plt.subplots(len(runs), 1, squeeze=False, figsize=(
+        8.4, 1.9 + sum(0.36 * len(steps) + 0.8 for steps in shown)),
+        gridspec_kw={"height_ratios": [len(steps) + 1 for steps in shown]})
+    used = {}
+    for ax, run, steps in zip(axes[:, 0], runs, shown):
+        for i, step in enumerate(steps):
+            start = 0.0
+            for name, share in stacked(step["predicted"]["stalls"]):
+                color = REASON_COLORS.get(name, palette.INK + "30")
+                bar = ax.barh(i, 100 * share, left=start, height=0.66, color=color, linewidth=0)
+                start += 100 * share
+                if share >= 0.005:
+                    used.setdefault(name, bar)
+        ax.set_yticks(range(len(steps)), [name_of(gained(step)) for step in steps])
+        ax.set_ylim(len(steps) - 0.4, -0.6)
+        ax.set_xlim(0, 100)
+        ax.grid(False, axis="y")
+        ax.set_title(f"{run['title']}, {gains.short(run)}", fontsize=9)
+    axes[-1, 0].set_xlabel("share of the warps' time in which they issue or wait, %")
+    names = [name for name in (*REASON_COLORS, "other") if name in used]
+    fig.legend([used[name] for name in names],
+               [f"{name}: {predictions.REASONS[name]}" if name in predictions.REASONS else name
+                for name in names], loc="lower center", ncols=2, fontsize=8)
+    error = gains.error_of({"runs": runs})
+    fig.suptitle(f"Virtual {found['device']['name']}: why warps wait, simulated (times predicted "
+                 f"±{100 * error:.0f}%)", x=0.01, ha="left", fontsize=10)
+    height = fig.get_figheight()
+    fig.tight_layout(rect=(0, (0.2 + 0.19 * ((len(names) + 1) // 2)) / height, 1, 1))
     return fig
 
 
 PICTURES = {"speedup": draw_speedup, "roofline": draw_roofline, "memory": draw_memory,
             "lines": draw_lines}
+# Of the virtual GPU with a gains.json.
+WAITS = {"waits": functools.partial(draw_waits, ladder_alone=True),
+         "waits_more": functools.partial(draw_waits, ladder_alone=False)}
 
 
 def main():
@@ -331,8 +456,10 @@ def main():
             chapters = load(folder)
             if over_tokens := ladder_of(folder):
                 ladder.draw(os.path.join(folder, "ladder"), over_tokens)
-            for name, draw in PICTURES.items():
+            for name, draw in {**PICTURES, **WAITS}.items():
                 fig = draw(plt, chapters, folder)
+                if fig is None:
+                    continue
                 palette.save(fig, os.path.join(folder, name))
                 plt.close(fig)
     except ImportError as missing:
