@@ -7,7 +7,7 @@ In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fou
 what the chapter itself bought: of attention its fastest step behind the fastest of the chapter before;
 of chapters with several steps of their own each of them in its order, since the last beside the first
 would be the sum of different ideas. Of the virtual GPU these are the predicted times in the folder's
-gains.json, each with its lower bound (≥), and which steps do not pay. Without that file they are the
+gains.json, each with its modelled limit, and which steps do not pay. Without that file they are the
 modelled limits alone, at the most tokens, and no ratio of such bounds is shown. Of GPUs it is the
 time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
 list of devices.
@@ -61,13 +61,13 @@ def bought(folder):
 
 
 def with_bound(step):
-    """'18.4 (≥ 3.5)', of one step of gains.json."""
+    """'18.4 (limit 3.5)', of one step of gains.json."""
     us = gain_tables.us_of(step)
-    return f"{micros(us) if us else 'not predicted'} (≥ {micros(step['bound_us'])})"
+    return f"{micros(us) if us else 'not predicted'} (limit {micros(step['bound_us'])})"
 
 
 def predicted_gain(before, after):
-    """'298 → 133 (≥ 90) µs, 2.2 times as fast'."""
+    """'298 → 133 (limit 90) µs, 2.2 times as fast'."""
     us, was = gain_tables.us_of(after), before and gain_tables.us_of(before)
     if not was or not us:
         return f"{with_bound(after)} µs"
@@ -75,7 +75,7 @@ def predicted_gain(before, after):
 
 
 def predicted_steps(run, steps):
-    """'local points ...: a 26 (≥ 9) → b 8 (≥ 5) µs; do not pay: c'."""
+    """'local points ...: a 26 (limit 9) → b 8 (limit 5) µs; do not pay: c'."""
     text = " → ".join(f"{step['name']} {with_bound(step)}" for step in steps)
     lost = [step["name"] for step, _ in gain_tables.losing(steps)]
     verb = "does" if len(lost) == 1 else "do"

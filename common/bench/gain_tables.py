@@ -123,7 +123,7 @@ def block(found, first, last, waits):
         else:
             stated = f" ±{100 * error:.0f}%" if error is not None else ""
             lines += table(["step", f"predicted{stated}, µs", "over the step before",
-                            "lower bound, µs", "warps wait most for"],
+                            "modelled limit, µs", "warps wait most for"],
                            gain_rows(steps, before), (1,))
             lines += verdict(steps, before)
     if not lines:

@@ -8,7 +8,7 @@
 RESULT.json is what a chapter's program writes with --json at that size; it may come from a run that
 executed only the blocks that a prediction needs. The steps of attention's chapters on the same
 problem become one ladder. Of each step the file keeps the predicted time with its stated error, or why
-there is none, a lower bound and which, and for what warps wait.
+there is none, the modelled limit and which, and for what warps wait.
 
 --check allows 2% in a time and 0.02 in a share, and compares nothing where another ptxas made the
 machine code; it says so then.
@@ -34,16 +34,23 @@ def title_of(chapter, problem):
     return ATTENTION if "tokens" in problem else chapter.split("_", 1)[1].replace("_", " ")
 
 
-def bound_of(counters):
-    """(name, µs) of a launch's largest lower bound.
+# Limits that are those of the busiest SM; the others but DRAM's are of all SMs together.
+OF_ONE_SM = ("L1/shared", "issue")
 
-    Where only some blocks were executed, the busiest SM's are among them, so its pipes' limits are
-    whole; DRAM's is the prediction's, which is of all blocks; the others are too low, not too high."""
+
+def bound_of(counters):
+    """(name, µs) of a launch's largest modelled limit.
+
+    Where only some blocks were executed, limits are scaled by how many more there are, on the
+    busiest SM or in the grid; DRAM's is the prediction's, which is of all blocks."""
+    predicted = counters.get("predicted") or {}
     limits = {name: us for name, us in counters.get("limits", {}).items()
               if isinstance(us, (int, float)) and not isinstance(us, bool)}
-    dram = (counters.get("predicted") or {}).get("dram_us")
-    if dram:
-        limits["DRAM"] = max(dram, limits.get("DRAM", 0))
+    if counters.get("sampled") and predicted.get("blocks_simulated"):
+        limits = {name: us * max(1, predicted["blocks_of_sm"] if name in OF_ONE_SM else
+                                 counters["blocks"]) / predicted["blocks_simulated"]
+                  for name, us in limits.items()}
+        limits["DRAM"] = predicted.get("dram_us", 0)
     if not limits:
         return "", 0.0
     name = max(limits, key=limits.get)

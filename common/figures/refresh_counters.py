@@ -29,7 +29,7 @@ the number counted is an error.
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
 `distributed` of other blocks' shared memory; `copy-engine` of bulk copies; `hits` of the cache
 model's hit rates, which need a run with --profile. `no-arrays` leaves out the table of arrays,
-`no-limits` that of limits; `large-arrays` leaves out lines without a formula that are less than 1% of
+`no-limits` those of limits and predicted times; `large-arrays` leaves out lines without a formula that are less than 1% of
 their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
@@ -48,6 +48,10 @@ import operator
 import os
 import re
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "bench"))
+import predictions  # noqa: E402
 
 BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
@@ -249,6 +253,30 @@ def occupancy_table(kernels):
                     "blocks/SM", "warps/SM", "limited by"], rows)]
 
 
+def predicted_lines(result):
+    """The table of predicted times, and what each step bought; [] where there are none."""
+    named = dict(zip((kernel["name"] for kernel in result["kernels"]),
+                     predictions.of_kernels(result["kernels"])))
+    found = {name: predicted for name, predicted in named.items() if predicted}
+    if not found:
+        return []
+    error = max((predicted.get("error", 0) for predicted in found.values()))
+    rows = [[name, predictions.micros(of["us"]), f"{100 * of.get('issue_share', 0):.0f} %",
+             predictions.main_reason(of)] for name, of in found.items() if "us" in of]
+    lines = ["", f"Predicted times, ±{100 * error:.0f}%:", "",
+             *table(["kernel", "µs", "issue slots used", "warps wait most for"], rows)] if rows else []
+    for name, of in found.items():
+        if "why" in of:
+            lines += ["", f"No predicted time of {name}: {of['why']}"]
+    for before, after in dict.fromkeys((ratio["before"], ratio["after"])
+                                       for ratio in result.get("ratios", [])):
+        a, b = (named.get(name, {}).get("us") for name in (before, after))
+        if a and b:
+            lines += ["", f"In all, predicted: {before} {predictions.micros(a)} µs, {after} "
+                      f"{predictions.micros(b)} µs, {predictions.times(a, b)}."]
+    return lines
+
+
 def block(result, formulas, checked, tables):
     """The lines of the block, and what is wrong with the formulas."""
     problem, device = result["problem"], result["device"]
@@ -320,8 +348,10 @@ def block(result, formulas, checked, tables):
     for kernel, of in zip(kernels, limits):
         lines.append(f"| {kernel['name']} | " + " | ".join(micros(of.get(p)) for p in pipes) +
                      f" | {kernel['counters']['limit']['name']} |")
+    predicted = predicted_lines(result)
+    lines += predicted
     for ratio in result.get("ratios", []):
-        if ratio["of"] == "modelled limits":
+        if ratio["of"] == "modelled limits" and not predicted:
             lines += ["", f"In all: {ratio['before']} {micros(ratio['before_us'])} µs, "
                       f"{ratio['after']} {micros(ratio['after_us'])} µs, a ratio of "
                       f"{ratio['ratio']:.2f}."]

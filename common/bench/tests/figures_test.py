@@ -6,9 +6,10 @@ import re
 import sys
 import unittest
 
-from support import ROOT, Case
+from support import ROOT, Case, contextlib, io
 
 sys.path.insert(0, os.path.join(ROOT, "common", "figures"))
+import ladder  # noqa: E402
 import measured  # noqa: E402
 import palette  # noqa: E402
 import refresh_counters  # noqa: E402
@@ -38,6 +39,24 @@ NAIVE = [counted("scores", 3.0, 30, 500), counted("softmax", 1.0, 10, 400),
 TILING = [*NAIVE[:2], kernel("attention", 4.0), counted("tiling", 2.0, 7, 300, kernel_lines=50)]
 SHARED = [counted("simple", 8.0, 9, 100, kernel_lines=40),
           counted("shared", 4.0, 5, 200, kernel_lines=80)]
+
+
+def predicted(us, **stalls):
+    return {"predicted": {"us": us, "error": 0.25, "issue_share": 0.5,
+                          "stalls": stalls or {"selected": 0.25, "long_scoreboard": 0.75}}}
+
+
+GAINS = {"device": DEVICE, "runs": [
+    {"title": "attention", "problem": {"batch": 32, "tokens": 577}, "steps": [
+        {"chapter": "01_naive", "name": "attention", "bound_us": 10.0, "bound": "issue",
+         **predicted(40.0)},
+        {"chapter": "02_tiling", "name": "tiling", "bound_us": 4.0, "bound": "issue",
+         **predicted(20.0, selected=0.5, wait=0.4, sleeping=0.1)}]},
+    {"title": "other", "problem": {"preset": "deep"}, "steps": [
+        {"chapter": "07_deformable", "name": "simple", "bound_us": 4.0, "bound": "issue",
+         "predicted": {"why": "no ptxas"}},
+        {"chapter": "07_deformable", "name": "shared", "bound_us": 2.0, "bound": "issue",
+         **predicted(9.0)}]}]}
 
 
 class Figures(Case):
@@ -172,6 +191,86 @@ class Figures(Case):
                         self.assertEqual(hollow, {virtual})
                     plt.close(fig)
 
+    def write_gains(self):
+        with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+            json.dump({**GAINS, "device": {**DEVICE, "virtual": True}}, file)
+
+    def test_predicted_times_stand_for_limits_where_all_steps_have_one(self):
+        self.write(7, "07_deformable", [{**SHARED[0], **predicted(20.0)}, SHARED[1]], queries=9)
+        steps = measured.load(self.folder)[0].steps
+        self.assertEqual([(step.us, step.error) for step in steps], [(8.0, 0), (4.0, 0)])
+        self.assertIn("modelled limits, hollow", measured.device_of(measured.load(self.folder)))
+        self.write(7, "07_deformable", [{**SHARED[0], **predicted(20.0)},
+                                        {**SHARED[1], **predicted(30.0)}], queries=9)
+        chapters = measured.load(self.folder)
+        self.assertEqual([(step.us, step.limit_us) for step in chapters[0].steps],
+                         [(20.0, 8.0), (30.0, 4.0)])
+        self.assertIn("predicted ±25%", measured.device_of(chapters))
+
+    def test_sizes_that_matter_come_from_gains(self):
+        self.write_all()
+        self.write_gains()
+        chapters = measured.load(self.folder)
+        groups = measured.climbed(self.folder, chapters)
+        self.assertEqual([title for title, _ in groups],
+                         ["attention\nbatch 32, 577 tokens", "other\npreset deep"])
+        self.assertEqual([(step.us, step.limit_us) for step in groups[0][1]],
+                         [(40.0, 10.0), (20.0, 4.0)])
+        self.assertEqual([(step.us, step.error) for step in groups[1][1]], [(4.0, 0), (2.0, 0)])
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_predicted_is_hollow_with_its_limit_as_a_thin_mark(self):
+        self.write_all()
+        self.write_gains()
+        fig = measured.draw_speedup(palette.plot(), measured.load(self.folder), self.folder)
+        ladder_axes = fig.axes[0]
+        self.assertTrue(all(bar.get_facecolor()[3] < 0.2 for bar in ladder_axes.patches))
+        self.assertEqual([list(line.get_xdata()) for line in ladder_axes.lines],
+                         [[4.0, 4.0], [10.0, 10.0]])  # 40 / 10 and 40 / 4
+        self.assertEqual(fig.axes[1].lines[:], [])  # its bars are the limits
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_why_warps_wait_is_stacked_to_the_whole(self):
+        self.write_all()
+        plt, chapters = palette.plot(), measured.load(self.folder)
+        self.assertIsNone(measured.WAITS["waits"](plt, chapters, self.folder))
+        self.write_gains()
+        fig = measured.WAITS["waits"](plt, chapters, self.folder)
+        ends = {}
+        for bar in fig.axes[0].patches:
+            ends[bar.get_y()] = max(ends.get(bar.get_y(), 0), bar.get_x() + bar.get_width())
+        self.assertEqual([round(end, 6) for end in ends.values()], [100.0, 100.0])
+        texts = [text.get_text() for text in fig.legends[0].get_texts()]
+        self.assertIn("long_scoreboard: global memory", texts)
+        self.assertIn("other", texts)  # sleeping, which has no colour
+        self.assertNotIn("barrier: barrier of the block", texts)
+        self.assertIn("±25%", fig._suptitle.get_text())
+        more = measured.WAITS["waits_more"](plt, chapters, self.folder)
+        self.assertEqual([label.get_text() for label in more.axes[0].get_yticklabels()],
+                         ["7  shared"])
+
+    def ladder_run(self, us, name="run.json"):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            json.dump({"problem": {"batch": 1, "heads": 12, "head_dim": 64, "tokens": 197},
+                       "device": {"name": "x", "virtual": True}, "nvcc": "13.0", "steps": [
+                           {"chapter": "01_naive", "name": "attention", "modelled_limit_us": 3.0,
+                            "predicted_us": us, "predicted_error": 0.25 if us else None,
+                            "predicted_why": None if us else "no ptxas"}]}, file)
+        return self.path(name)
+
+    def test_a_ladders_predictions_may_differ_by_two_percent(self):
+        path = self.path("ladder.json")
+
+        def checked(us, ptxas):
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(said):
+                return ladder.check(path, ladder.merge([self.ladder_run(us)], ptxas))
+        ladder.write(path, ladder.merge([self.ladder_run(100.0)], "V13"))
+        said = io.StringIO()
+        self.assertEqual([checked(us, "V13") for us in (100.0, 101.0, 110.0, None)], [0, 0, 1, 1])
+        self.assertNotIn("not compared", said.getvalue())
+        self.assertEqual(checked(200.0, "V12"), 0)
+        self.assertIn("not compared: the file is of ptxas V13, these runs of V12", said.getvalue())
+
     @unittest.skipUnless(matplotlib, "no matplotlib")
     def test_the_same_bytes_twice(self):
         plt = palette.plot()
@@ -201,6 +300,29 @@ class Palette(unittest.TestCase):
     def test_no_two_chapters_look_alike(self):
         self.assertEqual(len(set(palette.CHAPTERS)), 8)
         self.assertEqual(palette.of_chapter(1), palette.CHAPTERS[0])
+
+
+class Lessons(unittest.TestCase):
+    RATIOS = [{"before": "naive", "after": "tiling", "of": "predicted times"}]
+
+    def test_predicted_times_of_launches_and_steps(self):
+        def launch(name, us):
+            return {"name": name, "counters": predicted(us)}
+        kernels = [launch("scores", 30.0), launch("values", 10.0), {"name": "naive"},
+                   launch("tiling", 20.0)]
+        lines = refresh_counters.predicted_lines({"kernels": kernels, "ratios": self.RATIOS})
+        self.assertIn("Predicted times, ±25%:", lines)
+        self.assertIn("| naive | 40 | 50 % | long_scoreboard 75% |", lines)
+        self.assertIn("In all, predicted: naive 40 µs, tiling 20 µs, 2 times as fast.", lines)
+
+    def test_no_prediction_has_its_reason_and_no_ratio(self):
+        why = {"counters": {"predicted": {"us": None, "why": "no ptxas"}}}
+        lines = refresh_counters.predicted_lines(
+            {"kernels": [{"name": "naive", **why}, {"name": "tiling", "counters": predicted(2.0)}],
+             "ratios": self.RATIOS})
+        self.assertIn("No predicted time of naive: no ptxas", lines)
+        self.assertNotIn("In all", " ".join(lines))
+        self.assertEqual(refresh_counters.predicted_lines({"kernels": [{"name": "naive"}]}), [])
 
 
 class Quotes(Case):

@@ -94,8 +94,15 @@ class Gains(Case):
         self.assertEqual(gains.short(merged["runs"][0]), "batch 32, 577 tokens")
         self.assertEqual(gains.error_of(merged), 0.25)
 
-    def test_the_bound_of_dram_is_that_of_all_blocks(self):
-        sampled = launch(8.0, dram_us=5.0)  # L1/shared 4, DRAM of the executed blocks 0.1
+    def test_limits_of_a_sampled_run_are_those_of_all_blocks(self):
+        whole = launch(8.0, dram_us=5.0)
+        self.assertEqual(gains.bound_of(whole), ("L1/shared", 4.0))
+        blocks = {"blocks_of_sm": 6, "blocks_simulated": 2, "dram_us": 5.0}
+        sampled = {**launch(8.0, **blocks), "sampled": True, "blocks": 600}
+        self.assertEqual(gains.bound_of(sampled), ("L1/shared", 12.0))  # 6/2 times as many
+        sampled["limits"]["tensor"] = 0.05  # of all SMs: 600/2 times
+        self.assertEqual(gains.bound_of(sampled), ("tensor", 15.0))
+        sampled["limits"] = {"L1/shared": 0.1, "DRAM": 0.1}
         self.assertEqual(gains.bound_of(sampled), ("DRAM", 5.0))
 
     def test_a_run_without_predictions_is_refused(self):
