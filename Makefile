@@ -205,7 +205,8 @@ help:
 #>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew;
 #>                      MINUTES=25: what is worth most, in that time)
 #> make bench-dry       rehearse all of that without a GPU (PEERS=torch: with PyTorch on the CPU)
-#> make bench DEVICE=vgpu          limits and counters of all chapters: the reference in data/results
+#> make bench DEVICE=vgpu          predicted times, limits and counters of all chapters: the reference
+#>                      in data/results, with what each step bought at sizes that matter
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
@@ -389,8 +390,10 @@ python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 # All steps of attention over the tokens; CHECK=1 only compares with the committed file.
 ladder_tokens := 197 577 1025
 ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters)))
-docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIMELINE \
-  -u VGPU_TRACE VGPU_DEVICE=h200
+# Predicted times follow from the machine code of this ptxas, whichever the machine has beside it.
+docs_ptxas := $(dir $(call absolute,$(NVCC)))ptxas
+docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIME \
+  -u VGPU_TIMELINE -u VGPU_TRACE VGPU_DEVICE=h200 VGPU_PTXAS='$(docs_ptxas)'
 ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \
@@ -398,7 +401,7 @@ ladder: $(ladder_programs)
 	@$(if $(filter vgpu,$(DEVICE)),$(docs_env) $< --all --predict --batch 32 --tokens 577 && echo)
 	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
 	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
-	  $(ladder_tokens:%=$T/docs/ladder_%.json)
+	  $(ladder_tokens:%=$T/docs/ladder_%.json) --ptxas '$(docs_ptxas)'
 
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.
@@ -411,7 +414,9 @@ docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
 	  $(call docs_results,$n) $(call folder_of,$n)/README.md;) \
-	python3 common/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders)
+	python3 common/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
+	python3 common/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
+	  README.md chapters/README.md $(foreach n,$(lessons),$(call folder_of,$n)/README.md)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }

@@ -5,7 +5,7 @@
     ladder.py LADDER.json STEM 197.json 577.json 1025.json
     ladder.py LADDER.json STEM                                 draws what LADDER.json holds
     ladder.py --check LADDER.json 197.json 577.json 1025.json  writes nothing, says what differs
-    ladder.py --ptxas PATH ...                                 of which ptxas predicted times are
+    ladder.py ... --ptxas PATH                                 of which ptxas predicted times are
 
 LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
 predicted times, modelled limits and counters. --check allows 2% in a predicted time, and compares none
@@ -225,11 +225,11 @@ def draw(stem, ladder):
 def main():
     arguments, ptxas = sys.argv[1:], None
     try:
-        if arguments[:1] == ["--ptxas"] and len(arguments) > 1:
-            ptxas = predictions.ptxas_version(arguments[1])
-            arguments = arguments[2:]
+        if arguments[-2:-1] == ["--ptxas"]:
+            ptxas = predictions.ptxas_version(arguments[-1])
+            arguments = arguments[:-2]
         if len(arguments) < 2:
-            print("usage: ladder.py [--ptxas PATH] LADDER.json STEM [RUN.json...]", file=sys.stderr)
+            print("usage: ladder.py LADDER.json STEM [RUN.json...] [--ptxas PATH]", file=sys.stderr)
             return 2
         if arguments[0] == "--check":
             return check(arguments[1], merge(arguments[2:], ptxas))

@@ -5,9 +5,26 @@ bench_scripts := common/bench
 gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
 results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results))
 
-# Limits and counters of all chapters, from the runs of `make docs`: with CHECK=1 compared with the
-# reference, otherwise the new reference.
+# Predicted times, limits and counters of all chapters, from the runs of `make docs`, and what each step
+# bought at sizes that matter: with CHECK=1 compared with the reference, otherwise the new reference.
 bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_reason)))
+
+# $(call sized,NAME,CHAPTER,FLAGS): $T/docs/sized-NAME.json. Only the blocks that a prediction needs are
+# executed, so these sizes take seconds.
+sized_results :=
+define sized_rule
+sized_results += $T/docs/sized-$1.json
+$T/docs/sized-$1.json: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) $$< --predict $3 --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
+endef
+sized = $(eval $(sized_rule))
+ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
+$(foreach n,$(filter 1 2 3 4 5 6,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
+$(foreach d,local uniform,$(call sized,deformable-$d,7,--distribution $d --heads 8))
+$(call sized,convolution-photo,8)
+$(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --storage fp16)
+endif
 
 PEERS ?=
 ifeq ($(filter torch,$(PEERS))$(if $(PEERS),,none),)
@@ -19,9 +36,14 @@ torch_python = $(shell for p in python3 /usr/bin/python3; do \
 .PHONY: bench bench-vgpu
 ifneq ($(bench_reference),)
 ifeq ($(ARCH),sm_90)
-bench: $(foreach n,$(chapters),$(call docs_results,$n))
+bench_runs := $(foreach n,$(chapters),$(call docs_results,$n))
+bench: $(bench_runs) $(sized_results)
 	@$(need_python)
-	@python3 $(bench_scripts)/counters.py $(if $(CHECK),--check) $(results) $^
+	@status=0; for make in 'counters.py $(results) $(bench_runs)' \
+	    'gains.py $(results) $(sized_results)'; do \
+	  set -- $$make; script=$$1; shift; \
+	  python3 $(bench_scripts)/$$script $(if $(CHECK),--check) --ptxas '$(docs_ptxas)' "$$@" || \
+	    status=$$?; done; exit $$status
 else
 bench:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 bench
