@@ -87,13 +87,13 @@ def micros(us):
 
 
 def times(before, after):
-    """'2.1 times as fast', '1.3 times as slow', 'no faster': what a step bought, in two digits."""
+    """'2.1 times as fast', '1.03 times as slow', 'no faster': what a step bought."""
     ratio = before / after
     if 0.98 < ratio < 1.02:
         return "no faster"
-    if ratio < 1:
-        return f"{1 / ratio:.2g} times as slow"
-    return f"{ratio:,.0f} times as fast" if ratio >= 10 else f"{ratio:.2g} times as fast"
+    word, ratio = ("fast", ratio) if ratio > 1 else ("slow", 1 / ratio)
+    text = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" if ratio >= 2 else f"{ratio:.3g}"
+    return f"{text} times as {word}"
 
 
 def ptxas_version(path):

@@ -63,7 +63,8 @@ class Predictions(Case):
 
     def test_words_for_ratios(self):
         for before, after, words in ((10, 5, "2 times as fast"), (10, 10.1, "no faster"),
-                                     (10, 15, "1.5 times as slow"), (5000, 4, "1,250 times")):
+                                     (10, 15, "1.5 times as slow"),
+                                     (103, 100, "1.03 times as fast"), (5000, 4, "1,250 times")):
             self.assertIn(words, predictions.times(before, after))
 
     def test_the_version_of_ptxas(self):
