@@ -101,6 +101,14 @@ def verdict(steps, before):
             f"*{best['name']}*" for step, best in losing(steps, before)]
     if lost:
         lines += ["", "What does not pay here: " + "; ".join(lost) + "."]
+    above = [step for step in steps if us_of(step) and step["bound_us"] > 1.02 * us_of(step)]
+    for own, why in ((True, "limits count instructions and accesses as PTX has them, and machine code "
+                      "has fewer and wider ones"),
+                     (False, "the simulator takes another rate for it")):
+        names = [f"*{step['name']}* ({step['bound']})" for step in above
+                 if (step["bound"] in gains.OF_ONE_SM) == own]
+        if names:
+            lines += ["", f"The limit of {', '.join(names)} is above the prediction: {why}."]
     for step in steps:
         if "why" in step["predicted"]:
             lines += ["", f"No predicted time of {step['name']}: {step['predicted']['why']}"]
@@ -116,7 +124,8 @@ def block(found, first, last, waits):
         steps, before = chosen(run, first, last)
         if not steps:
             continue
-        lines += ["", f"Virtual {found['device']['name']}, {gains.short(run)}{of_ptxas}:", ""]
+        lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}{of_ptxas}:",
+                  ""]
         if waits:
             lines += table(["step", "issue slots used", "why warps wait, in shares of their time"],
                            waits_rows(steps), (1,))

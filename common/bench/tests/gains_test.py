@@ -183,6 +183,16 @@ class Tables(Case):
                       "*b*.", text)
         self.assertTrue(text.startswith("top\n") and text.endswith("<!-- gains:end -->\nend\n"))
 
+    def test_a_limit_above_its_prediction_is_said(self):
+        of = steps(40.0, 10.0)
+        of[1]["bound_us"] = 12.0
+        text = self.refresh(of)[2]
+        self.assertIn("The limit of *b* (issue) is above the prediction: limits count instructions", text)
+        of[1]["bound"] = "DRAM"
+        self.assertIn("The limit of *b* (DRAM) is above the prediction: the simulator takes another "
+                      "rate", self.refresh(of)[2])
+        self.assertNotIn("above the prediction", self.refresh(steps(40.0, 10.0))[2])
+
     def test_no_prediction_has_its_reason(self):
         text = self.refresh(steps(40.0, None, 20.0))[2]
         self.assertIn("| b | - |  | 1 (issue) |  |\n", text)
