@@ -197,7 +197,8 @@ def check(folder, chapters):
         lines += found
     if not lines:
         count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])
-        print(f"{folder}: limits, predicted times and counters of {count} kernels are those of the reference")
+        print(f"{folder}: limits, predicted times and counters of {count} kernels are those "
+              "of the reference")
         return 0
     for what in ("worse", "changed", "better"):
         for line in (line for kind, line in lines if kind == what):

@@ -104,7 +104,7 @@ def verdict(steps, before):
     above = [step for step in steps if us_of(step) and step["bound_us"] > 1.02 * us_of(step)]
     for own, why in ((True, "limits count instructions and accesses as PTX has them, and machine code "
                       "has fewer and wider ones"),
-                     (False, "the simulator takes another rate for it")):
+                     (False, "the simulator finds less work there than the limit counts")):
         names = [f"*{step['name']}* ({step['bound']})" for step in above
                  if (step["bound"] in gains.OF_ONE_SM) == own]
         if names:

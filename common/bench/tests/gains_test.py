@@ -189,8 +189,8 @@ class Tables(Case):
         text = self.refresh(of)[2]
         self.assertIn("The limit of *b* (issue) is above the prediction: limits count instructions", text)
         of[1]["bound"] = "DRAM"
-        self.assertIn("The limit of *b* (DRAM) is above the prediction: the simulator takes another "
-                      "rate", self.refresh(of)[2])
+        self.assertIn("The limit of *b* (DRAM) is above the prediction: the simulator finds less "
+                      "work", self.refresh(of)[2])
         self.assertNotIn("above the prediction", self.refresh(steps(40.0, 10.0))[2])
 
     def test_no_prediction_has_its_reason(self):
