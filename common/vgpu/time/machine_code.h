@@ -72,6 +72,7 @@ struct MachineInstr {
   // Branch: its guard alone does not decide (a second predicate, BRA.DIV, BRA.CONV).
   bool more_conditions = false;
   bool if_together = false;  // BRA.CONV: taken when the lanes have not parted
+  bool if_parted = false;    // BRA.DIV: when they have
   // Of a lane's access; of a matrix load, 4 for each matrix; 8 for IMAD.WIDE and .HI.
   std::uint8_t bytes = 4;
   std::uint8_t matrices = 0;  // matrix_load, matrix_store: 1, 2, 4

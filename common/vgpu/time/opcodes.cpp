@@ -363,6 +363,7 @@ void decode_fields(MachineInstr& instr, const Row& row, Word128 word, int sm) {
       // A second predicate, or BRA.DIV and BRA.CONV, which ask whether the lanes have parted.
       instr.more_conditions = bits(word.hi, 23, 4) != 7 || bits(word.lo, 32, 2) >= 2;
       instr.if_together = bits(word.lo, 32, 2) == 3;
+      instr.if_parted = bits(word.lo, 32, 2) == 2;
       if (instr.opcode == 0x547) {  // BRA.U UP0: the predicate stands with the operands
         instr.uniform_guard = true;
         instr.guard = static_cast<std::uint8_t>(bits(word.lo, 24, 3));

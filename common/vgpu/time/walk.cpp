@@ -25,8 +25,7 @@ bool ends_block(const MachineInstr& instr) {
 }
 // BRA.DIV, BRA.CONV: asks whether lanes have parted, and not what PTX asks.
 bool asks_for_lanes(const MachineInstr& instr) {
-  return instr.kind == Kind::branch && instr.more_conditions && instr.guard == 7 &&
-         !instr.uniform_guard;
+  return instr.kind == Kind::branch && (instr.if_together || instr.if_parted);
 }
 
 // Machine instructions that take an event of their PTX line.
