@@ -130,3 +130,16 @@ TEST_CASE("settings: a variable that nobody reads is named") {
   CHECK(unknown({}) == "");
   CHECK(vgpu::runtime::unknown_variable(nullptr) == "");
 }
+
+TEST_CASE("settings: predicted time") {
+  using vgpu::TimeMode;
+  CHECK(with({}).options.time == TimeMode::off);
+  CHECK(with({{"VGPU_TIME", "0"}}).options.time == TimeMode::off);
+  CHECK(with({{"VGPU_TIME", "1"}}).options.time == TimeMode::on);
+  CHECK(with({{"VGPU_TIME", "sample"}}).options.time == TimeMode::sample);
+  for (const char* wrong : {"2", "yes", "Sample", "1 ", "sample:3"}) {
+    const std::string error = error_with("VGPU_TIME", wrong);
+    CHECK_MESSAGE(has(error, "VGPU_TIME='" + std::string(wrong) + "'"), error);
+    CHECK(has(error, "say 1 (predict how long launches take), sample"));
+  }
+}
