@@ -23,7 +23,8 @@ using namespace vgpu_tests;
 
 // The host's part: 1 MiB of random numbers from 0 to 1, launches with n = 0, 1, 2, 3, 5, 17.
 std::string program(const std::string& kernels, const std::string& launches) {
-  return "#include <cstdio>\n#include <cuda_runtime.h>\n#define KERNEL extern \"C\" __global__ void\n" +
+  return "#include <cstdio>\n#include <cuda_runtime.h>\n#define KERNEL extern \"C\" __global__ "
+         "void\n" +
          kernels + R"cuda(
 int main() {
   const int count = 1 << 20;
@@ -41,7 +42,8 @@ int main() {
 )cuda" + launches +
          "  }\n  const int error = cudaDeviceSynchronize();\n"
          "  cudaMemcpy(host, out, count * 4, cudaMemcpyDeviceToHost);\n"
-         "  unsigned sum = 0;\n  for (int i = 0; i < count; ++i) sum = sum * 31 + (unsigned&)host[i];\n"
+         "  unsigned sum = 0;\n  for (int i = 0; i < count; ++i) sum = sum * 31 + "
+         "(unsigned&)host[i];\n"
          "  std::printf(\"error %d, sum %08x\\n\", error, sum);\n  return error != 0;\n}\n";
 }
 
@@ -97,59 +99,81 @@ double predicted_us(const json::Value& launch) {
 // Loops and branches of all kinds. Each must be followed exactly, whatever n.
 const std::map<std::string, std::string> kFollowed = {
     {"sum", "float s = 0; for (int i = 0; i < n; ++i) s += in[i * 32 + threadIdx.x];"},
-    {"nested", "float s = 0; for (int i = 0; i < n; ++i) for (int j = 0; j < i; ++j) "
-               "s = s * 1.5f + in[i * 32 + j + threadIdx.x];"},
-    {"by_lane", "float s; if (threadIdx.x % 32 < n) s = in[threadIdx.x] * 2; "
-                "else s = in[threadIdx.x + 64] + in[threadIdx.x + 128];"},
-    {"by_warp", "float s = 0; if (threadIdx.x / 32 < n) { for (int i = 0; i < n; ++i) "
-                "s += in[threadIdx.x + i]; } else s = in[threadIdx.x + 64]; __syncthreads();"},
-    {"early_exit", "if (threadIdx.x >= n) return; float s = 0; for (int i = 0; i < 7; ++i) { "
-                   "s += in[i * 7 + threadIdx.x]; if (s > 3.f) return; }"},
-    {"skips", "float s = 0; for (int i = 0; i < n; ++i) { float v = in[i * 32 + threadIdx.x % 32]; "
-              "if (v < 0.3f) continue; if (s > 5.f) break; s += v * in[i]; }"},
-    {"divergent_trips", "float s = 0; int m = threadIdx.x % 5 + n; for (int i = 0; i < m; ++i) "
-                        "s += in[i * 32 + threadIdx.x];"},
-    {"predicated", "float s = in[threadIdx.x]; if (s > 0.5f) out[threadIdx.x + 512] = s; "
-                   "if (threadIdx.x < n) out[threadIdx.x + 256] = s * 2;"},
-    {"two_exits", "float s = 0; int i = 0; for (;;) { float a = in[i * 32 + threadIdx.x % 32]; "
-                  "if (a > 0.95f) break; if (i >= n) break; if (a < 0.02f && i > 3) { "
-                  "out[threadIdx.x + 64] = i; break; } ++i; } s = i;"},
-    {"at_least_once", "float s = 0; int i = 0; do { s += in[i + threadIdx.x]; i += 3; } while (i < n);"},
-    {"reduction", "float s = 0; for (int i = threadIdx.x; i < n * 100; i += blockDim.x) s += in[i]; "
-                  "for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o); "
-                  "__shared__ float part[32]; if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s; "
-                  "__syncthreads(); if (threadIdx.x < 32) { s = threadIdx.x < blockDim.x / 32 ? "
-                  "part[threadIdx.x] : 0; for (int o = 16; o; o >>= 1) "
-                  "s += __shfl_down_sync(~0u, s, o); }"},
-    {"divisions", "float s = 1; for (int i = 0; i < n; ++i) "
-                  "s = s / in[i * 32 + threadIdx.x] + sqrtf(in[i]);"},
-    {"integer_division", "long long w = 1; const int* k = (const int*)in; for (int i = 0; i < n; ++i) "
-                         "w += (w * 1234567 + k[i]) / (k[i + 1] | 1) + k[i] % (k[i + 2] | 1); "
-                         "float s = w;"},
-    {"prints", "if (threadIdx.x == 0 && n == 5) printf(\"n %d\\n\", n); float s = in[threadIdx.x];"},
-    {"exchanges", "for (int i = 0; i < n; ++i) { int old = *(int*)out, a; do { a = old; "
-                  "old = atomicCAS((int*)out, a, a + 1); } while (a != old); } float s = 0;"},
-    {"local_memory", "float a[64]; for (int i = 0; i < 64; ++i) a[i] = in[i + threadIdx.x]; "
-                     "float s = 0; for (int i = 0; i < n; ++i) s += a[(i * 7 + threadIdx.x) & 63];"},
-    {"flag", "__shared__ volatile int flag; if (threadIdx.x == 0) flag = 0; __syncthreads(); "
-             "float s = 0; if (threadIdx.x >= 32) { while (!flag); s = 1; } else { "
-             "for (int i = 0; i < n * 20; ++i) s += in[i] * in[i + 1]; if (s > -1) flag = 1; }"},
-    {"barriers", "__shared__ float t[256]; float s = 0; for (int i = 0; i < n; ++i) { "
-                 "t[threadIdx.x] = in[i * 32 + threadIdx.x]; __syncthreads(); if (threadIdx.x < 64) "
-                 "s += t[threadIdx.x + 1] * t[threadIdx.x + 3]; __syncthreads(); }"},
-    {"triangle", "float s = 0; for (int i = threadIdx.x / 32; i < n; ++i) for (int j = 0; j <= i; ++j) "
-                 "{ float v = in[i * 3 + j]; if (v > 0.7f) s += v * in[j + 1]; else if (v < 0.2f) "
-                 "s -= in[j + 2]; }"},
-    {"unrolled", "float s = 0;\n#pragma unroll 4\nfor (int i = 0; i < n; ++i) { "
-                 "float v = in[i * 32 + threadIdx.x]; s += v; out[512 + i * 32 + threadIdx.x % 32] = s; }"},
-    {"search", "int low = 0, high = n * 50; float x = in[threadIdx.x]; while (low < high) { "
-               "int m = (low + high) / 2; if (in[m] < x) low = m + 1; else high = m; } float s = low;"},
-    {"softmax", "float s = 0, m = -1; for (int i = 0; i < n; ++i) m = fmaxf(m, in[i * 32 + threadIdx.x]); "
-                "for (int i = 0; i < n; ++i) s += expf(in[i * 32 + threadIdx.x] - m); "
-                "for (int i = 0; i < n; ++i) out[512 + i * 32 + threadIdx.x % 32] = "
-                "expf(in[i * 32 + threadIdx.x] - m) / s;"},
-    {"jumps_back", "float s = 0; int i = 0; again: if (i < n) { s += in[i + threadIdx.x]; if (s > 3) { "
-                   "s -= 2; i += 2; goto again; } ++i; goto again; }"},
+    {"nested",
+     "float s = 0; for (int i = 0; i < n; ++i) for (int j = 0; j < i; ++j) "
+     "s = s * 1.5f + in[i * 32 + j + threadIdx.x];"},
+    {"by_lane",
+     "float s; if (threadIdx.x % 32 < n) s = in[threadIdx.x] * 2; "
+     "else s = in[threadIdx.x + 64] + in[threadIdx.x + 128];"},
+    {"by_warp",
+     "float s = 0; if (threadIdx.x / 32 < n) { for (int i = 0; i < n; ++i) "
+     "s += in[threadIdx.x + i]; } else s = in[threadIdx.x + 64]; __syncthreads();"},
+    {"early_exit",
+     "if (threadIdx.x >= n) return; float s = 0; for (int i = 0; i < 7; ++i) { "
+     "s += in[i * 7 + threadIdx.x]; if (s > 3.f) return; }"},
+    {"skips",
+     "float s = 0; for (int i = 0; i < n; ++i) { float v = in[i * 32 + threadIdx.x % 32]; "
+     "if (v < 0.3f) continue; if (s > 5.f) break; s += v * in[i]; }"},
+    {"divergent_trips",
+     "float s = 0; int m = threadIdx.x % 5 + n; for (int i = 0; i < m; ++i) "
+     "s += in[i * 32 + threadIdx.x];"},
+    {"predicated",
+     "float s = in[threadIdx.x]; if (s > 0.5f) out[threadIdx.x + 512] = s; "
+     "if (threadIdx.x < n) out[threadIdx.x + 256] = s * 2;"},
+    {"two_exits",
+     "float s = 0; int i = 0; for (;;) { float a = in[i * 32 + threadIdx.x % 32]; "
+     "if (a > 0.95f) break; if (i >= n) break; if (a < 0.02f && i > 3) { "
+     "out[threadIdx.x + 64] = i; break; } ++i; } s = i;"},
+    {"at_least_once",
+     "float s = 0; int i = 0; do { s += in[i + threadIdx.x]; i += 3; } while (i < n);"},
+    {"reduction",
+     "float s = 0; for (int i = threadIdx.x; i < n * 100; i += blockDim.x) s += in[i]; "
+     "for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o); "
+     "__shared__ float part[32]; if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s; "
+     "__syncthreads(); if (threadIdx.x < 32) { s = threadIdx.x < blockDim.x / 32 ? "
+     "part[threadIdx.x] : 0; for (int o = 16; o; o >>= 1) "
+     "s += __shfl_down_sync(~0u, s, o); }"},
+    {"divisions",
+     "float s = 1; for (int i = 0; i < n; ++i) "
+     "s = s / in[i * 32 + threadIdx.x] + sqrtf(in[i]);"},
+    {"integer_division",
+     "long long w = 1; const int* k = (const int*)in; for (int i = 0; i < n; ++i) "
+     "w += (w * 1234567 + k[i]) / (k[i + 1] | 1) + k[i] % (k[i + 2] | 1); "
+     "float s = w;"},
+    {"prints",
+     "if (threadIdx.x == 0 && n == 5) printf(\"n %d\\n\", n); float s = in[threadIdx.x];"},
+    {"exchanges",
+     "for (int i = 0; i < n; ++i) { int old = *(int*)out, a; do { a = old; "
+     "old = atomicCAS((int*)out, a, a + 1); } while (a != old); } float s = 0;"},
+    {"local_memory",
+     "float a[64]; for (int i = 0; i < 64; ++i) a[i] = in[i + threadIdx.x]; "
+     "float s = 0; for (int i = 0; i < n; ++i) s += a[(i * 7 + threadIdx.x) & 63];"},
+    {"flag",
+     "__shared__ volatile int flag; if (threadIdx.x == 0) flag = 0; __syncthreads(); "
+     "float s = 0; if (threadIdx.x >= 32) { while (!flag); s = 1; } else { "
+     "for (int i = 0; i < n * 20; ++i) s += in[i] * in[i + 1]; if (s > -1) flag = 1; }"},
+    {"barriers",
+     "__shared__ float t[256]; float s = 0; for (int i = 0; i < n; ++i) { "
+     "t[threadIdx.x] = in[i * 32 + threadIdx.x]; __syncthreads(); if (threadIdx.x < 64) "
+     "s += t[threadIdx.x + 1] * t[threadIdx.x + 3]; __syncthreads(); }"},
+    {"triangle",
+     "float s = 0; for (int i = threadIdx.x / 32; i < n; ++i) for (int j = 0; j <= i; ++j) "
+     "{ float v = in[i * 3 + j]; if (v > 0.7f) s += v * in[j + 1]; else if (v < 0.2f) "
+     "s -= in[j + 2]; }"},
+    {"unrolled",
+     "float s = 0;\n#pragma unroll 4\nfor (int i = 0; i < n; ++i) { "
+     "float v = in[i * 32 + threadIdx.x]; s += v; out[512 + i * 32 + threadIdx.x % 32] = s; }"},
+    {"search",
+     "int low = 0, high = n * 50; float x = in[threadIdx.x]; while (low < high) { "
+     "int m = (low + high) / 2; if (in[m] < x) low = m + 1; else high = m; } float s = low;"},
+    {"softmax",
+     "float s = 0, m = -1; for (int i = 0; i < n; ++i) m = fmaxf(m, in[i * 32 + threadIdx.x]); "
+     "for (int i = 0; i < n; ++i) s += expf(in[i * 32 + threadIdx.x] - m); "
+     "for (int i = 0; i < n; ++i) out[512 + i * 32 + threadIdx.x % 32] = "
+     "expf(in[i * 32 + threadIdx.x] - m) / s;"},
+    {"jumps_back",
+     "float s = 0; int i = 0; again: if (i < n) { s += in[i + threadIdx.x]; if (s > 3) { "
+     "s -= 2; i += 2; goto again; } ++i; goto again; }"},
 };
 
 void kernel(std::string& kernels, std::string& launches, const std::string& name,
@@ -180,13 +204,20 @@ class RandomKernel {
   std::string condition(const Names& names) {
     const std::string name = names[random_() % names.size()];
     switch (pick(0, 6)) {
-      case 0: return name + " % 3 == " + number(0, 2);
-      case 1: return "threadIdx.x / 32 % 2 == " + number(0, 1);
-      case 2: return "threadIdx.x % 32 < " + number(1, 31);
-      case 3: return "s > " + number(-1, 4) + ".5f";
-      case 4: return "in[" + number(0, 63) + " + " + name + "] > 0." + number(1, 9) + "f";
-      case 5: return "threadIdx.x / 16 % 3 == " + number(0, 2);
-      default: return "(s > 0.5f && " + name + " < n) || in[" + number(0, 99) + "] > 0.5f";
+      case 0:
+        return name + " % 3 == " + number(0, 2);
+      case 1:
+        return "threadIdx.x / 32 % 2 == " + number(0, 1);
+      case 2:
+        return "threadIdx.x % 32 < " + number(1, 31);
+      case 3:
+        return "s > " + number(-1, 4) + ".5f";
+      case 4:
+        return "in[" + number(0, 63) + " + " + name + "] > 0." + number(1, 9) + "f";
+      case 5:
+        return "threadIdx.x / 16 % 3 == " + number(0, 2);
+      default:
+        return "(s > 0.5f && " + name + " < n) || in[" + number(0, 99) + "] > 0.5f";
     }
   }
   std::string block(int depth, const Names& names, bool in_loop) {
@@ -197,34 +228,40 @@ class RandomKernel {
   std::string statement(int depth, const Names& names, bool in_loop) {
     const int what = depth < 3 ? pick(0, 11) : pick(0, 4);
     switch (what) {
-      case 0: return "s += " + load(names) + "; ";
-      case 1: return "s = s * " + load(names) + " + 0.5f; ";
-      case 2: return "out[" + std::to_string(256 * (++stores_ % 60)) + " + threadIdx.x] = s; ";
-      case 3: return pick(0, 1) ? "s = s / (1.5f + " + load(names) + "); " : "s = sqrtf(fabsf(s)); ";
+      case 0:
+        return "s += " + load(names) + "; ";
+      case 1:
+        return "s = s * " + load(names) + " + 0.5f; ";
+      case 2:
+        return "out[" + std::to_string(256 * (++stores_ % 60)) + " + threadIdx.x] = s; ";
+      case 3:
+        return pick(0, 1) ? "s = s / (1.5f + " + load(names) + "); " : "s = sqrtf(fabsf(s)); ";
       case 4:
         if (in_loop && pick(0, 1))
           return "if (" + condition(names) + ") " + (pick(0, 1) ? "continue; " : "break; ");
         return "u = (u * 7 + " + names.back() + ") & 255; s -= " + load(names) + "; ";
       case 5:
-      case 6: return "if (" + condition(names) + ") " + block(depth + 1, names, in_loop);
+      case 6:
+        return "if (" + condition(names) + ") " + block(depth + 1, names, in_loop);
       case 7:
         return "if (" + condition(names) + ") " + block(depth + 1, names, in_loop) + "else " +
                block(depth + 1, names, in_loop);
-      default: return loop(depth, names, what == 11);
+      default:
+        return loop(depth, names, what == 11);
     }
   }
   std::string loop(int depth, Names names, bool at_least_once) {
     if (loops_ == 3) return "s += " + load(names) + "; ";
     const std::string i = "i" + std::to_string(++loops_);
-    static const char* const kLimits[] = {"n", "n", "n + threadIdx.x % 3", "threadIdx.x / 32",
-                                          "n / 2", "4", "3", "n * 2"};
+    static const char* const kLimits[] = {
+        "n", "n", "n + threadIdx.x % 3", "threadIdx.x / 32", "n / 2", "4", "3", "n * 2"};
     static const char* const kPragmas[] = {"", "", "#pragma unroll 2\n", "#pragma unroll 1\n",
                                            "#pragma unroll 4\n"};
     const std::string limit = kLimits[pick(0, 7)];
     names.push_back(i);
     if (at_least_once)
-      return "int " + i + " = 0; do { " + block(depth + 1, names, false) + "++" + i + "; } while (" +
-             i + " < " + limit + ");\n";
+      return "int " + i + " = 0; do { " + block(depth + 1, names, false) + "++" + i +
+             "; } while (" + i + " < " + limit + ");\n";
     return std::string("\n") + kPragmas[pick(0, 4)] + "for (int " + i + " = " +
            (pick(0, 2) ? "0" : "threadIdx.x / 32") + "; " + i + " < " + limit + "; " + i +
            (pick(0, 2) ? " += 1) " : " += 2) ") + block(depth + 1, names, true);
@@ -247,7 +284,8 @@ TEST_CASE("time programs: loops and branches of all kinds are followed exactly")
       const std::string name = launch.at("kernel").get<std::string>();
       INFO(std::string(target.device), " ", name, " ", why(launch));
       // In sm_75's code of these two lanes wait for one another in loops of their own.
-      const bool hopeless = target.number == std::string("75") && (name == "flag" || name == "exchanges");
+      const bool hopeless =
+          target.number == std::string("75") && (name == "flag" || name == "exchanges");
       if (hopeless && why(launch) != "")
         CHECK(why(launch) == name + ": its machine code has loops that PTX has not");
       else
@@ -298,7 +336,8 @@ KERNEL table(float* out, const float* in, int n) {
   CHECK(has(result.text, "6 without: table: it jumps through a table"));
 }
 
-TEST_CASE("time programs: of random kernels 95 % are followed exactly, the rest nearly or not at all") {
+TEST_CASE(
+    "time programs: of random kernels 95 % are followed exactly, the rest nearly or not at all") {
   const unsigned seed = static_cast<unsigned>(std::stoul(environment("TIME_SEED", "20260")));
   const int count = std::stoi(environment("TIME_KERNELS", "40"));
   for (const Target& target : kTargets) {
@@ -320,8 +359,8 @@ TEST_CASE("time programs: of random kernels 95 % are followed exactly, the rest 
       CHECK(agreement >= 0.92);
       exact += agreement > 0.9999;
     }
-    MESSAGE("seed ", seed, ", ", std::string(target.device), ": ", exact, " of ", all.size(), " exact, ", refused,
-            " refused");
+    MESSAGE("seed ", seed, ", ", std::string(target.device), ": ", exact, " of ", all.size(),
+            " exact, ", refused, " refused");
     CHECK(exact >= 0.95 * static_cast<double>(all.size()));
   }
 }
@@ -459,7 +498,8 @@ TEST_CASE("time programs: barriers of grids and clusters, copies and uneven bloc
   CHECK(has(why(by_name["uneven"]), "how much a block does differs from block to block"));
 }
 
-TEST_CASE("time programs: sampled, a launch takes as long as in full, or says why that is unknown") {
+TEST_CASE(
+    "time programs: sampled, a launch takes as long as in full, or says why that is unknown") {
   const Program made(kMany, code_for(kTargets[2]));
   const auto full = made.launches("VGPU_TIME=1"), sampled = made.launches("VGPU_TIME=sample");
   REQUIRE(sampled.size() == 6);
@@ -482,11 +522,14 @@ TEST_CASE("time programs: sampled, a launch takes as long as in full, or says wh
   }
 }
 
-TEST_CASE("time programs: without machine code there are limits only, one sentence, the same exit code") {
-  const std::string kernels = "KERNEL copy(float* out, const float* in, int n) { "
-                              "out[threadIdx.x] = in[threadIdx.x + n]; }\n";
+TEST_CASE(
+    "time programs: without machine code there are limits only, one sentence, the same exit code") {
+  const std::string kernels =
+      "KERNEL copy(float* out, const float* in, int n) { "
+      "out[threadIdx.x] = in[threadIdx.x + n]; }\n";
   const std::string source = program(kernels, "copy<<<2, 64>>>(out, in, n);\n");
-  const auto refused = [](const Program& made, const std::string& settings, const std::string& part) {
+  const auto refused = [](const Program& made, const std::string& settings,
+                          const std::string& part) {
     const auto all = made.launches("VGPU_TIME=1 " + settings);
     REQUIRE(all.size() == 6);
     for (const json::Value& launch : all) {

@@ -337,6 +337,7 @@ void Recorder::add_lines(BlockRecord& record, MemoryEvent& event, const std::uin
   }
   if (record.pieces.empty() || record.pieces_used + kept > kPieces) {
     record.pieces.push_back(std::make_unique<LinePiece[]>(kPieces));
+    recorded_.fetch_add(kPieces / 4, std::memory_order_relaxed);  // as large as so many events
     record.pieces_used = 0;
   }
   LinePiece* const to = record.pieces.back().get() + record.pieces_used;
