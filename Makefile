@@ -210,6 +210,7 @@ help:
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
+#>                      (virtual GPU: and what each step gains at batch 32 and 577 tokens, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
@@ -326,6 +327,8 @@ test test-gpu: private export NVCC := $(call absolute,$(NVCC))
 test test-gpu: private export NVCC_FLAGS := \
   $(patsubst -Icommon,-I'$(CURDIR)/common',$(nvcc_common))
 test test-gpu: private export CUDA_LIB := $(call absolute,$(CUDA_LIB))
+test test-gpu: private export VGPU_PTXAS := \
+  $(or $(VGPU_PTXAS),$(wildcard $(dir $(call absolute,$(NVCC)))ptxas))
 test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
 test test-gpu: export TEST_SUITE := $(SUITE)
 # One GPU is for one program at a time.

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "../../common/lab.cuh"
+#include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "problem.h"
@@ -370,4 +373,42 @@ TEST_CASE("conv-norm files: fused is read in four, and no step knows a later one
   for (const std::string& name : kernel_files("three_passes.cuh"))
     CHECK(lab::testing::file_content(lab::repository_path("chapters/08_fused_conv_norm/" + name))
               .find("fused()") == std::string::npos);
+}
+
+TEST_CASE("conv-norm program: --predict has times of all launches and no results") {
+  if (!lab::testing::has_device() || !lab::vgpu::present()) {
+    MESSAGE("skipped: --predict: there is no virtual GPU");
+    return;
+  }
+  const lab::testing::TemporaryFolder folder;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--predict", "--in-channels", "8", "--out-channels", "16",
+                                       "--height", "20", "--width", "20"});
+    return lab::testing::run_program("chapter8", arguments, folder.folder());
+  };
+  const lab::testing::ProgramResult result =
+      run({"--json", "out.json", "--storage", "fp16", "--precision", "tf32,fp16"});
+  CAPTURE(result.errors);
+  REQUIRE(result.exit_code == 0);
+  CHECK(folder.names() == std::vector<std::string>{"out.json"});  // no picture
+  CHECK(result.output.find("FAIL") == std::string::npos);
+  CHECK(result.output.find("PASS") == std::string::npos);
+  CHECK(result.output.find("read again") == std::string::npos);  // counters are not of all blocks
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("out.json")));
+  std::map<std::string, double> us;
+  for (const auto& kernel : json.at("kernels")) {
+    CAPTURE(kernel.at("name"));
+    CHECK(kernel.at("pass").is_null());
+    us[kernel.at("name")] = kernel.at("predicted_us");
+    CHECK(us[kernel.at("name")] > 0);
+  }
+  CHECK(us.count("pack weights"));
+  CHECK(us["three passes"] ==
+        doctest::Approx(us["convolution"] + us["instance norm"] + us["ReLU"]));
+  for (const std::string flag : {"--output", "--iterations", "--warmup"}) {
+    CAPTURE(flag);
+    const auto refused = run({flag, "1"});
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.errors.find(flag + " does not go with --predict") != std::string::npos);
+  }
 }

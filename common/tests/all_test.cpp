@@ -1,4 +1,5 @@
 // ./run --all: one table of all chapters' own lines, each beside what its chapter compares it with.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <tuple>
 
 #include "lab/device.h"
+#include "lab/files.h"
 #include "lab/table.h"
 #include "testing/testing.h"
 
@@ -188,6 +190,33 @@ TEST_CASE(
     CHECK(without.at("kernels")[0].at("modelled_limit_us") ==
           first.at("kernels")[0].at("modelled_limit_us"));
   }
+}
+
+TEST_CASE("predicted times: a library from before there were any gives limits, and says so") {
+  if (skipped("predicted times")) return;
+  const lab::testing::TemporaryFolder folder;
+  Dl_info library;
+  void* const symbol = dlsym(RTLD_DEFAULT, "vgpuSetTime");
+  REQUIRE(symbol);
+  REQUIRE(dladdr(symbol, &library));
+  std::string bytes = lab::read_file(library.dli_fname);
+  const std::string name = "vgpuSetTime";
+  for (size_t at = 0; (at = bytes.find(name, at)) != std::string::npos;) bytes[at] = 'V';
+  folder.write("libvgpu.so", bytes);
+  const Variable with("LD_LIBRARY_PATH", folder.folder().c_str());
+  std::vector<std::string> arguments = {"--tokens", "65", "--heads", "2"};
+  const ProgramResult limits = lab::testing::run_program("chapter6", arguments, folder.folder());
+  CAPTURE(limits.output);
+  CAPTURE(limits.errors);
+  CHECK(limits.exit_code == 0);
+  CHECK(limits.output.find("No predicted times: this virtual GPU does not predict times\n") !=
+        std::string::npos);
+  CHECK(limits.output.find("lower bound") != std::string::npos);
+  CHECK(limits.output.find("+-") == std::string::npos);
+  arguments.push_back("--predict");
+  const ProgramResult none = lab::testing::run_program("chapter6", arguments, folder.folder());
+  CHECK(none.exit_code == lab::kLacking);
+  CHECK(none.errors.find("this virtual GPU does not predict times") != std::string::npos);
 }
 
 TEST_CASE("--predict: no prediction at all is a lack, and on a GPU it is refused") {
