@@ -210,7 +210,7 @@ help:
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
-#>                      (virtual GPU: and what each step gains at batch 32 and 577 tokens, predicted)
+#>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
@@ -401,7 +401,7 @@ ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \
 	  $(docs_env) $< --all --tokens $$n --json $T/docs/ladder_$$n.json; echo; done
-	@$(if $(filter vgpu,$(DEVICE)),$(docs_env) $< --all --predict --batch 32 --tokens 577 && echo)
+	@$(foreach run,$(ladder_predicted),$(docs_env) $D/$(subst _, ,$(run)) && echo &&) true
 	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
 	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
 	  $(ladder_tokens:%=$T/docs/ladder_%.json) --ptxas '$(docs_ptxas)'
@@ -432,6 +432,15 @@ else
 docs figures:
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@
 endif
+
+# What `make ladder` prints besides: what steps gain at sizes that matter. A run has _ for blanks.
+predicted_1 := --all_--batch_32_--tokens_577
+predicted_7 := --heads_8_--distribution_local --heads_8_--distribution_uniform
+predicted_8 := --size_224 --preset_deep
+ladder_predicted := $(if $(filter vgpu,$(DEVICE)),$(if $(CHECK),,$(foreach n,1 7 8,$(if \
+  $(filter $n,$(chapters)),$(addprefix chapter$n_--predict_,$(predicted_$n))))))
+ladder: $(addprefix $D/,$(sort $(foreach run,$(ladder_predicted),$(firstword \
+  $(subst _, ,$(run))))))
 
 include common/make/bench.mk
 include common/make/mutants.mk
