@@ -123,9 +123,9 @@ using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations);
 
-// The same for a step whose launches have been timed one by one: on the virtual GPU they have counters
-// and predicted times, and the step as a whole gets none. With --predict it is not run once more: its
-// host time is the sum of theirs.
+// The same for a step whose launches have been timed one by one: on the virtual GPU they have
+// counters and predicted times, and the step as a whole gets none. With --predict it is not run once
+// more: its host time is the sum of theirs.
 Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,
                   int iterations, const std::vector<Timing>& launches);
 

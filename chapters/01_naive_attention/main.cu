@@ -83,12 +83,12 @@ lab::ExitCode chapter(const lab::Run& run) {
     expected.emplace(problem);
     kernels[0](0);
     lab::check(cudaGetLastError());
-    scores_right = lab::compare(scores[0].download(0, N * N), expected->scores,
-                                expected->of_scores, {N, N});
+    scores_right =
+        lab::compare(scores[0].download(0, N * N), expected->scores, expected->of_scores, {N, N});
     kernels[1](0);
     lab::check(cudaGetLastError());
-    softmax_right = lab::compare(scores[0].download(0, N * N), expected->weights,
-                                 expected->of_weights, {N, N});
+    softmax_right =
+        lab::compare(scores[0].download(0, N * N), expected->weights, expected->of_weights, {N, N});
     kernels[2](0);
     lab::check(cudaGetLastError());
     values_right = output_right(arrays[0].O.download());
@@ -99,8 +99,8 @@ lab::ExitCode chapter(const lab::Run& run) {
   const std::vector<lab::Timing> timings =
       lab::time_stages(run.device, kernels, options.warmup, options.iterations);
   arrays[0].O.fill_nan();
-  const lab::Timing total = lab::time_total(run.device, whole_step, copies, options.warmup,
-                                            options.iterations, timings);
+  const lab::Timing total =
+      lab::time_total(run.device, whole_step, copies, options.warmup, options.iterations, timings);
   const std::vector<half> output = arrays[0].O.download();
 
   // Least traffic of each kernel, and of attention itself, which needs no score matrix.

@@ -70,8 +70,8 @@ class Flags {
   void parse(int argc, const char* const* argv);
   bool given(const char* flag) const;
   void refuse(std::initializer_list<const char*> flags, const std::string& why) const;
-  // Throws UsageError for flags of a program that make no sense with --predict, where that is given;
-  // then there is no picture.
+  // Throws UsageError for flags of a program that make no sense with --predict, where that is
+  // given; then there is no picture.
   void refuse_with_predict(Options& options) const;
 
  private:

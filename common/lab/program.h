@@ -21,8 +21,8 @@ struct Options {
 };
 
 // Chooses what the flags left to the device: 5 warm-ups and 50 iterations on a GPU, 0 and 1 on the
-// virtual one. Throws LackError with those words for --profile on a GPU, and where --predict is to do
-// what only a virtual GPU can; UsageError where the environment asks for what goes not with it.
+// virtual one. Throws LackError with those words for --profile on a GPU, and for --predict where the
+// device does not predict; UsageError where the environment asks for what does not go with it.
 void complete_for(const Device& device, Options& options,
                   const char* no_profile =
                       "--profile reads the virtual GPU's counters (make "

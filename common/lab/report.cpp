@@ -362,7 +362,7 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
           head.options.profile ? human_time(us) : ""};
 }
 
-// The largest error that a line's prediction is stated with, in percent: "25"; "" without predictions.
+// The largest error that predictions are stated with, in percent: "25"; "" without predictions.
 std::string Report::Body::stated_error() const {
   double most = -1;
   for (size_t i = 0; i < rows.size(); ++i)
