@@ -228,7 +228,7 @@ def device_of(chapters, steps=None):
         return name
     said = error_in(steps if steps is not None else
                     [step for chapter in chapters for step in chapter.steps])
-    return f"Virtual {name}, " + (f"{said}, hollow; thin marks: modelled limits, lower bounds" if said
+    return f"Virtual {name}, " + (f"{said}, hollow; thin marks: modelled limits" if said
                                   else "modelled limits, hollow")
 
 
@@ -302,7 +302,7 @@ def draw_roofline(plt, chapters, _folder):
     ax.annotate(f"DRAM, {dram:.3g} TB/s", (corner, corner * dram), xytext=(12, -3), fontsize=8.5,
                 textcoords="offset points", va="top")
     # Points that lie close to each other get their labels one under the other, at the side.
-    placed = []
+    placed = {True: [], False: []}  # to the left, to the right
     for x, y, step in sorted(zip(xs, ys, steps), key=lambda of: -of[1]):
         color = palette.of_chapter(step.chapter)
         ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
@@ -314,10 +314,9 @@ def draw_roofline(plt, chapters, _folder):
             ax.plot([x, x], [y, limit], color=color, linewidth=0.5, linestyle=":")
         # To the left where the label would lie on another point.
         to_left = any(1.45 < other / x < 2.9 and 0.8 < at / y < 1.25 for other, at in zip(xs, ys))
-        place = y
-        if not to_left:
-            place = min([y] + [at / 1.42 for near, at in placed if 0.55 < near / x < 1.8])
-            placed.append((x, place))
+        beside = placed[to_left]
+        place = min([y] + [at / 1.42 for near, at in beside if 0.55 < near / x < 1.8])
+        beside.append((x, place))
         ax.annotate(name_of(step), (x, y), xytext=(x / 1.25 if to_left else x * 1.5, place),
                     ha="right" if to_left else "left", color=color, fontsize=8.5, va="center",
                     arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
