@@ -5,8 +5,8 @@
 
 The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes the tables of chapter
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
-attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6` the
-whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead. READMEs without such lines
+attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
+the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead. READMEs without such lines
 are left alone.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
@@ -124,8 +124,8 @@ def block(found, first, last, waits):
         steps, before = chosen(run, first, last)
         if not steps:
             continue
-        lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}{of_ptxas}:",
-                  ""]
+        lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}"
+                  f"{of_ptxas}:", ""]
         if waits:
             lines += table(["step", "issue slots used", "why warps wait, in shares of their time"],
                            waits_rows(steps), (1,))

@@ -29,8 +29,8 @@ the number counted is an error.
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
 `distributed` of other blocks' shared memory; `copy-engine` of bulk copies; `hits` of the cache
 model's hit rates, which need a run with --profile. `no-arrays` leaves out the table of arrays,
-`no-limits` those of limits and predicted times; `large-arrays` leaves out lines without a formula that are less than 1% of
-their kernel's sectors.
+`no-limits` those of limits and predicted times; `large-arrays` leaves out lines without a formula that
+are less than 1% of their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
