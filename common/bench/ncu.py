@@ -72,7 +72,7 @@ METRICS = sorted({metric.lstrip("-") for parts, _, _ in COUNTERS.values() for al
 
 # What ncu works out itself; --query-metrics lists the hardware's alone.
 OF_NCU = ("launch__", "memory_")
-CHIPS = {"h100": "gh100", "h200": "gh100", "a100": "ga100", "a6000": "ga102", "rtx3090": "ga102",
+CHIPS = {"h100": "gh100", "h200": "gh100", "a100": "ga100", "a100_40gb": "ga100", "a6000": "ga102", "rtx3090": "ga102",
          "rtx4070tis": "ad103", "rtx4090": "ad102", "rtx5090": "gb202", "t4": "tu104"}
 
 
