@@ -404,8 +404,7 @@ TEST_CASE("counters: clusters read staged levels from each other") {
   const double remote = lab::vgpu::counter("/distributed_shared/load/bytes");
   CHECK(remote / (samples * 4 * 64) == doctest::Approx(7 / 8.0).epsilon(0.02));
   // That is what takes longest.
-  CHECK(lab::vgpu::counter("/limits/distributed shared memory") ==
-        lab::vgpu::counter("/limit/us"));
+  CHECK(lab::vgpu::counter("/limits/distributed shared memory") == lab::vgpu::counter("/limit/us"));
 }
 
 TEST_CASE("a step that the device lacks the means for is refused by name") {

@@ -147,7 +147,7 @@ struct Launch {
   // Who watches all blocks, and who those of a cluster for which `sampled` says so.
   Audience everywhere, with_samplers;
   bool sampled(std::uint64_t cluster) const;
-  bool only_sampled = false;  // the other blocks are not executed
+  bool only_sampled = false;                                   // the other blocks are not executed
   std::mutex mutex;                                            // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;

@@ -150,16 +150,16 @@ struct PredictedLine {  // of one PTX line
   std::vector<double> stalls;  // clocks of its warps by reason, in the order of stall_names
 };
 struct PredictedTime {
-  bool asked = false;       // false: nobody wanted it
-  std::string why;          // not empty: why there is none, one sentence
-  double us = 0;            // of the launch, its own cost included
-  double error = 0;         // as a share: 0.25 means that it is right to a quarter
-  double launch_us = 0;     // what a launch costs before the first block runs
-  double sm_us = 0;         // the busiest SM
-  double dram_us = 0;       // bytes over the bandwidth that a stream gets
-  double barrier_us = 0;    // barriers of a cooperative grid
-  double clocks = 0;        // of the busiest SM
-  double issue_share = 0;   // of the issue slots, 0 to 1
+  bool asked = false;               // false: nobody wanted it
+  std::string why;                  // not empty: why there is none, one sentence
+  double us = 0;                    // of the launch, its own cost included
+  double error = 0;                 // as a share: 0.25 means that it is right to a quarter
+  double launch_us = 0;             // what a launch costs before the first block runs
+  double sm_us = 0;                 // the busiest SM
+  double dram_us = 0;               // bytes over the bandwidth that a stream gets
+  double barrier_us = 0;            // barriers of a cooperative grid
+  double clocks = 0;                // of the busiest SM
+  double issue_share = 0;           // of the issue slots, 0 to 1
   double machine_instructions = 0;  // of all warps
   double bytes_in_flight = 0;       // beyond the L1, mean over time, of one SM
   double bytes_wanted = 0;          // latency x bandwidth of one SM: Little's law

@@ -23,7 +23,7 @@ struct DeviceSpec {
   std::int64_t l2_bytes = 0;
   std::int64_t memory_bytes = 0;
   int memory_bus_bits = 0;
-  double sm_clock_mhz = 0;  // boost
+  double sm_clock_mhz = 0;    // boost
   double load_clock_mhz = 0;  // what SMs under full load keep; NaN: not known to differ from boost
   double memory_clock_mhz = 0;
   double dram_gb_s = 0;                // peak

@@ -53,7 +53,8 @@ std::vector<WaitingLine> waiting_lines(const PredictedTime& predicted) {
       if (waits(predicted.stall_names[i])) clocks += line.stalls[i];
     all += clocks;
     // A line of PTX that is of no source line stands for itself.
-    const std::pair key(line.file, line.file.empty() ? -static_cast<int>(line.ptx_line) : line.line);
+    const std::pair key(line.file,
+                        line.file.empty() ? -static_cast<int>(line.ptx_line) : line.line);
     WaitingLine& sum = lines[key];
     sum.file = line.file;
     sum.line = line.line;
@@ -124,10 +125,11 @@ std::string predicted_text(const PredictedTime& p) {
   out += format("  launch %s, busiest SM %s, DRAM at least %s", time(p.launch_us).c_str(),
                 time(p.sm_us).c_str(), time(p.dram_us).c_str());
   if (p.barrier_us > 0) out += ", barriers of the grid " + time(p.barrier_us);
-  out += "\n" + format("  %llu of the busiest SM's %llu blocks simulated, in machine instructions; "
-                       "issue slots used: %.0f %%\n",
-                       static_cast<unsigned long long>(p.blocks_simulated),
-                       static_cast<unsigned long long>(p.blocks_of_sm), 100 * p.issue_share);
+  out += "\n" + format(
+                    "  %llu of the busiest SM's %llu blocks simulated, in machine instructions; "
+                    "issue slots used: %.0f %%\n",
+                    static_cast<unsigned long long>(p.blocks_simulated),
+                    static_cast<unsigned long long>(p.blocks_of_sm), 100 * p.issue_share);
   if (p.bytes_wanted > 0)
     out += format("  bytes in flight: %.0f an SM; to keep DRAM busy it would take %.0f\n",
                   p.bytes_in_flight, p.bytes_wanted);

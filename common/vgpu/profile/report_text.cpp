@@ -136,9 +136,10 @@ class Text {
                            count(c_.warps).c_str(), device_.name.c_str(), device_.sm_clock_mhz),
                     2);
     if (c_.sampled)
-      out_ += wrapped("only the blocks that its predicted time needs were executed: results are "
-                      "incomplete, counters and limits are those of these blocks",
-                      2);
+      out_ += wrapped(
+          "only the blocks that its predicted time needs were executed: results are "
+          "incomplete, counters and limits are those of these blocks",
+          2);
   }
 
   void instructions() {

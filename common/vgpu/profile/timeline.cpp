@@ -82,8 +82,8 @@ std::size_t DeviceTimeline::begin_group(Lane stream, std::string name) {
 void DeviceTimeline::make_kernel(Operation& operation, const LaunchCounters& counters,
                                  double launch_us) const {
   const bool predicted = counters.predicted.asked && counters.predicted.why.empty();
-  const double us = predicted ? counters.predicted.us - counters.predicted.launch_us
-                              : model.us(counters, spec_);
+  const double us =
+      predicted ? counters.predicted.us - counters.predicted.launch_us : model.us(counters, spec_);
   const char* const duration = predicted ? "predicted" : model.duration;
   operation.kind = Kind::kernel;
   operation.us = launch_us + us;

@@ -278,8 +278,7 @@ int Runtime::finish() {
   if (off != Status::success) return 0;
   bool lost = false;  // something that was asked for
   if (!settings.profile_json.empty()) lost = !write_reports(settings.profile_json, launch_reports);
-  if (settings.options.time != TimeMode::off)
-    std::fputs(times.text(settings.spec).c_str(), stderr);
+  if (settings.options.time != TimeMode::off) std::fputs(times.text(settings.spec).c_str(), stderr);
   if (settings.profile_text) lost = std::fflush(stderr) != 0 || std::ferror(stderr) || lost;
   lost = lost || (machine_ && machine_->tracer().failed());
   lost = !end_timeline() || lost;

@@ -16,13 +16,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../time/machine_code.h"
 #include "cubin.h"
 #include "fatbin.h"
 #include "order.h"
 #include "settings.h"
 #include "status.h"
 #include "time_table.h"
-#include "../time/machine_code.h"
 #include "watched_machine.h"
 
 namespace vgpu::runtime {
@@ -41,7 +41,7 @@ struct Kernel {
   std::string name;                    // mangled
   const Function* function = nullptr;  // set when the library is loaded
   CubinKernel cubin;                   // registers 0 when no cubin fits the device
-  bool on_timeline = false;  // what its warps do stands in the timeline
+  bool on_timeline = false;            // what its warps do stands in the timeline
   // Machine code for the device with PTX lines, made at the first launch that is timed.
   std::shared_ptr<const time::MachineCodeOrWhy> machine_code;
   // Set by cudaFuncSetAttribute and its kin; -1: as the device has it.

@@ -149,9 +149,9 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 
 std::string unknown_variable(const char* const* environment) {
   constexpr std::array<std::string_view, 12> kKnown = {
-      "VGPU_CACHE",   "VGPU_CACHE_DIR", "VGPU_CHECK",    "VGPU_DEVICE", "VGPU_INSTRUCTIONS",
-      "VGPU_PROFILE", "VGPU_PTXAS",     "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TIME",
-      "VGPU_TIMELINE", "VGPU_TRACE"};
+      "VGPU_CACHE",        "VGPU_CACHE_DIR", "VGPU_CHECK",    "VGPU_DEVICE",
+      "VGPU_INSTRUCTIONS", "VGPU_PROFILE",   "VGPU_PTXAS",    "VGPU_SCHEDULE",
+      "VGPU_THREADS",      "VGPU_TIME",      "VGPU_TIMELINE", "VGPU_TRACE"};
   constexpr std::array<std::string_view, 2> kOfTests = {"VGPU_LIST_MISSING", "VGPU_SEED"};
   for (; environment && *environment; ++environment) {
     const std::string_view entry = *environment;

@@ -56,8 +56,7 @@ std::string TimeTable::text(const DeviceSpec& device) const {
   char line[256];
   std::string out = "predicted time on " + device.name +
                     (error_ > 0 ? cell(", each +-%.0f %%", 100 * error_) : ": none") + "\n";
-  if (sampled_)
-    out += "only the blocks that it needs were executed: results are incomplete\n";
+  if (sampled_) out += "only the blocks that it needs were executed: results are incomplete\n";
   std::snprintf(line, sizeof line, "%-38s %9s %12s %12s  %s\n", "kernel", "launches", "total, us",
                 "mean, us", "warps wait most for");
   out += line;
@@ -74,8 +73,8 @@ std::string TimeTable::text(const DeviceSpec& device) const {
     out.resize(out.find_last_not_of(" \n") + 1);
     out += "\n";
     if (row->unknown) {
-      std::snprintf(line, sizeof line, "  %llu without: ",
-                    static_cast<unsigned long long>(row->unknown));
+      std::snprintf(line, sizeof line,
+                    "  %llu without: ", static_cast<unsigned long long>(row->unknown));
       out += line + row->why + "\n";
     }
   }

@@ -20,8 +20,8 @@ class TimeTable {
     std::string kernel;
     std::uint64_t launches = 0, unknown = 0;  // unknown: those without a predicted time
     double us = 0;
-    std::string why;                          // of the first without one
-    std::vector<double> stalls;               // weighted with the time
+    std::string why;             // of the first without one
+    std::vector<double> stalls;  // weighted with the time
     std::vector<std::string> names;
   };
   std::vector<Row> rows_;

@@ -43,8 +43,9 @@ std::string error_of(const Json& file) {
 }  // namespace
 
 TEST_CASE("devices: ten, by key, the default first") {
-  CHECK(device_keys() == std::vector<std::string>{"h200", "a100", "a100_40gb", "a6000", "h100", "rtx3090",
-                                                  "rtx4070tis", "rtx4090", "rtx5090", "t4"});
+  CHECK(device_keys() == std::vector<std::string>{"h200", "a100", "a100_40gb", "a6000", "h100",
+                                                  "rtx3090", "rtx4070tis", "rtx4090", "rtx5090",
+                                                  "t4"});
   CHECK(device("H200").key == "h200");
   CHECK_FALSE(find_device("h201").has_value());
   CHECK_FALSE(find_device("").has_value());

@@ -125,8 +125,8 @@ TEST_CASE("settings: a variable that nobody reads is named") {
   };
   CHECK(unknown({"VGPU_CHEK=all", "HOME=/"}).find("VGPU_CHEK: no such variable") == 0);
   CHECK(has(unknown({"A=VGPU_X", "VGPU_=1"}), "there are VGPU_CACHE, VGPU_CACHE_DIR, VGPU_CHECK,"));
-  CHECK(unknown({"VGPU_CHECK=all", "VGPU_TIME=1", "VGPU_TIMELINE=t", "VGPU_TRACE", "VGPU_PROFILE=",
-                 "vgpu_x=1", "VGPU_PTXAS=/x", "VGPU_CACHE_DIR=/x"}) == "");
+  CHECK(unknown({"VGPU_CHECK=all", "VGPU_TIME=1", "VGPU_TIMELINE=t", "VGPU_TRACE",
+                 "VGPU_PROFILE=", "vgpu_x=1", "VGPU_PTXAS=/x", "VGPU_CACHE_DIR=/x"}) == "");
   CHECK(unknown({}) == "");
   CHECK(vgpu::runtime::unknown_variable(nullptr) == "");
 }

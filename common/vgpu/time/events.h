@@ -12,23 +12,23 @@ namespace vgpu::time {
 
 // Sectors of one 128-byte line.
 struct LinePiece {
-  std::uint64_t line = 0;     // device address / 128
-  std::uint8_t sectors = 0;   // bit i: bytes 32 i to 32 i + 31
+  std::uint64_t line = 0;    // device address / 128
+  std::uint8_t sectors = 0;  // bit i: bytes 32 i to 32 i + 31
 };
 
 // One execution of an instruction that touches memory. All zero: no lane was active.
 struct MemoryEvent {
-  std::span<const LinePiece> lines;   // global and local memory, in ascending order
-  std::uint16_t wavefronts = 0;       // clocks of the shared-memory pipe
+  std::span<const LinePiece> lines;  // global and local memory, in ascending order
+  std::uint16_t wavefronts = 0;      // clocks of the shared-memory pipe
   std::uint16_t words = 0;       // 32-bit words that lanes ask for; in shared memory different ones
   std::uint16_t lane_bytes = 0;  // that a lane asks for
-  std::uint16_t remote_lanes = 0;     // lanes that reach the shared memory of another block
-  std::uint32_t bytes = 0;            // bulk copy: all of it
-  bool bypasses_l1 = false;           // .cg, volatile, atomics ...
+  std::uint16_t remote_lanes = 0;  // lanes that reach the shared memory of another block
+  std::uint32_t bytes = 0;         // bulk copy: all of it
+  bool bypasses_l1 = false;        // .cg, volatile, atomics ...
   // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
   enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
   Mbarrier mbarrier = Mbarrier::none;
-  std::uint8_t home = 0;              // rank of the block whose mbarrier it is
+  std::uint8_t home = 0;  // rank of the block whose mbarrier it is
   std::uint32_t offset = 0;
   // init: expected arrivals; arrive: how many; expect: bytes; arrive_expect: arrivals, and `bytes`
   // bytes; complete: `bytes` are there once this copy has landed

@@ -21,7 +21,6 @@ constexpr std::uint64_t kMostSimulated = 40u << 20;
 
 struct Played {
   std::vector<std::vector<Walker::Way>> ways;  // by block, warp
-  std::vector<std::uint64_t> instructions;     // by block
 };
 
 // Sectors that the blocks of one SM ask of the L2, with an L1 in between and the warps taking turns
@@ -162,146 +161,192 @@ void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& 
   for (auto& [number, line] : lines) out.lines.push_back(std::move(line));
 }
 
+// One prediction, from what was recorded to the times. Each step returns "" or why there is none.
+class Prediction {
+ public:
+  Prediction(const Recording& recording, const LaunchCounters& counters, const MachineCode& code,
+             const DeviceSpec& device, const Timing& timing)
+      : recording_(recording),
+        counters_(counters),
+        device_(device),
+        timing_(timing),
+        code_(code),
+        walker_(code, recording.layout) {
+    out.asked = true;
+  }
+  PredictedTime out;
+
+  // Which machine instructions the recorded blocks execute.
+  std::string walk() {
+    if (!walker_.why().empty()) return walker_.why();
+    Walker::Agreement agreement;
+    bool cut = false;
+    for (const BlockRecord& block : recording_.blocks) {
+      if (block.warps.empty() || (block.cut && blocks_ > 0)) break;
+      auto& ways = played_.ways.emplace_back();
+      for (const WarpRecord& warp : block.warps) {
+        ways.push_back(walker_.walk(warp));
+        if (ways.back().lost) return ways.back().why;
+        length_ += walker_.length(ways.back());
+        walker_.compare(warp, ways.back(), agreement);
+      }
+      ++blocks_;
+      cut |= block.cut;
+      if (length_ > kMostSimulated) break;
+    }
+    if (blocks_ == 0) return "no block of it was recorded";
+    out.agreement = 1 - agreement.share();
+    if (agreement.share() > kMostDiffering)
+      return "machine code and PTX take different ways (" + agreement.worst + ")";
+    return cut ? "one block of it executes too much to be recorded" : "";
+  }
+
+  // What one SM gets, and whether the recorded blocks tell how much that is.
+  std::string place() {
+    resident_ =
+        static_cast<std::uint64_t>(std::max(1, occupancy_of(counters_, device_).blocks_per_sm));
+    of_sm_ = std::max<std::uint64_t>(blocks_, recording_.blocks_of_sm);
+    together_ = std::min(resident_, of_sm_);
+    busy_sms_ = static_cast<double>(std::min<std::uint64_t>(
+        recording_.grid_blocks, static_cast<std::uint64_t>(device_.sm_count)));
+    uneven_ = unevenness(counters_, busy_sms_, of_sm_ > 2 * resident_);
+    if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
+        !(counters_.sampled && spread(recording_, blocks_) > kMostSpread))
+      return "";
+    return std::string(
+               "how much a block does differs from block to block, so that a few of them do "
+               "not tell") +
+           (counters_.sampled ? " (VGPU_TIME=1 executes all)" : "");
+  }
+
+  // Plays the blocks on the SM.
+  std::string play(std::vector<Activity>* timeline) {
+    SmRequest request;
+    request.code = &code_;
+    request.timing = &timing_;
+    request.blocks = blocks_;
+    request.resident = static_cast<int>(resident_);
+    request.block = [this](std::uint64_t n) {
+      BlockSteps steps;
+      for (std::size_t w = 0; w < recording_.blocks[n].warps.size(); ++w)
+        steps.push_back(walker_.steps(recording_.blocks[n].warps[w], played_.ways[n][w]));
+      return steps;
+    };
+    request.l1_bytes = l1_beside_shared(device_, counters_.static_shared + counters_.dynamic_shared,
+                                        static_cast<int>(together_));
+    request.timeline_blocks = timeline ? static_cast<int>(together_) : 0;
+    share_traffic(request);
+    sm_ = simulate(request);
+    if (*sm_.stuck) return std::string("the simulated warps wait for ever (") + sm_.stuck + ")";
+    if (timeline) *timeline = std::move(sm_.timeline);
+    out.bytes_wanted = request.dram_bytes_per_clock * timing_.dram_latency.value;
+    return "";
+  }
+
+  void add_up(bool cooperative) {
+    out.blocks_simulated = blocks_;
+    out.blocks_of_sm = of_sm_;
+    // Blocks of other SMs may have more to do than those that were recorded.
+    out.clocks = uneven_ * all_blocks(sm_, blocks_, of_sm_, together_);
+    out.sm_us = out.clocks / clock();
+    const double sectors =
+        counters_.cache.modelled
+            ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)
+            : distinct_.read + distinct_.written;
+    out.dram_us = sectors * kSectorBytes / dram_bytes_us();
+    out.launch_us = timing_.launch_us.value + (cooperative ? timing_.cooperative_us.value : 0);
+    std::uint64_t barriers = 0;
+    for (const BlockRecord& block : recording_.blocks)
+      barriers = std::max(barriers, block.grid_barriers);
+    out.barrier_us = static_cast<double>(barriers) * timing_.grid_barrier_us.value;
+    out.us = out.launch_us + std::max(out.sm_us, out.dram_us) + out.barrier_us;
+    out.error = kStatedError;
+    out.issue_share =
+        static_cast<double>(sm_.issued) / (sm_.clocks * std::max(1, device_.schedulers_per_sm));
+    out.machine_instructions = static_cast<double>(length_) / static_cast<double>(blocks_) *
+                               static_cast<double>(recording_.grid_blocks);
+    out.bytes_in_flight = sm_.bytes_in_flight;
+    double all = 0;
+    for (const double s : sm_.stalls) all += s;
+    for (int s = 0; s < kStalls; ++s) {
+      out.stall_names.emplace_back(stall_name(static_cast<Stall>(s)));
+      out.stalls.push_back(all > 0 ? sm_.stalls[static_cast<std::size_t>(s)] / all : 0);
+    }
+    by_line(sm_, code_, counters_, out);
+  }
+
+ private:
+  // Clocks a microsecond.
+  double clock() const {
+    return device_.load_clock_mhz > 0 ? device_.load_clock_mhz : device_.sm_clock_mhz;
+  }
+  double dram_bytes_us() const { return device_.dram_gb_s * timing_.dram_share.value * 1e3; }
+
+  // What all SMs share, and this one's part of it: SMs that work at the same time share the DRAM; what
+  // idle ones leave, one cannot take in full.
+  void share_traffic(SmRequest& request) {
+    const auto simulated = std::min<std::size_t>(blocks_, static_cast<std::size_t>(together_));
+    const double times =
+        static_cast<double>(recording_.grid_blocks) / static_cast<double>(simulated);
+    const Traffic asked = traffic(walker_, recording_, played_, simulated, request.l1_bytes);
+    distinct_ = distinct_sectors(counters_, recording_);
+    if (counters_.cache.modelled) {
+      double l2 = 0, read = 0;
+      for (const CacheCounters& c : counters_.cache.by_access) {
+        l2 += static_cast<double>(c.l2_sectors);
+        read += static_cast<double>(c.dram_read);
+      }
+      request.l2_miss = l2 > 0 ? read / l2 : 0;
+    } else if (asked.beyond > 0) {
+      request.l2_miss = std::min(1.0, distinct_.read / (asked.beyond * times));
+    }
+    if (asked.stored > 0)
+      request.l2_written = std::min(1.0, distinct_.written / (asked.stored * times));
+    out.l2_miss_rate = request.l2_miss;
+    out.l1_hit_rate = asked.asked > 0 ? 1 - asked.beyond / asked.asked : 0;
+    request.l2_bytes_per_clock = timing_.l2_bytes_per_clock.value;
+    request.dram_bytes_per_clock =
+        std::min(dram_bytes_us() / clock() / busy_sms_, timing_.l2_bytes_per_clock.value);
+  }
+
+  const Recording& recording_;
+  const LaunchCounters& counters_;
+  const DeviceSpec& device_;
+  const Timing& timing_;
+  const MachineCode& code_;
+  const Walker walker_;
+  Played played_;
+  Distinct distinct_;
+  SmResult sm_;
+  std::size_t blocks_ = 0;                                 // that are simulated
+  std::uint64_t length_ = 0;                               // machine instructions of them
+  std::uint64_t resident_ = 1, of_sm_ = 1, together_ = 1;  // blocks of an SM
+  double busy_sms_ = 1, uneven_ = 1;
+};
+
 }  // namespace
 
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
                       std::vector<Activity>* timeline) {
-  PredictedTime out;
-  out.asked = true;
   const Timing timing = timing_of(device);
-  const auto refuse = [&](std::string why) {
-    out.why = std::move(why);
-    return out;
-  };
-  if (!timing.why.empty()) return refuse(timing.why);
-  if (!code.why.empty()) return refuse(code.why);
-  if (!recording.why.empty()) return refuse(counters.kernel + ": " + recording.why);
-  const Walker walker(code.code, recording.layout);
-  if (!walker.why().empty()) return refuse(counters.kernel + ": " + walker.why());
-
-  Played played;
-  Walker::Agreement agreement;
-  std::size_t blocks = 0;
-  std::uint64_t length = 0;
-  bool cut = false;
-  for (const BlockRecord& block : recording.blocks) {
-    if (block.warps.empty()) break;
-    if (block.cut && blocks > 0) break;
-    auto& ways = played.ways.emplace_back();
-    std::uint64_t instructions = 0;
-    for (const WarpRecord& warp : block.warps) {
-      ways.push_back(walker.walk(warp));
-      if (ways.back().lost) return refuse(counters.kernel + ": " + ways.back().why);
-      instructions += walker.length(ways.back());
-      walker.compare(warp, ways.back(), agreement);
+  PredictedTime none;
+  none.asked = true;
+  none.why = !timing.why.empty() ? timing.why : code.why;
+  if (!none.why.empty()) return none;
+  std::string why = recording.why;
+  if (why.empty()) {
+    Prediction prediction(recording, counters, code.code, device, timing);
+    why = prediction.walk();
+    if (why.empty()) why = prediction.place();
+    if (why.empty()) why = prediction.play(timeline);
+    if (why.empty()) {
+      prediction.add_up(cooperative);
+      return prediction.out;
     }
-    length += instructions;
-    played.instructions.push_back(instructions);
-    ++blocks;
-    cut |= block.cut;
-    if (length > kMostSimulated) break;
   }
-  if (blocks == 0) return refuse(counters.kernel + ": no block of it was recorded");
-  out.agreement = 1 - agreement.share();
-  if (agreement.share() > kMostDiffering)
-    return refuse(counters.kernel + ": machine code and PTX take different ways (" +
-                  agreement.worst + ")");
-  if (cut)
-    return refuse(counters.kernel + ": one block of it executes too much to be recorded");
-
-  const Occupancy occupancy = occupancy_of(counters, device);
-  const auto resident = static_cast<std::uint64_t>(std::max(1, occupancy.blocks_per_sm));
-  const std::uint64_t of_sm = std::max<std::uint64_t>(blocks, recording.blocks_of_sm);
-  const std::uint64_t together = std::min(resident, of_sm);
-
-  const double busy_sms = static_cast<double>(
-      std::min<std::uint64_t>(recording.grid_blocks, static_cast<std::uint64_t>(device.sm_count)));
-  const double uneven = unevenness(counters, busy_sms, of_sm > 2 * resident);
-  if (uneven > kMostUneven || uneven < 1 / kMostUneven ||
-      (counters.sampled && spread(recording, blocks) > kMostSpread))
-    return refuse(counters.kernel + ": how much a block does differs from block to block, so that a "
-                  "few of them do not tell" +
-                  (counters.sampled ? " (VGPU_TIME=1 executes all)" : ""));
-
-  SmRequest request;
-  request.code = &code.code;
-  request.timing = &timing;
-  request.blocks = blocks;
-  request.resident = static_cast<int>(resident);
-  request.block = [&](std::uint64_t n) {
-    BlockSteps steps;
-    for (std::size_t w = 0; w < recording.blocks[n].warps.size(); ++w)
-      steps.push_back(walker.steps(recording.blocks[n].warps[w], played.ways[n][w]));
-    return steps;
-  };
-  request.l1_bytes =
-      l1_beside_shared(device, counters.static_shared + counters.dynamic_shared,
-                       static_cast<int>(together));
-  const double share =
-      static_cast<double>(recording.grid_blocks) / static_cast<double>(std::min<std::size_t>(
-          blocks, static_cast<std::size_t>(together)));
-  const Traffic asked = traffic(walker, recording, played,
-                                std::min<std::size_t>(blocks, together), request.l1_bytes);
-  const Distinct distinct = distinct_sectors(counters, recording);
-  const double l2_sectors = asked.beyond * share;
-  if (counters.cache.modelled) {
-    double l2 = 0, read = 0;
-    for (const CacheCounters& c : counters.cache.by_access) {
-      l2 += static_cast<double>(c.l2_sectors);
-      read += static_cast<double>(c.dram_read);
-    }
-    request.l2_miss = l2 > 0 ? read / l2 : 0;
-  } else if (l2_sectors > 0) {
-    request.l2_miss = std::min(1.0, distinct.read / l2_sectors);
-  }
-  if (asked.stored > 0)
-    request.l2_written = std::min(1.0, distinct.written / (asked.stored * share));
-  out.l2_miss_rate = request.l2_miss;
-  out.l1_hit_rate = asked.asked > 0 ? 1 - asked.beyond / asked.asked : 0;
-  // Clocks a microsecond.
-  const double clock = device.load_clock_mhz > 0 ? device.load_clock_mhz : device.sm_clock_mhz;
-  const double dram_bytes_us = device.dram_gb_s * timing.dram_share.value * 1e3;
-  // SMs that work at the same time share the DRAM; what idle ones leave, one cannot take in full.
-  request.l2_bytes_per_clock = timing.l2_bytes_per_clock.value;
-  request.dram_bytes_per_clock =
-      std::min(dram_bytes_us / clock / busy_sms, timing.l2_bytes_per_clock.value);
-  request.timeline_blocks = timeline ? static_cast<int>(together) : 0;
-  SmResult sm = simulate(request);
-  if (*sm.stuck) return refuse(counters.kernel + ": the simulated warps wait for ever (" + sm.stuck + ")");
-  if (timeline) *timeline = std::move(sm.timeline);
-
-  out.blocks_simulated = blocks;
-  out.blocks_of_sm = of_sm;
-  double clocks = all_blocks(sm, blocks, of_sm, together);
-  clocks *= uneven;  // blocks of other SMs may have more to do than those that were recorded
-  out.clocks = clocks;
-  out.sm_us = clocks / clock;
-  out.dram_us = counters.cache.modelled
-                    ? static_cast<double>(counters.cache.dram_read + counters.cache.dram_written) *
-                          32 / dram_bytes_us
-                    : (distinct.read + distinct.written) * 32 / dram_bytes_us;
-  out.launch_us = timing.launch_us.value + (cooperative ? timing.cooperative_us.value : 0);
-  std::uint64_t barriers = 0;
-  for (const BlockRecord& block : recording.blocks)
-    barriers = std::max(barriers, block.grid_barriers);
-  out.barrier_us = static_cast<double>(barriers) * timing.grid_barrier_us.value;
-  out.us = out.launch_us + std::max(out.sm_us, out.dram_us) + out.barrier_us;
-  out.error = kStatedError;
-  out.issue_share =
-      static_cast<double>(sm.issued) / (sm.clocks * std::max(1, device.schedulers_per_sm));
-  out.machine_instructions = static_cast<double>(length) / static_cast<double>(blocks) *
-                             static_cast<double>(recording.grid_blocks);
-  out.bytes_in_flight = sm.bytes_in_flight;
-  out.bytes_wanted = request.dram_bytes_per_clock * timing.dram_latency.value;
-  double all = 0;
-  for (const double s : sm.stalls) all += s;
-  for (int s = 0; s < kStalls; ++s) {
-    out.stall_names.emplace_back(stall_name(static_cast<Stall>(s)));
-    out.stalls.push_back(all > 0 ? sm.stalls[static_cast<std::size_t>(s)] / all : 0);
-  }
-  by_line(sm, code.code, counters, out);
-  return out;
+  none.why = counters.kernel + ": " + why;
+  return none;
 }
 
 }  // namespace vgpu::time

@@ -23,7 +23,7 @@ inline constexpr double kMostUneven = 2;
 // The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
 //   timeline   null, or where the activities of the first resident blocks' warps go
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
-                      const MachineCodeOrWhy& code, const DeviceSpec& device,
-                      bool cooperative, std::vector<Activity>* timeline = nullptr);
+                      const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
+                      std::vector<Activity>* timeline = nullptr);
 
 }  // namespace vgpu::time

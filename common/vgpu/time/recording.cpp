@@ -188,17 +188,16 @@ void Recorder::lay_out(const Launch& launch) {
 void Recorder::launch_begin(Launch& launch) {
   lay_out(launch);
   const LaunchRequest& request = launch.request;
-  const auto sms =
-      static_cast<std::uint64_t>(std::max(1, launch.machine.spec().sm_count));
+  const auto sms = static_cast<std::uint64_t>(std::max(1, launch.machine.spec().sm_count));
   cluster_blocks_ = request.cluster.count();
   stride_ = std::max<std::uint64_t>(1, sms / cluster_blocks_);
   const std::uint64_t clusters = request.grid.count() / cluster_blocks_;
   recording_->grid_blocks = request.grid.count();
   recording_->blocks_of_sm = (clusters + stride_ - 1) / stride_;
   clusters_ = std::min<std::uint64_t>(
-      recording_->blocks_of_sm, static_cast<std::uint64_t>(rounds_) *
-                                    static_cast<std::uint64_t>(
-                                        std::max(1, request.resident_blocks_per_sm)));
+      recording_->blocks_of_sm,
+      static_cast<std::uint64_t>(rounds_) *
+          static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
   if (!recording_->why.empty()) clusters_ = 0;
   recording_->blocks.resize(clusters_);
   recording_->cluster_blocks = cluster_blocks_;
@@ -214,10 +213,9 @@ void Recorder::launch_begin(Launch& launch) {
 void Recorder::block_begin(Block& block) {
   if (!watches(block.cluster.number) || block.rank != 0) return;
   const auto probe = std::find(probes_.begin(), probes_.end(), block.cluster.number);
-  BlockRecord& record =
-      probe != probes_.end()
-          ? recording_->probes[static_cast<std::size_t>(probe - probes_.begin())]
-          : recording_->blocks[block.cluster.number / stride_];
+  BlockRecord& record = probe != probes_.end()
+                            ? recording_->probes[static_cast<std::size_t>(probe - probes_.begin())]
+                            : recording_->blocks[block.cluster.number / stride_];
   auto state = std::make_unique<BlockState>();
   state->record = &record;
   state->probe = probe != probes_.end();
@@ -270,10 +268,10 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
     state.cut = block->record->cut = true;
   switch (line->role) {
     case Layout::Role::branch: {
-      const std::uint8_t outcome = instr.flow == Flow::branch_table
-                                       ? kTaken
-                                       : static_cast<std::uint8_t>((on ? kTaken : 0) |
-                                                                   (mask & ~on ? kNotTaken : 0));
+      const std::uint8_t outcome =
+          instr.flow == Flow::branch_table
+              ? kTaken
+              : static_cast<std::uint8_t>((on ? kTaken : 0) | (mask & ~on ? kNotTaken : 0));
       auto& outcomes = record.outcomes[line->slot];
       WarpState::Seen& seen = state.branch[line->slot];
       // A loop that only asks again whether others have got further is one question.
@@ -302,7 +300,8 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
 MemoryEvent* Recorder::last_event(Warp& warp, const Instr& instr, const Layout::Line*& line) {
   BlockState* const block = state_of(*warp.block);
   line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
-  if (!line || line->role < Layout::Role::memory || block->probe || block->warps[warp.index].cut) return nullptr;
+  if (!line || line->role < Layout::Role::memory || block->probe || block->warps[warp.index].cut)
+    return nullptr;
   auto& events = block->record->warps[warp.index].events[line->slot];
   return events.empty() ? nullptr : &events.back();
 }
@@ -400,7 +399,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     return;
   }
   if (space == Space::global) {
-    if (workspace_ && access == Access::atomic && addresses.v[std::countr_zero(mask)] >= workspace_ &&
+    if (workspace_ && access == Access::atomic &&
+        addresses.v[std::countr_zero(mask)] >= workspace_ &&
         addresses.v[std::countr_zero(mask)] < workspace_ + 4096)
       ++block.record->grid_barriers;
     event->lane_bytes = static_cast<std::uint16_t>(bytes);
@@ -415,7 +415,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     std::uint32_t& next = state.untold[line->slot];
     if (bytes == 8 && access == Access::atomic && next < events.size()) {
       events[next].offset = offset;
-      events[next].home = static_cast<std::uint8_t>((places.owner ? *places.owner : *warp.block).rank);
+      events[next].home =
+          static_cast<std::uint8_t>((places.owner ? *places.owner : *warp.block).rank);
       events[next].mbarrier = MemoryEvent::Mbarrier::complete;
       ++next;
     }
@@ -436,8 +437,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
   }
 }
 
-void Recorder::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t,
-                           std::uint32_t bytes, Access, std::byte*) {
+void Recorder::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t, std::uint32_t bytes,
+                           Access, std::byte*) {
   const Layout::Line* line = nullptr;
   if (MemoryEvent* event = last_event(warp, instr, line)) event->bytes += bytes;
 }
@@ -450,8 +451,7 @@ void Recorder::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,
   // Blocks that are resident one after the other find the lines that the last one has left.
   const std::uint64_t place =
       warp.block->cluster.number / stride_ %
-      static_cast<std::uint64_t>(
-          std::max(1, warp.block->launch.request.resident_blocks_per_sm));
+      static_cast<std::uint64_t>(std::max(1, warp.block->launch.request.resident_blocks_per_sm));
   const std::uint64_t base = kLocalMemory + (place * 64 + warp.index) * (1ull << 24);
   std::array<std::uint64_t, kWarpSize> addresses;
   for (std::size_t lane = 0; lane < kWarpSize; ++lane) addresses[lane] = base + physical.v[lane];

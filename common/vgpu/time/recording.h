@@ -18,19 +18,20 @@ struct Layout {
   enum class Role : std::uint8_t { none, plain, branch, memory, mbarrier, barrier };
   struct Line {
     Role role = Role::none;
-    bool polls = false;         // a load or a wait that may be repeated until others have done something
+    bool polls = false;  // a load or a wait that may be repeated until others have done something
     bool bypasses_l1 = false;
     MemoryEvent::Mbarrier mbarrier = MemoryEvent::Mbarrier::none;
-    std::uint32_t ordinal = 0;  // among all lines with an instruction: index into WarpRecord::issued
-    std::uint32_t slot = 0;     // among the branches, or among the lines with events
-    std::uint32_t barrier_threads = 0;  // of bar.sync with a count that is an immediate
-    std::string_view name;      // "ld.global.u32"
-    std::uint32_t block = 0;    // basic block of the PTX code that it is in
+    std::uint32_t ordinal =
+        0;                   // among all lines with an instruction: index into WarpRecord::issued
+    std::uint32_t slot = 0;  // among the branches, or among the lines with events
+    std::uint32_t barrier_threads = 0;   // of bar.sync with a count that is an immediate
+    std::string_view name;               // "ld.global.u32"
+    std::uint32_t block = 0;             // basic block of the PTX code that it is in
     std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
-    bool indirect = false;      // brx.idx
-    bool calls = false;         // a function of the program, not one that the machine executes
+    bool indirect = false;               // brx.idx
+    bool calls = false;  // a function of the program, not one that the machine executes
   };
-  std::uint32_t first = 1;      // PTX line of lines[0]
+  std::uint32_t first = 1;  // PTX line of lines[0]
   std::vector<Line> lines;
   std::uint32_t ordinals = 0, branches = 0, events = 0;
   std::vector<std::vector<std::uint32_t>> next;  // blocks that follow a block
@@ -56,15 +57,15 @@ struct BlockRecord {
   std::uint64_t grid_barriers = 0;  // arrivals at the barrier of a cooperative grid
   bool cut = false;                 // the record ends before the block does: too long
   std::vector<std::unique_ptr<LinePiece[]>> pieces;
-  std::size_t pieces_used = 0;      // of the last array
+  std::size_t pieces_used = 0;  // of the last array
 };
 
 struct Recording {
   Layout layout;
-  std::string why;                   // not empty: what cannot be recorded, for the user
-  std::vector<BlockRecord> blocks;   // of one SM, in the order in which it gets them
-  std::vector<BlockRecord> probes;   // of other SMs, when only recorded blocks are executed
-  std::uint64_t blocks_of_sm = 0;    // how many that SM gets in all
+  std::string why;                  // not empty: what cannot be recorded, for the user
+  std::vector<BlockRecord> blocks;  // of one SM, in the order in which it gets them
+  std::vector<BlockRecord> probes;  // of other SMs, when only recorded blocks are executed
+  std::uint64_t blocks_of_sm = 0;   // how many that SM gets in all
   std::uint64_t grid_blocks = 0;
   std::uint64_t cluster_blocks = 1;
 };
@@ -105,8 +106,8 @@ class Recorder : public Observer {
     struct Seen {
       std::uint64_t activity = 0, polls = 0;
     };
-    std::vector<Seen> branch, poll;         // by slot
-    std::vector<std::uint32_t> untold;      // by event slot: copies whose mbarrier is not known yet
+    std::vector<Seen> branch, poll;     // by slot
+    std::vector<std::uint32_t> untold;  // by event slot: copies whose mbarrier is not known yet
     bool cut = false;
   };
   struct BlockState {
@@ -120,7 +121,8 @@ class Recorder : public Observer {
   void add_lines(BlockRecord& record, MemoryEvent& event, const std::uint64_t* addresses,
                  std::uint32_t mask, std::uint32_t bytes);
   void lay_out(const Launch& launch);
-  void poll_or_activity(WarpState& state, const Layout::Line& line, std::vector<MemoryEvent>& events);
+  void poll_or_activity(WarpState& state, const Layout::Line& line,
+                        std::vector<MemoryEvent>& events);
 
   std::shared_ptr<Recording> recording_;
   int rounds_;

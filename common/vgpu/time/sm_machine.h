@@ -202,7 +202,7 @@ class Sm {
   };
   std::vector<OnItsWay> on_its_way_;
   double lsu_ = 0, l2_ = 0, dram_ = 0, remote_ = 0, atomic_ = 0, bulk_ = 0;  // free at that clock
-  double written_ = 0;                   // the same of stores
+  double written_ = 0;                                                       // the same of stores
   double missed_ = 0, flight_ = 0;       // sectors of the share for DRAM not yet asked; byte clocks
   std::vector<std::uint8_t> constants_;  // has this LDC been here before?
   std::vector<std::uint32_t> code_tags_;  // L1.5

@@ -317,9 +317,8 @@ double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
     if (hits && way.line == piece.line) there = std::max(there, way.there);
   }
   if (missing) {
-    const double arrives =
-        beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at, timing_.l2_latency.value,
-                  1, request_.l2_miss, missed_);
+    const double arrives = beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at,
+                                     timing_.l2_latency.value, 1, request_.l2_miss, missed_);
     OnItsWay& way = on_its_way_[piece.line % on_its_way_.size()];
     way.there = way.line == piece.line ? std::max(way.there, arrives) : arrives;
     way.line = piece.line;
@@ -336,8 +335,8 @@ double Sm::store_line(const LinePiece& piece, const Op& op, double at, double we
     atomic_ = std::max(atomic_, at) + sectors * timing_.atomic_sector_clocks.value;
     const double served =
         atomic_ - timing_.atomic_sector_clocks.value + timing_.atomic_latency.value;
-    return std::max(served, beyond_l1(sectors, at, timing_.atomic_latency.value, 1,
-                                      request_.l2_miss, missed_));
+    return std::max(
+        served, beyond_l1(sectors, at, timing_.atomic_latency.value, 1, request_.l2_miss, missed_));
   }
   if (has_l1_) {
     LineBytes bytes{};

@@ -53,8 +53,8 @@ struct Timing {
   Constant requests_beyond;    // bytes that may wait for the way to the L2
   Constant atomic_sector_clocks;
   Constant remote_bytes_per_clock, bulk_interval;
-  Constant partial_store;       // L2 time of sectors that are written in part, over that of whole ones
-  Constant partial_written;     // the least share of them that reaches DRAM
+  Constant partial_store;    // L2 time of sectors that are written in part, over that of whole ones
+  Constant partial_written;  // the least share of them that reaches DRAM
   Constant l2_bytes_per_clock;  // of one SM while all ask
   Constant dram_share;          // of the datasheet's bandwidth that a stream gets
 

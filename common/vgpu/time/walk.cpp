@@ -66,8 +66,7 @@ void Walker::find_basics() {
     const MachineInstr& last = code[basic.last];
     const bool guarded =
         last.guard != 7 || last.guard_not || last.uniform_guard || last.more_conditions;
-    const std::uint32_t after =
-        b + 1 < basics_.size() ? static_cast<std::uint32_t>(b + 1) : kNone;
+    const std::uint32_t after = b + 1 < basics_.size() ? static_cast<std::uint32_t>(b + 1) : kNone;
     if (jumps(last)) {
       if (last.target >= 0) basic.next[1] = basic_of_[static_cast<std::size_t>(last.target)];
       if (guarded) basic.next[0] = after;
@@ -362,7 +361,8 @@ const Layout::Line* Walker::branch_behind(std::uint32_t b) const {
       last = std::max(last, code_.code[i].ptx_line);
   const Layout::Line* const from = layout_.at(last);
   if (!from) return nullptr;
-  for (const Layout::Line* line = from; line < layout_.lines.data() + layout_.lines.size(); ++line) {
+  for (const Layout::Line* line = from; line < layout_.lines.data() + layout_.lines.size();
+       ++line) {
     if (line->role == Layout::Role::none) continue;
     if (line->block != from->block) break;
     if (line->role == Layout::Role::branch) return line;
@@ -494,8 +494,8 @@ std::uint32_t Walker::step(State& state, std::uint32_t b) const {
     state.loop = kNone;
   }
   if (!basic.conditional) {
-    if (basic.next[0] != kNone && basic.loop != kNone && basics_[basic.next[0]].loop != basic.loop &&
-        state.left <= 0)
+    if (basic.next[0] != kNone && basic.loop != kNone &&
+        basics_[basic.next[0]].loop != basic.loop && state.left <= 0)
       state.loop = kNone;
     return basic.next[0];
   }

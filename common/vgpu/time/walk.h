@@ -22,7 +22,7 @@ class Walker {
   // The way of one warp, as numbers of basic blocks.
   struct Way {
     std::vector<std::uint32_t> blocks;
-    bool lost = false;  // it did not come to an end: the way was cut off
+    bool lost = false;     // it did not come to an end: the way was cut off
     const char* why = "";  // lost: because of what
   };
   Way walk(const WarpRecord& record) const;
@@ -54,19 +54,19 @@ class Walker {
   friend class Steps;
   static constexpr std::uint32_t kNone = ~0u;
   struct Basic {
-    std::uint32_t first = 0, last = 0;               // instructions
-    std::uint32_t next[2] = {kNone, kNone};          // [0] falls through, [1] taken
-    bool conditional = false;  // decides between the two, or whether the warp ends here
-    bool ends = false;         // taken: the warp ends
-    const char* stop = "";     // why nobody can follow a warp that gets here
-    std::uint32_t meets = kNone;                     // immediate post-dominator
+    std::uint32_t first = 0, last = 0;       // instructions
+    std::uint32_t next[2] = {kNone, kNone};  // [0] falls through, [1] taken
+    bool conditional = false;     // decides between the two, or whether the warp ends here
+    bool ends = false;            // taken: the warp ends
+    const char* stop = "";        // why nobody can follow a warp that gets here
+    std::uint32_t meets = kNone;  // immediate post-dominator
     // What decides: the outcomes of a PTX branch, and whether they are turned round; or a loop of
     // one PTX block that ptxas has unrolled; or a choice that is always the same.
     enum class By : std::uint8_t { fixed, outcome, unrolled } by = By::fixed;
-    std::uint32_t slot = 0;  // of the PTX branch
-    bool inverted = false;   // taken when the PTX branch is not
-    std::uint8_t fixed = 0;  // index into next
-    bool rare = false;       // fixed: the other way is for rare arguments
+    std::uint32_t slot = 0;      // of the PTX branch
+    bool inverted = false;       // taken when the PTX branch is not
+    std::uint8_t fixed = 0;      // index into next
+    bool rare = false;           // fixed: the other way is for rare arguments
     std::uint32_t loop = kNone;  // unrolled loop that it belongs to
     std::uint32_t copies = 0;    // turns of that loop that it makes
     std::uint32_t optional = 0;  // and those that it may make: their instructions are guarded

@@ -20,8 +20,12 @@ std::uint64_t Walker::length(const Way& way) const {
 class Steps : public WarpSteps {
  public:
   Steps(const Walker& walker, const WarpRecord& record, const Walker::Way& way)
-      : walker_(walker), record_(record), way_(way), taken_(record.events.size()),
-        seen_(record.events.size()), all_(record.events.size()) {
+      : walker_(walker),
+        record_(record),
+        way_(way),
+        taken_(record.events.size()),
+        seen_(record.events.size()),
+        all_(record.events.size()) {
     std::vector<std::uint32_t> visits(walker.basics_.size());
     for (const std::uint32_t b : way.blocks) ++visits[b];
     for (std::size_t b = 0; b < visits.size(); ++b) {
@@ -75,7 +79,8 @@ class Steps : public WarpSteps {
     } else {  // several in one
       together_ = events[taken_[slot]];
       for (std::uint64_t e = taken_[slot] + 1; e < upto; ++e) {
-        together_.wavefronts = static_cast<std::uint16_t>(together_.wavefronts + events[e].wavefronts);
+        together_.wavefronts =
+            static_cast<std::uint16_t>(together_.wavefronts + events[e].wavefronts);
         together_.bytes += events[e].bytes;
         if (together_.lines.empty()) together_.lines = events[e].lines;
       }
