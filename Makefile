@@ -177,6 +177,7 @@ $H/common/lab/compare.o $H/common/grader/cases.o: optimize := -O3
 $H/common/lab/group_flags.o: optimize := -O0
 # Of what a first build compiles, calls that are made a few times a run: a fifth less work for the compiler.
 $V/common/vgpu/cudart/group.o $P/common/vgpu/profile/group_reports.o $P/common/json/group.o \
+$P/common/vgpu/profile/group_timeline.o $P/common/vgpu/profile/predicted.o \
 $H/common/lab/group.o $H/common/attention/group.o: optimize := -Og
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)

@@ -47,10 +47,14 @@ def bound_of(counters):
     limits = {name: us for name, us in counters.get("limits", {}).items()
               if isinstance(us, (int, float)) and not isinstance(us, bool)}
     if counters.get("sampled") and predicted.get("blocks_simulated"):
-        limits = {name: us * max(1, predicted["blocks_of_sm"] if name in OF_ONE_SM else
-                                 counters["blocks"]) / predicted["blocks_simulated"]
+        of_sm = predicted["blocks_of_sm"] / predicted["blocks_simulated"]
+        of_all = counters["blocks"] / counters["executed_blocks"]
+        limits = {name: us * max(1, of_sm if name in OF_ONE_SM else of_all)
                   for name, us in limits.items()}
         limits["DRAM"] = predicted.get("dram_us", 0)
+        if predicted.get("clocks"):  # the machine code may need fewer clocks than PTX tells
+            joined = predicted["memory_clocks"] * predicted["sm_us"] / predicted["clocks"]
+            limits["L1/shared"] = min(limits.get("L1/shared", 0), joined)
     if not limits:
         return "", 0.0
     name = max(limits, key=limits.get)

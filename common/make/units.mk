@@ -24,6 +24,8 @@ $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_modu
 $(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy output_file report_json \
   report_text source_lines trace))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
+$(eval $(call group,common/vgpu/time/group_code,annotate code_cache cubin_code debug_line \
+  machine_code opcodes))
 $(eval $(call group,common/vgpu/time/group_walk,recording walk walk_steps kernel_time))
 $(eval $(call group,common/vgpu/profile/group_timeline,timeline timeline_json))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \

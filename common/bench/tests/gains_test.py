@@ -99,12 +99,16 @@ class Gains(Case):
         whole = launch(8.0, dram_us=5.0)
         self.assertEqual(gains.bound_of(whole), ("L1/shared", 4.0))
         blocks = {"blocks_of_sm": 6, "blocks_simulated": 2, "dram_us": 5.0}
-        sampled = {**launch(8.0, **blocks), "sampled": True, "blocks": 600}
+        sampled = {**launch(8.0, **blocks), "sampled": True, "blocks": 600, "executed_blocks": 2}
         self.assertEqual(gains.bound_of(sampled), ("L1/shared", 12.0))  # 6/2 times as many
         sampled["limits"]["tensor"] = 0.05  # of all SMs: 600/2 times
         self.assertEqual(gains.bound_of(sampled), ("tensor", 15.0))
         sampled["limits"] = {"L1/shared": 0.1, "DRAM": 0.1}
         self.assertEqual(gains.bound_of(sampled), ("DRAM", 5.0))
+        # Machine code with joined accesses: 7000 of the 8000 clocks that take 8 us.
+        sampled["limits"] = {"L1/shared": 4.0}
+        sampled["predicted"].update(clocks=8000, sm_us=8.0, memory_clocks=7000)
+        self.assertEqual(gains.bound_of(sampled), ("L1/shared", 7.0))
 
     def test_a_run_without_predictions_is_refused(self):
         bare = copy.deepcopy(NAIVE)

@@ -148,6 +148,7 @@ struct Launch {
   Audience everywhere, with_samplers;
   bool sampled(std::uint64_t cluster) const;
   bool only_sampled = false;                                   // the other blocks are not executed
+  std::atomic<std::uint64_t> executed_blocks{0};               // when only_sampled: how many are
   std::mutex mutex;                                            // guards what follows
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;

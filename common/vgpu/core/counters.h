@@ -159,6 +159,7 @@ struct PredictedTime {
   double dram_us = 0;               // bytes over the bandwidth that a stream gets
   double barrier_us = 0;            // barriers of a cooperative grid
   double clocks = 0;                // of the busiest SM
+  double memory_clocks = 0;  // of the busiest SM's load/store unit
   double issue_share = 0;           // of the issue slots, 0 to 1
   double machine_instructions = 0;  // of all warps
   double bytes_in_flight = 0;       // beyond the L1, mean over time, of one SM
@@ -172,6 +173,8 @@ struct PredictedTime {
 };
 
 struct LaunchCounters {
+  // How many were, when only the blocks that a prediction needs were executed (`sampled`); else all.
+  std::uint64_t executed_blocks = 0;
   std::string kernel;  // display name
   std::string mangled;
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};

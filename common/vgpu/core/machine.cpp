@@ -196,6 +196,8 @@ class Machine::Run {
     if (!request_.count || launch_.fault.kind != FaultKind::none) return outcome;
     outcome.counters = gather(launch_, workers_, observers_);
     outcome.counters.sampled = launch_.only_sampled;
+    outcome.counters.executed_blocks =
+        launch_.only_sampled ? launch_.executed_blocks.load() : request_.grid.count();
     outcome.counters.host_threads = static_cast<int>(workers_.size());
     outcome.counters.host_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

@@ -39,6 +39,7 @@ void Work::run(const ClusterOrder& order, std::uint64_t resident,
       } else {
         if (launch_.only_sampled && !launch_.sampled(order.cluster(n))) continue;
         watch(order.cluster(n));
+        if (launch_.only_sampled) launch_.executed_blocks += launch_.request.cluster.count();
         cluster = std::make_unique<Cluster>(launch_, worker_, order.cluster(n));
         got_further();
         if (hostile) {  // all in flight before one begins

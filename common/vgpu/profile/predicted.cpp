@@ -100,6 +100,7 @@ json::Value predicted_json(const PredictedTime& p) {
           {"dram_us", p.dram_us},
           {"barrier_us", p.barrier_us},
           {"clocks", p.clocks},
+          {"memory_clocks", p.memory_clocks},
           {"issue_share", p.issue_share},
           {"machine_instructions", p.machine_instructions},
           {"bytes_in_flight", p.bytes_in_flight},

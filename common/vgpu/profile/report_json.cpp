@@ -229,7 +229,10 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["issue_counts"] = issue_counts(counters);
   json["limit"] = {{"name", limit.largest ? pipe_name(limit.largest->pipe) : "none"},
                    {"us", limit.largest ? limit.largest->us : 0.0}};
-  if (counters.sampled) json["sampled"] = true;
+  if (counters.sampled) {
+    json["sampled"] = true;
+    json["executed_blocks"] = counters.executed_blocks;
+  }
   if (counters.predicted.asked) json["predicted"] = predicted_json(counters.predicted);
   json["lines"] = lines_json(counters, limit, device);
   json["host_seconds"] = counters.host_seconds;

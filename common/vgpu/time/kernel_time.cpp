@@ -249,6 +249,12 @@ class Prediction {
     // Blocks of other SMs may have more to do than those that were recorded.
     out.clocks = uneven_ * all_blocks(sm_, blocks_, of_sm_, together_);
     out.sm_us = out.clocks / clock();
+    for (const Kind kind :
+         {Kind::shuffle, Kind::shared_load, Kind::shared_store, Kind::shared_atomic,
+          Kind::matrix_load, Kind::matrix_store, Kind::global_load, Kind::global_store,
+          Kind::global_atomic, Kind::local_load, Kind::local_store, Kind::async_copy})
+      out.memory_clocks += sm_.busy_by_kind[static_cast<std::size_t>(kind)];
+    out.memory_clocks *= uneven_ * static_cast<double>(of_sm_) / static_cast<double>(blocks_);
     const double sectors =
         counters_.cache.modelled
             ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)

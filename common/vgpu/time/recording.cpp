@@ -430,7 +430,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
   event->words = static_cast<std::uint16_t>(different(offsets, mask) * std::max(1u, bytes / 4));
   event->wavefronts = static_cast<std::uint16_t>(event->wavefronts + shape.wavefronts);
   if (places.owner && places.owner != warp.block)
-    event->remote_lanes = static_cast<std::uint16_t>(std::popcount(mask));
+    event->remote_lanes =  // of a request that reaches several blocks, block by block
+        static_cast<std::uint16_t>(event->remote_lanes + std::popcount(mask));
   if (line->polls) {
     event->offset = offset;
     poll_or_activity(state, *line, events);
