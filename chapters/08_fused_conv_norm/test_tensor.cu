@@ -356,8 +356,8 @@ TEST_CASE("tensor: program") {
   CHECK(right.exit_code == 0);
   for (const char* line : {"\nfused ", "\nfused fp16 ", "16x16"})
     CHECK(right.output.find(line) != std::string::npos);
-  // Time or bound, and the ratio to the step before.
-  const std::regex ratio("\nfused fp16 +[0-9.]+ [num]?s +[0-9.]+x ");
+  // Predicted time and bound, and the ratio to the step before.
+  const std::regex ratio("\nfused fp16 +([0-9.]+ [num]?s +){1,2}[0-9.]+x ");
   CHECK(std::regex_search(right.output, ratio));
   CHECK(right.output.find("fused tf32") == std::string::npos);
   const ProgramResult wrong = run({"--precision", "bf16"});

@@ -414,7 +414,7 @@ class Whole(Case):
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GH200, 580.1, 1, 1, 1, 1, 1, P0, 9'\n", True)
         status, out = self.record()
         self.assertEqual(status, 3)
-        self.assertIn("cannot be a GH200; it can be: a100, a6000, h100, h200", out)
+        self.assertIn("cannot be a GH200; it can be: a100, a100_40gb, a6000, h100, h200", out)
         self.assertEqual(self.validate()[0], 2)  # nothing was recorded
 
     def test_bad_usage_is_named(self):

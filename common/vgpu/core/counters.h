@@ -159,7 +159,7 @@ struct PredictedTime {
   double dram_us = 0;               // bytes over the bandwidth that a stream gets
   double barrier_us = 0;            // barriers of a cooperative grid
   double clocks = 0;                // of the busiest SM
-  double memory_clocks = 0;  // of the busiest SM's load/store unit
+  double memory_clocks = 0;         // of the busiest SM's load/store unit
   double issue_share = 0;           // of the issue slots, 0 to 1
   double machine_instructions = 0;  // of all warps
   double bytes_in_flight = 0;       // beyond the L1, mean over time, of one SM

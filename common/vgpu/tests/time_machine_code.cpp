@@ -105,7 +105,8 @@ std::string line_of(const std::string& text, std::uint32_t line) {
 
 }  // namespace
 
-TEST_CASE("time, machine code: the program's own, byte for byte, each instruction with its line") {
+TEST_CASE("time, machine code: the program's own, byte for byte, each instruction with its line" *
+          doctest::test_suite("toolkit")) {
   const TemporaryCache cache;
   for (const char* target : kTargets) {
     for (const char* kernel : {"attention", "calls"}) {

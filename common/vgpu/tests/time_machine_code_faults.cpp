@@ -430,7 +430,8 @@ TEST_CASE("time, cache: where nothing can be written nothing is kept") {
   CHECK(machine_code(kPtx, "second", "sm_75", "").why == "");
 }
 
-TEST_CASE("time, cache: a damaged answer is made again, and ptxas is called once") {
+TEST_CASE("time, cache: a damaged answer is made again, and ptxas is called once" *
+          doctest::test_suite("toolkit")) {
   const TemporaryCache cache;
   const std::string real = std::getenv("VGPU_PTXAS") ? std::getenv("VGPU_PTXAS") : "";
   std::string why;
