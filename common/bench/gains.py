@@ -52,9 +52,6 @@ def bound_of(counters):
         limits = {name: us * max(1, of_sm if name in OF_ONE_SM else of_all)
                   for name, us in limits.items()}
         limits["DRAM"] = predicted.get("dram_us", 0)
-        if predicted.get("clocks"):  # the machine code may need fewer clocks than PTX tells
-            joined = predicted["memory_clocks"] * predicted["sm_us"] / predicted["clocks"]
-            limits["L1/shared"] = min(limits.get("L1/shared", 0), joined)
     if not limits:
         return "", 0.0
     name = max(limits, key=limits.get)

@@ -105,10 +105,6 @@ class Gains(Case):
         self.assertEqual(gains.bound_of(sampled), ("tensor", 15.0))
         sampled["limits"] = {"L1/shared": 0.1, "DRAM": 0.1}
         self.assertEqual(gains.bound_of(sampled), ("DRAM", 5.0))
-        # Machine code with joined accesses: 7000 of the 8000 clocks that take 8 us.
-        sampled["limits"] = {"L1/shared": 4.0}
-        sampled["predicted"].update(clocks=8000, sm_us=8.0, memory_clocks=7000)
-        self.assertEqual(gains.bound_of(sampled), ("L1/shared", 7.0))
 
     def test_a_run_without_predictions_is_refused(self):
         bare = copy.deepcopy(NAIVE)

@@ -226,10 +226,6 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
     if (sm < counters.shared_clocks_by_sm.size()) here += counters.shared_clocks_by_sm[sm];
     busiest_l1 = std::max(busiest_l1, here);
   }
-  // ptxas joins accesses to neighbours into wider ones, which take fewer clocks than PTX tells.
-  const PredictedTime& predicted = counters.predicted;
-  if (predicted.asked && predicted.why.empty() && !counters.sampled && predicted.memory_clocks > 0)
-    busiest_l1 = std::min(busiest_l1, predicted.memory_clocks);
   set(Pipe::l1, busiest_l1, clocks);
 
   auto total = [&](Pipe pipe) {

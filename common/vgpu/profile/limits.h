@@ -55,8 +55,9 @@ struct Limits {
 //              without it, since what the L1 catches is unknown then.
 //   L1/shared  clocks of the global and local requests and of the shared wavefronts, which use one
 //              pipe, on the SM that has most of them. Not bulk copies: the copy engine moves them
-//              past that pipe, and how much it moves in a clock is not in NVIDIA's tables. Where the
-//              machine code needs fewer clocks, as the predicted time knows, those.
+//              past that pipe, and how much it moves in a clock is not in NVIDIA's tables. PTX
+//              is what counts: where ptxas joins accesses to neighbours into wider ones, the machine
+//              code may need fewer clocks than this limit (PredictedTime::memory_clocks).
 //   distributed shared memory   bytes that loads, stores and atomics of threads exchange with other
 //              blocks of the cluster, each byte of a request once, over the rate of one SM. That
 //              rate is the best that was measured, in NVIDIA's tables there is none. Not bulk
