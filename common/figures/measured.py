@@ -277,7 +277,7 @@ def draw_speedup(plt, chapters, folder):
     axes[-1, 0].set_xlabel("times as fast as the first step" if "limits, hollow" not in said else
                            "ratio of the first step's limit to the step's")
     fig.suptitle(said, x=0.01, ha="left", fontsize=10)
-    fig.tight_layout()
+    fig.tight_layout(rect=(0, 0, 1, 1 - 0.2 / fig.get_figheight()))  # below the title
     return fig
 
 
