@@ -140,6 +140,9 @@ def summary(tables, half):
         worst, where = max(errors)
         lines.append(f"  all: mean {sum(error for error, _ in errors) / len(errors):.1f}%, worst "
                      f"{worst:.1f}% ({where})")
+        within = [100 * sum(error <= most for error, _ in errors) / len(errors)
+                  for most in (25, 40)]
+        lines.append(f"  within 25%: {within[0]:.0f}% of them, within 40%: {within[1]:.0f}%")
     else:
         lines.append("  nothing is predicted")
     return lines

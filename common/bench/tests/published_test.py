@@ -83,15 +83,17 @@ class Statistics(unittest.TestCase):
         self.assertEqual(lines[0], "tuning: 1 tables, 3 kernels")
         self.assertEqual(lines[2].split(), ["a", "t4", "3/3", "20.0%", "30.0%", "1.00", "1.00"])
         self.assertEqual(lines[3].strip(), "all: mean 20.0%, worst 30.0% (a, k3)")
+        self.assertEqual(lines[4].strip(), "within 25%: 67% of them, within 40%: 100%")
         lines = published.summary(published.tables_of(content()), "judging")
         self.assertEqual(lines[2].split(), ["b", "h200", "2/3", "25.0%", "50.0%", "1.00", "1.00"])
         self.assertEqual(lines[3].strip(), "all: mean 25.0%, worst 50.0% (b, k1)")
+        self.assertEqual(lines[4].strip(), "within 25%: 50% of them, within 40%: 50%")
 
     def test_the_mean_of_a_half_is_over_its_kernels(self):
         both = content()
         both["tables"][1]["use"] = "tuning"
         lines = published.summary(published.tables_of(both), "tuning")
-        self.assertEqual(lines[-1].strip(), "all: mean 22.0%, worst 50.0% (b, k1)")
+        self.assertEqual(lines[-2].strip(), "all: mean 22.0%, worst 50.0% (b, k1)")
 
 
 class Script(Case):

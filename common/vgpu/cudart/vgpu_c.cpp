@@ -32,6 +32,18 @@ std::string last_report(const char* none, F&& make) {
   return text;
 }
 
+// Sets an option of the launches to come; nothing while the device is off.
+template <class F>
+void set_option(F&& set) {
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off == Status::success) set(runtime.machine().options());
+    return cudaSuccess;
+  });
+}
+
 }  // namespace
 
 VGPU_C int vgpuPresent(void) { return 1; }
@@ -56,40 +68,20 @@ VGPU_C void vgpuSetCounters(int on) {
 }
 
 VGPU_C void vgpuSetThreads(int threads) {
-  guarded([&] {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
-    runtime.configure();
-    if (runtime.off == Status::success) runtime.machine().options().threads = std::max(0, threads);
-    return cudaSuccess;
-  });
+  set_option([&](vgpu::MachineOptions& options) { options.threads = std::max(0, threads); });
 }
 
 VGPU_C void vgpuSetCacheModel(int on) {
-  guarded([&] {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
-    runtime.configure();
-    using vgpu::CacheMode;
-    if (runtime.off == Status::success)
-      runtime.machine().options().cache = on == 0   ? CacheMode::off
-                                          : on == 2 ? CacheMode::warm
-                                                    : CacheMode::cold;
-    return cudaSuccess;
+  using vgpu::CacheMode;
+  set_option([&](vgpu::MachineOptions& options) {
+    options.cache = on == 0 ? CacheMode::off : on == 2 ? CacheMode::warm : CacheMode::cold;
   });
 }
 
 VGPU_C void vgpuSetTime(int mode) {
-  guarded([&] {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
-    runtime.configure();
-    using vgpu::TimeMode;
-    if (runtime.off == Status::success)
-      runtime.machine().options().time = mode == 0   ? TimeMode::off
-                                         : mode == 2 ? TimeMode::sample
-                                                     : TimeMode::on;
-    return cudaSuccess;
+  using vgpu::TimeMode;
+  set_option([&](vgpu::MachineOptions& options) {
+    options.time = mode == 0 ? TimeMode::off : mode == 2 ? TimeMode::sample : TimeMode::on;
   });
 }
 
