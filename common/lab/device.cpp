@@ -189,6 +189,11 @@ std::string launch_report() {
   return function ? function() : "";
 }
 
+double clock_us() {
+  static const auto function = find<double()>("vgpuClock");
+  return function ? function() : std::nan("");
+}
+
 int findings() {
   static const auto function = find<int()>("vgpuFindings");
   return function ? function() : 0;

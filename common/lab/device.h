@@ -36,6 +36,9 @@ void set_cache_model(bool on);  // hit rates among the counters; an order of mag
 double counter(const std::string& json_pointer);  // of the last launch: "/global/load/sectors"
 std::string launch_json();
 std::string launch_report();
+// Where the host is on the virtual clock of calls, copies and kernels, in microseconds (VGPU_TIMELINE
+// draws the same). NaN where there is no such clock.
+double clock_us();
 int findings();  // races, reads of what nobody wrote, missed barriers so far
 
 // Predicted times. Launches within the life of a Predicting(true) get one.

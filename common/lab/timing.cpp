@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "files.h"
+#include "json/json.h"
 
 namespace lab {
 namespace {
@@ -278,6 +279,36 @@ Timing time_total(const Device& device, const StepLaunch& step, int copies, int 
   }
   Timing timing = statistics({sum_us}, true);
   timing.scratch_bytes = scratch_bytes;
+  return timing;
+}
+
+Timing time_program(const Device& device, const std::function<void()>& program, int warmup,
+                    int iterations) {
+  if (warmup < 0 || iterations < 1)
+    throw std::invalid_argument("time_program needs warmup >= 0 and iterations >= 1");
+  std::vector<double> samples;
+  double predicted_us = std::nan("");
+  ScratchWatch scratch;
+  for (int i = -warmup; i < iterations; ++i) {
+    const bool last = i + 1 == iterations && device.is_virtual;
+    const vgpu::Predicting predicting(last);
+    const double clock_us = last ? vgpu::clock_us() : 0;
+    const auto start = Clock::now();
+    program();
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    check(cudaGetLastError());
+    if (i >= 0) samples.push_back(took.count());
+    if (last) predicted_us = vgpu::clock_us() - clock_us;
+  }
+  Timing timing = statistics(samples, true);
+  timing.scratch_bytes = scratch.bytes();
+  // The report reads predictions where launches have them.
+  if (std::isfinite(predicted_us) && vgpu::counter("/predicted/us") > 0)
+    timing.counters = json::Value({{"predicted",
+                                    {{"us", predicted_us},
+                                     {"error", vgpu::counter("/predicted/error")},
+                                     {"stalls", json::Value::object()}}}})
+                          .dump();
   return timing;
 }
 

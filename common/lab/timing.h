@@ -14,6 +14,12 @@ int warm_up(const std::function<void(int)>& round, const std::function<void()>& 
 // Median, least, mean and spread of at least one sample, in microseconds.
 Timing statistics(std::vector<double> samples_us, bool host_time);
 
+// Times a part of a program as its host sees it: calls, copies, kernels and waits. It returns when all
+// that it launched is over. On a GPU that is wall time. On the virtual GPU the last iteration is
+// predicted, on the clock that timelines show, and wall time is host_time.
+Timing time_program(const Device& device, const std::function<void()>& program, int warmup,
+                    int iterations);
+
 // What calls of a step launch, captured in one CUDA graph. Memory that they take and give back in
 // stream order becomes nodes of it.
 class StepGraph {

@@ -35,6 +35,10 @@ int vgpuTrace(const char* spec);
 /* Begins a timeline (see Timeline in README.md) that is written to the file when the program ends, or
    at the next call; null begins none. 0: done, 1: a file cannot be written (and said on stderr). */
 int vgpuTimeline(const char* file);
+/* Microseconds that the host has reached on the timeline's virtual clock: calls, copies over the link and
+   kernels that it has waited for. Without a timeline under way the first call begins one that no file
+   gets, at 0. Two calls around a part of a program say how long a GPU would take for it. */
+double vgpuClock(void);
 /* Race, init, sync and proxy findings so far. */
 int vgpuFindings(void);
 

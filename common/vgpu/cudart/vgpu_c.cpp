@@ -126,6 +126,20 @@ VGPU_C int vgpuTimeline(const char* file) {
   return done ? 0 : 1;
 }
 
+VGPU_C double vgpuClock(void) {
+  double us = std::numeric_limits<double>::quiet_NaN();
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != Status::success) return cudaSuccess;
+    if (!runtime.timeline()) runtime.begin_timeline("");
+    us = runtime.timeline()->host_us();
+    return cudaSuccess;
+  });
+  return us;
+}
+
 VGPU_C const char* vgpuLastLaunchJson(void) {
   thread_local std::string text;
   text = last_report("{}", vgpu::report_json);

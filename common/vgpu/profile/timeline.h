@@ -92,6 +92,8 @@ class DeviceTimeline {
   // The host waits, within a call or between calls.
   void wait_for(const Before& operations);
   void wait_for_all();
+  // Where the host is on the clock.
+  double host_us() const { return static_cast<double>(host_) / 1e3; }
 
   // Names a lane: of a stream (graph 0), or of the graph with this number.
   void name_lane(Lane lane, std::uint32_t graph, const std::string& name);

@@ -182,7 +182,8 @@ void Runtime::begin_timeline(const std::string& file) {
 
 bool Runtime::end_timeline() {
   if (!timeline()) return true;
-  const std::string why = write_output_file(timeline_file_, timeline()->json());
+  const std::string why =
+      timeline_file_.empty() ? "" : write_output_file(timeline_file_, timeline()->json());
   order->timeline.reset();
   if (!why.empty()) say("VGPU_TIMELINE: cannot write " + timeline_file_ + ": " + why);
   return why.empty();

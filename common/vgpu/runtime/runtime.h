@@ -168,8 +168,8 @@ class Runtime {
   Clock before(const Stream& stream);  // what comes before the next operation of the stream
   void host_waits(const Clock& clock);
   void host_waits_for_all();
-  // Begins a timeline that will be written to `file`, and writes the one that is under way. False: it
-  // could not be written, and that was said.
+  // Begins a timeline that will be written to `file`, or nowhere where that is empty; and ends the one
+  // that is under way. False: it could not be written, and that was said.
   void begin_timeline(const std::string& file);
   bool end_timeline();
   DeviceTimeline* timeline() { return order ? order->timeline.get() : nullptr; }
