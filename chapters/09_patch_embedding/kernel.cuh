@@ -15,34 +15,25 @@ constexpr int kStride = kDepth + 8;    // of a row in shared memory; 8 more: few
 constexpr int kOutStride = kTile + 4;  // the same for the sums
 constexpr int kProductThreads = 128;   // 4 warps, 32 x 32 outputs each
 
-// A block's 16-byte loads of one piece: 64 rows of 32 values, 4 loads a row, 2 loads a thread. Rows
-// beyond the last one are zeros.
+// What a thread loads of a block's 64 rows of 32 values: 16 bytes of two rows, 4 threads a row. `from`
+// is null where there is no such row: zeros then.
 struct Loads {
+  const half* from[2];
   uint4 piece[2];
-};
 
-// address_of(row): where 32 values of that row begin; a patch's two rows of pixels are `line` values
-// apart, a filter's 16.
-template <class AddressOf>
-__device__ Loads load_rows(const AddressOf& address_of, int rows, int line) {
-  Loads loads;
+  static __device__ int row_of(int i) { return int(threadIdx.x) / 4 + i * (kProductThreads / 4); }
+  static __device__ int quarter() { return threadIdx.x % 4; }
+  __device__ void load(int64_t offset) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int number = threadIdx.x + i * kProductThreads, row = number / 4, quarter = number % 4;
-    loads.piece[i] = make_uint4(0, 0, 0, 0);
-    if (row < rows)
-      loads.piece[i] =
-          *reinterpret_cast<const uint4*>(address_of(row) + quarter / 2 * line + quarter % 2 * 8);
+    for (int i = 0; i < 2; ++i)
+      piece[i] =
+          from[i] ? *reinterpret_cast<const uint4*>(from[i] + offset) : make_uint4(0, 0, 0, 0);
   }
-  return loads;
-}
-static __device__ void store_rows(const Loads& loads, half (*to)[kStride]) {
+  __device__ void store(half (*to)[kStride]) const {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int number = threadIdx.x + i * kProductThreads;
-    *reinterpret_cast<uint4*>(&to[number / 4][number % 4 * 8]) = loads.piece[i];
+    for (int i = 0; i < 2; ++i) *reinterpret_cast<uint4*>(&to[row_of(i)][quarter() * 8]) = piece[i];
   }
-}
+};
 
 // Grid: tiles of 64 patches (of all images, one after the other) by tiles of 64 channels.
 static __global__ void __launch_bounds__(kProductThreads)
@@ -63,33 +54,34 @@ static __global__ void __launch_bounds__(kProductThreads)
   const int warp = threadIdx.x / 32, warp_row = warp / 2 * 32, warp_column = warp % 2 * 32;
 
   // Piece k of a patch is rows 2 (k % 8) and 2 (k % 8) + 1 of its colour k / 8.
-  const auto load_pixels = [&](int k) {
-    const auto address_of = [&](int row) {
-      const int number = first_patch + row, i = number / patches, p = number % patches;
-      const int y = p / columns * kSide + k % 8 * 2, x = p % columns * kSide;
-      return image + ((int64_t(i) * kColors + k / 8) * shape.height + y) * shape.width + x;
-    };
-    return load_rows(address_of, patches_here, shape.width);
-  };
-  const auto load_filters = [&](int k) {
-    const auto address_of = [&](int row) {
-      return weight + int64_t(first_channel + row) * kPatchValues + k * kDepth;
-    };
-    return load_rows(address_of, channels_here, kSide);
+  Loads pixels, filters;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = Loads::row_of(i), quarter = Loads::quarter(), number = first_patch + row;
+    const int p = number % patches;
+    const int64_t line = int64_t(number / patches) * kColors * shape.height + p / columns * kSide;
+    pixels.from[i] = row < patches_here ? image + (line + quarter / 2) * shape.width +
+                                              p % columns * kSide + quarter % 2 * 8
+                                        : nullptr;
+    filters.from[i] = row < channels_here
+                          ? weight + int64_t(first_channel + row) * kPatchValues + quarter * 8
+                          : nullptr;
+  }
+  const auto load = [&](int k) {
+    pixels.load((int64_t(k / 8) * shape.height + k % 8 * 2) * shape.width);
+    filters.load(k * kDepth);
   };
 
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum[2][2];
   for (auto& line : sum)
     for (auto& fragment : line) wmma::fill_fragment(fragment, 0.0f);
-  Loads pixels = load_pixels(0), filters = load_filters(0);
+  load(0);
   for (int k = 0; k < kPatchValues / kDepth; ++k) {
-    store_rows(pixels, memory.in.pixels);
-    store_rows(filters, memory.in.filters);
+    pixels.store(memory.in.pixels);
+    filters.store(memory.in.filters);
     __syncthreads();
-    if (k + 1 < kPatchValues / kDepth) {  // on their way while this piece is multiplied
-      pixels = load_pixels(k + 1);
-      filters = load_filters(k + 1);
-    }
+    // On their way while this piece is multiplied.
+    if (k + 1 < kPatchValues / kDepth) load(k + 1);
 #pragma unroll
     for (int part = 0; part < kDepth; part += 16) {
       wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a[2];

@@ -12,6 +12,7 @@
 #include "../../common/lab/progress.h"
 #include "../../common/lab/report.h"
 #include "../../common/lab/table.h"
+#include "../../common/lab/tensors.h"
 #include "../../common/lab/timing.h"
 #include "problem.h"
 
@@ -22,6 +23,8 @@ using lab::format;
 using lab::Progress;
 using lab::Report;
 using lab::UsageError;
+
+constexpr char kLastStep[] = "one product";
 
 struct Asked {
   lab::Options common;
@@ -71,11 +74,16 @@ Asked asked_of(int argc, char** argv, const char* about) {
       },
       "R,C", "the patch that others are compared with in the picture (the middle)");
   flags.text("--out", options.out, "FILE", "photo, and what is alike in it, .png or .jpg");
+  flags.text("--output", options.output, "FILE",
+             "safetensors: tokens, F16, of the last step, which computes all");
   flags.run_flags(options, "of the weights (1)");
   flags.parse(argc, argv);
   if (options.size % kSide != 0)
     throw UsageError(format("--size '%d': must be a multiple of 16 pixels", options.size));
   flags.refuse_with_predict(options);
+  if (!options.output.empty() && !asked.step.empty() && asked.step != kLastStep)
+    throw UsageError("--output needs the step '" + std::string(kLastStep) +
+                     "', which alone computes all tokens, not --step '" + asked.step + "'");
   const int columns = options.size / kSide;
   if (asked.patch_row < 0) asked.patch_row = asked.patch_column = columns / 2;
   if (asked.patch_row >= columns || asked.patch_column >= columns)
@@ -206,9 +214,14 @@ class Program {
       const double us_an_output = (all.us - less) / double(part.outputs() - half.outputs());
       all.us += us_an_output * double(whole(problem_.shape).outputs() - part.outputs());
     }
-    report_->add_number(step.name, "all_tokens_us", all.us);
-    report_->add_number(step.name, "all_tokens_launches", double(all.traffic.launches));
-    report_->add_number(step.name, "all_tokens_bytes_in", double(all.traffic.bytes_in));
+    const Traffic& t = all.traffic;
+    const std::pair<const char*, double> numbers[] = {
+        {"launches", double(t.launches)},         {"waits", double(t.waits)},
+        {"copies_in", double(t.copies_in)},       {"bytes_in", double(t.bytes_in)},
+        {"copies_out", double(t.copies_out)},     {"bytes_out", double(t.bytes_out)},
+        {"device_bytes", double(t.device_bytes)}, {"us", all.us}};
+    for (const auto& [name, value] : numbers)
+      report_->add_number(step.name, std::string("all_tokens_") + name, value);
     all_.push_back(all);
   }
 
@@ -218,6 +231,11 @@ class Program {
       report_->note("Steps before the last computed " + count_text(part_.outputs()) +
                     " outputs: channels 0 to " + std::to_string(part_.channels - 1) +
                     " of patches 0 to " + std::to_string(part_.patches - 1) + ", image 0.");
+    report_->note(
+        device_.is_virtual
+            ? "Times are the host's, from its first call to the last wait: calls, copies over the "
+              "link and kernels,\non the clock that VGPU_TIMELINE draws."
+            : "Times are the host's, from its first call to the last wait.");
     report_->note(all_tokens_table(all_, shape, device_.is_virtual));
     const std::string& out = asked_.common.out;
     if (last_step_ran && !out.empty()) {
@@ -228,6 +246,12 @@ class Program {
                  "%d,%d (red)",
                  out.c_str(), asked_.patch_row, asked_.patch_column));
     }
+    if (last_step_ran && !asked_.common.output.empty())
+      lab::write_safetensors(asked_.common.output,
+                             {{"tokens",
+                               {{shape.batch, shape.rows(), shape.channels},
+                                lab::to_float(part_of(arrays_->tokens.data(), shape, whole(shape))),
+                                "F16"}}});
     return report_->finish();
   }
 

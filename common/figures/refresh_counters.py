@@ -29,7 +29,8 @@ the number counted is an error.
 adds tables of shared memory, of instructions (with tensor multiply-adds), of registers and occupancy;
 `distributed` of other blocks' shared memory; `copy-engine` of bulk copies; `hits` of the cache
 model's hit rates, which need a run with --profile. `no-arrays` leaves out the table of arrays,
-`no-limits` those of limits and predicted times; `large-arrays` leaves out lines without a formula that
+`no-limits` those of limits and predicted times; `all-tokens` adds what chapter 9's steps take for all
+tokens; `large-arrays` leaves out lines without a formula that
 are less than 1% of their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
@@ -58,7 +59,7 @@ BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.
 FORMULAS = "<!-- counters:formulas"
 SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "copy-engine", "instructions",
                                         "occupancy", "hits", "no-arrays", "no-limits",
-                                        "large-arrays")
+                                        "large-arrays", "all-tokens")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -240,6 +241,18 @@ def instructions_table(kernels):
                     *(["tensor multiply-adds"] if tensor else [])], rows)]
 
 
+def all_tokens_table(kernels):
+    """What a whole problem takes with each step that ran on a part: counts by formula, times."""
+    counts = ("launches", "waits", "copies_in", "bytes_in", "copies_out", "device_bytes")
+    rows = [[of["name"], *(f"{round(of['all_tokens_' + what]):,}" for what in counts),
+             predictions.micros(of["all_tokens_us"]) if of["all_tokens_us"] else "-"]
+            for of in kernels if "all_tokens_us" in of]
+    if not rows:
+        raise Refused("counters:show all-tokens: no step says what all tokens take")
+    return ["All tokens:", "", *table(["step", *(what.replace("_", " ") for what in counts),
+                                       "predicted µs"], rows)]
+
+
 def occupancy_table(kernels):
     rows = []
     for kernel in kernels:
@@ -282,11 +295,12 @@ def block(result, formulas, checked, tables):
     problem, device = result["problem"], result["device"]
     sizes = {"batch": "B", "heads": "H", "tokens": "N", "head_dim": "D",  # attention
              "queries": "Q", "channels": "C", "levels": "L", "points": "P", "pixels": "S",
-             "in_channels": "I", "out_channels": "O", "height": "H", "width": "W", "kernel": "K",
+             "part_patches": "part patches", "part_channels": "part channels", "in_channels": "I", "out_channels": "O", "height": "H", "width": "W", "kernel": "K",
              "stride": "S"}
     names = {short: problem[name] for name, short in sizes.items() if name in problem}
-    kernels = [k for k in result["kernels"] if k.get("counters")]
-    if not device.get("virtual") or not kernels:
+    kernels = [k for k in result["kernels"] if k.get("counters", {}).get("global")]
+    whole_runs = all_tokens_table(result["kernels"]) if "all-tokens" in tables else []
+    if not device.get("virtual") or not (kernels or whole_runs):
         raise Refused("the result has no counters: it must come from the virtual GPU")
 
     shape = ", ".join(f"{key} {problem[key]}" for key in sizes if key in problem)
@@ -330,14 +344,15 @@ def block(result, formulas, checked, tables):
     if left_out:
         lines += ["", f"({left_out} lines of less than 1% of their kernel's sectors are left out.)"]
     lines += ["", *load_sums(result["kernels"])]
-    lines = head + ([] if "no-arrays" in tables else lines)
+    lines = head + ([] if "no-arrays" in tables or not kernels else lines)
+    lines += ["", *whole_runs] if whole_runs else []
     for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),
                            ("copy-engine", copy_engine_table), ("instructions", instructions_table),
                            ("occupancy", occupancy_table), ("hits", hits_table)):
         if name in tables:
             lines += ["", *lines_of(kernels)]
 
-    if "no-limits" in tables:
+    if "no-limits" in tables or not kernels:
         return lines, wrong
     # Pipes that have something to do in at least one kernel.
     limits = [kernel["counters"]["limits"] for kernel in kernels]

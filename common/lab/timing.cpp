@@ -302,6 +302,7 @@ Timing time_program(const Device& device, const std::function<void()>& program, 
   }
   Timing timing = statistics(samples, true);
   timing.scratch_bytes = scratch.bytes();
+  timing.profile = vgpu::launch_report();  // of its last launch
   // The report reads predictions where launches have them.
   if (std::isfinite(predicted_us) && vgpu::counter("/predicted/us") > 0)
     timing.counters = json::Value({{"predicted",

@@ -94,6 +94,28 @@ $(call trace,fused_small,8,fused_kernel:36,--preset small)
 $(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_small.json:,weight:load:0 \
   y:store:0 y:store:1))
 
+# Chapter 9: six outputs by each step, and all tokens by the last. A title has _ for blanks.
+# $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
+define timeline_rule
+$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 --out $$(@:.json=.png) | tail -n 1
+endef
+timeline = $(eval $(timeline_rule))
+$(call timeline,steps_9a,9,--part 1x6 --step 'channel launches')
+$(call timeline,steps_9b,9,--part 1x6 --step unified)
+$(call timeline,steps_9c,9,--part 1x6 --step '4 streams')
+$(call timeline,steps_9d,9,--part 1x6 --step resident)
+$(call timeline,steps_9e,9,--part 1x6 --step graph)
+$(call timeline,steps_9f,9,--step 'one product')
+gantt_panels := steps_9a.json:channel_launches,_6_outputs steps_9b.json:unified,_6_outputs \
+  steps_9c.json:4_streams,_6_outputs steps_9d.json:resident,_6_outputs steps_9e.json:graph,_6_outputs \
+  steps_9f.json:one_product,_all_37,632_outputs
+pictures += chapters/09_patch_embedding/tokens.jpg
+chapters/09_patch_embedding/tokens.jpg: $D/chapter9 $V/libvgpu.so
+	$(docs_env) $< --step 'one product' --out $@ | tail -n 1
+$(call picture,09_patch_embedding/gantt.png,gantt,$(gantt_panels),80)
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))

@@ -363,6 +363,35 @@ TEST_CASE("child: two timelines" * doctest::skip()) {
   whole<<<kGrid, kBlock, 0, s>>>(x, 100);
 }
 
+TEST_CASE("child: clock" * doctest::skip()) {
+  const auto clock = reinterpret_cast<decltype(&vgpuClock)>(dlsym(RTLD_DEFAULT, "vgpuClock"));
+  REQUIRE(bool(clock));
+  float *x = device(), *h = pinned();
+  const double begin = clock();
+  CHECK(clock() == begin);  // to ask takes no time
+  part<<<1, kBlock>>>(x, 100);
+  const double launched = clock();
+  CHECK(launched == begin + 2.5);  // the call alone: nobody has waited
+  CHECK_OK(cudaDeviceSynchronize());
+  const double over = clock();
+  CHECK(over > launched + 2.5);  // the launch on the device, and the kernel
+  CHECK_OK(cudaMemcpy(x, h, kBytes, cudaMemcpyHostToDevice));
+  const double copied = clock();
+  const double link_us = kBytes / 64e3;  // not faster than PCIe 5 x16
+  CHECK(copied > over + 2.5 + link_us);
+  CHECK(copied < over + 30 + 10 * link_us);
+}
+
+TEST_CASE("timeline: a program may ask for the clock, with a file or without") {
+  const std::string path = file_name("clock.json");
+  for (const std::string& environment : {std::string(), "VGPU_TIMELINE=" + path}) {
+    const Result result = child(environment, "clock");
+    CHECK_MESSAGE(result.code == 0, result.text);
+  }
+  CHECK(read_timeline(contents(path)).slices("part").size() == 1);
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("timeline: programs begin and end them") {
   const std::string folder = file_name("folder");
   std::filesystem::create_directory(folder);
