@@ -163,6 +163,10 @@ void DeviceTimeline::submit(Operation operation) {
     earlier.arrows.emplace_back(next_arrow_, true);
     open.arrows.emplace_back(next_arrow_++, false);
   }
+  if (operation.kind == Kind::kernel) {
+    const json::Value* duration = operation.args.find("duration");
+    ++kernels_by_duration_[duration ? duration->get<std::string>() : model.duration];
+  }
   open.operation = std::move(operation);
   if (open.missing > 0) return;
   arrive(number);

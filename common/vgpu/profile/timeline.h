@@ -176,6 +176,7 @@ class DeviceTimeline {
   void write_room(Events& events) const;
   void write_warps(Events& events, std::vector<json::Value>& names) const;
   void name_lanes(std::vector<json::Value>& names) const;
+  std::string words_of_kernels() const;
   json::Value about() const;
 
   DeviceSpec spec_;
@@ -191,6 +192,7 @@ class DeviceTimeline {
   std::set<std::pair<Ns, Number>> running_;  // by their end
   std::uint64_t used_ = 0;                   // of kWholeDevice
   std::size_t running_kernels_ = 0;
+  std::map<std::string, std::uint64_t> kernels_by_duration_;  // submitted: "limit", "predicted"
 
   std::uint32_t graphs_ = 0;
   std::map<Lane, std::pair<std::uint32_t, std::string>> lanes_;

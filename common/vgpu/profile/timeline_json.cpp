@@ -2,8 +2,14 @@
 // chrome://tracing open. Complete events ("X") are the slices, flow events ("s", "f") the arrows,
 // a counter ("C") is the part of the device that kernels occupy, metadata ("M") names the tracks.
 // Times are microseconds of the virtual clock.
+//
+// Perfetto's importer asks for more than the format does. It names a thread by its number alone,
+// makes a thread of each process's number and keeps 0 for itself: a track's number is that of no other
+// track or process. It cuts a time to whole nanoseconds after multiplying it by 1000, and drops a slice
+// that begins before the one beside it has ended: a time is written so that the product is exact.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "timeline.h"
@@ -17,37 +23,57 @@ using Json = json::Value;
 // number, an SM of a kernel 100000 and up.
 constexpr std::uint64_t kHost = 1, kStreams = 2, kLink = 3, kFirstGraph = 101, kFirstSm = 100'000;
 
-double us(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
-
-Json named(const char* what, std::uint64_t process, std::uint64_t thread, const std::string& name) {
-  return {{"ph", "M"},      {"name", what},  {"ts", 0},
-          {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
+// The least number whose product with 1000, as a double cut to an integer, is `ns`.
+double us(std::int64_t ns) {
+  const double exact = static_cast<double>(ns) / 1e3;
+  return static_cast<std::int64_t>(exact * 1000.0) == ns
+             ? exact
+             : std::nextafter(exact, std::numeric_limits<double>::infinity());
 }
-Json placed(const char* what, std::uint64_t process, std::uint64_t thread) {
-  return {{"ph", "M"},     {"name", what},
-          {"ts", 0},       {"pid", process},
-          {"tid", thread}, {"args", {{"sort_index", what[0] == 'p' ? process : thread}}}};
+
+// The number of a track in the file: lanes and warps lie above the numbers of all processes.
+constexpr std::uint64_t kFirstEngine = 10, kFirstLane = 1'000'000, kFirstWarp = 1'000'000'000;
+std::uint64_t track(std::uint64_t process, std::uint64_t thread) {
+  if (process == kHost) return kHost;
+  if (process == kLink) return kFirstEngine + thread;
+  return (process < kFirstSm ? kFirstLane : kFirstWarp) + thread;
+}
+
+Json metadata(const char* what, std::uint64_t process, std::uint64_t tid, Json args) {
+  return {{"ph", "M"},      {"name", what}, {"ts", 0},
+          {"pid", process}, {"tid", tid},   {"args", std::move(args)}};
 }
 void name_process(std::vector<Json>& names, std::uint64_t process, const std::string& name) {
-  names.push_back(named("process_name", process, 0, name));
-  names.push_back(placed("process_sort_index", process, 0));
+  names.push_back(metadata("process_name", process, process, {{"name", name}}));
+  names.push_back(metadata("process_sort_index", process, process, {{"sort_index", process}}));
 }
 void name_thread(std::vector<Json>& names, std::uint64_t process, std::uint64_t thread,
                  const std::string& name) {
-  names.push_back(named("thread_name", process, thread, name));
-  names.push_back(placed("thread_sort_index", process, thread));
+  const std::uint64_t tid = track(process, thread);
+  names.push_back(metadata("thread_name", process, tid, {{"name", name}}));
+  names.push_back(metadata("thread_sort_index", process, tid, {{"sort_index", thread}}));
 }
 
 Json complete(const std::string& name, const char* category, std::uint64_t process,
               std::uint64_t thread, std::int64_t begin, std::int64_t end) {
-  return {{"ph", "X"},     {"name", name},    {"cat", category},       {"pid", process},
-          {"tid", thread}, {"ts", us(begin)}, {"dur", us(end - begin)}};
+  return {{"ph", "X"},
+          {"name", name},
+          {"cat", category},
+          {"pid", process},
+          {"tid", track(process, thread)},
+          {"ts", us(begin)},
+          {"dur", us(end - begin)}};
 }
 
 std::string arrow(const char* category, std::uint64_t process, std::uint64_t thread,
                   std::uint64_t id, std::int64_t at, bool leaves) {
-  Json event = {{"ph", leaves ? "s" : "f"}, {"name", category}, {"cat", category}, {"id", id},
-                {"pid", process},           {"tid", thread},    {"ts", us(at)}};
+  Json event = {{"ph", leaves ? "s" : "f"},
+                {"name", category},
+                {"cat", category},
+                {"id", id},
+                {"pid", process},
+                {"tid", track(process, thread)},
+                {"ts", us(at)}};
   if (!leaves) event["bp"] = "e";  // it ends at the slice that is there, not at the next one
   return event.dump();
 }
@@ -94,7 +120,7 @@ void DeviceTimeline::write_room(Events& events) const {
     const Json event = {{"ph", "C"},
                         {"name", "device in use"},
                         {"pid", kStreams},
-                        {"tid", 0},
+                        {"tid", kStreams},
                         {"ts", us(room_[i].first)},
                         {"args", {{"percent", std::round(100 * percent) / 100}}}};
     events.emplace_back(room_[i].first, event.dump());
@@ -118,7 +144,6 @@ void DeviceTimeline::write_warps(Events& events, std::vector<Json>& names) const
         ++launches[next->second.second];
       const int launch = launches[name];
       shown = {kernel, sm};
-      thread = 0;
       name_process(names, ++process,
                    "SM " + std::to_string(sm) + " of " + name +
                        (launch > 1 ? " (launch " + std::to_string(launch) + " of it)" : ""));
@@ -149,8 +174,27 @@ void DeviceTimeline::name_lanes(std::vector<Json>& names) const {
   for (const auto& [lane, place] : lanes_) name_thread(names, process_of(lane), lane, place.second);
 }
 
+// What the durations of the kernels are; before there is any, what they would be.
+std::string DeviceTimeline::words_of_kernels() const {
+  const std::string limit = "limit: the largest modelled limit, a lower bound, and the launch";
+  const auto words = [&](const std::string& kind) {
+    if (kind == "none") return std::string("none: they failed");
+    return kind == "limit" ? limit : kind + ": the model of kernel times, and the launch";
+  };
+  if (kernels_by_duration_.empty()) return words(model.duration);
+  if (kernels_by_duration_.size() == 1) return words(kernels_by_duration_.begin()->first);
+  std::uint64_t all = 0;
+  for (const auto& [kind, count] : kernels_by_duration_) all += count;
+  std::string text;
+  for (auto kind = kernels_by_duration_.rbegin(); kind != kernels_by_duration_.rend(); ++kind)
+    text += (text.empty() ? "" : "; ") + std::to_string(kind->second) + " of " +
+            std::to_string(all) + " " + words(kind->first);
+  return text;
+}
+
 json::Value DeviceTimeline::about() const {
-  const std::string kind = model.duration;
+  Json kernels = Json::object();
+  for (const auto& [kind, count] : kernels_by_duration_) kernels[kind] = count;
   Json about = {
       {"clock",
        "virtual: every duration is modelled, none was measured, and the time of the host that ran "
@@ -158,9 +202,8 @@ json::Value DeviceTimeline::about() const {
        "program is nowhere in it; what waits for what is as the program says"},
       {"device", spec_.key},
       {"device_name", spec_.name},
-      {"kernels", kind == "limit"
-                      ? "limit: the largest modelled limit, a lower bound, and the launch"
-                      : kind + ": the model of kernel times, and the launch"},
+      {"kernels", words_of_kernels()},
+      {"kernels_by_duration", std::move(kernels)},
       {"copies", "limit: bytes over the peak rate of the link or of the device's memory"},
       {"host", "fixed times for calls, none for what the program computes between them"},
       {"side_by_side",

@@ -235,6 +235,46 @@ TEST_CASE("timeline: a kernel's share and time come from its counters") {
             .find("limit") == 0);
 }
 
+TEST_CASE("timeline: the file says of how many kernels the time is predicted") {
+  Clock clock;
+  const auto add = [&](bool predicted) {
+    LaunchCounters counters;
+    counters.grid[0] = 20;
+    counters.block[0] = 256;
+    counters.distinct_sectors_read = 312'500;
+    counters.predicted.asked = true;
+    if (predicted)
+      counters.predicted.us = 20;
+    else
+      counters.predicted.why = "no ptxas";
+    DeviceTimeline::Operation operation;
+    operation.name = predicted ? "a" : "b";
+    clock.timeline.make_kernel(operation, counters, timeline_us::kLaunch);
+    clock.submit(static_cast<DeviceTimeline::Lane>(clock.number + 1), operation);
+  };
+  const auto kernels = [&] { return clock.file().about["kernels"].get<std::string>(); };
+  add(true);
+  CHECK(kernels().find("predicted: ") == 0);
+  CHECK(kernels().find("limit") == std::string::npos);
+  add(true);
+  add(false);
+  CHECK(kernels().find("2 of 3 predicted: ") == 0);
+  CHECK(kernels().find("; 1 of 3 limit: ") != std::string::npos);
+  const auto about = clock.file().about;
+  CHECK(about["kernels_by_duration"]["predicted"].get<int>() == 2);
+  CHECK(about["kernels_by_duration"]["limit"].get<int>() == 1);
+}
+
+TEST_CASE("timeline: times that are no whole microseconds are nanosecond for nanosecond") {
+  // 4.35 us are 4349.999... ns to who multiplies by 1000 in binary.
+  Clock clock;
+  for (int i = 0; i < 2000; ++i)
+    clock.kernel(1, ("k" + std::to_string(i)).c_str(), 0.001 * (7 * i % 997) + 0.29);
+  const auto kernels = clock.file().slices("", "kernel");
+  REQUIRE(kernels.size() == 2000);
+  for (int i = 0; i < 2000; ++i) CHECK(kernels[i].end - kernels[i].begin == 7 * i % 997 + 290);
+}
+
 TEST_CASE("timeline: a launch of a graph is one slice of its stream, its nodes lie on branches") {
   Clock clock;
   DeviceTimeline& timeline = clock.timeline;

@@ -2,11 +2,13 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -67,12 +69,92 @@ struct TimelineFile {
 
 inline bool overlap(const Event& a, const Event& b) { return a.begin < b.end && b.begin < a.end; }
 
+// What Perfetto's importer of this format asks for, beyond what the format does. Its rules, from its
+// sources (src/trace_processor/importers: json, common/process_tracker, slice_tracker, flow_tracker):
+// - A process or thread is a whole number of 32 bits. 0 is its own. Each process brings a thread of its
+//   number along, and a thread's name goes to the latest thread of that number in any process.
+// - Times are doubles, multiplied by 1000 and cut to whole nanoseconds.
+// - Events are taken by time, at one time the longer slice first and what is no slice last. A slice that
+//   begins inside another of its track and ends after it is dropped.
+// - An arrow's end belongs to the innermost slice of its track that is open, "f" only with "bp": "e".
+//   Without a slice, a beginning or an id of its own (beside name and category) it is dropped.
+// - No value of an event itself is an array. Of the file's members, "traceEvents" comes last.
+inline void check_as_perfetto_imports(const json::Value& file) {
+  struct Read {
+    const json::Value* event;
+    char phase;
+    std::int64_t begin, length;
+  };
+  using Track = std::pair<std::int64_t, std::int64_t>;
+  CHECK(file.names().back() == "traceEvents");
+  std::vector<Read> events;
+  std::map<std::int64_t, std::set<std::int64_t>> processes_of;  // by number of a thread
+  const auto number = [](const json::Value& value) {
+    REQUIRE(value.is_number_integer());
+    const auto n = value.get<std::int64_t>();
+    CHECK(n > 0);
+    CHECK(n <= 0xffffffff);
+    return n;
+  };
+  const auto cut_ns = [](const json::Value& us) {
+    REQUIRE(us.is_number());
+    const double exact = 1e3 * us.get<double>();
+    const auto ns = static_cast<std::int64_t>(exact);
+    CHECK(exact - static_cast<double>(ns) < 1e-3);  // nothing was cut off
+    return ns;
+  };
+  for (const json::Value& e : file["traceEvents"]) {
+    for (const json::Value& member : e) CHECK_FALSE(member.is_array());
+    const std::string phase = e["ph"].get<std::string>();
+    REQUIRE(phase.size() == 1);
+    const json::Value* length = e.find("dur");
+    const std::int64_t process = number(e["pid"]);
+    processes_of[number(e["tid"])].insert(process);
+    processes_of[process].insert(process);
+    events.push_back({&e, phase[0], cut_ns(e["ts"]), phase[0] == 'X' ? cut_ns(*length) : -1});
+  }
+  for (const auto& [thread, processes] : processes_of) {
+    CAPTURE(thread);
+    CHECK(processes.size() == 1);
+  }
+  std::stable_sort(events.begin(), events.end(), [](const Read& a, const Read& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.length > b.length;
+  });
+  std::map<Track, std::vector<Read>> open;
+  std::map<std::tuple<std::string, std::string, std::int64_t>, std::string> arrows;
+  for (const Read& e : events) {
+    const json::Value& event = *e.event;
+    std::vector<Read>& stack =
+        open[{event["pid"].get<std::int64_t>(), event["tid"].get<std::int64_t>()}];
+    CAPTURE(event["name"].get<std::string>());
+    CAPTURE(e.begin);
+    if (e.phase == 'X') {
+      while (!stack.empty() && stack.back().begin + stack.back().length <= e.begin)
+        stack.pop_back();
+      for (const Read& outer : stack) CHECK(e.begin + e.length <= outer.begin + outer.length);
+      stack.push_back(e);
+    } else if (e.phase == 's' || e.phase == 'f') {
+      REQUIRE_FALSE(stack.empty());
+      CHECK(e.begin <= stack.back().begin + stack.back().length);
+      if (e.phase == 'f') CHECK(event["bp"].get<std::string>() == "e");
+      arrows[{event["cat"].get<std::string>(), event["name"].get<std::string>(),
+              event["id"].get<std::int64_t>()}] += e.phase;
+    } else if (e.phase == 'C') {
+      for (const json::Value& value : event["args"]) CHECK(value.is_number());
+    } else {
+      REQUIRE(e.phase == 'M');
+    }
+  }
+  for (const auto& [arrow, both] : arrows) CHECK(both == "sf");
+}
+
 // Reads a file and checks its form: what each phase must have, names of all tracks, order, arrows with
 // two ends that lie in slices, and no two slices of a track at the same time.
 inline TimelineFile read_timeline(const std::string& text) {
   TimelineFile file;
   const json::Value json = json::parse(text);
   REQUIRE(json.is_object());
+  check_as_perfetto_imports(json);
   CHECK(json["displayTimeUnit"].get<std::string>() == "ns");
   file.about = json["otherData"];
   CHECK(file.about["clock"].get<std::string>().find("virtual") == 0);
