@@ -20,16 +20,15 @@ difference in anything else (grid, tensor multiply-adds, the limit's name) is no
 
 Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
 """
-import argparse
 import os
 import sys
 
 import predictions
 import problems
+import reference as references
 import results
 from results import Refused
 
-RENEW = "make bench DEVICE=vgpu"
 # Of a kernel's counters. The rest are quotients of these, or name lines of source.
 KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
         "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions",
@@ -131,11 +130,8 @@ def verdict(path, old, new):
 
 def equal(path, old, new):
     """Limits are computed, by another compiler perhaps with other roundings; predictions modelled."""
-    number = (int, float)
-    if is_predicted(path) and isinstance(old, number) and isinstance(new, number):
-        least = predictions.US_TOLERANCE * max(abs(old), abs(new)) if path.endswith("us") else \
-            predictions.SHARE_TOLERANCE
-        return abs(old - new) <= least
+    if is_predicted(path):
+        return references.same(path, old, new)
     if isinstance(old, float) and isinstance(new, (int, float)):
         return abs(old - new) <= 1e-9 * max(abs(old), abs(new))
     return old == new
@@ -153,27 +149,19 @@ def change(old, new):
     return f"{shown(old, digits)} -> {shown(new, digits)}"
 
 
-def same_ptxas(old, new):
-    return old.get("ptxas") == new.get("ptxas")
-
-
-def differences(old, new):
+def differences(old, new, with_predicted):
     """[(verdict, line)] between two references of a chapter."""
-    lines, same = [], same_ptxas(old, new)
-    before, after = kernels_of(old), kernels_of(new)
-    for key in {**before, **after}:
+    def same(path, x, y):
+        return equal(path, x, y) or (is_predicted(path) and not with_predicted)
+    lines = []
+    for key, path, x, y in references.differences(kernels_of(old), kernels_of(new), same):
         where = f"{old['chapter']}: {key[1]} ({key[0]})"
-        if key not in before or key not in after:
-            words = "new, no reference" if key in after else "is in the reference, was not run"
+        if path is None:
+            words = "new, no reference" if y else "is in the reference, was not run"
             lines.append(("changed", f"{where}: {words}"))
             continue
-        a, b = before[key], after[key]
-        for path in {**a, **b}:
-            x, y = a.get(path, 0), b.get(path, 0)
-            if equal(path, x, y) or (is_predicted(path) and not same):
-                continue
-            what = verdict(path, x, y)
-            lines.append((what, f"{where}: {path}: {change(x, y)}, {what}"))
+        what = verdict(path, x, y)
+        lines.append((what, f"{where}: {path}: {change(x, y)}, {what}"))
     return lines
 
 
@@ -186,52 +174,35 @@ def check(folder, chapters):
             lines.append(("changed", f"{new['chapter']}: no reference, {path}"))
             continue
         old = results.read(path)
-        if not same_ptxas(old, new):
-            print(f"{new['chapter']}: predicted times are not compared: the reference is of ptxas "
-                  f"{old.get('ptxas', 'unknown')}, this run of {new.get('ptxas', 'unknown')}")
-        found = differences(old, new)
+        found = differences(old, new, references.of_same_ptxas(new["chapter"], old, new))
         if found and old["nvcc"] != new["nvcc"]:
             lines.append(("changed", f"{new['chapter']}: the reference is of nvcc {old['nvcc']}, "
                           f"this run of {new['nvcc']}: compilers differ in "
                           "registers and instructions"))
         lines += found
-    if not lines:
-        count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])
-        print(f"{folder}: limits, predicted times and counters of {count} kernels are those "
-              "of the reference")
-        return 0
-    for what in ("worse", "changed", "better"):
-        for line in (line for kind, line in lines if kind == what):
-            print(line, file=sys.stderr)
+    count = sum(len(run["kernels"]) for of in chapters.values() for run in of["runs"])
     worse = sum(kind == "worse" for kind, _ in lines)
-    print(f"{folder}: {worse} counters are worse than the reference, {len(lines) - worse} differ "
-          f"otherwise; if all of that is meant, renew it with `{RENEW}`", file=sys.stderr)
-    return 1
+    return references.told(
+        [line for what in ("worse", "changed", "better") for kind, line in lines if kind == what],
+        folder, f"{worse} counters are worse than the reference, {len(lines) - worse} differ "
+        "otherwise; if all of that is meant, renew it with",
+        f"limits, predicted times and counters of {count} kernels are those of the reference")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
-    parser.add_argument("--ptxas", default="", help="that made the machine code, to be asked for "
-                        "its version")
-    parser.add_argument("folder", help="of the reference: data/results/virtual_h200")
-    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
-    options = parser.parse_args()
-    try:
-        chapters = merge(options.result, predictions.ptxas_version(options.ptxas))
-        for reference in chapters.values():
-            kernels_of(reference)  # each name stands for one kernel
-        if options.check:
-            return check(options.folder, chapters)
-        for number, reference in sorted(chapters.items()):
-            path = os.path.join(options.folder, f"chapter{number}.json")
-            results.write(path, results.text_of(reference))
-            print(f"{path}: written from {len(reference['runs'])} runs")
-    except Refused as error:
-        print(f"counters: {error}", file=sys.stderr)
-        return 2
-    return 0
+def checked(paths, ptxas):
+    """What merge() says, where each name stands for one kernel."""
+    chapters = merge(paths, ptxas)
+    for of in chapters.values():
+        kernels_of(of)
+    return chapters
+
+
+def write(folder, chapters):
+    for number, of in sorted(chapters.items()):
+        path = os.path.join(folder, f"chapter{number}.json")
+        results.write(path, results.text_of(of))
+        print(f"{path}: written from {len(of['runs'])} runs")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(references.main("counters", __doc__.splitlines()[0], checked, check, write))

@@ -20,6 +20,7 @@ import sys
 
 import gains
 import predictions
+import reference
 import results
 from predictions import micros
 from results import Refused
@@ -171,7 +172,7 @@ def main():
                 continue
             if found is None:
                 raise Refused(f"{options.folder}/{gains.FILE} is not there; "
-                              f"`{gains.RENEW}` writes it")
+                              f"`{reference.RENEW}` writes it")
             try:
                 new = refreshed(text, found)
             except Refused as error:

@@ -15,16 +15,15 @@ machine code; it says so then.
 
 Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
 """
-import argparse
 import os
 import sys
 
 import predictions
 import problems
+import reference
 import results
 from results import Refused
 
-RENEW = "make bench DEVICE=vgpu"
 FILE = "gains.json"
 ATTENTION = "attention"
 
@@ -168,59 +167,31 @@ def check(folder, gains):
     path = os.path.join(folder, FILE)
     old = load(folder)
     if old is None:
-        print(f"{path}: is not there; `{RENEW}` writes it", file=sys.stderr)
+        print(f"{path}: is not there; `{reference.RENEW}` writes it", file=sys.stderr)
         return 1
-    if old.get("ptxas") != gains.get("ptxas"):
-        print(f"{path}: predicted times are not compared: the file is of ptxas "
-              f"{old.get('ptxas', 'unknown')}, these runs of {gains.get('ptxas', 'unknown')}")
+    if not reference.of_same_ptxas(path, old, gains):
         return 0
-    before, after, lines = leaves(old), leaves(gains), []
-    for key in {**before, **after}:
-        if key not in before or key not in after:
-            lines.append(f"{key[0]}: {key[1]}: " +
-                         ("new" if key in after else "is in the file, was not run"))
-            continue
-        for name in {**before[key], **after[key]}:
-            x, y = before[key].get(name, 0), after[key].get(name, 0)
-            share = name.startswith("predicted.stalls.") or name.endswith("issue_share")
-            if isinstance(x, str) or isinstance(y, str):
-                same = x == y
-            else:
-                same = abs(x - y) <= (predictions.SHARE_TOLERANCE if share else
-                                      predictions.US_TOLERANCE * max(abs(x), abs(y)))
-            if not same:
-                lines.append(f"{key[0]}: {key[1]}: {name}: {x} -> {y}")
-    for line in lines:
-        print(line, file=sys.stderr)
-    if lines:
-        print(f"{path}: {len(lines)} values differ; if that is meant, renew it with `{RENEW}`",
-              file=sys.stderr)
-        return 1
-    print(f"{path}: predicted times of {len(after)} steps are those of the file")
-    return 0
+    after, lines = leaves(gains), []
+    for key, name, x, y in reference.differences(leaves(old), after, reference.same):
+        words = f"{name}: {x} -> {y}" if name else "new" if y else "is in the file, was not run"
+        lines.append(f"{key[0]}: {key[1]}: {words}")
+    return reference.told(lines, path,
+                          f"{len(lines)} values differ; if that is meant, renew it with",
+                          f"predicted times of {len(after)} steps are those of the file")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
-    parser.add_argument("--ptxas", default="", help="that made the machine code, to be asked for "
-                        "its version")
-    parser.add_argument("folder", help="of the results: data/results/virtual_h200")
-    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
-    options = parser.parse_args()
-    try:
-        gains = merge(options.result, predictions.ptxas_version(options.ptxas))
-        leaves(gains)  # each name stands for one step
-        if options.check:
-            return check(options.folder, gains)
-        path = os.path.join(options.folder, FILE)
-        results.write(path, results.text_of(gains))
-        print(f"{path}: written from {len(options.result)} runs")
-    except Refused as error:
-        print(f"gains: {error}", file=sys.stderr)
-        return 2
-    return 0
+def checked(paths, ptxas):
+    """What merge() says, where each name stands for one step."""
+    gains = merge(paths, ptxas)
+    leaves(gains)
+    return gains
+
+
+def write(folder, gains):
+    path = os.path.join(folder, FILE)
+    results.write(path, results.text_of(gains))
+    print(f"{path}: written from {sum(len(run['steps']) for run in gains['runs'])} steps")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reference.main("gains", __doc__.splitlines()[0], checked, check, write))

@@ -147,7 +147,7 @@ class Gains(Case):
             result["kernels"][0]["counters"]["predicted"]["us"] *= 2
         status, out, _ = self.check(change, "V12.8.93")
         self.assertEqual(status, 0)
-        self.assertIn("not compared: the file is of ptxas V13.0.88, these runs of V12.8.93", out)
+        self.assertIn("not compared: the reference is of ptxas V13.0.88, this run of V12.8.93", out)
 
     def test_steps_that_come_or_go_are_named(self):
         def change(result):

@@ -1,0 +1,77 @@
+"""What counters.py and gains.py share: a reference in files, written from results or compared.
+
+Each of them is a command `SCRIPT [--check] [--ptxas PATH] FOLDER RESULT.json...`. Without --check it
+writes the reference, with it it says what differs.
+"""
+import argparse
+import sys
+
+import predictions
+from results import Refused
+
+RENEW = "make bench DEVICE=vgpu"
+
+
+def same(path, old, new):
+    """Whether two predicted numbers, or limits beside them, count as equal: times (their names end in
+    `us`) within 2%, shares within 0.02, what is no number and stated errors exactly."""
+    number = (int, float)
+    if path.endswith("error") or not isinstance(old, number) or not isinstance(new, number):
+        return old == new
+    return abs(old - new) <= (predictions.US_TOLERANCE * max(abs(old), abs(new))
+                              if path.endswith("us") else predictions.SHARE_TOLERANCE)
+
+
+def differences(before, after, equal):
+    """[(key, path, old, new)] between two {key: {path: value}}. A path that one side lacks counts as
+    0 there. Of a key that one side lacks the path is None, and old and new are whether each has it."""
+    found = []
+    for key in {**before, **after}:
+        if key not in before or key not in after:
+            found.append((key, None, key in before, key in after))
+            continue
+        old, new = before[key], after[key]
+        found += [(key, path, old.get(path, 0), new.get(path, 0)) for path in {**old, **new}
+                  if not equal(path, old.get(path, 0), new.get(path, 0))]
+    return found
+
+
+def of_same_ptxas(where, old, new):
+    """Whether the same ptxas made the machine code; says it where not: predictions follow from it."""
+    if old.get("ptxas") == new.get("ptxas"):
+        return True
+    print(f"{where}: predicted times are not compared: the reference is of ptxas "
+          f"{old.get('ptxas', 'unknown')}, this run of {new.get('ptxas', 'unknown')}")
+    return False
+
+
+def told(lines, where, words, same_words):
+    """Prints what differs, then `words`; or `same_words` where nothing does. The exit status."""
+    if not lines:
+        print(f"{where}: {same_words}")
+        return 0
+    for line in lines:
+        print(line, file=sys.stderr)
+    print(f"{where}: {words} `{RENEW}`", file=sys.stderr)
+    return 1
+
+
+def main(name, description, merge, check, write):
+    """A whole command. merge(paths, ptxas): what the results say; check(folder, that): the exit
+    status; write(folder, that)."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on differences")
+    parser.add_argument("--ptxas", default="", help="that made the machine code, to be asked for "
+                        "its version")
+    parser.add_argument("folder", help="of the reference: data/results/virtual_h200")
+    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
+    options = parser.parse_args()
+    try:
+        found = merge(options.result, predictions.ptxas_version(options.ptxas))
+        if options.check:
+            return check(options.folder, found)
+        write(options.folder, found)
+    except Refused as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    return 0
