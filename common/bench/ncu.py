@@ -8,6 +8,7 @@ Exit status: 0 every counter has a metric, 1 one has none, 2 bad usage, 3 no ncu
 """
 import csv
 import io
+import math
 import shutil
 import subprocess
 import sys
@@ -109,14 +110,15 @@ def chosen(alternatives, metrics):
                 next((some for some in there if some), ()))
 
 
-def command(log, program):
-    """The profiler's arguments in front of a program's.
+def command(log, program, metrics=None):
+    """The profiler's arguments in front of a program's. metrics: other ones than METRICS.
 
     The clocks stay as they are. A regular expression: what a GPU does not count is left out, where
     a list would fail; it finds hardware's metrics, ncu's own are named.
     """
-    hardware = [metric for metric in METRICS if not metric.startswith(OF_NCU)]
-    own = [metric for metric in METRICS if metric.startswith(OF_NCU)]
+    metrics = METRICS if metrics is None else metrics
+    hardware = [metric for metric in metrics if not metric.startswith(OF_NCU)]
+    own = [metric for metric in metrics if metric.startswith(OF_NCU)]
     return ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
             "--print-kernel-base", "mangled", "-f", "--log-file", log, "--metrics",
             ",".join(["regex:^(" + "|".join(hardware) + ")$", *own]), *program]
@@ -133,8 +135,12 @@ def dims(text):
     return found
 
 
-def launches(text):
-    """[{mangled, grid, block, metrics}] in the order of the launches, of ncu's --csv --page raw."""
+def launches(text, wanted=None):
+    """[{mangled, grid, block, metrics, units}] in the order of the launches, of ncu's --csv --page raw.
+
+    wanted: other metrics than METRICS. What is no finite number ('n/a', 'nan', '(!) 3') is left out.
+    units: of each metric as ncu says them in the line under its head."""
+    wanted = METRICS if wanted is None else wanted
     lines = text.splitlines()
     for line in lines:
         if "ERR_NVGPUCTRPERM" in line:
@@ -149,19 +155,22 @@ def launches(text):
                if name not in (rows.fieldnames or [])]
     if missing:
         raise Refused(f"ncu's table has no column '{missing[0]}'")
-    found = []
+    found, units = [], {}
     for row in rows:
         if not row["ID"]:
-            continue  # the line of units
+            units = {name: row[name] for name in wanted if row.get(name)}
+            continue
         metrics = {}
-        for name in METRICS:
+        for name in wanted:
             value = (row.get(name) or "").replace(",", "")
             try:
-                metrics[name] = float(value)
+                value = float(value)
             except ValueError:
                 continue  # not in the table, 'n/a'
+            if math.isfinite(value):
+                metrics[name] = value
         found.append({"mangled": row["Kernel Name"], "grid": dims(row["Grid Size"]),
-                      "block": dims(row["Block Size"]), "metrics": metrics})
+                      "block": dims(row["Block Size"]), "metrics": metrics, "units": units})
     if not found:
         raise Refused("ncu's table has no launch")
     return found
@@ -185,10 +194,15 @@ def known(chip, ncu="ncu"):
     return names
 
 
+def there_on(names, metrics):
+    """Those of the metrics that the hardware with these names has, and those that ncu works out."""
+    return {metric for metric in metrics
+            if metric.startswith(OF_NCU) or metric.rsplit(".", 1)[0] in names}
+
+
 def of_chip(names):
     """[(counter, the metrics taken for each part)] where the hardware has these names."""
-    there = {metric for metric in METRICS
-             if metric.startswith(OF_NCU) or metric.rsplit(".", 1)[0] in names}
+    there = there_on(names, METRICS)
     return [(counter, [chosen(alternatives, there) for alternatives in parts])
             for counter, (parts, _, _) in COUNTERS.items()]
 

@@ -55,6 +55,15 @@ VALIDATED = {
 }
 
 
+# For `make validate`: problems whose predicted times are compared with measured ones. They have work
+# for every SM, and are those of gains.json (`sized` in common/make/bench.mk).
+TIMED = {
+    **{n: "--batch 32 --tokens 577" for n in LADDER},
+    7: "--distribution local --heads 8",
+    8: "--preset deep --precision tf32,fp16 --storage fp16",
+}
+
+
 def table_of(path):
     """A table from a JSON file, [{"chapter": 3, "name": "small", "flags": "--tokens 17"}, ...]."""
     try:

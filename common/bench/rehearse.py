@@ -6,7 +6,8 @@
 So that minutes on a GPU are not spent on what fails anywhere: measure.py runs the virtual GPU's
 programs (FOLDER/chapterN) on tiny problems, in turns with PyTorch on the CPU, and writes result
 files into a folder that is thrown away; the classic operator is fetched and compiled for the GPU;
-ncu is asked for its metrics. What this machine lacks is named at the end.
+ncu is asked for its metrics; predicted times are compared with a table that ncu might have printed.
+What this machine lacks is named at the end.
 
 Exit status: 0 all of it works, 1 something fails, 2 bad usage, 3 something is missing here.
 """
@@ -17,9 +18,12 @@ import subprocess
 import sys
 import tempfile
 
+import made_up
 import ncu
 import problems
 import results
+import timed
+import validate
 from results import Lacking, Refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,6 +38,8 @@ TABLE = [
     *({"chapter": 8, "name": f"small{flags}", "flags": CONV + flags, "peers": "conv_norm"}
       for flags in ("", " --precision tf32", " --storage fp16")),
 ]
+# Problems whose times are predicted and compared.
+TIMED = [{"chapter": problems.LADDER[0], "flags": TOKENS}, {"chapter": 7, "flags": "--queries 99"}]
 # What PyTorch has on a GPU alone.
 GPU_ALONE = ("cudnn", "efficient", "FlashAttention-3", "ms_deform_im2col, half")
 
@@ -90,8 +96,55 @@ def operator(options):
 def metrics(options):
     """[what is wrong] with the names of metrics."""
     chip = ncu.CHIPS.get(options.chip, options.chip)
+    names = ncu.known(chip)
+    there = ncu.there_on(names, timed.METRICS)
+    missing = [quantity for quantity, (alternatives, _) in timed.QUANTITIES.items()
+               if not ncu.chosen(alternatives, there)]
+    reasons = [reason for reason in timed.REASONS
+               if not any(name in there for form in timed.FORMS
+                          for name in timed.STALL_METRICS[reason, form])]
+    if missing or reasons:
+        print(f"not on {chip}, and not compared there: " +
+              ", ".join([*missing, *(f"stall {reason}" for reason in reasons)]))
     return [f"{counter}: ncu knows no metric on {chip}"
-            for counter, parts in ncu.of_chip(ncu.known(chip)) if not parts[0]]
+            for counter, parts in ncu.of_chip(names) if not parts[0]] + [
+        f"{quantity}: ncu knows no metric on {chip}" for quantity in missing
+        if quantity in timed.BOUND]
+
+
+def times(options):
+    """[what is wrong] with comparing predicted times: with a GPU that is 5% slower than predicted all
+    must be within the bounds, with one that takes twice as long all times beyond them."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "chapter")
+        for problem in TIMED:
+            chapter = f"chapter {problem['chapter']}"
+            program = os.path.join(options.programs, f"chapter{problem['chapter']}")
+            done = subprocess.run(
+                [program, "--predict", *problem["flags"].split()], timeout=SECONDS, check=False,
+                text=True, capture_output=True,
+                env={**os.environ, "VGPU_PROFILE": f"json:{path}.time.json"})
+            if done.returncode != 0:
+                said = (done.stdout + done.stderr).strip().splitlines()
+                wrong.append(f"{chapter}: --predict ended with {done.returncode}: {said[-1:]}")
+                continue
+            with open(path + ".time.json", encoding="utf-8") as file:
+                launches = [of for of in json.load(file)
+                            if (of.get("predicted") or {}).get("us") is not None]
+            if not launches:
+                raise Lacking(f"{chapter} has no predicted times here")
+            for slower, all_within in ((1.05, True), (2.0, False)):
+                results.write(path + ".time.csv", made_up.text(
+                    [(of, made_up.metrics_of(of, slower)) for of in launches]))
+                rows = validate.compare_times(path).data["rows"]
+                found = [row["within"] for row in rows if row["quantity"] == timed.BOUND[0]]
+                if len(found) < len({of["mangled"] for of in launches}) or \
+                        any(within != all_within for within in found):
+                    wrong.append(f"{chapter}: of {len(found)} times {sum(found)} count as within "
+                                 f"the bounds on a GPU that takes {slower} times as long")
+            print(f"{chapter}: {timed.summary(rows)}")
+    return wrong
 
 
 def main():
@@ -103,7 +156,8 @@ def main():
     options = parser.parse_args()
     wrong, missing = [], []
     for what, step in (("measuring", measured), ("the classic operator", operator),
-                       ("Nsight Compute's metrics", metrics)):
+                       ("Nsight Compute's metrics", metrics),
+                       ("predicted beside made-up times", times)):
         print(f"== {what}" + (" (times of a CPU, which say nothing)" if step is measured else ""),
               flush=True)
         try:

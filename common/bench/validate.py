@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
 """The virtual GPU's counters and results beside those of a GPU: `make validate`.
 
-    validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--only 3,6]
-    validate.py --record FOLDER [--table FILE]
+    validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--json FILE] [--only 3,6]
+    validate.py --record FOLDER [--table FILE] [--json FILE]
 
 The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and
 on the virtual GPU as the same GPU, and keeps in RECORD what they counted (chapterN.csv,
 chapterN.json) and computed (chapterN.cuda.safetensors, chapterN.vgpu.safetensors). Both forms then
 compare what is there, the second without a GPU: launches by kernel, grid, block and their order;
 counters one by one, each within its bound (see ncu.py); results bit by bit, or within two roundings
-of fp16. What cannot be compared is a line that says why, and counts as beyond the bounds. --table
-writes all of it as Markdown; {gpu} in its name becomes the GPU's name.
+of fp16. What cannot be compared is a line that says why, and counts as beyond the bounds.
+
+Then each chapter's program runs on a large problem: on the GPU under ncu, which measures times and
+why warps wait (chapterN.time.csv), and on the virtual GPU, which predicts them from a few blocks
+(chapterN.time.json). Times must lie within the error that the prediction states, machine instructions
+within 8%; what else is compared is for information, see timed.py. --counters leaves this part out.
+
+--table writes all of it as Markdown, --json both sides of each comparison; {gpu} in their names
+becomes the GPU's name.
 
 Exit status: 0 all within the bounds, 1 something is not, 2 bad usage or input, 3 what is missing.
 """
@@ -27,10 +34,11 @@ import machine
 import ncu
 import problems
 import results
+import timed
 from results import Lacking, Refused
 
 SECONDS = 600
-RECORDED = (".csv", ".json", ".cuda.safetensors", ".vgpu.safetensors")
+RECORDED = (".csv", ".json", ".cuda.safetensors", ".vgpu.safetensors", ".time.csv", ".time.json")
 ROUNDING = 2.0 ** -11  # of fp16
 
 
@@ -72,7 +80,7 @@ def record(options, chapters):
     key = virtual_device(gpu["name"])
     os.makedirs(options.record, exist_ok=True)
     results.write(os.path.join(options.record, "gpu.json"), results.text_of(
-        {**gpu, "chapters": chapters}))
+        {**gpu, "chapters": chapters, "timed": [] if options.counters else chapters}))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("VGPU_")}
 
     def record_chapter(chapter):
@@ -91,11 +99,25 @@ def record(options, chapters):
             f"chapter {chapter} on the virtual GPU",
             {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.json"})
 
+    def record_times(chapter):
+        path = os.path.join(options.record, f"chapter{chapter}")
+        flags = problems.TIMED[chapter].split()
+        print(f"chapter {chapter}: {gpu['name']} under ncu, {' '.join(flags)}", flush=True)
+        program = [os.path.join(options.cuda, f"chapter{chapter}"), *flags, "--warmup", "0",
+                   "--iterations", "1"]
+        run(ncu.command(f"{path}.time.csv", program, timed.METRICS),
+            f"chapter {chapter}, times under ncu", clean)
+        print(f"chapter {chapter}: virtual {key}, predicted", flush=True)
+        run([os.path.join(options.vgpu, f"chapter{chapter}"), "--predict", *flags],
+            f"chapter {chapter}, predicted",
+            {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.time.json"})
+
     for chapter in chapters:
-        try:
-            record_chapter(chapter)
-        except Refused as error:  # a chapter that fails is no end of the others
-            print(f"validate: {error}", file=sys.stderr)
+        for step in [record_chapter] + ([] if options.counters else [record_times]):
+            try:
+                step(chapter)
+            except Refused as error:  # a chapter that fails is no end of the others
+                print(f"validate: {error}", file=sys.stderr)
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -236,52 +258,111 @@ def row_of(kernel, counter, virtual, gpu, within):
             f"|{'' if within else ' beyond'} |")
 
 
-def compare_chapter(path, taken):
-    """(lines of the table, how many differences are beyond their bounds, how many comparisons)."""
+def recorded(path, metrics=None):
+    """(launches that the virtual GPU counted, those in ncu's table)"""
     try:
         with open(path + ".json", encoding="utf-8") as file:
             counted = json.load(file)
         with open(path + ".csv", encoding="utf-8", errors="replace") as file:
-            profiled = ncu.launches(file.read())
+            profiled = ncu.launches(file.read(), metrics)
     except (OSError, ValueError) as error:
         raise Refused(f"nothing recorded: {error}") from None
-    counted = counted if isinstance(counted, list) else counted.get("launches", [counted])
+    return counted if isinstance(counted, list) else counted.get("launches", [counted]), profiled
+
+
+class Compared:
+    """What a comparison says: lines of the table, both sides for the JSON file, how many it makes and how
+    many of them are beyond their bounds."""
+
+    def __init__(self, lines=(), data=None, beyond=0, count=0):
+        self.lines, self.data, self.beyond, self.count = list(lines), data, beyond, count
+
+    def add(self, other):
+        self.lines += other.lines
+        self.beyond += other.beyond
+        self.count += other.count
+
+    @staticmethod
+    def none(error):
+        return Compared([f"**Not compared**: {error}"], {"not_compared": str(error)}, 1, 1)
+
+
+def compare_counters(path, taken):
+    counted, profiled = recorded(path)
     words, within = compare_results(tensors(path + ".vgpu.safetensors"),
                                     tensors(path + ".cuda.safetensors"))
     pairs, alone = paired(counted, profiled)
-    beyond, count = (not within) + len(alone), 1 + len(alone)
-    lines = [f"Results: {words}{'' if within else ', **beyond the bound**'}.", "",
-             "| kernel | counter | virtual GPU | GPU | difference | |",
-             "|---|---|--:|--:|--:|---|"]
+    found = Compared([f"Results: {words}{'' if within else ', **beyond the bound**'}.", "",
+                      "| kernel | counter | virtual GPU | GPU | difference | |",
+                      "|---|---|--:|--:|--:|---|"],
+                     {"results": words, "results_within": within, "counters": []},
+                     (not within) + len(alone), 1 + len(alone))
     for name, ours, theirs in pairs:
         rows = compare_launch(ours, theirs, taken)
-        count += max(1, len(rows))
+        found.count += max(1, len(rows))
+        found.data["counters"] += [{"kernel": name, **row} for row in rows]
         if not rows:
-            beyond += 1
-            lines.append(f"| {name} | none of the metrics is in ncu's table | | | | beyond |")
+            found.beyond += 1
+            found.lines.append(f"| {name} | none of the metrics is in ncu's table | | | | beyond |")
         for row in rows:
-            beyond += not row["within"]
+            found.beyond += not row["within"]
             if row["virtual"] or row["gpu"]:
-                lines.append(row_of(name, row["counter"], row["virtual"], row["gpu"],
-                                    row["within"]))
-    lines += [row_of(name, "launches", ours, theirs, False) for name, ours, theirs in alone]
-    return lines, beyond, count
+                found.lines.append(row_of(name, row["counter"], row["virtual"], row["gpu"],
+                                          row["within"]))
+    found.lines += [row_of(name, "launches", ours, theirs, False) for name, ours, theirs in alone]
+    found.data["alone"] = alone_data(alone)
+    return found
 
 
-def compare(folder, chapters):
-    """The same of all chapters. Throws Refused where there is nothing to compare in any."""
-    lines, beyond, count, refused, taken = [], 0, 0, [], Taken()
+def alone_data(alone):
+    return [{"kernel": name, "virtual": ours, "gpu": theirs} for name, ours, theirs in alone]
+
+
+def compare_times(path):
+    counted, profiled = recorded(path + ".time", timed.METRICS)
+    rows, alone = timed.compare(counted, profiled, paired)
+    bound = [row for row in rows if not row["information"]]
+    if not bound and not alone:
+        raise Refused("no launch has a predicted time: " +
+                      (rows[0]["why"] if rows else "there is none on both sides"))
+    return Compared([*timed.lines(rows),
+                     *(row_of(name, "launches", ours, theirs, False)
+                       for name, ours, theirs in alone)],
+                    {"rows": rows, "alone": alone_data(alone)},
+                    sum(not row["within"] for row in bound) + len(alone), len(bound) + len(alone))
+
+
+def compare(folder, chapters, times):
+    """All chapters, with their times where these were recorded. Throws Refused where there is nothing
+    to compare in any."""
+    found, refused, taken, rows = Compared(data=[]), [], Taken(), []
     for chapter in chapters:
+        path = os.path.join(folder, f"chapter{chapter}")
+        flags = problems.VALIDATED.get(chapter, "")
+        data = {"chapter": chapter, "flags": flags}
         try:
-            of = compare_chapter(os.path.join(folder, f"chapter{chapter}"), taken)
+            of = compare_counters(path, taken)
         except Refused as error:
             refused.append(f"chapter {chapter}: {error}")
-            of = [f"**Not compared**: {error}"], 1, 1
-        lines += ["", f"## Chapter {chapter}, `{problems.VALIDATED.get(chapter, '')}`", "", *of[0]]
-        beyond, count = beyond + of[1], count + of[2]
+            of = Compared.none(error)
+        found.lines += ["", f"## Chapter {chapter}, `{flags}`", ""]
+        found.add(of)
+        data.update(of.data)
+        if chapter in times:
+            flags = problems.TIMED.get(chapter, "")
+            try:
+                of = compare_times(path)
+            except Refused as error:
+                of = Compared.none(error)
+            found.lines += ["", f"Predicted and measured, `{flags}`:", ""]
+            found.add(of)
+            data["times"] = {"flags": flags, **of.data}
+            rows += of.data.get("rows", [])
+        found.data.append(data)
     if len(refused) == len(chapters):
         raise Refused(refused[0] if refused else "no chapter to compare")
-    return lines + taken.lines(), beyond, count
+    found.lines += taken.lines()
+    return found, timed.summary(rows)
 
 
 def main():
@@ -290,7 +371,10 @@ def main():
     parser.add_argument("--vgpu", default="", help="folder of those for the virtual GPU")
     parser.add_argument("--record", required=True, help="folder of what was counted and computed")
     parser.add_argument("--table", default="", help="Markdown file to write; {gpu}: its name")
+    parser.add_argument("--json", default="", help="file for both sides of all that is compared; "
+                        "{gpu}: its name")
     parser.add_argument("--only", default="", help="chapters, as 3,6; else all recorded ones")
+    parser.add_argument("--counters", action="store_true", help="no times")
     options = parser.parse_args()
     try:
         if options.only and not re.fullmatch(r"\d+(,\d+)*", options.only):
@@ -308,23 +392,30 @@ def main():
         gpu = results.read(os.path.join(options.record, "gpu.json"))
         if not options.cuda and not options.only:
             chapters = gpu.get("chapters", chapters)
-        lines, beyond, count = compare(options.record, chapters)
+        found, summary = compare(options.record, chapters,
+                                 [] if options.counters else gpu.get("timed", []))
         lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "
-                 f"{count} comparisons, {beyond} beyond their bounds. Requests, sectors and "
+                 f"{found.count} comparisons, {found.beyond} beyond their bounds. Requests, sectors and "
                  "registers must be equal, wavefronts and conflicts",
                  "of shared memory within 2% of the wavefronts, results within two roundings of "
-                 "fp16.", *lines]
+                 "fp16, predicted times within the error that they state, machine instructions "
+                 f"within {100 * timed.INSTRUCTIONS:.0f}%.",
+                 *(["", summary] if summary else []), *found.lines]
         print("\n".join(lines))
+        name = gpu["name"].lower().replace(" ", "_")
         if options.table:
-            name = gpu["name"].lower().replace(" ", "_")
             results.write(options.table.replace("{gpu}", name), "\n".join(lines) + "\n")
+        if options.json:
+            results.write(options.json.replace("{gpu}", name), results.text_of(
+                {"gpu": gpu, "comparisons": found.count, "beyond": found.beyond,
+                 "summary": summary, "chapters": found.data}))
     except Lacking as error:
         print(f"make validate: {error}", file=sys.stderr)
         return 3
     except Refused as error:
         print(f"validate: {error}", file=sys.stderr)
         return 2
-    return 1 if beyond else 0
+    return 1 if found.beyond else 0
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ endif
 # RECORD; RECORDED=folder compares such a folder again, without a GPU. ONLY=3,6: these chapters.
 RECORD ?= $T/validate
 RECORDED ?=
-validate_flags = --table '$(dir $(gpu_results)){gpu}/validation.md' --only '$(ONLY)'
+validate_flags = --table '$(dir $(gpu_results)){gpu}/validation.md' \
+  --json '$(dir $(gpu_results)){gpu}/validation.json' --only '$(ONLY)'
 .PHONY: validate programs
 programs: $(chapters:%=$D/chapter%) $(device_library)
 ifneq ($(RECORDED),)

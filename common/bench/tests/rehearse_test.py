@@ -7,15 +7,19 @@ import unittest
 from support import BENCH, ROOT, Case, fixture
 
 import ncu
+import timed
 
 
 @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")
 class Rehearsal(Case):
+    OLD = "pipe_uniform"  # metrics that this ncu does not know
+
     def rehearse(self, *flags, names=True):
         os.makedirs(self.path("bin"), exist_ok=True)
         if names:
             self.write("bin/ncu", "#!/bin/sh\ncat <<END\n" + "".join(
-                metric.rsplit(".", 1)[0] + " Counter\n" for metric in ncu.METRICS) + "END\n")
+                metric.rsplit(".", 1)[0] + " Counter\n" for metric in
+                (*ncu.METRICS, *timed.METRICS) if self.OLD not in metric) + "END\n")
         done = subprocess.run(
             [sys.executable, os.path.join(BENCH, "rehearse.py"), "--programs",
              os.path.join(ROOT, os.environ["BENCH_PROGRAMS"]), *flags], text=True,
@@ -36,6 +40,10 @@ class Rehearsal(Case):
         self.assertIn("not rehearsed: PyTorch: not asked for", out)
         self.assertRegex(out, "make bench on a GPU, with [0-9]+ cores: [0-9]+ minutes predicted")
         self.assertNotIn("not rehearsed: Nsight", out)
+        self.assertIn("not on gh100, and not compared there: pipe uniform, "
+                      "pipe uniform, instructions\n", out)
+        self.assertRegex(out, r"chapter 1: Predicted times of [0-9]+ launches: mean error 5%")
+        self.assertRegex(out, r"chapter 7: Predicted times of [0-9]+ launches: mean error 5%")
         self.assertNotIn("wrong:", out)
 
     def test_what_fails_is_an_error(self):
@@ -49,6 +57,7 @@ class Rehearsal(Case):
         self.assertIn("wrong: measuring: measure.py ended with 1", out)
         self.assertIn("wrong: Nsight Compute's metrics: global.load.requests: ncu knows no metric "
                       "on gh100", out)
+        self.assertIn("wrong: Nsight Compute's metrics: time, µs: ncu knows no metric on gh100", out)
         self.assertNotIn("all rehearsed", out)
 
 

@@ -330,12 +330,12 @@ class Whole(Case):
                    f"/bin/cp '{self.path('counted')}' ${{VGPU_PROFILE#json:}}\n" + copy_result,
                    True)
 
-    def validate(self, *flags, gpu=True, only=("--only", "3")):
+    def validate(self, *flags, gpu=True, only=("--only", "3"), times=("--counters",)):
         environment = {**os.environ, "PATH": self.path("bin") if gpu else self.path("nothing")}
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         done = subprocess.run(
             [sys.executable, os.path.join(BENCH, "validate.py"), "--record", self.path("record"),
-             *only, "--table", self.path("table.md"), *flags], text=True,
+             *only, "--table", self.path("table.md"), *times, *flags], text=True,
             capture_output=True, timeout=300, check=False, env=environment)
         return done.returncode, done.stdout + done.stderr
 
@@ -446,6 +446,22 @@ class Whole(Case):
         status, out = self.validate(*flags[:4], "--only", "3")
         self.assertEqual(status, 1)
         self.assertRegex(out, r"\| registers \| \d+ \| \d+ \| -1 \(-\d\.\d%\) \| beyond \|")
+
+    @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")
+    def test_times_of_a_chapter_are_recorded_and_compared(self):
+        programs = os.path.join(ROOT, os.environ["BENCH_PROGRAMS"])
+        self.write("bin/ncu", f"#!/bin/sh\nexport BENCH='{BENCH}'\n"
+                   f"exec '{sys.executable}' '{fixture('ncu_of_vgpu.py')}' \"$@\"\n", True)
+        flags = ("--cuda", programs, "--vgpu", programs, "--json", self.path("{gpu}.json"))
+        status, out = self.validate(*flags, times=())
+        self.assertEqual(status, 0, out)
+        self.assertRegex(out, r"Predicted times of [23] launches: mean error 5%, worst 5%")
+        with open(self.path("nvidia_h200.json"), encoding="utf-8") as file:
+            [chapter] = json.load(file)["chapters"]
+        quantities = {row["quantity"] for row in chapter["times"]["rows"]}
+        for quantity in ("time, µs", "machine instructions", "issue slots", "pipe fma",
+                         "pipe lsu, instructions", "stall long_scoreboard"):
+            self.assertIn(quantity, quantities)
 
     def test_names_of_gpus(self):
         for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
