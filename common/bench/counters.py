@@ -33,7 +33,8 @@ from results import Refused
 KEPT = ("kernel", "grid", "block", "blocks", "warps", "threads", "static_shared", "dynamic_shared",
         "registers", "local_bytes_per_thread", "warp_instructions", "thread_instructions",
         "classes", "global", "local", "copy_engine", "shared", "distributed_shared", "allocations",
-        "dram_bytes", "tensor_macs", "async_copied_bytes", "occupancy", "limits", "limit")
+        "dram_bytes", "tensor_macs", "async_copied_bytes", "occupancy", "limits",
+        "limits_by_ptx", "limit")
 QUOTIENTS = ("sectors_per_request", "ideal_sectors_per_request", "efficiency", "waves", "fraction")
 SAME = ("name", "bytes", "flops", "scratch_bytes", "modelled_limit_us", "pass")
 HEAD = ("chapter", "device", "nvcc")

@@ -103,13 +103,10 @@ def verdict(steps, before):
     if lost:
         lines += ["", "What does not pay here: " + "; ".join(lost) + "."]
     above = [step for step in steps if us_of(step) and step["bound_us"] > 1.02 * us_of(step)]
-    for own, why in ((True, "limits count instructions and accesses as PTX has them, and machine code "
-                      "has fewer and wider ones"),
-                     (False, "the simulator finds less work there than the limit counts")):
-        names = [f"*{step['name']}* ({step['bound']})" for step in above
-                 if (step["bound"] in gains.OF_ONE_SM) == own]
-        if names:
-            lines += ["", f"The limit of {', '.join(names)} is above the prediction: {why}."]
+    if above:
+        names = ", ".join(f"*{step['name']}* ({step['bound']})" for step in above)
+        lines += ["", f"The limit of {names} is above the prediction: the simulator finds less work "
+                  "there than the limit counts."]
     for step in steps:
         if "why" in step["predicted"]:
             lines += ["", f"No predicted time of {step['name']}: {step['predicted']['why']}"]

@@ -21,7 +21,7 @@ levels, points and the pixels of an image; in chapter 8 I, O, H, W, K, S for in_
 height, width, kernel and stride), whole numbers, + - * //, brackets, and ceil(a/b).
 The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
 any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
-limit in clocks of an SM. Such lines are only checked, not shown. A formula that does not give exactly
+limit in clocks of an SM, by PTX: machine code that has joined accesses may need fewer. Such lines are only checked, not shown. A formula that does not give exactly
 the number counted is an error.
 
     <!-- counters:show shared instructions occupancy -->
@@ -133,7 +133,7 @@ def wrong_counters(checked, kernels, names, sm_hz):
         counted = {k["name"]: k["counters"] for k in kernels}.get(kernel)
         pipe = path.removeprefix("clocks.")
         if counted and pipe != path:
-            counted = counted["limits"].get(pipe)
+            counted = {**counted["limits"], **counted.get("limits_by_ptx", {})}.get(pipe)
             counted = round(counted * sm_hz / 1e6, 3) if isinstance(counted, float) else None
         elif counted:
             for name in path.split("."):
@@ -266,6 +266,15 @@ def occupancy_table(kernels):
                     "blocks/SM", "warps/SM", "limited by"], rows)]
 
 
+def joined_lines(kernels):
+    """Which limits are of machine code whose accesses are fewer than PTX's."""
+    return [line for kernel in kernels
+            for pipe, us in kernel["counters"].get("limits_by_ptx", {}).items()
+            for line in ("", f"{pipe} of *{kernel['name']}* counts the accesses of its machine code, "
+                         "where neighbours are joined into wider ones; those of PTX would take "
+                         f"{micros(us)} µs.")]
+
+
 def predicted_lines(result):
     """The table of predicted times, and what each step bought; [] where there are none."""
     named = dict(zip((kernel["name"] for kernel in result["kernels"]),
@@ -364,7 +373,7 @@ def block(result, formulas, checked, tables):
         lines.append(f"| {kernel['name']} | " + " | ".join(micros(of.get(p)) for p in pipes) +
                      f" | {kernel['counters']['limit']['name']} |")
     predicted = predicted_lines(result)
-    lines += predicted
+    lines += [*joined_lines(kernels), *predicted]
     for ratio in result.get("ratios", []):
         if ratio["of"] == "modelled limits" and not predicted:
             lines += ["", f"In all, lower bounds: {ratio['before']} {micros(ratio['before_us'])} µs, "

@@ -325,6 +325,26 @@ class Lessons(unittest.TestCase):
         self.assertEqual(refresh_counters.predicted_lines({"kernels": [{"name": "naive"}]}), [])
 
 
+class Joined(unittest.TestCase):
+    """A limit of machine code whose accesses are fewer than those of PTX."""
+    KERNELS = [{"name": "a", "counters": {"limits": {"L1/shared": 2.0, "issue": 3.0}}},
+               {"name": "b", "counters": {"limits": {"L1/shared": 1.0, "issue": 3.0},
+                                          "limits_by_ptx": {"L1/shared": 1.5}}}]
+
+    def test_it_says_so(self):
+        lines = refresh_counters.joined_lines(self.KERNELS)
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[1], r"^L1/shared of \*b\* counts .* machine code.* PTX .* 1\.50 µs\.$")
+
+    def test_formulas_are_of_ptx(self):
+        def wrong(kernel, clocks):
+            return refresh_counters.wrong_counters([(kernel, "clocks.L1/shared", str(clocks))],
+                                                   self.KERNELS, {}, 1e9)
+        self.assertEqual(wrong("a", 2000), [])
+        self.assertEqual(wrong("b", 1500), [])
+        self.assertEqual(wrong("b", 1000), ["b: clocks.L1/shared: 1000 = 1,000, counted 1,500.0"])
+
+
 class Quotes(Case):
     def test_a_lesson_quotes_all_steps_of_its_chapter_and_no_exercise(self):
         for name in ("kernel", "wide_loads", "exercise", "solution", "solution2", "task2", "bug"):

@@ -149,21 +149,30 @@ struct PredictedLine {  // of one PTX line
   double issued = 0;           // machine instructions of the simulated SM
   std::vector<double> stalls;  // clocks of its warps by reason, in the order of stall_names
 };
+struct PredictedPipe {      // one of Nsight Compute's pipes (sm__inst_executed_pipe_*)
+  std::string name;         // "alu", "fma", "fp16", "fp64", "lsu", "tensor", "uniform", "xu"
+  double instructions = 0;  // machine instructions of all warps
+  double share = 0;         // of its clocks on the busiest SM in which it was taken, 0 to 1
+};
 struct PredictedTime {
-  bool asked = false;               // false: nobody wanted it
-  std::string why;                  // not empty: why there is none, one sentence
-  double us = 0;                    // of the launch, its own cost included
-  double error = 0;                 // as a share: 0.25 means that it is right to a quarter
-  double launch_us = 0;             // what a launch costs before the first block runs
-  double sm_us = 0;                 // the busiest SM
-  double dram_us = 0;               // bytes over the bandwidth that a stream gets
-  double barrier_us = 0;            // barriers of a cooperative grid
-  double clocks = 0;                // of the busiest SM
-  double memory_clocks = 0;         // of the busiest SM's load/store unit
-  double issue_share = 0;           // of the issue slots, 0 to 1
-  double machine_instructions = 0;  // of all warps
-  double bytes_in_flight = 0;       // beyond the L1, mean over time, of one SM
-  double bytes_wanted = 0;          // latency x bandwidth of one SM: Little's law
+  bool asked = false;        // false: nobody wanted it
+  std::string why;           // not empty: why there is none, one sentence
+  double us = 0;             // of the launch, its own cost included
+  double error = 0;          // as a share: 0.25 means that it is right to a quarter
+  double launch_us = 0;      // what a launch costs before the first block runs
+  double sm_us = 0;          // the busiest SM
+  double dram_us = 0;        // bytes over the bandwidth that a stream gets
+  double barrier_us = 0;     // barriers of a cooperative grid
+  double clocks = 0;         // of the busiest SM
+  double memory_clocks = 0;  // of the busiest SM's load/store unit
+  // Clocks that accesses take as machine code has them, over those as PTX has them, on one SM. Below
+  // 1 where ptxas has joined accesses to neighbours.
+  double joined_accesses = 1;
+  double issue_share = 0;            // of the issue slots, 0 to 1
+  double machine_instructions = 0;   // of all warps
+  std::vector<PredictedPipe> pipes;  // those that they use
+  double bytes_in_flight = 0;        // beyond the L1, mean over time, of one SM
+  double bytes_wanted = 0;           // latency x bandwidth of one SM: Little's law
   double l1_hit_rate = 0, l2_miss_rate = 0;
   std::uint64_t blocks_simulated = 0, blocks_of_sm = 0;
   double agreement = 1;  // share of memory instructions that PTX and machine code agree about

@@ -9,6 +9,10 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
+// Machine code that needs at least this share of the clocks of PTX's accesses counts as having the
+// same ones: blocks that were not simulated may differ by as much.
+constexpr double kJoined = 0.95;
+
 // "fma.rn.f32" of "@%p1 fma.rn.f32 %f1, ...;", as its words between dots.
 std::vector<std::string_view> words_of(std::string_view ptx) {
   const std::string_view blanks = " \t";
@@ -227,6 +231,12 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
     busiest_l1 = std::max(busiest_l1, here);
   }
   set(Pipe::l1, busiest_l1, clocks);
+  const PredictedTime& predicted = counters.predicted;
+  if (predicted.asked && predicted.why.empty() && predicted.joined_accesses < kJoined) {
+    Limit& l1 = result.all[static_cast<int>(Pipe::l1)];
+    l1.by_ptx_us = l1.us;
+    l1.us *= predicted.joined_accesses;
+  }
 
   auto total = [&](Pipe pipe) {
     double sum = 0;

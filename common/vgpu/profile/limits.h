@@ -32,6 +32,8 @@ struct Limit {
   Pipe pipe = Pipe::dram;
   double us = 0;        // microseconds; NaN: see `unknown`
   std::string unknown;  // "" when us counts; "unknown": a figure of the device; "not modelled"
+  double by_ptx_us =
+      0;  // above 0: what it would be for PTX's accesses, of which machine code has fewer
   bool known() const { return unknown.empty(); }
 };
 
@@ -55,9 +57,9 @@ struct Limits {
 //              without it, since what the L1 catches is unknown then.
 //   L1/shared  clocks of the global and local requests and of the shared wavefronts, which use one
 //              pipe, on the SM that has most of them. Not bulk copies: the copy engine moves them
-//              past that pipe, and how much it moves in a clock is not in NVIDIA's tables. PTX
-//              is what counts: where ptxas joins accesses to neighbours into wider ones, the machine
-//              code may need fewer clocks than this limit (PredictedTime::memory_clocks).
+//              past that pipe, and how much it moves in a clock is not in NVIDIA's tables. Accesses
+//              count as PTX has them, unless the machine code is known to need fewer clocks because
+//              ptxas joins neighbours into wider ones (PredictedTime::joined_accesses): then its.
 //   distributed shared memory   bytes that loads, stores and atomics of threads exchange with other
 //              blocks of the cluster, each byte of a request once, over the rate of one SM. That
 //              rate is the best that was measured, in NVIDIA's tables there is none. Not bulk

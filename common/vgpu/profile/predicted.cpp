@@ -81,6 +81,9 @@ json::Value predicted_json(const PredictedTime& p) {
   if (!p.why.empty()) return {{"us", nullptr}, {"why", p.why}};
   Json stalls = Json::object();
   for (std::size_t i = 0; i < p.stalls.size(); ++i) stalls[p.stall_names[i]] = p.stalls[i];
+  Json pipes = Json::object();
+  for (const PredictedPipe& pipe : p.pipes)
+    pipes[pipe.name] = {{"instructions", pipe.instructions}, {"share", pipe.share}};
   Json lines = Json::array();
   for (const WaitingLine& line : waiting_lines(p)) {
     Json why = Json::object();
@@ -101,8 +104,10 @@ json::Value predicted_json(const PredictedTime& p) {
           {"barrier_us", p.barrier_us},
           {"clocks", p.clocks},
           {"memory_clocks", p.memory_clocks},
+          {"joined_accesses", p.joined_accesses},
           {"issue_share", p.issue_share},
           {"machine_instructions", p.machine_instructions},
+          {"pipes", std::move(pipes)},
           {"bytes_in_flight", p.bytes_in_flight},
           {"bytes_wanted", p.bytes_wanted},
           {"l1_hit_rate", p.l1_hit_rate},

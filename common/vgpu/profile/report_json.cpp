@@ -224,6 +224,8 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
                        {"waves", waves(device, resident, blocks)}};
   for (const Limit& one : limit.all)
     json["limits"][std::string(pipe_name(one.pipe))] = limit_json(one);
+  for (const Limit& one : limit.all)
+    if (one.by_ptx_us > 0) json["limits_by_ptx"][std::string(pipe_name(one.pipe))] = one.by_ptx_us;
   json["machine_instructions"] =
       counters.machine_instructions > 0 ? Json(counters.machine_instructions) : Json("unknown");
   json["issue_counts"] = issue_counts(counters);

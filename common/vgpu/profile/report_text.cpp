@@ -371,6 +371,13 @@ class Text {
     if (!idle.empty()) out_ += wrapped("nothing to do for: " + idle, 2);
     if (limits_.of(Pipe::issue).us > 0)
       out_ += wrapped("issue counts " + std::string(issue_counts(c_)), 2);
+    for (const Limit& limit : limits_.all)
+      if (limit.by_ptx_us > 0)
+        out_ += wrapped(std::string(pipe_name(limit.pipe)) +
+                            " counts the accesses of the machine code, which are fewer and wider; "
+                            "those of PTX would take " +
+                            time(limit.by_ptx_us),
+                        2);
   }
 
   void costly_lines() {

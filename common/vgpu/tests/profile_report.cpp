@@ -414,6 +414,40 @@ TEST_CASE("source lines are sorted by their share of the largest limit") {
   CHECK(lines[4]["local_sectors"] == 12);
 }
 
+TEST_CASE("accesses that ptxas has joined lower the limit of the load/store unit") {
+  LaunchCounters counters = small_launch();
+  const auto limit = [&] { return us(counters, "h200", Pipe::l1); };
+  counters.predicted.joined_accesses = 0.5;
+  CHECK(limit() == about(168.0 / 1980));  // nobody asked for a prediction: it says nothing
+  counters.predicted.asked = true;
+  counters.predicted.why = "no ptxas";
+  CHECK(limit() == about(168.0 / 1980));
+  counters.predicted.why.clear();
+  CHECK(limit() == about(84.0 / 1980));
+  const Json json = Json::parse(report_json(counters, device("h200")));
+  CHECK(json["limits"]["L1/shared"].get<double>() == about(84.0 / 1980));
+  CHECK(json["limits_by_ptx"]["L1/shared"].get<double>() == about(168.0 / 1980));
+  const std::string text = report_text(counters, device("h200"));
+  CHECK(text.find("those of PTX") != std::string::npos);
+  for (const double not_joined : {0.96, 1.0, 1.7}) {
+    counters.predicted.joined_accesses = not_joined;
+    CHECK(limit() == about(168.0 / 1980));
+    CHECK_FALSE(Json::parse(report_json(counters, device("h200"))).contains("limits_by_ptx"));
+  }
+}
+
+TEST_CASE("the report of a prediction has the pipes by Nsight Compute's names") {
+  LaunchCounters counters = small_launch();
+  counters.predicted.asked = true;
+  counters.predicted.us = 10;
+  counters.predicted.machine_instructions = 1000;
+  counters.predicted.pipes = {{"fma", 600, 0.3}, {"lsu", 100, 0.125}};
+  const Json pipes = Json::parse(report_json(counters, device("h200")))["predicted"]["pipes"];
+  CHECK(pipes.size() == 2);
+  CHECK(pipes["fma"]["instructions"] == 600);
+  CHECK(pipes["lsu"]["share"] == 0.125);
+}
+
 TEST_CASE("an empty launch is reported without a division by zero") {
   const LaunchCounters nothing = launch(1);
   const Json json = Json::parse(report_json(nothing, device("t4")));

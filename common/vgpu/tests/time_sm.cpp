@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -229,6 +230,36 @@ TEST_CASE("sm: integer multiplies share a pipe with FFMA, other integers do not"
   one.timing.fp32.value = 2;
   CHECK(same(p, with_imad, 4, one).clocks == 599);
   CHECK(same(p, with_alu, 4, one).clocks == doctest::Approx(400).epsilon(0.02));
+}
+
+TEST_CASE("sm: what each pipe did, by Nsight Compute's names") {
+  Program p;
+  const auto ffma = p.add(Kind::fp32), imad = p.add(Kind::imad), iadd = p.add(Kind::alu),
+             mufu = p.add(Kind::special), i2f = p.add(Kind::convert),
+             s2r = p.add(Kind::special_register), bar = p.add(Kind::barrier),
+             ldc = p.add(Kind::constant), bra = p.add(Kind::branch, {.stall = 5}),
+             hmma = p.add(Kind::tensor, {}, "HMMA.16816.F32");
+  const SmResult r = same(p,
+                          repeated(ffma, 30) + repeated(imad, 10) + repeated(iadd, 20) +
+                              Steps{{mufu}, {i2f}, {s2r}, {bar}, {ldc}, {bra}, {hmma}},
+                          8);
+  std::map<std::string, PipeUse> pipes;
+  for (const PipeUse& pipe : r.pipes) pipes[std::string(pipe.name)] = pipe;
+  REQUIRE(pipes.size() == 5);
+  CHECK(pipes["fma"].issued == 8 * 40);
+  CHECK(pipes["alu"].issued == 8 * 20);
+  CHECK(pipes["xu"].issued == 8 * 2);
+  CHECK(pipes["lsu"].issued == 8 * 2);  // S2R and BAR; LDC and branches go elsewhere
+  CHECK(pipes["tensor"].issued == 8);
+  // Two FMA pipes and one of the others in each of four schedulers; two clocks an instruction, 8
+  // of the slow unit.
+  CHECK(pipes["fma"].share == doctest::Approx(8 * 40 * 2 / (4 * 2 * r.clocks)));
+  CHECK(pipes["alu"].share == doctest::Approx(8 * 20 * 2 / (4 * r.clocks)));
+  CHECK(pipes["xu"].share == doctest::Approx(8 * 2 * 8 / (4 * r.clocks)));
+  // A pipe that is always taken.
+  const SmResult busy = same(p, repeated(ffma, 400), 8);
+  REQUIRE(busy.pipes.size() == 1);
+  CHECK(busy.pipes[0].share > 0.98);
 }
 
 TEST_CASE("sm: special functions take 8 clocks of their unit") {

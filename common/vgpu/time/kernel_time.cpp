@@ -249,12 +249,16 @@ class Prediction {
     // Blocks of other SMs may have more to do than those that were recorded.
     out.clocks = uneven_ * all_blocks(sm_, blocks_, of_sm_, together_);
     out.sm_us = out.clocks / clock();
+    double accesses = 0;
     for (const Kind kind :
-         {Kind::shuffle, Kind::shared_load, Kind::shared_store, Kind::shared_atomic,
-          Kind::matrix_load, Kind::matrix_store, Kind::global_load, Kind::global_store,
-          Kind::global_atomic, Kind::local_load, Kind::local_store, Kind::async_copy})
-      out.memory_clocks += sm_.busy_by_kind[static_cast<std::size_t>(kind)];
-    out.memory_clocks *= uneven_ * static_cast<double>(of_sm_) / static_cast<double>(blocks_);
+         {Kind::shared_load, Kind::shared_store, Kind::shared_atomic, Kind::matrix_load,
+          Kind::matrix_store, Kind::global_load, Kind::global_store, Kind::global_atomic,
+          Kind::local_load, Kind::local_store, Kind::async_copy})
+      accesses += sm_.busy_by_kind[static_cast<std::size_t>(kind)];
+    const double shuffles = sm_.busy_by_kind[static_cast<std::size_t>(Kind::shuffle)];
+    out.memory_clocks = (accesses + shuffles) * uneven_ * static_cast<double>(of_sm_) /
+                        static_cast<double>(blocks_);
+    out.joined_accesses = joined(accesses);
     const double sectors =
         counters_.cache.modelled
             ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)
@@ -271,6 +275,11 @@ class Prediction {
         static_cast<double>(sm_.issued) / (sm_.clocks * std::max(1, device_.schedulers_per_sm));
     out.machine_instructions = static_cast<double>(length_) / static_cast<double>(blocks_) *
                                static_cast<double>(recording_.grid_blocks);
+    for (const PipeUse& pipe : sm_.pipes)
+      out.pipes.push_back({std::string(pipe.name),
+                           out.machine_instructions * static_cast<double>(pipe.issued) /
+                               static_cast<double>(sm_.issued),
+                           pipe.share});
     out.bytes_in_flight = sm_.bytes_in_flight;
     double all = 0;
     for (const double s : sm_.stalls) all += s;
@@ -285,6 +294,15 @@ class Prediction {
   // Clocks a microsecond.
   double clock() const {
     return device_.load_clock_mhz > 0 ? device_.load_clock_mhz : device_.sm_clock_mhz;
+  }
+  // The clocks of the simulated blocks' accesses over those that PTX's accesses would take on that SM.
+  double joined(double accesses) const {
+    double by_ptx = 0;
+    for (const auto* by_sm : {&counters_.l1_clocks_by_sm, &counters_.shared_clocks_by_sm})
+      if (!by_sm->empty()) by_ptx += by_sm->front();
+    const double counted =
+        static_cast<double>(counters_.sampled ? recording_.blocks.size() : of_sm_);
+    return by_ptx > 0 ? accesses * counted / static_cast<double>(blocks_) / by_ptx : 1;
   }
   double dram_bytes_us() const { return device_.dram_gb_s * timing_.dram_share.value * 1e3; }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "sm_machine.h"
 
@@ -221,8 +222,55 @@ SmResult Sm::run() {
   return result();
 }
 
+// The pipe of Nsight Compute that an instruction counts for, "" for none: its lsu takes barriers,
+// shuffles and special registers as well, constants are none of it.
+static std::string_view pipe_of(const Op& op) {
+  switch (op.unit) {
+    case Unit::fma_heavy:
+    case Unit::fma_lite:
+      return "fma";
+    case Unit::alu:
+      return "alu";
+    case Unit::half:
+      return "fp16";
+    case Unit::fp64:
+      return "fp64";
+    case Unit::special:
+      return "xu";
+    case Unit::tensor:
+      return "tensor";
+    case Unit::uniform:
+      return "uniform";
+    case Unit::memory:
+      return op.kind == Kind::constant ? "" : "lsu";
+    case Unit::none:
+      break;
+  }
+  return "";
+}
+
+std::vector<PipeUse> Sm::pipes() const {
+  std::map<std::string_view, PipeUse> by_name;
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const std::string_view name = pipe_of(ops_[i]);
+    if (name.empty() || out_.issued_by_instr[i] == 0) continue;
+    PipeUse& pipe = by_name[name];
+    pipe.name = name;
+    pipe.issued += out_.issued_by_instr[i];
+    pipe.share += static_cast<double>(out_.issued_by_instr[i]) * ops_[i].interval;
+  }
+  std::vector<PipeUse> used;
+  for (auto& [name, pipe] : by_name) {
+    const int units = kSchedulers * (name == "fma" && timing_.two_fma_pipes ? 2 : 1);
+    pipe.share = out_.clocks > 0 ? std::min(1.0, pipe.share / (units * out_.clocks)) : 0;
+    used.push_back(pipe);
+  }
+  return used;
+}
+
 SmResult Sm::result() {
   out_.clocks = running_ > 0 ? now_ : last_end_;
+  out_.pipes = pipes();
   out_.stalls_by_instr.resize(by_instr_.size());
   for (std::size_t i = 0; i < by_instr_.size(); ++i)
     for (std::size_t k = 0; k < kStalls; ++k) {

@@ -69,13 +69,21 @@ struct Activity {  // what a warp did over a while
   Kind kind = Kind::nop;  // of what it issued (selected)
 };
 
+// What one of Nsight Compute's pipes did (sm__inst_executed_pipe_*).
+struct PipeUse {
+  std::string_view name;     // "alu", "fma", "fp16", "fp64", "lsu", "tensor", "uniform", "xu"
+  std::uint64_t issued = 0;  // machine instructions of warps
+  double share = 0;          // of the clocks of this pipe in all schedulers, 0 to 1
+};
+
 struct SmResult {
   double clocks = 0;                           // until the last block has ended
   std::vector<double> block_begin, block_end;  // clocks, by block
   std::uint64_t issued = 0;                    // machine instructions of warps
   bool complete = true;                        // false: stopped at most_instructions
   std::array<double, kStalls> stalls{};        // warp clocks by reason, of all warps
-  // The same by instruction (index into code), and how often each was issued.
+  std::vector<PipeUse> pipes;                  // those that were used, by name
+  // The same as `stalls` by instruction (index into code), and how often each was issued.
   std::vector<std::array<float, kStalls>> stalls_by_instr;
   std::vector<std::uint64_t> issued_by_instr;
   // Clocks of the unit by Kind, summed over the schedulers; memory: of the SM's one load/store

@@ -180,6 +180,7 @@ class Sm {
   const char* why_stuck() const;
 
   void charge(Warp& warp, std::uint32_t instr, Stall why, double begin, double end);
+  std::vector<PipeUse> pipes() const;
   SmResult result();
 
   const SmRequest& request_;
