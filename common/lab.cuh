@@ -194,10 +194,11 @@ class Report {
   void add(const std::string& name, const Timing& timing, const Cost& cost,
            const Comparison& comparison);
   // One launch of the step that the next add_total() names. The comparison is of what this launch
-  // wrote, or of what all launches of that step wrote together: `of` says which.
+  // wrote, or of what all launches of that step wrote together: `of` says which. A line may stand for
+  // several launches alike: then time and cost are those of all of them, counters those of one.
   enum class Errors { kOfLaunch, kOfStep };
   void add_launch(const std::string& name, const Timing& timing, const Cost& cost,
-                  const Comparison& comparison, Errors of);
+                  const Comparison& comparison, Errors of, int launches = 1);
   // That step as a whole; its modelled limit is the sum over its launches.
   void add_total(const std::string& name, const Timing& timing, const Cost& cost,
                  const Comparison& comparison);
@@ -209,6 +210,8 @@ class Report {
   void add_ratio(const std::string& after, const std::string& before);
   // One more number of a line that is there already, for --json.
   void add_number(const std::string& line, const std::string& name, double value);
+  // The predicted time of a line, in microseconds; NaN where there is none.
+  double predicted_us(const std::string& line) const;
   void note(const std::string& line);
   // A check that has no line of its own. Where it fails, the report does, and `otherwise` says why.
   void require(bool ok, const std::string& otherwise);

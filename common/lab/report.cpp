@@ -73,10 +73,10 @@ struct Explained {
   double wavefronts = 0, conflicts = 0;  // of shared memory, and those of them too many
   double issue_us = 0;
 
-  void add(const Json& counters) {
+  void add(const Json& counters, double launches) {
     const auto number = [&](const std::string& pointer) {
       const Json* const found = counters.find_path(pointer);
-      return found && found->is_number() ? found->get<double>() : 0;
+      return found && found->is_number() ? launches * found->get<double>() : 0;
     };
     for (const std::string access : {"load", "store", "atomic"}) {
       moved_bytes += 32 * number("/global/" + access + "/sectors") +
@@ -85,7 +85,8 @@ struct Explained {
       conflicts += number("/shared/" + access + "/conflicts");
     }
     load_sectors += number("/global/load/sectors");
-    fewest += number("/global/load/requests") * number("/global/load/ideal_sectors_per_request");
+    fewest += number("/global/load/requests") * number("/global/load/ideal_sectors_per_request") /
+              launches;
     issue_us += number("/limits/issue");
   }
 };
@@ -169,6 +170,7 @@ struct Report::Body {
     Kind kind;
     Errors errors = Errors::kOfLaunch;  // of what this line wrote itself
     std::vector<std::pair<std::string, double>> numbers = {};
+    int launches = 1;  // alike, which the line stands for; its counters are those of one
   };
   std::vector<size_t> launches_of(size_t row) const;  // of a total; of a step, itself
   std::vector<size_t> order() const;                  // of the table: a step before its launches
@@ -185,6 +187,10 @@ struct Report::Body {
   std::string prediction_notes() const;
   double modelled_limit_us(size_t row) const;
   Predicted predicted(size_t row) const;
+  double predicted_us(size_t row) const { return predicted(row).us; }
+  double measured_us(size_t row) const { return rows[row].timing.median_us; }
+  std::string launches_text(size_t row) const;
+  double share_of_total(size_t row, double (Body::*us)(size_t) const) const;
   size_t row_of(const std::string& name) const;
   struct Ratio {
     const char* of;  // what is divided: "medians", "predicted times" or "modelled limits"
@@ -209,6 +215,10 @@ void Report::add_number(const std::string& line, const std::string& name, double
   body_->rows[body_->row_of(line)].numbers.emplace_back(name, value);
 }
 
+double Report::predicted_us(const std::string& line) const {
+  return body_->predicted_us(body_->row_of(line));
+}
+
 void Report::require(bool ok, const std::string& otherwise) {
   if (ok) return;
   body_->failed = true;
@@ -221,8 +231,8 @@ void Report::add(const std::string& name, const Timing& timing, const Cost& cost
 }
 
 void Report::add_launch(const std::string& name, const Timing& timing, const Cost& cost,
-                        const Comparison& comparison, Errors of) {
-  body_->rows.push_back({name, timing, cost, comparison, Body::Kind::kLaunch, of});
+                        const Comparison& comparison, Errors of, int launches) {
+  body_->rows.push_back({name, timing, cost, comparison, Body::Kind::kLaunch, of, {}, launches});
 }
 
 void Report::add_total(const std::string& name, const Timing& timing, const Cost& cost,
@@ -272,7 +282,7 @@ double Report::Body::modelled_limit_us(size_t row) const {
     const Json counters = counters_of(rows[launch].timing.counters);
     const Json* const us = counters.find_path("/limit/us");
     if (counters.contains("sampled")) return std::nan("");  // of the executed blocks alone
-    sum += us && us->is_number() ? us->get<double>() : std::nan("");
+    sum += us && us->is_number() ? us->get<double>() * rows[launch].launches : std::nan("");
   }
   return sum;
 }
@@ -281,6 +291,7 @@ Predicted Report::Body::predicted(size_t row) const {
   std::vector<Predicted> launches;
   for (const size_t launch : launches_of(row))
     launches.push_back(predicted_of(counters_of(rows[launch].timing.counters)));
+  for (size_t i = 0; i < launches.size(); ++i) launches[i].us *= rows[launches_of(row)[i]].launches;
   return sum_of(launches);
 }
 
@@ -335,13 +346,16 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
             or_dash(line.cost.flops / us / 1e6, "%.2f"),
             max_error,
             l2,
-            result};
+            result,
+            launches_text(row),
+            percent(share_of_total(row, &Body::measured_us))};
   }
   const bool predicts = !stated_error().empty();  // then the table is wide enough without "issue"
   const double limit = modelled_limit_us(row);
   Explained why;
   if (std::isfinite(limit))
-    for (const size_t launch : launches_of(row)) why.add(counters_of(rows[launch].timing.counters));
+    for (const size_t launch : launches_of(row))
+      why.add(counters_of(rows[launch].timing.counters), rows[launch].launches);
   const auto over = [](double a, double b) { return b > 0 ? a / b : std::nan(""); };
   const std::string set_by = !std::isfinite(limit) ? "-"
                              : line.kind == Kind::kTotal
@@ -359,7 +373,29 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
           max_error,
           l2,
           result,
-          head.options.profile ? human_time(us) : ""};
+          head.options.profile ? human_time(us) : "",
+          launches_text(row),
+          percent(share_of_total(row, &Body::predicted_us))};
+}
+
+// Only where a line stands for several launches; of a step, all of its lines'.
+std::string Report::Body::launches_text(size_t row) const {
+  if (std::all_of(rows.begin(), rows.end(), [](const Row& any) { return any.launches == 1; }))
+    return "";
+  int all = 0;
+  for (const size_t launch : launches_of(row)) all += rows[launch].launches;
+  return std::to_string(all);
+}
+
+// Of that time of the step that the next total names; NaN where no line stands for several launches.
+double Report::Body::share_of_total(size_t row, double (Body::*us)(size_t) const) const {
+  size_t total = row;
+  while (total < rows.size() && rows[total].kind == Kind::kLaunch) ++total;
+  if (launches_text(row).empty() || total == rows.size() || rows[total].kind != Kind::kTotal)
+    return std::nan("");
+  double sum = 0;
+  for (const size_t launch : launches_of(total)) sum += (this->*us)(launch);
+  return total == row ? std::nan("") : (this->*us)(row) / sum;
 }
 
 // The largest error that predictions are stated with, in percent: "25"; "" without predictions.
@@ -373,9 +409,10 @@ std::string Report::Body::stated_error() const {
 
 std::vector<std::string> Report::Body::heads() const {
   if (!head.device.is_virtual)
-    return {"step",    "median",      "before/\nthis",       "min",
-            "spread",  "in a\ngraph", "share of\nthe bound", "GB/s",
-            "TFLOP/s", "max\nerror",  "rel.\nerror",         "<result"};
+    return {"step",     "median",      "before/\nthis",       "min",
+            "spread",   "in a\ngraph", "share of\nthe bound", "GB/s",
+            "TFLOP/s",  "max\nerror",  "rel.\nerror",         "<result",
+            "launches", "share"};
   return {"step",
           "predicted\n+-" + stated_error() + "%",
           "lower\nbound",
@@ -388,7 +425,9 @@ std::vector<std::string> Report::Body::heads() const {
           "max\nerror",
           "rel.\nerror",
           "<result",
-          "host\ntime"};
+          "host\ntime",
+          "launches",
+          "share"};
 }
 
 std::string Report::Body::lines() const {
@@ -433,6 +472,7 @@ std::string Report::Body::lines() const {
           "norm\n");
   if (is_virtual)
     explain(12, "host time      of the virtual GPU on this machine's CPU: no GPU's time\n");
+  explain(is_virtual ? 14 : 13, "share          of the step's time, by all launches of the line\n");
   if (head.options.predict)
     text +=
         "not compared   only the blocks that a predicted time needs were executed: results are "
@@ -588,6 +628,7 @@ std::string Report::Body::json() const {
     const Timing& timing = row.timing;
     Json line;
     line["name"] = row.name;
+    if (row.launches > 1) line["launches"] = row.launches;
     line["clock"] = timing.host_time ? "wall time on the host" : "CUDA events";
     line["median_us"] = timing.median_us;
     line["min_us"] = timing.min_us;

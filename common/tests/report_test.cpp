@@ -370,6 +370,47 @@ TEST_CASE("report: predicted times in JSON and CSV, those of a step are its laun
   CHECK(line.ends_with(",1,,,\"no ptxas, none at all\",\"\""));
 }
 
+TEST_CASE("report: a line of several launches alike has the time of all, the counters of one") {
+  const lab::testing::TemporaryFolder folder;
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  run.options.json = folder.path("r.json");
+  const auto of_launch = lab::Report::Errors::kOfLaunch;
+  lab::Report report(run.head());
+  report.add_launch("twelve", predicted(counted(1, 20, 20, 0), 5, 0.25, 0.5), {12 * 1280, 1},
+                    compared(true), of_launch, 12);
+  report.add_launch("one", predicted(counted(3, 20, 20, 0), 20, 0.2, 0.5), {1280, 1},
+                    compared(true), of_launch);
+  report.add_total("all", counted(1, 1, 1, 0), {13 * 1280, 1}, compared(true));
+  CHECK(report.predicted_us("twelve") == 60);
+  CHECK(report.predicted_us("all") == 80);
+  const std::string text = printed(report);
+  CAPTURE(text);
+  // By hand: 60 + 20 us, 12 + 3 us. Each launch moves 20 + 10 sectors of 32 bytes and 320 bytes in
+  // bulk: 1280, as the cost has it.
+  const std::vector<std::string> lines = lines_of(text, true);
+  CHECK(lines[6] == "all 80.0 us 15.0 us the sum 1.00x 1.00x 0.0e+00 0.0e+00 PASS 13 -");
+  CHECK(lines[7] == "twelve 60.0 us 12.0 us L1/shared 1.00x 1.00x 0.0e+00 0.0e+00 PASS 12 75%");
+  CHECK(lines[8] == "one 20.0 us 3.00 us L1/shared 1.00x 1.00x 0.0e+00 0.0e+00 PASS 1 25%");
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  CHECK(json["kernels"][0]["launches"] == 12);
+  CHECK(json["kernels"][0]["predicted_us"] == 60);
+  CHECK(json["kernels"][0]["modelled_limit_us"] == 12);
+  CHECK_FALSE(json["kernels"][1].contains("launches"));
+  CHECK(json["kernels"][2]["predicted_us"] == 80);
+
+  // On a GPU the share is that of the medians.
+  run.device.is_virtual = false;
+  lab::Report measured(run.head());
+  measured.add_launch("twelve", timing(30), {}, compared(true), of_launch, 12);
+  measured.add_launch("one", timing(10), {}, compared(true), of_launch);
+  measured.add_total("all", timing(35), {}, compared(true));
+  const std::vector<std::string> of_gpu = lines_of(printed(measured), true);
+  CHECK(of_gpu[7].ends_with("PASS 12 75%"));
+  CHECK(of_gpu[8].ends_with("PASS 1 25%"));
+}
+
 TEST_CASE("report: without any predicted time the table has limits and says why, and no ratio") {
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
