@@ -1,0 +1,56 @@
+// Which kernels a net is made of: for each component a table of steps to choose from, the chapters'
+// and the simple one of this chapter. The tables are filled in kernels*.cu.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <string>
+#include <vector>
+
+#include "../../common/attention/shape.h"
+#include "shape.h"
+
+namespace vision_transformer {
+
+// The components' types; simple.cuh says what each array is. All arrays are fp16 on the device.
+using EmbedFunction = void (*)(const half* image, const half* weight, const half* bias,
+                               const half* class_token, const half* position, half* tokens,
+                               const EmbedShape& shape, cudaStream_t stream);
+using NormFunction = void (*)(const half* x, const half* scale, const half* bias, half* y,
+                              const NormShape& shape, cudaStream_t stream);
+using LinearFunction = void (*)(const half* x, const half* weight, const half* bias,
+                                const half* residual, half* y, const LinearShape& shape,
+                                cudaStream_t stream);
+using AttentionFunction = void (*)(const half* Q, const half* K, const half* V, half* O,
+                                   const AttentionShape& shape, cudaStream_t stream);
+
+template <class Function>
+struct Choice {
+  const char* name;  // as the flag has it
+  Function function;
+  int chapter;  // whose step it is
+};
+const std::vector<Choice<EmbedFunction>>& embed_choices();
+const std::vector<Choice<NormFunction>>& norm_choices();
+const std::vector<Choice<LinearFunction>>& linear_choices();
+const std::vector<Choice<AttentionFunction>>& attention_choices();
+
+// One choice for each component.
+struct Components {
+  Choice<EmbedFunction> embed = embed_choices().front();
+  Choice<NormFunction> norm = norm_choices().front();
+  Choice<LinearFunction> linear = linear_choices().front();
+  Choice<AttentionFunction> attention = attention_choices().back();
+};
+
+// What lies between them has one form each (simple.cuh).
+void split_heads(const half* qkv, half* q, half* k, half* v, const HeadsShape& shape,
+                 cudaStream_t stream);
+void merge_heads(const half* by_heads, half* merged, const HeadsShape& shape, cudaStream_t stream);
+void take_class_tokens(const half* x, half* y, const NetShape& shape, cudaStream_t stream);
+
+// Bytes that attention of that choice takes for itself while it runs: chapter 1 stores scores.
+double attention_scratch(const Choice<AttentionFunction>& attention, const AttentionShape& shape);
+
+}  // namespace vision_transformer

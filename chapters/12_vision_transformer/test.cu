@@ -1,0 +1,308 @@
+// Chapter 12's tests on a device: each component and the whole net against PyTorch, with every
+// choice of steps; memory that is shared, graphs, checks, planted bugs, counters by formula.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/images.h"
+#include "../../common/lab/program.h"
+#include "../../common/lab/random.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/testing/testing.h"
+#include "resample.h"
+#include "test_support.h"
+
+using namespace vision_transformer;
+using namespace lab::testing;
+using reference::Doubles;
+
+namespace {
+
+// Each choice with the defaults for the other components.
+std::vector<std::pair<std::string, Components>> all_choices() {
+  std::vector<std::pair<std::string, Components>> all;
+  const auto add = [&](const std::string& flag, const auto& choices, auto Components::*member) {
+    for (const auto& choice : choices) {
+      all.emplace_back(flag + " " + choice.name, Components());
+      all.back().second.*member = choice;
+    }
+  };
+  add("--embed", embed_choices(), &Components::embed);
+  add("--norm", norm_choices(), &Components::norm);
+  add("--mlp", linear_choices(), &Components::linear);
+  add("--attention", attention_choices(), &Components::attention);
+  return all;
+}
+
+// Runs a net stage by stage; each result must be the reference's, made from what the stage read.
+void check_stages(NetRun& run, const HostParameters& parameters) {
+  for (const Stage& stage : run.stages()) {
+    CAPTURE(stage.name());
+    run.launch(stage, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    const lab::Comparison comparison = compare_stage(run, parameters, stage);
+    CAPTURE(comparison.describe());
+    CHECK(comparison.pass);
+  }
+}
+
+void check_logits(const std::vector<half>& logits, const Doubles& expected,
+                  const ReferenceLogits& of_reference) {
+  const lab::Comparison comparison = lab::compare(
+      in_double(logits), expected, logits_tolerance(of_reference.exact, of_reference.rounded),
+      {int64_t(logits.size())});
+  CAPTURE(comparison.describe());
+  CHECK(comparison.pass);
+}
+
+bool same_bits(const std::vector<half>& a, const std::vector<half>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(half)) == 0;
+}
+
+std::vector<half> halves(size_t count, uint64_t seed, double deviation, double mean = 0) {
+  std::vector<half> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = __float2half(float(mean + deviation * lab::normal(seed, i)));
+  return values;
+}
+
+}  // namespace
+
+// ---- Right --------------------------------------------------------------------------------------
+
+TEST_CASE("right: each choice, each component, and the logits are PyTorch's") {
+  if (skipped("right")) return;
+  const Weights weights = narrow_weights();
+  const std::vector<float> image = narrow_image();
+  const ReferenceLogits of_reference = reference_logits(image, weights.parameters, narrow_shape());
+  for (const auto& [name, components] : all_choices()) {
+    CAPTURE(name);
+    NetRun run(narrow_shape(), weights.parameters, components);
+    run.set_image(image);
+    check_stages(run, weights.parameters);
+    check_logits(run.logits(), narrow_expected("logits"), of_reference);
+  }
+}
+
+TEST_CASE("right: components of the narrow net lie as PyTorch's do") {
+  if (skipped("right")) return;
+  const Weights weights = narrow_weights();
+  NetRun run(narrow_shape(), weights.parameters, {});
+  run.set_image(narrow_image());
+  // Rounded where the net stores: one stage after the other is further off, but never far.
+  int compared = 0;
+  for (const Stage& stage : run.stages()) {
+    run.launch(stage, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    std::string name = stage.name();
+    if (name == "patch embedding") name = "tokens";
+    if (name == "head") name = "logits";
+    if (stage.kind == Stage::Kind::kSplit || stage.kind == Stage::Kind::kMerge ||
+        stage.kind == Stage::Kind::kClassTokens)
+      continue;
+    CAPTURE(name);
+    const Doubles expected = narrow_expected(name);
+    const lab::Comparison comparison =
+        lab::compare(in_double(run.buffer(stage.writes[0])), expected,
+                     {.atol = 0.03, .rtol = 0.01, .relative_l2 = 4e-3}, {int64_t(expected.size())});
+    CAPTURE(comparison.describe());
+    CHECK(comparison.pass);
+    ++compared;
+  }
+  CHECK(compared == 1 + 2 * 7 + 2);
+}
+
+TEST_CASE("right: ragged sizes, several images, other widths and classes") {
+  if (skipped("right")) return;
+  const std::vector<NetShape> shapes = {
+      {.batch = 1, .size = 16, .width = 64, .heads = 1, .blocks = 1, .classes = 1},
+      {.batch = 3, .size = 48, .width = 96, .heads = 3, .blocks = 1, .classes = 37},
+      {.batch = 2, .size = 144, .width = 128, .heads = 1, .blocks = 1, .classes = 1001},
+      {.batch = 1, .size = 40, .patch = 8, .width = 128, .heads = 2, .blocks = 2, .classes = 5}};
+  for (const NetShape& shape : shapes) {
+    const std::string text = describe(shape);
+    CAPTURE(text);
+    const Weights weights = random_weights(shape, 3);
+    std::vector<float> image(size_t(shape.image_elements()));
+    for (size_t i = 0; i < image.size(); ++i) image[i] = rounded_to_fp16(float(lab::normal(4, i)));
+    NetRun run(shape, weights.parameters, {});
+    run.set_image(image);
+    check_stages(run, weights.parameters);
+    const ReferenceLogits expected = reference_logits(image, weights.parameters, shape);
+    check_logits(run.logits(), expected.exact, expected);
+  }
+}
+
+TEST_CASE("right: LayerNorm of rows whose mean is large against their deviation") {
+  if (skipped("right")) return;
+  const int rows = 5, columns = 197;
+  const std::vector<half> x = halves(size_t(rows) * columns, 1, 1, 300),
+                          scale = halves(columns, 2, 0.1, 1), bias = halves(columns, 3, 0.1);
+  const lab::DeviceArray<half> from(x, "x"), by(scale, "scale"), more(bias, "bias");
+  for (const Choice<NormFunction>& choice : norm_choices()) {
+    CAPTURE(choice.name);
+    GuardedOutput<half> y(x.size(), "y");
+    choice.function(from.data(), by.data(), more.data(), y.data(), {rows, columns, 1e-6f}, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    std::vector<half> got;
+    CHECK(y.download(got));
+    const Doubles expected = reference::layer_norm(in_double(x), lab::to_float(scale),
+                                                   lab::to_float(bias), {rows, columns, 1e-6f});
+    // The mean's error is a few roundings of 300, 2^-24 each: divided by the deviation 1 it is less
+    // than that of rounding y. A variance by E[x²] - E[x]² would be off by some 1e-2.
+    const lab::Comparison comparison =
+        lab::compare(in_double(got), expected, {.atol = 1e-3, .rtol = 0x1p-10, .relative_l2 = 1e-3},
+                     {rows, columns});
+    CAPTURE(comparison.describe());
+    CHECK(comparison.pass);
+  }
+}
+
+TEST_CASE("right: a trained net's logits of two photos") {
+  if (skipped("right")) return;
+  const std::string file = trained_weights();
+  if (file.empty()) {
+    MESSAGE("skipped: a trained net: no weights (DEIT_TINY)");
+    return;
+  }
+  const Weights weights = read_weights(file, "", 224);
+  NetRun run(weights.shape, weights.parameters, {});
+  for (const auto& [photo, name] : {std::pair("data/images/chelsea.png", "chelsea"),
+                                    {"data/images/coffee_360x240.png", "coffee"}}) {
+    CAPTURE(name);
+    std::vector<float> image =
+        normalized(crop_for_net(lab::load_image(lab::repository_path(photo)), 224));
+    for (float& value : image) value = rounded_to_fp16(value);
+    run.set_image(image);
+    run.forward(nullptr);
+    lab::check(cudaDeviceSynchronize());
+    check_logits(run.logits(),
+                 lab::read_npy(golden("vit_" + std::string(name) + "_logits.npy")).values,
+                 reference_logits(image, weights.parameters, weights.shape));
+  }
+}
+
+// ---- Memory, graphs, order ----------------------------------------------------------------------
+
+TEST_CASE("memory: arrays that share a place do not disturb each other, and the plan is tight") {
+  if (skipped("memory")) return;
+  const Weights weights = narrow_weights();
+  NetRun run(narrow_shape(), weights.parameters, {});
+  run.set_image(narrow_image());
+  run.forward(nullptr);
+  lab::check(cudaDeviceSynchronize());
+  const std::vector<half> logits = run.logits();
+  // NaN in every array that nothing needs any more.
+  run.forward_and_spoil();
+  CHECK(same_bits(run.logits(), logits));
+  // Who reads an array after its end does see the NaN: the same once more, qkv spoiled too early.
+  for (const Stage& stage : run.stages()) {
+    run.launch(stage, nullptr);
+    if (stage.component == "qkv") run.spoil(stage.writes[0]);
+  }
+  lab::check(cudaDeviceSynchronize());
+  CHECK(std::isnan(__half2float(run.logits()[0])));
+
+  for (const Buffer& a : run.buffers())
+    for (const Buffer& b : run.buffers())
+      if (&a != &b && a.lives_with(b))
+        CHECK((a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset));
+  CHECK(run.plan().bytes <= 5 * run.plan().most_alive / 4);
+  // Six arrays of DeiT-Tiny's hidden width do for 137.
+  NetShape tiny;
+  const double separate = [&] {
+    NetRun of_tiny(tiny, random_weights(tiny, 1).parameters, {});
+    CHECK(of_tiny.plan().bytes <= 6 * 2 * tiny.rows() * tiny.hidden());
+    return double(of_tiny.plan().separate_bytes) / double(of_tiny.plan().bytes);
+  }();
+  CHECK(separate > 10);
+}
+
+TEST_CASE("determinism: the same bits again, and from a CUDA graph") {
+  if (skipped("determinism")) return;
+  const Weights weights = narrow_weights();
+  for (const auto& [name, components] : all_choices()) {
+    CAPTURE(name);
+    NetRun run(narrow_shape(), weights.parameters, components);
+    run.set_image(narrow_image());
+    run.forward(nullptr);
+    lab::check(cudaDeviceSynchronize());
+    const std::vector<half> logits = run.logits();
+    run.forward_and_spoil();
+    CHECK(same_bits(run.logits(), logits));
+    for (int i = 1; i < int(run.buffers().size()); ++i) run.spoil(i);
+    replay_once([&](cudaStream_t stream) { run.forward(stream); });
+    CHECK(same_bits(run.logits(), logits));
+  }
+}
+
+TEST_CASE("checked: no race, no read of what nobody wrote, no missed barrier") {
+  if (rerun_with_checks("checked*")) return;
+  const int findings = lab::vgpu::findings();
+  const Weights weights = narrow_weights();
+  NetRun run(narrow_shape(), weights.parameters, {});
+  run.set_image(narrow_image());
+  run.forward(nullptr);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("refused: shapes and arrays that the simple components cannot do") {
+  if (skipped("refused")) return;
+  lab::DeviceArray<half> array(1024, "array");
+  half* const p = array.data();
+  CHECK_THROWS_WITH_AS(
+      linear_choices().front().function(p, p, nullptr, nullptr, p, {1, 1, 12, false}, nullptr),
+      doctest::Contains("k 12: all must be at least 1, k a multiple of 8"), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(
+      linear_choices().front().function(p + 1, p, nullptr, nullptr, p, {1, 1, 8, false}, nullptr),
+      doctest::Contains("multiple of 16 bytes"), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(norm_choices().front().function(p, p, p, p, {0, 8, 0}, nullptr),
+                       doctest::Contains("0 rows of 8"), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(split_heads(p, p, p, p, {1, 1, 1, 12}, nullptr),
+                       doctest::Contains("12 numbers a row"), std::invalid_argument);
+  CHECK_THROWS_AS(NetRun({.width = 100, .heads = 3}, {}, {}), std::invalid_argument);
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+TEST_CASE("counters: a product reads each operand once a tile of the other, and stores y once") {
+  if (skipped_without_counters("counters")) return;
+  const LinearShape shape{197, 192, 768, false};
+  const lab::DeviceArray<half> x(halves(size_t(shape.m) * shape.k, 1, 1), "x"),
+      weight(halves(size_t(shape.n) * shape.k, 2, 0.05), "w"), bias(halves(shape.n, 3, 1), "b");
+  lab::DeviceArray<half> y(size_t(shape.m) * shape.n, "y");
+  linear_choices().front().function(x.data(), weight.data(), bias.data(), nullptr, y.data(), shape,
+                                    nullptr);
+  lab::check(cudaDeviceSynchronize());
+  const int row_tiles = (shape.m + 63) / 64, column_tiles = (shape.n + 63) / 64;
+  CHECK(counted("x", "load/bytes_asked") == 2.0 * shape.m * shape.k * column_tiles);
+  CHECK(counted("w", "load/bytes_asked") == 2.0 * shape.n * shape.k * row_tiles);
+  CHECK(counted("y", "store/bytes_asked") == 2.0 * shape.m * shape.n);
+  CHECK(lab::vgpu::counter("/tensor_macs") == 0);
+}
+
+TEST_CASE("counters: LayerNorm reads a row three times; moving heads reads and writes once") {
+  if (skipped_without_counters("counters")) return;
+  const int rows = 7, columns = 192;
+  const lab::DeviceArray<half> x(halves(size_t(rows) * columns, 1, 1), "x"),
+      scale(halves(columns, 2, 1), "s"), bias(halves(columns, 3, 1), "b");
+  lab::DeviceArray<half> y(size_t(rows) * columns, "y");
+  norm_choices().front().function(x.data(), scale.data(), bias.data(), y.data(),
+                                  {rows, columns, 1e-6f}, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(counted("x", "load/bytes_asked") == 3.0 * 2 * rows * columns);
+  CHECK(counted("y", "store/bytes_asked") == 2.0 * rows * columns);
+
+  const HeadsShape heads{2, 5, 3, 64};
+  const lab::DeviceArray<half> o(halves(size_t(heads.elements()), 4, 1), "o");
+  lab::DeviceArray<half> merged(size_t(heads.elements()), "merged");
+  merge_heads(o.data(), merged.data(), heads, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(counted("o", "load/bytes_asked") == 2.0 * double(heads.elements()));
+  CHECK(counted("o", "load/sectors") == double(heads.elements()) / 16);
+  CHECK(counted("merged", "store/bytes_asked") == 2.0 * double(heads.elements()));
+}

@@ -1,0 +1,223 @@
+// Planted bugs of the simple components: each is caught by what it says.
+#include <doctest/doctest.h>
+
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/random.h"
+#include "../../common/testing/testing.h"
+#include "test_support.h"
+
+using namespace vision_transformer;
+using namespace lab::testing;
+using reference::Doubles;
+
+namespace {
+
+constexpr int kTile = 64, kThreads = 256;
+
+std::vector<half> halves(size_t count, uint64_t seed, double deviation, double mean = 0) {
+  std::vector<half> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = __float2half(float(mean + deviation * lab::normal(seed, i)));
+  return values;
+}
+
+// One launch with that kernel; y must be the reference's.
+struct Trial {
+  std::string kernel;
+  std::function<void(const void* kernel, half* y)> launch;
+  Doubles expected;
+  lab::Tolerance tolerance;
+};
+
+Verdict tried(const Trial& trial, const void* kernel) {
+  Verdict verdict;
+  GuardedOutput<half> y(trial.expected.size(), "y");
+  if (!ran([&] { trial.launch(kernel, y.data()); }, verdict)) return verdict;
+  std::vector<half> got;
+  const bool untouched = y.download(got);
+  verdict.comparison =
+      lab::compare(in_double(got), trial.expected, trial.tolerance, {int64_t(got.size())});
+  verdict.judge(untouched);
+  return verdict;
+}
+
+// A ragged product with everything behind it.
+Trial product_trial() {
+  const LinearShape shape{67, 70, 40, true};
+  const auto x = std::make_shared<lab::DeviceArray<half>>(halves(67 * 40, 1, 1), "x"),
+             w = std::make_shared<lab::DeviceArray<half>>(halves(70 * 40, 2, 0.2), "w"),
+             b = std::make_shared<lab::DeviceArray<half>>(halves(70, 3, 1), "b"),
+             r = std::make_shared<lab::DeviceArray<half>>(halves(67 * 70, 4, 1), "r");
+  return {"linear_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, dim3(2, 2), kThreads, 0, nullptr, (const half*)x->data(),
+                   (const half*)w->data(), (const half*)b->data(), (const half*)r->data(), y,
+                   shape);
+          },
+          reference::linear(in_double(x->download()), lab::to_float(w->download()),
+                            lab::to_float(b->download()), in_double(r->download()), shape),
+          {.atol = 1e-3, .rtol = 0x1p-10, .relative_l2 = 1e-3}};
+}
+
+Trial norm_trial() {
+  const NormShape shape{9, 197, 1e-2f};
+  const auto x = std::make_shared<lab::DeviceArray<half>>(halves(9 * 197, 1, 0.2, 5), "x"),
+             scale = std::make_shared<lab::DeviceArray<half>>(halves(197, 2, 0.5, 1), "scale"),
+             bias = std::make_shared<lab::DeviceArray<half>>(halves(197, 3, 1), "bias");
+  return {"layer_norm_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, shape.rows, 128, 0, nullptr, (const half*)x->data(),
+                   (const half*)scale->data(), (const half*)bias->data(), y, shape);
+          },
+          reference::layer_norm(in_double(x->download()), lab::to_float(scale->download()),
+                                lab::to_float(bias->download()), shape),
+          {.atol = 1e-3, .rtol = 0x1p-10, .relative_l2 = 1e-3}};
+}
+
+// Two images of 3 x 3 patches, 70 channels.
+Trial embed_trial() {
+  const NetShape net{.batch = 2, .size = 24, .patch = 8, .width = 70, .heads = 1, .classes = 1};
+  const EmbedShape shape{2, 24, 8, 70};
+  HostParameters parameters;
+  const auto drawn = [](size_t count, uint64_t seed, double deviation) {
+    return lab::to_float(halves(count, seed, deviation));
+  };
+  parameters.patch_weight = drawn(70 * 192, 1, 0.1), parameters.patch_bias = drawn(70, 2, 1);
+  parameters.class_token = drawn(70, 3, 1), parameters.position = drawn(10 * 70, 4, 1);
+  const auto on_device = [](const std::vector<float>& values, const char* name) {
+    std::vector<half> rounded;
+    for (const float value : values) rounded.push_back(__float2half(value));
+    return std::make_shared<lab::DeviceArray<half>>(rounded, name);
+  };
+  const std::vector<half> image = halves(2 * 3 * 24 * 24, 5, 1);
+  const auto pixels = std::make_shared<lab::DeviceArray<half>>(image, "image"),
+             weight = on_device(parameters.patch_weight, "weight"),
+             bias = on_device(parameters.patch_bias, "bias"),
+             token = on_device(parameters.class_token, "class token"),
+             position = on_device(parameters.position, "position");
+  return {"embed_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, dim3(2, 1, 2), kThreads, 0, nullptr, (const half*)pixels->data(),
+                   (const half*)weight->data(), (const half*)bias->data(),
+                   (const half*)token->data(), (const half*)position->data(), y, shape);
+          },
+          reference::embed(in_double(image), parameters, net),
+          {.atol = 1e-3, .rtol = 0x1p-10, .relative_l2 = 1e-3}};
+}
+
+Trial merge_trial() {
+  const HeadsShape shape{2, 5, 3, 32};
+  const auto x =
+      std::make_shared<lab::DeviceArray<half>>(halves(size_t(shape.elements()), 1, 1), "o");
+  return {"merge_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, 1, kThreads, 0, nullptr, (const half*)x->data(), y, shape);
+          },
+          reference::merge(in_double(x->download()), shape),
+          {}};
+}
+
+// y is q, k and v one after the other.
+Trial split_trial() {
+  const HeadsShape shape{2, 5, 3, 32};
+  const int64_t elements = shape.elements();
+  const auto x =
+      std::make_shared<lab::DeviceArray<half>>(halves(size_t(3 * elements), 1, 1), "qkv");
+  Doubles expected;
+  for (int part = 0; part < 3; ++part)
+    for (const double value : reference::split(in_double(x->download()), part, shape))
+      expected.push_back(value);
+  return {"split_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, 1, kThreads, 0, nullptr, (const half*)x->data(), y, y + elements,
+                   y + 2 * elements, shape);
+          },
+          expected,
+          {}};
+}
+
+Trial class_tokens_trial() {
+  const NetShape net{.batch = 3, .size = 32, .width = 64, .heads = 1, .classes = 1};
+  const auto x =
+      std::make_shared<lab::DeviceArray<half>>(halves(size_t(net.rows()) * 64, 1, 1), "x");
+  return {"class_tokens_kernel",
+          [=](const void* kernel, half* y) {
+            launch(kernel, 1, kThreads, 0, nullptr, (const half*)x->data(), y, 3, net.tokens(), 64);
+          },
+          reference::class_tokens(in_double(x->download()), net),
+          {}};
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught by what it says" * doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs*")) return;
+  const std::vector<Mutant> bugs = {
+      {"product: the last rows are those of the first tile", "row += first_row;", ";", "element"},
+      {"product: the sums' tail is cut off", "const float4 l = k < depth ?",
+       "const float4 l = k + kDepth <= depth ?", "element"},
+      {"product: no wait for the tile", "    __syncthreads();\n\n    // Compute",
+       "\n    // Compute", "check"},
+      {"product: the tile is overwritten too early",
+       "sum[y][x] = fmaf(as[y], bs[x], sum[y][x]);\n    }\n    __syncthreads();",
+       "sum[y][x] = fmaf(as[y], bs[x], sum[y][x]);\n    }\n", "check"},
+      {"product: GELU by tanh", "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+       "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.02f * x * x * x)))", "element"},
+      {"product: GELU of the residual, too",
+       "      if (shape.gelu) value = gelu(value);\n      if (residual) value += "
+       "__half2float(residual[at + j]);",
+       "      if (residual) value += __half2float(residual[at + j]);\n      if (shape.gelu) value "
+       "= "
+       "gelu(value);",
+       "element"},
+      {"product: bias of the tile's first columns", "__half2float(bias[j])",
+       "__half2float(bias[j - first_column])", "element"},
+      {"embedding: no place for the class token", "int64_t(patch + 1) * shape.width",
+       "int64_t(patch) * shape.width", "not finite"},
+      {"embedding: every image is the first", "image + blockIdx.z * 3 * plane", "image", "element"},
+      {"embedding: rows and columns of the grid exchanged",
+       "const int row = patch / grid * shape.patch", "const int row = patch % grid * shape.patch",
+       "element"},
+      {"norm: no epsilon", "shape.columns + shape.epsilon", "shape.columns", "element"},
+      {"norm: variance of a sample", "sum_of_block(squares) / shape.columns",
+       "sum_of_block(squares) / (shape.columns - 1)", "element"},
+      {"norm: sums are written again while others read", "  __syncthreads();  // sums may",
+       "  // sums may", "check"},
+      {"merge: heads and tokens exchanged",
+       "(((row / shape.tokens) * shape.heads + head) * shape.tokens + row % shape.tokens)",
+       "(((row / shape.tokens) * shape.tokens + row % shape.tokens) * shape.heads + head)",
+       "element"},
+      {"split: k and v exchanged", "reinterpret_cast<uint4&>(k[to]) = from[of_row];",
+       "reinterpret_cast<uint4&>(k[to]) = from[2 * of_row];", "element"},
+      {"class tokens: the last token of the image", "piece / of_row * tokens * of_row",
+       "(piece / of_row * tokens + tokens - 1) * of_row", "element"},
+      {"moves: the last piece is left out", "return piece < elements / kPiece ? piece : -1;",
+       "return piece + 1 < elements / kPiece ? piece : -1;", "not finite"},
+      // An error stays in the device: the last one.
+      {"product: beyond the last row x is not zero but read", "return row < shape.m ? load_half4(",
+       "return row <= shape.m ? load_half4(", "error"}};
+  const Mutants mutants("chapters/12_vision_transformer/simple.cuh", "vision_transformer::simple",
+                        bugs);
+  const std::vector<Trial> trials = {product_trial(), embed_trial(), norm_trial(),
+                                     merge_trial(),   split_trial(), class_tokens_trial()};
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const Trial& trial : trials) {
+      const int findings = lab::vgpu::findings();
+      const Verdict verdict = tried(trial, mutants.kernel(number, trial.kernel));
+      caught_by = verdict.caught_by;
+      details = trial.kernel + ": " + verdict.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
