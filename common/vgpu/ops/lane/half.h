@@ -93,7 +93,10 @@ inline Float8 multiply_add(F16, Float8 a, Float8 b, Float8 c) {
   return reinterpret_cast<Float8>(_mm512_castps512_ps256(_mm512_mask_mov_ps(up, odd, down)));
 }
 inline Float8 multiply_add(BF16, Float8 a, Float8 b, Float8 c) {
-  const auto wide = [](Float8 v) { return _mm512_cvtps_pd(reinterpret_cast<__m256>(v)); };
+  // (_mm512_cvtps_pd brings GCC 12's warning of __Y, which its own header leaves undefined.)
+  const auto wide = [](Float8 v) {
+    return reinterpret_cast<__m512d>(__builtin_convertvector(v, Double8));
+  };
   const __m512d down = _mm512_fmadd_round_pd(wide(a), wide(b), wide(c), kDown);
   const __m512d up = _mm512_fmadd_round_pd(wide(a), wide(b), wide(c), kUp);
   const __mmask8 odd = _mm512_test_epi64_mask(_mm512_castpd_si512(down), _mm512_set1_epi64(1));
