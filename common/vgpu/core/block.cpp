@@ -129,7 +129,7 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
   const auto sms = static_cast<std::uint64_t>(launch.machine.spec().sm_count);
   const std::uint64_t in_cluster = request.cluster.count();
   sm = (cluster.number % std::max<std::uint64_t>(1, sms / in_cluster) * in_cluster + rank) % sms;
-  if (launch.seed) random_.seed(launch.seed * 0x9E3779B97F4A7C15ull + linear);
+  if (launch.seed) random_ = Random(launch.seed * 0x9E3779B97F4A7C15ull + linear);
   if (launch.hostile) {
     ranking_ = Ranking(launch.seed, linear + 1);
     for (std::uint32_t i = 0; i < launch.warps_per_block; ++i)

@@ -8,13 +8,13 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <span>
 #include <unordered_map>
 
 #include "cluster.h"
 #include "machine.h"
 #include "observer.h"
+#include "random.h"
 #include "ranking.h"
 #include "straight.h"
 #include "waiting.h"
@@ -289,7 +289,7 @@ class Block {
   std::uint64_t executed_ = 0;                // in this turn, by warps before the running one
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::size_t shared_storage_bytes_ = 0, frame_storage_bytes_ = 0;
-  std::mt19937_64 random_;
+  Random random_;
   Ranking ranking_;  // of a hostile schedule's warps
   struct Rank {
     std::uint64_t place;

@@ -19,7 +19,7 @@ Cluster::Cluster(Launch& launch, Worker& worker, std::uint64_t n) : number(n) {
     ranking_ = Ranking(launch.seed, ~number);
     for (std::uint32_t rank = 0; rank < size; ++rank) places_.push_back(ranking_.place_of(rank));
   }
-  if (shuffle_) random_.seed(launch.seed * 0xD1B54A32D192ED03ull + number);
+  if (shuffle_) random_ = Random(launch.seed * 0xD1B54A32D192ED03ull + number);
   order_.resize(size);
   std::iota(order_.begin(), order_.end(), 0u);
   blocks.reserve(size);

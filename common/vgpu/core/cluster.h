@@ -6,11 +6,11 @@
 // same in both. In the generic address space kSharedWindow is added.
 #pragma once
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "machine.h"
+#include "random.h"
 #include "ranking.h"
 
 namespace vgpu {
@@ -81,7 +81,7 @@ class Cluster {
 
   std::uint32_t missing_ = 0;  // threads that have neither ended nor arrived in this phase
   std::vector<std::uint32_t> order_;
-  std::mt19937_64 random_;
+  Random random_;
   bool shuffle_ = false;
   Ranking ranking_;  // of a hostile schedule's blocks
   std::vector<std::uint64_t> places_;

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <new>
+#include <shared_mutex>
 
 namespace vgpu {
 

@@ -8,7 +8,8 @@
 // the first first, 3, 6, 9 ... any.
 #pragma once
 #include <cstdint>
-#include <random>
+
+#include "random.h"
 
 namespace vgpu {
 
@@ -38,7 +39,7 @@ class Ranking {
 
  private:
   static constexpr std::uint64_t kFirstFallen = std::uint64_t{1} << 62;
-  std::mt19937_64 random_;
+  Random random_;
   std::uint64_t begins_ = 0, mean_steps_ = 16, end_ = kFirstFallen;
 };
 

@@ -1,12 +1,12 @@
 // Who runs when: clusters are taken one after the other, and those that wait for others take turns.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <vector>
 
 #include "block.h"
@@ -21,7 +21,7 @@ struct ClusterOrder {
   ClusterOrder(std::uint64_t count, std::uint64_t seed) : clusters(count) {
     constexpr std::uint64_t kLongest = 1u << 18;
     if (!seed) return;
-    std::mt19937_64 random(seed);
+    Random random(seed);
     if (count <= kLongest) {
       list.resize(count);
       for (std::uint64_t i = 0; i < count; ++i) list[i] = i;
