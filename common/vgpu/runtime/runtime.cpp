@@ -322,6 +322,36 @@ bool& in_callback() {
   return inside;
 }
 
+Status run_caught(Body body) noexcept {
+  try {
+    body.run(body.kept, nullptr);
+    return Status::success;
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory;
+  } catch (const std::exception& error) {
+    say(error.what());
+    return Status::unknown;
+  } catch (...) {
+    return Status::unknown;
+  }
+}
+
+Status run_framed(Body body, Context context) noexcept {
+  const auto inside = [&]() -> Status {
+    if (in_callback()) return Status::not_permitted;
+    if (forked()) return Status::not_initialized;
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != Status::success) return runtime.off;
+    if (context == Context::needed && runtime.sticky.load() != Status::success)
+      return runtime.sticky.load();
+    body.run(body.kept, &runtime);
+    return Status::success;
+  };
+  return catching<Status>(inside);
+}
+
 namespace {
 
 // Runs after the destructors of the program, which may still have used the device.

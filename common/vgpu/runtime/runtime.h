@@ -266,37 +266,45 @@ Status check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the k
 // allocate.cpp: cudaFree without what it waits for.
 Status release_memory(Runtime& runtime, void* pointer);
 
+// What a frame calls. The frames are functions, no templates: there are two hundred bodies, and the
+// compiler should meet locks and handlers of exceptions once.
+struct Body {
+  void* kept;
+  void (*run)(void* kept, Runtime* runtime);
+};
+// Success, or why the body did not come to its end; what it returned itself it keeps.
+Status run_caught(Body body) noexcept;
+Status run_framed(Body body, Context context) noexcept;
+
+template <class Result, class F>
+struct Kept {
+  F& body;
+  Result result;
+  static void run(void* kept, [[maybe_unused]] Runtime* runtime) {
+    auto& [body, result] = *static_cast<Kept*>(kept);
+    if constexpr (std::is_invocable_v<F&, Runtime&>)
+      result = body(*runtime);
+    else
+      result = body();
+  }
+};
+
 // The smallest frame: an exception must not cross into the program, which may be C. `Result`: Status, or
 // the error of a face (Translation in status.h).
 template <class Result, class F>
 Result catching(F&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return Status(Status::out_of_memory);
-  } catch (const std::exception& error) {
-    say(error.what());
-    return Status(Status::unknown);
-  } catch (...) {
-    return Status(Status::unknown);
-  }
+  Kept<Result, F> kept{body, {}};
+  const Status stopped = run_caught({&kept, &Kept<Result, F>::run});
+  return stopped == Status::success ? kept.result : Result(stopped);
 }
 
 // Frame of every function of a face that touches the device: takes the lock, refuses when the device
 // is off or broken, turns exceptions into statuses.
 template <class Result, class F>
-Result framed(F&& body, Context context = Context::needed) {
-  return catching<Result>([&]() -> Result {
-    if (in_callback()) return Status(Status::not_permitted);
-    if (forked()) return Status(Status::not_initialized);
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
-    runtime.configure();
-    if (runtime.off != Status::success) return runtime.off;
-    if (context == Context::needed && runtime.sticky.load() != Status::success)
-      return runtime.sticky.load();
-    return body(runtime);
-  });
+Result framed(F&& body, Context context = Context::needed) noexcept {
+  Kept<Result, F> kept{body, {}};
+  const Status stopped = run_framed({&kept, &Kept<Result, F>::run}, context);
+  return stopped == Status::success ? kept.result : Result(stopped);
 }
 
 }  // namespace vgpu::runtime
