@@ -11,23 +11,26 @@ define group
 groups += $1
 files_of_$1 := $(patsubst %,$(dir $1)%.cpp,$2)
 endef
-$(eval $(call group,common/vgpu/core/group_blocks,block cluster machine loading calls turns waiting warp warp_sync))
-$(eval $(call group,common/vgpu/core/group_memory,access builtins gather joins memory names spelling straight))
+$(eval $(call group,common/vgpu/core/group_blocks,block cluster calls random turns waiting warp warp_sync))
+$(eval $(call group,common/vgpu/core/group_memory,access builtins joins memory straight))
+$(eval $(call group,common/vgpu/core/group_launch,gather loading machine names spelling))
 $(eval $(call group,common/vgpu/ops/group_decode,decode decode_control decode_operands forms))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
-$(eval $(call group,common/vgpu/check/group_races,checks race race_order race_words streams touches))
+$(eval $(call group,common/vgpu/check/group_races,race race_order touches))
+$(eval $(call group,common/vgpu/check/group_findings,checks race_words streams))
 $(eval $(call group,common/vgpu/check/group_values,init memory_check proxy sync undefined))
 $(eval $(call group,common/vgpu/ptx/group,cfg parameter_names parser parser_module parser_operand \
   parser_text paths types unassigned))
 $(eval $(call group,common/vgpu/profile/group_reports,devices limits occupancy output_file report_json \
   report_text source_lines trace))
+$(eval $(call group,common/vgpu/profile/group_timeline,predicted timeline timeline_json))
 $(eval $(call group,common/vgpu/profile/group_cache,cache cache_model))
 $(eval $(call group,common/vgpu/time/group_code,annotate code_cache cubin_code debug_line \
   machine_code opcodes))
-$(eval $(call group,common/vgpu/time/group_walk,recording walk walk_steps kernel_time))
-$(eval $(call group,common/vgpu/profile/group_timeline,timeline timeline_json))
+$(eval $(call group,common/vgpu/time/group_sm,recording sm sm_units))
+$(eval $(call group,common/vgpu/time/group_walk,kernel_time timing walk walk_steps))
 $(eval $(call group,common/vgpu/runtime/group,allocate capture copy cubin fatbin graph launch \
   modules order runtime settings status stream time_table transfer watched_machine))
 $(eval $(call group,common/vgpu/cudart/group,capture copy device face function graph graph_exec graph_nodes \

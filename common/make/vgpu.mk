@@ -1,8 +1,9 @@
 # The virtual GPU: libvgpu.so, its launcher, its tests. Included by the Makefile, which says where
 # things go; $V is build/TOOLKIT_ID/vgpu, $H the host objects.
 
-# Only cudart/ and cuda_driver/ know CUDA's headers. The core stands first: of an inline function that several
-# objects hold, the linker keeps the first, which should be that of -O3.
+# Only cudart/ and cuda_driver/ know CUDA's headers. The core stands first and what is compiled with -Og
+# last: of an inline function that several objects hold, the linker keeps the first, which should be that
+# of -O3.
 units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
 vgpu_units := $(foreach d,core ops check profile ptx time,$(call units_in,$d))
 # (The one file that knows where this toolkit is.)
@@ -11,6 +12,7 @@ vgpu_units := $(filter-out $(vgpu_assembler).cpp,$(vgpu_units))
 cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units_in,cudart))
 vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects) \
   $V/$(vgpu_assembler).o $(json_objects)
+vgpu_objects := $(filter-out $(seldom_run),$(vgpu_objects)) $(filter $(seldom_run),$(vgpu_objects))
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
 vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
