@@ -88,10 +88,26 @@ Space space_of(const Instr& instr, const InstrReport& r) {
   return r.local.requests ? Space::local : Space::generic;
 }
 
-void name_place(const Function& function, const Instr& instr, InstrReport& r) {
+// Names as people read them, each worked out once: a launch has thousands of instructions.
+class Names {
+ public:
+  explicit Names(const Function& function) : function_(full_name(function.name)) {}
+  const std::string& function() const { return function_; }
+  const std::string& file(const std::string& path) {
+    const auto [it, added] = files_.try_emplace(path);
+    if (added && !path.empty()) it->second = display_path(path);
+    return it->second;
+  }
+
+ private:
+  std::string function_;
+  std::map<std::string_view, std::string> files_;  // by the module's name of them
+};
+
+void name_place(const Function& function, const Instr& instr, Names& names, InstrReport& r) {
   const Location& location = function.module->locations[instr.location];
-  r.function = full_name(function.name);
-  r.file = location.file.empty() ? "" : display_path(location.file);
+  r.function = names.function();
+  r.file = names.file(location.file);
   r.line = location.line;
   r.ptx_line = instr.ptx_line;
   if (!instr.ptx_line || instr.ptx_line > function.module->lines.size()) return;
@@ -127,11 +143,12 @@ LaunchCounters gather(Launch& launch, Workers& workers,
   Allocations allocations;
   for (const auto& [name, function] : functions) {
     std::vector<InstrReport> reports = sum_up(function, workers, allocations);
+    Names names(*function);
     for (std::size_t pc = 0; pc < reports.size(); ++pc) {
       InstrReport& r = reports[pc];
       const Instr& instr = function->code[pc];
       if (!r.count.issued || instr.flow == Flow::join) continue;
-      name_place(*function, instr, r);
+      name_place(*function, instr, names, r);
       r.op_class = instr.op_class;
       r.space = space_of(instr, r);
       r.access = access_of(instr);

@@ -4,19 +4,36 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "../ptx/paths.h"
 #include "machine.h"
 
 namespace vgpu {
 
-std::string display_path(const std::string& given) {
+namespace {
+
+// `here`: the current folder, empty where there is none.
+std::string path_from(const std::string& here, const std::string& given) {
   const std::string path = normal_path(given);
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::current_path(error);
   const std::filesystem::path relative = std::filesystem::path(path).lexically_relative(here);
-  if (error || relative.empty() || *relative.begin() == "..") return path;
+  if (here.empty() || relative.empty() || *relative.begin() == "..") return path;
   return relative.string();
+}
+
+}  // namespace
+
+std::string display_path(const std::string& given) {
+  // Findings of one place ask for the same file thousands of times.
+  thread_local std::string last_here;
+  thread_local std::map<std::string, std::string> known;
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string();
+  if (here != last_here) known.clear();
+  last_here = here;
+  const auto [it, added] = known.try_emplace(given);
+  if (added) it->second = path_from(here, given);
+  return it->second;
 }
 
 std::string full_name(const std::string& mangled) {
