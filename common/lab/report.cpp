@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <numeric>
 
 #include "device.h"
@@ -185,6 +186,7 @@ struct Report::Body {
   std::string json() const;
   std::string csv() const;
   std::string prediction_notes() const;
+  const Json& counters(size_t row) const;
   double modelled_limit_us(size_t row) const;
   Predicted predicted(size_t row) const;
   double predicted_us(size_t row) const { return predicted(row).us; }
@@ -204,6 +206,8 @@ struct Report::Body {
   std::vector<Ratio> ratios;
   std::vector<std::string> notes;
   bool failed = false;
+  // What counters() has read, with its text: it is long, and each cell of the table asks for it.
+  mutable std::map<size_t, std::pair<std::string, Json>> read = {};
 };
 
 Report::Report(ReportHead head) : body_(new Body{std::move(head), {}, {}, {}}) {}
@@ -276,12 +280,18 @@ std::vector<size_t> Report::Body::launches_of(size_t row) const {
   return launches;
 }
 
+const Json& Report::Body::counters(size_t row) const {
+  const std::string& text = rows[row].timing.counters;
+  const auto [it, added] = read.try_emplace(row);
+  if (added || it->second.first != text) it->second = {text, counters_of(text)};
+  return it->second.second;
+}
+
 double Report::Body::modelled_limit_us(size_t row) const {
   double sum = 0;
   for (const size_t launch : launches_of(row)) {
-    const Json counters = counters_of(rows[launch].timing.counters);
-    const Json* const us = counters.find_path("/limit/us");
-    if (counters.contains("sampled")) return std::nan("");  // of the executed blocks alone
+    const Json* const us = counters(launch).find_path("/limit/us");
+    if (counters(launch).contains("sampled")) return std::nan("");  // of the executed blocks alone
     sum += us && us->is_number() ? us->get<double>() * rows[launch].launches : std::nan("");
   }
   return sum;
@@ -289,9 +299,10 @@ double Report::Body::modelled_limit_us(size_t row) const {
 
 Predicted Report::Body::predicted(size_t row) const {
   std::vector<Predicted> launches;
-  for (const size_t launch : launches_of(row))
-    launches.push_back(predicted_of(counters_of(rows[launch].timing.counters)));
-  for (size_t i = 0; i < launches.size(); ++i) launches[i].us *= rows[launches_of(row)[i]].launches;
+  for (const size_t launch : launches_of(row)) {
+    launches.push_back(predicted_of(counters(launch)));
+    launches.back().us *= rows[launch].launches;
+  }
   return sum_of(launches);
 }
 
@@ -354,13 +365,11 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
   const double limit = modelled_limit_us(row);
   Explained why;
   if (std::isfinite(limit))
-    for (const size_t launch : launches_of(row))
-      why.add(counters_of(rows[launch].timing.counters), rows[launch].launches);
+    for (const size_t launch : launches_of(row)) why.add(counters(launch), rows[launch].launches);
   const auto over = [](double a, double b) { return b > 0 ? a / b : std::nan(""); };
-  const std::string set_by = !std::isfinite(limit) ? "-"
-                             : line.kind == Kind::kTotal
-                                 ? "the sum"
-                                 : largest_limit(counters_of(line.timing.counters));
+  const std::string set_by = !std::isfinite(limit)       ? "-"
+                             : line.kind == Kind::kTotal ? "the sum"
+                                                         : largest_limit(counters(row));
   return {name,
           human_time(predicted(row).us),
           human_time(limit),
@@ -658,7 +667,7 @@ std::string Report::Body::json() const {
       line["stalls"] = Json::object();
       for (const auto& [name, share] : time.stalls) line["stalls"][name] = share;
       line["modelled_limit_us"] = number(modelled_limit_us(i));
-      if (row.kind != Kind::kTotal) line["counters"] = counters_of(timing.counters);
+      if (row.kind != Kind::kTotal) line["counters"] = counters(i);
     }
     line["errors_of"] =
         row.errors == Errors::kOfLaunch ? "this line's output" : "the step's output";

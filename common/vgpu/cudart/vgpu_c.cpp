@@ -150,7 +150,13 @@ VGPU_C double vgpuLastLaunchCounter(const char* json_pointer) {
   double value = std::numeric_limits<double>::quiet_NaN();
   if (!json_pointer) return value;
   guarded([&] {
-    value = vgpu::report_number(last_report("{}", vgpu::report_json), json_pointer);
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    if (!runtime.last_launch) return cudaSuccess;
+    std::unique_ptr<vgpu::ReportNumbers>& numbers = runtime.last_numbers;
+    if (!numbers)
+      numbers = std::make_unique<vgpu::ReportNumbers>(*runtime.last_launch, runtime.spec());
+    value = numbers->at(json_pointer);
     return cudaSuccess;
   });
   return value;

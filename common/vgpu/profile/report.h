@@ -1,5 +1,6 @@
 // The counters of one launch, and the limits modelled from them, for people and for programs.
 #pragma once
+#include <memory>
 #include <string>
 
 #include "../core/counters.h"
@@ -43,9 +44,20 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //     sectors_per_request local_sectors wavefronts conflicts copy_engine limit_share; costliest first
 //   host_seconds host_threads: how long the host took, which says nothing about a GPU
 std::string report_json(const LaunchCounters& counters, const DeviceSpec& device);
-// The number at "/global/load/sectors" or the like of such an object, NaN where there is none. Throws
-// std::invalid_argument for what is no JSON pointer.
-double report_number(const std::string& report, const std::string& json_pointer);
+// The numbers of such an object, which is made once for all that is asked.
+class ReportNumbers {
+ public:
+  ReportNumbers(const LaunchCounters& counters, const DeviceSpec& device);
+  ~ReportNumbers();
+  ReportNumbers(ReportNumbers&&) = delete;
+  // The one at "/global/load/sectors" or the like, NaN where there is none. Throws
+  // std::invalid_argument for what is no JSON pointer.
+  double at(const std::string& json_pointer) const;
+
+ private:
+  struct Object;
+  std::unique_ptr<const Object> object_;
+};
 
 // The same for a terminal of 100 columns, with the five costliest source lines. Ends in a newline.
 std::string report_text(const LaunchCounters& counters, const DeviceSpec& device);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "../../json/json.h"
@@ -171,7 +172,9 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
                    static_cast<int>(std::min<std::uint64_t>(threads, 1u << 30)));
 }
 
-std::string report_json(const LaunchCounters& counters, const DeviceSpec& device) {
+namespace {
+
+Json report(const LaunchCounters& counters, const DeviceSpec& device) {
   const Limits limit = limits(counters, device);
   const Occupancy resident = occupancy_of(counters, device);
   const std::uint64_t blocks =
@@ -239,14 +242,28 @@ std::string report_json(const LaunchCounters& counters, const DeviceSpec& device
   json["lines"] = lines_json(counters, limit, device);
   json["host_seconds"] = counters.host_seconds;
   json["host_threads"] = counters.host_threads;
-  return json.dump();  // names come from the program and need not be UTF-8
+  return json;
 }
 
-double report_number(const std::string& report, const std::string& json_pointer) {
-  const Json json = json::parse_or_null(report);
-  const Json* const number = json.find_path(json_pointer);
-  return number && number->is_number() ? number->get<double>()
-                                       : std::numeric_limits<double>::quiet_NaN();
+}  // namespace
+
+std::string report_json(const LaunchCounters& counters, const DeviceSpec& device) {
+  return report(counters, device).dump();  // names come from the program and need not be UTF-8
+}
+
+struct ReportNumbers::Object {
+  Json json;
+};
+ReportNumbers::ReportNumbers(const LaunchCounters& counters, const DeviceSpec& device)
+    : object_(new Object{report(counters, device)}) {}
+ReportNumbers::~ReportNumbers() = default;
+
+double ReportNumbers::at(const std::string& json_pointer) const {
+  const Json* const number = object_->json.find_path(json_pointer);
+  const double value = number && number->is_number() ? number->get<double>()
+                                                     : std::numeric_limits<double>::quiet_NaN();
+  // In the text, too, what is infinite is null.
+  return std::isfinite(value) ? value : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace vgpu

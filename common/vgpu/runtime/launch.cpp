@@ -292,6 +292,7 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
     if (!runtime.settings.profile_json.empty())
       runtime.launch_reports.push_back(report_json(outcome.counters, runtime.spec()));
     runtime.last_launch = std::move(outcome.counters);
+    runtime.last_numbers.reset();
   }
   return Status::success;
 }

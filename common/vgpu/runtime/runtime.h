@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../profile/report.h"
 #include "../time/machine_code.h"
 #include "cubin.h"
 #include "fatbin.h"
@@ -182,6 +183,7 @@ class Runtime {
   // Launches.
   bool count = true;
   std::optional<LaunchCounters> last_launch;
+  std::unique_ptr<ReportNumbers> last_numbers;  // of last_launch, once somebody has asked
   std::vector<std::string> findings;
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME

@@ -603,3 +603,25 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   counters.instructions = {};
   CHECK(report_text(counters, device("h200")).find("Copy engine") == std::string::npos);
 }
+
+TEST_CASE("reports: one number of them, as the text has it") {
+  LaunchCounters counters = small_launch();
+  counters.host_seconds = std::numeric_limits<double>::infinity();
+  const Json json = Json::parse(report_json(counters, device("h200")));
+  const ReportNumbers numbers(counters, device("h200"));
+  for (const char* path : {"/grid/0", "/warp_instructions", "/global/load/sectors", "/limit/us",
+                           "/limits/issue", "/lines/0/limit_share", "/allocations/K/bytes"}) {
+    CAPTURE(path);
+    const auto at = Json::json_pointer(path);
+    if (json.contains(at) && json.at(at).is_number())
+      CHECK(numbers.at(path) == json.at(at).get<double>());
+    else
+      CHECK(std::isnan(numbers.at(path)));
+  }
+  CHECK(numbers.at("/grid/0") == counters.grid[0]);
+  CHECK(json["host_seconds"].is_null());  // infinite
+  CHECK(std::isnan(numbers.at("/host_seconds")));
+  CHECK(std::isnan(numbers.at("/kernel")));
+  CHECK(std::isnan(numbers.at("/no/such/number")));
+  CHECK_THROWS_AS(numbers.at("grid"), std::invalid_argument);
+}
