@@ -184,6 +184,11 @@ Error run_step(Runtime& runtime, GraphRun& run, std::size_t i, const std::string
   const Exec::Step& step = run.exec->steps[i];
   const Operation& operation = step.node->operation;
   const bool enabled = !run.exec->disabled.contains(step.node);
+  struct InGraph {
+    Runtime& runtime;
+    explicit InGraph(Runtime& r) : runtime(r) { runtime.in_graph = true; }
+    ~InGraph() { runtime.in_graph = false; }
+  } const in_graph(runtime);
   if (!runtime.order) return enabled ? Error(vgpu::runtime::run(operation)) : cudaSuccess;
   Clock before = run.start;
   for (const std::size_t other : step.before) before.join(run.after[other]);

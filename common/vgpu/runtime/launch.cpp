@@ -134,8 +134,12 @@ void show(const LaunchConfig& config, const LaunchOutcome& outcome) {
   Runtime& runtime = Runtime::get();
   auto* const shown = runtime.order ? runtime.order->shown() : nullptr;
   if (!shown) return;
-  const double launch_us = (shown->group > 0 ? timeline_us::kGraphNode : timeline_us::kLaunch) +
-                           (config.cooperative ? timeline_us::kCooperative : 0);
+  const PredictedTime& predicted = outcome.counters.predicted;
+  const double launch_us =
+      predicted.asked && predicted.why.empty()
+          ? predicted.launch_us
+          : (shown->group > 0 ? timeline_us::kGraphNode : timeline_us::kLaunch) +
+                (config.cooperative ? timeline_us::kCooperative : 0);
   if (outcome.fault.kind == FaultKind::none)
     return runtime.timeline()->make_kernel(*shown, outcome.counters, launch_us);
   shown->kind = DeviceTimeline::Kind::kernel;
@@ -195,7 +199,7 @@ void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcom
   std::vector<time::Activity> activities;
   outcome.counters.predicted =
       time::predict(*recording, outcome.counters, machine_code_of(kernel), runtime.spec(),
-                    request.cooperative, shown ? &activities : nullptr);
+                    request.cooperative, shown ? &activities : nullptr, runtime.in_graph);
   count_machine_instructions(outcome.counters);
   if (activities.empty()) return;
   kernel.on_timeline = true;

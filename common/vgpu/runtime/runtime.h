@@ -187,6 +187,7 @@ class Runtime {
   std::vector<std::string> findings;
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME
+  bool in_graph = false;  // what runs now is a node of a graph
   std::uint64_t launches = 0;
 
   void reset();  // cudaDeviceReset

@@ -515,6 +515,94 @@ TEST_CASE("time programs: barriers of grids and clusters, copies and uneven bloc
   CHECK(has(why(by_name["uneven"]), "how much a block does differs from block to block"));
 }
 
+TEST_CASE("time programs: who waits for a copy waits, whatever line ptxas gives the wait") {
+  const std::string kernels = R"cuda(
+template <int bytes>
+__global__ void chain(const float* in, float* out, int n) {
+  __shared__ alignas(128) float to[16];
+  __shared__ unsigned long long barrier;
+  const unsigned at = (unsigned)__cvta_generic_to_shared(&barrier);
+  const unsigned into = (unsigned)__cvta_generic_to_shared(to);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.proxy.async.shared::cta;" ::"r"(at) : "memory");
+    for (int i = 0; i < n; ++i) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+      if (bytes)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 64, [%2];"
+                     ::"r"(into), "l"(in), "r"(at) : "memory");
+      asm volatile("{\n\t.reg .pred p;\nagain:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+                   "@!p bra again;\n\t}" ::"r"(at), "r"(i & 1) : "memory");
+    }
+    *out = to[0];
+  }
+}
+)cuda";
+  const Target& h200 = kTargets[2];
+  const Program made(
+      program(kernels, "chain<64><<<1, 32>>>(in, out, n);\nchain<0><<<1, 32>>>(in, out, n);\n"),
+      code_for(h200));
+  const auto all = made.launches(device(h200));
+  REQUIRE(all.size() == 12);
+  const auto clocks = [&](std::size_t i) {
+    REQUIRE_MESSAGE(why(all[i]) == "", why(all[i]));
+    return all[i].at("predicted").at("clocks").get<double>();
+  };
+  // Turns of n = 17 beyond those of n = 5: a copy takes 650 clocks and what is around it, a phase that
+  // expects no byte is complete at once.
+  const double copy = (clocks(10) - clocks(8)) / 12, none = (clocks(11) - clocks(9)) / 12;
+  CHECK(copy > 650);
+  CHECK(copy < 850);
+  CHECK(none > 25);
+  CHECK(none < 150);
+}
+
+TEST_CASE("time programs: a node of a graph is launched quicker than a kernel in a stream") {
+  const std::string source = R"cuda(#include <cuda_runtime.h>
+__global__ void kernel(float* out) { out[threadIdx.x] = threadIdx.x; }
+int main() {
+  float* out;
+  cudaMalloc(&out, 128);
+  cudaStream_t stream;
+  cudaStreamCreate(&stream);
+  kernel<<<1, 32, 0, stream>>>(out);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  kernel<<<1, 32, 0, stream>>>(out);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaStreamEndCapture(stream, &graph);
+  cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphLaunch(exec, stream);
+  kernel<<<1, 32, 0, stream>>>(out);
+  return cudaDeviceSynchronize();
+}
+)cuda";
+  const Program made(source, "-gencode arch=compute_80,code=compute_80");
+  struct Expected {
+    const char* device;
+    double stream, node;
+  };
+  for (const Expected& e : {Expected{"h200", 2.5, 1.3}, Expected{"rtx4090", 0.8, 0.8}}) {
+    INFO(std::string(e.device));
+    const std::string timeline = made.path + ".timeline";
+    const auto all = made.launches("VGPU_TIME=1 VGPU_DEVICE=" + std::string(e.device) +
+                                   " VGPU_TIMELINE=" + word(timeline));
+    REQUIRE(all.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      REQUIRE_MESSAGE(why(all[i]) == "", why(all[i]));
+      CHECK(all[i].at("predicted").at("launch_us").get<double>() == (i == 1 ? e.node : e.stream));
+    }
+    // The timeline's kernels take the same.
+    std::vector<double> shown;
+    const json::Value events = json::parse(contents(timeline)).at("traceEvents");
+    for (const json::Value& event : events)
+      if (const json::Value* args = event.find("args"); args && args->contains("launch_us"))
+        shown.push_back(args->at("launch_us").get<double>());
+    REQUIRE(shown.size() == 3);
+    CHECK(std::count(shown.begin(), shown.end(), e.stream) >= 2);
+    CHECK(std::count(shown.begin(), shown.end(), e.node) >= 1);
+  }
+}
+
 TEST_CASE(
     "time programs: sampled, a launch takes as long as in full, or says why that is unknown") {
   const Program made(kMany, code_for(kTargets[2]));

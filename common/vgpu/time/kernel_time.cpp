@@ -243,7 +243,7 @@ class Prediction {
     return "";
   }
 
-  void add_up(bool cooperative) {
+  void add_up(bool cooperative, bool in_graph) {
     out.blocks_simulated = blocks_;
     out.blocks_of_sm = of_sm_;
     // Blocks of other SMs may have more to do than those that were recorded.
@@ -264,7 +264,8 @@ class Prediction {
             ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)
             : distinct_.read + distinct_.written;
     out.dram_us = sectors * kSectorBytes / dram_bytes_us();
-    out.launch_us = timing_.launch_us.value + (cooperative ? timing_.cooperative_us.value : 0);
+    out.launch_us = (in_graph ? timing_.graph_node_us.value : timing_.launch_us.value) +
+                    (cooperative ? timing_.cooperative_us.value : 0);
     std::uint64_t barriers = 0;
     for (const BlockRecord& block : recording_.blocks)
       barriers = std::max(barriers, block.grid_barriers);
@@ -352,7 +353,7 @@ class Prediction {
 
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      std::vector<Activity>* timeline) {
+                      std::vector<Activity>* timeline, bool in_graph) {
   const Timing timing = timing_of(device);
   PredictedTime none;
   none.asked = true;
@@ -365,7 +366,7 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
     if (why.empty()) why = prediction.place();
     if (why.empty()) why = prediction.play(timeline);
     if (why.empty()) {
-      prediction.add_up(cooperative);
+      prediction.add_up(cooperative, in_graph);
       return prediction.out;
     }
   }

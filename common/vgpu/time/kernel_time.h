@@ -22,8 +22,9 @@ inline constexpr double kMostUneven = 2;
 
 // The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
 //   timeline   null, or where the activities of the first resident blocks' warps go
+//   in_graph   it is a node of a graph, not launched into a stream
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      std::vector<Activity>* timeline = nullptr);
+                      std::vector<Activity>* timeline = nullptr, bool in_graph = false);
 
 }  // namespace vgpu::time

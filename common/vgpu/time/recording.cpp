@@ -391,6 +391,7 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     if (line->mbarrier == MemoryEvent::Mbarrier::arrive_expect) {
       event->bytes = event->count;
       event->count = static_cast<std::uint32_t>(std::popcount(mask));
+      if (event->bytes == 0) event->mbarrier = MemoryEvent::Mbarrier::arrive;
     }
     if (line->mbarrier == MemoryEvent::Mbarrier::wait) {
       event->phase = block.phases[offset];

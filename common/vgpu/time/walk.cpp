@@ -37,6 +37,7 @@ Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), lay
   find_basics();
   if (!why_.empty()) return;
   find_lines();
+  find_slots();
   find_stops();
   find_meets();
   find_loops();
@@ -116,6 +117,35 @@ void Walker::find_lines() {
     const auto& telling = exact.empty() ? all : exact;
     basic.lines.assign(telling.begin(), telling.end());
   }
+}
+
+// ptxas asks for a phase once, and where that fails again and again in a loop behind the kernel's end.
+// The first instruction of the two has no line of its own: it stands on that of what comes before it, a
+// copy perhaps, and belongs to the next wait. It takes the wait's events, and the loop then none.
+void Walker::find_slots() {
+  using enum MemoryEvent::Mbarrier;
+  slot_of_.assign(code_.code.size(), kNone);
+  std::vector<bool> asked(layout_.events);
+  std::vector<std::uint32_t> again;
+  for (std::uint32_t i = 0; i < code_.code.size(); ++i) {
+    const MachineInstr& instr = code_.code[i];
+    const Layout::Line* line = takes_event(instr.kind) ? layout_.at(instr.ptx_line) : nullptr;
+    if (!line) continue;
+    const bool asks = instr.kind == Kind::mbarrier && instr.opcode == 0x5a7;  // SYNCS.PHASECHK
+    if (asks) {
+      const Layout::Line* const end = layout_.lines.data() + layout_.lines.size();
+      line = std::find_if(line, end, [](const Layout::Line& l) { return l.mbarrier == wait; });
+      if (line == end) continue;
+    }
+    if (line->role < Layout::Role::memory) continue;
+    slot_of_[i] = line->slot;
+    if (asks && basics_[basic_of_[i]].next[1] == basic_of_[i])
+      again.push_back(i);
+    else if (asks)
+      asked[line->slot] = true;
+  }
+  for (const std::uint32_t i : again)
+    if (asked[slot_of_[i]]) slot_of_[i] = kNone;
 }
 
 // Immediate post-dominators, by iteration over the reversed graph (Cooper, Harvey and Kennedy).

@@ -87,6 +87,7 @@ class Walker {
 
   void find_basics();
   void find_lines();
+  void find_slots();
   void find_stops();
   void find_meets();
   struct Copies {
@@ -109,6 +110,7 @@ class Walker {
   std::string why_;
   std::vector<Basic> basics_;
   std::vector<std::uint32_t> basic_of_;  // by instruction
+  std::vector<std::uint32_t> slot_of_;   // the same: where its events are; kNone: it takes none
   std::vector<Loop> loops_;
 };
 

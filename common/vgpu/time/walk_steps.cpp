@@ -31,8 +31,7 @@ class Steps : public WarpSteps {
     for (std::size_t b = 0; b < visits.size(); ++b) {
       if (!visits[b]) continue;
       for (std::uint32_t i = walker.basics_[b].first; i <= walker.basics_[b].last; ++i)
-        if (const auto slot = slot_of(walker.code_.code[i]); slot != Walker::kNone)
-          all_[slot] += visits[b];
+        if (const auto slot = walker.slot_of_[i]; slot != Walker::kNone) all_[slot] += visits[b];
     }
     if (!way.blocks.empty()) at_ = walker.basics_[way.blocks[0]].first;
   }
@@ -41,8 +40,7 @@ class Steps : public WarpSteps {
     if (place_ >= way_.blocks.size()) return false;
     const Walker::Basic& basic = walker_.basics_[way_.blocks[place_]];
     step = {at_, nullptr, false};
-    const MachineInstr& instr = walker_.code_.code[at_];
-    if (const auto slot = slot_of(instr); slot != Walker::kNone) take(slot, step);
+    if (const auto slot = walker_.slot_of_[at_]; slot != Walker::kNone) take(slot, step);
     if (at_ == basic.last) {
       if (++place_ < way_.blocks.size()) at_ = walker_.basics_[way_.blocks[place_]].first;
     } else {
@@ -52,11 +50,6 @@ class Steps : public WarpSteps {
   }
 
  private:
-  std::uint32_t slot_of(const MachineInstr& instr) const {
-    if (!takes_event(instr.kind)) return Walker::kNone;
-    const Layout::Line* line = walker_.layout_.at(instr.ptx_line);
-    return line && line->role >= Layout::Role::memory ? line->slot : Walker::kNone;
-  }
   void take(std::uint32_t slot, Step& step) {
     const auto& events = record_.events[slot];
     // The n-th of `all` machine instructions gets the events up to n / all of them.
