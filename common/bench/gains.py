@@ -72,6 +72,7 @@ def steps_of(result):
             raise Refused(f"{result['chapter']}: {kernel['name']}: the run predicted no times")
         bounds = [bound_of(part) for part in parts]
         step = {"chapter": result["chapter"], "name": kernel["name"],
+                **({"flops": kernel["flops"]} if "flops" in kernel else {}),
                 "bound_us": sum(us for _, us in bounds),
                 "bound": max(bounds, key=lambda of: of[1])[0]}
         steps.append({**step, "predicted": predicted})

@@ -5,7 +5,7 @@ import subprocess
 from results import Refused
 
 # Of "predicted" in a launch's counters, what a result file keeps. Stalls become shares above 0.
-KEPT = ("us", "error", "launch_us", "sm_us", "dram_us", "barrier_us", "issue_share")
+KEPT = ("us", "error", "launch_us", "sm_us", "dram_us", "dram_bytes", "barrier_us", "issue_share")
 US_TOLERANCE = 0.02     # of the predicted time, where the same ptxas made the machine code
 SHARE_TOLERANCE = 0.02  # of shares, absolute
 
@@ -51,7 +51,9 @@ def total(launches):
 
     def mean(value):
         return round(sum(value(launch) * launch["us"] for launch in launches) / us, 4)
+    bytes_of = [launch.get("dram_bytes") for launch in launches]
     return {"us": us, "error": max(launch["error"] for launch in launches),
+            **({"dram_bytes": sum(bytes_of)} if all(of is not None for of in bytes_of) else {}),
             "issue_share": mean(lambda launch: launch.get("issue_share", 0)),
             "stalls": {name: mean(lambda launch: launch["stalls"].get(name, 0)) for name in names}}
 

@@ -13,13 +13,14 @@ RENEW = "make bench DEVICE=vgpu"
 
 
 def same(path, old, new):
-    """Whether two predicted numbers, or limits beside them, count as equal: times (their names end in
-    `us`) within 2%, shares within 0.02, what is no number and stated errors exactly."""
+    """Whether two predicted numbers, or limits beside them, count as equal: times and bytes (their names
+    end in `us` and `bytes`) within 2%, shares within 0.02, what is no number, stated errors and flops
+    exactly."""
     number = (int, float)
-    if path.endswith("error") or not isinstance(old, number) or not isinstance(new, number):
+    if path.endswith(("error", "flops")) or not isinstance(old, number) or not isinstance(new, number):
         return old == new
     return abs(old - new) <= (predictions.US_TOLERANCE * max(abs(old), abs(new))
-                              if path.endswith("us") else predictions.SHARE_TOLERANCE)
+                              if path.endswith(("us", "bytes")) else predictions.SHARE_TOLERANCE)
 
 
 def differences(before, after, equal):

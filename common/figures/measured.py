@@ -4,7 +4,7 @@
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
 reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
-larger problems) and writes FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png, from
+larger problems, which its roofline shows) and writes FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png, from
 nothing else. What was measured is drawn full. Of the virtual GPU times are predicted: hollow, with a
 thin mark at the modelled limit, a lower bound on the time. Where a step has no prediction, all steps
 beside it are drawn hollow at the speed that the limit would allow, and the title says so. Of gains.json
@@ -18,6 +18,7 @@ import glob
 import os
 import sys
 
+import labels
 import ladder
 import palette
 
@@ -131,7 +132,8 @@ def gained(step):
     """A step of gains.json."""
     predicted = step["predicted"]
     return Step(results.number_of(step["chapter"]), step["name"],
-                predicted.get("us", step["bound_us"]), False, 0, 0, 0, 0, 0,
+                predicted.get("us", step["bound_us"]), False, step.get("flops", 0),
+                predicted.get("dram_bytes", 0), 0, 0, 0,
                 error=predicted.get("error", 0), limit_us=step["bound_us"])
 
 
@@ -281,12 +283,28 @@ def draw_speedup(plt, chapters, folder):
     return fig
 
 
-def draw_roofline(plt, chapters, _folder):
+def sized(chapters, folder):
+    """(steps, the problems in words): of the virtual GPU those of gains.json that know their bytes, of
+    each title the run with the most of them; else those of the chapters."""
+    found = None if chapters[0].measured else gains.load(folder)
+    chosen_runs = {}
+    for run in found["runs"] if found else []:
+        steps = [step for step in alike([gained(of) for of in run["steps"]])
+                 if step.flops and step.dram_bytes]
+        if len(steps) > len(chosen_runs.get(run["title"], ([], ""))[0]):
+            chosen_runs[run["title"]] = steps, f"{run['title']}: {gains.short(run)}"
+    steps = alike([step for steps, _ in chosen_runs.values() for step in steps])
+    if steps:
+        return steps, "\n".join(words for _, words in chosen_runs.values())
+    return [step for chapter in chapters for step in chapter.steps if step.flops], ""
+
+
+def draw_roofline(plt, chapters, folder):
     device = chapters[0].device
     dram = device["dram_bytes_per_s"] / 1e12
     peaks = [("fp32", device["fp32_flop_per_s"] / 1e12),
              ("tensor cores, fp16", device["tensor_flop_per_s"] / 1e12)]
-    steps = [step for chapter in chapters for step in chapter.steps if step.flops]
+    steps, problems = sized(chapters, folder)
     xs = [step.flops / step.dram_bytes for step in steps]
     ys = [step.flops / step.us / 1e6 for step in steps]
     left = min(min(xs) / 2.5, peaks[0][1] / dram / 5)
@@ -301,25 +319,16 @@ def draw_roofline(plt, chapters, _folder):
     corner = left * 1.25
     ax.annotate(f"DRAM, {dram:.3g} TB/s", (corner, corner * dram), xytext=(12, -3), fontsize=8.5,
                 textcoords="offset points", va="top")
-    # Points that lie close to each other get their labels one under the other, at the side.
-    placed = {True: [], False: []}  # to the left, to the right
-    for x, y, step in sorted(zip(xs, ys, steps), key=lambda of: -of[1]):
+    marks = []  # what no label may cover
+    for x, y, step in zip(xs, ys, steps):
         color = palette.of_chapter(step.chapter)
         ax.plot([x], [y], marker="o", markersize=8, markeredgewidth=1.8, markeredgecolor=color,
-                markerfacecolor=color if step.measured else "none", linestyle="none")
+                markerfacecolor=color if step.measured else "none", linestyle="none", zorder=3)
         if step.error:
             limit = step.flops / step.limit_us / 1e6
-            ax.plot([x], [limit], marker="_", markersize=9, markeredgewidth=1.1,
-                    markeredgecolor=color, linestyle="none")
+            marks += ax.plot([x], [limit], marker="_", markersize=9, markeredgewidth=1.1,
+                             markeredgecolor=color, linestyle="none")
             ax.plot([x, x], [y, limit], color=color, linewidth=0.5, linestyle=":")
-        # To the left where the label would lie on another point.
-        to_left = any(1.45 < other / x < 2.9 and 0.8 < at / y < 1.25 for other, at in zip(xs, ys))
-        beside = placed[to_left]
-        place = min([y] + [at / 1.42 for near, at in beside if 0.55 < near / x < 1.8])
-        beside.append((x, place))
-        ax.annotate(name_of(step), (x, y), xytext=(x / 1.25 if to_left else x * 1.5, place),
-                    ha="right" if to_left else "left", color=color, fontsize=8.5, va="center",
-                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(left, right)
@@ -330,7 +339,12 @@ def draw_roofline(plt, chapters, _folder):
     ax.set_ylabel("TFLOP/s at the modelled limit, hollow: an upper bound" if "limits, hollow" in said
                   else "TFLOP/s" if chapters[0].measured else "TFLOP/s, predicted")
     ax.set_title(said)
+    if problems:
+        ax.annotate(problems, (1, 0), xycoords="axes fraction", xytext=(-6, 6), ha="right", va="bottom",
+                    textcoords="offset points", fontsize=8)
     fig.tight_layout()
+    labels.place(ax, [(x, y, name_of(step), palette.of_chapter(step.chapter))
+                      for x, y, step in zip(xs, ys, steps)], [*marks, *ax.texts])
     return fig
 
 

@@ -6,9 +6,10 @@ import re
 import sys
 import unittest
 
-from support import ROOT, Case, contextlib, io
+from support import ROOT, Case, contextlib, copy, io
 
 sys.path.insert(0, os.path.join(ROOT, "common", "figures"))
+import labels  # noqa: E402
 import ladder  # noqa: E402
 import measured  # noqa: E402
 import palette  # noqa: E402
@@ -343,6 +344,74 @@ class Joined(unittest.TestCase):
         self.assertEqual(wrong("a", 2000), [])
         self.assertEqual(wrong("b", 1500), [])
         self.assertEqual(wrong("b", 1000), ["b: clocks.L1/shared: 1000 = 1,000, counted 1,500.0"])
+
+
+class Labels(unittest.TestCase):
+    def test_lines_that_go_through_a_box(self):
+        box = labels.Box(10, 10, 20, 20)
+        for line, through in (((0, 15, 30, 15), True), ((0, 15, 9, 15), False),
+                              ((0, 5, 30, 5), False), ((15, 0, 15, 30), True), ((0, 0, 30, 30), True),
+                              ((0, 12, 12, 0), False), ((12, 12, 14, 14), True)):
+            self.assertEqual(box.crossed_by(*line), through, line)
+        self.assertTrue(box.meets(labels.Box(21, 10, 30, 20)))  # nearer than the gap
+        self.assertFalse(box.meets(labels.Box(24, 10, 30, 20)))
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_no_label_covers_another_or_a_point(self):
+        plt = palette.plot()
+        fig, ax = plt.subplots(figsize=(8, 5))
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlim(1, 1000)
+        ax.set_ylim(1, 1000)
+        points = [(100, 10 * 1.02 ** i, f"chapter and step {i}", "black") for i in range(12)]
+        points += [(140, 11, "beside them", "black"), (900, 990, "in the corner", "black")]
+        other = ax.text(150, 10, "what stands there")
+        fig.tight_layout()
+        texts = labels.place(ax, points, [other])
+        renderer = fig.canvas.get_renderer()
+        boxes = [labels.box_of(text, renderer) for text in [*texts, other]]
+        for i, box in enumerate(boxes):
+            self.assertTrue(box.inside(labels.box_of(ax, renderer)))
+            self.assertFalse(any(box.meets(after, 0) for after in boxes[i + 1:]))
+            for x, y, *_ in points:
+                at_x, at_y = ax.transData.transform((x, y))
+                if i < len(texts):
+                    self.assertFalse(box.meets(labels.Box(at_x, at_y, at_x, at_y), 0))
+        self.assertEqual(sorted(text.get_text() for text in texts),
+                         sorted(words for *_, words, _ in points))
+        plt.close(fig)
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_no_room_is_said(self):
+        plt = palette.plot()
+        fig, ax = plt.subplots(figsize=(2, 1))
+        with self.assertRaisesRegex(ValueError, "no room for the label 'a word that is far too long"):
+            labels.place(ax, [(0.5, 0.5, "a word that is far too long for this", "black")])
+        plt.close(fig)
+
+
+class Sized(Case):
+    """What the roofline shows of the virtual GPU."""
+
+    def test_the_runs_at_sizes_that_matter_where_their_bytes_are_known(self):
+        device = {**DEVICE, "virtual": True}
+        chapter = measured.Chapter(1, "naive", "batch 1", device, False, [
+            measured.Step(1, "attention", 4.0, False, 8e6, 500, 0, 0, 1, error=0.25, limit_us=2.0)],
+            [])
+        found = copy.deepcopy(GAINS)
+        with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+            json.dump(found, file)
+        steps, problems = measured.sized([chapter], self.folder)
+        self.assertEqual(([step.us for step in steps], problems), ([4.0], ""))  # an older file
+        for step in found["runs"][0]["steps"]:
+            step["flops"], step["predicted"]["dram_bytes"] = 16e6, 1000.0
+        with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+            json.dump(found, file)
+        steps, problems = measured.sized([chapter], self.folder)
+        self.assertEqual([(step.us, step.flops, step.dram_bytes) for step in steps],
+                         [(40.0, 16e6, 1000.0), (20.0, 16e6, 1000.0)])
+        self.assertEqual(problems, "attention: batch 32, 577 tokens")
 
 
 class Quotes(Case):
