@@ -68,6 +68,11 @@ TEST_CASE("time, opcodes: names, widths, shapes and guards are the disassembler'
     kinds.insert(instr.kind);
     CHECK(instr.kind != Kind::unknown);
     CHECK(is_part_of(split(name), text));
+    for (const char* tells :
+         {"POPC.INC", "CAST.SPIN"})  // what atomic operations on one address cost
+      if (std::string(sample.text).starts_with("ATOMS"))
+        CHECK((name.find(tells) != name.npos) ==
+              (std::string(sample.text).find(tells) != std::string::npos));
     switch (instr.kind) {
       case Kind::global_load:
       case Kind::global_store:

@@ -171,6 +171,17 @@ const std::map<std::string, std::string> kFollowed = {
      "for (int i = 0; i < n; ++i) s += expf(in[i * 32 + threadIdx.x] - m); "
      "for (int i = 0; i < n; ++i) out[512 + i * 32 + threadIdx.x % 32] = "
      "expf(in[i * 32 + threadIdx.x] - m) / s;"},
+    {"warp_loops",
+     "__shared__ float part[32]; float s = in[threadIdx.x] / n; for (int o = warpSize / 2; o; "
+     "o >>= 1) s += __shfl_down_sync(~0u, s, o); if (threadIdx.x % 32 == 0) "
+     "part[threadIdx.x / 32] = s; __syncthreads(); if (threadIdx.x / warpSize == 0) { "
+     "s = threadIdx.x < blockDim.x / 32 ? part[threadIdx.x] : 1; for (int o = warpSize >> 1; "
+     "o; o >>= 1) s += __shfl_down_sync(~0u, s, o); if (threadIdx.x == 0) part[0] = s; } "
+     "__syncthreads(); s = in[threadIdx.x] / part[0];"},
+    {"swaps",
+     "__shared__ float t[64]; t[threadIdx.x % 64] = 0; __syncthreads(); for (int i = 0; i < 32; "
+     "++i) atomicAdd(t + (threadIdx.x + i * n) % 64, in[i * 32 + threadIdx.x]); "
+     "__syncthreads(); float s = t[threadIdx.x % 64];"},
     {"jumps_back",
      "float s = 0; int i = 0; again: if (i < n) { s += in[i + threadIdx.x]; if (s > 3) { "
      "s -= 2; i += 2; goto again; } ++i; goto again; }"},
@@ -294,6 +305,30 @@ TEST_CASE("time programs: loops and branches of all kinds are followed exactly" 
       if (why(launch) == "") CHECK(launch.at("predicted").at("agreement").get<double>() > 0.9999);
     }
   }
+}
+
+TEST_CASE("time programs: a loop that is unrolled and leaves no turn over is followed exactly") {
+  // ptxas makes one LDS.128 of four turns' loads, and four turns at a time with one branch.
+  std::string kernels, launches;
+  kernel(kernels, launches, "product",
+         "__shared__ float t[1536]; for (int i = threadIdx.x; i < 1536; i += blockDim.x) "
+         "t[i] = in[i]; __syncthreads(); float a[32] = {}, s = 0; for (int r = 0; r < n; ++r) "
+         "for (int k = 0; k < 64; ++k) { float x[8], y[4];\n#pragma unroll\n"
+         "for (int i = 0; i < 8; ++i) x[i] = t[i * 64 + k];\n#pragma unroll\n"
+         "for (int i = 0; i < 4; ++i) y[i] = t[1024 + k * 4 + i];\n#pragma unroll\n"
+         "for (int i = 0; i < 32; ++i) a[i] += x[i % 8] * y[i / 8]; }\n"
+         "for (int i = 0; i < 32; ++i) s += a[i];");
+  for (const Target& target : kTargets)
+    for (const char* flags : {"", " -use_fast_math"}) {
+      const Program made(program(kernels, launches), code_for(target) + flags);
+      for (const json::Value& launch : made.launches(device(target))) {
+        INFO(std::string(target.device), std::string(flags), " ", why(launch));
+        CHECK(why(launch) == "");
+        if (why(launch) == "")
+          CHECK(launch.at("predicted").at("agreement").get<double>() >
+                (target.number == std::string("120") ? 0.92 : 0.9999));
+      }
+    }
 }
 
 TEST_CASE("time programs: what cannot be followed is refused in words") {
@@ -624,6 +659,111 @@ TEST_CASE(
     CHECK(sampled[i].contains("sampled") == !whole);
     CHECK((sampled[i].at("warp_instructions").dump() == full[i].at("warp_instructions").dump()) ==
           whole);
+  }
+}
+
+namespace {
+
+// Atomic operations on few addresses and on many.
+constexpr const char* kAtomics = R"cuda(
+#include <cstdio>
+#include <cuda_runtime.h>
+#define KERNEL extern "C" __global__ void
+using Word = const unsigned;
+KERNEL global_one(unsigned* out, Word* in) {
+  for (int i = 0; i < 8; ++i) atomicAdd(out, in[i * 256 + threadIdx.x]);
+}
+KERNEL global_two(unsigned* out, Word* in) {
+  for (int i = 0; i < 8; ++i) atomicAdd(out + threadIdx.x % 2, in[i * 256 + threadIdx.x]);
+}
+KERNEL global_256(unsigned* out, Word* in) {
+  for (int i = 0; i < 8; ++i) atomicAdd(out + in[i * 256 + threadIdx.x + blockIdx.x] % 256, 1u);
+}
+KERNEL global_own(unsigned* out, Word* in) {
+  for (int i = 0; i < 8; ++i)
+    atomicAdd(out + (blockIdx.x * 8 + i) * 256 + threadIdx.x, in[i * 256 + threadIdx.x]);
+}
+// Thread t begins with word t * step of `sums`.
+template <class T>
+__device__ void add(T* out, Word* in, int step) {
+  __shared__ T sums[1024];
+  for (int i = threadIdx.x; i < 1024; i += 256) sums[i] = 0;
+  __syncthreads();
+  for (int i = 0; i < 64; ++i)
+    atomicAdd(sums + (threadIdx.x * step + i) % 1024, (T)in[i * 32 + threadIdx.x]);
+  __syncthreads();
+  out[blockIdx.x * 256 + threadIdx.x] = sums[threadIdx.x];
+}
+KERNEL shared_by(unsigned* out, Word* in, int step) { add(out, in, step); }
+KERNEL floats_by(float* out, Word* in, int step) { add(out, in, step); }
+KERNEL count_by(unsigned* out, int step) {
+  __shared__ unsigned sums[256];
+  sums[threadIdx.x] = 0;
+  __syncthreads();
+  for (int i = 0; i < 64; ++i) atomicAdd(sums + (threadIdx.x * step + i) % 256, 1u);
+  __syncthreads();
+  out[blockIdx.x * 256 + threadIdx.x] = sums[threadIdx.x];
+}
+int main() {
+  unsigned *in, *out, *host = new unsigned[8192], random = 7;
+  cudaMalloc(&in, 8192 * 4);
+  cudaMalloc(&out, 1024 * 2048 * 4);
+  cudaMemset(out, 0, 1024 * 2048 * 4);
+  for (int i = 0; i < 8192; ++i) {
+    random = random * 1664525u + 1013904223u;
+    host[i] = random >> 16;
+  }
+  cudaMemcpy(in, host, 8192 * 4, cudaMemcpyHostToDevice);
+  global_one<<<1024, 256>>>(out, in);
+  global_two<<<1024, 256>>>(out, in);
+  global_256<<<1024, 256>>>(out, in);
+  global_own<<<1024, 256>>>(out, in);
+  global_two<<<32, 256>>>(out, in);  // one block on an SM
+  for (int step : {0, 32, 1}) shared_by<<<256, 256>>>(out, in, step);
+  for (int step : {0, 1}) floats_by<<<256, 256>>>((float*)out, in, step);
+  for (int step : {0, 1}) count_by<<<256, 256>>>(out, step);
+  std::printf("%d\n", (int)cudaDeviceSynchronize());
+}
+)cuda";
+
+}  // namespace
+
+TEST_CASE("time programs: atomic operations on few addresses take their turns") {
+  for (const Target& target : kTargets) {
+    INFO("sm_", std::string(target.number));
+    const Program made(kAtomics, code_for(target));
+    for (const char* mode : {"VGPU_TIME=1", "VGPU_TIME=sample"}) {
+      const auto all =
+          made.launches(mode + (" VGPU_DEVICE=" + std::string(target.device)) + " VGPU_THREADS=2");
+      REQUIRE(all.size() == 12);
+      std::vector<double> us;
+      for (const json::Value& launch : all) {
+        INFO(std::string(mode), ": ", launch.at("kernel").get<std::string>());
+        predicted_us(launch);
+        us.push_back(launch.at("predicted").at("sm_us").get<double>());
+      }
+      INFO(std::string(mode));
+      const double mhz = all[0].at("predicted").at("clocks").get<double>() / us[0];
+      // 32 lanes on two words of one line: 0.6 clocks each, wherever they come from.
+      CHECK(us[1] == doctest::Approx(0.6 * 1024 * 8 * 256 / mhz).epsilon(0.05));
+      CHECK(us[4] == doctest::Approx(0.6 * 32 * 8 * 256 / mhz).epsilon(0.2));
+      // Where all lanes have one word, ptxas lets one add for all: 1.25 clocks a warp.
+      CHECK(us[0] == doctest::Approx(1.25 * 1024 * 8 * 8 / mhz).epsilon(0.4));
+      // 256 words are 8 lines, of which a warp meets nearly all.
+      CHECK(us[2] > us[3]);
+      CHECK(us[2] < us[1] / 8);
+      // In shared memory lanes of one bank follow each other, at the same address or not.
+      CHECK(us[5] == doctest::Approx(us[6]).epsilon(0.1));
+      CHECK(us[5] > 5 * us[7]);
+      // Sums of floats are loops round a swap, a turn for each lane at the address.
+      CHECK(us[8] > 5 * us[9]);
+      CHECK(us[9] > us[7]);
+      // To count lanes is one operation, where the machine has it.
+      if (std::string(target.number) == "75")
+        CHECK(us[10] > 5 * us[11]);
+      else
+        CHECK(us[10] == doctest::Approx(us[11]).epsilon(0.1));
+    }
   }
 }
 

@@ -14,6 +14,8 @@ namespace vgpu::time {
 struct LinePiece {
   std::uint64_t line = 0;    // device address / 128
   std::uint8_t sectors = 0;  // bit i: bytes 32 i to 32 i + 31
+  // Of an atomic operation: lanes in this line, and those of them that share their address.
+  std::uint8_t lanes = 0, meeting = 0;
 };
 
 // One execution of an instruction that touches memory. All zero: no lane was active.
@@ -23,8 +25,11 @@ struct MemoryEvent {
   std::uint16_t words = 0;       // 32-bit words that lanes ask for; in shared memory different ones
   std::uint16_t lane_bytes = 0;  // that a lane asks for
   std::uint16_t remote_lanes = 0;  // lanes that reach the shared memory of another block
-  std::uint32_t bytes = 0;         // bulk copy: all of it
-  bool bypasses_l1 = false;        // .cg, volatile, atomics ...
+  // Of an atomic operation: the most lanes that share an address; in shared memory also the most
+  // lanes that want one bank, which are served one after the other.
+  std::uint8_t same_address = 0, same_bank = 0;
+  std::uint32_t bytes = 0;   // bulk copy: all of it
+  bool bypasses_l1 = false;  // .cg, volatile, atomics ...
   // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
   enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
   Mbarrier mbarrier = Mbarrier::none;

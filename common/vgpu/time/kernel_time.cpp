@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <unordered_map>
 
 #include "../profile/cache.h"
 #include "../profile/report.h"
@@ -93,6 +94,46 @@ Distinct distinct_sectors(const LaunchCounters& counters, const Recording& recor
     sum.read += std::min(most, times * static_cast<double>(a.sectors_read));
     sum.written += std::min(most, times * static_cast<double>(a.sectors_written));
   }
+  return sum;
+}
+
+// Clocks for which lines of the L2 are busy with atomic operations: the busiest one, and all lines with
+// those of one block.
+struct AtomicLines {
+  double busiest = 0, of_block = 0;
+};
+// Blocks of all parts of the grid have been looked at. An address that at least a quarter of them
+// shares is taken to be every block's; another one for those blocks' own.
+constexpr double kSharedByAll = 0.25;
+AtomicLines atomic_lines(const Recording& recording, const Walker& walker, const Timing& timing) {
+  AtomicLines sum;
+  struct Line {
+    double clocks = 0, blocks = 0;
+  };
+  std::unordered_map<std::uint64_t, Line> lines;
+  double blocks = 0;
+  const auto add = [&](const BlockRecord& block) {
+    if (block.warps.empty()) return;
+    ++blocks;
+    std::unordered_map<std::uint64_t, double> own;
+    for (const auto& [place, line] : block.atomics)
+      own[place.line] += walker.joins_lanes(place.slot)
+                             ? timing.line_clocks_of(line.requests, line.requests, 0)
+                             : timing.line_clocks_of(line.requests, line.lanes, line.meeting);
+    for (const auto& [line, clocks] : own) {
+      lines[line].clocks += clocks;
+      ++lines[line].blocks;
+      sum.of_block += clocks;
+    }
+  };
+  for (const BlockRecord& block : recording.blocks) add(block);
+  for (const BlockRecord& block : recording.probes) add(block);
+  for (const auto& [number, line] : lines) {
+    const bool everybodys = line.blocks > 1 && line.blocks >= kSharedByAll * blocks;
+    const double times = everybodys ? static_cast<double>(recording.grid_blocks) / blocks : 1;
+    sum.busiest = std::max(sum.busiest, times * line.clocks);
+  }
+  if (blocks > 0) sum.of_block /= blocks;
   return sum;
 }
 
@@ -327,6 +368,9 @@ class Prediction {
     }
     if (asked.stored > 0)
       request.l2_written = std::min(1.0, distinct_.written / (asked.stored * times));
+    if (recording_.layout.global_atomics)
+      if (const AtomicLines lines = atomic_lines(recording_, walker_, timing_); lines.of_block > 0)
+        request.atomic_stretch = lines.busiest / (lines.of_block * static_cast<double>(of_sm_));
     out.l2_miss_rate = request.l2_miss;
     out.l1_hit_rate = asked.asked > 0 ? 1 - asked.beyond / asked.asked : 0;
     request.l2_bytes_per_clock = timing_.l2_bytes_per_clock.value;

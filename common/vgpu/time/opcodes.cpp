@@ -442,10 +442,18 @@ bool branch_offset(const MachineInstr& instr, Word128 word, int sm, std::int64_t
   return true;
 }
 
+// ATOMS: whether it adds the number of its lanes; a swap in a loop until nobody came between.
+bool counts_lanes(const MachineInstr& instr, Word128 word, int sm) {
+  return instr.kind == Kind::shared_atomic && sm >= 80 &&
+         bits(word.hi, 23, 4) == (sm >= 90 ? 11u : 10u);
+}
+constexpr unsigned kSwapsOften = 3;
+
 std::uint64_t name_key(const MachineInstr& instr, Word128 word) {
   // All modifiers that a name has stand in bits 8 to 22 of the upper word.
   return instr.opcode | std::uint64_t{bits(word.hi, 8, 15)} << 12 |
-         std::uint64_t{bits(word.hi, 26, 3)} << 27 | std::uint64_t{bits(word.lo, 32, 2)} << 30;
+         std::uint64_t{bits(word.hi, 26, 3)} << 27 | std::uint64_t{bits(word.lo, 32, 2)} << 30 |
+         (instr.kind == Kind::shared_atomic ? std::uint64_t{bits(word.hi, 23, 4)} << 32 : 0);
 }
 
 std::string instruction_name(const MachineInstr& instr, Word128 word, int sm) {
@@ -465,8 +473,10 @@ std::string instruction_name(const MachineInstr& instr, Word128 word, int sm) {
       return name + (instr.bytes == 4 ? "" : "." + std::to_string(8 * instr.bytes));
     case Fields::atomic:
     case Fields::atomic_float:
-      return name;
+      return counts_lanes(instr, word, sm) ? name + ".POPC.INC" : name;
     case Fields::cas:
+      if (instr.kind == Kind::shared_atomic)
+        name += bits(word.hi, 23, 2) == kSwapsOften ? ".CAST.SPIN" : ".CAS";
       return name + (instr.bytes == 8 ? ".64" : "");
     case Fields::ldsm:
       name += bit(word.hi, 14) ? ".MT88" : ".M88";

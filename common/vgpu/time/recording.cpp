@@ -53,6 +53,33 @@ std::uint32_t different(const std::uint32_t* values, std::uint32_t mask) {
   return static_cast<std::uint32_t>(std::unique(sorted.begin(), end) - sorted.begin());
 }
 
+// How many lanes share their address with how many: for each lane that is in `mask`, the lanes of the
+// mask at its address, itself included; 0 for others.
+std::array<std::uint8_t, kWarpSize> lanes_at_address(const std::uint64_t* addresses,
+                                                     std::uint32_t mask) {
+  std::array<std::uint8_t, kWarpSize> found{};
+  for (std::uint32_t left = mask; left;) {
+    const std::uint64_t at = addresses[std::countr_zero(left)];
+    std::uint32_t same = 0;
+    for (std::uint32_t rest = left; rest; rest &= rest - 1)
+      if (addresses[std::countr_zero(rest)] == at) same |= rest & -rest;
+    for (std::uint32_t rest = same; rest; rest &= rest - 1)
+      found[static_cast<std::size_t>(std::countr_zero(rest))] =
+          static_cast<std::uint8_t>(std::popcount(same));
+    left &= ~same;
+  }
+  return found;
+}
+
+// The most lanes that want one bank of shared memory, those at the same address counted each.
+std::uint8_t lanes_at_bank(const std::uint32_t* offsets, std::uint32_t mask, std::uint32_t bytes) {
+  std::array<std::uint8_t, kSharedBanks> lanes{};
+  for (std::uint32_t rest = mask; rest; rest &= rest - 1)
+    for (std::uint32_t word = 0; word < std::max(1u, bytes / 4); ++word)
+      ++lanes[(offsets[std::countr_zero(rest)] / 4 + word) % kSharedBanks];
+  return *std::max_element(lanes.begin(), lanes.end());
+}
+
 // The count in "bar.sync 1, 64;", 0 when there is none or it is in a register.
 std::uint32_t threads_of_barrier(std::string_view line) {
   const std::size_t comma = line.rfind(',');
@@ -89,7 +116,9 @@ Layout::Line describe(const Function& function, const Instr& instr) {
   } else if ((instr.op_class == OpClass::memory || instr.op_class == OpClass::atomic) &&
              instr.space != Space::param && instr.space != Space::constant) {
     line.role = Layout::Role::memory;
-    line.bypasses_l1 = bypasses_l1(line.name) || instr.op_class == OpClass::atomic;
+    line.atomic = instr.op_class == OpClass::atomic;
+    line.guarded = instr.guard.valid();
+    line.bypasses_l1 = bypasses_l1(line.name) || line.atomic;
     line.polls = line.name.starts_with("ld") &&
                  (has_modifier(line.name, "volatile") || has_modifier(line.name, "acquire") ||
                   has_modifier(line.name, "relaxed"));
@@ -181,6 +210,7 @@ void Recorder::lay_out(const Launch& launch) {
       line.ordinal = layout.ordinals++;
       if (line.role == Layout::Role::branch) line.slot = layout.branches++;
       if (line.role >= Layout::Role::memory) line.slot = layout.events++;
+      layout.global_atomics |= line.atomic && instr.space != Space::shared;
     }
   for (const Function* f : functions) find_blocks(*f, layout);
 }
@@ -201,7 +231,7 @@ void Recorder::launch_begin(Launch& launch) {
   if (!recording_->why.empty()) clusters_ = 0;
   recording_->blocks.resize(clusters_);
   recording_->cluster_blocks = cluster_blocks_;
-  if (launch.only_sampled && clusters_)
+  if ((launch.only_sampled || recording_->layout.global_atomics) && clusters_)
     for (std::uint64_t k = 0; k < kProbes; ++k) {
       const std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
       if (!watches(cluster)) probes_.push_back(cluster);
@@ -307,8 +337,9 @@ MemoryEvent* Recorder::last_event(Warp& warp, const Instr& instr, const Layout::
 }
 
 // Adds the lines that lanes touch to an event, in ascending order.
-void Recorder::add_lines(BlockRecord& record, MemoryEvent& event, const std::uint64_t* addresses,
-                         std::uint32_t mask, std::uint32_t bytes) {
+std::span<LinePiece> Recorder::add_lines(BlockRecord& record, MemoryEvent& event,
+                                         const std::uint64_t* addresses, std::uint32_t mask,
+                                         std::uint32_t bytes) {
   std::array<LinePiece, 128> found;
   std::size_t count = 0;
   const auto add = [&](std::uint64_t sector) {
@@ -343,6 +374,28 @@ void Recorder::add_lines(BlockRecord& record, MemoryEvent& event, const std::uin
   std::copy_n(found.begin(), kept, to);
   record.pieces_used += kept;
   event.lines = {to, kept};
+  return {to, kept};
+}
+
+// What lanes at these addresses of global memory mean for the L2, line by line.
+void Recorder::add_atomics(BlockRecord& record, const Layout::Line& line,
+                           const std::uint64_t* addresses, std::uint32_t mask) {
+  const auto at_address = lanes_at_address(addresses, mask);
+  for (std::uint32_t left = mask; left;) {
+    const std::uint64_t at = addresses[std::countr_zero(left)] / kLineBytes;
+    AtomicLine& sum = record.atomics[{at, line.slot}];
+    ++sum.requests;
+    std::uint32_t sectors = 0;
+    for (std::uint32_t rest = left; rest; rest &= rest - 1) {
+      const auto lane = static_cast<std::size_t>(std::countr_zero(rest));
+      if (addresses[lane] / kLineBytes != at) continue;
+      left &= ~(rest & -rest);
+      sectors |= 1u << (addresses[lane] / kSectorBytes % 4);
+      ++sum.lanes;
+      sum.meeting += at_address[lane] > 1;
+    }
+    sum.sectors += std::popcount(sectors);
+  }
 }
 
 // A poll that finds what the one before found is the same poll; else the warp got further.
@@ -371,6 +424,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
                       const Places& places) {
   const Layout::Line* line = nullptr;
   MemoryEvent* event = last_event(warp, instr, line);
+  const bool at_l2 = line && line->atomic && space == Space::global;
+  if (at_l2) add_atomics(*state_of(*warp.block)->record, *line, addresses.v, mask);
   if (!event) return;
   BlockState& block = *state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
@@ -407,7 +462,19 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     event->lane_bytes = static_cast<std::uint16_t>(bytes);
     event->words = static_cast<std::uint16_t>(
         std::max<std::uint32_t>(1, static_cast<std::uint32_t>(std::popcount(mask)) * bytes / 4));
-    add_lines(*block.record, *event, addresses.v, mask, bytes);
+    const auto pieces = add_lines(*block.record, *event, addresses.v, mask, bytes);
+    if (at_l2) {
+      const auto at_address = lanes_at_address(addresses.v, mask);
+      for (std::uint32_t rest = mask; rest; rest &= rest - 1) {
+        const auto lane = static_cast<std::size_t>(std::countr_zero(rest));
+        for (LinePiece& piece : pieces) {
+          if (piece.line != addresses.v[lane] / kLineBytes) continue;
+          ++piece.lanes;
+          piece.meeting = static_cast<std::uint8_t>(piece.meeting + (at_address[lane] > 1));
+        }
+        event->same_address = std::max(event->same_address, at_address[lane]);
+      }
+    }
     if (line->polls) poll_or_activity(state, *line, events);
     return;
   }
@@ -430,6 +497,11 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
   event->lane_bytes = static_cast<std::uint16_t>(bytes);
   event->words = static_cast<std::uint16_t>(different(offsets, mask) * std::max(1u, bytes / 4));
   event->wavefronts = static_cast<std::uint16_t>(event->wavefronts + shape.wavefronts);
+  if (line->atomic) {
+    const auto at_address = lanes_at_address(addresses.v, mask);
+    event->same_address = *std::max_element(at_address.begin(), at_address.end());
+    event->same_bank = lanes_at_bank(offsets, mask, bytes);
+  }
   if (places.owner && places.owner != warp.block)
     event->remote_lanes =  // of a request that reaches several blocks, block by block
         static_cast<std::uint16_t>(event->remote_lanes + std::popcount(mask));

@@ -29,11 +29,14 @@ struct Layout {
     std::uint32_t block = 0;             // basic block of the PTX code that it is in
     std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
     bool indirect = false;               // brx.idx
-    bool calls = false;  // a function of the program, not one that the machine executes
+    bool calls = false;   // a function of the program, not one that the machine executes
+    bool atomic = false;  // reads and writes in one
+    bool guarded = false;
   };
   std::uint32_t first = 1;  // PTX line of lines[0]
   std::vector<Line> lines;
   std::uint32_t ordinals = 0, branches = 0, events = 0;
+  bool global_atomics = false;                   // any line may be atomic in global memory
   std::vector<std::vector<std::uint32_t>> next;  // blocks that follow a block
   const Line* at(std::uint32_t ptx_line) const {
     return ptx_line < first || ptx_line - first >= lines.size() ? nullptr
@@ -51,9 +54,26 @@ struct WarpRecord {
   std::uint64_t instructions = 0;                   // PTX instructions
 };
 
+// What an instruction of a block does to one line of global memory with atomic operations.
+struct AtomicLine {
+  double requests = 0, sectors = 0;  // of warps; sectors of all of them
+  double lanes = 0, meeting = 0;     // see LinePiece
+};
+struct AtomicPlace {
+  std::uint64_t line = 0;
+  std::uint32_t slot = 0;  // of the instruction, among the lines with events
+  bool operator==(const AtomicPlace&) const = default;
+  struct Hash {
+    std::size_t operator()(const AtomicPlace& p) const {
+      return (p.line * 0x9e3779b97f4a7c15u) ^ p.slot;
+    }
+  };
+};
+
 struct BlockRecord {
   std::uint64_t linear = 0;  // number in the grid
   std::vector<WarpRecord> warps;
+  std::unordered_map<AtomicPlace, AtomicLine, AtomicPlace::Hash> atomics;
   std::uint64_t grid_barriers = 0;  // arrivals at the barrier of a cooperative grid
   bool cut = false;                 // the record ends before the block does: too long
   std::vector<std::unique_ptr<LinePiece[]>> pieces;
@@ -64,8 +84,10 @@ struct Recording {
   Layout layout;
   std::string why;                  // not empty: what cannot be recorded, for the user
   std::vector<BlockRecord> blocks;  // of one SM, in the order in which it gets them
-  std::vector<BlockRecord> probes;  // of other SMs, when only recorded blocks are executed
-  std::uint64_t blocks_of_sm = 0;   // how many that SM gets in all
+  // A few of other SMs, whose instructions and atomic operations are counted: when only recorded
+  // blocks are executed, and where blocks may meet at an address.
+  std::vector<BlockRecord> probes;
+  std::uint64_t blocks_of_sm = 0;  // how many that SM gets in all
   std::uint64_t grid_blocks = 0;
   std::uint64_t cluster_blocks = 1;
 };
@@ -96,8 +118,8 @@ class Recorder : public Observer {
   // PTX instructions of warps that are recorded in all before blocks are cut short. All of them loads,
   // that is 1.5 GB; lines that they touch count too.
   static constexpr std::uint64_t kMost = 24u << 20;
-  // Blocks of other SMs that are executed as well when only recorded ones are, to see whether they
-  // do as much.
+  // Blocks of other SMs that are looked at: whether they do as much as those of this one, and which
+  // addresses they share with it.
   static constexpr std::uint64_t kProbes = 8;
 
  private:
@@ -118,8 +140,11 @@ class Recorder : public Observer {
   };
   BlockState* state_of(const Block& block);
   MemoryEvent* last_event(Warp& warp, const Instr& instr, const Layout::Line*& line);
-  void add_lines(BlockRecord& record, MemoryEvent& event, const std::uint64_t* addresses,
-                 std::uint32_t mask, std::uint32_t bytes);
+  std::span<LinePiece> add_lines(BlockRecord& record, MemoryEvent& event,
+                                 const std::uint64_t* addresses, std::uint32_t mask,
+                                 std::uint32_t bytes);
+  void add_atomics(BlockRecord& record, const Layout::Line& line, const std::uint64_t* addresses,
+                   std::uint32_t mask);
   void lay_out(const Launch& launch);
   void poll_or_activity(WarpState& state, const Layout::Line& line,
                         std::vector<MemoryEvent>& events);

@@ -56,6 +56,9 @@ struct SmRequest {
   double l2_miss = 0;
   // Share of the sectors that stores send to the L2 and that it sends on to DRAM, sooner or later.
   double l2_written = 0;
+  // How many times as long as its own atomic operations a line of the L2 is busy for this SM, because
+  // other SMs ask for the same line. 0: nobody shares any.
+  double atomic_stretch = 0;
   // Bytes a clock that this SM gets of L2 and DRAM while all SMs are busy.
   double l2_bytes_per_clock = 0, dram_bytes_per_clock = 0;  // 0: no bound
   int timeline_blocks = 0;                                  // blocks whose warps' states are kept

@@ -332,9 +332,12 @@ double Sm::store_line(const LinePiece& piece, const Op& op, double at, double we
   const auto sectors = static_cast<std::uint32_t>(std::popcount(piece.sectors));
   if (op.kind == Kind::global_atomic) {
     if (has_l1_) l1_.drop(piece.line, piece.sectors);
-    atomic_ = std::max(atomic_, at) + sectors * timing_.atomic_sector_clocks.value;
-    const double served =
-        atomic_ - timing_.atomic_sector_clocks.value + timing_.atomic_latency.value;
+    const double clocks =
+        std::max(std::max<double>(sectors, piece.lanes) * timing_.atomic_lane.value,
+                 request_.atomic_stretch *
+                     timing_.line_clocks_of(1, std::max<double>(1, piece.lanes), piece.meeting));
+    atomic_ = std::max(atomic_, at) + clocks;
+    const double served = atomic_ - timing_.atomic_lane.value + timing_.atomic_latency.value;
     return std::max(
         served, beyond_l1(sectors, at, timing_.atomic_latency.value, 1, request_.l2_miss, missed_));
   }
@@ -398,7 +401,7 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
   } else if (op.act == Act::copy) {
     warp.copies = std::max(warp.copies, there);
   } else if (op.kind == Kind::global_atomic && op.write >= 6) {
-    warp.stores = std::max(warp.stores, l2_ + timing_.store_latency.value);
+    warp.stores = std::max({warp.stores, l2_ + timing_.store_latency.value, passed});
   }
   settle(warp, op, there, std::max(at, end) + timing_.read_latency.value);
   return arrived;

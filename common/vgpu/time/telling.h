@@ -66,8 +66,9 @@ enum Telling : std::uint8_t {
 inline Telling telling(std::string_view name) {
   constexpr std::pair<std::string_view, Telling> kBeginnings[] = {
       {"ld.global", kGlobalLoad},  {"st.global", kGlobalStore}, {"ld.shared", kSharedLoad},
-      {"st.shared", kSharedStore}, {"fma.rn.f32", kFma},        {"mma.sync", kMma},
-      {"ldmatrix", kMatrixLoad},   {"bar.sync", kBarrier},      {"shfl.sync", kShuffle}};
+      {"st.shared", kSharedStore}, {"fma.rn.f32", kFma},        {"fma.rn.ftz.f32", kFma},
+      {"mma.sync", kMma},          {"ldmatrix", kMatrixLoad},   {"bar.sync", kBarrier},
+      {"shfl.sync", kShuffle}};
   for (const auto& [beginning, kind] : kBeginnings)
     if (name.starts_with(beginning)) return kind;
   return kNothing;

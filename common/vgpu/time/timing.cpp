@@ -35,6 +35,12 @@ constexpr const char* kBlocks =
     "guessed: from yencal's transposes on the H100, whose blocks of 1024 threads live shortly";
 constexpr const char* kLanes =
     "whitepapers of the architectures: 32 load/store units an SM on GA100 and GH100, else 16";
+constexpr const char* kAtomics =
+    "ademeure/QuickRunCUDA, 22_atomic_ops_DEEP: 32 clocks for a warp's RED of 32 words, B300; "
+    "guessed to be the same elsewhere";
+constexpr const char* kFewAddresses =
+    "ademeure/QuickRunCUDA, 22r_atom_n2_hotspot_DEEP: RED on 1 to 128 words, B300 (the GK110 "
+    "whitepaper has one operation a clock on an address); guessed to be the same elsewhere";
 constexpr const char* kDevice = "the device's file, common/vgpu/profile/devices";
 constexpr const char* kPrototype = "guessed: fits five published attention kernels on the RTX 5090";
 constexpr const char* kLike86 = "guessed: as on the RTX A6000";
@@ -197,8 +203,10 @@ const Row kRows[] = {
     {&Timing::memory_queue, "memory_queue", all(24, kPrototype)},
     {&Timing::requests_beyond, "requests_beyond",
      all(32768, "guessed: 32 KiB under way beside what latency hides")},
-    {&Timing::atomic_sector_clocks, "atomic_sector_clocks",
-     all(1, "guessed: a sector a clock of one SM's stream")},
+    {&Timing::atomic_lane, "atomic_lane", all(1, kAtomics)},
+    {&Timing::line_request, "line_request", all(1.25, kFewAddresses)},
+    {&Timing::line_lane, "line_lane", all(0.28, kFewAddresses)},
+    {&Timing::line_meeting, "line_meeting", all(0.6, kFewAddresses)},
     {&Timing::remote_bytes_per_clock, "remote_bytes_per_clock",
      all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs")},
     {&Timing::bulk_interval, "bulk_interval", all(4, "guessed")},

@@ -2,6 +2,7 @@
 // result is there, and how many clocks it keeps its unit. From microbenchmarks, published and (one
 // day) own.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,7 +52,9 @@ struct Timing {
   Constant line_clocks;        // of the L1's tags for each line of a request
   Constant memory_queue;       // clocks of work that may wait before the load/store unit
   Constant requests_beyond;    // bytes that may wait for the way to the L2
-  Constant atomic_sector_clocks;
+  // Atomic operations at the L2: of one SM's stream each lane; of one line of the L2 each request,
+  // each lane with an address of its own, each lane that shares its address.
+  Constant atomic_lane, line_request, line_lane, line_meeting;
   Constant remote_bytes_per_clock, bulk_interval;
   Constant partial_store;    // L2 time of sectors that are written in part, over that of whole ones
   Constant partial_written;  // the least share of them that reaches DRAM
@@ -70,6 +73,11 @@ struct Timing {
   // Clocks between two tensor instructions of a scheduler, by name ("HMMA.16816.F32"); the
   // warp-wide products that a name does not tell count as m16n8k16 of halves.
   double tensor_interval(std::string_view name) const;
+  // Clocks for which a line of the L2 is busy with atomic operations.
+  double line_clocks_of(double requests, double lanes, double meeting) const {
+    return std::max(requests * line_request.value,
+                    (lanes - meeting) * line_lane.value + meeting * line_meeting.value);
+  }
   // Each constant with its name, for lists and documents.
   std::vector<std::pair<std::string_view, const Constant*>> all() const;
 };

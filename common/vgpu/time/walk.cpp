@@ -40,6 +40,7 @@ Walker::Walker(const MachineCode& code, const Layout& layout) : code_(code), lay
   find_slots();
   find_stops();
   find_meets();
+  find_atomics();
   find_loops();
   decide_branches();
 }
@@ -146,6 +147,26 @@ void Walker::find_slots() {
   }
   for (const std::uint32_t i : again)
     if (asked[slot_of_[i]]) slot_of_[i] = kNone;
+}
+
+// What ptxas has made of atomic operations: one lane, which has a guard, goes for all after they have
+// voted or summed; and loops that load, compute and swap until nobody came between, which leave one
+// lane of an address at a time.
+void Walker::find_atomics() {
+  joins_.resize(layout_.events);
+  for (const MachineInstr& instr : code_.code) {
+    const Layout::Line* line = layout_.at(instr.ptx_line);
+    if (!line || !line->atomic || line->role != Layout::Role::memory) continue;
+    const std::string& name = code_.names[instr.name];
+    const bool atomic = instr.kind == Kind::global_atomic || instr.kind == Kind::shared_atomic;
+    if (name.starts_with("VOTE") || name.starts_with("REDUX") ||
+        (atomic && instr.guard != 7 && !line->guarded))
+      joins_[line->slot] = true;
+  }
+  for (std::uint32_t b = 0; b < basics_.size(); ++b)
+    for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i)
+      basics_[b].swaps |=
+          basics_[b].next[1] == b && code_.names[code_.code[i].name].starts_with("ATOMS.CAST.SPIN");
 }
 
 // Immediate post-dominators, by iteration over the reversed graph (Cooper, Harvey and Kennedy).
@@ -276,13 +297,26 @@ std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) c
   return copies;
 }
 
-// Loops of one PTX block for which there are several branches in the machine code.
+// Loops of one PTX block for which there are several branches in the machine code, or one that makes
+// several turns at a time.
 void Walker::find_loops() {
+  // Helpers that ptxas calls, such as a division's, have branches with the caller's line.
+  std::vector<bool> of_kernel(basics_.size());
+  std::vector<std::uint32_t> todo = {0};
+  while (!todo.empty()) {
+    const std::uint32_t b = todo.back();
+    todo.pop_back();
+    if (of_kernel[b]) continue;
+    of_kernel[b] = true;
+    for (const std::uint32_t next : basics_[b].next)
+      if (next != kNone) todo.push_back(next);
+  }
   std::map<std::uint32_t, std::vector<std::uint32_t>> branches;  // by PTX block: basics
   std::map<std::uint32_t, Loop> slot_of;
   for (std::uint32_t b = 0; b < basics_.size(); ++b) {
-    if (!basics_[b].conditional || basics_[b].ends) continue;
-    if (asks_for_lanes(code_.code[basics_[b].last])) continue;
+    if (!basics_[b].conditional || basics_[b].ends || basics_[b].swaps || !of_kernel[b]) continue;
+    // (Round until all lanes are there: no turn of the loop.)
+    if (asks_for_lanes(code_.code[basics_[b].last]) || waits_for_lanes(b)) continue;
     if (slow_path(basics_[b].next[0]) != slow_path(basics_[b].next[1])) continue;
     const Layout::Line* line = layout_.at(code_.code[basics_[b].last].ptx_line);
     if (line && line->role != Layout::Role::none) branches[line->block].push_back(b);
@@ -293,8 +327,11 @@ void Walker::find_loops() {
       slot_of[line.block] = {line.slot, line.taken == line.block ? kTaken : kNotTaken};
   for (const auto& [block, of_block] : branches) {
     const auto slot = slot_of.find(block);
-    if (slot == slot_of.end() || of_block.size() < 2) continue;
+    if (slot == slot_of.end()) continue;
     const std::map<std::uint32_t, Copies> copies = copies_of(block);
+    // A single branch: unrolled, and nothing is left over.
+    const auto only = copies.find(of_block.front());
+    if (of_block.size() < 2 && (only == copies.end() || only->second.always < 2)) continue;
     const auto loop = static_cast<std::uint32_t>(loops_.size());
     loops_.push_back(slot->second);
     for (const std::uint32_t b : of_block) {
@@ -381,6 +418,11 @@ bool Walker::comes_back(std::uint32_t b, int side) const {
   return false;
 }
 
+// Round until all lanes are there: they are. Such a loop has nothing of PTX but a branch.
+bool Walker::waits_for_lanes(std::uint32_t b) const {
+  return basics_[b].lines.empty() && comes_back(b, 0);
+}
+
 // The PTX branch that a machine branch stands for although it names another line, as ptxas has it
 // for some that go back: that of the last PTX block of which its basic block has instructions.
 const Layout::Line* Walker::branch_behind(std::uint32_t b) const {
@@ -408,6 +450,16 @@ void Walker::decide_branches() {
     if (asks_for_lanes(last)) {
       basic.rare = true;
       basic.fixed = last.if_together ? 1 : 0;
+      continue;
+    }
+    if (waits_for_lanes(b)) {
+      basic.rare = true;
+      basic.fixed = 1;
+      continue;
+    }
+    if (basic.swaps) {  // the turns that lanes at one address cost are made on the way
+      basic.rare = true;
+      basic.fixed = 0;
       continue;
     }
     const Layout::Line* line = layout_.at(last.ptx_line);

@@ -36,6 +36,10 @@ class Walker {
 
   Kind kind(std::uint32_t instr) const { return code_.code[instr].kind; }
 
+  // Whether ptxas has made one lane's atomic operation of those of the warp that a PTX instruction asks
+  // for (number among the lines with events): all lanes have the same address.
+  bool joins_lanes(std::uint32_t slot) const { return slot < joins_.size() && joins_[slot]; }
+
   // Machine instructions on a way.
   std::uint64_t length(const Way& way) const;
 
@@ -68,6 +72,7 @@ class Walker {
     std::uint8_t fixed = 0;      // index into next
     bool rare = false;           // fixed: the other way is for rare arguments
     std::uint32_t loop = kNone;  // unrolled loop that it belongs to
+    bool swaps = false;          // an atomic operation as a loop round a swap
     std::uint32_t copies = 0;    // turns of that loop that it makes
     std::uint32_t optional = 0;  // and those that it may make: their instructions are guarded
     // The PTX instructions that it has the code of, by ordinal, and how often. Of those of which
@@ -90,6 +95,7 @@ class Walker {
   void find_slots();
   void find_stops();
   void find_meets();
+  void find_atomics();
   struct Copies {
     std::uint32_t always = 0, guarded = 0;
   };
@@ -101,6 +107,7 @@ class Walker {
   const Layout::Line* branch_behind(std::uint32_t basic) const;
   bool slow_path(std::uint32_t basic) const;
   bool comes_back(std::uint32_t basic, int side) const;
+  bool waits_for_lanes(std::uint32_t basic) const;
   std::uint32_t step(State& state, std::uint32_t basic) const;
   static long turns_in(const Basic& basic, long left);
   long reach(std::uint32_t basic, std::uint32_t loop, long left, int depth) const;
@@ -112,6 +119,7 @@ class Walker {
   std::vector<std::uint32_t> basic_of_;  // by instruction
   std::vector<std::uint32_t> slot_of_;   // the same: where its events are; kNone: it takes none
   std::vector<Loop> loops_;
+  std::vector<bool> joins_;  // by event slot
 };
 
 }  // namespace vgpu::time

@@ -31,7 +31,9 @@ class Steps : public WarpSteps {
     for (std::size_t b = 0; b < visits.size(); ++b) {
       if (!visits[b]) continue;
       for (std::uint32_t i = walker.basics_[b].first; i <= walker.basics_[b].last; ++i)
-        if (const auto slot = walker.slot_of_[i]; slot != Walker::kNone) all_[slot] += visits[b];
+        if (const auto slot = walker.slot_of_[i];
+            slot != Walker::kNone && !looks(walker.code_.code[i]))
+          all_[slot] += visits[b];
     }
     if (!way.blocks.empty()) at_ = walker.basics_[way.blocks[0]].first;
   }
@@ -41,7 +43,11 @@ class Steps : public WarpSteps {
     const Walker::Basic& basic = walker_.basics_[way_.blocks[place_]];
     step = {at_, nullptr, false};
     if (const auto slot = walker_.slot_of_[at_]; slot != Walker::kNone) take(slot, step);
-    if (at_ == basic.last) {
+    if (at_ == basic.last && turns_ > 1) {
+      --turns_;
+      at_ = basic.first;
+    } else if (at_ == basic.last) {
+      turns_ = 0;
       if (++place_ < way_.blocks.size()) at_ = walker_.basics_[way_.blocks[place_]].first;
     } else {
       ++at_;
@@ -50,8 +56,44 @@ class Steps : public WarpSteps {
   }
 
  private:
+  // The load of an atomic operation that is a loop round a swap.
+  bool looks(const MachineInstr& instr) const {
+    const Layout::Line* line = walker_.layout_.at(instr.ptx_line);
+    return line && line->atomic && instr.kind == Kind::shared_load;
+  }
+  // An atomic operation. Of a loop round a swap, each turn serves one lane of each address.
+  void take_atomic(Step& step) {
+    const MachineInstr& instr = walker_.code_.code[step.instr];
+    const std::string& name = walker_.code_.names[instr.name];
+    const Walker::Basic& basic = walker_.basics_[way_.blocks[place_]];
+    if (basic.swaps) {
+      if (turns_ == 0) turns_ = step.event->same_address;
+      return;
+    }
+    const bool joins = walker_.joins_lanes(walker_.layout_.at(instr.ptx_line)->slot);
+    if (instr.kind == Kind::shared_atomic && !joins && !name.ends_with(".POPC.INC")) {
+      together_ = *step.event;
+      together_.wavefronts = std::max<std::uint16_t>(together_.wavefronts, together_.same_bank);
+      step.event = &together_;
+    } else if (instr.kind == Kind::global_atomic && joins && !step.event->lines.empty()) {
+      together_ = *step.event;
+      one_lane_ = step.event->lines.front();
+      one_lane_.lanes = 1;
+      one_lane_.meeting = 0;
+      together_.lines = {&one_lane_, 1};
+      step.event = &together_;
+    }
+  }
   void take(std::uint32_t slot, Step& step) {
     const auto& events = record_.events[slot];
+    const MachineInstr& machine = walker_.code_.code[step.instr];
+    if (turns_ > 0 || looks(machine)) {  // again, or ahead of the swap
+      const std::uint64_t next = std::min<std::uint64_t>(
+          turns_ > 0 && taken_[slot] > 0 ? taken_[slot] - 1 : taken_[slot], events.size());
+      if (next < events.size()) step.event = &events[next];
+      step.no_lane = !step.event || !step.event->wavefronts;
+      return;
+    }
     // The n-th of `all` machine instructions gets the events up to n / all of them.
     const std::uint64_t upto = ++seen_[slot] * events.size() / all_[slot];
     if (upto == taken_[slot]) {
@@ -80,6 +122,7 @@ class Steps : public WarpSteps {
       step.event = &together_;
     }
     taken_[slot] = upto;
+    if (walker_.layout_.at(instr.ptx_line)->atomic) take_atomic(step);
     const MemoryEvent& e = *step.event;
     step.no_lane = e.lines.empty() && !e.wavefronts && !e.bytes &&
                    e.mbarrier == MemoryEvent::Mbarrier::none &&
@@ -93,6 +136,8 @@ class Steps : public WarpSteps {
   std::uint32_t at_ = 0;
   std::vector<std::uint64_t> taken_, seen_, all_;  // by event slot
   MemoryEvent together_;
+  LinePiece one_lane_;
+  std::uint32_t turns_ = 0;  // of the loop round a swap that it is in, 0 before the first swap
 };
 
 std::unique_ptr<WarpSteps> Walker::steps(const WarpRecord& record, const Way& way) const {
