@@ -14,14 +14,14 @@ namespace layer_norm {
 // ---- dx -----------------------------------------------------------------------------------------
 
 // A warp a row; x and dy are read once and kept. kWidth elements an access, kPieces of them a lane.
+// With 0 pieces nothing is kept: a row that is too long for registers is read again for each sum.
 template <class T, int kWidth, int kPieces>
-__global__ void __launch_bounds__(kThreads)
-    dx_kernel(const T* dy,       // [rows, columns]
-              const T* x,        // [rows, columns]
-              const T* scale,    // [columns]
-              T* dx,             // [rows, columns]
-              Moments* moments,  // [rows]
-              const Shape shape) {
+__global__ void __launch_bounds__(kThreads) dx_kernel(const T* dy,       // [rows, columns]
+                                                      const T* x,        // [rows, columns]
+                                                      const T* scale,    // [columns]
+                                                      T* dx,             // [rows, columns]
+                                                      Moments* moments,  // [rows]
+                                                      const Shape shape) {
   using Wide = Piece<T, kWidth>;
   const int columns = shape.columns, pieces = columns / kWidth, lane = threadIdx.x % 32;
   const int64_t row = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -30,63 +30,73 @@ __global__ void __launch_bounds__(kThreads)
   const Wide* dy_row = reinterpret_cast<const Wide*>(dy + row * columns);
   const Wide* scales = reinterpret_cast<const Wide*>(scale);
 
-  Wide values[kPieces], grads[kPieces];
+  constexpr bool kKeeps = kPieces > 0;
+  const int count = kKeeps ? kPieces : (pieces + 31) / 32;
+  Wide kept_x[kKeeps ? kPieces : 1], kept_dy[kKeeps ? kPieces : 1];
+  const auto here = [&](int p) { return lane + p * 32 < pieces; };
+  if constexpr (kKeeps)
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    const int i = lane + p * 32;
-    values[p] = i < pieces ? x_row[i] : Wide{};
-    grads[p] = i < pieces ? dy_row[i] : Wide{};
-  }
+    for (int p = 0; p < kPieces; ++p) {
+      kept_x[p] = here(p) ? x_row[lane + p * 32] : Wide{};
+      kept_dy[p] = here(p) ? dy_row[lane + p * 32] : Wide{};
+    }
+  const auto piece = [&](const auto& kept, const Wide* row_pieces, int p) {
+    if constexpr (kKeeps)
+      return kept[p];
+    else
+      return row_pieces[lane + p * 32];
+  };
+  // Calls use(p, piece of x) for each piece p of the lane.
+  const auto for_each_piece = [&](const auto& use) {
+#pragma unroll
+    for (int p = 0; p < count; ++p)
+      if (here(p)) use(p, piece(kept_x, x_row, p));
+  };
 
   // The forward step's mean and variance once more: cheaper than to store n.
   float sum = 0.0f;
+  for_each_piece([&](int, const Wide& values) {
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p)
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) sum += widened(values[p].element[e]);
+    for (int e = 0; e < kWidth; ++e) sum += widened(values.element[e]);
+  });
   const float mean = sum_of_warp(sum) / float(columns);
   float squares = 0.0f;
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p)
+  for_each_piece([&](int, const Wide& values) {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float distance = lane + p * 32 < pieces ? widened(values[p].element[e]) - mean : 0.0f;
+      const float distance = widened(values.element[e]) - mean;
       squares += distance * distance;
     }
+  });
   const float factor = rsqrtf(sum_of_warp(squares) / float(columns) + shape.epsilon);
   if (lane == 0) moments[row] = {mean, factor};
 
-  // Mean of g, and of g n. Beyond the row's end dy is 0.
+  // Mean of g, and of g n.
   float sum_g = 0.0f, sum_gn = 0.0f;
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    if (lane + p * 32 >= pieces) continue;
-    const Wide scale_here = scales[lane + p * 32];
+  for_each_piece([&](int p, const Wide& values) {
+    const Wide grads = piece(kept_dy, dy_row, p), scale_here = scales[lane + p * 32];
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float g = widened(grads[p].element[e]) * widened(scale_here.element[e]);
+      const float g = widened(grads.element[e]) * widened(scale_here.element[e]);
       sum_g += g;
-      sum_gn += g * ((widened(values[p].element[e]) - mean) * factor);
+      sum_gn += g * ((widened(values.element[e]) - mean) * factor);
     }
-  }
+  });
   const float mean_g = sum_of_warp(sum_g) / float(columns);
   const float mean_gn = sum_of_warp(sum_gn) / float(columns);
 
   // Write.
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    const int i = lane + p * 32;
-    if (i >= pieces) continue;
-    const Wide scale_here = scales[i];
+  for_each_piece([&](int p, const Wide& values) {
+    const Wide grads = piece(kept_dy, dy_row, p), scale_here = scales[lane + p * 32];
     Wide result;
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float g = widened(grads[p].element[e]) * widened(scale_here.element[e]);
-      const float n = (widened(values[p].element[e]) - mean) * factor;
+      const float g = widened(grads.element[e]) * widened(scale_here.element[e]);
+      const float n = (widened(values.element[e]) - mean) * factor;
       result.element[e] = rounded<T>(factor * (g - mean_g - n * mean_gn));
     }
-    reinterpret_cast<Wide*>(dx + row * columns)[i] = result;
-  }
+    reinterpret_cast<Wide*>(dx + row * columns)[lane + p * 32] = result;
+  });
 }
 
 // dx and each row's moments. As a row's pieces of 16 bytes, or element by element where that cannot
@@ -97,19 +107,19 @@ void backward_dx(const T* dy, const T* x, const T* scale, T* dx, Moments* moment
                  const Shape& shape, cudaStream_t stream) {
   require_arguments(shape, dy, x, scale, dx, moments);
   const auto launch = [&]<int kWidth, int kPieces>() {
-    dx_kernel<T, kWidth, kPieces><<<blocks_of(shape.rows, kWarps), kThreads, 0, stream>>>(
-        dy, x, scale, dx, moments, shape);
+    dx_kernel<T, kWidth, kPieces>
+        <<<blocks_of(shape.rows, kWarps), kThreads, 0, stream>>>(dy, x, scale, dx, moments, shape);
   };
-  constexpr int kWidth = kWide<T>;
   const bool wide = takes_pieces<T>(shape, dy, x, scale, dx);
-  const int pieces = (shape.columns / (wide ? kWidth : 1) + 31) / 32;
-  // Twice 128 bytes a lane for each 32 pieces of 4: rows of fp32 beyond 3072 spill a few registers.
-  if (wide)
-    with_count<1, 2, 3, 4, 8, 16, kMaxColumns / 32 / kWidth>(
-        pieces, [&]<int kPieces>() { launch.template operator()<kWidth, kPieces>(); });
-  else
-    with_count<4, 24, 64, 128>(pieces,
-                               [&]<int kPieces>() { launch.template operator()<1, kPieces>(); });
+  const bool kept =
+      wide ? with_count<1, 2, 3, 4, 8, 16>(
+                 pieces_of_lane<T>(shape),
+                 [&]<int kPieces>() { launch.template operator()<kWide<T>, kPieces>(); })
+           : with_count<4, 24, 64>((shape.columns + 31) / 32, [&]<int kPieces>() {
+               launch.template operator()<1, kPieces>();
+             });
+  if (!kept && wide) launch.template operator()<kWide<T>, 0>();
+  if (!kept && !wide) launch.template operator()<1, 0>();
   require_launched(cudaGetLastError(), shape);
 }
 
@@ -153,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
 
-  // The block's warps meet in shared memory, always in the same order.
+    // The block's warps meet in shared memory, always in the same order.
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
     of_warps[0][e][warp][lane] = scale_sum[e];
@@ -220,11 +230,10 @@ inline int64_t partials_of(const Shape& shape) {
 // The first stage: each slab's sums, from the moments of backward_dx(). Throws std::invalid_argument
 // naming the shape and the limit when it cannot, std::runtime_error when CUDA refuses.
 template <class T>
-void slab_sums(const T* dy, const T* x, const Moments* moments, float* partials,
-               const Shape& shape, cudaStream_t stream) {
+void slab_sums(const T* dy, const T* x, const Moments* moments, float* partials, const Shape& shape,
+               cudaStream_t stream) {
   require_arguments(shape, dy, x, moments, partials);
-  launch_slabs<T, Sums::kStored>(dy, x, moments, partials, partials + shape.columns, shape,
-                                 stream);
+  launch_slabs<T, Sums::kStored>(dy, x, moments, partials, partials + shape.columns, shape, stream);
 }
 // The second stage: dscale and dbias, [columns] in fp32, the same bits every time. Throws as
 // slab_sums().

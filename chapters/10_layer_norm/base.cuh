@@ -20,12 +20,11 @@ __device__ inline float sum_by_tree(float own, float (&sums)[kThreads]) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    base_kernel(const T* x,      // [rows, columns]
-                const T* scale,  // [columns]
-                const T* bias,   // [columns]
-                T* y,            // [rows, columns]
-                const Shape shape) {
+__global__ void __launch_bounds__(kThreads) base_kernel(const T* x,      // [rows, columns]
+                                                        const T* scale,  // [columns]
+                                                        const T* bias,   // [columns]
+                                                        T* y,            // [rows, columns]
+                                                        const Shape shape) {
   __shared__ float sums[kThreads];
   const int columns = shape.columns;
   const T* from = x + int64_t(blockIdx.x) * columns;
@@ -47,8 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   // Write, from the row a third time.
   const float factor = rsqrtf(variance + shape.epsilon);
   for (int i = threadIdx.x; i < columns; i += kThreads)
-    to[i] =
-        rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
+    to[i] = rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
 }
 
 // LayerNorm as Shape says. y may be x. Throws std::invalid_argument naming the shape and the limit

@@ -18,12 +18,11 @@ __device__ inline float sum_by_cub(float own, BlockSum::TempStorage& storage, fl
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    cub_kernel(const T* x,      // [rows, columns]
-               const T* scale,  // [columns]
-               const T* bias,   // [columns]
-               T* y,            // [rows, columns]
-               const Shape shape) {
+__global__ void __launch_bounds__(kThreads) cub_kernel(const T* x,      // [rows, columns]
+                                                       const T* scale,  // [columns]
+                                                       const T* bias,   // [columns]
+                                                       T* y,            // [rows, columns]
+                                                       const Shape shape) {
   // Of the two sums each has its own place, so that nobody waits until the first has been read.
   __shared__ BlockSum::TempStorage storage[2];
   __shared__ float shared_sum[2];
@@ -47,15 +46,13 @@ __global__ void __launch_bounds__(kThreads)
   // Write, from the row a third time.
   const float factor = rsqrtf(variance + shape.epsilon);
   for (int i = threadIdx.x; i < columns; i += kThreads)
-    to[i] =
-        rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
+    to[i] = rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
 }
 
 // LayerNorm as Shape says. y may be x. Throws std::invalid_argument naming the shape and the limit
 // when it cannot, std::runtime_error when CUDA refuses.
 template <class T>
-void cub(const T* x, const T* scale, const T* bias, T* y, const Shape& shape,
-         cudaStream_t stream) {
+void cub(const T* x, const T* scale, const T* bias, T* y, const Shape& shape, cudaStream_t stream) {
   require_arguments(shape, x, scale, bias, y);
   cub_kernel<T><<<shape.rows, kThreads, 0, stream>>>(x, scale, bias, y, shape);
   require_launched(cudaGetLastError(), shape);

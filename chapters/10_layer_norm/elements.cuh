@@ -13,6 +13,9 @@
 
 namespace layer_norm {
 
+using Shape = ::LayerNormShape;
+using Moments = ::LayerNormMoments;
+
 constexpr int kThreads = 256;  // of a block, in every step
 constexpr int kWarps = kThreads / 32;
 
@@ -71,8 +74,13 @@ inline void require_launched(cudaError_t error, const Shape& shape) {
 // at a multiple of 16 bytes.
 template <class T, class... Arrays>
 bool takes_pieces(const Shape& shape, const Arrays*... arrays) {
-  return shape.columns % kWide<T> == 0 &&
-         (... && (reinterpret_cast<uintptr_t>(arrays) % 16 == 0));
+  return shape.columns % kWide<T> == 0 && (... && (reinterpret_cast<uintptr_t>(arrays) % 16 == 0));
+}
+
+// How many of its row's pieces of 16 bytes a lane has, where there are any.
+template <class T>
+int pieces_of_lane(const Shape& shape) {
+  return (shape.columns / kWide<T> + 31) / 32;
 }
 
 inline unsigned blocks_of(int64_t count, int64_t a_block) {

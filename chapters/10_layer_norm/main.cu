@@ -18,6 +18,7 @@ lab::LayerNormKernels<T> kernels() {
   all.naive_variance = {"E[x^2] - E[x]^2", steps::naive_variance<T>};
   all.add = steps::add<T>;
   all.residual = steps::residual<T>;
+  all.residual_fits = steps::residual_fits<T>;
   all.backward_dx = steps::backward_dx<T>;
   all.partials_of = steps::partials_of;
   all.slab_sums = steps::slab_sums<T>;

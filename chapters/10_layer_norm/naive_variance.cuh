@@ -8,12 +8,11 @@
 namespace layer_norm {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    naive_variance_kernel(const T* x,      // [rows, columns]
-                          const T* scale,  // [columns]
-                          const T* bias,   // [columns]
-                          T* y,            // [rows, columns]
-                          const Shape shape) {
+__global__ void __launch_bounds__(kThreads) naive_variance_kernel(const T* x,  // [rows, columns]
+                                                                  const T* scale,  // [columns]
+                                                                  const T* bias,   // [columns]
+                                                                  T* y,  // [rows, columns]
+                                                                  const Shape shape) {
   const int columns = shape.columns, lane = threadIdx.x % 32;
   const int64_t row = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= shape.rows) return;
@@ -32,8 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   // Rounding may make it negative, and its root a NaN.
   const float factor = rsqrtf(fmaxf(variance, 0.0f) + shape.epsilon);
   for (int i = lane; i < columns; i += 32)
-    to[i] =
-        rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
+    to[i] = rounded<T>((widened(from[i]) - mean) * factor * widened(scale[i]) + widened(bias[i]));
 }
 
 // As the steps, and wrong where a row's mean is large. Throws as they do.

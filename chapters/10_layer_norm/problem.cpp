@@ -142,9 +142,9 @@ double norm_of(const std::vector<double>& values) {
 
 // What a row's sums in fp32 do to a number in it.
 struct RowErrors {
-  double of_n = 0;        // (x - mean) · factor is off by up to this
-  double most_n = 0;      // and that large at most
-  double factor = 0;      // of the row
+  double of_n = 0;    // (x - mean) · factor is off by up to this
+  double most_n = 0;  // and that large at most
+  double factor = 0;  // of the row
 };
 constexpr double kUnit = 0x1p-24;
 double additions(const Shape& shape) { return shape.columns / 32.0 + 8; }
@@ -159,9 +159,9 @@ std::vector<RowErrors> row_errors(const std::vector<double>& x, const Shape& sha
       most_x = std::max(most_x, std::abs(x[i]));
       most_n = std::max(most_n, std::abs(x[i] - mean[row]) * factor[row]);
     }
-    errors[row] = {kUnit * (additions(shape) * most_x * factor[row] +
-                            (additions(shape) + 8) * most_n),
-                   most_n, factor[row]};
+    errors[row] = {
+        kUnit * (additions(shape) * most_x * factor[row] + (additions(shape) + 8) * most_n), most_n,
+        factor[row]};
   }
   return errors;
 }
@@ -171,16 +171,14 @@ Tolerance rounded_tolerance(double atol, Storage storage, const std::vector<doub
   const double unit = unit_of(storage) + 4 * kUnit;
   const double tiny = storage == Storage::kFp16 ? 0x1p-25 : 0;  // below 2^-14 steps are 2^-24
   const double all = norm_of(expected);
-  const double spread =
-      all > 0 ? (atol + tiny) * std::sqrt(double(expected.size())) / all : 0;
+  const double spread = all > 0 ? (atol + tiny) * std::sqrt(double(expected.size())) / all : 0;
   return {atol + tiny, unit, 0.5 * spread + 0.75 * unit};
 }
 
 }  // namespace
 
 Tolerance layer_norm_tolerance(const std::vector<double>& x, const std::vector<double>& scale,
-                               const std::vector<double>& y, const Shape& shape,
-                               Storage storage) {
+                               const std::vector<double>& y, const Shape& shape, Storage storage) {
   double atol = 0;
   for (const RowErrors& row : row_errors(x, shape)) atol = std::max(atol, row.of_n);
   return rounded_tolerance(atol * largest(scale), storage, y);
@@ -210,7 +208,8 @@ double dx_error(const std::vector<RowErrors>& rows, const LayerNormProblem& prob
 void set_column_tolerances(const std::vector<RowErrors>& rows, const LayerNormProblem& problem,
                            LayerNormExpected& expected) {
   const Shape& shape = problem.shape;
-  const double additions_of_column = kUnit * (std::min(shape.rows, 64 / 8) + shape.rows / 64.0 + 16);
+  const double additions_of_column =
+      kUnit * (std::min(shape.rows, 64 / 8) + shape.rows / 64.0 + 16);
   double scale_error = 0, bias_error = 0;
   for (int64_t i = 0; i < shape.columns; ++i) {
     double dy_sum = 0, products = 0, of_n = 0;
@@ -251,8 +250,7 @@ LayerNormExpected expected_layer_norm(const LayerNormProblem& problem) {
   expected.dscale.resize(shape.columns);
   expected.dbias.resize(shape.columns);
   reference::layer_norm_backward(problem.dy.data(), problem.x.data(), problem.scale.data(), shape,
-                                 expected.dx.data(), expected.dscale.data(),
-                                 expected.dbias.data());
+                                 expected.dx.data(), expected.dscale.data(), expected.dbias.data());
   const std::vector<RowErrors> rows = row_errors(problem.x, shape);
   expected.for_dx = rounded_tolerance(dx_error(rows, problem), problem.storage, expected.dx);
   set_column_tolerances(rows, problem, expected);
@@ -264,9 +262,10 @@ void require_storage_range(const LayerNormProblem& problem, const LayerNormExpec
   const auto require = [](const char* name, const std::vector<double>& values) {
     for (size_t i = 0; i < values.size(); ++i)
       if (!(std::abs(values[i]) <= 65504))
-        throw UsageError(format("--storage fp16: element %zu of %s is %g, fp16 ends at 65504; "
-                                "--storage fp32 has the range",
-                                i, name, values[i]));
+        throw UsageError(
+            format("--storage fp16: element %zu of %s is %g, fp16 ends at 65504; "
+                   "--storage fp32 has the range",
+                   i, name, values[i]));
   };
   require("x", problem.x);
   require("x + residual", expected.sum);

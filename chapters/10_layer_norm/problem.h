@@ -84,6 +84,7 @@ struct LayerNormKernels {
   void (*add)(const T* x, const T* r, T* sum, const Shape& shape, cudaStream_t stream) = nullptr;
   void (*residual)(const T* x, const T* r, const T* scale, const T* bias, T* sum, T* y,
                    const Shape& shape, cudaStream_t stream) = nullptr;
+  bool (*residual_fits)(const Shape& shape) = nullptr;  // else it is add and norm
   void (*backward_dx)(const T* dy, const T* x, const T* scale, T* dx, layer_norm::Moments* moments,
                       const Shape& shape, cudaStream_t stream) = nullptr;
   int64_t (*partials_of)(const Shape& shape) = nullptr;  // floats

@@ -55,8 +55,8 @@ LayerNormOptions layer_norm_options(int argc, char** argv, const char* about) {
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
   flags.text("--out", options.out, "FILE", "photo and its normalized patches, .png or .jpg");
   flags.number("--rows", result.rows, 1, kMaxRows, "N", "random rows in place of the photo");
-  flags.number("--columns", result.columns, layer_norm::kMinColumns, layer_norm::kMaxColumns, "N",
-               "of random rows (768)");
+  flags.number("--columns", result.columns, LayerNormShape::kMinColumns,
+               LayerNormShape::kMaxColumns, "N", "of random rows (768)");
   flags.option(
       "--mean", [&](const std::string& text) { result.mean = parse_mean(text); }, "X",
       "added to all of x (0)");
@@ -109,10 +109,11 @@ LayerNormProblem input_layer_norm(const LayerNormOptions& asked) {
       read_safetensors(path, {"x", "scale", "bias"}, {"residual", "dy"});
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   const std::vector<int64_t>& size = tensors[0].shape;
-  if (size.size() != 2) fail("tensor 'x' has shape " + text_of(size) + ", [rows, columns] is needed");
+  if (size.size() != 2)
+    fail("tensor 'x' has shape " + text_of(size) + ", [rows, columns] is needed");
   if (size[0] < 1 || size[0] > kMaxRows)
     fail(format("tensor 'x' has %lld rows, 1 to %d are needed", (long long)size[0], kMaxRows));
-  if (size[1] < layer_norm::kMinColumns || size[1] > layer_norm::kMaxColumns)
+  if (size[1] < LayerNormShape::kMinColumns || size[1] > LayerNormShape::kMaxColumns)
     fail(format("tensor 'x' has %lld columns, 64 to 4096 are needed", (long long)size[1]));
   LayerNormProblem problem;
   problem.shape = {int(size[0]), int(size[1]), 1e-6f};
@@ -250,18 +251,16 @@ void run_residual(LayerNormRun<T>& run, const LayerNormStep<T>& norm, Report& re
   const auto right = [&] {
     if (!run.expected) return Comparison::none();
     const Comparison sum = compared(run, checked.sum, run.expected->sum, run.expected->for_sum);
-    return sum.pass
-               ? compared(run, checked.y, run.expected->y_of_sum, run.expected->for_y_of_sum)
-               : sum;
+    return sum.pass ? compared(run, checked.y, run.expected->y_of_sum, run.expected->for_y_of_sum)
+                    : sum;
   };
   const auto clear = [&] { checked.sum.fill_nan(), checked.y.fill_nan(); };
 
   clear();
-  const std::vector<Timing> launches =
-      time_stages(run.device,
-                  {[&](int i) { add(run.of(i), nullptr); },
-                   [&](int i) { norm_of_sum(run.of(i), nullptr); }},
-                  options.warmup, options.iterations);
+  const std::vector<Timing> launches = time_stages(
+      run.device,
+      {[&](int i) { add(run.of(i), nullptr); }, [&](int i) { norm_of_sum(run.of(i), nullptr); }},
+      options.warmup, options.iterations);
   const StepLaunch both = [&](int i, cudaStream_t stream) {
     add(run.of(i), stream);
     norm_of_sum(run.of(i), stream);
@@ -273,6 +272,12 @@ void run_residual(LayerNormRun<T>& run, const LayerNormStep<T>& norm, Report& re
   report.add_launch("norm of the sum", launches[1], run.cost(2), of_two, Report::Errors::kOfStep);
   report.add_total("add, then norm", whole, run.cost(4), of_two);
 
+  if (!run.kernels.residual_fits(shape)) {
+    report.note(
+        "residual: add, then norm, too: rows this long or not of whole pieces of 16 bytes "
+        "are not kept in registers");
+    return;
+  }
   clear();
   const StepLaunch fused = [&](int i, cudaStream_t stream) {
     LayerNormArrays<T>& a = run.of(i);
@@ -372,9 +377,10 @@ void run_backward(LayerNormRun<T>& run, Report& report) {
   clear();
   both(0, nullptr);
   const int of_two = sums_changed(first, sums());
-  report.note(format("once more, and other bits in %d of %d sums over rows by two stages, in %d by "
-                     "atomics\n(which may come in any order)",
-                     of_two, 2 * shape.columns, of_atomics));
+  report.note(
+      format("once more, and other bits in %d of %d sums over rows by two stages, in %d by "
+             "atomics\n(which may come in any order)",
+             of_two, 2 * shape.columns, of_atomics));
   report.require(of_two == 0, "two stages gave other bits the second time");
 }
 
@@ -382,14 +388,14 @@ template <class T>
 ReportHead report_head(const char* chapter, const LayerNormRun<T>& run) {
   const Shape& shape = run.shape();
   const char* const storage = run.problem.storage == Storage::kFp16 ? "fp16" : "fp32";
-  ReportHead head{chapter,
-                  run.asked.common,
-                  run.device,
-                  run.problem.source,
-                  describe(shape) + ", " + storage + "; x " +
-                      human_bytes(double(shape.elements()) * sizeof(T)),
-                  {{"rows", shape.rows}, {"columns", shape.columns}},
-                  {}};
+  ReportHead head{
+      chapter,
+      run.asked.common,
+      run.device,
+      run.problem.source,
+      describe(shape) + ", " + storage + "; x " + human_bytes(double(shape.elements()) * sizeof(T)),
+      {{"rows", shape.rows}, {"columns", shape.columns}},
+      {}};
   head.details.emplace_back("storage", format("\"%s\"", storage));
   return head;
 }
@@ -431,11 +437,10 @@ void make_problem(LayerNormRun<T>& run) {
                  "layer norm of shape " + describe(shape));
   if (from_file) return;
   const Progress progress("making the problem");
-  run.problem =
-      asked.rows > 0
-          ? random_layer_norm(shape, asked.storage, options.seed, asked.mean)
-          : photo_layer_norm(load_image(options.image), options.size, options.batch, asked.storage,
-                             options.seed, asked.mean);
+  run.problem = asked.rows > 0
+                    ? random_layer_norm(shape, asked.storage, options.seed, asked.mean)
+                    : photo_layer_norm(load_image(options.image), options.size, options.batch,
+                                       asked.storage, options.seed, asked.mean);
 }
 
 template <class T>
@@ -466,27 +471,27 @@ ExitCode layer_norm_program(const LayerNormOptions& asked, const char* chapter,
     if (step.name != kernels.naive_variance.name) y = std::move(result);
   }
   for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
-  report.add_ratio(kernels.steps.back().name == steps.back().name ? steps.back().name
-                                                                  : steps.front().name,
-                   "copy");
+  report.add_ratio(
+      kernels.steps.back().name == steps.back().name ? steps.back().name : steps.front().name,
+      "copy");
   if (run.shape().columns % (16 / int(sizeof(T))) != 0)
-    report.note(format("%d columns are not whole pieces of 16 bytes: vector, rows and residual do "
-                       "as warp does",
-                       run.shape().columns));
+    report.note(
+        format("%d columns are not whole pieces of 16 bytes: vector, rows and residual do "
+               "as warp does",
+               run.shape().columns));
   if (asked.step.empty()) {
     run_residual(run, kernels.steps.back(), report);
     run_backward(run, report);
   }
   if (!options.output.empty() && !options.predict)
-    write_safetensors(options.output,
-                      {{"out",
-                        {{run.shape().rows, run.shape().columns},
-                         std::vector<float>(y.begin(), y.end()),
-                         run.problem.storage == Storage::kFp16 ? "F16" : "F32"}}});
+    write_safetensors(options.output, {{"out",
+                                        {{run.shape().rows, run.shape().columns},
+                                         std::vector<float>(y.begin(), y.end()),
+                                         run.problem.storage == Storage::kFp16 ? "F16" : "F32"}}});
   if (run.asked.draws) {
     save_image(options.out, draw_normalized(run.problem, std::vector<float>(y.begin(), y.end())));
-    report.note(format("%s: the photo, and its patches normalized, each by itself",
-                       options.out.c_str()));
+    report.note(
+        format("%s: the photo, and its patches normalized, each by itself", options.out.c_str()));
   }
   return report.finish();
 }
@@ -494,8 +499,7 @@ ExitCode layer_norm_program(const LayerNormOptions& asked, const char* chapter,
 }  // namespace
 
 int layer_norm_main(int argc, char** argv, const char* chapter, const char* about,
-                    const LayerNormKernels<half>& in_fp16,
-                    const LayerNormKernels<float>& in_fp32) {
+                    const LayerNormKernels<half>& in_fp16, const LayerNormKernels<float>& in_fp32) {
   return guarded_main(chapter, [&] {
     const LayerNormOptions asked = layer_norm_options(argc, argv, about);
     return asked.storage == Storage::kFp16 ? layer_norm_program(asked, chapter, in_fp16)

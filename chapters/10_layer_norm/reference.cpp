@@ -28,8 +28,7 @@ void layer_norm(const double* x, const double* scale, const double* bias,
 #pragma omp parallel for
   for (int64_t row = 0; row < shape.rows; ++row)
     for (int64_t i = 0; i < columns; ++i)
-      y[row * columns + i] =
-          scale[i] * (x[row * columns + i] - mean[row]) * factor[row] + bias[i];
+      y[row * columns + i] = scale[i] * (x[row * columns + i] - mean[row]) * factor[row] + bias[i];
 }
 
 void layer_norm_backward(const double* dy, const double* x, const double* scale,

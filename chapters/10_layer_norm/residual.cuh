@@ -47,14 +47,13 @@ void add(const T* x, const T* r, T* sum, const Shape& shape, cudaStream_t stream
 // ---- The step -----------------------------------------------------------------------------------
 
 template <class T, int kPieces>
-__global__ void __launch_bounds__(kThreads)
-    residual_kernel(const T* x,      // [rows, columns]
-                    const T* r,      // [rows, columns]
-                    const T* scale,  // [columns]
-                    const T* bias,   // [columns]
-                    T* sum,          // [rows, columns]
-                    T* y,            // [rows, columns]
-                    const Shape shape) {
+__global__ void __launch_bounds__(kThreads) residual_kernel(const T* x,      // [rows, columns]
+                                                            const T* r,      // [rows, columns]
+                                                            const T* scale,  // [columns]
+                                                            const T* bias,   // [columns]
+                                                            T* sum,          // [rows, columns]
+                                                            T* y,            // [rows, columns]
+                                                            const Shape shape) {
   constexpr int kWidth = kWide<T>;
   using Wide = Piece<T, kWidth>;
   const int columns = shape.columns, pieces = columns / kWidth, lane = threadIdx.x % 32;
@@ -113,32 +112,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Whether residual() is one launch: rows are moved 16 bytes at a time, and x and r of a row fit into a
-// warp's registers together.
+// Whether residual() can be one launch: rows are whole pieces of 16 bytes, and a lane has no more than 8
+// of x and 8 of r (up to 2048 columns in fp16, 1024 in fp32). Registers for more would leave an SM so
+// few warps that two kernels take less time.
 template <class T>
-bool residual_is_fused(const T* x, const T* r, const T* scale, const T* bias, const T* sum,
-                       const T* y, const Shape& shape) {
-  return takes_pieces<T>(shape, x, r, scale, bias, sum, y) && shape.columns <= 512 * kWide<T>;
+bool residual_fits(const Shape& shape) {
+  return shape.columns % kWide<T> == 0 && pieces_of_lane<T>(shape) <= 8;
 }
 
 // sum = x + r, y = LayerNorm(sum) as Shape says. sum may be x or r; y is another array. As add() and
-// rows() where it cannot be one launch (residual_is_fused()); the same bits either way. Throws
-// std::invalid_argument naming the shape and the limit when it cannot, std::runtime_error when CUDA
-// refuses.
+// rows() where it cannot be one launch (residual_fits(), and arrays that start at a multiple of 16
+// bytes). Throws std::invalid_argument naming the shape and the limit when it cannot,
+// std::runtime_error when CUDA refuses.
 template <class T>
 void residual(const T* x, const T* r, const T* scale, const T* bias, T* sum, T* y,
               const Shape& shape, cudaStream_t stream) {
   require_arguments(shape, x, r, scale, bias, sum, y);
-  if (!residual_is_fused<T>(x, r, scale, bias, sum, y, shape)) {
+  if (!residual_fits<T>(shape) || !takes_pieces<T>(shape, x, r, scale, bias, sum, y)) {
     add(x, r, sum, shape, stream);
     return rows<T>(sum, scale, bias, y, shape, stream);
   }
-  with_count<1, 2, 3, 4, 6, 8, 16>(
-      (shape.columns / kWide<T> + 31) / 32, [&]<int kPieces>() {
-        residual_kernel<T, kPieces>
-            <<<blocks_of(shape.rows, kWarps), kThreads, 0, stream>>>(x, r, scale, bias, sum, y,
-                                                                     shape);
-      });
+  with_count<1, 2, 3, 4, 8>(pieces_of_lane<T>(shape), [&]<int kPieces>() {
+    residual_kernel<T, kPieces>
+        <<<blocks_of(shape.rows, kWarps), kThreads, 0, stream>>>(x, r, scale, bias, sum, y, shape);
+  });
   require_launched(cudaGetLastError(), shape);
 }
 

@@ -6,18 +6,16 @@
 
 namespace layer_norm {
 
-// How many rows a warp takes at once, of that many pieces each: as many as its registers hold.
-template <int kPieces>
-constexpr int kRowsAtOnce = kPieces <= 4 ? 2 : 1;
+constexpr int kRows = 2;        // that a warp takes at once
+constexpr int kMostPieces = 4;  // of a row in a lane: registers for two longer ones keep warps out
 
 template <class T, int kPieces>
-__global__ void __launch_bounds__(kThreads)
-    rows_kernel(const T* x,      // [rows, columns]
-                const T* scale,  // [columns]
-                const T* bias,   // [columns]
-                T* y,            // [rows, columns]
-                const Shape shape) {
-  constexpr int kWidth = kWide<T>, kRows = kRowsAtOnce<kPieces>;
+__global__ void __launch_bounds__(kThreads) rows_kernel(const T* x,      // [rows, columns]
+                                                        const T* scale,  // [columns]
+                                                        const T* bias,   // [columns]
+                                                        T* y,            // [rows, columns]
+                                                        const Shape shape) {
+  constexpr int kWidth = kWide<T>;
   using Wide = Piece<T, kWidth>;
   const int columns = shape.columns, pieces = columns / kWidth, lane = threadIdx.x % 32;
   const int64_t first = (int64_t(blockIdx.x) * kWarps + threadIdx.x / 32) * kRows;
@@ -81,21 +79,21 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// LayerNorm as Shape says; as warp() where rows cannot be moved 16 bytes at a time (takes_pieces()).
-// y may be x. Throws std::invalid_argument naming the shape and the limit when it cannot,
-// std::runtime_error when CUDA refuses.
+// LayerNorm as Shape says. As vector() where a lane has more than kMostPieces of a row (beyond 1024
+// columns in fp16, 512 in fp32), as warp() where rows cannot be moved 16 bytes at a time
+// (takes_pieces()). y may be x. Throws std::invalid_argument naming the shape and the limit when it
+// cannot, std::runtime_error when CUDA refuses.
 template <class T>
 void rows(const T* x, const T* scale, const T* bias, T* y, const Shape& shape,
           cudaStream_t stream) {
   require_arguments(shape, x, scale, bias, y);
-  if (!takes_pieces<T>(shape, x, scale, bias, y)) return warp(x, scale, bias, y, shape, stream);
-  constexpr int kWidth = kWide<T>;
-  with_count<1, 2, 3, 4, 6, 8, 16, kMaxColumns / 32 / kWidth>(
-      (shape.columns / kWidth + 31) / 32, [&]<int kPieces>() {
-        rows_kernel<T, kPieces>
-            <<<blocks_of(shape.rows, kWarps * kRowsAtOnce<kPieces>), kThreads, 0, stream>>>(
-                x, scale, bias, y, shape);
+  const bool launched =
+      takes_pieces<T>(shape, x, scale, bias, y) &&
+      with_count<1, 2, 3, kMostPieces>(pieces_of_lane<T>(shape), [&]<int kPieces>() {
+        rows_kernel<T, kPieces><<<blocks_of(shape.rows, kWarps * kRows), kThreads, 0, stream>>>(
+            x, scale, bias, y, shape);
       });
+  if (!launched) return vector(x, scale, bias, y, shape, stream);
   require_launched(cudaGetLastError(), shape);
 }
 

@@ -6,16 +6,13 @@
 #include <stdexcept>
 #include <string>
 
-namespace layer_norm {
-
-constexpr int kMinColumns = 64, kMaxColumns = 4096;
-
 // y = scale · (x - mean) / sqrt(variance + epsilon) + bias, with mean and variance (of the
 // population) of each row.
 //   x, y          [rows, columns]   fp16 or fp32, contiguous
 //   scale, bias   [columns]         of the same type
 // Sums are in fp32, whatever the type.
-struct Shape {
+struct LayerNormShape {
+  static constexpr int kMinColumns = 64, kMaxColumns = 4096;
   int rows = 1, columns = 768;
   float epsilon = 1e-6f;
 
@@ -23,12 +20,12 @@ struct Shape {
 };
 
 // Of a row: what the sums over rows need of it on the way back.
-struct Moments {
+struct LayerNormMoments {
   float mean, factor;  // factor = 1 / sqrt(variance + epsilon)
 };
 
 // "[rows 197, columns 768, epsilon 1e-06]"
-inline std::string describe(const Shape& shape) {
+inline std::string describe(const LayerNormShape& shape) {
   char epsilon[32];
   std::snprintf(epsilon, sizeof epsilon, "%g", double(shape.epsilon));
   return "[rows " + std::to_string(shape.rows) + ", columns " + std::to_string(shape.columns) +
@@ -37,15 +34,17 @@ inline std::string describe(const Shape& shape) {
 
 // The shapes that every step takes.
 // Throws std::invalid_argument naming the shape and the limit.
-inline void require_shape(const Shape& shape) {
+inline void require_shape(const LayerNormShape& shape) {
   const auto require = [&](bool ok, const char* limit) {
-    if (!ok)
-      throw std::invalid_argument("layer norm of shape " + describe(shape) + ": " + limit);
+    if (!ok) throw std::invalid_argument("layer norm of shape " + describe(shape) + ": " + limit);
   };
   require(shape.rows >= 1, "rows must be at least 1");
-  require(shape.columns >= kMinColumns && shape.columns <= kMaxColumns,
+  require(shape.columns >= shape.kMinColumns && shape.columns <= shape.kMaxColumns,
           "columns must be 64 to 4096");
   require(shape.epsilon > 0 && shape.epsilon < 1, "epsilon must lie between 0 and 1");
 }
 
+namespace layer_norm {
+using Shape = LayerNormShape;
+using Moments = LayerNormMoments;
 }  // namespace layer_norm

@@ -8,12 +8,11 @@ namespace layer_norm {
 
 // kPieces: of 16 bytes, that a lane keeps of its row.
 template <class T, int kPieces>
-__global__ void __launch_bounds__(kThreads)
-    vector_kernel(const T* x,      // [rows, columns]
-                  const T* scale,  // [columns]
-                  const T* bias,   // [columns]
-                  T* y,            // [rows, columns]
-                  const Shape shape) {
+__global__ void __launch_bounds__(kThreads) vector_kernel(const T* x,      // [rows, columns]
+                                                          const T* scale,  // [columns]
+                                                          const T* bias,   // [columns]
+                                                          T* y,            // [rows, columns]
+                                                          const Shape shape) {
   constexpr int kWidth = kWide<T>;
   using Wide = Piece<T, kWidth>;
   const int columns = shape.columns, pieces = columns / kWidth, lane = threadIdx.x % 32;
@@ -73,10 +72,9 @@ void vector(const T* x, const T* scale, const T* bias, T* y, const Shape& shape,
             cudaStream_t stream) {
   require_arguments(shape, x, scale, bias, y);
   if (!takes_pieces<T>(shape, x, scale, bias, y)) return warp(x, scale, bias, y, shape, stream);
-  constexpr int kWidth = kWide<T>;
-  // In fp32 a row has twice as many pieces.
-  with_count<1, 2, 3, 4, 6, 8, 16, kMaxColumns / 32 / kWidth>(
-      (shape.columns / kWidth + 31) / 32, [&]<int kPieces>() {
+  // In fp32 a row has twice as many pieces: up to 32 a lane.
+  with_count<1, 2, 3, 4, 6, 8, 16, Shape::kMaxColumns / 32 / kWide<T>>(
+      pieces_of_lane<T>(shape), [&]<int kPieces>() {
         vector_kernel<T, kPieces>
             <<<blocks_of(shape.rows, kWarps), kThreads, 0, stream>>>(x, scale, bias, y, shape);
       });

@@ -8,12 +8,11 @@ namespace layer_norm {
 
 // kKept: elements that a lane keeps; 32 of them for each lane's one cover the row.
 template <class T, int kKept>
-__global__ void __launch_bounds__(kThreads)
-    warp_kernel(const T* x,      // [rows, columns]
-                const T* scale,  // [columns]
-                const T* bias,   // [columns]
-                T* y,            // [rows, columns]
-                const Shape shape) {
+__global__ void __launch_bounds__(kThreads) warp_kernel(const T* x,      // [rows, columns]
+                                                        const T* scale,  // [columns]
+                                                        const T* bias,   // [columns]
+                                                        T* y,            // [rows, columns]
+                                                        const Shape shape) {
   const int columns = shape.columns, lane = threadIdx.x % 32;
   const int64_t row = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= shape.rows) return;

@@ -1,0 +1,412 @@
+// Chapter 10's tests: each step right on every kind of shape and storage, with large means, same bits
+// twice, planted bugs, and counters by formula. The way back: test_backward.cu.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "kernels.cuh"
+#include "planted_bugs.h"
+#include "test_support.h"
+
+namespace steps = layer_norm;
+using namespace lab::testing;
+using lab::Storage;
+
+namespace {
+
+template <class T>
+std::vector<lab::LayerNormStep<T>> all_steps() {
+  return {{"base", steps::base<T>},
+          {"cub", steps::cub<T>},
+          {"warp", steps::warp<T>},
+          {"vector", steps::vector<T>},
+          {"rows", steps::rows<T>}};
+}
+
+template <class T>
+void check_steps(const LayerNormCase& problem, int shift = 0) {
+  CAPTURE(problem.name);
+  CAPTURE(shift);
+  for (const lab::LayerNormStep<T>& step : all_steps<T>()) {
+    CAPTURE(step.name);
+    const LayerNormOutcome<T> outcome = run_forward<T>(step.function, problem, shift);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  }
+  const LayerNormOutcome<T> outcome = run_residual<T>(steps::residual<T>, problem, shift);
+  CAPTURE(outcome.details);
+  CHECK(outcome.caught_by == "");
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace
+
+// ---- Right results ------------------------------------------------------------------------------
+
+TEST_CASE("right: every kind of shape, both storages") {
+  if (skipped("right")) return;
+  for (const LayerNormShape& shape : layer_norm_shapes()) {
+    check_steps<half>(layer_norm_case(shape, Storage::kFp16));
+    check_steps<float>(layer_norm_case(shape, Storage::kFp32));
+  }
+}
+
+TEST_CASE("right: arrays from PyTorch") {
+  if (skipped("right: PyTorch")) return;
+  const std::vector<LayerNormCase> cases = layer_norm_golden_cases();
+  REQUIRE(cases.size() == 5);
+  for (const LayerNormCase& problem : cases)
+    problem.problem.storage == Storage::kFp16 ? check_steps<half>(problem)
+                                              : check_steps<float>(problem);
+}
+
+TEST_CASE("right: rows whose mean is a thousand times their deviation") {
+  if (skipped("right: large means")) return;
+  for (const double mean : {-3000.0, 1000.0}) {
+    check_steps<half>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp16, 3, mean));
+    check_steps<float>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp32, 3, mean));
+  }
+  check_steps<float>(layer_norm_case({5, 1000, 1e-6f}, Storage::kFp32, 4, 1e5));
+}
+
+TEST_CASE("right: the variance from two sums is not, and the tolerance sees it") {
+  if (skipped("right: naive variance")) return;
+  const auto caught = [](double mean, auto of_type, Storage storage) {
+    using T = decltype(of_type);
+    return run_forward<T>(steps::naive_variance<T>,
+                          layer_norm_case({19, 768, 1e-6f}, storage, 3, mean))
+        .caught_by;
+  };
+  CHECK(caught(0, half(), Storage::kFp16) == "");
+  CHECK(caught(0, float(), Storage::kFp32) == "");
+  CHECK(caught(1000, half(), Storage::kFp16) == "element");
+  CHECK(caught(1000, float(), Storage::kFp32) == "element");
+}
+
+TEST_CASE("right: rows that are all one number") {
+  if (skipped("right: flat rows")) return;
+  LayerNormCase problem = layer_norm_case({9, 256, 1e-6f}, Storage::kFp16);
+  std::fill(problem.problem.x.begin(), problem.problem.x.end(), 0.75);
+  problem.expected = lab::expected_layer_norm(problem.problem);
+  check_steps<half>(problem);  // the variance is 0, and y is bias
+}
+
+TEST_CASE("right: arrays that do not start at a multiple of 16 bytes") {
+  if (skipped("right: unaligned")) return;
+  check_steps<half>(layer_norm_case({11, 256, 1e-6f}, Storage::kFp16), 1);
+  check_steps<float>(layer_norm_case({11, 256, 1e-6f}, Storage::kFp32), 3);
+}
+
+TEST_CASE("right: in place") {
+  if (skipped("right: in place")) return;
+  const LayerNormCase problem = layer_norm_case({37, 768, 1e-6f}, Storage::kFp16);
+  const lab::LayerNormProblem& p = problem.problem;
+  const lab::DeviceArray<half> scale(lab::stored_as<half>(p.scale), "scale"),
+      bias(lab::stored_as<half>(p.bias), "bias");
+  for (const lab::LayerNormStep<half>& step : all_steps<half>()) {
+    CAPTURE(step.name);
+    lab::DeviceArray<half> x(lab::stored_as<half>(p.x), "x");
+    step.function(x.data(), scale.data(), bias.data(), x.data(), p.shape, nullptr);
+    const lab::Comparison right =
+        lab::compare(x.download(), problem.expected.y, problem.expected.for_y, {37, 768});
+    CHECK_MESSAGE(right.pass, right.describe());
+  }
+}
+
+TEST_CASE("the same bits twice, in a graph, and fused or not") {
+  if (skipped("the same bits")) return;
+  for (const int columns : {768, 100}) {
+    const LayerNormCase problem = layer_norm_case({67, columns, 1e-6f}, Storage::kFp16, 2);
+    for (const lab::LayerNormStep<half>& step : all_steps<half>()) {
+      CAPTURE(step.name);
+      const auto first = run_forward<half>(step.function, problem);
+      CHECK(same_bits(first.output, run_forward<half>(step.function, problem).output));
+      CHECK(same_bits(first.output, run_forward<half>(in_a_graph(step.function), problem).output));
+    }
+    const auto two = [](const half* x, const half* r, const half* scale, const half* bias,
+                        half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
+      steps::add(x, r, sum, shape, stream);
+      steps::rows<half>(sum, scale, bias, y, shape, stream);
+    };
+    const auto fused = run_residual<half>(steps::residual<half>, problem);
+    CHECK(same_bits(fused.output, run_residual<half>(two, problem).output));
+    CHECK(same_bits(fused.output,
+                    run_residual<half>(in_a_graph(steps::residual<half>), problem).output));
+  }
+}
+
+TEST_CASE("what they cannot do they refuse") {
+  const auto message = [](const LayerNormShape& shape, const auto& step) -> std::string {
+    const half* const some = reinterpret_cast<const half*>(256);
+    try {
+      step.function(some, some, some, nullptr, shape, nullptr);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const lab::LayerNormStep<half>& step : all_steps<half>()) {
+    CAPTURE(step.name);
+    CHECK(message({0, 768, 1e-6f}, step) ==
+          "layer norm of shape [rows 0, columns 768, epsilon 1e-06]: rows must be at least 1");
+    for (const int columns : {0, 63, 4097})
+      CHECK(message({3, columns, 1e-6f}, step).find("columns must be 64 to 4096") !=
+            std::string::npos);
+    CHECK(message({3, 768, 0.0f}, step).find("epsilon must lie between 0 and 1") !=
+          std::string::npos);
+    CHECK(message({3, 768, 1e-6f}, step).find("no array may be null") != std::string::npos);
+  }
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+// The bytes of an element, T's.
+template <class T>
+constexpr double kBytes = sizeof(T);
+
+struct Arrays {
+  lab::DeviceArray<half> x, residual, scale, bias, y, sum;
+  explicit Arrays(const LayerNormShape& shape)
+      : x(std::vector<half>(shape.elements(), half(1.0f)), "x"),
+        residual(std::vector<half>(shape.elements(), half(1.0f)), "residual"),
+        scale(std::vector<half>(shape.columns, half(1.0f)), "scale"),
+        bias(std::vector<half>(shape.columns, half(1.0f)), "bias"),
+        y(size_t(shape.elements()), "y"),
+        sum(size_t(shape.elements()), "sum") {}
+};
+
+void run_for_counters(const std::string& name, const LayerNormShape& shape) {
+  Arrays a(shape);
+  for (const lab::LayerNormStep<half>& step : all_steps<half>())
+    if (step.name == name)
+      step.function(a.x.data(), a.scale.data(), a.bias.data(), a.y.data(), shape, nullptr);
+  if (name == "copy") steps::copy<half>(a.x.data(), a.y.data(), shape, nullptr);
+  if (name == "residual")
+    steps::residual<half>(a.x.data(), a.residual.data(), a.scale.data(), a.bias.data(),
+                          a.sum.data(), a.y.data(), shape, nullptr);
+  lab::check(cudaDeviceSynchronize());
+}
+
+}  // namespace
+
+TEST_CASE("counters: how often x is read, and in how many requests and sectors") {
+  if (skipped_without_counters("counters")) return;
+  for (const int columns : {256, 768, 2048}) {
+    CAPTURE(columns);
+    const LayerNormShape shape{53, columns, 1e-6f};
+    const double rows = shape.rows, bytes = 2 * double(shape.elements());
+    // Elements a request: 32 lanes with one of 2 bytes each, or with 8.
+    const double narrow = columns / 32, wide = std::ceil(columns / 256.0);
+    for (const auto& [name, reads, requests, of_scale] :
+         {std::tuple{"base", 3.0, narrow, rows * narrow},
+          {"cub", 3.0, narrow, rows * narrow},
+          {"warp", 1.0, narrow, rows * narrow},
+          {"vector", 1.0, wide, rows * wide},
+          {"rows", 1.0, wide, columns <= 1024 ? std::ceil(rows / 2) * wide : rows * wide}}) {
+      CAPTURE(name);
+      run_for_counters(name, shape);
+      CHECK(counted("x", "load/bytes_asked") == reads * bytes);
+      CHECK(counted("x", "load/requests") == reads * rows * requests);
+      CHECK(counted("x", "load/sectors") == reads * bytes / 32);
+      CHECK(counted("scale", "load/requests") == of_scale);
+      CHECK(counted("bias", "load/requests") == of_scale);
+      CHECK(counted("y", "store/bytes_asked") == bytes);
+      CHECK(counted("y", "store/requests") == rows * requests);
+      CHECK(counted("y", "store/sectors") == bytes / 32);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    }
+  }
+}
+
+TEST_CASE("counters: the tree's wavefronts in shared memory, and none in steps with shuffles") {
+  if (skipped_without_counters("counters: tree")) return;
+  const LayerNormShape shape{29, 768, 1e-6f};
+  run_for_counters("base", shape);
+  // A sum: 8 warps store their values; then 4, 2 and 1 warps, and one warp five times more, load two
+  // values and store one; in the end 8 warps load the sum.
+  const double of_a_sum = 8 + 3 * (4 + 2 + 1 + 5) + 8;
+  CHECK(shared_wavefronts() == 2 * shape.rows * of_a_sum);
+  CHECK(shared_conflicts() == 0);
+  for (const char* name : {"warp", "vector", "rows", "residual"}) {
+    CAPTURE(name);
+    run_for_counters(name, shape);
+    CHECK(shared_wavefronts() == 0);
+  }
+}
+
+TEST_CASE("counters: CUB meets in shared memory an order of magnitude less often than the tree") {
+  if (skipped_without_counters("counters: cub")) return;
+  const LayerNormShape shape{29, 768, 1e-6f};
+  run_for_counters("base", shape);
+  const double tree = shared_wavefronts();
+  run_for_counters("cub", shape);
+  // A sum: 8 warps store one value each, thread 0 loads the 7 others', stores the sum, and 8 warps
+  // load it.
+  CHECK(shared_wavefronts() <= 2 * shape.rows * (8 + 7 + 1 + 8));
+  CHECK(shared_wavefronts() * 2 < tree);
+  CHECK(shared_conflicts() == 0);
+}
+
+TEST_CASE("counters: copy and residual move each byte once") {
+  if (skipped_without_counters("counters: copy")) return;
+  const LayerNormShape shape{53, 768, 1e-6f};
+  const double bytes = 2 * double(shape.elements());
+  run_for_counters("copy", shape);
+  CHECK(counted("x", "load/bytes_asked") == bytes);
+  CHECK(counted("y", "store/bytes_asked") == bytes);
+  CHECK(counted("x", "load/requests") == std::ceil(bytes / 512));
+  run_for_counters("residual", shape);
+  CHECK(lab::vgpu::counter("/grid/0") == std::ceil(shape.rows / 8.0));
+  for (const char* array : {"x", "residual"}) {
+    CAPTURE(array);
+    CHECK(counted(array, "load/bytes_asked") == bytes);
+    CHECK(counted(array, "load/sectors") == bytes / 32);
+  }
+  for (const char* array : {"sum", "y"}) {
+    CAPTURE(array);
+    CHECK(counted(array, "store/bytes_asked") == bytes);
+    CHECK(counted(array, "store/requests") == shape.rows * 3);
+  }
+  CHECK(counted("sum", "load/requests") == 0);  // it stayed in registers
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+// Shapes that one instance of a kernel takes: `columns` in this order.
+void check_bugs(const std::string& file, const std::vector<Mutant>& bugs,
+                const std::string& instances, const std::vector<LayerNormShape>& shapes,
+                const std::function<ForwardStep<half>(const Mutants&, size_t)>& step_of) {
+  std::vector<LayerNormCase> cases;
+  for (const LayerNormShape& shape : shapes)
+    cases.push_back(layer_norm_case(shape, Storage::kFp16));
+  cases.push_back(layer_norm_case(shapes.back(), Storage::kFp16, 5, 512));
+  LayerNormCase flat = cases[0];
+  std::fill(flat.problem.x.begin(), flat.problem.x.end(), 0.5);
+  flat.expected = lab::expected_layer_norm(flat.problem);
+  cases.push_back(flat);
+  const Mutants mutants("chapters/10_layer_norm/" + file, "layer_norm", bugs, instances,
+                        Mutants::kKernelsOnly);
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const LayerNormCase& problem : cases) {
+      const int findings = lab::vgpu::findings();
+      const auto outcome = run_forward<half>(step_of(mutants, number), problem);
+      caught_by = outcome.caught_by;
+      details = problem.name + ": " + outcome.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+ForwardStep<half> launching(const void* kernel, int rows_a_block) {
+  return [=](const half* x, const half* scale, const half* bias, half* y,
+             const LayerNormShape& shape, cudaStream_t stream) {
+    launch(kernel, steps::blocks_of(shape.rows, rows_a_block), steps::kThreads, 0, stream, x, scale,
+           bias, y, shape);
+  };
+}
+const std::string kHalf = "6__half";
+
+}  // namespace
+
+TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs in base*")) return;
+  check_bugs("base.cuh", planted::kBaseBugs,
+             "template __global__ void base_kernel<half>(const half*, "
+             "const half*, const half*, half*, const Shape);",
+             {{3, 64, 1e-6f}, {9, 768, 1e-6f}}, [](const Mutants& mutants, size_t number) {
+               return launching(mutants.kernel(number, "base_kernel", {}, kHalf), 1);
+             });
+}
+
+TEST_CASE("planted bugs in warp: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in warp*")) return;
+  check_bugs("warp.cuh", planted::kWarpBugs,
+             "template __global__ void warp_kernel<half, 4>(const half*, const half*, const half*, "
+             "half*, const Shape);",
+             {{3, 64, 1e-6f}, {9, 100, 1e-6f}}, [](const Mutants& mutants, size_t number) {
+               return launching(mutants.kernel(number, "warp_kernel", {4}, kHalf), steps::kWarps);
+             });
+}
+
+TEST_CASE("planted bugs in vector: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in vector*")) return;
+  check_bugs("vector.cuh", planted::kVectorBugs,
+             "template __global__ void vector_kernel<half, 2>(const half*, const half*, const "
+             "half*, half*, const Shape);",
+             {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
+               return launching(mutants.kernel(number, "vector_kernel", {2}, kHalf), steps::kWarps);
+             });
+}
+
+TEST_CASE("planted bugs in rows: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in rows*")) return;
+  check_bugs("rows.cuh", planted::kRowsBugs,
+             "template __global__ void rows_kernel<half, 2>(const half*, const half*, const half*, "
+             "half*, const Shape);",
+             {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
+               return launching(mutants.kernel(number, "rows_kernel", {2}, kHalf),
+                                steps::kWarps * steps::kRows);
+             });
+}
+
+TEST_CASE("planted bugs in residual: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in residual*")) return;
+  const Mutants mutants(
+      "chapters/10_layer_norm/residual.cuh", "layer_norm", planted::kResidualBugs,
+      "template __global__ void residual_kernel<half, 2>(const half*, const half*, const half*, "
+      "const half*, half*, half*, const Shape);",
+      Mutants::kKernelsOnly);
+  const LayerNormCase problem = layer_norm_case({9, 264, 1e-6f}, Storage::kFp16);
+  for (size_t number = 0; number <= planted::kResidualBugs.size(); ++number) {
+    const void* const kernel = mutants.kernel(number, "residual_kernel", {2}, kHalf);
+    const auto step = [&](const half* x, const half* r, const half* scale, const half* bias,
+                          half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
+      launch(kernel, steps::blocks_of(shape.rows, steps::kWarps), steps::kThreads, 0, stream, x, r,
+             scale, bias, sum, y, shape);
+    };
+    const auto outcome = run_residual<half>(step, problem);
+    CAPTURE(number);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == (number ? planted::kResidualBugs[number - 1].caught_by : ""));
+  }
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;
+  const int findings = lab::vgpu::findings();
+  for (const int columns : {64, 100, 768, 2048})
+    check_steps<half>(layer_norm_case({19, columns, 1e-6f}, Storage::kFp16));
+  check_steps<float>(layer_norm_case({19, 264, 1e-6f}, Storage::kFp32));
+  CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("the program under all checks, in several orders") {
+  check_all_checks("chapter10", {{"--rows", "70", "--columns", "264"},
+                                 {"--rows", "70", "--columns", "100", "--storage", "fp32"}});
+}
+
+TEST_CASE("on a T4") {
+  check_twin_on_t4("right: arrays from*,right: rows whose*,the same bits*,counters: how*");
+}

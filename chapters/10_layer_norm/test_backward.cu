@@ -1,0 +1,209 @@
+// Tests of chapter 10's way back: gradients against PyTorch, the formula and central differences; same
+// bits where they are promised; planted bugs; counters by formula.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "kernels.cuh"
+#include "planted_bugs.h"
+#include "test_support.h"
+
+namespace steps = layer_norm;
+using namespace lab::testing;
+using lab::Storage;
+
+namespace {
+
+// dscale and dbias by two stages, with partial sums of its own.
+template <class T>
+void two_stages(const T* dy, const T* x, const LayerNormMoments* moments, float* dscale,
+                float* dbias, const LayerNormShape& shape, cudaStream_t stream) {
+  lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials");
+  partials.fill_nan();
+  steps::slab_sums(dy, x, moments, partials.data(), shape, stream);
+  steps::column_sums(partials.data(), dscale, dbias, shape, stream);
+  lab::check(cudaStreamSynchronize(stream));
+}
+
+template <class T>
+void check_backward(const LayerNormCase& problem, int shift = 0) {
+  CAPTURE(problem.name);
+  CAPTURE(shift);
+  for (const bool atomics : {false, true}) {
+    CAPTURE(atomics);
+    const auto outcome = run_backward<T>(
+        steps::backward_dx<T>, atomics ? ColumnStep<T>(steps::backward_atomics<T>) : two_stages<T>,
+        problem, shift);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("backward: right on every kind of shape, both storages") {
+  if (skipped("backward")) return;
+  for (const LayerNormShape& shape : layer_norm_shapes()) {
+    check_backward<half>(layer_norm_case(shape, Storage::kFp16));
+    check_backward<float>(layer_norm_case(shape, Storage::kFp32));
+  }
+}
+
+TEST_CASE("backward: arrays from PyTorch") {
+  if (skipped("backward: PyTorch")) return;
+  for (const LayerNormCase& problem : layer_norm_golden_cases())
+    problem.problem.storage == Storage::kFp16 ? check_backward<half>(problem)
+                                              : check_backward<float>(problem);
+}
+
+TEST_CASE("backward: large means, and arrays off 16 bytes") {
+  if (skipped("backward: large means")) return;
+  check_backward<half>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp16, 3, 1000));
+  check_backward<float>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp32, 3, -3000));
+  check_backward<half>(layer_norm_case({70, 256, 1e-6f}, Storage::kFp16), 1);
+}
+
+TEST_CASE("backward: two stages give the same bits in every order, atomics need not") {
+  if (skipped("backward: bits")) return;
+  const LayerNormCase problem = layer_norm_case({517, 192, 1e-6f}, Storage::kFp16, 2);
+  const auto run = [&](const ColumnStep<half>& columns) {
+    return run_backward<half>(steps::backward_dx<half>, columns, problem).columns;
+  };
+  const std::vector<float> first = run(two_stages<half>),
+                           added = run(steps::backward_atomics<half>);
+  int differ = 0;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<float> again = run(two_stages<half>);
+    CHECK(std::memcmp(first.data(), again.data(), first.size() * sizeof(float)) == 0);
+    const std::vector<float> now = run(steps::backward_atomics<half>);
+    for (size_t k = 0; k < now.size(); ++k) {
+      differ += now[k] != added[k];
+      CHECK(now[k] == doctest::Approx(added[k]).epsilon(1e-4).scale(30));
+    }
+  }
+  MESSAGE(differ << " of " << 3 * first.size() << " sums by atomics came out otherwise");
+}
+
+TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
+  if (skipped_without_counters("backward counters")) return;
+  const LayerNormShape shape{197, 768, 1e-6f};
+  const double rows = shape.rows, columns = shape.columns, bytes = 2 * double(shape.elements()),
+               slabs = std::ceil(rows / 64);
+  const std::vector<half> ones(size_t(shape.elements()), half(1.0f));
+  const lab::DeviceArray<half> x(ones, "x"), dy(ones, "dy"),
+      scale(std::vector<half>(size_t(shape.columns), half(1.0f)), "scale");
+  lab::DeviceArray<half> dx(ones.size(), "dx");
+  lab::DeviceArray<LayerNormMoments> moments(size_t(shape.rows), "moments");
+  lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials"),
+      dscale(size_t(shape.columns), "dscale"), dbias(size_t(shape.columns), "dbias");
+
+  steps::backward_dx<half>(dy.data(), x.data(), scale.data(), dx.data(), moments.data(), shape,
+                           nullptr);
+  lab::check(cudaDeviceSynchronize());
+  for (const char* array : {"x", "dy"}) {
+    CHECK(counted(array, "load/bytes_asked") == bytes);
+    CHECK(counted(array, "load/requests") == rows * 3);
+  }
+  CHECK(counted("dx", "store/bytes_asked") == bytes);
+  CHECK(counted("moments", "store/bytes_asked") == rows * 8);
+  CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+
+  steps::slab_sums<half>(dy.data(), x.data(), moments.data(), partials.data(), shape, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  for (const char* array : {"x", "dy"}) {
+    CHECK(counted(array, "load/bytes_asked") == bytes);
+    CHECK(counted(array, "load/requests") == rows * 3);
+  }
+  CHECK(counted("partials", "store/bytes_asked") == slabs * 2 * columns * 4);
+  CHECK(shared_conflicts() == 0);
+  steps::column_sums(partials.data(), dscale.data(), dbias.data(), shape, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(counted("partials", "load/bytes_asked") == slabs * 2 * columns * 4);
+  CHECK(counted("dscale", "store/bytes_asked") == columns * 4);
+  CHECK(counted("dbias", "store/bytes_asked") == columns * 4);
+
+  steps::backward_atomics<half>(dy.data(), x.data(), moments.data(), dscale.data(), dbias.data(),
+                                shape, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  // A lane an addition: for each slab each sum once.
+  CHECK(counted("dscale", "atomic/bytes_asked") == slabs * columns * 4);
+  CHECK(counted("dbias", "atomic/bytes_asked") == slabs * columns * 4);
+}
+
+TEST_CASE("planted bugs on the way back: each is caught, and by what" *
+          doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs on the way back*")) return;
+  const std::vector<Mutant>& bugs = planted::kBackwardBugs;
+  const Mutants mutants(
+      "chapters/10_layer_norm/backward.cuh", "layer_norm", bugs,
+      "template __global__ void dx_kernel<float, 4, 2>(const float*, const float*, const float*, "
+      "float*, Moments*, const Shape);\n"
+      "template __global__ void slab_kernel<float, 4, Sums::kStored>(const float*, const float*, "
+      "const Moments*, float*, float*, const Shape);\n"
+      "template __global__ void slab_kernel<float, 4, Sums::kAdded>(const float*, const float*, "
+      "const Moments*, float*, float*, const Shape);\n",
+      Mutants::kKernelsOnly);
+  // The instance of an enumerator: L, the type's name, its number.
+  const auto slab_of = [&](size_t number, int sums) {
+    const std::string space = "mutant_" + std::to_string(number);
+    return mutants.kernel(number, "slab_kernel", {},
+                          "fLi4ELNS_4SumsE" + std::to_string(sums) + "E");
+  };
+  const LayerNormCase problem = layer_norm_case({197, 200, 1e-6f}, Storage::kFp32);
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    CAPTURE(name);
+    const DxStep<float> dx = [&](const float* dy, const float* x, const float* scale, float* out,
+                                 LayerNormMoments* moments, const LayerNormShape& shape,
+                                 cudaStream_t stream) {
+      launch(mutants.kernel(number, "dx_kernel", {4, 2}, "f"),
+             steps::blocks_of(shape.rows, steps::kWarps), steps::kThreads, 0, stream, dy, x, scale,
+             out, moments, shape);
+    };
+    std::string caught_by, details;
+    for (const bool atomics : {false, true}) {
+      const ColumnStep<float> columns =
+          [&](const float* dy, const float* x, const LayerNormMoments* moments, float* dscale,
+              float* dbias, const LayerNormShape& shape, cudaStream_t stream) {
+            const dim3 grid(steps::slabs_of(shape), steps::blocks_of(shape.columns, 128));
+            if (atomics) {
+              lab::check(cudaMemset(dscale, 0, size_t(shape.columns) * sizeof(float)));
+              lab::check(cudaMemset(dbias, 0, size_t(shape.columns) * sizeof(float)));
+              launch(slab_of(number, 1), grid, steps::kThreads, 0, stream, dy, x, moments, dscale,
+                     dbias, shape);
+              lab::check(cudaDeviceSynchronize());
+              return;
+            }
+            lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials");
+            launch(slab_of(number, 0), grid, steps::kThreads, 0, stream, dy, x, moments,
+                   partials.data(), partials.data() + shape.columns, shape);
+            launch(mutants.kernel(number, "finish_kernel"), steps::blocks_of(2 * shape.columns, 32),
+                   steps::kThreads, 0, stream, static_cast<const float*>(partials.data()), dscale,
+                   dbias, steps::slabs_of(shape), shape.columns);
+            lab::check(cudaDeviceSynchronize());
+          };
+      const int findings = lab::vgpu::findings();
+      const auto outcome = run_backward<float>(dx, columns, problem);
+      caught_by = outcome.caught_by;
+      details = outcome.details;
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+TEST_CASE("checked backward: without a finding") {
+  if (rerun_with_checks("checked backward*")) return;
+  const int findings = lab::vgpu::findings();
+  for (const int columns : {64, 100, 768})
+    check_backward<half>(layer_norm_case({70, columns, 1e-6f}, Storage::kFp16));
+  CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("backward on a T4") { check_twin_on_t4("backward: arrays from*,backward: large*"); }
