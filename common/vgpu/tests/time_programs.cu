@@ -535,6 +535,20 @@ TEST_CASE("time programs: nothing else changes, and the prediction is the same w
       CHECK(predicted_us(cached[i]) == doctest::Approx(predicted_us(timed[i])).epsilon(0.5));
 }
 
+TEST_CASE("time programs: of several statements on one PTX line each is executed once") {
+  // As CUB writes the steps of its sums.
+  std::string kernels, launches;
+  kernel(kernels, launches, "sum_of_lanes",
+         "float s = in[threadIdx.x]; for (int i = 1; i < 32; i *= 2) "
+         "asm(\"{ .reg .f32 r0; .reg .pred p; shfl.sync.down.b32 r0|p, %0, %1, 31, -1; \"\n"
+         "    \"@p add.f32 r0, r0, %0; mov.f32 %0, r0; }\" : \"+f\"(s) : \"r\"(i));");
+  const Program made(program(kernels, launches), code_for(kTargets[2]));
+  for (const json::Value& launch : made.launches(device(kTargets[2]))) {
+    CHECK(why(launch) == "");
+    CHECK(launch.at("predicted").at("agreement").get<double>() > 0.9999);
+  }
+}
+
 TEST_CASE("time programs: barriers of grids and clusters, copies and uneven blocks") {
   const Program made(kMany, code_for(kTargets[2]));
   const auto all = made.launches("VGPU_TIME=1");

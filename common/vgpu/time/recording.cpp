@@ -94,6 +94,7 @@ std::uint32_t threads_of_barrier(std::string_view line) {
 Layout::Line describe(const Function& function, const Instr& instr) {
   Layout::Line line;
   line.name = dotted_name(function, instr);
+  line.instr = &instr;
   line.role = Layout::Role::plain;
   line.calls = instr.flow == Flow::call && function.calls[instr.site].callee;
   if (instr.flow == Flow::branch || instr.flow == Flow::branch_table) {
@@ -292,7 +293,7 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
   WarpState& state = block->warps[warp.index];
   if (state.cut) return;
   WarpRecord& record = block->record->warps[warp.index];
-  ++record.issued[line->ordinal];
+  if (line->instr == &instr) ++record.issued[line->ordinal];
   if (++record.instructions % 1024 == 0 &&
       recorded_.fetch_add(1024, std::memory_order_relaxed) > kMost)
     state.cut = block->record->cut = true;

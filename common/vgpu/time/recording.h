@@ -25,7 +25,8 @@ struct Layout {
         0;                   // among all lines with an instruction: index into WarpRecord::issued
     std::uint32_t slot = 0;  // among the branches, or among the lines with events
     std::uint32_t barrier_threads = 0;   // of bar.sync with a count that is an immediate
-    std::string_view name;               // "ld.global.u32"
+    std::string_view name;               // "ld.global.u32"; of several on the line, the first
+    const Instr* instr = nullptr;        // that one: the line is issued when it is
     std::uint32_t block = 0;             // basic block of the PTX code that it is in
     std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
     bool indirect = false;               // brx.idx
