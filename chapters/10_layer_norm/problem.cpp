@@ -109,7 +109,9 @@ LayerNormProblem photo_layer_norm(const Image& photo, int size, int batch, Stora
 
 Image draw_normalized(const LayerNormProblem& problem, const std::vector<float>& y) {
   const int size = problem.photo.width, grid = problem.grid;
-  Image picture{2 * size, size, std::vector<unsigned char>(size_t(6) * size * size)};
+  constexpr int kGap = 4;  // white pixels between the two
+  const int width = 2 * size + kGap;
+  Image picture{width, size, std::vector<unsigned char>(size_t(3) * width * size, 255)};
   for (int row = 0; row < size; ++row)
     for (int column = 0; column < size; ++column)
       for (int c = 0; c < 3; ++c) {
@@ -117,10 +119,11 @@ Image draw_normalized(const LayerNormProblem& problem, const std::vector<float>&
         const int i = (c * kPatch + row % kPatch) * kPatch + column % kPatch;
         const double n =
             (double(y[size_t(token) * kPatchValues + i]) - problem.bias[i]) / problem.scale[i];
-        const size_t at = (size_t(row) * 2 * size + column) * 3 + c;
+        const size_t at = (size_t(row) * width + column) * 3 + c;
         picture.rgb[at] = problem.photo.rgb[(size_t(row) * size + column) * 3 + c];
         const double grey = 255 * (0.5 + 0.5 * n / kShown);
-        picture.rgb[at + size_t(size) * 3] = (unsigned char)(std::clamp(grey, 0.0, 255.0) + 0.5);
+        picture.rgb[at + size_t(size + kGap) * 3] =
+            (unsigned char)(std::clamp(grey, 0.0, 255.0) + 0.5);
       }
   return picture;
 }
