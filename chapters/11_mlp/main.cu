@@ -1,0 +1,137 @@
+// Chapter 11: the MLP of a Vision Transformer, from WMMA to one launch a product.
+#include <map>
+#include <memory>
+
+#include "graph.cuh"
+#include "problem.h"
+#include "registers.cuh"
+#include "swizzle.cuh"
+#include "wmma.cuh"
+
+namespace {
+
+using lab::MlpOnDevice;
+using lab::MlpSizes;
+using lab::MlpStep;
+
+template <class Element>
+lab::MlpOf<Element>& arrays_of(MlpOnDevice& arrays) {
+  if constexpr (std::is_same_v<Element, half>)
+    return arrays.fp16.value();
+  else
+    return arrays.fp32.value();
+}
+template <class Element>
+mlp::MlpArrays<Element> pointers(MlpOnDevice& arrays) {
+  lab::MlpOf<Element>& a = arrays_of<Element>(arrays);
+  return {a.x.data(),  a.w1.data(),     a.b1.data(), a.w2.data(),
+          a.b2.data(), a.hidden.data(), a.y.data()};
+}
+
+using Product = void (*)(const half* x, const half* weight, half* y, const mlp::Shape& shape,
+                         cudaStream_t stream);
+using Layer = void (*)(const half* x, const half* weight, const half* bias, const half* residual,
+                       half* y, const mlp::Shape& shape, cudaStream_t stream);
+
+// A step whose product is one launch and what stands behind it another.
+MlpStep separate(const char* name, Product product, Layer layer) {
+  const auto run = [layer](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
+    const mlp::MlpArrays<half> a = pointers<half>(arrays);
+    layer(a.x, a.w1, a.b1, nullptr, a.hidden, s.first(), stream);
+    layer(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
+  };
+  const auto stages = [product](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
+    return {{"fc1",
+             [=](MlpOnDevice& arrays) {
+               const auto a = pointers<half>(arrays);
+               product(a.x, a.w1, a.hidden, s.first(), nullptr);
+             }},
+            {"bias, GELU",
+             [=](MlpOnDevice& arrays) {
+               const auto a = pointers<half>(arrays);
+               mlp::finish(a.b1, nullptr, a.hidden, s.first(), nullptr);
+             }},
+            {"fc2",
+             [=](MlpOnDevice& arrays) {
+               const auto a = pointers<half>(arrays);
+               product(a.hidden, a.w2, a.y, s.second(), nullptr);
+             }},
+            {"bias, residual", [=](MlpOnDevice& arrays) {
+               const auto a = pointers<half>(arrays);
+               mlp::finish(a.b2, a.x, a.y, s.second(), nullptr);
+             }}};
+  };
+  return {name, run, stages};
+}
+
+template <class Element>
+void first_layer(MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
+  const auto a = pointers<Element>(arrays);
+  mlp::epilogue<Element>(a.x, a.w1, a.b1, nullptr, a.hidden, s.first(), stream);
+}
+template <class Element>
+void second_layer(MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
+  const auto a = pointers<Element>(arrays);
+  mlp::epilogue<Element>(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
+}
+template <class Element>
+constexpr lab::Storage kStorage =
+    std::is_same_v<Element, half> ? lab::Storage::kFp16 : lab::Storage::kFp32;
+
+template <class Element>
+MlpStep epilogue_step() {
+  const auto run = [](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
+    mlp::mlp_by_epilogue(pointers<Element>(arrays), s.rows(), s.width, s.hidden, stream);
+  };
+  const auto stages = [](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
+    return {
+        {"fc1, GELU", [=](MlpOnDevice& arrays) { first_layer<Element>(arrays, s, nullptr); }},
+        {"fc2, residual", [=](MlpOnDevice& arrays) { second_layer<Element>(arrays, s, nullptr); }}};
+  };
+  return {"epilogue", run, stages, kStorage<Element>, mlp::lacking<Element>};
+}
+
+// Its lines are graphs of one product each, so that each has a time of its own.
+template <class Element>
+MlpStep graph_step() {
+  using Graphs = std::map<MlpOnDevice*, mlp::Graph>;  // one for each copy of the arrays
+  const auto replay = [](Graphs& graphs, MlpOnDevice& arrays, cudaStream_t stream,
+                         const auto& launch) {
+    auto found = graphs.find(&arrays);
+    if (found == graphs.end()) found = graphs.emplace(&arrays, mlp::Graph(launch)).first;
+    found->second.replay(stream);
+  };
+  const auto both = std::make_shared<Graphs>(), first = std::make_shared<Graphs>(),
+             second = std::make_shared<Graphs>();
+  const auto run = [=](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
+    replay(*both, arrays, stream, [&](cudaStream_t recorded) {
+      mlp::mlp_by_epilogue(pointers<Element>(arrays), s.rows(), s.width, s.hidden, recorded);
+    });
+  };
+  const auto stages = [=](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
+    return {{"fc1, GELU: node",
+             [=](MlpOnDevice& arrays) {
+               replay(*first, arrays, nullptr,
+                      [&](cudaStream_t recorded) { first_layer<Element>(arrays, s, recorded); });
+             }},
+            {"fc2, residual: node", [=](MlpOnDevice& arrays) {
+               replay(*second, arrays, nullptr,
+                      [&](cudaStream_t recorded) { second_layer<Element>(arrays, s, recorded); });
+             }}};
+  };
+  return {"graph", run, stages, kStorage<Element>, mlp::lacking<Element>};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::mlp_main(
+      argc, argv, "11_mlp",
+      "Chapter 11: the MLP of a Vision Transformer, y = x + W2 gelu(W1 x + b1) + b2, from\n"
+      "WMMA with everything else in launches of its own to one launch a product.",
+      {separate("wmma", mlp::wmma_product, mlp::wmma),
+       separate("registers", mlp::registers_product, mlp::registers),
+       separate("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline),
+       separate("swizzle", mlp::swizzle_product, mlp::swizzle), epilogue_step<half>(),
+       graph_step<half>(), epilogue_step<float>(), graph_step<float>()});
+}
