@@ -15,12 +15,12 @@
 
 namespace mlp {
 
-template <class T>
-__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
+static __global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
     registers_kernel(const half* __restrict__ x,       // [m, k]
                      const half* __restrict__ weight,  // [n, k]
                      half* __restrict__ y,             // [m, n]
                      int m, int n, int k) {
+  using T = LargeTile;
   __shared__ Stage<half, T, tile::Padded> stage;
   const Place<T> place(n);
   const RowPieces<T::kThreads, decltype(stage.x)> of_x(place.first_row, m, k);
@@ -47,8 +47,8 @@ inline void registers_product(const half* x, const half* weight, half* y, const 
   using T = LargeTile;
   require_product(shape, x, weight, y);
   require_pieces(shape, x, weight, 8);
-  registers_kernel<T>
-      <<<blocks_of<T>(shape), T::kThreads, 0, stream>>>(x, weight, y, shape.m, shape.n, shape.k);
+  registers_kernel<<<blocks_of<T>(shape), T::kThreads, 0, stream>>>(x, weight, y, shape.m, shape.n,
+                                                                    shape.k);
   require_launched(shape);
 }
 

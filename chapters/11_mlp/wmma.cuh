@@ -21,17 +21,18 @@ constexpr int kWmmaThreads = 128;
 constexpr int kWmmaPad = 8;  // halves behind each row, so that rows start in different banks
 
 // Rows of [.., k] from global memory to a tile. Rows from `rows` and columns from `columns` on become
-// zero. kPieces: whole pieces of 16 bytes, which k and the array's start must allow.
-template <bool kPieces>
+// zero. kAtOnce: halves a thread
+// loads at a time, 8 where k and the array's start allow it, or 1.
+template <int kAtOnce>
 __device__ void load_rows(const half* from_global, int rows, int columns, int k,
                           half (*tile)[kWmmaDepth + kWmmaPad]) {
-  constexpr int kAtOnce = kPieces ? 8 : 1, kOfRow = kWmmaDepth / kAtOnce;
+  constexpr int kOfRow = kWmmaDepth / kAtOnce;  // loads
 #pragma unroll
   for (int i = threadIdx.x; i < kWmmaTile * kOfRow; i += kWmmaThreads) {
     const int row = i / kOfRow, column = i % kOfRow * kAtOnce;
     const bool there = row < rows && column < columns;
     const half* const from = from_global + int64_t(row) * k + column;
-    if constexpr (kPieces)
+    if constexpr (kAtOnce == 8)
       *reinterpret_cast<uint4*>(&tile[row][column]) =
           there ? *reinterpret_cast<const uint4*>(from) : uint4{};
     else
@@ -39,7 +40,7 @@ __device__ void load_rows(const half* from_global, int rows, int columns, int k,
   }
 }
 
-template <bool kPieces>
+template <int kAtOnce>
 __global__ void __launch_bounds__(kWmmaThreads)
     wmma_kernel(const half* __restrict__ x,       // [m, k]
                 const half* __restrict__ weight,  // [n, k]
@@ -61,8 +62,8 @@ __global__ void __launch_bounds__(kWmmaThreads)
     for (auto& fragment : row) wmma::fill_fragment(fragment, 0.0f);
 
   for (int depth = 0; depth < k; depth += kWmmaDepth) {
-    load_rows<kPieces>(x + int64_t(first_row) * k + depth, m - first_row, k - depth, k, x_tile);
-    load_rows<kPieces>(weight + int64_t(first_column) * k + depth, n - first_column, k - depth, k,
+    load_rows<kAtOnce>(x + int64_t(first_row) * k + depth, m - first_row, k - depth, k, x_tile);
+    load_rows<kAtOnce>(weight + int64_t(first_column) * k + depth, n - first_column, k - depth, k,
                        weight_tile);
     __syncthreads();
 #pragma unroll
@@ -99,7 +100,7 @@ inline void wmma_product(const half* x, const half* weight, half* y, const Shape
   const int64_t blocks = int64_t(divide_up(shape.m, kWmmaTile)) * divide_up(shape.n, kWmmaTile);
   const bool pieces = shape.k % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
                       reinterpret_cast<uintptr_t>(weight) % 16 == 0;
-  (pieces ? wmma_kernel<true> : wmma_kernel<false>)<<<unsigned(blocks), kWmmaThreads, 0, stream>>>(
+  (pieces ? wmma_kernel<8> : wmma_kernel<1>)<<<unsigned(blocks), kWmmaThreads, 0, stream>>>(
       x, weight, y, shape.m, shape.n, shape.k);
   require_launched(shape);
 }
