@@ -183,6 +183,12 @@ seldom_run := $V/common/vgpu/cudart/group.o $V/common/vgpu/runtime/group.o \
     profile/group_reports profile/group_timeline time/group_code) \
   $P/common/json/group.o $H/common/lab/group.o $H/common/attention/group.o
 $(seldom_run): optimize := -Og
+# Tests wait for what they start and compute little themselves, but for those that compare many values.
+computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
+  $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
+$(patsubst %.cpp,$H/%.o,$(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
+  $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/test_exercise.cpp))) \
+$(patsubst %.cpp,$V/%.o,$(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))): optimize := -Og
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
