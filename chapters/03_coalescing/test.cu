@@ -180,6 +180,7 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 TEST_CASE("planted bugs: each is caught, and by what") {
   if (rerun_with_checks("planted bugs*")) return;
   check_planted_bugs("chapters/03_coalescing/coalesced_loads.cuh", "coalesced_loads", kLoadMutants,
-                     attention_of);
-  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, attention_of);
+                     attention_of, "const auto instance = &attention_kernel<64>;");
+  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, attention_of,
+                     "const auto instance = &attention_kernel<64>;");
 }

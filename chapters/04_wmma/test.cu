@@ -184,5 +184,6 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what") {
-  check_planted_bugs("chapters/04_wmma/kernel.cuh", "wmma_attention", kMutants, attention_of);
+  check_planted_bugs("chapters/04_wmma/kernel.cuh", "wmma_attention", kMutants, attention_of,
+                     "const auto instance = &attention_kernel<64>;");
 }

@@ -258,8 +258,5 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
 
 TEST_CASE("planted bugs: each is caught, and by what") {
   check_planted_bugs("chapters/06_coalesced_k/kernel.cuh", "coalesced_k", kMutants,
-                     mutant_attention,
-                     "const auto of_32 = &attention_kernel<32, 64, 4>;\n"
-                     "const auto of_64 = &attention_kernel<64, 64, 4>;\n"
-                     "const auto of_128 = &attention_kernel<128, 64, 4>;\n");
+                     mutant_attention, "const auto instance = &attention_kernel<64, 64, 4>;");
 }

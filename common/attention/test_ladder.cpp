@@ -189,12 +189,12 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances) {
   if (rerun_with_checks("planted bugs*")) return;
-  const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 32),
+  // With one head_dim, so that a template is compiled once a bug.
+  const std::vector<AttentionCase> cases = {random_case(1, 1, 1, 64),
                                             random_case(1, 2, 33, 64),
                                             random_case(1, 1, 97, 64),
-                                            random_case(1, 1, 65, 128),
                                             offset_case(1, 1, 17, 64, 150),
-                                            stepped_case(1, 1, 129, 32, {0, -100, 100}),
+                                            stepped_case(1, 1, 129, 64, {0, -100, 100}),
                                             mean_case(1, 16, 64)};
   const Mutants loaded(file, name_space, mutants, instances,
                        instances.empty() ? Mutants::kWholeFile : Mutants::kKernelsOnly);
