@@ -314,7 +314,7 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
 
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
 # Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of
-# bench run all programs; then come the chapters, the last ones before the first.
+# bench and those of bad input run all programs; then come the chapters, the last ones before the first.
 last_first = $(if $1,$(call last_first,$(wordlist 2,$(words $1),$1)) $(firstword $1))
 tests :=
 # Without zstd and lz4, on a machine with a GPU that can install nothing, there is no virtual one.
@@ -327,8 +327,11 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
-tests += $(python_tests) $(call last_first,$(chapter_tests)) $(if $(VGPU_LIBS),$(vgpu_tests)) \
-  $(lab_tests) common/make/check_words.sh data/check.sh
+long_tests := $(if $(VGPU_LIBS),$(filter $V/vgpu_tests $V/tests/time_programs,$(vgpu_tests))) \
+  $(filter $D/bad_input_tests,$(lab_tests))
+tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) \
+  $(filter-out $(long_tests),$(lab_tests) $(if $(VGPU_LIBS),$(vgpu_tests))) \
+  common/make/check_words.sh data/check.sh
 
 # What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
 # of this project, the folder of its libraries, a folder for files. Paths are absolute, since a test may
