@@ -220,6 +220,8 @@ help:
 #>                      in data/results, with what each step bought at sizes that matter
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
 #> make validate        the virtual GPU's counters beside Nsight Compute's, on a GPU
+#> make calibrate       on a GPU: measure the constants of predicted times, each beside the model's
+#>                      (DEVICE=vgpu: the virtual GPU must give them back; ONLY=l2: those that begin so)
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
@@ -477,7 +479,7 @@ ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 with_ptx := $(patsubst %.cu,$V/cu/%.o,\
     $(wildcard chapters/*/exercise.cu common/bench/*.cu common/vgpu/tests/*.cu)) \
   $(patsubst %.cu,$D/%.o,\
-    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu common/tests/*.cu) $(all_tests_cu)) \
+    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu common/bench/*/*.cu common/tests/*.cu) $(all_tests_cu)) \
   $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$a/%.fatbin,\
     $(wildcard chapters/*/main.cu chapters/*/kernels*.cu)))
 ptx-coverage: $V/ptx-coverage $(with_ptx)

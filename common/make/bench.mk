@@ -75,7 +75,7 @@ bench-dry: export NVCC := $(call absolute,$(NVCC))
 bench-dry: export CUDA_LIB := $(call absolute,$(CUDA_LIB))
 bench-dry: programs
 	@$(need_python)
-	@$(MAKE) DEVICE=cuda ARCH=$(GPU) programs
+	@$(MAKE) DEVICE=cuda ARCH=$(GPU) programs $T/cuda-$(GPU)/calibrate
 	@python3 $(bench_scripts)/rehearse.py --programs $D --arch $(GPU) --chip $(CHIP) \
 	  $(if $(PEERS),--peers '$(or $(torch_python),python3)')
 else
@@ -107,6 +107,33 @@ validate:
 	@$(MAKE) DEVICE=vgpu ARCH=$(GPU_ARCH) programs
 	@python3 $(bench_scripts)/validate.py --cuda $T/cuda-$(GPU_ARCH) --vgpu $T/vgpu-$(GPU_ARCH) \
 	  --record '$(RECORD)' $(validate_flags)
+endif
+
+# The constants of predicted times: measured on a GPU, given back by the virtual one (VGPU_DEVICE chooses
+# which). ONLY=l2: those whose names begin so. It needs the model's constants, also where it runs on a GPU.
+calibrate_objects := $D/common/bench/calibrate/calibrate.o $H/common/bench/calibrate/constants.o \
+  $P/common/vgpu/time/timing.o $P/common/vgpu/profile/devices.o
+$P/common/vgpu/profile/devices.o: | $P/generated/devices.inc
+# (The virtual GPU may stand for older GPUs.)
+$D/common/bench/calibrate/calibrate.o: also = $(if $(filter vgpu,$(DEVICE)),$(foreach a,75 80,$(if \
+  $(filter sm_$a,$(ARCH)),,-gencode arch=compute_$a$(comma)code=compute_$a)))
+$D/calibrate: $(calibrate_objects) $H/liblab.a | $(device_library)
+	$(call link,$(libs_$(DEVICE)))
+ifeq ($(DEVICE),vgpu)
+test: $(if $(filter common/bench/tests/all.py,$(tests_chosen)),$D/calibrate)
+endif
+.PHONY: calibrate
+ifeq ($(GPU_ARCH)$(bench_reference),)
+calibrate:
+	@echo 'make calibrate needs a GPU, and nvidia-smi lists none; make calibrate DEVICE=vgpu asks the' \
+	  'virtual GPU' >&2; exit 3
+else ifeq ($(DEVICE),vgpu)
+calibrate: $D/calibrate
+	@VGPU_PTXAS='$(docs_ptxas)' $< $(if $(ONLY),--only '$(ONLY)')
+else
+calibrate: $D/calibrate
+	@mkdir -p $(gpu_results)
+	@$< $(if $(ONLY),--only '$(ONLY)',--json $(gpu_results)/calibration.json)
 endif
 
 # The tests of what runs on a device, and no others: on a GPU, those that only a GPU can fail.
