@@ -4,8 +4,8 @@
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
 reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
-larger problems, which its roofline shows) and writes FOLDER/ladder, speedup, roofline, memory and lines, as .svg and .png, from
-nothing else. What was measured is drawn full. Of the virtual GPU times are predicted: hollow, with a
+larger problems, which its roofline shows) and writes FOLDER/ladder, speedup, roofline, memory and
+lines, as .svg and .png, from nothing else. What was measured is drawn full. Of the virtual GPU times are predicted: hollow, with a
 thin mark at the modelled limit, a lower bound on the time. Where a step has no prediction, all steps
 beside it are drawn hollow at the speed that the limit would allow, and the title says so. Of gains.json
 also waits and waits_more are drawn: why the warps of each step wait, in shares of their time.

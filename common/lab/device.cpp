@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "errors.h"
@@ -233,6 +234,13 @@ bool predicts_by_samples() { return by_samples; }
 
 Predicting::Predicting(bool on) : on_(on && can_predict() && !prediction_refused()) {
   if (on_) time_setter()(int(by_samples ? Time::kSample : Time::kOn));
+}
+
+double Predicting::us() const {
+  static const auto function = find<double(int*)>("vgpuPredictedTime");
+  int launches = 0;
+  const double us = on_ && function ? function(&launches) : 0;
+  return launches > 0 ? us : std::numeric_limits<double>::quiet_NaN();
 }
 
 Predicting::~Predicting() {

@@ -52,6 +52,8 @@ class Predicting {
   ~Predicting();
   Predicting(const Predicting&) = delete;
   Predicting& operator=(const Predicting&) = delete;
+  // Of all launches so far; NaN where one of them has none, or the device does not say it.
+  double us() const;
 
  private:
   bool on_;

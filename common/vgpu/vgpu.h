@@ -29,6 +29,9 @@ void vgpuSetCacheModel(int on);
    executed that it needs, so that large launches take seconds and leave incomplete results (as VGPU_TIME
    says at start). */
 void vgpuSetTime(int mode);
+/* Predicted microseconds of all launches since vgpuSetTime() was called last, one after the other; NaN
+   where one of them has no predicted time. launches: how many they are; null: not wanted. */
+double vgpuPredictedTime(int* launches);
 /* Writes who touches what in one block of a launch to come, as JSON: "KERNEL:BLOCK[@LAUNCH][:FILE]", see
    Traces in README.md; null: none any longer. 0: done, 1: not understood (and said on stderr). */
 int vgpuTrace(const char* spec);

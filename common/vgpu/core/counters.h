@@ -162,6 +162,7 @@ struct PredictedTime {
   double launch_us = 0;      // what a launch costs before the first block runs
   double sm_us = 0;          // the busiest SM
   double dram_us = 0;        // bytes over the bandwidth that a stream gets
+  double dram_bytes = 0;     // these bytes, of the whole launch
   double barrier_us = 0;     // barriers of a cooperative grid
   double clocks = 0;         // of the busiest SM
   double memory_clocks = 0;  // of the busiest SM's load/store unit

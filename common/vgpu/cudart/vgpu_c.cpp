@@ -83,6 +83,16 @@ VGPU_C void vgpuSetTime(int mode) {
   set_option([&](vgpu::MachineOptions& options) {
     options.time = mode == 0 ? TimeMode::off : mode == 2 ? TimeMode::sample : TimeMode::on;
   });
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  runtime.predicted = {};
+}
+
+VGPU_C double vgpuPredictedTime(int* launches) {
+  Runtime& runtime = Runtime::get();
+  std::lock_guard lock(runtime.mutex);
+  if (launches) *launches = runtime.predicted.launches;
+  return runtime.predicted.us;
 }
 
 VGPU_C int vgpuTrace(const char* spec) {

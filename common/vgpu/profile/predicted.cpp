@@ -101,6 +101,7 @@ json::Value predicted_json(const PredictedTime& p) {
           {"launch_us", p.launch_us},
           {"sm_us", p.sm_us},
           {"dram_us", p.dram_us},
+          {"dram_bytes", p.dram_bytes},
           {"barrier_us", p.barrier_us},
           {"clocks", p.clocks},
           {"memory_clocks", p.memory_clocks},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "../profile/report.h"
@@ -285,6 +286,11 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
     // As on a GPU the launch itself has succeeded: the next call finds the context broken.
     runtime.sticky = status;
     return Status::success;
+  }
+  if (const PredictedTime& predicted = outcome.counters.predicted; predicted.asked) {
+    ++runtime.predicted.launches;
+    runtime.predicted.us +=
+        predicted.why.empty() ? predicted.us : std::numeric_limits<double>::quiet_NaN();
   }
   if (outcome.counters.predicted.asked && runtime.settings.options.time != TimeMode::off)
     runtime.times.add(outcome.counters);

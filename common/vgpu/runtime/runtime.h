@@ -188,6 +188,10 @@ class Runtime {
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME
   bool in_graph = false;  // what runs now is a node of a graph
+  struct {
+    int launches = 0;
+    double us = 0;  // NaN: one of them has no predicted time
+  } predicted;      // since vgpuSetTime()
   std::uint64_t launches = 0;
 
   void reset();  // cudaDeviceReset

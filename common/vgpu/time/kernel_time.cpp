@@ -304,7 +304,8 @@ class Prediction {
         counters_.cache.modelled
             ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)
             : distinct_.read + distinct_.written;
-    out.dram_us = sectors * kSectorBytes / dram_bytes_us();
+    out.dram_bytes = sectors * kSectorBytes;
+    out.dram_us = out.dram_bytes / dram_bytes_us();
     out.launch_us = (in_graph ? timing_.graph_node_us.value : timing_.launch_us.value) +
                     (cooperative ? timing_.cooperative_us.value : 0);
     std::uint64_t barriers = 0;
