@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
@@ -46,10 +47,20 @@ StyleOptions style_options(int argc, char** argv) {
                "timed runs of a layer (50; virtual: 1)");
   flags.text("--json", options.json, "FILE", "result as JSON");
   flags.given("--profile", options.profile, "host time of each layer (virtual GPU)");
+  flags.given("--predict", options.predict,
+              "predicted times alone (virtual GPU): executes only the\nblocks that they need, and "
+              "writes no picture");
   std::string precision = "fp32", storage = "fp32";
   flags.text("--precision", precision, "NAME", "fp32, all that style transfer has");
   flags.text("--storage", storage, "NAME", "fp32, so too");
   flags.parse(argc, argv);
+  if (options.predict) {
+    flags.refuse({"--out"}, "does not go with --predict, which leaves results incomplete");
+    flags.refuse({"--warmup", "--iterations"},
+                 "does not go with --predict: each launch is predicted once");
+    flags.refuse({"--profile"}, "does not go with --predict, whose host time says nothing");
+    options.out.clear();
+  }
   if (storage != "fp32")
     throw UsageError("--storage '" + storage +
                      "': does not go with --style, whose layers are stored in fp32");
@@ -132,7 +143,8 @@ struct DeviceLayer {
 struct LayerResult {
   std::string name, shape, path;
   Timing timing;
-  std::vector<Comparison> comparisons;
+  std::vector<Comparison> comparisons;  // none with --predict
+  double predicted_us = std::nan("");   // of its launches together; NaN: none
   bool pass() const {
     return std::all_of(comparisons.begin(), comparisons.end(),
                        [](const Comparison& c) { return c.pass; });
@@ -140,9 +152,15 @@ struct LayerResult {
 };
 
 // What runs is on the screen while it runs, and the rest of its line when it is done. The virtual
-// GPU has no time of its own: the host's is shown with --profile alone, as the last thing.
+// GPU has no time of its own but a predicted one: the host's is shown with --profile alone, as the
+// last thing.
 void print_table_head(const Device& device, const Options& options) {
-  const char* const median = device.is_virtual ? "" : "   median";
+  const char* const median = device.is_virtual ? "   predicted" : "   median";
+  if (options.predict) {
+    std::printf("%-8s %-45s %-12s%s\n", "layer", "channels, height x width, kernel", "path",
+                median);
+    return;
+  }
   const bool host = device.is_virtual && options.profile;
   std::printf("%-8s %-45s %-12s%*s %7s %7s%s\n", "", "", "", int(std::strlen(median)), "", "max",
               "rel.", host ? "             host" : "");
@@ -154,14 +172,23 @@ void print_layer(const LayerResult& line) {
   std::fflush(stdout);
 }
 void print_layer_result(const LayerResult& line, const Device& device, const Options& options) {
+  std::printf("%-12s", line.path.c_str());
+  const std::string us = human_time(line.timing.median_us),
+                    predicted = std::isnan(line.predicted_us) ? "-" : human_time(line.predicted_us);
+  if (device.is_virtual)
+    std::printf(" %11s", predicted.c_str());
+  else
+    std::printf(" %8s", us.c_str());
+  if (options.predict) {
+    std::puts("");
+    std::fflush(stdout);
+    return;
+  }
   double max_error = 0, relative_l2 = 0;
   for (const Comparison& c : line.comparisons) {
     max_error = std::max(max_error, c.max_abs_error);
     relative_l2 = std::max(relative_l2, c.relative_l2);
   }
-  std::printf("%-12s", line.path.c_str());
-  const std::string us = human_time(line.timing.median_us);
-  if (!device.is_virtual) std::printf(" %8s", us.c_str());
   std::printf(" %7.1e %7.1e  %s", max_error, relative_l2, line.pass() ? "PASS" : "FAIL");
   if (device.is_virtual && options.profile) std::printf("   %8s", us.c_str());
   std::puts("");
@@ -205,12 +232,21 @@ MemoryNeeds memory_of(const std::vector<StyleLayer>& network, const std::vector<
   return memory;
 }
 
-// Runs `launch` as often as the options say and leaves the time in the line.
-void time_layer(LayerResult& line, const Device& device, const Options& options,
-                const std::function<void()>& launch) {
+// Runs `launch` as often as the options say and leaves the time in the line. A layer of the same
+// shape as one of `before` takes as long: it is not predicted again, and with --predict not launched.
+void time_layer(LayerResult& line, std::span<const LayerResult> before, const Device& device,
+                const Options& options, const std::function<void()>& launch) {
   print_layer(line);
+  const auto alike = std::find_if(before.begin(), before.end(), [&](const LayerResult& other) {
+    return other.shape == line.shape && std::isfinite(other.predicted_us);
+  });
+  const bool known = alike != before.end();
+  if (known) line.predicted_us = alike->predicted_us;
+  if (known && options.predict) return;
+  const vgpu::Predicting predicting(device.is_virtual && !known);
   line.timing = time_stages(device, {[&](int) { launch(); }}, options.warmup, options.iterations,
                             /*predicted=*/false)[0];
+  if (!known) line.predicted_us = predicting.us() / (options.warmup + options.iterations);
 }
 
 Image run_network(const std::vector<StyleLayer>& network, const std::vector<StyleStage>& stages,
@@ -238,9 +274,10 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
     const ConvNormParameters p = first.parameters();
     lines.push_back({stage.name, stage_text(stage), "", {}, {}});
     LayerResult& line = lines.back();
+    const std::span before(lines.data(), lines.size() - 1);
     y.fill_nan();
     between.fill_nan();
-    time_layer(line, device, options, [&] {
+    time_layer(line, before, device, options, [&] {
       if (stage.residual)
         kernels.residual_block(kernels.conv_norm, x.data(), p, second.parameters(), between.data(),
                                y.data(), shape, nullptr);
@@ -249,6 +286,11 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
                           nullptr);
     });
     line.path = kernels.path(shape);  // what it was: a launch may have been refused
+    if (options.predict) {
+      print_layer_result(line, device, options);
+      std::swap(x, y);
+      continue;
+    }
     std::vector<float> y_host = y.download(0, shape.y_elements());
     if (stage.residual) {
       const std::vector<float> middle = between.download(0, shape.y_elements());
@@ -269,14 +311,39 @@ Image run_network(const std::vector<StyleLayer>& network, const std::vector<Styl
   pixels.fill_nan();
   const std::string shape = format("%dx%d, clamp(150 tanh + 127.5)", photo.height, photo.width);
   lines.push_back({"pixels", shape, "", {}, {}});
-  time_layer(lines.back(), device, options, [&] {
+  time_layer(lines.back(), {}, device, options, [&] {
     kernels.pixels_of(x.data(), pixels.data(), last.out_height(), last.out_width(), photo.height,
                       photo.width, nullptr);
   });
   picture.rgb = pixels.download();
-  lines.back().comparisons = {compare_pixels(x_host, last, picture)};
+  if (!options.predict) lines.back().comparisons = {compare_pixels(x_host, last, picture)};
   print_layer_result(lines.back(), device, options);
   return picture;
+}
+
+// Times of all layers together.
+void print_sums(const std::vector<LayerResult>& lines, const Device& device,
+                const Options& options) {
+  double us = 0, predicted = 0;
+  for (const LayerResult& line : lines) us += line.timing.median_us, predicted += line.predicted_us;
+  if (!device.is_virtual) {
+    std::printf("\nAll layers: %s, the sum of their medians\n", human_time(us).c_str());
+    return;
+  }
+  const double error = vgpu::counter("/predicted/error");
+  if (std::isfinite(predicted))
+    std::printf("\nAll layers, predicted: %s +-%.0f%%, the sum of their launches\n",
+                human_time(predicted).c_str(), 100 * error);
+  else
+    std::printf("\nAll layers, predicted: no sum, since not every layer has a time: %s\n",
+                vgpu::prediction_refused() ? "switched off (VGPU_TIME=0)"
+                : vgpu::can_predict()      ? "VGPU_TIME=1 says why"
+                                           : "this virtual GPU does not predict times");
+  if (options.profile)
+    std::printf(
+        "All layers: %s of host time, which the virtual GPU took on this machine's CPU: no "
+        "GPU's time\n",
+        human_time(us).c_str());
 }
 
 void write_json(const StyleOptions& all, const char* chapter, const Device& device,
@@ -296,17 +363,18 @@ void write_json(const StyleOptions& all, const char* chapter, const Device& devi
                   {"path", line.path},
                   {"clock", line.timing.host_time ? "wall time on the host" : "CUDA events"},
                   {"median_us", line.timing.median_us},
-                  {"min_us", line.timing.min_us}};
+                  {"min_us", line.timing.min_us},
+                  {"predicted_us", line.predicted_us}};  // NaN: null
     for (const Comparison& c : line.comparisons)
       entry["comparisons"].push_back({{"compared_elements", c.count},
                                       {"wrong_elements", c.bad},
                                       {"max_abs_error", c.max_abs_error},
                                       {"relative_l2", c.relative_l2}});
-    entry["pass"] = line.pass();
+    entry["pass"] = all.common.predict ? Json() : Json(line.pass());
     json["layers"].push_back(entry);
   }
   json["findings"] = vgpu::findings();
-  json["pass"] = pass;
+  json["pass"] = all.common.predict ? Json() : Json(pass);
   write_file(all.common.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -342,18 +410,16 @@ ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKe
   const Image picture =
       run_network(network, stages, kernels, photo, device, options, memory, lines);
 
-  double us = 0;
   bool pass = true;
-  for (const LayerResult& line : lines) us += line.timing.median_us, pass = pass && line.pass();
-  if (!device.is_virtual)
-    std::printf("\nAll layers: %s, the sum of their medians\n", human_time(us).c_str());
-  else if (options.profile)
-    std::printf(
-        "\nAll layers: %s of host time, which the virtual GPU took on this machine's CPU: no "
-        "GPU's time\n",
-        human_time(us).c_str());
-  else
-    std::puts("");
+  for (const LayerResult& line : lines) pass = pass && line.pass();
+  print_sums(lines, device, options);
+  if (options.predict) {
+    std::puts(
+        "Only the blocks that predicted times need were executed: there is no picture, and nothing "
+        "was compared.");
+    if (!options.json.empty()) write_json(all, chapter, device, picture, lines, pass);
+    return kCorrect;
+  }
   std::puts(
       "max error: the largest error of one element of the layer's output\n"
       "rel. error: the errors of all elements (their norm), divided by the reference's norm");

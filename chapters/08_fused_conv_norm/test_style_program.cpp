@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
+#include "../../common/lab/table.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
 #include "style.h"
@@ -101,10 +103,49 @@ TEST_CASE("style: what the program says, writes and refuses") {
   CHECK(lab::load_image(folder.path("styled.png")).width == 21);
   CHECK(contains(odd.output, "The network makes 24 x 24 pixels of it"));
   CHECK(contains(odd.output, "deconv2  5 to 4, 12x12 to 24x24, 3x3, transposed"));
-  const std::string json = lab::testing::file_content(folder.path("a.json"));
+  const std::string text = lab::testing::file_content(folder.path("a.json"));
   for (const char* part :
        {"\"res5\"", "\"path\"", "\"median_us\"", "\"pass\": true", "\"style_narrow.safetensors\""})
-    CHECK(contains(json, part));
+    CHECK(contains(text, part));
+
+  // Of the virtual GPU each layer's predicted time, and their sum.
+  if (lab::vgpu::can_predict()) {
+    const json::Value layers = json::parse(text)["layers"];
+    CHECK(layers.size() == 12);
+    double sum = 0;
+    for (const json::Value& layer : layers) {
+      CHECK(layer["predicted_us"].get<double>() > 0);
+      sum += layer["predicted_us"].get<double>();
+    }
+    CHECK(contains(odd.output, "predicted"));
+    CHECK(contains(odd.output, "All layers, predicted: " + lab::human_time(sum) + " +-25%"));
+    // The five residual blocks have one shape.
+    CHECK(layers.item(3)["predicted_us"].get<double>() ==
+          layers.item(7)["predicted_us"].get<double>());
+
+    const ProgramResult alone = run(
+        {"--style=" + network, "--image", photo, "--size", "21", "--predict", "--json", "b.json"});
+    CAPTURE(alone.output);
+    CAPTURE(alone.errors);
+    CHECK(alone.exit_code == 0);
+    CHECK(contains(alone.output, "there is no picture, and nothing was compared"));
+    CHECK_FALSE(contains(alone.output, "PASS"));
+    CHECK(folder.names() == std::vector<std::string>{"a.json", "b.json", "styled.png"});
+    const json::Value predicted = json::parse(lab::testing::file_content(folder.path("b.json")));
+    CHECK(predicted["pass"].is_null());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const json::Value& layer = predicted["layers"].item(i);
+      CAPTURE(layer["name"].get<std::string>());
+      CHECK(layer["pass"].is_null());
+      CHECK(layer["predicted_us"].get<double>() ==
+            doctest::Approx(layers.item(i)["predicted_us"].get<double>()).epsilon(0.15));
+    }
+    setenv("VGPU_TIME", "0", 1);
+    const ProgramResult off = run({"--style=" + network, "--image", photo, "--size", "21"});
+    unsetenv("VGPU_TIME");
+    CHECK(off.exit_code == 0);
+    CHECK(contains(off.output, "no sum, since not every layer has a time: switched off"));
+  }
 
   const auto refused = [&](const std::vector<std::string>& arguments, int code,
                            const std::string& message) {
@@ -118,6 +159,9 @@ TEST_CASE("style: what the program says, writes and refuses") {
   refused({"--style", photo}, 2, "bad header length");
   refused({"--style", network, "--size", "0"}, 2, "must be a whole number from 1 to 8192");
   refused({"--style", network, "--batch", "2"}, 2, "--batch");
+  refused({"--style", network, "--predict", "--out", "x.png"}, 2, "does not go with --predict");
+  refused({"--style", network, "--predict", "--iterations", "2"}, 2, "does not go with --predict");
+  refused({"--style", network, "--predict", "--profile"}, 2, "does not go with --predict");
   refused({"--style", network, "--out", "x.bmp"}, 2, ".png, .jpg or .jpeg");
   refused({"--style", network, "--image", network}, 2, "is no PNG or JPEG");
 
