@@ -42,8 +42,10 @@ class Rehearsal(Case):
         self.assertNotIn("not rehearsed: Nsight", out)
         self.assertIn("not on gh100, and not compared there: pipe uniform, "
                       "pipe uniform, instructions\n", out)
-        self.assertRegex(out, r"chapter 1: Predicted times of [0-9]+ launches: mean error 5%")
-        self.assertRegex(out, r"chapter 7: Predicted times of [0-9]+ launches: mean error 5%")
+        self.assertRegex(out, r"chapter 1, 1.05 times as long: Predicted times of [0-9]+ launches: mean "
+                              "error 5%")
+        self.assertRegex(out, r"chapter 7, 1.05 times as long: Predicted times of [0-9]+ launches: mean "
+                              "error 5%")
         self.assertNotIn("wrong:", out)
 
     def test_what_fails_is_an_error(self):
