@@ -219,7 +219,7 @@ help:
 #> make bench DEVICE=vgpu          predicted times, limits and counters of all chapters: the reference
 #>                      in data/results, with what each step bought at sizes that matter
 #> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
-#> make validate        the virtual GPU's counters and predicted times beside Nsight Compute's, on a GPU
+#> make validate        the virtual GPU's counters and times beside Nsight Compute's, on a GPU
 #> make calibrate       on a GPU: measure the constants of predicted times, each beside the model's
 #>                      (DEVICE=vgpu: the virtual GPU must give them back; ONLY=l2: those that begin so)
 #> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png

@@ -233,7 +233,7 @@ MemoryNeeds memory_of(const std::vector<StyleLayer>& network, const std::vector<
 }
 
 // Runs `launch` as often as the options say and leaves the time in the line. A layer of the same
-// shape as one of `before` takes as long: it is not predicted again, and with --predict not launched.
+// shape as one of `before` takes as long: it is not predicted again, with --predict not launched.
 void time_layer(LayerResult& line, std::span<const LayerResult> before, const Device& device,
                 const Options& options, const std::function<void()>& launch) {
   print_layer(line);

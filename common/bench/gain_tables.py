@@ -105,8 +105,8 @@ def verdict(steps, before):
     above = [step for step in steps if us_of(step) and step["bound_us"] > 1.02 * us_of(step)]
     if above:
         names = ", ".join(f"*{step['name']}* ({step['bound']})" for step in above)
-        lines += ["", f"The limit of {names} is above the prediction: the simulator finds less work "
-                  "there than the limit counts."]
+        lines += ["", f"The limit of {names} is above the prediction: the simulator finds less "
+                  "work there than the limit counts."]
     for step in steps:
         if "why" in step["predicted"]:
             lines += ["", f"No predicted time of {step['name']}: {step['predicted']['why']}"]

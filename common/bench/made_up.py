@@ -1,5 +1,5 @@
-"""A table as Nsight Compute prints it, made up from what the virtual GPU predicts: for rehearsals and
-tests of what compares the two. Nothing in it was measured."""
+"""A table as Nsight Compute prints it, made up from what the virtual GPU predicts: for rehearsals
+and tests of what compares the two. Nothing in it was measured."""
 import timed
 
 HEAD = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
@@ -7,8 +7,8 @@ HEAD = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context
 
 
 def metrics_of(launch, slower=1.05):
-    """{metric: (unit, number)} of a launch with a prediction, on a GPU that is so much slower, issues
-    as much more seldom, and waits a little more for memory."""
+    """{metric: (unit, number)} of a launch with a prediction, on a GPU that is so much slower,
+    issues as much more seldom, and waits a little more for memory."""
     predicted = launch["predicted"]
     found = {"gpu__time_duration.sum": ("nsecond", round(1e3 * slower * predicted["us"])),
              "smsp__inst_executed.sum": ("inst", round(1.01 * predicted["machine_instructions"])),
@@ -31,8 +31,8 @@ def metrics_of(launch, slower=1.05):
 
 
 def text(launches, times=1):
-    """The table. launches: [(what the virtual GPU wrote of it, {metric: (unit, number)})]; times: how
-    often the program launches each."""
+    """The table. launches: [(what the virtual GPU wrote of it, {metric: (unit, number)})]; times:
+    how often the program launches each."""
     names = sorted({name for _, metrics in launches for name in metrics})
     units = {name: unit for _, metrics in launches for name, (unit, _) in metrics.items()}
 

@@ -136,9 +136,9 @@ def dims(text):
 
 
 def launches(text, wanted=None):
-    """[{mangled, grid, block, metrics, units}] in the order of the launches, of ncu's --csv --page raw.
+    """[{mangled, grid, block, metrics, units}] in the order of launches, of ncu's --csv --page raw.
 
-    wanted: other metrics than METRICS. What is no finite number ('n/a', 'nan', '(!) 3') is left out.
+    wanted: other metrics than METRICS. What is no finite number ('n/a', 'nan') is left out.
     units: of each metric as ncu says them in the line under its head."""
     wanted = METRICS if wanted is None else wanted
     lines = text.splitlines()

@@ -55,8 +55,8 @@ VALIDATED = {
 }
 
 
-# For `make validate`: problems whose predicted times are compared with measured ones. They have work
-# for every SM, and are those of gains.json (`sized` in common/make/bench.mk).
+# For `make validate`: problems whose predicted times are compared with measured ones. They have
+# work for every SM, and are those of gains.json (`sized` in common/make/bench.mk).
 TIMED = {
     **{n: "--batch 32 --tokens 577" for n in LADDER},
     7: "--distribution local --heads 8",

@@ -1,7 +1,7 @@
 """What counters.py and gains.py share: a reference in files, written from results or compared.
 
-Each of them is a command `SCRIPT [--check] [--ptxas PATH] FOLDER RESULT.json...`. Without --check it
-writes the reference, with it it says what differs.
+Each of them is a command `SCRIPT [--check] [--ptxas PATH] FOLDER RESULT.json...`. Without --check
+it writes the reference, with it it says what differs.
 """
 import argparse
 import sys
@@ -13,19 +13,21 @@ RENEW = "make bench DEVICE=vgpu"
 
 
 def same(path, old, new):
-    """Whether two predicted numbers, or limits beside them, count as equal: times and bytes (their names
-    end in `us` and `bytes`) within 2%, shares within 0.02, what is no number, stated errors and flops
-    exactly."""
+    """Whether two predicted numbers, or limits beside them, count as equal: times and bytes (their
+    names end in `us` and `bytes`) within 2%, shares within 0.02, what is no number, stated errors
+    and flops exactly."""
     number = (int, float)
-    if path.endswith(("error", "flops")) or not isinstance(old, number) or not isinstance(new, number):
+    numbers = isinstance(old, number) and isinstance(new, number)
+    if path.endswith(("error", "flops")) or not numbers:
         return old == new
     return abs(old - new) <= (predictions.US_TOLERANCE * max(abs(old), abs(new))
                               if path.endswith(("us", "bytes")) else predictions.SHARE_TOLERANCE)
 
 
 def differences(before, after, equal):
-    """[(key, path, old, new)] between two {key: {path: value}}. A path that one side lacks counts as
-    0 there. Of a key that one side lacks the path is None, and old and new are whether each has it."""
+    """[(key, path, old, new)] between two {key: {path: value}}. A path that one side lacks counts
+    as 0 there. Of a key that one side lacks the path is None, and old and new are whether each has
+    it."""
     found = []
     for key in {**before, **after}:
         if key not in before or key not in after:
@@ -38,7 +40,7 @@ def differences(before, after, equal):
 
 
 def of_same_ptxas(where, old, new):
-    """Whether the same ptxas made the machine code; says it where not: predictions follow from it."""
+    """Whether the same ptxas made the machine code, from which predictions follow; says so if not."""
     if old.get("ptxas") == new.get("ptxas"):
         return True
     print(f"{where}: predicted times are not compared: the reference is of ptxas "

@@ -113,8 +113,8 @@ def metrics(options):
 
 
 def times(options):
-    """[what is wrong] with comparing predicted times: with a GPU that is 5% slower than predicted all
-    must be within the bounds, with one that takes twice as long all times beyond them."""
+    """[what is wrong] with comparing predicted times: with a GPU that is 5% slower than predicted
+    all must be within the bounds, with one that takes twice as long all times beyond them."""
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "chapter")

@@ -2,9 +2,10 @@
 
 What has a bound, and counts as beyond it or not:
 
-    time                  of a launch, gpu__time_duration, within the error that the prediction states
-    machine instructions  smsp__inst_executed, within 8%: where PTX and machine code disagree by more,
-                          there is no prediction
+    time                  of a launch, gpu__time_duration, within the error that the prediction
+                          states
+    machine instructions  smsp__inst_executed, within 8%: where PTX and machine code disagree by
+                          more, there is no prediction
 
 All else is for information: which share of the issue slots is used, what each pipe executes and how
 busy it is, the SMs' clock, and for what warps wait, by Nsight's names. The model states no error
@@ -23,7 +24,6 @@ CLOCKS = {"cycle/second": 1e-6, "hz": 1e-6, "Hz": 1e-6, "cycle/usecond": 1.0, "M
 COUNTS = {"inst": 1, "": 1, "warp": 1}
 SHARES = {"%": 0.01}
 RATES = {"": 1.0, "inst/cycle": 1.0, "1/cycle": 1.0, "warp": 1.0, "warp/cycle": 1.0}
-RATIOS = {"": 1.0, "inst": 1.0, "warp": 1.0, "%": 1.0}  # of one list: only their parts of the sum count
 
 PIPES = ("alu", "fma", "fp16", "fp64", "lsu", "tensor", "uniform", "xu")
 # Metrics of a pipe that other chips and versions have instead.
@@ -54,8 +54,9 @@ QUANTITIES = {
 BOUND = ("time, µs", "machine instructions")
 IN_SHARES = ("issue slots", *(f"pipe {pipe}" for pipe in PIPES))
 
-# The virtual GPU's reasons, and names that Nsight Compute has for them: counters of the hardware, and
-# samples of program counters. Shares are of the sum, so either will do.
+# The virtual GPU's reasons, and names that Nsight Compute has for them: counters of the hardware,
+# and samples of program counters. Shares are of the sum, so either will do, and units do not
+# matter.
 REASONS = ("barrier", "branch_resolving", "dispatch", "drain", "gmma", "imc_miss", "lg_throttle",
            "long_scoreboard", "math_pipe_throttle", "membar", "mio_throttle", "misc",
            "no_instructions", "not_selected", "selected", "short_scoreboard", "sleeping",
@@ -162,7 +163,8 @@ def compare_launch(name, ours, theirs):
 def compare(counted, profiled, paired):
     """([row], [(name, launches of the virtual GPU, of the GPU)]) of what both launched."""
     pairs, alone = paired(counted, profiled)
-    return [one for name, ours, theirs in pairs for one in compare_launch(name, ours, theirs)], alone
+    rows = [row_of for name, ours, theirs in pairs for row_of in compare_launch(name, ours, theirs)]
+    return rows, alone
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -208,6 +210,6 @@ def summary(rows):
              f"{100 * sum(error for error, _, _ in errors) / len(errors):.0f}%, worst "
              f"{100 * max(errors)[0]:.0f}% ({max(errors)[1]}), "
              f"{sum(within for _, _, within in errors)} within the stated error.")
-    return words + (f" Of the warps' time {100 * sum(apart) / len(apart):.0f}% is told under another "
-                    "reason, on the average." if apart else "")
+    return words + (f" Of the warps' time {100 * sum(apart) / len(apart):.0f}% is told under "
+                    "another reason, on the average." if apart else "")
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The virtual GPU's counters and results beside those of a GPU: `make validate`.
 
-    validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--json FILE] [--only 3,6]
+    validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--json FILE]
+                [--only 3,6] [--counters]
     validate.py --record FOLDER [--table FILE] [--json FILE]
 
 The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and
@@ -13,8 +14,8 @@ of fp16. What cannot be compared is a line that says why, and counts as beyond t
 
 Then each chapter's program runs on a large problem: on the GPU under ncu, which measures times and
 why warps wait (chapterN.time.csv), and on the virtual GPU, which predicts them from a few blocks
-(chapterN.time.json). Times must lie within the error that the prediction states, machine instructions
-within 8%; what else is compared is for information, see timed.py. --counters leaves this part out.
+(chapterN.time.json). Times must lie within the error that the prediction states, machine
+instructions within 8%; what else is compared is for information, see timed.py. --counters leaves this part out.
 
 --table writes all of it as Markdown, --json both sides of each comparison; {gpu} in their names
 becomes the GPU's name.
@@ -271,8 +272,8 @@ def recorded(path, metrics=None):
 
 
 class Compared:
-    """What a comparison says: lines of the table, both sides for the JSON file, how many it makes and how
-    many of them are beyond their bounds."""
+    """What a comparison says: lines of the table, both sides for the JSON file, how many it makes
+    and how many of them are beyond their bounds."""
 
     def __init__(self, lines=(), data=None, beyond=0, count=0):
         self.lines, self.data, self.beyond, self.count = list(lines), data, beyond, count
@@ -333,8 +334,8 @@ def compare_times(path):
 
 
 def compare(folder, chapters, times):
-    """All chapters, with their times where these were recorded. Throws Refused where there is nothing
-    to compare in any."""
+    """All chapters, with their times where these were recorded. Throws Refused where there is
+    nothing to compare in any."""
     found, refused, taken, rows = Compared(data=[]), [], Taken(), []
     for chapter in chapters:
         path = os.path.join(folder, f"chapter{chapter}")
@@ -395,8 +396,8 @@ def main():
         found, summary = compare(options.record, chapters,
                                  [] if options.counters else gpu.get("timed", []))
         lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "
-                 f"{found.count} comparisons, {found.beyond} beyond their bounds. Requests, sectors and "
-                 "registers must be equal, wavefronts and conflicts",
+                 f"{found.count} comparisons, {found.beyond} beyond their bounds. Requests, sectors "
+                 "and registers must be equal, wavefronts and conflicts",
                  "of shared memory within 2% of the wavefronts, results within two roundings of "
                  "fp16, predicted times within the error that they state, machine instructions "
                  f"within {100 * timed.INSTRUCTIONS:.0f}%.",

@@ -1,4 +1,4 @@
-"""Labels beside points that lie close together: none covers another, a point or what else is there."""
+"""Labels beside points that lie close together: none covers another, a point or other artists."""
 import math
 
 SIZE = 8.5      # of the letters, points
@@ -24,7 +24,8 @@ class Box:
     def crossed_by(self, x, y, to_x, to_y):
         """Whether the line between two places goes through it."""
         enters, leaves = 0.0, 1.0
-        for at, way, low, high in ((x, to_x - x, self.x0, self.x1), (y, to_y - y, self.y0, self.y1)):
+        for at, way, low, high in ((x, to_x - x, self.x0, self.x1),
+                                   (y, to_y - y, self.y0, self.y1)):
             if way == 0:
                 if not low < at < high:
                     return False

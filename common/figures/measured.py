@@ -5,10 +5,11 @@
 
 reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
 larger problems, which its roofline shows) and writes FOLDER/ladder, speedup, roofline, memory and
-lines, as .svg and .png, from nothing else. What was measured is drawn full. Of the virtual GPU times are predicted: hollow, with a
-thin mark at the modelled limit, a lower bound on the time. Where a step has no prediction, all steps
-beside it are drawn hollow at the speed that the limit would allow, and the title says so. Of gains.json
-also waits and waits_more are drawn: why the warps of each step wait, in shares of their time.
+lines, as .svg and .png, from nothing else. What was measured is drawn full. Of the virtual GPU
+times are predicted: hollow, with a thin mark at the modelled limit, a lower bound on the time.
+Where a step has no prediction, all steps beside it are drawn hollow at the speed that the limit
+would allow, and the title says so. Of gains.json also waits and waits_more are drawn: why the warps
+of each step wait, in shares of their time.
 
 Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
 """
@@ -284,8 +285,8 @@ def draw_speedup(plt, chapters, folder):
 
 
 def sized(chapters, folder):
-    """(steps, the problems in words): of the virtual GPU those of gains.json that know their bytes, of
-    each title the run with the most of them; else those of the chapters."""
+    """(steps, the problems in words): of the virtual GPU those of gains.json that know their bytes,
+    of each title the run with the most of them; else those of the chapters."""
     found = None if chapters[0].measured else gains.load(folder)
     chosen_runs = {}
     for run in found["runs"] if found else []:
@@ -340,8 +341,8 @@ def draw_roofline(plt, chapters, folder):
                   else "TFLOP/s" if chapters[0].measured else "TFLOP/s, predicted")
     ax.set_title(said)
     if problems:
-        ax.annotate(problems, (1, 0), xycoords="axes fraction", xytext=(-6, 6), ha="right", va="bottom",
-                    textcoords="offset points", fontsize=8)
+        ax.annotate(problems, (1, 0), xycoords="axes fraction", xytext=(-6, 6), ha="right",
+                    va="bottom", textcoords="offset points", fontsize=8)
     fig.tight_layout()
     labels.place(ax, [(x, y, name_of(step), palette.of_chapter(step.chapter))
                       for x, y, step in zip(xs, ys, steps)], [*marks, *ax.texts])

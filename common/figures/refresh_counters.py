@@ -21,8 +21,8 @@ levels, points and the pixels of an image; in chapter 8 I, O, H, W, K, S for in_
 height, width, kernel and stride), whole numbers, + - * //, brackets, and ceil(a/b).
 The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
 any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
-limit in clocks of an SM, by PTX: machine code that has joined accesses may need fewer. Such lines are only checked, not shown. A formula that does not give exactly
-the number counted is an error.
+limit in clocks of an SM, by PTX: machine code that has joined accesses may need fewer. Such lines are
+only checked, not shown. A formula that does not give exactly the number counted is an error.
 
     <!-- counters:show shared instructions occupancy -->
 
@@ -270,9 +270,9 @@ def joined_lines(kernels):
     """Which limits are of machine code whose accesses are fewer than PTX's."""
     return [line for kernel in kernels
             for pipe, us in kernel["counters"].get("limits_by_ptx", {}).items()
-            for line in ("", f"{pipe} of *{kernel['name']}* counts the accesses of its machine code, "
-                         "where neighbours are joined into wider ones; those of PTX would take "
-                         f"{micros(us)} µs.")]
+            for line in ("", f"{pipe} of *{kernel['name']}* counts the accesses of its machine "
+                         "code, where neighbours are joined into wider ones; those of PTX would "
+                         f"take {micros(us)} µs.")]
 
 
 def predicted_lines(result):

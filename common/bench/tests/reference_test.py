@@ -11,7 +11,8 @@ class Same(unittest.TestCase):
         for path, old, new, same in (
                 ("predicted.us", 100.0, 101.9, True), ("predicted.us", 100.0, 102.1, False),
                 ("predicted.dram_bytes", 1e6, 1.019e6, True), ("flops", 1e6, 1e6 + 1, False),
-                ("predicted.dram_bytes", 1e6, 1.03e6, False), ("bound_us", 0.0, 0.1, False), ("predicted.issue_share", 0.10, 0.119, True),
+                ("predicted.dram_bytes", 1e6, 1.03e6, False), ("bound_us", 0.0, 0.1, False),
+                ("predicted.issue_share", 0.10, 0.119, True),
                 ("predicted.issue_share", 0.10, 0.121, False),
                 ("predicted.stalls.barrier", 0, 0.019, True),
                 ("predicted.error", 0.25, 0.26, False), ("predicted.error", 0.25, 0.25, True),

@@ -137,11 +137,11 @@ class Tables(unittest.TestCase):
         self.assertIn(f"| tiling<64> | {TIME} | 100 | 150 | -33.3% | beyond |", text)
         self.assertIn(f"| tiling<64> | {COUNT} | 1,000,000 | 1,010,000 | -1.0% |  |", text)
         self.assertIn("| tiling<64> | issue slots | 50% | 33% | +17 points | information |", text)
-        self.assertIn("| tiling<64> | stall long_scoreboard | 50% | 52% | -2 points | information |",
-                      text)
-        self.assertEqual(timed.summary(list(rows)), "Predicted times of 1 launches: mean error 33%, "
-                         "worst 33% (tiling<64>), 0 within the stated error. Of the warps' time 2% is "
-                         "told under another reason, on the average.")
+        self.assertIn("| tiling<64> | stall long_scoreboard | 50% | 52% | -2 points | "
+                      "information |", text)
+        self.assertEqual(timed.summary(list(rows)), "Predicted times of 1 launches: mean error "
+                         "33%, worst 33% (tiling<64>), 0 within the stated error. Of the warps' "
+                         "time 2% is told under another reason, on the average.")
         self.assertEqual(timed.summary([]), "")
 
     def test_the_profiler_is_asked_for_all_of_them(self):
@@ -169,7 +169,8 @@ class Whole(Case):
         for name, text in files.items():
             with open(self.path("record/" + name), "w", encoding="utf-8") as file:
                 file.write(text)
-        header = json.dumps({"out": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        header = json.dumps({"out": {"dtype": "F32", "shape": [1],
+                                     "data_offsets": [0, 4]}}).encode()
         for side in ("cuda", "vgpu"):
             with open(self.path(f"record/chapter3.{side}.safetensors"), "wb") as file:
                 file.write(len(header).to_bytes(8, "little") + header + b"\0\0\0\0")
@@ -232,14 +233,15 @@ class Whole(Case):
         self.record([LAUNCH, other])
         status, out = self.validate()
         self.assertEqual(status, 1)
-        self.assertIn("| tiling<64> (grid 27x1x1, block 128x1x1) | launches | 1 | 0 | +1 | beyond |",
-                      out)
+        self.assertIn("| tiling<64> (grid 27x1x1, block 128x1x1) | launches | 1 | 0 | +1 "
+                      "| beyond |", out)
 
     def test_a_table_that_is_none_is_said(self):
         self.record(table="==ERROR== The GPU was taken away\n")
         status, out = self.validate()
         self.assertEqual(status, 1)
-        self.assertIn("**Not compared**: ncu printed no table: ==ERROR== The GPU was taken away", out)
+        self.assertIn("**Not compared**: ncu printed no table: ==ERROR== The GPU was taken away",
+                      out)
         with self.assertRaises(Refused):
             ncu.launches("", timed.METRICS)
 
