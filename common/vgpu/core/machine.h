@@ -82,6 +82,8 @@ struct MachineOptions {
   bool check_race = false, check_init = false, check_sync = false, check_proxy = false;
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
   TimeMode time = TimeMode::off;     // VGPU_TIME; likewise
+  // VGPU_TIME_ROUNDS: how many times as many blocks as an SM holds a prediction simulates at most.
+  int time_rounds = 4;
 };
 
 class Machine {

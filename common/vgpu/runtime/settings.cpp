@@ -127,6 +127,16 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
             "needs: results are incomplete) or 0");
   }
 
+  if (const auto value = get("VGPU_TIME_ROUNDS")) {
+    const auto rounds = number<int>(*value);
+    if (rounds && *rounds >= 1)
+      settings.options.time_rounds = *rounds;
+    else
+      wrong(quoted("VGPU_TIME_ROUNDS", *value) +
+            "say a whole number from 1: how many times as many blocks as an SM holds a prediction "
+            "simulates at most (4 unless you say it)");
+  }
+
   if (const auto value = get("VGPU_TRACE")) {
     std::string error;
     settings.trace = parse_trace(*value, error);
@@ -148,10 +158,10 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 }
 
 std::string unknown_variable(const char* const* environment) {
-  constexpr std::array<std::string_view, 12> kKnown = {
-      "VGPU_CACHE",        "VGPU_CACHE_DIR", "VGPU_CHECK",    "VGPU_DEVICE",
-      "VGPU_INSTRUCTIONS", "VGPU_PROFILE",   "VGPU_PTXAS",    "VGPU_SCHEDULE",
-      "VGPU_THREADS",      "VGPU_TIME",      "VGPU_TIMELINE", "VGPU_TRACE"};
+  constexpr std::array<std::string_view, 13> kKnown = {
+      "VGPU_CACHE",    "VGPU_CACHE_DIR",   "VGPU_CHECK",    "VGPU_DEVICE",  "VGPU_INSTRUCTIONS",
+      "VGPU_PROFILE",  "VGPU_PTXAS",       "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TIME",
+      "VGPU_TIMELINE", "VGPU_TIME_ROUNDS", "VGPU_TRACE"};
   constexpr std::array<std::string_view, 2> kOfTests = {"VGPU_LIST_MISSING", "VGPU_SEED"};
   for (; environment && *environment; ++environment) {
     const std::string_view entry = *environment;

@@ -23,7 +23,7 @@ std::vector<std::unique_ptr<Observer>> WatchedMachine::watch(const Launch& launc
   recording_.reset();
   if (launch.request.count && options().time != TimeMode::off) {
     recording_ = std::make_shared<time::Recording>();
-    observers.push_back(std::make_unique<time::Recorder>(recording_));
+    observers.push_back(std::make_unique<time::Recorder>(recording_, options().time_rounds));
   }
   if (auto trace = tracer_.watch(launch)) observers.push_back(std::move(trace));
   return observers;

@@ -137,6 +137,11 @@ TEST_CASE("settings: predicted time") {
   CHECK(with({{"VGPU_TIME", "0"}}).options.time == TimeMode::off);
   CHECK(with({{"VGPU_TIME", "1"}}).options.time == TimeMode::on);
   CHECK(with({{"VGPU_TIME", "sample"}}).options.time == TimeMode::sample);
+  CHECK(with({}).options.time_rounds == 4);
+  CHECK(with({{"VGPU_TIME_ROUNDS", "1000"}}).options.time_rounds == 1000);
+  for (const char* wrong : {"0", "-1", "all", "4.5", "99999999999"})
+    CHECK(has(error_with("VGPU_TIME_ROUNDS", wrong),
+              "VGPU_TIME_ROUNDS='" + std::string(wrong) + "': say a whole number from 1"));
   for (const char* wrong : {"2", "yes", "Sample", "1 ", "sample:3"}) {
     const std::string error = error_with("VGPU_TIME", wrong);
     CHECK_MESSAGE(has(error, "VGPU_TIME='" + std::string(wrong) + "'"), error);

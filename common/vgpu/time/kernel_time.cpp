@@ -14,7 +14,8 @@ namespace vgpu::time {
 namespace {
 
 // Memory instructions whose counts differ between PTX and machine code by more than this share: the
-// branches were not understood, and a time from them would be made up.
+// branches were not understood, and a time from them would be made up. Below, the instructions that are
+// too many or too few are a third of the stated error at most.
 constexpr double kMostDiffering = 0.08;
 
 // Machine instructions that are simulated at most; what is left is taken to go on as it went.
@@ -137,27 +138,63 @@ AtomicLines atomic_lines(const Recording& recording, const Walker& walker, const
   return sum;
 }
 
-// Clocks of an SM for all of its blocks, from those that were simulated.
-double all_blocks(const SmResult& sm, std::uint64_t simulated, std::uint64_t all,
-                  std::uint64_t resident) {
-  if (all <= simulated) return sm.clocks;
-  std::vector<double> ends = sm.block_end;
+double instructions_of(const BlockRecord& block) {
+  double sum = 0;
+  for (const WarpRecord& warp : block.warps) sum += static_cast<double>(warp.instructions);
+  return sum;
+}
+
+// Clocks of an SM for all of its blocks, from those that were simulated. `left`: how many more there are,
+// as blocks that do as much as the simulated ones do on the average.
+double all_blocks(const SmResult& sm, const Recording& recording, std::size_t simulated,
+                  double left, std::uint64_t resident) {
+  if (left == 0) return sm.clocks;
+  std::vector<std::pair<double, double>> ends;  // clock, instructions
+  double all = 0;
+  for (std::size_t b = 0; b < simulated; ++b) {
+    ends.emplace_back(sm.block_end[b], instructions_of(recording.blocks[b]));
+    all += ends.back().second;
+  }
   std::sort(ends.begin(), ends.end());
   // Between the end of the first round and that of the one before the last the SM is full.
   const std::size_t from = std::min<std::size_t>(resident, ends.size()) - 1;
   const std::size_t to = ends.size() > 2 * resident ? ends.size() - resident - 1 : ends.size() - 1;
-  const double per_block = to > from && ends[to] > ends[from]
-                               ? (ends[to] - ends[from]) / static_cast<double>(to - from)
-                               : sm.clocks / static_cast<double>(simulated);
-  return sm.clocks + per_block * static_cast<double>(all - simulated);
+  double between = 0;
+  for (std::size_t b = from + 1; b <= to; ++b) between += ends[b].second;
+  const double per_instruction = between > 0 && ends[to].first > ends[from].first
+                                     ? (ends[to].first - ends[from].first) / between
+                                     : sm.clocks / all;
+  return sm.clocks + per_instruction * left * all / static_cast<double>(simulated);
+}
+
+// What the other blocks of the SM do, as blocks that do as much as the simulated ones: from what all of
+// them executed, or, when only some were executed, from what these did.
+double blocks_left(const Recording& recording, const LaunchCounters& counters,
+                   std::size_t simulated, std::uint64_t of_sm) {
+  if (of_sm <= simulated) return 0;
+  double own = 0;
+  for (std::size_t b = 0; b < simulated; ++b) own += instructions_of(recording.blocks[b]);
+  const auto left = static_cast<double>(of_sm - simulated);
+  if (own == 0) return left;
+  own /= static_cast<double>(simulated);
+  if (!counters.sampled && recording.cluster_blocks == 1 && !counters.issued_by_sm.empty() &&
+      counters.issued_by_sm[0])
+    return std::max(
+        0.0, static_cast<double>(counters.issued_by_sm[0]) / own - static_cast<double>(simulated));
+  double sum = own * static_cast<double>(simulated), count = static_cast<double>(simulated);
+  for (const BlockRecord& block : recording.probes)
+    if (!block.warps.empty()) {
+      sum += instructions_of(block);
+      ++count;
+    }
+  return left * sum / count / own;
 }
 
 // Standard deviation over mean of the PTX instructions of the blocks that were executed.
 double spread(const Recording& recording, std::size_t blocks) {
   double sum = 0, squares = 0, count = 0;
   const auto add = [&](const BlockRecord& block) {
-    double own = 0;
-    for (const WarpRecord& warp : block.warps) own += static_cast<double>(warp.instructions);
+    const double own = instructions_of(block);
     sum += own;
     squares += own * own;
     ++count;
@@ -288,7 +325,9 @@ class Prediction {
     out.blocks_simulated = blocks_;
     out.blocks_of_sm = of_sm_;
     // Blocks of other SMs may have more to do than those that were recorded.
-    out.clocks = uneven_ * all_blocks(sm_, blocks_, of_sm_, together_);
+    out.clocks =
+        uneven_ * all_blocks(sm_, recording_, blocks_,
+                             blocks_left(recording_, counters_, blocks_, of_sm_), together_);
     out.sm_us = out.clocks / clock();
     double accesses = 0;
     for (const Kind kind :

@@ -15,7 +15,8 @@ namespace vgpu::time {
 inline constexpr double kStatedError = 0.25;
 
 // A few blocks stand for all only when these do about the same. When only they were executed: the
-// standard deviation of their PTX instructions over the mean is at most this.
+// standard deviation of their PTX instructions over the mean is at most this. The mean of 32 such blocks
+// is off by 4 %, that of 8 by 9 % (one deviation); test: "with all blocks of the SM simulated".
 inline constexpr double kMostSpread = 0.25;
 // When all were: SMs execute at most so many times as much as the one that is simulated, or as little.
 inline constexpr double kMostUneven = 2;

@@ -97,7 +97,7 @@ struct Recording {
 class Recorder : public Observer {
  public:
   // rounds: how many times as many blocks as are resident on an SM together are recorded at most.
-  explicit Recorder(std::shared_ptr<Recording> into, int rounds = 4);
+  Recorder(std::shared_ptr<Recording> into, int rounds);
 
   bool samples() const override { return true; }
   bool watches(std::uint64_t cluster) const override;
