@@ -50,6 +50,15 @@ void split_heads(const half* qkv, half* q, half* k, half* v, const HeadsShape& s
 void merge_heads(const half* by_heads, half* merged, const HeadsShape& shape, cudaStream_t stream);
 void take_class_tokens(const half* x, half* y, const NetShape& shape, cudaStream_t stream);
 
+// The launches of an attention that consists of several, in order; none where it is one launch. They
+// share scores, fp32 [batch, heads, tokens, tokens].
+struct AttentionPart {
+  const char* name;
+  void (*function)(const half* Q, const half* K, const half* V, float* scores, half* O,
+                   const AttentionShape& shape, cudaStream_t stream);
+};
+std::vector<AttentionPart> attention_parts(const Choice<AttentionFunction>& attention);
+
 // Bytes that attention of that choice takes for itself while it runs: chapter 1 stores scores.
 double attention_scratch(const Choice<AttentionFunction>& attention, const AttentionShape& shape);
 

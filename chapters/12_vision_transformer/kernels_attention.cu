@@ -22,6 +22,21 @@ const std::vector<Choice<AttentionFunction>>& attention_choices() {
   return kChoices;
 }
 
+std::vector<AttentionPart> attention_parts(const Choice<AttentionFunction>& attention) {
+  if (attention.chapter != 1) return {};
+  using Half = const half*;
+  return {
+      {"scores",
+       [](Half Q, Half K, Half, float* scores, half*, const AttentionShape& shape,
+          cudaStream_t stream) { naive_attention::launch_scores(Q, K, scores, shape, stream); }},
+      {"softmax",
+       [](Half, Half, Half, float* scores, half*, const AttentionShape& shape,
+          cudaStream_t stream) { naive_attention::launch_softmax(scores, shape, stream); }},
+      {"values",
+       [](Half, Half, Half V, float* scores, half* O, const AttentionShape& shape,
+          cudaStream_t stream) { naive_attention::launch_values(scores, V, O, shape, stream); }}};
+}
+
 double attention_scratch(const Choice<AttentionFunction>& attention, const AttentionShape& shape) {
   return attention.chapter == 1 ? double(sizeof(float)) * double(shape.scores()) : 0;
 }

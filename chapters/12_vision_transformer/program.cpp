@@ -18,6 +18,7 @@
 #include "../../common/lab/images.h"
 #include "../../common/lab/progress.h"
 #include "../../common/lab/report.h"
+#include "../../common/lab/tensors.h"
 #include "../../common/lab/timing.h"
 #include "resample.h"
 #include "run.h"
@@ -106,6 +107,7 @@ Asked asked_for(int argc, char** argv) {
   flags.given("--graph", asked.graph, "also replays the net from a CUDA graph and compares bits");
   flags.number("--block", asked.block, 0, 1000, "N", "block whose attention is drawn (the last)");
   flags.text("--out", options.out, "FILE", "the class token's attention, .png or .jpg");
+  flags.text("--output", options.output, "FILE", "logits [batch, classes], safetensors");
   flags.run_flags(options, "of random weights (1)");
   flags.parse(argc, argv);
   flags.refuse_with_predict(options);
@@ -114,7 +116,7 @@ Asked asked_for(int argc, char** argv) {
   if (options.batch == 0) options.batch = 1;
   if (options.image.empty()) options.image = lab::repository_path("data/images/chelsea.png");
   lab::require_files(options);
-  for (const std::string& written : {options.out, options.json, options.csv})
+  for (const std::string& written : {options.out, options.output, options.json, options.csv})
     for (const std::string& read : {asked.weights, asked.labels})
       if (!written.empty() && !read.empty() && lab::same_file(written, read))
         throw UsageError("an input and an output name the same file " + written);
@@ -191,14 +193,10 @@ void settle_memory(const Asked& asked, const Problem& problem, const lab::Device
                           (shape.batch > 1 ? " (fewer images: --batch N)" : ""));
 }
 
-std::string model_text(const Asked& asked, const Problem& problem) {
-  const NetShape& shape = problem.shape;
-  const std::string name = model_of_width(shape.width);
-  return format("ViT %s (width %d, %d heads, %d blocks), ", name.c_str(), shape.width, shape.heads,
-                shape.blocks) +
-         (asked.weights.empty() ? format("random weights of seed %llu",
-                                         static_cast<unsigned long long>(asked.common.seed))
-                                : "weights of " + lab::file_name(asked.weights));
+std::string weights_text(const Asked& asked) {
+  return asked.weights.empty() ? format("random weights of seed %llu",
+                                        static_cast<unsigned long long>(asked.common.seed))
+                               : "weights of " + lab::file_name(asked.weights);
 }
 
 lab::ReportHead report_head(const Asked& asked, const Problem& problem, const lab::Device& device) {
@@ -208,8 +206,10 @@ lab::ReportHead report_head(const Asked& asked, const Problem& problem, const la
                        asked.common,
                        device,
                        format("%s, %d x %d pixels, %s", lab::file_name(asked.common.image).c_str(),
-                              shape.size, shape.size, model_text(asked, problem).c_str()),
-                       describe(shape),
+                              shape.size, shape.size, weights_text(asked).c_str()),
+                       format("ViT %s: batch %d, %d tokens, width %d, %d heads, %d blocks",
+                              model_of_width(shape.width).c_str(), shape.batch, shape.tokens(),
+                              shape.width, shape.heads, shape.blocks),
                        {{"batch", shape.batch},
                         {"size", shape.size},
                         {"tokens", shape.tokens()},
@@ -257,22 +257,31 @@ lab::Cost cost_of(const NetRun& run, const Stage& stage) {
 struct Line {
   std::string component;
   std::vector<size_t> stages;
-  lab::Timing timing;
-  lab::Cost cost;
-  lab::Comparison comparison;
+  int part = -1;  // of attention in several launches: which one
+  lab::Timing timing = {};
+  lab::Cost cost = {};
+  lab::Comparison comparison = lab::Comparison::none();
 };
 
-std::vector<Line> lines_of(const NetRun& run) {
+Line& line_of(std::vector<Line>& lines, const std::string& component) {
+  const auto found = std::find_if(lines.begin(), lines.end(),
+                                  [&](const Line& one) { return one.component == component; });
+  return found != lines.end() ? *found : lines.emplace_back(Line{.component = component});
+}
+
+// Attention in several launches has a line for each.
+std::vector<Line> lines_of(const NetRun& run, const std::vector<AttentionPart>& parts) {
   std::vector<Line> lines;
   for (size_t i = 0; i < run.stages().size(); ++i) {
-    const std::string& component = run.stages()[i].component;
-    auto line = std::find_if(lines.begin(), lines.end(),
-                             [&](const Line& one) { return one.component == component; });
-    if (line == lines.end())
-      line = lines.insert(lines.end(), {component, {}, {}, {}, lab::Comparison::none()});
-    line->stages.push_back(i);
-    const lab::Cost cost = cost_of(run, run.stages()[i]);
-    line->cost.bytes += cost.bytes, line->cost.flops += cost.flops;
+    const Stage& stage = run.stages()[i];
+    const bool in_parts = stage.kind == Stage::Kind::kAttention && !parts.empty();
+    for (int part = 0; part < (in_parts ? int(parts.size()) : 1); ++part) {
+      Line& line = line_of(lines, in_parts ? parts[part].name : stage.component);
+      line.stages.push_back(i);
+      if (in_parts) line.part = part;
+      const lab::Cost cost = in_parts ? lab::Cost() : cost_of(run, stage);
+      line.cost.bytes += cost.bytes, line.cost.flops += cost.flops;
+    }
   }
   return lines;
 }
@@ -302,45 +311,63 @@ struct DrawnBlock {
   std::vector<half> q, k;  // [batch, heads, tokens, head_dim]
 };
 
+// What a stage launches, one after the other.
+std::vector<lab::Launch> launches_of(NetRun& run, const Stage& stage,
+                                     const std::vector<AttentionPart>& parts, float* scores) {
+  std::vector<lab::Launch> launches;
+  if (stage.kind != Stage::Kind::kAttention || parts.empty())
+    return {[&run, &stage](int) { run.launch(stage, nullptr); }};
+  for (const AttentionPart& part : parts)
+    launches.push_back(
+        [&run, &stage, part, scores](int) { run.launch_part(stage, part, scores, nullptr); });
+  return launches;
+}
+
 // Runs the stages in order, times each and compares it. On the virtual GPU the first launch of each
 // component is predicted: the others are like it. With --predict nothing else is launched.
 std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem& problem,
                                  const lab::Device& device, int drawn_block, DrawnBlock& drawn) {
   const lab::Options& options = asked.common;
-  std::vector<Line> lines = lines_of(run);
+  const std::vector<AttentionPart> parts = attention_parts(asked.components.attention);
+  lab::DeviceArray<float> scores(parts.empty() ? 1 : size_t(run.attention_shape().scores()),
+                                 "scores");
+  std::vector<Line> lines = lines_of(run, parts);
   double all_macs = 0;
   for (const Stage& stage : run.stages()) all_macs += macs_of(run, stage);
   std::atomic<double> done = 0;
   const lab::Progress progress("components", [&] { return done / all_macs; });
+  std::vector<lab::Launch> all;  // launches, and the line of each
+  std::vector<Line*> line_of_launch;
   for (size_t i = 0; i < run.stages().size(); ++i) {
     const Stage& stage = run.stages()[i];
-    Line& line = *std::find_if(lines.begin(), lines.end(),
-                               [&](const Line& one) { return one.component == stage.component; });
-    const bool first = line.stages.front() == i;
+    std::vector<Line*> own;
+    for (Line& line : lines)
+      if (std::find(line.stages.begin(), line.stages.end(), i) != line.stages.end())
+        own.push_back(&line);
+    const bool first = own[0]->stages.front() == i;
     if (options.predict && !first) continue;
+    const std::vector<lab::Launch> launches = launches_of(run, stage, parts, scores.data());
+    all.insert(all.end(), launches.begin(), launches.end());
+    line_of_launch.insert(line_of_launch.end(), own.begin(), own.end());
     if (device.is_virtual) {
-      const lab::Timing timing =
-          lab::time_stages(device, {[&](int) { run.launch(stage, nullptr); }}, options.warmup,
-                           options.iterations, first)[0];
-      add_timing(line.timing, timing);
+      const std::vector<lab::Timing> timings =
+          lab::time_stages(device, launches, options.warmup, options.iterations, first);
+      for (size_t l = 0; l < own.size(); ++l) add_timing(own[l]->timing, timings[l]);
     } else {
-      run.launch(stage, nullptr);
+      for (const lab::Launch& launch : launches) launch(0);
       lab::check(cudaDeviceSynchronize());
     }
     if (!options.predict)
-      keep_worst(line.comparison, compare_stage(run, problem.weights.parameters, stage));
+      for (Line* line : own)
+        keep_worst(line->comparison, compare_stage(run, problem.weights.parameters, stage));
     if (stage.kind == Stage::Kind::kAttention && stage.block == drawn_block)
       drawn = {run.buffer(stage.reads[0]), run.buffer(stage.reads[1])};
     done = done + macs_of(run, stage);
   }
   if (device.is_virtual) return lines;
-  std::vector<lab::Launch> launches;
-  for (const Stage& stage : run.stages())
-    launches.push_back([&run, &stage](int) { run.launch(stage, nullptr); });
   const std::vector<lab::Timing> timings =
-      lab::time_stages(device, launches, options.warmup, options.iterations);
-  for (Line& line : lines)
-    for (const size_t stage : line.stages) add_timing(line.timing, timings[stage]);
+      lab::time_stages(device, all, options.warmup, options.iterations);
+  for (size_t l = 0; l < all.size(); ++l) add_timing(line_of_launch[l]->timing, timings[l]);
   return lines;
 }
 
@@ -428,12 +455,12 @@ void draw_attention(const Asked& asked, const Problem& problem, int block, const
 void note_memory(const NetRun& run, const Asked& asked, lab::Report& report) {
   const NetMemory needs = net_memory(run.shape(), asked.components);
   const MemoryPlan& plan = run.plan();
-  report.note(format(
-      "memory: weights %s; activations %s at most, %s if no array shared its place "
-      "(%zu arrays)%s",
-      lab::human_bytes(needs.weights).c_str(), lab::human_bytes(double(plan.bytes)).c_str(),
-      lab::human_bytes(double(plan.separate_bytes)).c_str(), run.buffers().size(),
-      needs.scratch > 0 ? ("; attention's own " + lab::human_bytes(needs.scratch)).c_str() : ""));
+  report.note(format("memory: weights %s; activations %s, or %s without shared places (%zu arrays)",
+                     lab::human_bytes(needs.weights).c_str(),
+                     lab::human_bytes(double(plan.bytes)).c_str(),
+                     lab::human_bytes(double(plan.separate_bytes)).c_str(), run.buffers().size()));
+  if (needs.scratch > 0)
+    report.note("attention's own memory, for scores: " + lab::human_bytes(needs.scratch));
 }
 
 // Images a second: on the virtual GPU as predicted.
@@ -486,13 +513,15 @@ lab::ExitCode vit_program(int argc, char** argv) {
   const std::vector<half> logits = run.logits();
   for (const Line& line : lines)
     report.add_launch(line.component, line.timing, line.cost, line.comparison,
-                      lab::Report::Errors::kOfLaunch, int(line.stages.size()));
+                      line.part < 0 ? lab::Report::Errors::kOfLaunch : lab::Report::Errors::kOfStep,
+                      int(line.stages.size()));
 
   lab::Timing total;
   lab::Cost cost;
-  for (const Line& line : lines) {
-    add_timing(total, line.timing);
-    cost.bytes += line.cost.bytes, cost.flops += line.cost.flops;
+  for (const Line& line : lines) add_timing(total, line.timing);
+  for (const Stage& stage : run.stages()) {
+    const lab::Cost one = cost_of(run, stage);
+    cost.bytes += one.bytes, cost.flops += one.flops;
   }
   total.counters.clear(), total.profile.clear();
   if (!device.is_virtual)
@@ -508,6 +537,11 @@ lab::ExitCode vit_program(int argc, char** argv) {
     if (asked.graph) check_graph(run, logits, report);
     draw_attention(asked, problem, drawn_block, drawn, run, report);
     note_classes(asked, problem, doubles(logits), report);
+    if (!options.output.empty())
+      lab::write_safetensors(
+          options.output,
+          {{"logits",
+            {{problem.shape.batch, problem.shape.classes}, lab::to_float(logits), "F16"}}});
   }
   return report.finish();
 }

@@ -40,12 +40,12 @@ class StageList {
     const int64_t rows = shape.rows(), width = shape.width;
     const int image = array("image", shape.image_elements());
     int x = array("tokens", rows * width);
-    add({Kind::kEmbed, "patch embedding", -1, {image}, {x}});
+    add({Kind::kEmbed, "embedding", -1, {image}, {x}});
     for (int block = 0; block < shape.blocks; ++block) x = add_block(block, x);
     const int first = array("class tokens", shape.batch * width),
               normalized = array("normalized class tokens", shape.batch * width),
               logits = array("logits", int64_t(shape.batch) * shape.classes);
-    add({Kind::kClassTokens, "class tokens", -1, {x}, {first}});
+    add({Kind::kClassTokens, "class token", -1, {x}, {first}});
     add({Kind::kNorm, "norm", -1, {first}, {normalized}});
     add_linear("head", -1, {normalized}, logits, shape.batch, shape.classes, shape.width, false);
     // What comes in and goes out stays: the net can be run again, and read.
@@ -276,6 +276,12 @@ void NetRun::launch(const Stage& stage, cudaStream_t stream) {
       take_class_tokens(in(0), out(0), shape_, stream);
       break;
   }
+}
+
+void NetRun::launch_part(const Stage& attention, const AttentionPart& part, float* scores,
+                         cudaStream_t stream) {
+  part.function(data(attention.reads[0]), data(attention.reads[1]), data(attention.reads[2]),
+                scores, data(attention.writes[0]), attention_shape(), stream);
 }
 
 void NetRun::forward(cudaStream_t stream) {

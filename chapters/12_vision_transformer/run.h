@@ -52,6 +52,9 @@ class NetRun {
   // image: [batch, 3, size, size], rounded to fp16 here.
   void set_image(const std::vector<float>& image);
   void launch(const Stage& stage, cudaStream_t stream);
+  // One of several launches of attention; scores as AttentionPart has them.
+  void launch_part(const Stage& attention, const AttentionPart& part, float* scores,
+                   cudaStream_t stream);
   void forward(cudaStream_t stream);
   // forward(), and each array is filled with NaN as soon as nothing needs it any more: who reads it
   // after that has NaN in the result.

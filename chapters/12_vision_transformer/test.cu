@@ -98,7 +98,7 @@ TEST_CASE("right: components of the narrow net lie as PyTorch's do") {
     run.launch(stage, nullptr);
     lab::check(cudaDeviceSynchronize());
     std::string name = stage.name();
-    if (name == "patch embedding") name = "tokens";
+    if (name == "embedding") name = "tokens";
     if (name == "head") name = "logits";
     if (stage.kind == Stage::Kind::kSplit || stage.kind == Stage::Kind::kMerge ||
         stage.kind == Stage::Kind::kClassTokens)

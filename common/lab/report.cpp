@@ -418,10 +418,10 @@ std::string Report::Body::stated_error() const {
 
 std::vector<std::string> Report::Body::heads() const {
   if (!head.device.is_virtual)
-    return {"step",     "median",      "before/\nthis",       "min",
-            "spread",   "in a\ngraph", "share of\nthe bound", "GB/s",
-            "TFLOP/s",  "max\nerror",  "rel.\nerror",         "<result",
-            "launches", "share"};
+    return {"step",       "median",      "before/\nthis",       "min",
+            "spread",     "in a\ngraph", "share of\nthe bound", "GB/s",
+            "TFLOP/s",    "max\nerror",  "rel.\nerror",         "<result",
+            "times\nrun", "share"};
   return {"step",
           "predicted\n+-" + stated_error() + "%",
           "lower\nbound",
@@ -435,7 +435,7 @@ std::vector<std::string> Report::Body::heads() const {
           "rel.\nerror",
           "<result",
           "host\ntime",
-          "launches",
+          "times\nrun",
           "share"};
 }
 
