@@ -107,7 +107,7 @@ Asked asked_for(int argc, char** argv) {
   flags.given("--graph", asked.graph, "also replays the net from a CUDA graph and compares bits");
   flags.number("--block", asked.block, 0, 1000, "N", "block whose attention is drawn (the last)");
   flags.text("--out", options.out, "FILE", "the class token's attention, .png or .jpg");
-  flags.text("--output", options.output, "FILE", "logits [batch, classes], safetensors");
+  flags.text("--output", options.output, "FILE", "logits [batch, classes] as 'out', safetensors");
   flags.run_flags(options, "of random weights (1)");
   flags.parse(argc, argv);
   flags.refuse_with_predict(options);
@@ -540,8 +540,7 @@ lab::ExitCode vit_program(int argc, char** argv) {
     if (!options.output.empty())
       lab::write_safetensors(
           options.output,
-          {{"logits",
-            {{problem.shape.batch, problem.shape.classes}, lab::to_float(logits), "F16"}}});
+          {{"out", {{problem.shape.batch, problem.shape.classes}, lab::to_float(logits), "F16"}}});
   }
   return report.finish();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "../../common/lab/errors.h"
@@ -225,6 +226,67 @@ TEST_CASE("weights: as many classes as the head has, positions for another size,
   double squares = 0;
   for (const float value : one.parameters.blocks[0].fc1_weight) squares += double(value) * value;
   CHECK(std::sqrt(squares / (64 * 256)) == doctest::Approx(0.02).epsilon(0.05));
+}
+
+TEST_CASE("weights: a file with transformers' names becomes one with timm's") {
+  if (std::system("command -v python3 >/dev/null") != 0) {
+    MESSAGE("skipped: data/convert_deit.py: there is no python3");
+    return;
+  }
+  // The narrow net as transformers stores it: fp32, other names, query, key and value apart.
+  std::vector<lab::NamedTensor> renamed;
+  for (auto& [name, tensor] : narrow_tensors()) {
+    tensor.dtype = "F32";
+    std::string to = name;
+    const auto replaced = [&](const std::string& from, const std::string& by) {
+      if (const size_t at = to.find(from); at != std::string::npos) to.replace(at, from.size(), by);
+    };
+    replaced("cls_token", "vit.embeddings.cls_token");
+    replaced("pos_embed", "vit.embeddings.position_embeddings");
+    replaced("patch_embed.proj", "vit.embeddings.patch_embeddings.projection");
+    replaced("head.", "classifier.");
+    if (name.starts_with("norm.")) to = "vit.layernorm" + name.substr(4);
+    replaced("blocks.", "vit.encoder.layer.");
+    replaced("attn.proj", "attention.output.dense");
+    replaced("mlp.fc1", "intermediate.dense");
+    replaced("mlp.fc2", "output.dense");
+    replaced("norm1", "layernorm_before");
+    replaced("norm2", "layernorm_after");
+    if (name.find("attn.qkv") == std::string::npos) {
+      renamed.emplace_back(to, tensor);
+      continue;
+    }
+    const char* const parts[] = {"query", "key", "value"};
+    const size_t third = tensor.values.size() / 3;
+    for (size_t part = 0; part < 3; ++part) {
+      lab::Tensor one = tensor;
+      one.shape[0] /= 3;
+      one.values.assign(tensor.values.begin() + ptrdiff_t(part * third),
+                        tensor.values.begin() + ptrdiff_t((part + 1) * third));
+      std::string own = to;
+      own.replace(own.find("attn.qkv"), 8, std::string("attention.attention.") + parts[part]);
+      renamed.emplace_back(own, one);
+    }
+  }
+  const TemporaryFolder folder;
+  lab::write_safetensors(folder.path("in.safetensors"), renamed);
+  const std::string command = "python3 '" + lab::repository_path("data/convert_deit.py") + "' '" +
+                              folder.path("in.safetensors") + "' '" +
+                              folder.path("out.safetensors") + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+  const Weights expected = narrow_weights(),
+                got = read_weights(folder.path("out.safetensors"), narrow_shape(1), "narrow");
+  std::vector<const std::vector<float>*> arrays;
+  for_each_parameter(expected.parameters, expected.shape,
+                     [&](const std::string&, const std::vector<int64_t>&,
+                         const std::vector<float>& values) { arrays.push_back(&values); });
+  size_t next = 0;
+  for_each_parameter(
+      got.parameters, got.shape,
+      [&](const std::string& name, const std::vector<int64_t>&, const std::vector<float>& values) {
+        CAPTURE(name);
+        CHECK(values == *arrays[next++]);
+      });
 }
 
 TEST_CASE("labels: names with and without a synset's number, as many as classes") {

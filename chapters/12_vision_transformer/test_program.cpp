@@ -61,7 +61,7 @@ TEST_CASE("program: a random net on the photo says that it is random, and writes
     CHECK(contains(result.output, part));
   const lab::Image picture = lab::load_image(folder.path("attention.png"));
   CHECK(picture.width == 2 * 448 + 8);
-  const lab::Tensor logits = lab::read_safetensors(folder.path("l.safetensors"), {"logits"})[0];
+  const lab::Tensor logits = lab::read_safetensors(folder.path("l.safetensors"), {"out"})[0];
   CHECK(logits.shape == std::vector<int64_t>{1, 1000});
 
   const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));

@@ -21,6 +21,9 @@ class Problem:
 
 LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
 TABLE = [
+    # A whole net, before the single steps: what has no peers is measured in this order.
+    *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch}")
+      for model, batch in (("tiny", 32), ("base", 8))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
               "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
@@ -52,6 +55,7 @@ VALIDATED = {
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
     7: "--batch 1 --queries 999",
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
+    12: "--batch 1",
 }
 
 
