@@ -55,7 +55,6 @@ VALIDATED = {
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
     7: "--batch 1 --queries 999",
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
-    12: "--batch 1",
 }
 
 
