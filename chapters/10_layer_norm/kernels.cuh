@@ -4,8 +4,8 @@
 #pragma once
 
 #include "backward.cuh"
+#include "bandwidth.cuh"
 #include "base.cuh"
-#include "copy.cuh"
 #include "cub.cuh"
 #include "naive_variance.cuh"
 #include "residual.cuh"

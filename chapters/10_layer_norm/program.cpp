@@ -286,8 +286,8 @@ void run_residual(LayerNormRun<T>& run, const LayerNormStep<T>& norm, Report& re
   };
   const Timing timing =
       time_step(run.device, fused, run.copies, options.warmup, options.iterations);
-  report.add("residual", timing, run.cost(4), right());
-  report.add_ratio("residual", "add, then norm");
+  report.add("fused residual", timing, run.cost(4), right());
+  report.add_ratio("fused residual", "add, then norm");
 }
 
 // How many of dscale's and dbias' sums differ in any bit from those of the run before.

@@ -14,18 +14,14 @@ TEST_CASE("exercise 10: points") {
        {"starter", source("chapters/10_layer_norm/exercise.cuh"), none},
        // Right, but an element a lane: eight times the requests.
        {"two bytes a lane",
-        planted(solution, "shape.columns % 8 != 0    ?", "true ?"),
+        planted(solution, "shape.columns % 8 != 0     ?", "true ?"),
         {30, 20, 15, 5, 10, 10, 0}},
-       // The exponential's argument is loaded again for the store.
+       // What is gated is computed once more for the store.
        {"gate is read twice",
-        planted(
-            solution, "__float2half(gated[p][e] * factor",
-            "__float2half(gated[p][e] * 0.5f * factor +\n"
-            "                       __half2float(values[p].element[e]) * 0.5f *\n"
-            "                           (1.0f / (1.0f + expf(-__half2float(\n"
-            "                                reinterpret_cast<const volatile __half_raw*>(gate)\n"
-            "                                    [(first + i) * kWidth + e])))) *\n"
-            "                           __half2float(gates[p].element[e]) * factor"),
+        planted(solution, "gated[p][e] * factor",
+                "__half2float(values[p].element[e]) *\n"
+                "    __half2float(gate[(first + i) * kWidth + e]) /\n"
+                "    (1.0f + expf(-__half2float(gate[(first + i) * kWidth + e]))) * factor"),
         {30, 20, 15, 5, 10, 0, 10}},
        // Right where the row fills all lanes' room alone.
        {"the mean over what lanes have room for",

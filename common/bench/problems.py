@@ -35,6 +35,8 @@ TABLE = [
     *(Problem(8, f"{shape} {name}", f"--preset {shape} {flag} {name}", "conv_norm")
       for flag, name in (("--precision", "tf32"), ("--storage", "fp16"))
       for shape in ("small", "deep", "wide", "point")),
+    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
+      for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
 ]
 
 # What is worth most when time is short: a headline of each family, then its other sizes.
@@ -55,6 +57,7 @@ VALIDATED = {
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
     7: "--batch 1 --queries 999",
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
+    10: "--rows 67 --columns 264",
 }
 
 

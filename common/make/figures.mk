@@ -116,6 +116,23 @@ chapters/09_patch_embedding/tokens.jpg: $D/chapter9 $V/libvgpu.so
 	$(docs_env) $< --step 'one product' --out $@ | tail -n 1
 $(call picture,09_patch_embedding/gantt.png,gantt,$(gantt_panels),80)
 
+# Chapter 10: the normalized photo, the first loads of a warp, predicted times over the rows.
+pictures += chapters/10_layer_norm/normalized.jpg chapters/10_layer_norm/over_rows.png
+chapters/10_layer_norm/normalized.jpg: $D/chapter10 $V/libvgpu.so
+	$(docs_env) $< --step vector --out $@ | tail -n 1
+norm_batches := 1 4 16 64 256
+define norm_rows_rule
+$T/docs/norm-rows-$1.json: $D/chapter10 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) $$< --predict --batch $1 --json $$@ | tail -n 1
+endef
+$(foreach b,$(norm_batches),$(eval $(call norm_rows_rule,$b)))
+chapters/10_layer_norm/over_rows.png: $(norm_batches:%=$T/docs/norm-rows-%.json)
+	'$(python_plot)' common/figures/over_rows.py $@ $^
+$(call trace,norm_warp,10,warp_kernel:0)
+$(call trace,norm_vector,10,vector_kernel:0)
+$(call picture,10_layer_norm/warp_loads.png,warp_loads,norm_vector.json:x:load:0 norm_warp.json:x:load:0)
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))
