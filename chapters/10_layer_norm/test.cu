@@ -407,6 +407,17 @@ TEST_CASE("the program under all checks, in several orders") {
                                  {"--rows", "70", "--columns", "100", "--storage", "fp32"}});
 }
 
+TEST_CASE("machine code: no spills, on any architecture") {
+  check_machine_code("chapters/10_layer_norm/residual.cuh",
+                     "namespace steps = layer_norm;\n"
+                     "const auto warp = &steps::warp_kernel<half, 24>;\n"
+                     "const auto vector = &steps::vector_kernel<half, 3>;\n"
+                     "const auto longest = &steps::vector_kernel<half, 16>;\n"
+                     "const auto rows = &steps::rows_kernel<half, 3>;\n"
+                     "const auto residual = &steps::residual_kernel<half, 8>;\n",
+                     5, steps::kThreads);
+}
+
 TEST_CASE("on a T4") {
   check_twin_on_t4("right: arrays from*,right: rows whose*,the same bits*,counters: how*");
 }
