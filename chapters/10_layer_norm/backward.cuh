@@ -141,7 +141,10 @@ __global__ void __launch_bounds__(kThreads)
                 float* dbias,            // so too
                 const Shape shape) {
   using Wide = Piece<T, kWidth>;
-  __shared__ float of_warps[2][kWidth][kWarps][32];  // neighbouring lanes in neighbouring banks
+  // Written a lane's piece beside the next lane's, read a column beside the next: with lines of this
+  // length both meet each bank once.
+  constexpr int kLine = 32 + 32 / kWidth;
+  __shared__ float of_warps[2][kWarps][kWidth][kLine];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int column = (blockIdx.y * 32 + lane) * kWidth, columns = shape.columns;
   const int first = blockIdx.x * kSlabRows, last = min(first + kSlabRows, shape.rows);
@@ -166,18 +169,20 @@ __global__ void __launch_bounds__(kThreads)
     // The block's warps meet in shared memory, always in the same order.
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
-    of_warps[0][e][warp][lane] = scale_sum[e];
-    of_warps[1][e][warp][lane] = bias_sum[e];
+    of_warps[0][warp][e][lane] = scale_sum[e];
+    of_warps[1][warp][e][lane] = bias_sum[e];
   }
   __syncthreads();
   const int64_t slab = kSums == Sums::kStored ? int64_t(blockIdx.x) * 2 * columns : 0;
-  for (int i = warp; i < 2 * kWidth; i += kWarps) {
-    const int e = i / 2, mine = column + e;
+  constexpr int kTile = 32 * kWidth;
+  for (int i = threadIdx.x; i < 2 * kTile; i += kThreads) {
+    const int in_tile = i % kTile, mine = blockIdx.y * kTile + in_tile;
     float total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) total += of_warps[i % 2][e][w][lane];
+    for (int w = 0; w < kWarps; ++w)
+      total += of_warps[i / kTile][w][in_tile % kWidth][in_tile / kWidth];
     if (mine >= columns) continue;
-    float* const place = (i % 2 ? dbias : dscale) + slab + mine;
+    float* const place = (i < kTile ? dscale : dbias) + slab + mine;
     if constexpr (kSums == Sums::kStored)
       *place = total;
     else

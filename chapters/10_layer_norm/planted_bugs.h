@@ -72,9 +72,9 @@ const std::vector<Mutant> kBackwardBugs = {
     {"a slab's last row is left out", "min(first + kSlabRows, shape.rows)",
      "min(first + kSlabRows - 1, shape.rows)", "element"},
     {"no barrier before warps meet",
-     "of_warps[1][e][warp][lane] = bias_sum[e];\n  }\n"
+     "of_warps[1][warp][e][lane] = bias_sum[e];\n  }\n"
      "  __syncthreads();",
-     "of_warps[1][e][warp][lane] = bias_sum[e];\n  }\n", "check"},
+     "of_warps[1][warp][e][lane] = bias_sum[e];\n  }\n", "check"},
     {"sums are stored where they should be added", "atomicAdd(place, total);", "*place = total;",
      "element"},
     {"the second stage takes every slab twice", "slab += kWarps)", "slab += kWarps / 2)",

@@ -117,6 +117,7 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
     CHECK(counted(array, "load/requests") == rows * 3);
   }
   CHECK(counted("partials", "store/bytes_asked") == slabs * 2 * columns * 4);
+  CHECK(counted("partials", "store/sectors") == slabs * 2 * columns * 4 / 32);
   CHECK(shared_conflicts() == 0);
   steps::column_sums(partials.data(), dscale.data(), dbias.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
@@ -130,6 +131,7 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
   // A lane an addition: for each slab each sum once.
   CHECK(counted("dscale", "atomic/bytes_asked") == slabs * columns * 4);
   CHECK(counted("dbias", "atomic/bytes_asked") == slabs * columns * 4);
+  CHECK(counted("dbias", "atomic/sectors") == slabs * columns * 4 / 32);
 }
 
 TEST_CASE("planted bugs on the way back: each is caught, and by what" *

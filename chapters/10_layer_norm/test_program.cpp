@@ -15,8 +15,8 @@ using lab::Storage;
 
 TEST_CASE("program: the whole way, with a photo") {
   const auto run = check_photo_run("chapter10", 64, {}, {17, 768},
-                                   {"copy", "base", "cub", "warp", "vector", "rows",
-                                    "add, then norm", "fused residual", "dx", "two stages", "atomics"});
+                                   {"copy", "base", "cub", "warp", "vector", "rows", "add",
+                                    "fused residual", "dx", "slab sums", "column sums", "atomics"});
   if (!run) return;
   CHECK(json_at(run->json, "/problem/rows") == "17");
   CHECK(json_at(run->json, "/problem/storage") == "\"fp16\"");
