@@ -21,9 +21,12 @@ class Problem:
 
 LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
 TABLE = [
-    # A whole net, before the single steps: what has no peers is measured in this order.
+    # A whole net and chapters of Part II before the ladder's steps: what has no peers is measured in
+    # this order.
     *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch}")
       for model, batch in (("tiny", 32), ("base", 8))),
+    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
+      for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
               "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
@@ -35,8 +38,6 @@ TABLE = [
     *(Problem(8, f"{shape} {name}", f"--preset {shape} {flag} {name}", "conv_norm")
       for flag, name in (("--precision", "tf32"), ("--storage", "fp16"))
       for shape in ("small", "deep", "wide", "point")),
-    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
-      for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
 ]
 
 # What is worth most when time is short: a headline of each family, then its other sizes.
