@@ -94,20 +94,27 @@ __device__ void finish_sums(const WarpSums<T>& sums, const Element* __restrict__
   }
 }
 
+// The tile of one block.
 template <class Element, class T, bool kWhole>
-__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
-    epilogue_kernel(const Element* __restrict__ x,         // [m, k]
-                    const Element* __restrict__ weight,    // [n, k]
-                    const Element* __restrict__ bias,      // [n], or null
-                    const Element* __restrict__ residual,  // [m, n], or null
-                    Element* __restrict__ y,               // [m, n]
-                    int m, int n, int k, bool with_gelu) {
+__device__ void epilogue_tile(const Element* __restrict__ x,         // [m, k]
+                              const Element* __restrict__ weight,    // [n, k]
+                              const Element* __restrict__ bias,      // [n], or null
+                              const Element* __restrict__ residual,  // [m, n], or null
+                              Element* __restrict__ y,               // [m, n]
+                              int m, int n, int k, bool with_gelu) {
   extern __shared__ uint4 shared[];
   auto* const memory = reinterpret_cast<Stage<Element, T, tile::Swizzled>*>(shared);
   const Place<T> place(n);
   WarpSums<T> sums;
   multiply_all<Grouped>(x, weight, m, n, k, memory, place, sums);
   finish_sums<kWhole, Element, T>(sums, bias, residual, y, m, n, with_gelu, place);
+}
+template <class Element, class T, bool kWhole>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocks)
+    epilogue_kernel(const Element* __restrict__ x, const Element* __restrict__ weight,
+                    const Element* __restrict__ bias, const Element* __restrict__ residual,
+                    Element* __restrict__ y, int m, int n, int k, bool with_gelu) {
+  epilogue_tile<Element, T, kWhole>(x, weight, bias, residual, y, m, n, k, with_gelu);
 }
 
 // ---- Launch -------------------------------------------------------------------------------------

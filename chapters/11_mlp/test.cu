@@ -1,0 +1,490 @@
+// Chapter 11's tests: each step right on ragged shapes, GELU exact, same bits twice, planted bugs found,
+// what the counters say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/program.h"
+#include "graph.cuh"
+#include "planted_bugs.h"
+#include "registers.cuh"
+#include "swizzle.cuh"
+#include "test_support.h"
+#include "wmma.cuh"
+
+using namespace lab::testing;
+using lab::Storage;
+
+namespace {
+
+struct NamedStep {
+  const char* name;
+  AnyProduct<half> function;
+};
+// Replayed from a graph of its own.
+template <class Element>
+void by_graph(const Element* x, const Element* weight, const Element* bias, const Element* residual,
+              Element* y, const mlp::Shape& shape, cudaStream_t stream) {
+  const mlp::Graph graph([&](cudaStream_t recorded) {
+    mlp::epilogue<Element>(x, weight, bias, residual, y, shape, recorded);
+  });
+  graph.replay(stream);
+  lab::check(cudaDeviceSynchronize());
+}
+const std::vector<NamedStep> kSteps = {
+    {"wmma", mlp::wmma},       {"registers", mlp::registers},     {"pipeline", mlp::pipeline},
+    {"swizzle", mlp::swizzle}, {"epilogue", mlp::epilogue<half>}, {"graph", by_graph<half>}};
+
+bool has_tf32() { return mlp::lacking<float>().empty(); }
+
+void check_steps(const ProductTrial& trial, int shift = 0) {
+  for (const NamedStep& step : kSteps) {
+    const ProductOutcome outcome = run_product<half>(step.function, trial, shift);
+    CAPTURE(step.name);
+    CAPTURE(trial.name);
+    CAPTURE(shift);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  }
+}
+// The epilogue with each of its tiles, whichever it would choose.
+template <class Element>
+void check_tiles(const ProductTrial& trial) {
+  const auto check = [&]<class T>(const char* name) {
+    if (mlp::kEpilogueBytes < Element, T >> mlp::shared_limit()) return;
+    const ProductOutcome outcome = run_product<Element>(mlp::launch_epilogue<Element, T>, trial);
+    CAPTURE(name);
+    CAPTURE(trial.name);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  };
+  check.template operator()<mlp::WideTile>("wide");
+  check.template operator()<mlp::LargeTile>("large");
+  check.template operator()<mlp::SmallTile>("small");
+}
+
+}  // namespace
+
+// ---- Right --------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "right: every remainder of a tile, a fragment and a slice, with and without what is behind") {
+  if (skipped("right")) return;
+  uint64_t seed = 1;
+  for (const mlp::Shape& shape : product_shapes()) {
+    // Arrays that begin at odd elements, too; x and weight are copied in pieces of 16 bytes.
+    check_steps(product_trial(shape, seed, Behind(seed % 4)), seed % 5 == 0);
+    ++seed;
+  }
+}
+
+TEST_CASE("right: each of the epilogue's tiles, in fp16 and in tf32") {
+  if (skipped("each of the epilogue's tiles")) return;
+  uint64_t seed = 21;
+  for (const mlp::Shape& shape : product_shapes()) {
+    check_tiles<half>(product_trial(shape, seed++));
+    if (has_tf32()) check_tiles<float>(product_trial(shape, seed++, Behind::kBoth, Storage::kFp32));
+  }
+}
+
+TEST_CASE("right: wmma takes any k and any array") {
+  if (skipped("any k")) return;
+  for (const int k : {1, 7, 31, 33, 50}) {
+    const ProductTrial trial = product_trial({19, 70, k, true}, uint64_t(k));
+    const ProductOutcome outcome = run_product<half>(mlp::wmma, trial);
+    CAPTURE(outcome.details);
+    CHECK(outcome.caught_by == "");
+  }
+}
+
+TEST_CASE("right: arrays from PyTorch") {
+  if (skipped("arrays from PyTorch")) return;
+  for (const ProductTrial& trial : product_golden_trials()) check_steps(trial);
+}
+
+TEST_CASE("right: GELU is the exact one, over all of its range") {
+  if (skipped("GELU")) return;
+  // x is diagonal: each sum is one number times 1.
+  ProductTrial trial;
+  trial.name = "GELU";
+  trial.shape = {1024, 8, 8, true};
+  trial.x.assign(8 * 1024, 0.0f), trial.weight.assign(64, 0.0f);
+  for (int i = 0; i < 8; ++i) trial.weight[9 * i] = 1;
+  for (int row = 0; row < 1024; ++row)
+    trial.x[8 * row + row % 8] = __half2float(__float2half(float(row - 512) / 64));  // -8 to 8
+  trial = product_trial(trial);
+  // fp16's rounding, 2^-11, and erf's error of 1.5e-7; tanh's approximation is 3000 times as far off.
+  trial.tolerance = {.atol = 8 * 1.5e-7, .rtol = 0x1p-11 * 1.01, .relative_l2 = 0x1p-11};
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const ProductOutcome outcome = run_product<half>(step.function, trial);
+    CAPTURE(outcome.details);
+    // Steps that store the sums first round nothing: these are numbers of fp16.
+    CHECK(outcome.caught_by == "");
+  }
+}
+
+TEST_CASE("right: sums stay in fp32: 4096 products of 1, where fp16 ends at 2048") {
+  if (skipped("sums in fp32")) return;
+  ProductTrial trial;
+  trial.name = "sums of 4096";
+  trial.shape = {17, 9, 4096, false};
+  trial.x.assign(17 * 4096, 1.0f), trial.weight.assign(9 * 4096, 1.0f);
+  trial = product_trial(trial);
+  trial.tolerance = {};
+  check_steps(trial);
+}
+
+TEST_CASE("right: no output takes part in another's: NaN in one row stays there") {
+  if (skipped("NaN in one row")) return;
+  ProductTrial trial = product_trial({70, 66, 72, false}, 9);
+  for (int i = 0; i < 72; ++i) trial.x[size_t(33) * 72 + i] = NAN;
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const ProductOutcome outcome = run_product<half>(step.function, trial);
+    REQUIRE(outcome.y.size() == trial.y.size());
+    int wrong = 0;
+    for (size_t i = 0; i < outcome.y.size(); ++i)
+      wrong += (i / 66 == 33) != std::isnan(outcome.y[i]);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("the same bits twice, and in a graph; steps 2 to 4 have the same") {
+  if (skipped("the same bits twice")) return;
+  const ProductTrial trial = product_trial({150, 200, 328, true}, 8);
+  std::vector<float> of_registers;
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const std::vector<float> first = run_product<half>(step.function, trial).y;
+    REQUIRE(first.size() == trial.y.size());
+    CHECK(run_product<half>(step.function, trial).y == first);
+    if (std::string(step.name) != "graph")
+      CHECK(run_product<half>(lab::testing::in_a_graph(step.function), trial).y == first);
+    if (std::string(step.name) == "registers") of_registers = first;
+    if (std::string(step.name) == "pipeline" || std::string(step.name) == "swizzle")
+      CHECK(first == of_registers);
+  }
+}
+
+TEST_CASE("what they cannot do they refuse") {
+  half* const aligned = reinterpret_cast<half*>(64);
+  for (const NamedStep& step : kSteps) {
+    CAPTURE(step.name);
+    const auto message = [&](const mlp::Shape& shape, const half* x, half* y) -> std::string {
+      try {
+        step.function(x, aligned, nullptr, nullptr, y, shape, nullptr);
+      } catch (const std::invalid_argument& error) {
+        return error.what();
+      }
+      return "";
+    };
+    CHECK(message({0, 8, 8, true}, aligned, aligned) ==
+          "product of shape [m 0, n 8, k 8, GELU]: m, n and k must be at least 1");
+    CHECK(message({1 << 16, 1 << 16, 8}, aligned, aligned).find("fewer than 2^31") !=
+          std::string::npos);
+    CHECK(message({8, 8, 8}, nullptr, aligned).find("must not be null") != std::string::npos);
+    if (std::string(step.name) == "wmma") continue;
+    CHECK(
+        message({8, 8, 12}, aligned, aligned) ==
+        "product of shape [m 8, n 8, k 12]: k must be a multiple of 8: this step copies rows of x "
+        "and weight 16 bytes at a time");
+    CHECK(message({8, 8, 8}, aligned + 4, aligned).find("x must start at a multiple of 16 bytes") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("tf32 is refused by name where there is none") {
+  if (skipped("tf32")) return;
+  const std::string lack = mlp::lacking<float>();
+  const ProductTrial trial = product_trial({8, 8, 8}, 1, Behind::kBoth, Storage::kFp32);
+  const ProductOutcome outcome = run_product<float>(mlp::epilogue<float>, trial);
+  CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
+  if (!lack.empty()) {
+    CHECK(outcome.details == lack);
+    CHECK(lack == "products in tf32 need compute capability 8.0 or newer, this device has 7.5");
+  }
+}
+
+TEST_CASE("the epilogue's tile: full rounds, and what fits") {
+  const int h200 = 227 * 1024, of_8_6 = 99 * 1024, t4 = 64 * 1024;
+  using mlp::TileName;
+  // 33 x 4 and 33 x 16 tiles of 192 x 192 on 132 SMs.
+  CHECK(mlp::choose_tile<half>({6304, 768, 3072}, 132, h200) == TileName::kWide);
+  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 132, h200) == TileName::kWide);
+  // 2 x 4 of them would leave 124 SMs idle.
+  CHECK(mlp::choose_tile<half>({197, 768, 3072}, 132, h200) == TileName::kSmall);
+  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 84, of_8_6) == TileName::kLarge);
+  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 40, t4) == TileName::kSmall);
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+// Leaves the counters of a product alone as those of the last launch.
+using Product =
+    std::function<void(const half* x, const half* weight, half* y, const mlp::Shape& shape)>;
+void run_for_counters(const Product& product, const mlp::Shape& shape) {
+  const ProductTrial trial = product_trial(shape, 1, Behind::kNothing);
+  const auto half_of = [](const std::vector<float>& values) {
+    std::vector<half> result;
+    for (const float value : values) result.push_back(__float2half(value));
+    return result;
+  };
+  lab::DeviceArray<half> x(half_of(trial.x), "x"), weight(half_of(trial.weight), "weight"),
+      y(size_t(shape.y_elements()), "y");
+  product(x.data(), weight.data(), y.data(), shape);
+  lab::check(cudaDeviceSynchronize());
+}
+double up(double value, double multiple) { return std::ceil(value / multiple) * multiple; }
+
+struct Padded {
+  const char* name;
+  Product product;
+  double rows, columns, slice;  // of a tile
+};
+std::vector<Padded> products() {
+  const auto without_stream = [](auto product) {
+    return [product](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
+      product(x, weight, y, shape, nullptr);
+    };
+  };
+  const auto epilogue = [](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
+    mlp::launch_epilogue<half, mlp::SmallTile>(x, weight, nullptr, nullptr, y, shape, nullptr);
+  };
+  const bool large = mlp::shared_limit() >= mlp::kPipelineBytes<mlp::LargeTile, tile::Padded>;
+  const bool swizzled = mlp::shared_limit() >= mlp::kPipelineBytes<mlp::LargeTile, tile::Swizzled>;
+  return {{"wmma", without_stream(mlp::wmma_product), 64, 64, 32},
+          {"registers", without_stream(mlp::registers_product), 128, 128, 64},
+          {"pipeline", without_stream(mlp::pipeline_product<tile::Padded>), large ? 128. : 64.,
+           large ? 128. : 64., 64},
+          {"swizzle", without_stream(mlp::swizzle_product), swizzled ? 128. : 64.,
+           swizzled ? 128. : 64., 64},
+          {"epilogue", epilogue, 64, 64, 64}};
+}
+
+}  // namespace
+
+TEST_CASE("counters: multiply-adds of the padded tiles, bytes by formula, y stored once") {
+  if (skipped_without_counters("counters")) return;
+  for (const mlp::Shape& shape :
+       {mlp::Shape{130, 192, 128}, {197, 264, 72}, {64, 64, 64}, {1, 8, 200}})
+    for (const Padded& p : products()) {
+      CAPTURE(p.name);
+      CAPTURE(describe(shape));
+      run_for_counters(p.product, shape);
+      const double m = up(shape.m, p.rows), n = up(shape.n, p.columns), k = up(shape.k, p.slice);
+      CHECK(lab::vgpu::counter("/tensor_macs") == m * n * k);
+      // Each tile asks for its rows of x and weight: up to the array's end in wmma, that many in the
+      // others, which repeat the last row.
+      const bool repeats = std::string(p.name) != "wmma";
+      const double x_rows = repeats ? m : shape.m, weight_rows = repeats ? n : shape.n;
+      CHECK(counted("x", "load/bytes_asked") == n / p.columns * x_rows * shape.k * 2);
+      CHECK(counted("weight", "load/bytes_asked") == m / p.rows * weight_rows * shape.k * 2);
+      CHECK(counted("y", "store/bytes_asked") == 2.0 * double(shape.y_elements()));
+      CHECK(counted("y", "load/bytes_asked") == 0);
+      CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    }
+}
+
+TEST_CASE("counters: no bank conflict in the swizzled tiles, whole sectors by the epilogue") {
+  if (skipped_without_counters("bank conflicts")) return;
+  const mlp::Shape shape{192, 192, 256};
+  for (const Padded& p : products()) {
+    CAPTURE(p.name);
+    run_for_counters(p.product, shape);
+    if (std::string(p.name) == "wmma") {
+      CHECK(shared_conflicts() > 0);
+    } else {
+      CHECK(shared_conflicts() == 0);
+    }
+    const double bytes = 2.0 * double(shape.y_elements());
+    // Eight rows of 16 bytes a store of mma.sync's own layout: half sectors.
+    const double sectors = std::string(p.name) == "registers" ||
+                                   std::string(p.name) == "pipeline" ||
+                                   std::string(p.name) == "swizzle"
+                               ? bytes / 16
+                               : bytes / 32;
+    CHECK(counted("y", "store/sectors") == sectors);
+  }
+}
+
+TEST_CASE("counters: the hidden array is stored once by the epilogue, and twice before") {
+  if (skipped_without_counters("the hidden array")) return;
+  const mlp::Shape shape{130, 192, 64, true};
+  const double hidden = 2.0 * double(shape.y_elements());
+  const ProductTrial trial = product_trial(shape, 3, Behind::kBias);
+  run_product<half>(mlp::epilogue<half>, trial);
+  CHECK(counted("y", "store/bytes_asked") == hidden);
+  CHECK(counted("y", "load/bytes_asked") == 0);
+  // The launch behind swizzle's product, the last one, loads and stores all of it again.
+  run_product<half>(mlp::swizzle, trial);
+  CHECK(counted("y", "store/bytes_asked") == hidden);
+  CHECK(counted("y", "load/bytes_asked") == hidden);
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+using Launcher = std::function<void(const Mutants&, size_t, const half*, const half*, const half*,
+                                    const half*, half*, const mlp::Shape&)>;
+
+void check_bugs(const std::string& step, const std::vector<Mutant>& bugs, const Launcher& launcher,
+                const std::string& instances, bool with_epilogue) {
+  std::vector<ProductTrial> trials;
+  const Behind behind = with_epilogue ? Behind::kBoth : Behind::kNothing;
+  for (const mlp::Shape& shape : {mlp::Shape{64, 64, 328, with_epilogue},
+                                  {70, 72, 200, with_epilogue},
+                                  {37, 43, 136, false},
+                                  {130, 136, 72, false}})
+    trials.push_back(product_trial(shape, 5, behind));
+  Mutants loaded("chapters/11_mlp/" + step + ".cuh", "mlp", bugs, instances, Mutants::kKernelsOnly);
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
+    CAPTURE(step);
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (const ProductTrial& trial : trials) {
+      const int findings = lab::vgpu::findings();
+      const ProductOutcome outcome = run_product<half>(
+          [&](const half* x, const half* weight, const half* bias, const half* residual, half* y,
+              const mlp::Shape& shape,
+              cudaStream_t) { launcher(loaded, number, x, weight, bias, residual, y, shape); },
+          trial);
+      caught_by = outcome.caught_by;
+      details = trial.name + ": " + outcome.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (outcome.caught_by == "error") loaded.reset();
+      if (!caught_by.empty()) break;
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
+// A kernel whose name has no template's arguments in it, of the functions that the steps consist of.
+const std::string kOfPipeline = R"(
+__global__ void planted_kernel(const half* x, const half* weight, const half*, const half*, half* y,
+                               int m, int n, int k, bool) {
+  extern __shared__ uint4 shared[];
+  using T = SmallTile;
+  const Place<T> place(n);
+  WarpSums<T> sums;
+  multiply_all<InOrder>(x, weight, m, n, k, reinterpret_cast<Stage<half, T, tile::Padded>*>(shared),
+                        place, sums);
+  store_sums<T>(sums, y, m, n, place);
+})";
+}  // namespace
+
+TEST_CASE("planted bugs in wmma: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in wmma*")) return;
+  check_bugs(
+      "wmma", planted::kWmmaBugs,
+      [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
+         const half*, half* y, const mlp::Shape& s) {
+        launch(mutants.kernel(number, "wmma_kernel", {8}),
+               unsigned(mlp::divide_up(s.m, 64) * mlp::divide_up(s.n, 64)), 128, 0, nullptr, x,
+               weight, y, s.m, s.n, s.k);
+      },
+      "template __global__ void wmma_kernel<8>(const half*, const half*, half*, int, int, "
+      "int);",
+      false);
+}
+
+TEST_CASE("planted bugs in registers: each is caught, and by what" *
+          doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs in registers*")) return;
+  check_bugs(
+      "registers", planted::kRegistersBugs,
+      [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
+         const half*, half* y, const mlp::Shape& s) {
+        launch(mutants.kernel(number, "registers_kernel"), mlp::blocks_of<mlp::LargeTile>(s),
+               mlp::LargeTile::kThreads, 0, nullptr, x, weight, y, s.m, s.n, s.k);
+      },
+      "__device__ auto* const used = &registers_kernel;", false);
+}
+
+TEST_CASE("planted bugs in pipeline: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in pipeline*")) return;
+  check_bugs(
+      "pipeline", planted::kPipelineBugs,
+      [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
+         const half* residual, half* y, const mlp::Shape& s) {
+        using T = mlp::SmallTile;
+        launch(mutants.kernel(number, "planted_kernel"), mlp::blocks_of<T>(s), T::kThreads,
+               mlp::kPipelineBytes<T, tile::Padded>, nullptr, x, weight, bias, residual, y, s.m,
+               s.n, s.k, false);
+      },
+      kOfPipeline, false);
+}
+
+TEST_CASE("planted bugs in epilogue: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in epilogue*")) return;
+  const std::string kernel =
+      "__global__ void planted_kernel(const half* x, const half* weight, "
+      "const half* bias, const half* residual, half* y, int m, int n, int "
+      "k, bool with_gelu)";
+  check_bugs(
+      "epilogue", planted::kEpilogueBugs,
+      [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
+         const half* residual, half* y, const mlp::Shape& s) {
+        using T = mlp::SmallTile;
+        launch(mutants.kernel(number, "planted_kernel"), mlp::blocks_of<T>(s), T::kThreads,
+               mlp::kEpilogueBytes<half, T>, nullptr, x, weight, bias, residual, y, s.m, s.n, s.k,
+               s.gelu);
+      },
+      kernel + R"( {
+  using T = SmallTile;
+  if (n % 8 == 0)
+    epilogue_tile<half, T, true>(x, weight, bias, residual, y, m, n, k, with_gelu);
+  else
+    epilogue_tile<half, T, false>(x, weight, bias, residual, y, m, n, k, with_gelu);
+})",
+      true);
+}
+
+// ---- Checks, other devices, machine code --------------------------------------------------------
+
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked: without*")) return;
+  const int findings = lab::vgpu::findings();
+  for (const mlp::Shape& shape : {mlp::Shape{70, 43, 200, true}, {130, 136, 264, false}}) {
+    const ProductTrial trial = product_trial(shape, 4);
+    check_steps(trial);
+    check_tiles<half>(trial);
+    if (has_tf32()) check_tiles<float>(product_trial(shape, 4, Behind::kBoth, Storage::kFp32));
+  }
+  CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("all checks, six schedules") {
+  check_all_checks("chapter11", {{"--tokens", "70", "--width", "40", "--hidden", "104"},
+                                 {"--tokens", "131", "--width", "72", "--storage", "fp32"}});
+}
+
+TEST_CASE("on a T4") {
+  check_on_t4("right: arrays*,right: GELU*,right: wmma*,the same bits*,tf32 is*,counters: mult*");
+}
+
+TEST_CASE("machine code: no spills on any architecture") {
+  const std::string folder = lab::repository_path("chapters/11_mlp") + "/";
+  std::string others;
+  for (const char* step : {"wmma", "registers", "swizzle"})
+    others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
+  others +=
+      "void use() {\n  mlp::wmma(0, 0, 0, 0, 0, {}, 0), mlp::registers(0, 0, 0, 0, 0, {}, 0);\n"
+      "  mlp::pipeline(0, 0, 0, 0, 0, {}, 0), mlp::swizzle(0, 0, 0, 0, 0, {}, 0);\n"
+      "  mlp::epilogue<half>(0, 0, 0, 0, 0, {}, 0);\n}\n";
+  check_machine_code("chapters/11_mlp/epilogue.cuh", others, 15, 256);
+}
