@@ -34,34 +34,49 @@ using Layer = void (*)(const half* x, const half* weight, const half* bias, cons
                        half* y, const mlp::Shape& shape, cudaStream_t stream);
 
 // A step whose product is one launch and what stands behind it another.
-MlpStep separate(const char* name, Product product, Layer layer) {
+MlpStep separate(const std::string& name, Product product, Layer layer,
+                 const std::vector<std::string>& files) {
   const auto run = [layer](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
     const mlp::MlpArrays<half> a = pointers<half>(arrays);
     layer(a.x, a.w1, a.b1, nullptr, a.hidden, s.first(), stream);
     layer(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
   };
-  const auto stages = [product](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
-    return {{"fc1",
+  const auto stages = [name, product](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
+    return {{name + " fc1",
              [=](MlpOnDevice& arrays) {
                const auto a = pointers<half>(arrays);
                product(a.x, a.w1, a.hidden, s.first(), nullptr);
              }},
-            {"bias, GELU",
+            {name + " GELU",
              [=](MlpOnDevice& arrays) {
                const auto a = pointers<half>(arrays);
                mlp::finish(a.b1, nullptr, a.hidden, s.first(), nullptr);
              }},
-            {"fc2",
+            {name + " fc2",
              [=](MlpOnDevice& arrays) {
                const auto a = pointers<half>(arrays);
                product(a.hidden, a.w2, a.y, s.second(), nullptr);
              }},
-            {"bias, residual", [=](MlpOnDevice& arrays) {
+            {name + " residual", [=](MlpOnDevice& arrays) {
                const auto a = pointers<half>(arrays);
                mlp::finish(a.b2, a.x, a.y, s.second(), nullptr);
              }}};
   };
-  return {name, run, stages};
+  return {name, run, stages, lab::Storage::kFp16, nullptr, false, files};
+}
+
+// A variant that failed, for --step "copies first".
+MlpStep copies_first() {
+  MlpStep step =
+      separate("copies first", mlp::pipeline_product<tile::Padded, true>,
+               [](const half* x, const half* weight, const half* bias, const half* residual,
+                  half* y, const mlp::Shape& shape, cudaStream_t stream) {
+                 mlp::pipeline_product<tile::Padded, true>(x, weight, y, shape, stream);
+                 mlp::finish(bias, residual, y, shape, stream);
+               },
+               {"block_tile.cuh", "pipeline.cuh", "finish.cuh"});
+  step.variant = true;
+  return step;
 }
 
 template <class Element>
@@ -85,10 +100,16 @@ MlpStep epilogue_step() {
   };
   const auto stages = [](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
     return {
-        {"fc1, GELU", [=](MlpOnDevice& arrays) { first_layer<Element>(arrays, s, nullptr); }},
-        {"fc2, residual", [=](MlpOnDevice& arrays) { second_layer<Element>(arrays, s, nullptr); }}};
+        {"epilogue fc1", [=](MlpOnDevice& arrays) { first_layer<Element>(arrays, s, nullptr); }},
+        {"epilogue fc2", [=](MlpOnDevice& arrays) { second_layer<Element>(arrays, s, nullptr); }}};
   };
-  return {"epilogue", run, stages, kStorage<Element>, mlp::lacking<Element>};
+  return {"epilogue",
+          run,
+          stages,
+          kStorage<Element>,
+          mlp::lacking<Element>,
+          false,
+          {"block_tile.cuh", "pipeline.cuh", "epilogue.cuh"}};
 }
 
 // Its lines are graphs of one product each, so that each has a time of its own.
@@ -109,17 +130,23 @@ MlpStep graph_step() {
     });
   };
   const auto stages = [=](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
-    return {{"fc1, GELU: node",
+    return {{"graph fc1",
              [=](MlpOnDevice& arrays) {
                replay(*first, arrays, nullptr,
                       [&](cudaStream_t recorded) { first_layer<Element>(arrays, s, recorded); });
              }},
-            {"fc2, residual: node", [=](MlpOnDevice& arrays) {
+            {"graph fc2", [=](MlpOnDevice& arrays) {
                replay(*second, arrays, nullptr,
                       [&](cudaStream_t recorded) { second_layer<Element>(arrays, s, recorded); });
              }}};
   };
-  return {"graph", run, stages, kStorage<Element>, mlp::lacking<Element>};
+  return {"graph",
+          run,
+          stages,
+          kStorage<Element>,
+          mlp::lacking<Element>,
+          false,
+          {"block_tile.cuh", "pipeline.cuh", "epilogue.cuh", "graph.cuh"}};
 }
 
 }  // namespace
@@ -129,9 +156,13 @@ int main(int argc, char** argv) {
       argc, argv, "11_mlp",
       "Chapter 11: the MLP of a Vision Transformer, y = x + W2 gelu(W1 x + b1) + b2, from\n"
       "WMMA with everything else in launches of its own to one launch a product.",
-      {separate("wmma", mlp::wmma_product, mlp::wmma),
-       separate("registers", mlp::registers_product, mlp::registers),
-       separate("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline),
-       separate("swizzle", mlp::swizzle_product, mlp::swizzle), epilogue_step<half>(),
-       graph_step<half>(), epilogue_step<float>(), graph_step<float>()});
+      {separate("wmma", mlp::wmma_product, mlp::wmma, {"wmma.cuh", "finish.cuh"}),
+       separate("registers", mlp::registers_product, mlp::registers,
+                {"block_tile.cuh", "registers.cuh", "finish.cuh"}),
+       separate("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
+                {"block_tile.cuh", "pipeline.cuh", "finish.cuh"}),
+       copies_first(),
+       separate("swizzle", mlp::swizzle_product, mlp::swizzle,
+                {"block_tile.cuh", "pipeline.cuh", "swizzle.cuh", "finish.cuh"}),
+       epilogue_step<half>(), graph_step<half>(), epilogue_step<float>(), graph_step<float>()});
 }

@@ -9,12 +9,12 @@ namespace planted {
 using lab::testing::Mutant;
 
 const std::vector<Mutant> kWmmaBugs = {
-    {"columns beyond k are read", "row < rows && column < columns", "row < rows", "element"},
     {"no barrier behind the loads", "weight_tile);\n    __syncthreads();", "weight_tile);",
      "check"},
     {"no barrier before the next loads", "__syncthreads();  // before the tiles are loaded again",
      "", "check"},
     {"weight is not transposed", "half, wmma::col_major>", "half, wmma::row_major>", "element"},
+    {"columns beyond k are read", "row < rows && column < columns", "row < rows", "error"},
 };
 
 const std::vector<Mutant> kRegistersBugs = {
@@ -45,15 +45,17 @@ const std::vector<Mutant> kPipelineBugs = {
 const std::vector<Mutant> kEpilogueBugs = {
     {"weights in their own order", "multiply_all<Grouped>(x, weight",
      "multiply_all<InOrder>(x, weight", "element"},
-    {"bias behind GELU", "if (with_gelu) v = gelu(v);",
-     "if (with_gelu) v = gelu(v - float(biases.value[e])) + float(biases.value[e]);", "element"},
-    {"rows beyond m are stored", "row < m ? count : 0, result", "count, result", "guard"},
+    {"bias behind GELU", "if (with_gelu) v = gelu(v);\n        result",
+     "if (with_gelu) v = gelu(v - float(biases.value[e])) + float(biases.value[e]);\n result",
+     "element"},
+    {"rows beyond m are stored", "row < m ? count : 0, result", "count, result", "error"},
     {"the residual is another row's", "min(first_row + 8 * i, m - 1)", "min(first_row + 8, m - 1)",
      "element"},
-    {"GELU by its sigmoid approximation", "if (with_gelu) v = gelu(v);",
-     "if (with_gelu) v = v / (1 + __expf(-1.702f * v));", "element"},
-    {"y is rounded before the residual is added", "Element(v + float(residuals[i].value[e]))",
-     "Element(float(Element(v)) * 1.001f + float(residuals[i].value[e]))", "norm"},
+    {"GELU by its sigmoid approximation", "if (with_gelu) v = gelu(v);\n        result",
+     "if (with_gelu) v = v / (1 + __expf(-1.702f * v));\n result", "element"},
+    {"the residual is added to a rounded number, a thousandth too large",
+     "Element(v + float(residuals[i].value[e]))",
+     "Element(float(Element(v)) * 1.001f + float(residuals[i].value[e]))", "element"},
 };
 
 }  // namespace planted

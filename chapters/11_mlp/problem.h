@@ -102,6 +102,9 @@ struct MlpStep {
   Storage storage = Storage::kFp16;
   // Why the current device cannot, in words; empty where it can. May be null: it always can.
   std::function<std::string()> lacking = nullptr;
+  bool variant = false;  // run only where --step asks for it
+  // Its own kernel files, for the report's lines of code.
+  std::vector<std::string> files = {};
 };
 
 // main() of chapter 11: flags, memory, problem, the steps on it one after the other; errors become one

@@ -15,18 +15,19 @@
 
 namespace mlp {
 
-static __global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
+template <int kSlice>
+__global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
     registers_kernel(const half* __restrict__ x,       // [m, k]
                      const half* __restrict__ weight,  // [n, k]
                      half* __restrict__ y,             // [m, n]
                      int m, int n, int k) {
-  using T = LargeTile;
+  using T = BlockTile<128, 128, 64, 64, kSlice>;
   __shared__ Stage<half, T, tile::Padded> stage;
   const Place<T> place(n);
   const RowPieces<T::kThreads, decltype(stage.x)> of_x(place.first_row, m, k);
   const RowPieces<T::kThreads, decltype(stage.weight)> of_weight(place.first_column, n, k);
   WarpSums<T> sums;
-  for (int depth = 0; depth < k; depth += T::template kSlice<half>) {
+  for (int depth = 0; depth < k; depth += kSlice) {
     of_x.load(x, depth, k, stage.x);
     of_weight.load(weight, depth, k, stage.weight);
     __syncthreads();
@@ -47,8 +48,8 @@ inline void registers_product(const half* x, const half* weight, half* y, const 
   using T = LargeTile;
   require_product(shape, x, weight, y);
   require_pieces(shape, x, weight, 8);
-  registers_kernel<<<blocks_of<T>(shape), T::kThreads, 0, stream>>>(x, weight, y, shape.m, shape.n,
-                                                                    shape.k);
+  registers_kernel<64>
+      <<<blocks_of<T>(shape), T::kThreads, 0, stream>>>(x, weight, y, shape.m, shape.n, shape.k);
   require_launched(shape);
 }
 

@@ -409,10 +409,12 @@ TEST_CASE("planted bugs in registers: each is caught, and by what" *
       "registers", planted::kRegistersBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
-        launch(mutants.kernel(number, "registers_kernel"), mlp::blocks_of<mlp::LargeTile>(s),
+        launch(mutants.kernel(number, "registers_kernel", {64}), mlp::blocks_of<mlp::LargeTile>(s),
                mlp::LargeTile::kThreads, 0, nullptr, x, weight, y, s.m, s.n, s.k);
       },
-      "__device__ auto* const used = &registers_kernel;", false);
+      "template __global__ void registers_kernel<64>(const half*, const half*, half*, int, int, "
+      "int);",
+      false);
 }
 
 TEST_CASE("planted bugs in pipeline: each is caught, and by what") {
@@ -459,7 +461,10 @@ TEST_CASE("planted bugs in epilogue: each is caught, and by what") {
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked: without*")) return;
   const int findings = lab::vgpu::findings();
-  for (const mlp::Shape& shape : {mlp::Shape{70, 43, 200, true}, {130, 136, 264, false}}) {
+  for (const mlp::Shape& shape : {mlp::Shape{70, 43, 200, true},
+                                  {130, 136, 264, false},
+                                  {33, 17, 72, false},
+                                  {9, 8, 8, true}}) {
     const ProductTrial trial = product_trial(shape, 4);
     check_steps(trial);
     check_tiles<half>(trial);
