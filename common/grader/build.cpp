@@ -2,6 +2,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -400,9 +401,12 @@ namespace {
 constexpr const char* kEntryHeader = "common/grader/entry.cuh";
 
 // The course's headers that a file of this task may include, from the repository's root: the chapter's
-// own shape, or that of attention and what its launches share, as the chapters' kernels have them.
+// own shape, or that of attention and what its launches share, as the chapters' kernels have them; from
+// chapter 11 on the tile vocabulary, too.
 std::vector<std::string> headers_of(const Task& task) {
   const std::string own = task.folder + "/shape.h";
+  const int chapter = std::atoi(std::filesystem::path(task.folder).filename().c_str());
+  if (chapter >= 11) return {own, "common/tile.cuh"};
   if (std::filesystem::exists(repository_path(own))) return {own};
   return {"common/attention/shape.h", "common/attention/launch.cuh"};
 }
