@@ -144,6 +144,8 @@ def short(run):
         heads = problem["heads"]
         return (f"{problem['distribution']} points, batch {problem['batch']}, "
                 f"{problem['queries']:,} queries, {heads} head{'s' * (heads != 1)}")
+    if "hidden" in problem:
+        return f"{problem['rows']:,} rows, {problem['width']} to {problem['hidden']}"
     if "preset" in problem:
         return f"preset {problem['preset']}"
     return "photo" if not str(problem.get("source", "")).startswith("random") else \

@@ -18,8 +18,8 @@ In front of it the README may say what counters must be, by formula:
 
 with B, H, N, D for batch, heads, tokens and head_dim (in chapter 7 Q, C, L, P, S for queries, channels,
 levels, points and the pixels of an image; in chapter 8 I, O, H, W, K, S for in_channels, out_channels,
-height, width, kernel and stride; in chapter 10 R and C for rows and columns), whole numbers, + - * //,
-brackets, and ceil(a/b).
+height, width, kernel and stride; in chapter 10 R and C for rows and columns; in chapter 11 R, W, F for rows,
+width and hidden), whole numbers, + - * //, brackets, and ceil(a/b).
 The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
 any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
 limit in clocks of an SM, by PTX: machine code that has joined accesses may need fewer. Such lines are
@@ -305,7 +305,7 @@ def block(result, formulas, checked, tables):
     problem, device = result["problem"], result["device"]
     sizes = {"batch": "B", "heads": "H", "tokens": "N", "head_dim": "D",  # attention
              "queries": "Q", "channels": "C", "levels": "L", "points": "P", "pixels": "S",
-             "part_patches": "part patches", "part_channels": "part channels",
+             "part_patches": "part patches", "part_channels": "part channels", "hidden": "F",
              "in_channels": "I", "out_channels": "O", "height": "H", "width": "W", "kernel": "K",
              "stride": "S", "rows": "R", "columns": "C"}
     names = {short: problem[name] for name, short in sizes.items() if name in problem}
