@@ -1,7 +1,7 @@
 # Which source files are compiled as one. Included by the Makefile, which says where things go.
 #
 # Most of a compiler's work on a small file is headers and the templates that it shares with its
-# neighbours: core/ takes 27 s of processor time file by file and 11 s in two groups. A file that stands
+# neighbours: core/ takes 27 s of processor time file by file and 11 s in groups. A file that stands
 # in no group is compiled by itself. In a group names without linkage must differ, and what a file
 # needs it still includes itself.
 
