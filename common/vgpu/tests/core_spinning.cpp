@@ -8,7 +8,7 @@ TEST_CASE("control: a spin lock among the lanes of a warp, among warps, among bl
   for (const std::uint64_t seed : {0, 1, 2, 3}) {
     Gpu gpu({.threads = 2, .schedule_seed = seed});
     // Every thread adds 1 to in[1], not atomically, under the lock in[0]. Two ways to write the loop.
-    const auto out = gpu.array<std::uint32_t>(512, 0);
+    const auto out = gpu.array<std::uint32_t>(192, 0);
     for (const char* loop : {R"(
 TRY:  atom.global.cas.b32 %r1, [%in], 0, 1;
       setp.ne.u32 %p1, %r1, 0;
@@ -27,9 +27,9 @@ AGAIN: setp.eq.u32 %p2, %r4, 0;
       @%p2 bra TRY;)"}) {
       const auto in = gpu.array<std::uint32_t>(2, 0);
       const LaunchOutcome outcome =
-          gpu.launch(kernel(loop), {out.address(), in.address()}, {64, 1, 1}, {8, 1, 1});
+          gpu.launch(kernel(loop), {out.address(), in.address()}, {64, 1, 1}, {3, 1, 1});
       REQUIRE(outcome.fault.message == "");
-      CHECK(in[1] == 512);
+      CHECK(in[1] == 192);
       CHECK(in[0] == 0);
     }
   }
