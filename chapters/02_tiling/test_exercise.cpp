@@ -12,6 +12,10 @@ TEST_CASE("exercise 2: points") {
   check_points(
       "exercise2", "exercise.cuh",
       {{"solution", solution, {30, 20, 20, 10, 5, 10, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0}},
        {"starter", source("chapters/02_tiling/exercise.cuh"), none},
        // Without a mask only the one key of one token is right.
        {"the chapter's kernel",
@@ -96,6 +100,10 @@ TEST_CASE("exercise 2 from an empty function: points") {
   check_points(
       "exercise2", "task2.cuh",
       {{"solution", solution, {30, 20, 20, 10, 5, 10, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0}},
        {"empty", task, none, "never written"},
        // Right where the window takes in all: 1, 2, 33 and 65 tokens.
        {"the chapter's kernel",

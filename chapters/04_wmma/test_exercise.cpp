@@ -12,6 +12,10 @@ TEST_CASE("exercise 4: points") {
   check_points(
       "exercise4", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 10, 5, 10, 5, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0, 0}},
        // One key has all the weight, whatever its score.
        {"starter", source("chapters/04_wmma/exercise.cuh"), {2, 20, 0, 0, 0, 0, 0, 0}},
        // Without biases only the one key of one token is right.
@@ -122,6 +126,10 @@ TEST_CASE("exercise 4 from an empty function: points") {
   check_points(
       "exercise4", "task2.cuh",
       {{"solution", solution, {30, 20, 10, 10, 10, 10, 5, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0, 0}},
        {"empty", task, none, "never written"},
        // One query and one key, and nothing else: it knows of no other number of keys.
        {"the chapter's kernel",

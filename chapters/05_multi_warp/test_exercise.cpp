@@ -14,6 +14,10 @@ TEST_CASE("exercise 5: points") {
   check_points(
       "exercise5", "exercise.cuh",
       {{"solution", solution, {30, 20, 25, 5, 5, 10, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0}},
        // All keys count: right for 1, 64 and 128. And nobody waits for the others, which gives
        // right results only as long as the warps run one after the other.
        {"starter", source("chapters/05_multi_warp/exercise.cuh"), {7, 0, 0, 0, 0, 0, 0}},

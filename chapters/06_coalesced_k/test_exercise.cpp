@@ -15,6 +15,10 @@ TEST_CASE("exercise 6: points") {
   check_points(
       "exercise6", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 5, 15, 5, 5, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0, 0}},
        {"starter", source("chapters/06_coalesced_k/exercise.cuh"), none},
        // Right where there is one query and one key; elsewhere keys that are none, and too few.
        {"the chapter's kernel",
@@ -109,6 +113,10 @@ TEST_CASE("exercise 6 from an empty function: points") {
   check_points(
       "exercise6", "task2.cuh",
       {{"solution", solution, {30, 20, 15, 10, 5, 10, 5, 5}},
+       // Right in the 10 problems whose scale is 1 / sqrt(64).
+       {"the scale is written down",
+        planted(solution, "shape.scale", "0.125f"),
+        {25, 20, 0, 0, 0, 0, 0, 0}},
        {"empty", task, none, "never written"},
        // Right for one token, where the parts are as the chapter has them.
        {"the chapter's kernel",

@@ -72,26 +72,3 @@ TEST_CASE("careless: a local variable whose first reading is in a loop") {
     CHECK(points <= 80);
   }
 }
-
-TEST_CASE("careless: a scale that is written down costs points") {
-  struct Written {
-    const char *program, *folder, *task, *solution;
-  };
-  for (const Written& of : {Written{"exercise2", "02_tiling", "exercise.cuh", "solution.cuh"},
-                            {"exercise2", "02_tiling", "task2.cuh", "solution2.cuh"},
-                            {"exercise4", "04_wmma", "exercise.cuh", "solution.cuh"},
-                            {"exercise4", "04_wmma", "task2.cuh", "solution2.cuh"},
-                            {"exercise5", "05_multi_warp", "exercise.cuh", "solution.cuh"},
-                            {"exercise6", "06_coalesced_k", "exercise.cuh", "solution.cuh"},
-                            {"exercise6", "06_coalesced_k", "task2.cuh", "solution2.cuh"}}) {
-    CAPTURE(of.folder);
-    CAPTURE(of.task);
-    const std::string solution = source("chapters/" + std::string(of.folder) + "/" + of.solution);
-    const auto points = points_of(of.program, of.task,
-                                  {{"1 / sqrt(64), whatever the shape says",
-                                    planted(solution, "shape.scale", "0.125f"),
-                                    {}}});
-    REQUIRE(points.size() == 1);
-    CHECK(points[0].second < 100);
-  }
-}
