@@ -24,16 +24,17 @@ bool ends_block(const Instr& i) {
   }
 }
 
-// Immediate post-dominators by Cooper, Harvey and Kennedy's iteration on the reversed graph.
-// Node blocks.size() is the exit; a block from which no way leads there gets kNoJoin.
-std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks,
+}  // namespace
+
+// By Cooper, Harvey and Kennedy's iteration on the reversed graph.
+std::vector<std::uint32_t> post_dominators(const std::vector<std::vector<std::uint32_t>>& next,
                                            const std::vector<bool>& to_exit) {
-  const auto n = static_cast<std::uint32_t>(blocks.size());
+  const auto n = static_cast<std::uint32_t>(next.size());
   const std::uint32_t exit = n;
   std::vector<std::vector<std::uint32_t>> up(n +
                                              1);  // reversed edges: from a node to those before it
   for (std::uint32_t b = 0; b < n; ++b) {
-    for (std::uint32_t s : blocks[b].next) up[s].push_back(b);
+    for (std::uint32_t s : next[b]) up[s].push_back(b);
     if (to_exit[b]) up[exit].push_back(b);
   }
   // Post-order of a depth-first walk over the reversed graph.
@@ -76,7 +77,7 @@ std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks
         }
         best = x;
       };
-      for (std::uint32_t s : blocks[b].next) meet(s);
+      for (std::uint32_t s : next[b]) meet(s);
       if (to_exit[b]) meet(exit);
       if (best != dom[b]) {
         dom[b] = best;
@@ -86,6 +87,8 @@ std::vector<std::uint32_t> post_dominators(const std::vector<BasicBlock>& blocks
   }
   return dom;
 }
+
+namespace {
 
 bool ends_thread(const Instr& i) {
   return i.flow == Flow::ret || i.flow == Flow::exit || i.flow == Flow::trap;
@@ -136,7 +139,9 @@ std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code,
     to_exit[b] = cut_exit[b];
     mark(b);
   }
-  return post_dominators(blocks, to_exit);
+  std::vector<std::vector<std::uint32_t>> next;
+  for (BasicBlock& block : blocks) next.push_back(std::move(block.next));
+  return post_dominators(next, to_exit);
 }
 
 }  // namespace

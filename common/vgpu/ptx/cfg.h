@@ -12,4 +12,10 @@ namespace vgpu {
 std::vector<Instr> insert_joins(std::vector<Instr> code,
                                 std::vector<std::vector<std::uint32_t>>& tables);
 
+// Immediate post-dominators of the blocks of a graph. next[b]: blocks that follow b; to_exit[b]: it may
+// leave the graph. Node next.size() stands for the exit; a block from which no way leads there gets
+// kNoJoin.
+std::vector<std::uint32_t> post_dominators(const std::vector<std::vector<std::uint32_t>>& next,
+                                           const std::vector<bool>& to_exit);
+
 }  // namespace vgpu

@@ -8,6 +8,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "../ptx/cfg.h"
 #include "telling.h"
 
 namespace vgpu::time {
@@ -169,77 +170,18 @@ void Walker::find_atomics() {
           basics_[b].next[1] == b && code_.names[code_.code[i].name].starts_with("ATOMS.CAST.SPIN");
 }
 
-// Immediate post-dominators, by iteration over the reversed graph (Cooper, Harvey and Kennedy).
 void Walker::find_meets() {
-  const std::size_t n = basics_.size();
-  const auto exit = static_cast<std::uint32_t>(n);
-  std::vector<std::vector<std::uint32_t>> before(n + 1);
-  for (std::uint32_t b = 0; b < n; ++b) {
-    bool any = false;
-    for (const std::uint32_t next : basics_[b].next)
-      if (next != kNone) {
-        before[next].push_back(b);
-        any = true;
-      }
+  std::vector<std::vector<std::uint32_t>> next(basics_.size());
+  std::vector<bool> to_exit(basics_.size());
+  for (std::size_t b = 0; b < basics_.size(); ++b) {
+    for (const std::uint32_t follower : basics_[b].next)
+      if (follower != kNone) next[b].push_back(follower);
     const Kind last = code_.code[basics_[b].last].kind;
-    if (!any || last == Kind::exit || last == Kind::ret) before[exit].push_back(b);
+    to_exit[b] = next[b].empty() || last == Kind::exit || last == Kind::ret;
   }
-  std::vector<std::uint32_t> order, number(n + 1, kNone);  // post-order from the exit
-  {
-    std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{exit, 0}};
-    std::vector<bool> seen(n + 1);
-    seen[exit] = true;
-    while (!stack.empty()) {
-      auto& [at, child] = stack.back();
-      if (child < before[at].size()) {
-        const std::uint32_t next = before[at][child++];
-        if (!seen[next]) {
-          seen[next] = true;
-          stack.push_back({next, 0});
-        }
-      } else {
-        number[at] = static_cast<std::uint32_t>(order.size());
-        order.push_back(at);
-        stack.pop_back();
-      }
-    }
-  }
-  std::vector<std::uint32_t> dom(n + 1, kNone);
-  dom[exit] = exit;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t k = order.size(); k-- > 0;) {
-      const std::uint32_t b = order[k];
-      if (b == exit) continue;
-      std::uint32_t best = kNone;
-      const auto consider = [&](std::uint32_t next) {
-        if (number[next] == kNone || dom[next] == kNone) return;
-        if (best == kNone) {
-          best = next;
-          return;
-        }
-        std::uint32_t x = next, y = best;
-        while (x != y) {
-          while (number[x] < number[y]) x = dom[x];
-          while (number[y] < number[x]) y = dom[y];
-        }
-        best = x;
-      };
-      bool any = false;
-      for (const std::uint32_t next : basics_[b].next)
-        if (next != kNone) {
-          consider(next);
-          any = true;
-        }
-      const Kind last = code_.code[basics_[b].last].kind;
-      if (!any || last == Kind::exit || last == Kind::ret) consider(exit);
-      if (best != kNone && dom[b] != best) {
-        dom[b] = best;
-        changed = true;
-      }
-    }
-  }
-  for (std::uint32_t b = 0; b < n; ++b) basics_[b].meets = dom[b] == exit ? kNone : dom[b];
+  const std::vector<std::uint32_t> meets = post_dominators(next, to_exit);
+  for (std::size_t b = 0; b < basics_.size(); ++b)
+    basics_[b].meets = meets[b] == basics_.size() ? kNone : meets[b];
 }
 
 // How many copies of the loop of one PTX block each basic block has. What tells are the instructions
