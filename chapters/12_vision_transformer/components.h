@@ -36,6 +36,11 @@ const std::vector<Choice<NormFunction>>& norm_choices();
 const std::vector<Choice<LinearFunction>>& linear_choices();
 const std::vector<Choice<AttentionFunction>>& attention_choices();
 
+// This chapter's own, with which each table begins.
+Choice<EmbedFunction> simple_embed();
+Choice<NormFunction> simple_norm();
+Choice<LinearFunction> simple_linear();
+
 // One choice for each component.
 struct Components {
   Choice<EmbedFunction> embed = embed_choices().front();
@@ -50,8 +55,14 @@ void split_heads(const half* qkv, half* q, half* k, half* v, const HeadsShape& s
 void merge_heads(const half* by_heads, half* merged, const HeadsShape& shape, cudaStream_t stream);
 void take_class_tokens(const half* x, half* y, const NetShape& shape, cudaStream_t stream);
 
-// The launches of an attention that consists of several, in order; none where it is one launch. They
-// share scores, fp32 [batch, heads, tokens, tokens].
+// The kernels of a product that launches several one after the other; none where it is one. Each takes
+// all arguments.
+struct LinearPart {
+  const char* name;
+  LinearFunction function;
+};
+std::vector<LinearPart> linear_parts(const Choice<LinearFunction>& linear);
+// The same of attention, none where it is one launch: its kernels share scores, fp32 [batch, heads, tokens, tokens].
 struct AttentionPart {
   const char* name;
   void (*function)(const half* Q, const half* K, const half* V, float* scores, half* O,

@@ -1,23 +1,12 @@
-// The simple components, and those of chapters that compute no attention (components.h).
+// The simple components (components.h).
 #include "components.h"
 #include "simple.cuh"
 
 namespace vision_transformer {
 
-const std::vector<Choice<EmbedFunction>>& embed_choices() {
-  static const std::vector<Choice<EmbedFunction>> kChoices = {{"simple", simple::embed, 12}};
-  return kChoices;
-}
-
-const std::vector<Choice<NormFunction>>& norm_choices() {
-  static const std::vector<Choice<NormFunction>> kChoices = {{"simple", simple::layer_norm, 12}};
-  return kChoices;
-}
-
-const std::vector<Choice<LinearFunction>>& linear_choices() {
-  static const std::vector<Choice<LinearFunction>> kChoices = {{"simple", simple::linear, 12}};
-  return kChoices;
-}
+Choice<EmbedFunction> simple_embed() { return {"simple", simple::embed, 12}; }
+Choice<NormFunction> simple_norm() { return {"simple", simple::layer_norm, 12}; }
+Choice<LinearFunction> simple_linear() { return {"simple", simple::linear, 12}; }
 
 void split_heads(const half* qkv, half* q, half* k, half* v, const HeadsShape& shape,
                  cudaStream_t stream) {

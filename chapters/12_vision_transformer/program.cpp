@@ -257,7 +257,7 @@ lab::Cost cost_of(const NetRun& run, const Stage& stage) {
 struct Line {
   std::string component;
   std::vector<size_t> stages;
-  int part = -1;  // of attention in several launches: which one
+  bool of_several = false;  // launches of a stage: one of them
   lab::Timing timing = {};
   lab::Cost cost = {};
   lab::Comparison comparison = lab::Comparison::none();
@@ -269,17 +269,17 @@ Line& line_of(std::vector<Line>& lines, const std::string& component) {
   return found != lines.end() ? *found : lines.emplace_back(Line{.component = component});
 }
 
-// Attention in several launches has a line for each.
-std::vector<Line> lines_of(const NetRun& run, const std::vector<AttentionPart>& parts) {
+// A stage of several launches has a line for each.
+std::vector<Line> lines_of(NetRun& run) {
   std::vector<Line> lines;
   for (size_t i = 0; i < run.stages().size(); ++i) {
     const Stage& stage = run.stages()[i];
-    const bool in_parts = stage.kind == Stage::Kind::kAttention && !parts.empty();
-    for (int part = 0; part < (in_parts ? int(parts.size()) : 1); ++part) {
-      Line& line = line_of(lines, in_parts ? parts[part].name : stage.component);
+    for (const StagePart& part : run.parts(stage, nullptr)) {
+      Line& line = line_of(lines, part.line);
       line.stages.push_back(i);
-      if (in_parts) line.part = part;
-      const lab::Cost cost = in_parts ? lab::Cost() : cost_of(run, stage);
+      line.of_several = part.one_of_several;
+      if (part.one_of_several) continue;
+      const lab::Cost cost = cost_of(run, stage);
       line.cost.bytes += cost.bytes, line.cost.flops += cost.flops;
     }
   }
@@ -311,27 +311,15 @@ struct DrawnBlock {
   std::vector<half> q, k;  // [batch, heads, tokens, head_dim]
 };
 
-// What a stage launches, one after the other.
-std::vector<lab::Launch> launches_of(NetRun& run, const Stage& stage,
-                                     const std::vector<AttentionPart>& parts, float* scores) {
-  std::vector<lab::Launch> launches;
-  if (stage.kind != Stage::Kind::kAttention || parts.empty())
-    return {[&run, &stage](int) { run.launch(stage, nullptr); }};
-  for (const AttentionPart& part : parts)
-    launches.push_back(
-        [&run, &stage, part, scores](int) { run.launch_part(stage, part, scores, nullptr); });
-  return launches;
-}
-
 // Runs the stages in order, times each and compares it. On the virtual GPU the first launch of each
 // component is predicted: the others are like it. With --predict nothing else is launched.
 std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem& problem,
                                  const lab::Device& device, int drawn_block, DrawnBlock& drawn) {
   const lab::Options& options = asked.common;
-  const std::vector<AttentionPart> parts = attention_parts(asked.components.attention);
-  lab::DeviceArray<float> scores(parts.empty() ? 1 : size_t(run.attention_shape().scores()),
+  const bool stores_scores = !attention_parts(asked.components.attention).empty();
+  lab::DeviceArray<float> scores(stores_scores ? size_t(run.attention_shape().scores()) : 1,
                                  "scores");
-  std::vector<Line> lines = lines_of(run, parts);
+  std::vector<Line> lines = lines_of(run);
   double all_macs = 0;
   for (const Stage& stage : run.stages()) all_macs += macs_of(run, stage);
   std::atomic<double> done = 0;
@@ -341,12 +329,13 @@ std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem&
   for (size_t i = 0; i < run.stages().size(); ++i) {
     const Stage& stage = run.stages()[i];
     std::vector<Line*> own;
-    for (Line& line : lines)
-      if (std::find(line.stages.begin(), line.stages.end(), i) != line.stages.end())
-        own.push_back(&line);
+    std::vector<lab::Launch> launches;
+    for (const StagePart& part : run.parts(stage, scores.data())) {
+      own.push_back(&line_of(lines, part.line));
+      launches.push_back([launch = part.launch](int) { launch(nullptr); });
+    }
     const bool first = own[0]->stages.front() == i;
     if (options.predict && !first) continue;
-    const std::vector<lab::Launch> launches = launches_of(run, stage, parts, scores.data());
     all.insert(all.end(), launches.begin(), launches.end());
     line_of_launch.insert(line_of_launch.end(), own.begin(), own.end());
     if (device.is_virtual) {
@@ -512,9 +501,10 @@ lab::ExitCode vit_program(int argc, char** argv) {
   const std::vector<Line> lines = run_components(run, asked, problem, device, drawn_block, drawn);
   const std::vector<half> logits = run.logits();
   for (const Line& line : lines)
-    report.add_launch(line.component, line.timing, line.cost, line.comparison,
-                      line.part < 0 ? lab::Report::Errors::kOfLaunch : lab::Report::Errors::kOfStep,
-                      int(line.stages.size()));
+    report.add_launch(
+        line.component, line.timing, line.cost, line.comparison,
+        !line.of_several ? lab::Report::Errors::kOfLaunch : lab::Report::Errors::kOfStep,
+        int(line.stages.size()));
 
   lab::Timing total;
   lab::Cost cost;

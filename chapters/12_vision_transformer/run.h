@@ -2,6 +2,7 @@
 // them in one planned allocation.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct Stage {
   }
 };
 
+// One launch of a stage: the table's line that it belongs to, and whether the stage has others.
+struct StagePart {
+  std::string line;  // "qkv", "fc1: product", "softmax"
+  std::function<void(cudaStream_t stream)> launch;
+  bool one_of_several = false;
+};
+
 // Bytes of device memory that a net needs, before anything is taken.
 struct NetMemory {
   double weights = 0, activations = 0, scratch = 0;
@@ -48,13 +56,14 @@ class NetRun {
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const MemoryPlan& plan() const { return plan_; }
+  const Components& components() const { return components_; }
 
   // image: [batch, 3, size, size], rounded to fp16 here.
   void set_image(const std::vector<float>& image);
   void launch(const Stage& stage, cudaStream_t stream);
-  // One of several launches of attention; scores as AttentionPart has them.
-  void launch_part(const Stage& attention, const AttentionPart& part, float* scores,
-                   cudaStream_t stream);
+  // What a stage launches, one part after the other; scores as AttentionPart has them. The run and
+  // the stage must outlive it.
+  std::vector<StagePart> parts(const Stage& stage, float* scores);
   void forward(cudaStream_t stream);
   // forward(), and each array is filled with NaN as soon as nothing needs it any more: who reads it
   // after that has NaN in the result.
@@ -67,6 +76,7 @@ class NetRun {
   HeadsShape heads_shape() const;
 
  private:
+  void launch_linear(LinearFunction function, const Stage& stage, cudaStream_t stream);
   half* data(int number) { return arena_.data() + buffers_[number].offset / sizeof(half); }
 
   NetShape shape_;
