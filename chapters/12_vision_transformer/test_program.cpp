@@ -103,7 +103,8 @@ TEST_CASE("program: a trained net knows the photos, and any step of attention gi
   check_narrow_lines(cat.output);
   const ProgramResult coffee =
       ran({"--weights", weights, "--labels", "names.txt", "--image",
-           lab::repository_path("data/images/coffee_360x240.png"), "--block", "6"},
+           lab::repository_path("data/images/coffee_360x240.png"), "--block", "6", "--mlp",
+           "epilogue", "--norm", "rows", "--embed", "one_product"},
           folder);
   CHECK(coffee.exit_code == 0);
   CHECK(contains(coffee.output, "    83.0%  espresso\n"));
@@ -131,9 +132,9 @@ TEST_CASE("program: bad usage and input are named, before anything is written") 
   folder.write("empty.safetensors", "");
   const std::vector<std::tuple<std::vector<std::string>, int, std::string>> cases = {
       {{"--attention", "flash"}, 2, "--attention 'flash': must be naive, tiling, "},
-      {{"--norm", "x"}, 2, "--norm 'x': must be simple"},
-      {{"--mlp", "x"}, 2, "--mlp 'x': must be simple"},
-      {{"--embed", "x"}, 2, "--embed 'x': must be simple"},
+      {{"--norm", "x"}, 2, "--norm 'x': must be simple, "},
+      {{"--mlp", "x"}, 2, "--mlp 'x': must be simple, "},
+      {{"--embed", "x"}, 2, "--embed 'x': must be simple or "},
       {{"--model", "huge"}, 2, "--model 'huge': must be tiny, small or base"},
       {{"--size", "225"}, 2, "--size '225': must be 224, 384 or 512"},
       {{"--block", "12"}, 2, "--block '12': must be from 0 to 11, the net has 12 blocks"},
