@@ -243,7 +243,7 @@ double microseconds(const Device& device, const Timing& timing) {
   if (!device.is_virtual) return timing.median_us;
   const json::Value counters = json::parse_or_null(timing.counters);
   const json::Value* const us = counters.find_path("/predicted/us");
-  return us ? us->get<double>() : std::nan("");
+  return us && !us->is_null() ? us->get<double>() : std::nan("");
 }
 // Two launches beside one that does the same: "add, then rows: 10.6 us; fused residual: 5.03 us".
 void note_beside(const Device& device, const std::string& two, const std::vector<Timing>& launches,

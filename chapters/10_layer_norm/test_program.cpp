@@ -42,6 +42,19 @@ TEST_CASE(
         0);
 }
 
+TEST_CASE("program: predicted times alone, also where one of them is not known") {
+  if (skipped("program: predict") || skipped_without_counters("program: predict")) return;
+  const TemporaryFolder folder;
+  // The last slab of 197 rows is shorter than the others, and some blocks do not tell of all.
+  for (const char* rows : {"197", "640"}) {
+    const ProgramResult result =
+        run_program("chapter10", {"--rows", rows, "--predict"}, folder.folder());
+    CAPTURE(result.errors);
+    CHECK(result.exit_code == 0);
+    CHECK(result.output.find("add, then rows: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("program: what falls back is said") {
   if (skipped("program: falls back")) return;
   const TemporaryFolder folder;
