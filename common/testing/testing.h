@@ -126,8 +126,8 @@ class Mutants {
   // The kernel of that name, to be launched with launch(); of a template, the instance with those
   // integers as its arguments; `type` is that of a first argument that is a type, as C++ mangles it
   // ("f", "6__half").
-  const void* kernel(size_t number, const std::string& name,
-                     const std::vector<int>& arguments = {}, const std::string& type = "") const;
+  const void* kernel(size_t number, const std::string& name, const std::vector<int>& arguments = {},
+                     const std::string& type = "") const;
   const std::string& ptx() const { return ptx_; }
   // After an error that stays in the device: resets it, frees all memory on it, loads them again.
   void reset();
