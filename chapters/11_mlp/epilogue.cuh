@@ -114,6 +114,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     epilogue_kernel(const Element* __restrict__ x, const Element* __restrict__ weight,
                     const Element* __restrict__ bias, const Element* __restrict__ residual,
                     Element* __restrict__ y, int m, int n, int k, bool with_gelu) {
+#if __CUDA_ARCH__ < 900
+  // Here 255 registers do not hold all that such a warp keeps in them: nobody launches it.
+  if constexpr (T::kLefts * T::kRights > 32) return __trap();
+#endif
   epilogue_tile<Element, T, kWhole>(x, weight, bias, residual, y, m, n, k, with_gelu);
 }
 
@@ -122,15 +126,29 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
 template <class Element, class T>
 constexpr int kEpilogueBytes = kStages* int(sizeof(Stage<Element, T, tile::Swizzled>));
 
+// Whether eight neighbouring outputs are whole pieces of 16 bytes in all arrays behind the product.
+template <class Element>
+bool in_pieces(const Shape& shape, const Element* bias, const Element* residual, const Element* y) {
+  bool whole = shape.n % 8 == 0;
+  for (const Element* const array : {bias, residual, y})
+    whole = whole && reinterpret_cast<uintptr_t>(array) % 16 == 0;
+  return whole;
+}
+
+// With tiles of that kind. Only small ones take outputs that are no whole pieces.
 template <class Element, class T>
 void launch_epilogue(const Element* x, const Element* weight, const Element* bias,
                      const Element* residual, Element* y, const Shape& shape, cudaStream_t stream) {
-  bool whole = shape.n % 8 == 0;
-  for (const Element* const array : {bias, residual, static_cast<const Element*>(y)})
-    whole = whole && reinterpret_cast<uintptr_t>(array) % 16 == 0;
   constexpr int kBytes = kEpilogueBytes<Element, T>;
-  const auto kernel =
-      whole ? epilogue_kernel<Element, T, true> : epilogue_kernel<Element, T, false>;
+  auto kernel = epilogue_kernel<Element, T, true>;
+  if (!in_pieces<Element>(shape, bias, residual, y)) {
+    if constexpr (std::is_same_v<T, SmallTile>)
+      kernel = epilogue_kernel<Element, T, false>;
+    else
+      refuse_shape(shape,
+                   "tiles of more than 64 x 64 outputs need n a multiple of 8, and bias, "
+                   "residual and y at multiples of 16 bytes");
+  }
   require_launched(
       shape, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   kernel<<<blocks_of<T>(shape), T::kThreads, kBytes, stream>>>(
@@ -143,20 +161,31 @@ void launch_epilogue(const Element* x, const Element* weight, const Element* bia
 using WideTile = BlockTile<192, 192, 48, 96>;
 enum class TileName { kSmall, kLarge, kWide };
 
+// Whether there is code for the wide tile: on compute capability 9.0 or newer, if it was built for that.
+template <class Element>
+bool has_wide_tile() {
+  cudaFuncAttributes attributes{};
+  return device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 &&
+         cudaFuncGetAttributes(&attributes, epilogue_kernel<Element, WideTile, true>) ==
+             cudaSuccess &&
+         attributes.ptxVersion >= 90;
+}
+
 // How long a product takes in tiles of that kind, in an arbitrary unit: rounds of as many tiles as the
 // device holds at a time, each of them as long as its outputs are many. A small tile's operands are used
 // less often: `slower` is by how much, from predicted times on an H200. Infinite where its slices do
 // not fit in shared memory.
 template <class Element, class T>
 double tile_cost(const Shape& shape, int sms, int shared_bytes, double slower) {
-  if (kEpilogueBytes < Element, T >> shared_bytes) return INFINITY;
+  if (shared_bytes < kEpilogueBytes<Element, T>) return INFINITY;
   const int blocks = std::min(T::kBlocks, std::max(1, shared_bytes / kEpilogueBytes<Element, T>));
   const int64_t at_once = int64_t(sms) * blocks, tiles = blocks_of<T>(shape);
   return double((tiles + at_once - 1) / at_once) * blocks * T::kRows * T::kColumns * slower;
 }
 template <class Element>
-TileName choose_tile(const Shape& shape, int sms, int shared_bytes) {
-  const double wide = tile_cost<Element, WideTile>(shape, sms, shared_bytes, 1),
+TileName choose_tile(const Shape& shape, int sms, int shared_bytes, bool with_wide) {
+  const double wide =
+                   with_wide ? tile_cost<Element, WideTile>(shape, sms, shared_bytes, 1) : INFINITY,
                large = tile_cost<Element, LargeTile>(shape, sms, shared_bytes, 1.15),
                small = tile_cost<Element, SmallTile>(shape, sms, shared_bytes, 1.6);
   if (wide <= large && wide <= small) return TileName::kWide;
@@ -185,7 +214,10 @@ void epilogue(const Element* x, const Element* weight, const Element* bias, cons
   require_pieces(shape, x, weight, tile::kOfPiece<Element>);
   if (const std::string why = lacking<Element>(); !why.empty()) throw std::runtime_error(why);
   const TileName tile =
-      choose_tile<Element>(shape, device_attribute(cudaDevAttrMultiProcessorCount), shared_limit());
+      in_pieces<Element>(shape, bias, residual, y)
+          ? choose_tile<Element>(shape, device_attribute(cudaDevAttrMultiProcessorCount),
+                                 shared_limit(), has_wide_tile<Element>())
+          : TileName::kSmall;
   const auto launch = tile == TileName::kWide    ? launch_epilogue<Element, WideTile>
                       : tile == TileName::kLarge ? launch_epilogue<Element, LargeTile>
                                                  : launch_epilogue<Element, SmallTile>;
