@@ -63,7 +63,7 @@ refused ONLY=chapter99 test-gpu -- 'ONLY=chapter99: no test program is called so
 refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there are: lab_tests *test_chapter3 '
 
 # ONLY: a name, what it begins with up to a _ or anywhere; and chapter 4 is not chapter 40.
-chooses 'test_chapter2 lab_tests' test 'ONLY=chapter2 lab'
+chooses 'test_chapter2 lab_tests lab_tile' test 'ONLY=chapter2 lab'
 chooses 'check.sh' test ONLY=data/check.sh
 chooses 'test_chapter7_launches test_chapter7 bad_input_tests' test 'ONLY=bad test_chapter7'
 chooses 'all.py' test ONLY=common/bench
