@@ -20,7 +20,8 @@ TEST_CASE("exercise 11: points") {
                 "      copy_slice(up, first_column,"),
         {30, 0, 5, 0, 10, 5, 10, 5}},
        // Rows of 128 bytes begin in the same bank.
-       {"tiles without a swizzle", planted(solution, "tile::Swizzled>", "tile::Plain>"),
+       {"tiles without a swizzle",
+        planted(solution, "tile::Swizzled>", "tile::Plain>"),
         {30, 20, 5, 15, 10, 5, 10, 0}},
        {"the gate is the other product",
         planted(solution, "gelu(gates[i][j].value[v]) * ups[i][j].value[v]",

@@ -187,7 +187,7 @@ class Runtime {
   std::vector<std::string> findings;
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME
-  bool in_graph = false;  // what runs now is a node of a graph
+  bool in_graph = false;                    // what runs now is a node of a graph
   struct {
     int launches = 0;
     double us = 0;  // NaN: one of them has no predicted time
