@@ -202,7 +202,7 @@ std::string weights_text(const Asked& asked) {
 lab::ReportHead report_head(const Asked& asked, const Problem& problem, const lab::Device& device) {
   const NetShape& shape = problem.shape;
   const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
-  lab::ReportHead head{"chapter12",
+  lab::ReportHead head{"12_vision_transformer",
                        asked.common,
                        device,
                        format("%s, %d x %d pixels, %s", lab::file_name(asked.common.image).c_str(),
@@ -266,7 +266,8 @@ struct Line {
 Line& line_of(std::vector<Line>& lines, const std::string& component) {
   const auto found = std::find_if(lines.begin(), lines.end(),
                                   [&](const Line& one) { return one.component == component; });
-  return found != lines.end() ? *found : lines.emplace_back(Line{.component = component});
+  return found != lines.end() ? *found
+                              : lines.emplace_back(Line{.component = component, .stages = {}});
 }
 
 // A stage of several launches has a line for each.
@@ -538,7 +539,7 @@ lab::ExitCode vit_program(int argc, char** argv) {
 }  // namespace
 
 int vit_main(int argc, char** argv) {
-  return lab::guarded_main("chapter12", [&] { return vit_program(argc, argv); });
+  return lab::guarded_main("12_vision_transformer", [&] { return vit_program(argc, argv); });
 }
 
 }  // namespace vision_transformer

@@ -65,7 +65,7 @@ TEST_CASE("program: a random net on the photo says that it is random, and writes
   CHECK(logits.shape == std::vector<int64_t>{1, 1000});
 
   const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
-  CHECK(json["chapter"] == "chapter12");
+  CHECK(json["chapter"] == "12_vision_transformer");
   CHECK(json["problem"]["trained"] == false);
   CHECK(json["problem"]["attention"] == "naive");
   const auto& kernels = json["kernels"];

@@ -354,7 +354,7 @@ def block(result, formulas, checked, tables):
         lines += ["", f"(By formula: {meaning}.)"]
     if left_out:
         lines += ["", f"({left_out} lines of less than 1% of their kernel's sectors are left out.)"]
-    lines += ["", *load_sums(result["kernels"])]
+    lines += ["", *load_sums(result["kernels"])] if kernels else []
     lines = head + ([] if "no-arrays" in tables or not kernels else lines)
     lines += ["", *whole_runs] if whole_runs else []
     for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),
