@@ -884,6 +884,29 @@ TEST_CASE("time programs: atomic operations on few addresses take their turns") 
   }
 }
 
+TEST_CASE("time programs: of a sampled launch, the simulated SM's blocks alone count as its own") {
+  // Of 14,208 blocks in eight equal parts, one part's middle is a block of SM 0.
+  const Program made(
+      program("KERNEL copy(float* out, const float* in) {\n"
+              "  const int i = (blockIdx.x * blockDim.x + threadIdx.x) % (1 << 20);\n"
+              "  out[i] = in[i] + in[i ^ 32];\n}\n",
+              "    copy<<<14208, 64>>>(out, in);\n    if (n == 0) break;\n"),
+      code_for(kTargets[2]));
+  const json::Value full = made.launches("VGPU_TIME=1").at(0),
+                    sampled = made.launches("VGPU_TIME=sample").at(0);
+  const auto limit = [](const json::Value& launch) {
+    return launch.at("limits").at("L1/shared").get<double>();
+  };
+  const auto predicted = [](const json::Value& launch, const char* name) {
+    return launch.at("predicted").at(name).get<double>();
+  };
+  CHECK(limit(sampled) * predicted(sampled, "blocks_of_sm") /
+            predicted(sampled, "blocks_simulated") ==
+        doctest::Approx(limit(full)).epsilon(0.01));
+  CHECK(predicted(sampled, "joined_accesses") ==
+        doctest::Approx(predicted(full, "joined_accesses")).epsilon(0.01));
+}
+
 TEST_CASE(
     "time programs: without machine code there are limits only, one sentence, the same exit code") {
   const std::string kernels =

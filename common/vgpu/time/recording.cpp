@@ -234,7 +234,8 @@ void Recorder::launch_begin(Launch& launch) {
   recording_->cluster_blocks = cluster_blocks_;
   if ((launch.only_sampled || recording_->layout.global_atomics) && clusters_)
     for (std::uint64_t k = 0; k < kProbes; ++k) {
-      const std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
+      std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
+      if (cluster % stride_ == 0 && cluster + 1 < clusters) ++cluster;  // of another SM than 0
       if (!watches(cluster)) probes_.push_back(cluster);
     }
   recording_->probes.resize(probes_.size());
