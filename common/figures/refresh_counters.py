@@ -268,12 +268,15 @@ def occupancy_table(kernels):
 
 
 def joined_lines(kernels):
-    """Which limits are of machine code whose accesses are fewer than PTX's."""
-    return [line for kernel in kernels
-            for pipe, us in kernel["counters"].get("limits_by_ptx", {}).items()
-            for line in ("", f"{pipe} of *{kernel['name']}* counts the accesses of its machine "
-                         "code, where neighbours are joined into wider ones; those of PTX would "
-                         f"take {micros(us)} µs.")]
+    """Which limits are of machine code whose accesses are fewer than PTX's: a line a pipe."""
+    by_pipe = {}
+    for kernel in kernels:
+        for pipe, us in kernel["counters"].get("limits_by_ptx", {}).items():
+            by_pipe.setdefault(pipe, []).append((kernel["name"], micros(us)))
+    return [line for pipe, found in by_pipe.items()
+            for line in ("", f"{pipe} of {', '.join(f'*{name}*' for name, _ in found)} counts the "
+                         "accesses of the machine code, where neighbours are joined into wider "
+                         f"ones; those of PTX would take {', '.join(us for _, us in found)} µs.")]
 
 
 def predicted_lines(result):
