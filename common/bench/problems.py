@@ -38,6 +38,8 @@ TABLE = [
     *(Problem(8, f"{shape} {name}", f"--preset {shape} {flag} {name}", "conv_norm")
       for flag, name in (("--precision", "tf32"), ("--storage", "fp16"))
       for shape in ("small", "deep", "wide", "point")),
+    Problem(11, "photos", "--batch 32"),
+    *(Problem(11, shape, f"--preset {shape}") for shape in ("ffn512", "ffn768", "ffn1024")),
 ]
 
 # What is worth most when time is short: a headline of each family, then its other sizes.
@@ -59,6 +61,7 @@ VALIDATED = {
     7: "--batch 1 --queries 999",
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
     10: "--rows 67 --columns 264",
+    11: "--tokens 150 --width 40 --hidden 136",
 }
 
 
@@ -90,7 +93,7 @@ def arguments(problem):
 # a desktop's cores at the full size; PyTorch's preparations and compilations, and a round of it.
 # Guesses where no GPU has measured yet: a result file's own `seconds` take their place.
 RUN_S, PREPARE_S, ROUND_S = 3.0, 25.0, 3.0
-REFERENCE_CORE_S = {7: 2.0, 8: 1.0}
+REFERENCE_CORE_S = {7: 2.0, 8: 1.0, 11: 3.0}
 ATTENTION_CORE_S, ATTENTION_TOKENS = 19.0, 1025  # with the square of the tokens
 
 
