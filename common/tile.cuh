@@ -9,11 +9,11 @@
 //   multiply_add                                   sums += left rightᵀ (mma.sync)
 //
 // A piece of 16 bytes, 8 halves or 4 floats, is what an asynchronous copy brings and what ldmatrix
-// reads of a row. All products add up 32 bytes of each row, so that fp16 (16 numbers) and tf32 (8 floats)
-// go the same ways and differ in multiply_add alone.
+// reads of a row. All products add up 32 bytes of each row, so that fp16 (16 numbers) and tf32 (8
+// floats) go the same ways and differ in multiply_add alone.
 //
-// From sm_80 on each wrapper is one instruction. For sm_75, which has neither asynchronous copies nor
-// m16n8k16, a copy is a load and a store, and a product two of m16n8k8; it has no tf32 at all.
+// From sm_80 on each wrapper is one instruction. For sm_75, which has neither asynchronous copies
+// nor m16n8k16, a copy is a load and a store, and a product two of m16n8k8; it has no tf32 at all.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -38,9 +38,9 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 // ---- Tiles in shared memory ---------------------------------------------------------------------
 
 // How rows lie in shared memory: byte_of(row, piece) is where a piece begins. Eight pieces of 16
-// bytes fill all 32 banks; eight lanes whose pieces lie in different groups of four banks are served
-// at once. ldmatrix reads a piece of eight neighbouring rows, a copy writes neighbouring pieces of a
-// row.
+// bytes fill all 32 banks; eight lanes whose pieces lie in different groups of four banks are
+// served at once. ldmatrix reads a piece of eight neighbouring rows, a copy writes neighbouring
+// pieces of a row.
 
 // One row after the other: rows of 128 bytes begin in the same bank, ldmatrix takes eight turns.
 template <int kRowBytes>
@@ -50,7 +50,8 @@ struct Plain {
     return row * kPitch + piece * kPieceBytes;
   }
 };
-// A piece of nothing behind each row. ldmatrix has no conflicts then; copies of rows of 64 bytes do.
+// A piece of nothing behind each row. ldmatrix has no conflicts then; copies of rows of 64 bytes
+// do.
 template <int kRowBytes>
 struct Padded {
   static constexpr unsigned kPitch = kRowBytes + kPieceBytes;
@@ -126,8 +127,8 @@ __device__ inline void end_copies() {
 #endif
 }
 
-// Waits until all of this thread's groups but the newest kNewest have arrived. What others copied is
-// there behind the next __syncthreads(). PTX ISA, "cp.async.wait_group".
+// Waits until all of this thread's groups but the newest kNewest have arrived. What others copied
+// is there behind the next __syncthreads(). PTX ISA, "cp.async.wait_group".
 template <int kNewest>
 __device__ inline void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
@@ -135,9 +136,9 @@ __device__ inline void wait_for_copies() {
 #endif
 }
 
-// Whose turn it is among kCount stages of shared memory: `read` is multiplied, `write` is filled, and
-// is kCount - 1 steps ahead. Each step ends one group of copies, also where it copies nothing, so
-// that the stage to read has arrived when all but the newest kCount - 2 groups have.
+// Whose turn it is among kCount stages of shared memory: `read` is multiplied, `write` is filled,
+// and is kCount - 1 steps ahead. Each step ends one group of copies, also where it copies nothing,
+// so that the stage to read has arrived when all but the newest kCount - 2 groups have.
 template <int kCount>
 struct Stages {
   static_assert(kCount >= 2, "a stage to read and one to write");
@@ -157,8 +158,8 @@ struct Stages {
 
 // ---- Fragments ----------------------------------------------------------------------------------
 
-// Operands of one product, as registers of 32 bits. Lane 4 g + t has, with half two numbers and with
-// float one in each register:
+// Operands of one product, as registers of 32 bits. Lane 4 g + t has, with half two numbers and
+// with float one in each register:
 //   LeftFragment   [16, kDepth]  rows g (registers 0, 2) and g + 8 (1, 3)
 //   RightFragment  [8, kDepth]   row g; the product is with its transpose: a row is a column of sums
 //   Sums           [16, 8]       rows g (0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1
@@ -186,8 +187,8 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], uint32_t from_shared) {
                : "r"(from_shared)
                : "memory");
 }
-// The same of matrices of 8 x 8 halves, each transposed: lane 4 g + t gets elements 2 t and 2 t + 1 of
-// column g. PTX ISA, ldmatrix (.trans).
+// The same of matrices of 8 x 8 halves, each transposed: lane 4 g + t gets elements 2 t and 2 t + 1
+// of column g. PTX ISA, ldmatrix (.trans).
 __device__ inline void ldmatrix_transposed(uint32_t (&to)[4], uint32_t from_shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -99,8 +99,8 @@ __device__ void for_each_pair(const WarpSums<T>& sums, const Place<T>& place, co
               __floats2half2_rn(sums[i][j].value[v], sums[i][j].value[v + 1]));
 }
 
-// Stores the warp's sums to y, two columns at a time; where rows of y do not begin at multiples of 4
-// bytes, one.
+// Stores the warp's sums to y, two columns at a time; where rows of y do not begin at multiples of
+// 4 bytes, one.
 template <class T>
 __device__ void store_sums(const WarpSums<T>& sums, half* y, int m, int n, const Place<T>& place) {
   if (n % 2 == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0)
@@ -120,9 +120,10 @@ struct InOrder {
   __device__ static int source(unsigned row) { return int(row); }
 };
 
-// A thread's share of bringing rows [first_row, ...) of an array [rows, k] to a tile of shared memory,
-// slice by slice: pieces of 16 bytes at the same place of rows that lie kRowsAtOnce apart. Rows beyond
-// the array are its last one again, since nobody stores what they give; columns beyond it are zeros.
+// A thread's share of bringing rows [first_row, ...) of an array [rows, k] to a tile of shared
+// memory, slice by slice: pieces of 16 bytes at the same place of rows that lie kRowsAtOnce apart.
+// Rows beyond the array are its last one again, since nobody stores what they give; columns beyond
+// it are zeros.
 template <int kThreads, class Tile, class Order = InOrder>
 class RowPieces {
  public:

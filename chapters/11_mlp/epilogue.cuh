@@ -2,17 +2,18 @@
 // what the step before loaded and stored a second time is not moved at all.
 //
 // For that a lane's sums should be neighbours in y. By mma.sync's layout lane 4 g + t has columns
-// 2 t and 2 t + 1 of every eight: four bytes here, four bytes there. But which column of y a product
-// calls its c-th is the copies' choice, and so rows of weight go to shared memory in another order:
+// 2 t and 2 t + 1 of every eight: four bytes here, four bytes there. But which column of y a
+// product calls its c-th is the copies' choice, and so rows of weight go to shared memory in
+// another order:
 //
 //   column of y, of 32     0  1  2  3  4  5  6  7   8  9 10 ...
 //   product, column in it  0:0 0:1 1:0 1:1 2:0 2:1 3:0 3:1   0:2 0:3 1:2 ...
 //
-// Then lane t's two columns of four products are 8 t to 8 t + 7: 16 bytes in fp16, loaded and stored
-// as one piece.
+// Then lane t's two columns of four products are 8 t to 8 t + 7: 16 bytes in fp16, loaded and
+// stored as one piece.
 //
-// The tile is chosen for each shape: a device computes as many tiles at a time as it holds, and the last
-// round costs as much as a full one.
+// The tile is chosen for each shape: a device computes as many tiles at a time as it holds, and the
+// last round costs as much as a full one.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,8 @@ struct alignas(16) Eight {
   Element value[8];
 };
 
-// Eight numbers from `from` on, `count` of which are there. kWhole: all are, as whole pieces of 16 bytes.
+// Eight numbers from `from` on, `count` of which are there. kWhole: all are, as whole pieces of 16
+// bytes.
 template <bool kWhole, class Element>
 __device__ Eight<Element> load_eight(const Element* from, int count) {
   Eight<Element> eight;
@@ -60,8 +62,9 @@ __device__ void store_eight(Element* to, int count, const Eight<Element>& eight)
   }
 }
 
-// y = act(sums + bias) + residual for the warp's outputs. kWhole: n is a multiple of 8 and all arrays
-// begin at multiples of 16 bytes. A lane loads its residuals of 32 columns before it uses the first.
+// y = act(sums + bias) + residual for the warp's outputs. kWhole: n is a multiple of 8 and all
+// arrays begin at multiples of 16 bytes. A lane loads its residuals of 32 columns before it uses
+// the first.
 template <bool kWhole, class Element, class T>
 __device__ void finish_sums(const WarpSums<T>& sums, const Element* __restrict__ bias,
                             const Element* __restrict__ residual, Element* __restrict__ y, int m,
@@ -156,12 +159,13 @@ void launch_epilogue(const Element* x, const Element* weight, const Element* bia
   require_launched(shape);
 }
 
-// Of 192 x 192 outputs: with 6304 rows (32 images of 197 tokens) 768 and 3072 columns are 132 and 528
-// tiles, one and four full rounds on the 132 SMs of an H200.
+// Of 192 x 192 outputs: with 6304 rows (32 images of 197 tokens) 768 and 3072 columns are 132 and
+// 528 tiles, one and four full rounds on the 132 SMs of an H200.
 using WideTile = BlockTile<192, 192, 48, 96>;
 enum class TileName { kSmall, kLarge, kWide };
 
-// Whether there is code for the wide tile: on compute capability 9.0 or newer, if it was built for that.
+// Whether there is code for the wide tile: on compute capability 9.0 or newer, if it was built for
+// that.
 template <class Element>
 bool has_wide_tile() {
   cudaFuncAttributes attributes{};
@@ -171,10 +175,10 @@ bool has_wide_tile() {
          attributes.ptxVersion >= 90;
 }
 
-// How long a product takes in tiles of that kind, in an arbitrary unit: rounds of as many tiles as the
-// device holds at a time, each of them as long as its outputs are many. A small tile's operands are used
-// less often: `slower` is by how much, from predicted times on an H200. Infinite where its slices do
-// not fit in shared memory.
+// How long a product takes in tiles of that kind, in an arbitrary unit: rounds of as many tiles as
+// the device holds at a time, each of them as long as its outputs are many. A small tile's operands
+// are used less often: `slower` is by how much, from predicted times on an H200. Infinite where its
+// slices do not fit in shared memory.
 template <class Element, class T>
 double tile_cost(const Shape& shape, int sms, int shared_bytes, double slower) {
   if (shared_bytes < kEpilogueBytes<Element, T>) return INFINITY;
@@ -203,10 +207,10 @@ std::string lacking() {
          std::to_string(device_attribute(cudaDevAttrComputeCapabilityMinor));
 }
 
-// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n] or
-// null, y [m, n]; sums in fp32. Floats are multiplied in tf32. Any m and n; k a multiple of 8 (float: 4),
-// x and weight at multiples of 16 bytes. Throws std::invalid_argument naming shape and limit when it
-// cannot, std::runtime_error where the device has no tf32.
+// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
+// or null, y [m, n]; sums in fp32. Floats are multiplied in tf32. Any m and n; k a multiple of 8
+// (float: 4), x and weight at multiples of 16 bytes. Throws std::invalid_argument naming shape and
+// limit when it cannot, std::runtime_error where the device has no tf32.
 template <class Element>
 void epilogue(const Element* x, const Element* weight, const Element* bias, const Element* residual,
               Element* y, const Shape& shape, cudaStream_t stream) {

@@ -1,14 +1,14 @@
-// Exercise 11: a gated product. Newer transformers have two first layers in their MLP, and one is the
-// other's gate:
+// Exercise 11: a gated product. Newer transformers have two first layers in their MLP, and one is
+// the other's gate:
 //
 //   y = gelu(x gateᵀ) ∘ (x upᵀ)         ∘: element by element
 //
-// Two launches would load x twice, store both products and load them again. One kernel can multiply each
-// slice of x with the slices of both weights, and the gate meets its product in registers.
+// Two launches would load x twice, store both products and load them again. One kernel can multiply
+// each slice of x with the slices of both weights, and the gate meets its product in registers.
 //
-// The kernel is the chapter's third step on tiles of 64 x 64, cut down to one product. Fill the four
-// holes, then `make exercise11 && ./run`. Besides right results you are asked for one launch, x asked for
-// once a tile, y stored once, and no bank conflict.
+// The kernel is the chapter's third step on tiles of 64 x 64, cut down to one product. Fill the
+// four holes, then `make exercise11 && ./run`. Besides right results you are asked for one launch,
+// x asked for once a tile, y stored once, and no bank conflict.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -1,6 +1,6 @@
 // Step 6, graph: both products of an MLP as one CUDA graph. A launch costs the device a few
-// microseconds of its own, in which nothing multiplies; a graph's node costs about half of that, and
-// the host starts both products with one call.
+// microseconds of its own, in which nothing multiplies; a graph's node costs about half of that,
+// and the host starts both products with one call.
 #pragma once
 
 #include <utility>
@@ -9,8 +9,8 @@
 
 namespace mlp {
 
-// What launch(stream) launches, recorded once and replayed as often as one likes. Arrays and shapes are
-// those of the recording.
+// What launch(stream) launches, recorded once and replayed as often as one likes. Arrays and shapes
+// are those of the recording.
 class Graph {
  public:
   // Throws std::runtime_error with CUDA's reason where it cannot be recorded.

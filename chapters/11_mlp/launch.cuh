@@ -11,9 +11,10 @@ namespace mlp {
 
 using Shape = ProductShape;
 
-// GELU, v/2 (1 + erf(v / sqrt(2))). erf is within 1.5e-7 of the exact one: for z >= 0 it is 1 - p(t) t
-// exp(-z^2) with t = 1 / (1 + 0.3275911 z) (Abramowitz and Stegun, 7.1.26). So
-// GELU(v) = max(v, 0) - |v|/2 p(t) t exp(-v^2 / 2): thirteen instructions, two of them special functions.
+// GELU, v/2 (1 + erf(v / sqrt(2))). erf is within 1.5e-7 of the exact one: for z >= 0 it is 1 -
+// p(t) t exp(-z^2) with t = 1 / (1 + 0.3275911 z) (Abramowitz and Stegun, 7.1.26). So
+// GELU(v) = max(v, 0) - |v|/2 p(t) t exp(-v^2 / 2): thirteen instructions, two of them special
+// functions.
 __device__ inline float gelu(float v) {
   const float size = fabsf(v);
   float t, bell;

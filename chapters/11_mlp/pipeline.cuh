@@ -1,13 +1,13 @@
-// Step 3, pipeline: slices come by asynchronous copies, two ahead of the one that is multiplied, and the
-// operands of a step come from shared memory while the step before is multiplied.
+// Step 3, pipeline: slices come by asynchronous copies, two ahead of the one that is multiplied,
+// and the operands of a step come from shared memory while the step before is multiplied.
 //
 //   copy      slice 2 . . .  slice 3 . . .  slice 4 . . .      in shared memory
 //   load      0.1 0.2 0.3 1.0 1.1 1.2 1.3 2.0 2.1 ...          in registers
 //   multiply  0.0 0.1 0.2 0.3 1.0 1.1 1.2 1.3 2.0 ...          one __syncthreads() a slice
 //
-// A copy needs no registers, and no thread waits for its own: wait_for_copies() lets the newest group
-// be under way. A slice's copies are asked for piecemeal, behind each step's loads, or the first step's
-// loads would wait behind all of them. Tiles and products are those of step 2.
+// A copy needs no registers, and no thread waits for its own: wait_for_copies() lets the newest
+// group be under way. A slice's copies are asked for piecemeal, behind each step's loads, or the
+// first step's loads would wait behind all of them. Tiles and products are those of step 2.
 #pragma once
 
 #include "block_tile.cuh"
@@ -17,8 +17,8 @@ namespace mlp {
 
 constexpr int kStages = 3;  // slices in shared memory: one is multiplied, two are on their way
 
-// The sums of a block's tile, slice by slice. Order: of weight's rows in shared memory. kCopiesFirst: a
-// slice's copies are asked for in front of its loads, all at once, which is slower.
+// The sums of a block's tile, slice by slice. Order: of weight's rows in shared memory.
+// kCopiesFirst: a slice's copies are asked for in front of its loads, all at once, which is slower.
 template <class Order, bool kCopiesFirst = false, class Element, class T,
           template <int> class Layout>
 __device__ void multiply_all(const Element* x, const Element* weight, int m, int n, int k,
@@ -88,8 +88,8 @@ void launch_pipeline(const half* x, const half* weight, half* y, const Shape& sh
   require_launched(shape);
 }
 
-// y = x weightᵀ with slices in that layout. Any m and n; k a multiple of 8, x and weight at multiples
-// of 16 bytes.
+// y = x weightᵀ with slices in that layout. Any m and n; k a multiple of 8, x and weight at
+// multiples of 16 bytes.
 template <template <int> class Layout, bool kCopiesFirst = false>
 void pipeline_product(const half* x, const half* weight, half* y, const Shape& shape,
                       cudaStream_t stream) {
@@ -100,8 +100,9 @@ void pipeline_product(const half* x, const half* weight, half* y, const Shape& s
         : launch_pipeline<SmallTile, Layout, kCopiesFirst>)(x, weight, y, shape, stream);
 }
 
-// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n] or
-// null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it cannot.
+// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
+// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
+// cannot.
 inline void pipeline(const half* x, const half* weight, const half* bias, const half* residual,
                      half* y, const Shape& shape, cudaStream_t stream) {
   pipeline_product<tile::Padded>(x, weight, y, shape, stream);

@@ -1,5 +1,5 @@
-// The mistakes that chapter 11's tests plant in its steps, one at a time, and what must find each. A
-// "check" is the virtual GPU's.
+// The mistakes that chapter 11's tests plant in its steps, one at a time, and what must find each.
+// A "check" is the virtual GPU's.
 #pragma once
 
 #include "../../common/testing/testing.h"

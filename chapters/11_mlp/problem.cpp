@@ -172,7 +172,8 @@ Tolerance product_tolerance(const mlp::Shape& shape, Storage storage, double siz
     t.rtol = 0x1p-11;
     t.relative_l2 = 1e-3;
   } else {
-    // Roundings are independent: of k products 6 deviations of their sum, with 2^-10 / sqrt(3) each.
+    // Roundings are independent: of k products 6 deviations of their sum, with 2^-10 / sqrt(3)
+    // each.
     t.atol += gelu * 6 * 0x1p-10 / std::sqrt(3.0) * sizes / std::sqrt(double(shape.k)) * 1.5;
     t.rtol = 0x1p-24;
     t.relative_l2 = 1e-3;
@@ -204,8 +205,8 @@ MlpExpected expected_mlp(const MlpProblem& p, Storage storage) {
   const double largest_sum = std::max(largest_of(rows.sums), largest_of(rows.y));
   e.first = product_tolerance(s.first(), storage, x * w1, largest_of(rows.sums));
   e.second = product_tolerance(s.second(), storage, hidden * w2, largest_sum);
-  // Errors of the hidden numbers are independent roundings, of about 2^-11 (fp16: twice) of the sums;
-  // y has them times w2: 6 deviations of that.
+  // Errors of the hidden numbers are independent roundings, of about 2^-11 (fp16: twice) of the
+  // sums; y has them times w2: 6 deviations of that.
   const double of_hidden =
       (storage == Storage::kFp16 ? 2 : 4) * 0x1p-11 / std::sqrt(3.0) * std::sqrt(squares) * 1.13;
   e.y_tolerance = e.second;

@@ -33,13 +33,14 @@ struct MlpProblem {
 // Seeded and normal; weights of deviation 1 / sqrt(what is added up), biases of 0.25.
 MlpProblem random_mlp(const MlpSizes& sizes, uint64_t seed);
 
-// A photo as Vision Transformers see it, squared to size (a multiple of 16) pixels: patches of 16 x 16
-// pixels are tokens of 768 values, the class token (the patches' mean) first, each with mean 0 and
-// deviation 1 as behind a LayerNorm. Image b > 0 of the batch is the photo shifted cyclically. Weights
-// are random ones of that seed.
+// A photo as Vision Transformers see it, squared to size (a multiple of 16) pixels: patches of 16 x
+// 16 pixels are tokens of 768 values, the class token (the patches' mean) first, each with mean 0
+// and deviation 1 as behind a LayerNorm. Image b > 0 of the batch is the photo shifted cyclically.
+// Weights are random ones of that seed.
 MlpProblem photo_mlp(const Image& photo, int size, int batch, uint64_t seed);
 
-// The sizes that speed is measured on: "tiny", "base", "ffn512", "ffn768", "ffn1024". Throws UsageError.
+// The sizes that speed is measured on: "tiny", "base", "ffn512", "ffn768", "ffn1024". Throws
+// UsageError.
 MlpSizes preset_mlp(const std::string& name);
 
 // The problem with all arrays rounded to fp16, as a step's are. Throws UsageError beyond 65504.
@@ -51,8 +52,8 @@ Image draw_hidden(const Image& photo, const MlpSizes& sizes, const std::vector<f
 
 // ---- What is expected ---------------------------------------------------------------------------
 
-// Of which rows: all, or where these are many, some of them over all tiles: the first, the last, and
-// seeded ones between.
+// Of which rows: all, or where these are many, some of them over all tiles: the first, the last,
+// and seeded ones between.
 std::vector<int> compared_rows(const MlpSizes& sizes);
 
 enum class Storage { kFp16, kFp32 };  // of all arrays; fp32 is multiplied in tf32
@@ -107,8 +108,8 @@ struct MlpStep {
   std::vector<std::string> files = {};
 };
 
-// main() of chapter 11: flags, memory, problem, the steps on it one after the other; errors become one
-// line on stderr and the exit code.
+// main() of chapter 11: flags, memory, problem, the steps on it one after the other; errors become
+// one line on stderr and the exit code.
 int mlp_main(int argc, char** argv, const char* chapter, const char* about,
              const std::vector<MlpStep>& steps);
 

@@ -158,8 +158,8 @@ void choose_steps(MlpRun& run, const std::vector<MlpStep>& all_steps) {
                      " it must be one of: " + names);
 }
 
-// A file's tensors or the photo's; of random tensors the sizes alone: they are made when it is known
-// that there is memory for them.
+// A file's tensors or the photo's; of random tensors the sizes alone: they are made when it is
+// known that there is memory for them.
 MlpProblem problem_asked_for(const MlpOptions& asked) {
   const Options& options = asked.common;
   MlpProblem problem;
@@ -273,7 +273,8 @@ int code_lines(const std::vector<std::string>& files) {
   return lines;
 }
 
-// "wmma: 105 TFLOP/s as predicted, 119 lines of code without tile.cuh"; on a GPU by the measured time.
+// "wmma: 105 TFLOP/s as predicted, 119 lines of code without tile.cuh"; on a GPU by the measured
+// time.
 void note_rate(const MlpRun& run, const MlpStep& step, const std::vector<Timing>& timings,
                const Timing& whole, Report& report) {
   double us = run.device.is_virtual ? 0 : whole.median_us;

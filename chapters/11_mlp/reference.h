@@ -1,5 +1,5 @@
-// CPU oracles of a product with something behind it, and of the MLP of two: double precision, straight
-// from the formulas. Tested against arrays that PyTorch computed (data/golden).
+// CPU oracles of a product with something behind it, and of the MLP of two: double precision,
+// straight from the formulas. Tested against arrays that PyTorch computed (data/golden).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Product {
 // Rows `rows` of y, one after the other: [rows.size(), n].
 std::vector<double> product(const Product& arrays, const ::mlp::Shape& shape,
                             const std::vector<int>& rows);
-// For each of them and each column the sum of |x| |weight|: what errors of sums are in proportion to.
-// Returns the largest.
+// For each of them and each column the sum of |x| |weight|: what errors of sums are in proportion
+// to. Returns the largest.
 double largest_sum_of_sizes(const Product& arrays, const ::mlp::Shape& shape,
                             const std::vector<int>& rows);
 

@@ -1,6 +1,6 @@
-// Step 2, registers: the tensor cores' own instruction, mma.sync, in place of WMMA. Which lane holds
-// which element is documented now, so that sums go from registers to y without a way through shared
-// memory, and ldmatrix brings four times 8 x 8 halves of an operand in one instruction.
+// Step 2, registers: the tensor cores' own instruction, mma.sync, in place of WMMA. Which lane
+// holds which element is documented now, so that sums go from registers to y without a way through
+// shared memory, and ldmatrix brings four times 8 x 8 halves of an operand in one instruction.
 //
 //   for each slice of k:
 //     x, weight  →  shared   16 bytes a thread, padded rows
@@ -53,8 +53,9 @@ inline void registers_product(const half* x, const half* weight, half* y, const 
   require_launched(shape);
 }
 
-// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n] or
-// null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it cannot.
+// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
+// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
+// cannot.
 inline void registers(const half* x, const half* weight, const half* bias, const half* residual,
                       half* y, const Shape& shape, cudaStream_t stream) {
   registers_product(x, weight, y, shape, stream);

@@ -40,8 +40,8 @@ inline void require_shape(const ProductShape& shape) {
     refuse_shape(shape, "x, weight and y must have fewer than 2^31 elements");
 }
 
-// What the steps ask that copy 16 bytes at a time: `row_elements` of k (8 in fp16, 4 in fp32) are 16
-// bytes. Throws std::invalid_argument naming what is not so.
+// What the steps ask that copy 16 bytes at a time: `row_elements` of k (8 in fp16, 4 in fp32) are
+// 16 bytes. Throws std::invalid_argument naming what is not so.
 inline void require_pieces(const ProductShape& shape, const void* x, const void* weight,
                            int row_elements) {
   if (shape.k % row_elements != 0)

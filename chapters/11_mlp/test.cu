@@ -1,5 +1,5 @@
-// Chapter 11's tests: each step right on ragged shapes, GELU exact, same bits twice, planted bugs found,
-// what the counters say worked out by hand, and the machine code.
+// Chapter 11's tests: each step right on ragged shapes, GELU exact, same bits twice, planted bugs
+// found, what the counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -120,7 +120,8 @@ TEST_CASE("right: GELU is the exact one, over all of its range") {
   for (int row = 0; row < 1024; ++row)
     trial.x[8 * row + row % 8] = __half2float(__float2half(float(row - 512) / 64));  // -8 to 8
   trial = product_trial(trial);
-  // fp16's rounding, 2^-11, and erf's error of 1.5e-7; tanh's approximation is 3000 times as far off.
+  // fp16's rounding, 2^-11, and erf's error of 1.5e-7; tanh's approximation is 3000 times as far
+  // off.
   trial.tolerance = {.atol = 8 * 1.5e-7, .rtol = 0x1p-11 * 1.01, .relative_l2 = 0x1p-11};
   for (const NamedStep& step : kSteps) {
     CAPTURE(step.name);
@@ -285,8 +286,8 @@ TEST_CASE("counters: multiply-adds of the padded tiles, bytes by formula, y stor
       run_for_counters(p.product, shape);
       const double m = up(shape.m, p.rows), n = up(shape.n, p.columns), k = up(shape.k, p.slice);
       CHECK(lab::vgpu::counter("/tensor_macs") == m * n * k);
-      // Each tile asks for its rows of x and weight: up to the array's end in wmma, that many in the
-      // others, which repeat the last row.
+      // Each tile asks for its rows of x and weight: up to the array's end in wmma, that many in
+      // the others, which repeat the last row.
       const bool repeats = std::string(p.name) != "wmma";
       const double x_rows = repeats ? m : shape.m, weight_rows = repeats ? n : shape.n;
       CHECK(counted("x", "load/bytes_asked") == n / p.columns * x_rows * shape.k * 2);
@@ -377,7 +378,8 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs, const 
   }
 }
 
-// A kernel whose name has no template's arguments in it, of the functions that the steps consist of.
+// A kernel whose name has no template's arguments in it, of the functions that the steps consist
+// of.
 const std::string kOfPipeline = R"(
 __global__ void planted_kernel(const half* x, const half* weight, const half*, const half*, half* y,
                                int m, int n, int k, bool) {

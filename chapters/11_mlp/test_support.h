@@ -1,5 +1,5 @@
-// What the tests of products share: cases with their expected output, and a step run under suspicion.
-// Plain declarations around problem.h; no test framework.
+// What the tests of products share: cases with their expected output, and a step run under
+// suspicion. Plain declarations around problem.h; no test framework.
 #pragma once
 
 #include "../../common/testing/testing.h"
@@ -21,8 +21,8 @@ ProductTrial product_trial(const mlp::Shape& shape, uint64_t seed, Behind behind
                            Storage storage = Storage::kFp16);
 // The same with these arrays.
 ProductTrial product_trial(ProductTrial of_arrays);
-// Ragged ones: every remainder that a tile, a warp, a fragment or a slice can leave; k is a multiple of
-// 8.
+// Ragged ones: every remainder that a tile, a warp, a fragment or a slice can leave; k is a
+// multiple of 8.
 std::vector<mlp::Shape> product_shapes();
 // data/golden: what PyTorch computed in double precision.
 std::vector<ProductTrial> product_golden_trials();
@@ -39,8 +39,8 @@ using AnyProduct = std::function<void(const Element* x, const Element* weight, c
 struct ProductOutcome : Verdict {
   std::vector<float> y;
 };
-// Runs a step with y filled with NaN between two guard areas and compares. `shift` elements beyond a
-// multiple of 16 bytes bias, residual and y begin; x and weight do not.
+// Runs a step with y filled with NaN between two guard areas and compares. `shift` elements beyond
+// a multiple of 16 bytes bias, residual and y begin; x and weight do not.
 template <class Element>
 ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& trial,
                            int shift = 0);

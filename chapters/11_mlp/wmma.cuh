@@ -20,8 +20,8 @@ constexpr int kWmmaDepth = 32;  // of k in shared memory at a time
 constexpr int kWmmaThreads = 128;
 constexpr int kWmmaPad = 8;  // halves behind each row, so that rows start in different banks
 
-// Rows of [.., k] from global memory to a tile. Rows from `rows` and columns from `columns` on become
-// zero. kAtOnce: halves a thread
+// Rows of [.., k] from global memory to a tile. Rows from `rows` and columns from `columns` on
+// become zero. kAtOnce: halves a thread
 // loads at a time, 8 where k and the array's start allow it, or 1.
 template <int kAtOnce>
 __device__ void load_rows(const half* from_global, int rows, int columns, int k,
@@ -105,8 +105,9 @@ inline void wmma_product(const half* x, const half* weight, half* y, const Shape
   require_launched(shape);
 }
 
-// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n] or
-// null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it cannot.
+// y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
+// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
+// cannot.
 inline void wmma(const half* x, const half* weight, const half* bias, const half* residual, half* y,
                  const Shape& shape, cudaStream_t stream) {
   wmma_product(x, weight, y, shape, stream);

@@ -1,5 +1,5 @@
-// Tests of tile.cuh: layouts, copies, loads of fragments and products, each beside a plain loop on the
-// host; bank conflicts by the counters.
+// Tests of tile.cuh: layouts, copies, loads of fragments and products, each beside a plain loop on
+// the host; bank conflicts by the counters.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -123,7 +123,8 @@ TEST_CASE("copies arrive where the layout says; pieces that are not there are ze
   check_copies<tile::SharedTile<half, 16, 64, tile::Swizzled>>(0);
   check_copies<tile::SharedTile<half, 16, 32, tile::Swizzled>>(0);
   check_copies<tile::SharedTile<half, 32, 16, tile::Swizzled>>(0);
-  // Two rows of 64 bytes at 80 bytes from each other share banks: each turn of eight lanes takes two.
+  // Two rows of 64 bytes at 80 bytes from each other share banks: each turn of eight lanes takes
+  // two.
   check_copies<tile::SharedTile<half, 16, 32, tile::Padded>>(8);
 }
 
@@ -282,7 +283,8 @@ TEST_CASE("products of fragments are those of a plain loop; swizzled loads have 
   const auto left = whole_numbers<half>(16 * 64, 4), right = whole_numbers<half>(16 * 64, 5);
   check_product<half, tile::Swizzled>(left, right, 0);
   check_product<half, tile::Padded>(left, right, 0);
-  // Rows of 128 bytes side by side: each of the 4 x 2 loads has four times eight turns in place of four.
+  // Rows of 128 bytes side by side: each of the 4 x 2 loads has four times eight turns in place of
+  // four.
   check_product<half, tile::Plain>(left, right, 8 * (32 - 4));
   if (!has_tf32()) return;
   const auto floats = whole_numbers<float>(16 * 32, 6), others = whole_numbers<float>(16 * 32, 7);
