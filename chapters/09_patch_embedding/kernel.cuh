@@ -9,6 +9,8 @@
 
 namespace patch_embedding {
 
+using namespace patches_of_photos;
+
 constexpr int kTile = 64;              // patches and channels of a block
 constexpr int kDepth = 2 * kSide;      // values of both at a time: two rows of a patch
 constexpr int kStride = kDepth + 8;    // of a row in shared memory; 8 more: fewer bank conflicts

@@ -4,9 +4,9 @@ namespace reference {
 
 void patch_embedding(const float* image, const float* weight, const float* bias,
                      const float* class_token, const float* position,
-                     const ::patch_embedding::Shape& shape, const ::patch_embedding::Part& part,
+                     const patches_of_photos::Shape& shape, const patches_of_photos::Part& part,
                      double* tokens) {
-  using namespace ::patch_embedding;
+  using namespace patches_of_photos;
   const int rows = 1 + part.patches;
 #pragma omp parallel for collapse(2)
   for (int i = 0; i < part.images; ++i)

@@ -10,7 +10,7 @@ namespace reference {
 // exact in float).
 void patch_embedding(const float* image, const float* weight, const float* bias,
                      const float* class_token, const float* position,
-                     const ::patch_embedding::Shape& shape, const ::patch_embedding::Part& part,
+                     const patches_of_photos::Shape& shape, const patches_of_photos::Part& part,
                      double* tokens);
 
 }  // namespace reference

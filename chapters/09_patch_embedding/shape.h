@@ -5,7 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-namespace patch_embedding {
+// (Not in the chapter's namespace, since planted bugs have copies of that one.)
+namespace patches_of_photos {
 
 inline constexpr int kSide = 16;  // pixels of a patch's side
 inline constexpr int kColors = 3;
@@ -67,4 +68,8 @@ inline void require_shape(const Shape& shape, const Part& part) {
            std::to_string(part.channels));
 }
 
-}  // namespace patch_embedding
+}  // namespace patches_of_photos
+
+namespace patch_embedding {
+using namespace patches_of_photos;
+}

@@ -12,6 +12,8 @@
 
 namespace patch_embedding {
 
+using namespace patches_of_photos;
+
 // In the host's memory, as Shape has them. Copies are asynchronous only from and to pinned memory.
 struct Inputs {
   const half *image = nullptr, *weight = nullptr, *bias = nullptr;

@@ -37,11 +37,11 @@ TEST_CASE("right: images and channels that no tile divides") {
   if (skipped("right")) return;
   uint64_t seed = 1;
   for (const Shape& shape : {Shape{1, 16, 16, 1}, Shape{2, 32, 48, 3}, Shape{3, 16, 80, 2}})
-    check_steps(random_case(shape, whole(shape), seed++));
+    check_steps(steps::random_case(shape, whole(shape), seed++));
   // Of the product alone: several tiles both ways, tiles with patches of two and of many images.
   for (const Shape& shape : {Shape{1, 144, 128, 65}, Shape{5, 80, 80, 130}, Shape{67, 16, 16, 64},
                              Shape{33, 16, 32, 63}}) {
-    const Case problem = random_case(shape, whole(shape), seed++);
+    const Case problem = steps::random_case(shape, whole(shape), seed++);
     CAPTURE(problem.name);
     const Verdict verdict = run_step(steps::steps_of(1).back(), problem);
     CHECK_MESSAGE(verdict.caught_by == "", verdict.details);
@@ -52,7 +52,7 @@ TEST_CASE("right: a part and nothing beside it") {
   if (skipped("right: a part")) return;
   const Shape shape{2, 32, 48, 7};
   for (const Part& part : {Part{1, 1, 1}, Part{2, 4, 3}, Part{1, 6, 7}})
-    check_steps(random_case(shape, part, 5));
+    check_steps(steps::random_case(shape, part, 5));
 }
 
 TEST_CASE("right: sums in fp32, rounded once, exactly") {
@@ -80,7 +80,7 @@ TEST_CASE("right: arrays from PyTorch") {
 TEST_CASE("the same bits twice, and a graph takes what the image holds now") {
   if (skipped("the same bits twice")) return;
   const Shape shape{1, 32, 32, 5};
-  Case problem = random_case(shape, whole(shape), 11);
+  Case problem = steps::random_case(shape, whole(shape), 11);
   for (const steps::Step& step : steps::steps_of(2)) {
     CAPTURE(step.name);
     std::vector<half> first, second;
@@ -90,7 +90,7 @@ TEST_CASE("the same bits twice, and a graph takes what the image holds now") {
     CHECK(std::memcmp(first.data(), second.data(), first.size() * sizeof(half)) == 0);
   }
   // What is prepared once runs on another image.
-  const Case other = random_case(shape, whole(shape), 12);
+  const Case other = steps::random_case(shape, whole(shape), 12);
   for (const steps::Step& step : steps::steps_of(2)) {
     CAPTURE(step.name);
     steps::HostArrays arrays(problem.problem, problem.part);
@@ -103,7 +103,7 @@ TEST_CASE("the same bits twice, and a graph takes what the image holds now") {
     run();
     const Verdict verdict = judge(arrays.tokens.data(), problem, false);
     CHECK_MESSAGE(verdict.caught_by == "", verdict.details);
-    problem = random_case(shape, whole(shape), 11);
+    problem = steps::random_case(shape, whole(shape), 11);
   }
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("what they cannot do they refuse") {
   half* const p = const_cast<half*>(some.data());
   CHECK_THROWS_AS(steps::embed(p + 1, p, p, p, p, p, shape, nullptr), std::invalid_argument);
   CHECK_THROWS_AS(steps::embed(p, p + 1, p, p, p, p, shape, nullptr), std::invalid_argument);
-  steps::HostArrays arrays(random_case(shape, whole(shape), 1).problem, whole(shape));
+  steps::HostArrays arrays(steps::random_case(shape, whole(shape), 1).problem, whole(shape));
   CHECK_THROWS_AS(steps::streams({}, nullptr, shape, whole(shape), nullptr, nullptr, {}),
                   std::invalid_argument);
 }
@@ -141,7 +141,7 @@ TEST_CASE("counters: what a launch of each step asks for") {
   if (skipped_without_counters("counters")) return;
   const Shape shape{1, 160, 144, 100};  // 90 patches: 2 tiles by 2 tiles
   const auto count = [&](size_t step, const Part& part) {
-    const Case problem = random_case(shape, part, 3);
+    const Case problem = steps::random_case(shape, part, 3);
     const Verdict verdict = run_step(steps::steps_of(1)[step], problem);
     REQUIRE_MESSAGE(verdict.caught_by == "", verdict.details);
   };
@@ -209,7 +209,7 @@ steps::Inputs inputs_of(const Case& problem) {
 
 std::vector<Case> small_cases() {
   const Shape shape{1, 32, 32, 3};
-  return {random_case(shape, {1, 2, 2}, 21), steps::exact_case({1, 16, 32, 2})};
+  return {steps::random_case(shape, {1, 2, 2}, 21), steps::exact_case({1, 16, 32, 2})};
 }
 
 }  // namespace
@@ -217,26 +217,26 @@ std::vector<Case> small_cases() {
 TEST_CASE("planted bugs in channel launches: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in channel*")) return;
-  check_bugs("channel_launches.cuh", "add_row_kernel", planted::kRowBugs, small_cases(),
-             [](const void* kernel, const Case& problem, half* tokens) {
-               const Shape& shape = problem.problem.shape;
-               const steps::Inputs in = inputs_of(problem);
-               write_class_rows(in, tokens, shape, problem.part);
-               std::vector<half> patches(problem.part.patches * steps::kPatchValues);
-               steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
-               const lab::DeviceArray<half> pixels(patches, "pixels"),
-                   weights(problem.problem.weight, "weights");
-               lab::DeviceArray<float> sum(1, "sum");
-               for_each_output(problem.part, [&](int, int patch, int channel) {
-                 sum.upload({offset_of(in, shape, patch, channel)});
-                 for (int row = 0; row < steps::kRowsOfPatch; ++row)
-                   launch(kernel, 1, steps::kSide, 0, nullptr,
-                          pixels.data() + patch * steps::kPatchValues + row * steps::kSide,
-                          weights.data() + channel * steps::kPatchValues + row * steps::kSide,
-                          sum.data());
-                 tokens[token_at(shape, 0, 1 + patch, channel)] = __float2half(sum.download()[0]);
-               });
-             });
+  check_bugs(
+      "channel_launches.cuh", "add_row_kernel", planted::kRowBugs, small_cases(),
+      [](const void* kernel, const Case& problem, half* tokens) {
+        const Shape& shape = problem.problem.shape;
+        const steps::Inputs in = inputs_of(problem);
+        steps::write_class_rows(in, tokens, shape, problem.part);
+        std::vector<half> patches(problem.part.patches * steps::kPatchValues);
+        steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
+        const lab::DeviceArray<half> pixels(patches, "pixels"),
+            weights(problem.problem.weight, "weights");
+        lab::DeviceArray<float> sum(1, "sum");
+        steps::for_each_output(problem.part, [&](int, int patch, int channel) {
+          sum.upload({steps::offset_of(in, shape, patch, channel)});
+          for (int row = 0; row < steps::kRowsOfPatch; ++row)
+            launch(kernel, 1, steps::kSide, 0, nullptr,
+                   pixels.data() + patch * steps::kPatchValues + row * steps::kSide,
+                   weights.data() + channel * steps::kPatchValues + row * steps::kSide, sum.data());
+          tokens[steps::token_at(shape, 0, 1 + patch, channel)] = __float2half(sum.download()[0]);
+        });
+      });
 }
 
 TEST_CASE("planted bugs in unified: each is caught, and by what") {
@@ -245,18 +245,18 @@ TEST_CASE("planted bugs in unified: each is caught, and by what") {
              [](const void* kernel, const Case& problem, half* tokens) {
                const Shape& shape = problem.problem.shape;
                const steps::Inputs in = inputs_of(problem);
-               write_class_rows(in, tokens, shape, problem.part);
+               steps::write_class_rows(in, tokens, shape, problem.part);
                std::vector<half> patches(problem.part.patches * steps::kPatchValues);
                steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
                const lab::DeviceArray<half> pixels(patches, "pixels"),
                    weights(problem.problem.weight, "weights");
                lab::DeviceArray<half> token(1, "token");
-               for_each_output(problem.part, [&](int, int patch, int channel) {
+               steps::for_each_output(problem.part, [&](int, int patch, int channel) {
                  launch(kernel, 1, steps::kDotThreads, 0, nullptr,
                         pixels.data() + patch * steps::kPatchValues,
                         weights.data() + channel * steps::kPatchValues,
-                        offset_of(in, shape, patch, channel), token.data());
-                 tokens[token_at(shape, 0, 1 + patch, channel)] = token.download()[0];
+                        steps::offset_of(in, shape, patch, channel), token.data());
+                 tokens[steps::token_at(shape, 0, 1 + patch, channel)] = token.download()[0];
                });
              });
 }
@@ -266,7 +266,7 @@ TEST_CASE("planted bugs in one product: each is caught, and by what") {
   const Shape small{1, 32, 32, 3}, large{3, 48, 112, 70};
   check_bugs(
       "kernel.cuh", "product_kernel", planted::kProductBugs,
-      {random_case(small, whole(small), 31), random_case(large, whole(large), 32)},
+      {steps::random_case(small, whole(small), 31), steps::random_case(large, whole(large), 32)},
       [](const void* kernel, const Case& problem, half* tokens) {
         const steps::Problem& p = problem.problem;
         const lab::DeviceArray<half> image(p.image, "image"), weight(p.weight, "weight"),
@@ -291,7 +291,7 @@ TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;
   const int findings = lab::vgpu::findings();
   const Shape shape{2, 32, 48, 3};
-  check_steps(random_case(shape, whole(shape), 2));
+  check_steps(steps::random_case(shape, whole(shape), 2));
   CHECK(lab::vgpu::findings() == findings);
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("checked: streams that share their memory are found") {
   // Two streams that are given one place for patch, filter and token: the second one's copy may come
   // before the first one's kernel has read. The host waits for neither.
   const Shape shape{1, 32, 32, 2};
-  const Case problem = random_case(shape, whole(shape), 2);
+  const Case problem = steps::random_case(shape, whole(shape), 2);
   steps::HostArrays a(problem.problem, problem.part);
   lab::DeviceArray<uint4> memory(2 * steps::kDotBytes / sizeof(uint4), "memory");
   const auto both = steps::streams_of(2);

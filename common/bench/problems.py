@@ -25,6 +25,8 @@ TABLE = [
     # this order.
     *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch}")
       for model, batch in (("tiny", 32), ("base", 8))),
+    Problem(11, "photos", "--batch 32"),
+    *(Problem(11, shape, f"--preset {shape}") for shape in ("ffn512", "ffn768", "ffn1024")),
     *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
@@ -38,8 +40,6 @@ TABLE = [
     *(Problem(8, f"{shape} {name}", f"--preset {shape} {flag} {name}", "conv_norm")
       for flag, name in (("--precision", "tf32"), ("--storage", "fp16"))
       for shape in ("small", "deep", "wide", "point")),
-    Problem(11, "photos", "--batch 32"),
-    *(Problem(11, shape, f"--preset {shape}") for shape in ("ffn512", "ffn768", "ffn1024")),
 ]
 
 # What is worth most when time is short: a headline of each family, then its other sizes.

@@ -65,10 +65,10 @@ refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there a
 # ONLY: a name, what it begins with up to a _ or anywhere; and chapter 4 is not chapter 40.
 chooses 'test_chapter2 lab_tests lab_tile' test 'ONLY=chapter2 lab'
 chooses 'check.sh' test ONLY=data/check.sh
-chooses 'test_chapter7_launches test_chapter7 bad_input_tests' test 'ONLY=bad test_chapter7'
+chooses 'bad_input_tests test_chapter7_launches test_chapter7' test 'ONLY=bad test_chapter7'
 chooses 'all.py' test ONLY=common/bench
 if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
-  chooses 'test_chapter3 vgpu_tests' test 'ONLY=chapter3 vgpu'
+  chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
   chooses 'runtime_device' test ONLY=runtime_dev
   chooses 'exercise_tests grader_tests' test 'ONLY=grader exercise'
 fi

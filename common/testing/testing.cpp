@@ -85,10 +85,9 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
 }
 
 // A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
-// once, so that bugs can be planted in those too. So, too, a shape.h in the chapter's namespace. One
-// with its names outside of it stays an include, since it may stand in the text only once.
-std::string with_neighbours(const std::string& path, const std::string& name_space,
-                            std::vector<std::string>& seen) {
+// once, so that bugs can be planted in those too. Other files beside it stay includes: a shape.h has
+// its names outside of the chapter's namespace, and may stand in the text only once.
+std::string with_neighbours(const std::string& path, std::vector<std::string>& seen) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   std::string text = read_file(path), result;
   replace_all(text, "#pragma once", "");
@@ -96,18 +95,15 @@ std::string with_neighbours(const std::string& path, const std::string& name_spa
     next = std::min(text.find('\n', at), text.size() - 1) + 1;
     const std::string line = text.substr(at, next - at);
     const size_t quote = line.find('"');
-    const bool neighbour = line.starts_with("#include \"") && line.find('/') == std::string::npos;
-    const std::string name =
-        neighbour ? line.substr(quote + 1, line.rfind('"') - quote - 1) : std::string();
-    if (!neighbour ||
-        (!name.ends_with(".cuh") &&
-         occurrences(read_file(folder + name), "namespace " + name_space + " {") == 0)) {
+    if (!line.starts_with("#include \"") || line.find(".cuh\"") == std::string::npos ||
+        line.find('/') != std::string::npos) {
       result += line;
       continue;
     }
+    const std::string name = line.substr(quote + 1, line.rfind('"') - quote - 1);
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
     seen.push_back(name);
-    result += with_neighbours(folder + name, name_space, seen);
+    result += with_neighbours(folder + name, seen);
   }
   return result;
 }
@@ -129,7 +125,7 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
                  const std::vector<Mutant>& mutants, const std::string& instances, Part part) {
   const std::string path = repository_path(file);
   std::vector<std::string> seen;
-  std::string original = with_neighbours(path, name_space, seen);
+  std::string original = with_neighbours(path, seen);
   if (part == kKernelsOnly) original = up_to_last_kernel(original, path);
   original += "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
   std::string source = original;
