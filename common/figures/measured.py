@@ -85,12 +85,13 @@ def steps_of(number, run, measured):
         predicted = {} if measured else kernel.get("predicted", {})
         leaves_out = not measured and "us" not in predicted and "distributed_shared" in kernel \
             and "distributed shared memory" not in kernel.get("limits", {})
-        if "kernel_lines" in kernel and not leaves_out:
+        limit = kernel.get("median_us" if measured else "modelled_limit_us")
+        # A program of many launches, timed as a whole, is none to compare with kernels: no limit.
+        if "kernel_lines" in kernel and not leaves_out and limit is not None:
             dram = sum(part.get("dram_bytes", 0) for part in parts)
             sectors = sum(of.get("sectors", 0) for part in parts for of in part["global"].values())
             sectors += sum(of.get("l2_sectors", 0) for part in parts
                            for of in part.get("copy_engine", {}).values())
-            limit = kernel["median_us" if measured else "modelled_limit_us"]
             steps.append(Step(
                 number, kernel["name"], predicted.get("us", limit), measured, kernel["flops"],
                 dram or kernel["bytes"], sectors,
