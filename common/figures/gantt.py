@@ -51,7 +51,7 @@ def read(path):
                 streams.append(track)
             bars.append((f"kernels {streams.index(track)}", KERNEL, begin, end, False))
         elif event["cat"] == "engine":
-            to_host = event["tid"] == 2
+            to_host = event["name"] == "copy to host"
             bars.append(("copies out" if to_host else "copies in", OUT if to_host else IN, begin, end,
                          False))
     return bars
