@@ -13,7 +13,7 @@ using reference::Doubles;
 
 namespace {
 
-constexpr int kTile = 64, kThreads = 256;
+constexpr int kThreads = 256;
 
 std::vector<half> halves(size_t count, uint64_t seed, double deviation, double mean = 0) {
   std::vector<half> values(count);
