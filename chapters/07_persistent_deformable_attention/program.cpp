@@ -122,12 +122,6 @@ std::vector<half> halves_of(const std::string& path, const char* name, const Ten
   return halves;
 }
 
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 DeformableProblem input_deformable(const std::string& path) {
   const std::vector<Tensor> tensors =
       read_safetensors(path, {"value", "sampling_locations", "attention_weights"});
@@ -135,19 +129,19 @@ DeformableProblem input_deformable(const std::string& path) {
   const Numbers sizes = read_numbers(path, "spatial_shapes");
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   if (value.shape.size() != 4)
-    fail("tensor 'value' has shape " + text_of(value.shape) +
+    fail("tensor 'value' has shape " + shape_text(value.shape) +
          ", [batch, pixels, heads, channels] is needed");
   if (sizes.shape.size() != 2 || sizes.shape[1] != 2 || sizes.shape[0] < 1 ||
       sizes.shape[0] > kMaxLevels)
-    fail("tensor 'spatial_shapes' has shape " + text_of(sizes.shape) +
+    fail("tensor 'spatial_shapes' has shape " + shape_text(sizes.shape) +
          ", [levels, 2] with 1 to 5 levels is needed: height and width of each");
   if (locations.shape.size() != 6)
-    fail("tensor 'sampling_locations' has shape " + text_of(locations.shape) +
+    fail("tensor 'sampling_locations' has shape " + shape_text(locations.shape) +
          ", [batch, queries, heads, levels, points, 2] is needed");
   for (const Tensor* tensor : {&value, &locations})
     for (const int64_t size : tensor->shape)
       if (size < 1 || size > kMaxQueries * int64_t(100))
-        fail("a dimension of " + text_of(tensor->shape) + " is out of range");
+        fail("a dimension of " + shape_text(tensor->shape) + " is out of range");
   DeformableProblem problem;
   DeformableShape& shape = problem.shape;
   shape = {int(value.shape[0]),
@@ -176,8 +170,8 @@ DeformableProblem input_deformable(const std::string& path) {
   const auto require = [&](const char* name, const Tensor& tensor,
                            const std::vector<int64_t>& needed) {
     if (tensor.shape != needed)
-      fail(std::string("tensor '") + name + "' has shape " + text_of(tensor.shape) + ", " +
-           text_of(needed) + " is needed to go with the others");
+      fail(std::string("tensor '") + name + "' has shape " + shape_text(tensor.shape) + ", " +
+           shape_text(needed) + " is needed to go with the others");
   };
   require("value", value, {B, shape.pixels(), H, shape.channels});
   require("sampling_locations", locations, {B, Q, H, L, P, 2});

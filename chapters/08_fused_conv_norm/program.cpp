@@ -117,12 +117,6 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
 
 // ---- A user's tensors ---------------------------------------------------------------------------
 
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // The tensors of a file; stride, padding and eps are those of `filter`. Throws UsageError naming
 // file, tensor and what is needed.
 ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& filter) {
@@ -131,14 +125,15 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& fi
   const std::vector<int64_t>&x = tensors[0].shape, &weight = tensors[1].shape;
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   if (x.size() != 4)
-    fail("tensor 'x' has shape " + text_of(x) + ", [batch, in_channels, height, width] is needed");
+    fail("tensor 'x' has shape " + shape_text(x) +
+         ", [batch, in_channels, height, width] is needed");
   if (weight.size() != 4 || weight[2] != weight[3] || weight[1] != x[1])
-    fail("tensor 'weight' has shape " + text_of(weight) + ", [out_channels, " +
+    fail("tensor 'weight' has shape " + shape_text(weight) + ", [out_channels, " +
          std::to_string(x[1]) + ", kernel, kernel] is needed to go with x");
   for (const auto* shape : {&x, &weight})
     for (const int64_t size : *shape)
       if (size < 1 || size > INT32_MAX)
-        fail("a dimension of " + text_of(*shape) + " is out of range");
+        fail("a dimension of " + shape_text(*shape) + " is out of range");
   ConvNormProblem p;
   p.shape = filter;
   p.shape.batch = int(x[0]), p.shape.in_channels = int(x[1]), p.shape.height = int(x[2]);
@@ -153,8 +148,8 @@ ConvNormProblem input_conv_norm(const std::string& path, const ConvNormShape& fi
   const auto require = [&](const char* name, const Tensor& tensor,
                            const std::vector<int64_t>& needed) {
     if (tensor.shape != needed)
-      fail(std::string("tensor '") + name + "' has shape " + text_of(tensor.shape) + ", " +
-           text_of(needed) + " is needed to go with the others");
+      fail(std::string("tensor '") + name + "' has shape " + shape_text(tensor.shape) + ", " +
+           shape_text(needed) + " is needed to go with the others");
   };
   require("gamma", tensors[2], {weight[0]});
   require("beta", tensors[3], {weight[0]});

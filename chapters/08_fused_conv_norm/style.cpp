@@ -11,12 +11,6 @@ namespace {
 constexpr float kStyleEps = 1e-3f;
 constexpr int kMaxChannels = 4096;
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // What the layers are, without what the file decides.
 std::vector<StyleLayer> layers_without_weights() {
   std::vector<StyleLayer> layers = {{.name = "conv1", .kernel = 9},

@@ -98,12 +98,6 @@ LayerNormOptions layer_norm_options(int argc, char** argv, const char* about) {
 
 // ---- A user's tensors ---------------------------------------------------------------------------
 
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 LayerNormProblem input_layer_norm(const LayerNormOptions& asked) {
   const std::string& path = asked.common.input;
   const std::vector<Tensor> tensors =
@@ -111,7 +105,7 @@ LayerNormProblem input_layer_norm(const LayerNormOptions& asked) {
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   const std::vector<int64_t>& size = tensors[0].shape;
   if (size.size() != 2)
-    fail("tensor 'x' has shape " + text_of(size) + ", [rows, columns] is needed");
+    fail("tensor 'x' has shape " + shape_text(size) + ", [rows, columns] is needed");
   if (size[0] < 1 || size[0] > kMaxRows)
     fail(format("tensor 'x' has %lld rows, 1 to %d are needed", (long long)size[0], kMaxRows));
   if (size[1] < LayerNormShape::kMinColumns || size[1] > LayerNormShape::kMaxColumns)
@@ -126,8 +120,8 @@ LayerNormProblem input_layer_norm(const LayerNormOptions& asked) {
     const Tensor& tensor = tensors[i];
     if (i >= 3 && !is_there(tensor)) return;
     if (tensor.shape != needed)
-      fail(std::string("tensor '") + name + "' has shape " + text_of(tensor.shape) + ", " +
-           text_of(needed) + " is needed");
+      fail(std::string("tensor '") + name + "' has shape " + shape_text(tensor.shape) + ", " +
+           shape_text(needed) + " is needed");
     values.resize(tensor.values.size());
     for (size_t k = 0; k < values.size(); ++k) {
       values[k] = stored(double(tensor.values[k]), asked.storage);

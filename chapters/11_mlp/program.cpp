@@ -91,12 +91,6 @@ MlpOptions mlp_options(int argc, char** argv, const char* about) {
 
 // ---- A user's tensors ---------------------------------------------------------------------------
 
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // Throws UsageError naming file, tensor and what is needed.
 MlpProblem input_mlp(const std::string& path) {
   std::vector<Tensor> tensors =
@@ -104,21 +98,21 @@ MlpProblem input_mlp(const std::string& path) {
   const auto fail = [&](const std::string& why) { throw UsageError(path + ": " + why); };
   const std::vector<int64_t>&x = tensors[0].shape, &w1 = tensors[1].shape;
   if (x.size() != 2 && x.size() != 3)
-    fail("tensor 'x' has shape " + text_of(x) +
+    fail("tensor 'x' has shape " + shape_text(x) +
          ", [tokens, width] or [batch, tokens, width] is "
          "needed");
   for (const Tensor& tensor : tensors)
     for (const int64_t size : tensor.shape)
       if (size < 1 || size > INT32_MAX)
-        fail("a dimension of " + text_of(tensor.shape) + " is out of range");
+        fail("a dimension of " + shape_text(tensor.shape) + " is out of range");
   const int64_t width = x.back(), hidden = w1.empty() ? 0 : w1[0];
   const std::vector<int64_t> needed[] = {x, {hidden, width}, {hidden}, {width, hidden}, {width}};
   MlpProblem p;
   std::vector<float>* const into[] = {&p.x, &p.w1, &p.b1, &p.w2, &p.b2};
   for (int t = 0; t < 5; ++t) {
     if (tensors[t].shape != needed[t])
-      fail(std::string("tensor '") + kNames[t] + "' has shape " + text_of(tensors[t].shape) + ", " +
-           text_of(needed[t]) + " is needed to go with the others");
+      fail(std::string("tensor '") + kNames[t] + "' has shape " + shape_text(tensors[t].shape) +
+           ", " + shape_text(needed[t]) + " is needed to go with the others");
     for (size_t i = 0; i < tensors[t].values.size(); ++i)
       if (!std::isfinite(tensors[t].values[i]))
         fail(format("tensor '%s': element %zu is %g, a finite number is needed", kNames[t], i,

@@ -33,12 +33,6 @@ uint64_t dtype_bytes(const std::string& dtype) {
   return found == sizes.end() ? 0 : found->second;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 struct Entry {
   std::string name, dtype;
   std::vector<int64_t> shape;
@@ -284,6 +278,12 @@ std::vector<Tensor> read_safetensors(const std::string& path,
     tensors.push_back(entry ? file.read(*entry) : Tensor{});
   }
   return tensors;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
 }
 
 bool is_there(const Tensor& tensor) { return !tensor.shape.empty() || !tensor.values.empty(); }

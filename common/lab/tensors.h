@@ -39,6 +39,9 @@ struct Array {
 // A NumPy .npy file, versions 1 to 3, little-endian f2, f4, f8, C order. Throws UsageError.
 Array read_npy(const std::string& path);
 
+// A shape in words, for messages: "[2, 3, 64]".
+std::string shape_text(const std::vector<int64_t>& shape);
+
 // Whether an optional tensor was in the file, if only with a shape that has no elements.
 bool is_there(const Tensor& tensor);
 
