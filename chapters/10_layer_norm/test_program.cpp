@@ -2,10 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/tensors.h"
 #include "test_support.h"
@@ -123,4 +125,18 @@ TEST_CASE("program: flags that are not right") {
   refused({"--rows", "5", "--mean", "70000"}, "fp16 ends at 65504; --storage fp32 has the range");
   refused({"--step", "residual"}, "--step 'residual': must be base, cub, warp, vector or rows");
   refused({"--size", "40"}, "--size '40': must be a multiple of 16 pixels");
+}
+
+TEST_CASE(
+    "program: a device that it was not compiled for is named, with what to do and exit code 3") {
+  if (skipped("program") || skipped_without_counters("program")) return;
+  if (lab::open_device().major < 8) return;  // compiled for a T4
+  const TemporaryFolder folder;
+  setenv("VGPU_DEVICE", "t4", 1);
+  const ProgramResult result = run_program("chapter10", {"--rows", "5"}, folder.folder());
+  unsetenv("VGPU_DEVICE");
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 3);
+  CHECK(result.errors.find("layer norm of shape [rows 5") != std::string::npos);
+  CHECK(result.errors.find("build for this device with ARCH=sm_XX") != std::string::npos);
 }

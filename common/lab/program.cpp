@@ -73,7 +73,11 @@ int guarded_main(const char* chapter, const std::function<ExitCode()>& program) 
   } catch (const std::bad_alloc&) {
     return complain(chapter, "out of host memory", kLacking);
   } catch (const std::exception& error) {
-    return complain(chapter, error.what(), kWrong);
+    // Launch functions say it in CUDA's words, and know no exit codes.
+    const std::string what = error.what();
+    if (what.find(cudaGetErrorString(cudaErrorNoKernelImageForDevice)) != std::string::npos)
+      return complain(chapter, what + "; build for this device with ARCH=sm_XX", kLacking);
+    return complain(chapter, what, kWrong);
   }
 }
 
