@@ -207,6 +207,25 @@ steps::Inputs inputs_of(const Case& problem) {
   return {p.image.data(), p.weight.data(), p.bias.data(), p.class_token.data(), p.position.data()};
 }
 
+// Tokens of a part by a kernel that computes one of them: compute(patch, filter, patch's number,
+// channel), with both on the device.
+using OneToken =
+    std::function<half(const half* patch, const half* filter, int number, int channel)>;
+void by_single_tokens(const Case& problem, half* tokens, const OneToken& compute) {
+  const Shape& shape = problem.problem.shape;
+  const steps::Inputs in = inputs_of(problem);
+  steps::write_class_rows(in, tokens, shape, problem.part);
+  std::vector<half> patches(problem.part.patches * steps::kPatchValues);
+  steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
+  const lab::DeviceArray<half> pixels(patches, "pixels"),
+      weights(problem.problem.weight, "weights");
+  steps::for_each_output(problem.part, [&](int, int patch, int channel) {
+    tokens[steps::token_at(shape, 0, 1 + patch, channel)] =
+        compute(pixels.data() + patch * steps::kPatchValues,
+                weights.data() + channel * steps::kPatchValues, patch, channel);
+  });
+}
+
 std::vector<Case> small_cases() {
   const Shape shape{1, 32, 32, 3};
   return {steps::random_case(shape, {1, 2, 2}, 21), steps::exact_case({1, 16, 32, 2})};
@@ -220,22 +239,15 @@ TEST_CASE("planted bugs in channel launches: each is caught, and by what" *
   check_bugs(
       "channel_launches.cuh", "add_row_kernel", planted::kRowBugs, small_cases(),
       [](const void* kernel, const Case& problem, half* tokens) {
-        const Shape& shape = problem.problem.shape;
-        const steps::Inputs in = inputs_of(problem);
-        steps::write_class_rows(in, tokens, shape, problem.part);
-        std::vector<half> patches(problem.part.patches * steps::kPatchValues);
-        steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
-        const lab::DeviceArray<half> pixels(patches, "pixels"),
-            weights(problem.problem.weight, "weights");
         lab::DeviceArray<float> sum(1, "sum");
-        steps::for_each_output(problem.part, [&](int, int patch, int channel) {
-          sum.upload({steps::offset_of(in, shape, patch, channel)});
-          for (int row = 0; row < steps::kRowsOfPatch; ++row)
-            launch(kernel, 1, steps::kSide, 0, nullptr,
-                   pixels.data() + patch * steps::kPatchValues + row * steps::kSide,
-                   weights.data() + channel * steps::kPatchValues + row * steps::kSide, sum.data());
-          tokens[steps::token_at(shape, 0, 1 + patch, channel)] = __float2half(sum.download()[0]);
-        });
+        by_single_tokens(
+            problem, tokens, [&](const half* patch, const half* filter, int number, int channel) {
+              sum.upload({offset_of(inputs_of(problem), problem.problem.shape, number, channel)});
+              for (int row = 0; row < steps::kRowsOfPatch; ++row)
+                launch(kernel, 1, steps::kSide, 0, nullptr, patch + row * steps::kSide,
+                       filter + row * steps::kSide, sum.data());
+              return __float2half(sum.download()[0]);
+            });
       });
 }
 
@@ -243,21 +255,15 @@ TEST_CASE("planted bugs in unified: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in unified*")) return;
   check_bugs("unified.cuh", "dot_kernel", planted::kDotBugs, small_cases(),
              [](const void* kernel, const Case& problem, half* tokens) {
-               const Shape& shape = problem.problem.shape;
-               const steps::Inputs in = inputs_of(problem);
-               steps::write_class_rows(in, tokens, shape, problem.part);
-               std::vector<half> patches(problem.part.patches * steps::kPatchValues);
-               steps::sort_by_patches(in.image, patches.data(), shape, 1, problem.part.patches);
-               const lab::DeviceArray<half> pixels(patches, "pixels"),
-                   weights(problem.problem.weight, "weights");
                lab::DeviceArray<half> token(1, "token");
-               steps::for_each_output(problem.part, [&](int, int patch, int channel) {
-                 launch(kernel, 1, steps::kDotThreads, 0, nullptr,
-                        pixels.data() + patch * steps::kPatchValues,
-                        weights.data() + channel * steps::kPatchValues,
-                        steps::offset_of(in, shape, patch, channel), token.data());
-                 tokens[steps::token_at(shape, 0, 1 + patch, channel)] = token.download()[0];
-               });
+               by_single_tokens(
+                   problem, tokens,
+                   [&](const half* patch, const half* filter, int number, int channel) {
+                     launch(kernel, 1, steps::kDotThreads, 0, nullptr, patch, filter,
+                            offset_of(inputs_of(problem), problem.problem.shape, number, channel),
+                            token.data());
+                     return token.download()[0];
+                   });
              });
 }
 

@@ -258,6 +258,13 @@ def bars(ax, steps, values, texts, marks=()):
     ax.grid(False, axis="y")
 
 
+def titled(fig, text, below=0):
+    """A title above all panels, however tall the picture is; `below`: inches kept free at its foot."""
+    height = fig.get_figheight()
+    fig.suptitle(text, x=0.01, y=1 - 0.06 / height, ha="left", va="top", fontsize=10)
+    fig.tight_layout(rect=(0, below / height, 1, 1))
+
+
 def draw_speedup(plt, chapters, folder):
     from matplotlib import ticker
     peers = {chapter.number: chapter.peers for chapter in chapters}
@@ -280,8 +287,7 @@ def draw_speedup(plt, chapters, folder):
     said = device_of(chapters, steps_in(climbed(folder, chapters)))
     axes[-1, 0].set_xlabel("times as fast as the first step" if "limits, hollow" not in said else
                            "ratio of the first step's limit to the step's")
-    fig.suptitle(said, x=0.01, ha="left", fontsize=10)
-    fig.tight_layout(rect=(0, 0, 1, 1 - 0.2 / fig.get_figheight()))  # below the title
+    titled(fig, said)
     return fig
 
 
@@ -372,9 +378,8 @@ def draw_memory(plt, chapters, _folder):
         row[1].set_xlim(min(sectors) / 3, max(sectors) * 12)
     axes[-1, 0].set_xlabel("device memory in use, MiB")
     axes[-1, 1].set_xlabel("transactions: sectors of 32 bytes, loaded and stored")
-    fig.suptitle(chapters[0].device["name"] if chapters[0].measured else
-                 f"Virtual {chapters[0].device['name']}, counted", x=0.01, ha="left", fontsize=10)
-    fig.tight_layout()
+    titled(fig, chapters[0].device["name"] if chapters[0].measured else
+           f"Virtual {chapters[0].device['name']}, counted")
     return fig
 
 
@@ -394,8 +399,7 @@ def draw_lines(plt, chapters, _folder):
     said = device_of(chapters, steps_in(groups))
     axes[-1, 0].set_xlabel("GFLOP/s" + (" at the modelled limit" if "limits, hollow" in said else "") +
                            " for each line of kernel code (no comments, no blanks)")
-    fig.suptitle(said, x=0.01, ha="left", fontsize=10)
-    fig.tight_layout()
+    titled(fig, said)
     return fig
 
 
@@ -447,10 +451,9 @@ def draw_waits(plt, chapters, folder, ladder_alone):
                [f"{name}: {predictions.REASONS[name]}" if name in predictions.REASONS else name
                 for name in names], loc="lower center", ncols=2, fontsize=8)
     error = gains.error_of({"runs": runs})
-    fig.suptitle(f"Virtual {found['device']['name']}: why warps wait, simulated (times predicted "
-                 f"±{100 * error:.0f}%)", x=0.01, ha="left", fontsize=10)
     height = fig.get_figheight()
-    fig.tight_layout(rect=(0, (0.2 + 0.19 * ((len(names) + 1) // 2)) / height, 1, 1))
+    titled(fig, f"Virtual {found['device']['name']}: why warps wait, simulated (times predicted "
+           f"±{100 * error:.0f}%)", below=0.2 + 0.19 * ((len(names) + 1) // 2))
     return fig
 
 
