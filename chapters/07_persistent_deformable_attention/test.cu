@@ -474,31 +474,15 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
                  "persistent_deformable_attention", bugs,
                  step == "simple" ? "" : "const auto instance = &" + step + "_kernel<32>;",
                  Mutants::kKernelsOnly);
-  for (size_t number = 0; number <= bugs.size(); ++number) {
-    const std::string name = number ? bugs[number - 1].name : "none";
-    const std::string expected = number ? bugs[number - 1].caught_by : "";
-    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
-    CAPTURE(step);
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const DeformableCase& problem : cases) {
-      const int findings = lab::vgpu::findings();
-      const Outcome outcome = run_deformable(
-          [&](const half* value, const half* locations, const half* weights, half* out,
-              const DeformableShape& shape,
-              cudaStream_t) { launcher(loaded, number, value, locations, weights, out, shape); },
-          problem);
-      caught_by = outcome.caught_by;
-      details = problem.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (outcome.caught_by == "error") loaded.reset();
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  CAPTURE(step);
+  const auto run = [&](size_t number, size_t trial) {
+    const auto launched = [&](const half* value, const half* locations, const half* weights,
+                              half* out, const DeformableShape& shape, cudaStream_t) {
+      launcher(loaded, number, value, locations, weights, out, shape);
+    };
+    return named(cases[trial].name, run_deformable(launched, cases[trial]));
+  };
+  check_each_bug(bugs, cases.size(), run, [&] { loaded.reset(); });
 }
 
 }  // namespace

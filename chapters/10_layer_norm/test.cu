@@ -296,25 +296,9 @@ void check_bugs(const std::string& file, const std::vector<Mutant>& bugs,
   cases.push_back(flat);
   const Mutants mutants("chapters/10_layer_norm/" + file, "layer_norm", bugs, instances,
                         Mutants::kKernelsOnly);
-  for (size_t number = 0; number <= bugs.size(); ++number) {
-    const std::string name = number ? bugs[number - 1].name : "none";
-    const std::string expected = number ? bugs[number - 1].caught_by : "";
-    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const LayerNormCase& problem : cases) {
-      const int findings = lab::vgpu::findings();
-      const auto outcome = run_forward<half>(step_of(mutants, number), problem);
-      caught_by = outcome.caught_by;
-      details = problem.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  check_each_bug(bugs, cases.size(), [&](size_t number, size_t trial) {
+    return named(cases[trial].name, run_forward<half>(step_of(mutants, number), cases[trial]));
+  });
 }
 
 ForwardStep<half> launching(const void* kernel, int rows_a_block) {

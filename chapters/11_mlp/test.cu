@@ -351,31 +351,16 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs, const 
                                   {130, 136, 72, false}})
     trials.push_back(product_trial(shape, 5, behind));
   Mutants loaded("chapters/11_mlp/" + step + ".cuh", "mlp", bugs, instances, Mutants::kKernelsOnly);
-  for (size_t number = 0; number <= bugs.size(); ++number) {
-    const std::string name = number ? bugs[number - 1].name : "none";
-    const std::string expected = number ? bugs[number - 1].caught_by : "";
-    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
-    CAPTURE(step);
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const ProductTrial& trial : trials) {
-      const int findings = lab::vgpu::findings();
-      const ProductOutcome outcome = run_product<half>(
-          [&](const half* x, const half* weight, const half* bias, const half* residual, half* y,
-              const mlp::Shape& shape,
-              cudaStream_t) { launcher(loaded, number, x, weight, bias, residual, y, shape); },
-          trial);
-      caught_by = outcome.caught_by;
-      details = trial.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (outcome.caught_by == "error") loaded.reset();
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  CAPTURE(step);
+  const auto run = [&](size_t number, size_t trial) {
+    const auto launched = [&](const half* x, const half* weight, const half* bias,
+                              const half* residual, half* y, const mlp::Shape& shape,
+                              cudaStream_t) {
+      launcher(loaded, number, x, weight, bias, residual, y, shape);
+    };
+    return named(trials[trial].name, run_product<half>(launched, trials[trial]));
+  };
+  check_each_bug(bugs, trials.size(), run, [&] { loaded.reset(); });
 }
 
 // A kernel whose name has no template's arguments in it, of the functions that the steps consist

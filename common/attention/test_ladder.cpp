@@ -185,6 +185,30 @@ bool rerun_with_checks(const std::string& cases) {
   return true;
 }
 
+void check_each_bug(const std::vector<Mutant>& bugs, size_t trials,
+                    const std::function<Verdict(size_t number, size_t trial)>& run,
+                    const std::function<void()>& after_error) {
+  for (size_t number = 0; number <= bugs.size(); ++number) {
+    const std::string name = number ? bugs[number - 1].name : "none";
+    const std::string expected = number ? bugs[number - 1].caught_by : "";
+    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
+    CAPTURE(name);
+    std::string caught_by, details;
+    for (size_t trial = 0; trial < trials && caught_by.empty(); ++trial) {
+      const int findings = vgpu::findings();
+      const Verdict verdict = run(number, trial);
+      caught_by = verdict.caught_by;
+      details = verdict.details;
+      // What a missing barrier does to the result is a matter of luck.
+      if (vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
+        caught_by = "check";
+      if (verdict.caught_by == "error" && after_error) after_error();
+    }
+    CAPTURE(details);
+    CHECK(caught_by == expected);
+  }
+}
+
 void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances) {
@@ -198,26 +222,9 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
                                             mean_case(1, 16, 64)};
   const Mutants loaded(file, name_space, mutants, instances,
                        instances.empty() ? Mutants::kWholeFile : Mutants::kKernelsOnly);
-  for (size_t number = 0; number <= mutants.size(); ++number) {
-    const std::string expected = number ? mutants[number - 1].caught_by : "";
-    if (number && skipped_on_a_gpu(mutants[number - 1])) continue;
-    CAPTURE(number);
-    std::string caught_by, details;
-    for (const AttentionCase& problem : cases) {
-      const int findings = vgpu::findings();
-      const Outcome outcome = run_attention(attention(loaded, number), problem);
-      details = problem.name + ": " + outcome.details;
-      caught_by = outcome.caught_by;
-      // What a missing barrier does to the result is a matter of luck.
-      if (vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    const std::string name = number ? mutants[number - 1].name : "none";
-    CAPTURE(name);
-    CHECK(caught_by == expected);
-  }
+  check_each_bug(mutants, cases.size(), [&](size_t number, size_t trial) {
+    return named(cases[trial].name, run_attention(attention(loaded, number), cases[trial]));
+  });
 }
 
 void check_without_findings(const AnyAttention& attention) {

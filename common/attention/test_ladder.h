@@ -51,6 +51,19 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances = "");
 
+// The kernel as it is (number 0) and with each of the bugs in turn (number 1, ...), on trials 0, 1, ...
+// until one proves it wrong, which must be by what the bug says. A finding of the virtual GPU's checks is
+// a "check" where nothing else is seen, and where it is expected. run: one verdict, with the trial's name
+// in its details. after_error: called where an "error" stays in the device.
+void check_each_bug(const std::vector<Mutant>& bugs, size_t trials,
+                    const std::function<Verdict(size_t number, size_t trial)>& run,
+                    const std::function<void()>& after_error = {});
+// An outcome as a verdict that says on which problem.
+inline Verdict named(const std::string& problem, Verdict verdict) {
+  verdict.details = problem + ": " + verdict.details;
+  return verdict;
+}
+
 // The virtual GPU's checks are chosen when a process starts: where they are off, runs this test
 // program's cases of that name again with race, init and sync checks on, and returns true. Also true
 // where there is no device.
