@@ -4,14 +4,12 @@
 # Only cudart/ and cuda_driver/ know CUDA's headers. The core stands first and what is compiled with -Og
 # last: of an inline function that several objects hold, the linker keeps the first, which should be that
 # of -O3.
-units_in = $(call units,$(wildcard common/vgpu/$1/*.cpp))
-vgpu_units := $(foreach d,core ops check profile ptx time,$(call units_in,$d))
+files_in = $(foreach d,$1,$(wildcard common/vgpu/$d/*.cpp))
 # (The one file that knows where this toolkit is.)
-vgpu_assembler := common/vgpu/time/assembler
-vgpu_units := $(filter-out $(vgpu_assembler).cpp,$(vgpu_units))
-cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units_in,cudart))
-vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(patsubst %.cpp,$V/%.o,$(call units_in,runtime)) $(cudart_objects) \
-  $V/$(vgpu_assembler).o $(json_objects)
+vgpu_built_with := common/vgpu/time/built_with
+vgpu_units := $(call units,$(filter-out $(vgpu_built_with).cpp,$(call files_in,core ops check profile ptx time)))
+cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units,$(call files_in,runtime cudart)))
+vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(cudart_objects) $V/$(vgpu_built_with).o $(json_objects)
 vgpu_objects := $(filter-out $(seldom_run),$(vgpu_objects)) $(filter $(seldom_run),$(vgpu_objects))
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
@@ -39,9 +37,9 @@ $V/%.o: %.cc Makefile common/make/vgpu.mk
 $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
-$V/$(vgpu_assembler).o: private vgpu_host_flags += \
+$V/$(vgpu_built_with).o: private vgpu_host_flags += \
   -DVGPU_BUILT_WITH='"$(patsubst %/,%,$(dir $(call absolute,$(NVCC))))"'
-$P/common/vgpu/profile/group_reports.o: | $P/generated/devices.inc
+$P/common/vgpu/group_reports.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
 $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
@@ -63,7 +61,7 @@ link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvg
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 # What others wait for first, then the long ones: make starts them in this order.
 $V/libvgpu.so: $P/generated/devices.inc $(cudart_objects) $(filter $V/%,$(vgpu_objects)) \
-  $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
+  $(patsubst %,$P/common/vgpu/%.o,group_reports group_watchers core/group) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
 	$(call note_sources,,$(vgpu_objects) $V/$(vgpu_cuda12).o)
 

@@ -97,11 +97,6 @@ bool match(const std::vector<PatternItem>& items, std::size_t i,
   return items[i].optional && match(items, i + 1, words, w);
 }
 
-std::vector<std::string_view> words_of(std::string_view dotted) {
-  auto words = split(dotted, '.');
-  return words;
-}
-
 // Modifiers that are part of an instruction's name: ptxas wants them first, in their order. All
 // others may stand in any order.
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
@@ -264,7 +259,7 @@ std::vector<PatternItem> parse_pattern(std::string_view pattern) {
 }
 
 const Form* match_form(std::string_view dotted, Mods& mods) {
-  auto words = words_of(dotted);
+  auto words = split(dotted, '.');
   if (words.empty()) return nullptr;
   const std::string_view opcode = words.front();
   words.erase(words.begin());
@@ -282,7 +277,7 @@ const Form* match_form(std::string_view dotted, Mods& mods) {
 }
 
 std::string explain_mismatch(std::string_view dotted) {
-  auto words = words_of(dotted);
+  auto words = split(dotted, '.');
   const std::string opcode(words.empty() ? dotted : words.front());
   const auto [first, last] = by_opcode().equal_range(opcode);
   if (first == last) return "the virtual GPU does not know the instruction '" + opcode + "'";

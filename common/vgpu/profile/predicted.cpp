@@ -1,11 +1,10 @@
 #include "predicted.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdarg>
-#include <cstdio>
 #include <map>
 #include <numeric>
+
+#include "report.h"
 
 namespace vgpu {
 namespace {
@@ -14,16 +13,7 @@ using Json = json::Value;
 
 constexpr std::size_t kReasons = 6, kLines = 5;
 
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  std::array<char, 256> buffer;
-  va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(buffer.data(), buffer.size(), pattern, arguments);
-  va_end(arguments);
-  return buffer.data();
-}
-
-std::string time(double us) {
+std::string in_three_digits(double us) {
   if (us >= 1e6) return format("%.3g s", us / 1e6);
   if (us >= 1e3) return format("%.3g ms", us / 1e3);
   return format("%.3g us", us);
@@ -122,16 +112,17 @@ json::Value predicted_json(const PredictedTime& p) {
 
 std::string predicted_words(const PredictedTime& p) {
   if (!p.asked || !p.why.empty()) return "";
-  return time(p.us) + format(" +-%.0f %%", 100 * p.error);
+  return in_three_digits(p.us) + format(" +-%.0f %%", 100 * p.error);
 }
 
 std::string predicted_text(const PredictedTime& p) {
   if (!p.asked) return "";
   if (!p.why.empty()) return "\nPredicted time: none; " + p.why + "\n";
   std::string out = "\nPredicted time: " + predicted_words(p) + "\n";
-  out += format("  launch %s, busiest SM %s, DRAM at least %s", time(p.launch_us).c_str(),
-                time(p.sm_us).c_str(), time(p.dram_us).c_str());
-  if (p.barrier_us > 0) out += ", barriers of the grid " + time(p.barrier_us);
+  out +=
+      format("  launch %s, busiest SM %s, DRAM at least %s", in_three_digits(p.launch_us).c_str(),
+             in_three_digits(p.sm_us).c_str(), in_three_digits(p.dram_us).c_str());
+  if (p.barrier_us > 0) out += ", barriers of the grid " + in_three_digits(p.barrier_us);
   out += "\n" + format(
                     "  %llu of the busiest SM's %llu blocks simulated, in machine instructions; "
                     "issue slots used: %.0f %%\n",

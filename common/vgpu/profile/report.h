@@ -11,6 +11,9 @@
 
 namespace vgpu {
 
+// What printf would print, cut at 511 characters.
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+
 // Occupancy of the launch that the counters are of.
 Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device);
 

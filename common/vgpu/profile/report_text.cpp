@@ -15,15 +15,6 @@ namespace {
 constexpr int kColumns = 100;
 constexpr int kCostlyLines = 5;
 
-__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
-  va_list arguments;
-  va_start(arguments, pattern);
-  char buffer[512];
-  std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
-  va_end(arguments);
-  return buffer;
-}
-
 // 1234567 -> "1,234,567"; from 10^12 on "1.235e+12", so that columns stay columns.
 std::string count(std::uint64_t n) {
   if (n >= 1'000'000'000'000u) return format("%.3e", static_cast<double>(n));
@@ -459,6 +450,15 @@ class Text {
 };
 
 }  // namespace
+
+std::string format(const char* pattern, ...) {
+  va_list arguments;
+  va_start(arguments, pattern);
+  char buffer[512];
+  std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
+  va_end(arguments);
+  return buffer;
+}
 
 std::string report_text(const LaunchCounters& counters, const DeviceSpec& device) {
   return Text(counters, device).make();

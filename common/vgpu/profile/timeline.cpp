@@ -27,7 +27,7 @@ double us_of(std::uint64_t bytes, double gb_s) {
   return gb_s > 0 ? static_cast<double>(bytes) / (1e3 * gb_s) : 0;
 }
 
-std::string dims(const std::uint32_t (&d)[3]) {
+std::string three_of(const std::uint32_t (&d)[3]) {
   return "(" + std::to_string(d[0]) + ", " + std::to_string(d[1]) + ", " + std::to_string(d[2]) +
          ")";
 }
@@ -101,8 +101,8 @@ void DeviceTimeline::make_kernel(Operation& operation, const LaunchCounters& cou
   operation.args.update({{"duration", duration},
                          {std::string(duration) + "_us", rounded(us)},
                          {"launch_us", launch_us},
-                         {"grid", dims(counters.grid)},
-                         {"block", dims(counters.block)},
+                         {"grid", three_of(counters.grid)},
+                         {"block", three_of(counters.block)},
                          {"blocks_that_fit_at_once", room},
                          {"percent_of_device", rounded(std::min(100.0, 100 * part))}});
 }

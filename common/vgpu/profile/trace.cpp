@@ -78,9 +78,9 @@ std::optional<TraceSpec> parse_trace(std::string_view text, std::string& error) 
 }
 
 // The observer of the one launch.
-class Trace : public Observer {
+class BlockTrace : public Observer {
  public:
-  Trace(Tracer& tracer, std::uint64_t block) : tracer_(tracer), block_(block) {}
+  BlockTrace(Tracer& tracer, std::uint64_t block) : tracer_(tracer), block_(block) {}
 
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& addresses,
               std::uint32_t bytes, Access access, Space space, const Places& places) override {
@@ -350,7 +350,8 @@ std::unique_ptr<Observer> Tracer::watch(const Launch& launch) {
                      ": nothing is written");
     return nullptr;
   }
-  return std::make_unique<Trace>(*this, spec_->linear ? b[0] : (b[2] * g.y + b[1]) * g.x + b[0]);
+  return std::make_unique<BlockTrace>(*this,
+                                      spec_->linear ? b[0] : (b[2] * g.y + b[1]) * g.x + b[0]);
 }
 
 std::vector<std::string> Tracer::take_notes() { return std::exchange(notes_, {}); }

@@ -41,7 +41,7 @@ class Tracer {
   bool failed() const { return failed_; }
 
  private:
-  friend class Trace;
+  friend class BlockTrace;
   std::optional<TraceSpec> spec_;
   std::uint64_t seen_ = 0;  // launches of such a kernel
   bool done_ = false, failed_ = false;

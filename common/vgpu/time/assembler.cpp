@@ -21,10 +21,6 @@
 
 #include "code_cache.h"
 
-#ifndef VGPU_BUILT_WITH
-#define VGPU_BUILT_WITH ""
-#endif
-
 extern char** environ;
 
 namespace vgpu::time {
@@ -148,7 +144,7 @@ std::string find_ptxas(std::string& why) {
     if (!error) places.push_back((folder / "ptxas").string());
   }
   places.emplace_back("/usr/local/cuda/bin/ptxas");
-  places.emplace_back(VGPU_BUILT_WITH "/ptxas");
+  places.push_back(std::string(built_with()) + "/ptxas");
   for (const std::string& place : places)
     if (is_program(place)) return place;
   why =

@@ -9,6 +9,8 @@ namespace vgpu::time {
 // The path of ptxas: $VGPU_PTXAS, then in $PATH, beside nvcc in $PATH, in /usr/local/cuda/bin, in the
 // toolkit that this library was built with. Empty with a sentence in `why` when there is none.
 std::string find_ptxas(std::string& why);
+// The folder of that toolkit's programs.
+const char* built_with();
 
 struct Ran {
   int status = -1;     // exit status; -1: it did not end by itself
