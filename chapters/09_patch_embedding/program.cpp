@@ -222,6 +222,8 @@ class Program {
         {"device_bytes", double(t.device_bytes)}, {"us", all.us}};
     for (const auto& [name, value] : numbers)
       report_->add_number(step.name, std::string("all_tokens_") + name, value);
+    report_->add_number(step.name, "all_tokens_share_run",
+                        double(part.outputs()) / double(whole(problem_.shape).outputs()));
     all_.push_back(all);
   }
 

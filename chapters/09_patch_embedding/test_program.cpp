@@ -48,6 +48,10 @@ TEST_CASE("program: the whole way, with a photo") {
   CHECK(json_at(json, "/kernels/0/name") == "\"channel launches\"");
   CHECK(json_at(json, "/pass") == "true");
   CHECK(json_at(json, "/kernels/0/all_tokens_launches") == std::to_string(16 * 192 * 48) + ".0");
+  // Which times are of all outputs, and which of a part, extended.
+  CHECK(std::stod(json_at(json, "/kernels/0/all_tokens_share_run")) ==
+        doctest::Approx(4.0 / 16 * 16 / 192));
+  CHECK(json_at(json, "/kernels/7/all_tokens_share_run") == "1.0");
   CHECK(!file_content(folder.path("tokens.png")).empty());
   for (size_t begin = 0, end; begin < result.output.size(); begin = end + 1) {
     end = result.output.find('\n', begin);

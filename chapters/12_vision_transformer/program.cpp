@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "../../common/attention/inputs.h"
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
@@ -224,6 +225,21 @@ lab::ReportHead report_head(const Asked& asked, const Problem& problem, const la
                         {"mlp", quoted(asked.components.linear.name)},
                         {"attention", quoted(asked.components.attention.name)}}};
   return head;
+}
+
+// Which array lies where, from which stage to which.
+std::string plan_json(const NetRun& run) {
+  json::Value plan;
+  plan["bytes"] = run.plan().bytes;
+  plan["separate_bytes"] = run.plan().separate_bytes;
+  for (const Stage& stage : run.stages()) plan["stages"].push_back(stage.name());
+  for (const Buffer& buffer : run.buffers())
+    plan["buffers"].push_back({{"name", buffer.name},
+                               {"offset", buffer.offset},
+                               {"bytes", buffer.bytes},
+                               {"first", buffer.first},
+                               {"last", buffer.last}});
+  return plan.dump();
 }
 
 // ---- Components ---------------------------------------------------------------------------------
@@ -451,6 +467,10 @@ void note_memory(const NetRun& run, const Asked& asked, lab::Report& report) {
                      lab::human_bytes(double(plan.separate_bytes)).c_str(), run.buffers().size()));
   if (needs.scratch > 0)
     report.note("attention's own memory, for scores: " + lab::human_bytes(needs.scratch));
+  report.add_number("net", "weights_bytes", needs.weights);
+  report.add_number("net", "activations_bytes", double(plan.bytes));
+  report.add_number("net", "separate_bytes", double(plan.separate_bytes));
+  report.add_number("net", "attention_bytes", needs.scratch);
 }
 
 // Images a second: on the virtual GPU as predicted.
@@ -494,8 +514,10 @@ lab::ExitCode vit_program(int argc, char** argv) {
   if (asked.weights.empty()) problem.weights = random_weights(problem.weights.shape, options.seed);
   problem.image = batch_of(normalized(problem.photo), options.size, options.batch);
 
-  lab::Report report(report_head(asked, problem, device));
   NetRun run(problem.shape, problem.weights.parameters, asked.components);
+  lab::ReportHead head = report_head(asked, problem, device);
+  head.data = {{"memory_plan", plan_json(run)}};
+  lab::Report report(std::move(head));
   run.set_image(problem.image);
   const int drawn_block = asked.block < 0 ? problem.shape.blocks - 1 : asked.block;
   DrawnBlock drawn;

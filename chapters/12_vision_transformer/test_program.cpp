@@ -123,6 +123,27 @@ TEST_CASE("program: --predict runs one launch of each component, of large proble
   CHECK(contains(result.output, "not compared"));
   CHECK(!contains(result.output, "classes:"));
   CHECK(folder.names() == std::vector<std::string>{"r.json"});  // no picture
+
+  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
+  const auto& plan = json["memory_plan"];
+  const auto& buffers = plan["buffers"];
+  CHECK(plan["stages"].size() == 112);
+  CHECK(plan["stages"][1] == "blocks.0.norm1");
+  int64_t end = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const int64_t offset = buffers[i]["offset"], bytes = buffers[i]["bytes"];
+    end = std::max(end, offset + bytes);
+    CHECK(buffers[i]["last"] < plan["stages"].size());
+    for (size_t j = 0; j < i; ++j)  // one in the place of the other: not at the same time
+      if (offset < buffers[j]["offset"].get<int64_t>() + buffers[j]["bytes"].get<int64_t>() &&
+          buffers[j]["offset"].get<int64_t>() < offset + bytes)
+        CHECK(
+            (buffers[i]["first"] > buffers[j]["last"] || buffers[j]["first"] > buffers[i]["last"]));
+  }
+  CHECK(buffers.size() == 137);
+  CHECK(plan["bytes"].get<int64_t>() - end < 256);
+  CHECK(json["kernels"].back()["activations_bytes"] == plan["bytes"]);
+  CHECK(json["kernels"].back()["separate_bytes"] == plan["separate_bytes"]);
 }
 
 TEST_CASE("program: bad usage and input are named, before anything is written") {

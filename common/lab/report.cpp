@@ -628,6 +628,7 @@ std::string Report::Body::json() const {
   for (const auto& [name, size] : head.sizes) json["problem"][name] = size;
   for (const auto& [name, detail] : head.details) json["problem"][name] = json::parse(detail);
   json["problem"]["seed"] = head.options.seed;
+  for (const auto& [name, text] : head.data) json[name] = json::parse(text);
   json["warmup"] = head.options.warmup;
   json["iterations"] = head.options.iterations;
 
