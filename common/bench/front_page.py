@@ -9,7 +9,8 @@ of chapters with several steps of their own each of them in its order, since the
 would be the sum of different ideas. Of the virtual GPU these are the predicted times in the folder's
 gains.json, each with its modelled limit, and which steps do not pay. Without that file they are the
 modelled limits alone, at the most tokens, and no ratio of such bounds is shown. Of GPUs it is the
-time. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
+time. A chapter whose steps are timed from the host's first call to its last wait has no limits: its times
+are those of the folder's sweeps.json, at the largest batch. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
 list of devices.
 
 Exit status: 0 written or up to date, 1 stale, 2 bad input.
@@ -25,7 +26,8 @@ import gain_tables
 import gains
 import predictions
 import results
-from predictions import micros
+import sweeps
+from predictions import micros, with_unit
 from results import Refused
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -96,6 +98,30 @@ def bought_by_prediction(found):
     return {number: "<br>".join(text) for number, text in texts.items()}
 
 
+def host_to_host(found):
+    """{chapter: text} of a sweeps.json: of chapters of which some steps ran on a part, the run with the
+    largest batch."""
+    texts = {}
+    for number in sorted({results.number_of(run["chapter"]) for run in found["runs"]}):
+        runs = [run for run in sweeps.runs_of(found, number)
+                if any("share_run" in line for line in run["lines"])]
+        if not runs:
+            continue
+        run = max(runs, key=lambda run: (run["problem"]["batch"], -run["problem"]["height"]))
+        problem = run["problem"]
+        steps = [{"name": line["name"], "predicted": line} for line in run["lines"]]
+        parts = [line["name"] for line in run["lines"] if "share_run" in line]
+        lost = [step["name"] for step, _ in gain_tables.losing(steps)]
+        verb = "does" if len(lost) == 1 else "do"
+        texts[number] = (
+            f"batch {problem['batch']}, {problem['height']} x {problem['width']} pixels, from the host's "
+            "first call to its last wait: " +
+            " → ".join(f"{line['name']} {with_unit(line['us'])}" for line in run["lines"]) +
+            f" ({parts[0]} to {parts[-1]}: a part of the outputs ran, extended in a straight line)" +
+            (f"; {verb} not pay: {', '.join(lost)}" if lost else ""))
+    return texts
+
+
 def cells(folders):
     """{chapter: the text of its fourth cell}; GPUs' times are in front of modelled limits."""
     texts = {}
@@ -106,6 +132,9 @@ def cells(folders):
         found = bought(folder)
         if predicted:
             found = {**found, **bought_by_prediction(predicted)}
+        swept = sweeps.load(folder) if name == "" else None
+        if swept:
+            found = {**found, **host_to_host(swept)}
         for number, text in found.items():
             texts.setdefault(number, []).append(name + text)
     return {number: "<br>".join(text) for number, text in texts.items()}

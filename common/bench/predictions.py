@@ -88,6 +88,12 @@ def micros(us):
     return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
 
 
+def with_unit(us):
+    """'648 s', '14.8 s', '3.2 ms', '241 µs'."""
+    size, unit = next(of for of in ((1e6, "s"), (1e3, "ms"), (1, "µs")) if us >= of[0] or of[0] == 1)
+    return f"{micros(us / size)} {unit}"
+
+
 def times(before, after):
     """'2.1 times as fast', '1.03 times as slow', 'no faster': what a step bought."""
     ratio = before / after

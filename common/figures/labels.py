@@ -86,3 +86,33 @@ def place(ax, points, others=()):
         ax.plot(*zip(*ends), color=color, linewidth=0.6, zorder=1)
         texts.append(text)
     return texts
+
+
+def spread(heights, apart):
+    """The heights, moved so that neighbours are `apart` or more: as little as can be, order kept."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    groups = []  # [members, the lowest's place]: each group stands close together
+    for i in order:
+        groups.append([[i], heights[i]])
+        while len(groups) > 1 and \
+                groups[-2][1] + apart * len(groups[-2][0]) > groups[-1][1] - 1e-9:
+            members = groups[-2][0] + groups.pop()[0]
+            middle = sum(heights[m] for m in members) / len(members)
+            groups[-1] = [members, middle - apart * (len(members) - 1) / 2]
+    places = list(heights)
+    for members, lowest in groups:
+        for place, i in enumerate(members):
+            places[i] = lowest + place * apart
+    return places
+
+
+def at_the_end(ax, points):
+    """Writes a label to the right of the last point of each line, none over another. After the
+    picture's limits and layout are fixed. points: [(x, y, text, color)] in data."""
+    ax.figure.canvas.draw()
+    at = [ax.transData.transform((x, y)) for x, y, _, _ in points]
+    pixels = ax.figure.dpi / 72  # of a point of the letters
+    places = spread([y for _, y in at], SIZE * 1.3 * pixels)
+    return [ax.annotate(text, (x, y), xytext=(9, (place - there) / pixels),
+                        textcoords="offset points", va="center", color=color, fontsize=SIZE)
+            for (x, y, text, color), (_, there), place in zip(points, at, places)]

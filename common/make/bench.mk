@@ -5,20 +5,23 @@ bench_scripts := common/bench
 gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
 results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results))
 
-# Predicted times, limits and counters of all chapters, from the runs of `make docs`, and what each step
-# bought at sizes that matter: with CHECK=1 compared with the reference, otherwise the new reference.
+# Predicted times, limits and counters of all chapters, from the runs of `make docs`; what each step bought
+# at sizes that matter; times and memory over batch and size: with CHECK=1 compared with the reference,
+# otherwise the new reference.
 bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_reason)))
 
 # $(call sized,NAME,CHAPTER,FLAGS): $T/docs/sized-NAME.json. Only the blocks that a prediction needs are
-# executed, so these sizes take seconds.
+# executed, so these sizes take seconds. $(call sweep,...): sweep-NAME.json, a point of a sweep over sizes.
 sized_results :=
-define sized_rule
-sized_results += $T/docs/sized-$1.json
-$T/docs/sized-$1.json: $D/chapter$2 $V/libvgpu.so
+sweep_results :=
+define predicted_rule
+$1 += $T/docs/$2.json
+$T/docs/$2.json: $D/chapter$3 $V/libvgpu.so
 	@mkdir -p $$(@D)
-	$(docs_env) $$< --predict $3 --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
+	$(docs_env) $$< --predict $4 --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
 endef
-sized = $(eval $(sized_rule))
+sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
+sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 $(foreach n,$(filter 1 2 3 4 5 6,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
 $(foreach d,local uniform,$(call sized,deformable-$d,7,--distribution $d --heads 8))
@@ -26,6 +29,16 @@ $(call sized,convolution-photo,8)
 $(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --storage fp16)
 $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
+# Chapter 9 over batch at 224 pixels, and over the photo's side. Chapter 12 over batch at three sides,
+# with the fastest step of each component; at 224 pixels also with its own simple ones.
+sweep_batches := 1 2 4 8 16 32
+sweep_sides := 224 384 512
+fast_net := --embed one_product --norm rows --mlp epilogue
+$(foreach b,$(sweep_batches),$(call sweep,embedding-$b-224,9,--batch $b))
+$(foreach s,$(filter-out 224,$(sweep_sides)),$(call sweep,embedding-1-$s,9,--size $s))
+$(foreach b,$(sweep_batches),$(call sweep,net-simple-$b-224,12,--batch $b))
+$(foreach b,$(sweep_batches),$(foreach s,$(sweep_sides),$(call sweep,net-fast-$b-$s,12,--batch $b \
+  --size $s $(fast_net))))
 endif
 
 PEERS ?=
@@ -39,10 +52,10 @@ torch_python = $(shell for p in python3 /usr/bin/python3; do \
 ifneq ($(bench_reference),)
 ifeq ($(ARCH),sm_90)
 bench_runs := $(foreach n,$(chapters),$(call docs_results,$n))
-bench: $(bench_runs) $(sized_results)
+bench: $(bench_runs) $(sized_results) $(sweep_results)
 	@$(need_python)
 	@status=0; for make in 'counters.py $(results) $(bench_runs)' \
-	    'gains.py $(results) $(sized_results)'; do \
+	    'gains.py $(results) $(sized_results)' 'sweeps.py $(results) $(sweep_results)'; do \
 	  set -- $$make; script=$$1; shift; \
 	  python3 $(bench_scripts)/$$script $(if $(CHECK),--check) --ptxas '$(docs_ptxas)' "$$@" || \
 	    status=$$?; done; exit $$status

@@ -116,6 +116,20 @@ chapters/09_patch_embedding/tokens.jpg: $D/chapter9 $V/libvgpu.so
 	$(docs_env) $< --step 'one product' --out $@ | tail -n 1
 $(call picture,09_patch_embedding/gantt.png,gantt,$(gantt_panels),80)
 
+# Over batch and image size, chapters 9 and 12: from the reference that `make bench DEVICE=vgpu` writes.
+pictures += chapters/09_patch_embedding/sweeps.png chapters/12_vision_transformer/sweeps.png
+chapters/09_patch_embedding/sweeps.png: data/results/virtual_h200/sweeps.json
+	'$(python_plot)' common/figures/sweeps_embedding.py $@ $<
+chapters/12_vision_transformer/sweeps.png: data/results/virtual_h200/sweeps.json
+	'$(python_plot)' common/figures/sweeps_net.py $@ $<
+
+# Chapter 12: what each component costs, which array lies where.
+pictures += chapters/12_vision_transformer/component_shares.png chapters/12_vision_transformer/memory_plan.png
+chapters/12_vision_transformer/component_shares.png: data/results/virtual_h200/sweeps.json
+	'$(python_plot)' common/figures/component_shares.py $@ $<
+chapters/12_vision_transformer/memory_plan.png: $T/docs/sweep-net-simple-1-224.json
+	'$(python_plot)' common/figures/memory_plan.py $@ $<
+
 # Chapter 10: the normalized photo, the first loads of a warp, predicted times over the rows.
 pictures += chapters/10_layer_norm/normalized.jpg chapters/10_layer_norm/over_rows.png
 chapters/10_layer_norm/normalized.jpg: $D/chapter10 $V/libvgpu.so

@@ -73,6 +73,22 @@ class FrontPage(Case):
                       text)
         self.assertIn("are of a virtual H200, predicted ±30%.", text)
 
+    def test_times_from_the_hosts_first_call_come_from_sweeps_at_the_largest_batch(self):
+        def run(batch, times, **share):
+            return {"chapter": "07_other", "problem": {"batch": batch, "height": 224, "width": 224},
+                    "lines": [{"name": name, "us": us, "error": 0.25, **(share if us > 900 else {})}
+                              for name, us in zip("defg", times)]}
+        runs = [run(1, (1e6, 1e4, 1e4, 50.0), share_run=0.5),
+                run(32, (6.48e8, 3.2e5, 3.2e5, 241.0), share_run=0.1),
+                {**run(64, (1.0, 2.0)), "chapter": "02_tiling"}]
+        with open(self.path("virtual/sweeps.json"), "w", encoding="utf-8") as file:
+            json.dump({"device": {}, "runs": runs}, file)
+        text = self.refresh()[2]
+        self.assertIn("| several | batch 32, 224 x 224 pixels, from the host's first call to its last "
+                      "wait: d 648 s → e 320 ms → f 320 ms → g 241 µs (d to f: a part of the outputs "
+                      "ran, extended in a straight line); does not pay: f |\n", text)
+        self.assertIn("| tiles | 1,236 → 298 µs |\n", text)  # all of its work ran
+
     def test_a_chapter_with_one_step_that_climbs_from_none(self):
         self.write("virtual", 7, "07_other", [("d", 8.0)], True, queries=9)
         self.assertIn("| several | 8 µs |\n", self.refresh()[2])

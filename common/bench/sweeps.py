@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Predicted times and planned memory over batch and size, on the virtual GPU, into sweeps.json.
+
+    sweeps.py FOLDER RESULT.json...          writes FOLDER/sweeps.json
+    sweeps.py --check FOLDER RESULT.json...  writes nothing, says what differs
+    sweeps.py --ptxas PATH ...               of which ptxas the predicted times are
+
+RESULT.json is what a chapter's program writes with --predict --json at one size. Of each line the file
+keeps the predicted time of all its launches together, with its stated error, and the numbers that a
+picture needs: bytes of memory, and the share of the work that ran. A share below 1 says that the time is
+extended from that share in a straight line.
+
+--check compares as gains.py does: 2% in times and bytes, nothing where another ptxas made the machine
+code.
+
+Exit status: 0 written or the same, 1 something differs, 2 bad usage or input.
+"""
+import os
+import sys
+
+import reference
+import results
+from results import Refused
+
+FILE = "sweeps.json"
+# Numbers of a line, beside its time.
+KEPT = ("weights_bytes", "activations_bytes", "separate_bytes", "attention_bytes")
+NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
+
+
+def line_of(kernel):
+    """{name, us, error, ...} of a line of a result."""
+    whole = "all_tokens_us" in kernel
+    us = kernel["all_tokens_us" if whole else "predicted_us"]
+    if us is None:
+        raise Refused(f"{kernel['name']}: no predicted time: "
+                      f"{kernel.get('predicted_why') or 'no reason given'}")
+    line = {"name": kernel["name"], "us": us, "error": kernel["predicted_error"]}
+    if whole and kernel["all_tokens_share_run"] < 1:
+        line["share_run"] = kernel["all_tokens_share_run"]
+    return {**line, **{name: kernel[name] for name in KEPT if name in kernel}}
+
+
+def merge(paths, ptxas=None):
+    """What sweeps.json holds, of these results."""
+    sweeps = {}
+    for path in paths:
+        try:
+            result = results.read(path)
+            if not result["device"]["virtual"]:
+                raise Refused("not of the virtual GPU: a GPU's times are measured")
+            run = {"chapter": result["chapter"],
+                   "problem": {name: value for name, value in result["problem"].items()
+                               if name not in NOT_A_SIZE},
+                   "lines": [line_of(kernel) for kernel in result["kernels"]]}
+            head = {"device": result["device"], "nvcc": result["nvcc"],
+                    **({"ptxas": ptxas} if ptxas else {})}
+        except KeyError as missing:
+            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
+        except Refused as error:
+            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
+        if not sweeps:
+            sweeps = {**head, "runs": []}
+        elif {name: sweeps[name] for name in head} != head:
+            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
+        sweeps["runs"].append(run)
+    return sweeps
+
+
+def load(folder):
+    """sweeps.json of the folder, or None. Throws Refused for what is none."""
+    path = os.path.join(folder, FILE)
+    if not os.path.exists(path):
+        return None
+    sweeps = results.read(path)
+    try:
+        for run in sweeps["runs"]:
+            _ = run["chapter"], run["problem"], [(of["name"], of["us"]) for of in run["lines"]]
+    except (KeyError, TypeError) as error:
+        raise Refused(f"{path}: not what sweeps.py writes: {error!r}") from None
+    return sweeps
+
+
+def runs_of(sweeps, chapter):
+    """The runs of the chapter of that number."""
+    found = [run for run in sweeps["runs"] if results.number_of(run["chapter"]) == chapter]
+    if not found:
+        raise Refused(f"{FILE} has no run of chapter {chapter}; `{reference.RENEW}` writes it")
+    return found
+
+
+def leaves(sweeps):
+    """{(run, line): {path: value}}"""
+    found = {}
+    for run in sweeps["runs"]:
+        where = f"{run['chapter']} ({results.describe(run['problem'])})"
+        for line in run["lines"]:
+            key = (where, line["name"])
+            if key in found:
+                raise Refused(f"{where}: {line['name']} is there twice")
+            found[key] = results.flat(line)
+    return found
+
+
+def check(folder, sweeps):
+    """Prints what differs. Returns the exit status."""
+    path = os.path.join(folder, FILE)
+    old = load(folder)
+    if old is None:
+        print(f"{path}: is not there; `{reference.RENEW}` writes it", file=sys.stderr)
+        return 1
+    if not reference.of_same_ptxas(path, old, sweeps):
+        return 0
+    after, lines = leaves(sweeps), []
+    for key, name, x, y in reference.differences(leaves(old), after, reference.same):
+        words = f"{name}: {x} -> {y}" if name else "new" if y else "is in the file, was not run"
+        lines.append(f"{key[0]}: {key[1]}: {words}")
+    return reference.told(lines, path,
+                          f"{len(lines)} values differ; if that is meant, renew it with",
+                          f"predicted times of {len(sweeps['runs'])} sizes are those of the file")
+
+
+def checked(paths, ptxas):
+    """What merge() says, where each name stands for one line."""
+    sweeps = merge(paths, ptxas)
+    leaves(sweeps)
+    return sweeps
+
+
+def write(folder, sweeps):
+    path = os.path.join(folder, FILE)
+    results.write(path, results.text_of(sweeps))
+    print(f"{path}: written from {len(sweeps['runs'])} runs")
+
+
+if __name__ == "__main__":
+    sys.exit(reference.main("sweeps", __doc__.splitlines()[0], checked, check, write))
