@@ -24,6 +24,15 @@ using LinearFunction = void (*)(const half* x, const half* weight, const half* b
                                 cudaStream_t stream);
 using AttentionFunction = void (*)(const half* Q, const half* K, const half* V, half* O,
                                    const AttentionShape& shape, cudaStream_t stream);
+// How a block comes from x [batch, tokens, width] to q, k and v [batch, heads, tokens, head_dim], with
+// weight [3 width, width] and bias [3 width]. Neither: the product of --mlp, then split. by_heads: one
+// product. inside: attention's kernel has them alone and stores its o [batch, tokens, width].
+struct Qkv {
+  void (*by_heads)(const half* x, const half* weight, const half* bias, half* q, half* k, half* v,
+                   const HeadsShape& shape, cudaStream_t stream) = nullptr;
+  void (*inside)(const half* x, const half* weight, const half* bias, half* o,
+                 const HeadsShape& shape, float scale, cudaStream_t stream) = nullptr;
+};
 
 template <class Function>
 struct Choice {
@@ -34,18 +43,22 @@ struct Choice {
 const std::vector<Choice<EmbedFunction>>& embed_choices();
 const std::vector<Choice<NormFunction>>& norm_choices();
 const std::vector<Choice<LinearFunction>>& linear_choices();
+const std::vector<Choice<Qkv>>& qkv_choices();
 const std::vector<Choice<AttentionFunction>>& attention_choices();
 
 // This chapter's own, with which each table begins.
 Choice<EmbedFunction> simple_embed();
 Choice<NormFunction> simple_norm();
 Choice<LinearFunction> simple_linear();
+// The product qkv on chapter 11's tiles.
+Choice<Qkv> epilogue_qkv();
 
 // One choice for each component.
 struct Components {
   Choice<EmbedFunction> embed = embed_choices().front();
   Choice<NormFunction> norm = norm_choices().front();
   Choice<LinearFunction> linear = linear_choices().front();
+  Choice<Qkv> qkv = qkv_choices().front();
   Choice<AttentionFunction> attention = attention_choices().back();
 };
 

@@ -8,6 +8,7 @@
 #include "../11_mlp/swizzle.cuh"
 #include "../11_mlp/wmma.cuh"
 #include "components.h"
+#include "qkv_epilogue.cuh"
 
 namespace vision_transformer {
 namespace {
@@ -48,6 +49,8 @@ const std::vector<Choice<LinearFunction>>& linear_choices() {
       {"epilogue", by<mlp::epilogue<half>>, 11}};
   return kChoices;
 }
+
+Choice<Qkv> epilogue_qkv() { return {"epilogue", {.by_heads = qkv_epilogue::qkv}, 11}; }
 
 std::vector<LinearPart> linear_parts(const Choice<LinearFunction>& linear) {
   const auto named = [&](const char* name) { return std::strcmp(linear.name, name) == 0; };

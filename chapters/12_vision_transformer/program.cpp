@@ -79,7 +79,8 @@ Asked asked_for(int argc, char** argv) {
       "Chapter 12: a Vision Transformer on a photo.",
       "Weights are a safetensors file with timm's names; README.md in the chapter's folder says\n"
       "where to get one. Names of the classes are read from --labels, or from\n"
-      "imagenet_synset_words.txt beside the weights.");
+      "imagenet_synset_words.txt beside the weights. --projection: attention alone, in fp32, with\n"
+      "its q, k and v computed inside its kernel or apart (./run --projection --help).");
   flags.text("--weights", asked.weights, "FILE", "trained net, safetensors (F16 or F32)");
   flags.option(
       "--model",
@@ -103,6 +104,9 @@ Asked asked_for(int argc, char** argv) {
   choice(flags, "--norm", asked.components.norm, norm_choices(), "step of LayerNorm");
   choice(flags, "--mlp", asked.components.linear, linear_choices(),
          "step of all products with weights");
+  choice(flags, "--qkv", asked.components.qkv, qkv_choices(),
+         "how q, k and v reach attention: split after the product, stored by heads\n"
+         "by the product, or computed inside attention's own kernel");
   choice(flags, "--attention", asked.components.attention, attention_choices(),
          "step of attention");
   flags.given("--graph", asked.graph, "also replays the net from a CUDA graph and compares bits");
@@ -111,6 +115,9 @@ Asked asked_for(int argc, char** argv) {
   flags.text("--output", options.output, "FILE", "logits [batch, classes] as 'out', safetensors");
   flags.run_flags(options, "of random weights (1)");
   flags.parse(argc, argv);
+  if (asked.components.qkv.function.inside)
+    flags.refuse({"--attention"},
+                 "does not go with --qkv inside, whose kernel is its own attention");
   flags.refuse_with_predict(options);
   if (options.predict) flags.refuse({"--graph", "--block"}, "does not go with --predict");
   if (!asked.weights.empty()) flags.refuse({"--seed"}, "is of random weights: not with --weights");
@@ -223,7 +230,10 @@ lab::ReportHead report_head(const Asked& asked, const Problem& problem, const la
                         {"embed", quoted(asked.components.embed.name)},
                         {"norm", quoted(asked.components.norm.name)},
                         {"mlp", quoted(asked.components.linear.name)},
-                        {"attention", quoted(asked.components.attention.name)}}};
+                        {"qkv", quoted(asked.components.qkv.name)},
+                        {"attention", quoted(asked.components.qkv.function.inside
+                                                 ? "inside"
+                                                 : asked.components.attention.name)}}};
   return head;
 }
 
@@ -249,10 +259,11 @@ double macs_of(const NetRun& run, const Stage& stage) {
   using Kind = Stage::Kind;
   if (stage.kind == Kind::kEmbed)
     return double(shape.batch) * shape.patches() * shape.width * shape.patch_values();
-  if (stage.kind == Kind::kLinear) return double(stage.linear.m) * stage.linear.n * stage.linear.k;
-  if (stage.kind == Kind::kAttention)
-    return 2.0 * double(run.attention_shape().scores()) * shape.head_dim();
-  return 0;
+  // What must be computed: what `inside` computes again is not in it.
+  double macs = double(stage.linear.m) * stage.linear.n * stage.linear.k;
+  if (stage.kind == Kind::kAttention || stage.kind == Kind::kInside)
+    macs += 2.0 * double(run.attention_shape().scores()) * shape.head_dim();
+  return macs;
 }
 
 // Each array once: what is read, the parameters, what is written.
@@ -323,17 +334,40 @@ void keep_worst(lab::Comparison& worst, const lab::Comparison& one) {
   worst.relative_l2 = l2 > one.relative_l2 ? l2 : one.relative_l2;
 }
 
+Doubles doubles(const std::vector<half>& values) {
+  Doubles result;
+  for (const half value : values) result.push_back(__half2float(value));
+  return result;
+}
+
 // What is kept of the run for the picture.
 struct DrawnBlock {
   std::vector<half> q, k;  // [batch, heads, tokens, head_dim]
 };
+
+// q and k of the block where the stage has just read them; `inside` stores none, so that the
+// reference computes them.
+void see_block(const NetRun& run, const Stage& stage, DrawnBlock& drawn) {
+  if (stage.kind == Stage::Kind::kAttention)
+    drawn = {run.buffer(stage.reads[0]), run.buffer(stage.reads[1])};
+  if (stage.kind != Stage::Kind::kInside) return;
+  const Doubles qkv = reference::linear(doubles(run.buffer(stage.reads[0])), *stage.host_weight,
+                                        *stage.host_bias, {}, stage.linear);
+  std::vector<half>* const parts[] = {&drawn.q, &drawn.k};
+  for (int part = 0; part < 2; ++part) {
+    parts[part]->clear();
+    for (const double value : reference::split(qkv, part, run.heads_shape()))
+      parts[part]->push_back(__float2half(float(value)));
+  }
+}
 
 // Runs the stages in order, times each and compares it. On the virtual GPU the first launch of each
 // component is predicted: the others are like it. With --predict nothing else is launched.
 std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem& problem,
                                  const lab::Device& device, int drawn_block, DrawnBlock& drawn) {
   const lab::Options& options = asked.common;
-  const bool stores_scores = !attention_parts(asked.components.attention).empty();
+  const bool stores_scores =
+      !attention_parts(asked.components.attention).empty() && !asked.components.qkv.function.inside;
   lab::DeviceArray<float> scores(stores_scores ? size_t(run.attention_shape().scores()) : 1,
                                  "scores");
   std::vector<Line> lines = lines_of(run);
@@ -366,8 +400,7 @@ std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem&
     if (!options.predict)
       for (Line* line : own)
         keep_worst(line->comparison, compare_stage(run, problem.weights.parameters, stage));
-    if (stage.kind == Stage::Kind::kAttention && stage.block == drawn_block)
-      drawn = {run.buffer(stage.reads[0]), run.buffer(stage.reads[1])};
+    if (stage.block == drawn_block && !options.predict) see_block(run, stage, drawn);
     done = done + macs_of(run, stage);
   }
   if (device.is_virtual) return lines;
@@ -378,12 +411,6 @@ std::vector<Line> run_components(NetRun& run, const Asked& asked, const Problem&
 }
 
 // ---- Classes ------------------------------------------------------------------------------------
-
-Doubles doubles(const std::vector<half>& values) {
-  Doubles result;
-  for (const half value : values) result.push_back(__half2float(value));
-  return result;
-}
 
 // Probabilities of the classes of an image.
 Doubles softmax(const Doubles& logits, int image, int classes) {
@@ -561,6 +588,8 @@ lab::ExitCode vit_program(int argc, char** argv) {
 }  // namespace
 
 int vit_main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--projection") == 0) return projection_main(argc, argv);
   return lab::guarded_main("12_vision_transformer", [&] { return vit_program(argc, argv); });
 }
 

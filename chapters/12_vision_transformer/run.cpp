@@ -36,7 +36,8 @@ size_t weight_halves(const NetShape& shape) {
 // The stages of a net in order, without weights, and the arrays between them.
 class StageList {
  public:
-  explicit StageList(const NetShape& shape) : shape_(shape) {
+  StageList(const NetShape& shape, const Components& components)
+      : shape_(shape), qkv_(components.qkv.function) {
     const int64_t rows = shape.rows(), width = shape.width;
     const int image = array("image", shape.image_elements());
     int x = array("tokens", rows * width);
@@ -82,16 +83,11 @@ class StageList {
     const auto own = [&](const std::string& name, int64_t elements) {
       return array("blocks." + std::to_string(block) + "." + name, elements);
     };
-    const int y1 = own("norm1", rows * width), qkv = own("qkv", 3 * rows * width),
-              q = own("q", rows * width), k = own("k", rows * width), v = own("v", rows * width),
-              o = own("attention", rows * width), merged = own("merged", rows * width),
-              between = own("proj", rows * width), y2 = own("norm2", rows * width),
-              h = own("fc1", rows * hidden), result = own("fc2", rows * width);
+    const int y1 = own("norm1", rows * width);
     add({Kind::kNorm, "norm1", block, {x}, {y1}});
-    add_linear("qkv", block, {y1}, qkv, rows, int(3 * width), int(width), false);
-    add({Kind::kSplit, "split", block, {qkv}, {q, k, v}});
-    add({Kind::kAttention, "attention", block, {q, k, v}, {o}});
-    add({Kind::kMerge, "merge", block, {o}, {merged}});
+    const int merged = add_attention(block, y1, own);
+    const int between = own("proj", rows * width), y2 = own("norm2", rows * width),
+              h = own("fc1", rows * hidden), result = own("fc2", rows * width);
     add_linear("proj", block, {merged, x}, between, rows, int(width), int(width), false);
     add({Kind::kNorm, "norm2", block, {between}, {y2}});
     add_linear("fc1", block, {y2}, h, rows, int(hidden), int(width), true);
@@ -99,7 +95,32 @@ class StageList {
     return result;
   }
 
+  // From norm1's result to what the output projection reads: a buffer [batch, tokens, width].
+  template <class Own>
+  int add_attention(int block, int y1, const Own& own) {
+    const int64_t elements = shape_.rows() * shape_.width;
+    const LinearShape product{int(shape_.rows()), 3 * shape_.width, shape_.width, false};
+    if (qkv_.inside) {
+      const int merged = own("merged", elements);
+      add({Kind::kInside, "qkv+attention", block, {y1}, {merged}, product});
+      return merged;
+    }
+    const int qkv = qkv_.by_heads ? -1 : own("qkv", 3 * elements);
+    const int q = own("q", elements), k = own("k", elements), v = own("v", elements),
+              o = own("attention", elements), merged = own("merged", elements);
+    if (qkv_.by_heads) {
+      add({Kind::kQkv, "qkv", block, {y1}, {q, k, v}, product});
+    } else {
+      add({Kind::kLinear, "qkv", block, {y1}, {qkv}, product});
+      add({Kind::kSplit, "split", block, {qkv}, {q, k, v}});
+    }
+    add({Kind::kAttention, "attention", block, {q, k, v}, {o}});
+    add({Kind::kMerge, "merge", block, {o}, {merged}});
+    return merged;
+  }
+
   NetShape shape_;
+  Qkv qkv_;
 };
 
 // The parameters of a stage that has some, by the component's name.
@@ -111,7 +132,8 @@ std::pair<const Array*, const Array*> parameters_of(const Stage& stage,
   if (stage.block < 0) return {nullptr, nullptr};
   const BlockParameters<Array>& block = all.blocks[stage.block];
   if (stage.component == "norm1") return {&block.norm1_scale, &block.norm1_bias};
-  if (stage.component == "qkv") return {&block.qkv_weight, &block.qkv_bias};
+  if (stage.component == "qkv" || stage.component == "qkv+attention")
+    return {&block.qkv_weight, &block.qkv_bias};
   if (stage.component == "proj") return {&block.proj_weight, &block.proj_bias};
   if (stage.component == "norm2") return {&block.norm2_scale, &block.norm2_bias};
   if (stage.component == "fc1") return {&block.fc1_weight, &block.fc1_bias};
@@ -171,13 +193,64 @@ lab::Tolerance stored_sum(double sums_error) {
   return {.atol = 2 * sums_error + 0x1p-24, .rtol = 0x1p-10, .relative_l2 = 1e-3};
 }
 
+// qkv [batch, tokens, 3, heads, head_dim] of q, k and v [batch, heads, tokens, head_dim].
+Doubles joined_by_tokens(const std::vector<Doubles>& by_heads, const HeadsShape& shape) {
+  std::vector<Doubles> merged;
+  for (const Doubles& one : by_heads) merged.push_back(reference::merge(one, shape));
+  Doubles result;
+  const int64_t width = int64_t(shape.heads) * shape.head_dim;
+  for (int64_t first = 0; first < int64_t(merged[0].size()); first += width)
+    for (const Doubles& one : merged)
+      result.insert(result.end(), one.begin() + first, one.begin() + first + width);
+  return result;
+}
+
+// Product and attention in one launch: nothing in between is rounded to fp16.
+void expect_inside(const NetRun& run, const Stage& stage, const Doubles& x,
+                   StageExpected& expected) {
+  HeadsShape heads = run.heads_shape();
+  const int width = stage.linear.k;
+  const int64_t image = int64_t(heads.tokens) * width;
+  const double macs = double(image) * (3.0 * width + 2.0 * heads.tokens);
+  expected.every = std::min(heads.batch, every_of(macs * heads.batch));
+  expected.part = image;
+  heads.batch = (heads.batch + expected.every - 1) / expected.every;
+  const Doubles some = thinned(x, image, expected.every);
+  const Doubles qkv = reference::linear(some, *stage.host_weight, *stage.host_bias, {},
+                                        {heads.batch * heads.tokens, 3 * width, width, false});
+  const Doubles q = reference::split(qkv, 0, heads), k = reference::split(qkv, 1, heads),
+                v = reference::split(qkv, 2, heads);
+  expected.arrays = {reference::merge(reference::attention(q, k, v, heads, nullptr), heads)};
+  expected.tolerance = stored_sum(inside_error(some, *stage.host_weight, q, k, v, heads));
+}
+
 }  // namespace
+
+double product_error(const Doubles& x, const std::vector<float>& weight, int k) {
+  return (k + 2) * 0x1p-24 * longest_row(x, k) * longest_row(weight, k);
+}
+
+double inside_error(const Doubles& x, const std::vector<float>& weight, const Doubles& q,
+                    const Doubles& k, const Doubles& v, const HeadsShape& heads) {
+  const int width = heads.heads * heads.head_dim;
+  const double of_product = product_error(x, weight, width);
+  const double longest_q = longest_row(q, heads.head_dim),
+               longest_k = longest_row(k, heads.head_dim), most = largest(v);
+  const lab::Tolerance softmax = lab::Tolerance::softmax(
+      heads.head_dim, heads.tokens, longest_q * longest_k / std::sqrt(double(heads.head_dim)));
+  // A row of q or k is off by the root of head_dim times that at most, a score by `of_score`, and a
+  // weight relatively by twice as much: the sum of the weights has the error, too.
+  const double of_score = of_product * (longest_q + longest_k);
+  return of_product + (softmax.rtol + 2 * of_score) * most;
+}
 
 NetMemory net_memory(const NetShape& shape, const Components& components) {
   require_net_shape(shape);
-  StageList list(shape);
+  StageList list(shape, components);
   return {2.0 * double(weight_halves(shape)), double(plan_memory(list.buffers).bytes),
-          attention_scratch(components.attention, attention_shape_of(shape))};
+          components.qkv.function.inside
+              ? 0
+              : attention_scratch(components.attention, attention_shape_of(shape))};
 }
 
 NetRun::NetRun(const NetShape& shape, const HostParameters& parameters,
@@ -187,7 +260,7 @@ NetRun::NetRun(const NetShape& shape, const HostParameters& parameters,
       weights_((require_net_shape(shape), weight_halves(shape)), "weights"),
       arena_(
           [&] {
-            StageList list(shape);
+            StageList list(shape, components);
             stages_ = std::move(list.stages);
             plan_ = plan_memory(list.buffers);
             buffers_ = std::move(list.buffers);
@@ -260,6 +333,14 @@ void NetRun::launch(const Stage& stage, cudaStream_t stream) {
     }
     case Kind::kLinear:
       launch_linear(components_.linear.function, stage, stream);
+      break;
+    case Kind::kQkv:
+      components_.qkv.function.by_heads(in(0), stage.weight, stage.bias, out(0), out(1), out(2),
+                                        heads_shape(), stream);
+      break;
+    case Kind::kInside:
+      components_.qkv.function.inside(in(0), stage.weight, stage.bias, out(0), heads_shape(),
+                                      attention_shape().scale, stream);
       break;
     case Kind::kSplit:
       split_heads(in(0), out(0), out(1), out(2), heads_shape(), stream);
@@ -380,6 +461,20 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
         expected.tolerance.atol += 2 * kSteepestGelu * 0x1p-11 * longest;
       break;
     }
+    case Kind::kQkv: {
+      // As the product qkv, whose rows compare_stage() makes of q, k and v.
+      LinearShape linear = stage.linear;
+      expected.every = every_of(double(linear.m) * linear.n * linear.k);
+      expected.part = linear.n;
+      linear.m = (linear.m + expected.every - 1) / expected.every;
+      expected.arrays = {reference::linear(thinned(x[0], linear.k, expected.every),
+                                           *stage.host_weight, *stage.host_bias, {}, linear)};
+      expected.tolerance = stored_sum(product_error(x[0], *stage.host_weight, linear.k));
+      break;
+    }
+    case Kind::kInside:
+      expect_inside(run, stage, x[0], expected);
+      break;
     case Kind::kSplit:
       for (int part = 0; part < 3; ++part)
         expected.arrays.push_back(reference::split(x[0], part, run.heads_shape()));
@@ -418,10 +513,12 @@ lab::Comparison compare_stage(const NetRun& run, const HostParameters& parameter
   std::vector<std::vector<half>> inputs;
   for (const int number : stage.reads) inputs.push_back(run.buffer(number));
   const StageExpected expected = expected_stage(run, parameters, stage, inputs);
+  std::vector<Doubles> written;
+  for (const int number : stage.writes) written.push_back(doubles(run.buffer(number)));
+  if (stage.kind == Kind::kQkv) written = {joined_by_tokens(written, run.heads_shape())};
   lab::Comparison worst;
-  for (size_t i = 0; i < stage.writes.size(); ++i) {
-    const Doubles got =
-        thinned(doubles(run.buffer(stage.writes[i])), expected.part, expected.every);
+  for (size_t i = 0; i < written.size(); ++i) {
+    const Doubles got = thinned(written[i], expected.part, expected.every);
     const lab::Comparison one =
         lab::compare(got, expected.arrays[i], expected.tolerance, {int64_t(got.size())});
     if (i == 0 || (worst.pass && !one.pass)) worst = one;

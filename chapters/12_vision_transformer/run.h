@@ -15,12 +15,23 @@
 namespace vision_transformer {
 
 struct Stage {
-  enum class Kind { kEmbed, kNorm, kLinear, kSplit, kAttention, kMerge, kClassTokens };
+  enum class Kind {
+    kEmbed,
+    kNorm,
+    kLinear,
+    kQkv,
+    kSplit,
+    kAttention,
+    kInside,
+    kMerge,
+    kClassTokens
+  };
   Kind kind;
   std::string component;           // "qkv": the table's line
   int block;                       // -1: none
   std::vector<int> reads, writes;  // numbers of buffers
-  // Of products: the shape, and whether the second buffer that is read is a residual.
+  // Of products, those of kQkv and kInside too: the shape. Of kLinear a second buffer that is read is a
+  // residual.
   LinearShape linear = {};
   // Of norms and products, on the device and on the host.
   const half *weight = nullptr, *bias = nullptr;
@@ -92,7 +103,8 @@ class NetRun {
 // What a stage must have written, from what it read, and how far off it may be. Of large products
 // and attentions every n-th row or matrix is computed: `every`.
 struct StageExpected {
-  std::vector<reference::Doubles> arrays;  // as many as the stage writes
+  // As many as the stage writes; of kQkv one, [batch, tokens, 3, heads, head_dim].
+  std::vector<reference::Doubles> arrays;
   lab::Tolerance tolerance;
   int every = 1;     // of parts, the first one computed
   int64_t part = 0;  // elements of a part; 0: all at once
@@ -102,6 +114,15 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
 // The stage's arrays on the device with what is expected of them.
 lab::Comparison compare_stage(const NetRun& run, const HostParameters& parameters,
                               const Stage& stage);
+
+// How far off an element of x weightᵀ + bias, in fp32, may be before it is rounded: x [rows, k],
+// weight [n, k].
+double product_error(const reference::Doubles& x, const std::vector<float>& weight, int k);
+// How far off an element of attention may be whose q, k and v are products of x in fp32 (before it is
+// rounded): x [rows, width], weight [3 width, width]; q, k, v by heads, as they should be.
+double inside_error(const reference::Doubles& x, const std::vector<float>& weight,
+                    const reference::Doubles& q, const reference::Doubles& k,
+                    const reference::Doubles& v, const HeadsShape& heads);
 
 // How far logits may be off: rounding each stored number to fp16 makes the difference between two
 // references, and a device's is another draw of the same errors. 8 times the difference's root mean

@@ -33,6 +33,7 @@ std::vector<std::pair<std::string, Components>> all_choices() {
   add("--embed", embed_choices(), &Components::embed);
   add("--norm", norm_choices(), &Components::norm);
   add("--mlp", linear_choices(), &Components::linear);
+  add("--qkv", qkv_choices(), &Components::qkv);
   add("--attention", attention_choices(), &Components::attention);
   return all;
 }
@@ -128,11 +129,17 @@ TEST_CASE("right: ragged sizes, several images, other widths and classes") {
     const Weights weights = random_weights(shape, 3);
     std::vector<float> image(size_t(shape.image_elements()));
     for (size_t i = 0; i < image.size(); ++i) image[i] = rounded_to_fp16(float(lab::normal(4, i)));
-    NetRun run(shape, weights.parameters, {});
-    run.set_image(image);
-    check_stages(run, weights.parameters);
     const ReferenceLogits expected = reference_logits(image, weights.parameters, shape);
-    check_logits(run.logits(), expected.exact, expected);
+    for (const Choice<Qkv>& choice : qkv_choices()) {
+      const std::string name = choice.name;
+      CAPTURE(name);
+      NetRun run(shape, weights.parameters, {.qkv = choice});
+      run.set_image(image);
+      check_stages(run, weights.parameters);
+      // The tolerance is a draw of the error: of a single logit it is no spread, and may be near zero.
+      if (shape.classes > 1 || choice.name == qkv_choices()[0].name)
+        check_logits(run.logits(), expected.exact, expected);
+    }
   }
 }
 
@@ -250,6 +257,23 @@ TEST_CASE("checked: no race, no read of what nobody wrote, no missed barrier") {
   CHECK(lab::vgpu::findings() == findings);
 }
 
+TEST_CASE("memory: who stores q, k and v by heads has no array qkv; inside has none of them") {
+  if (skipped("memory")) return;
+  const Weights weights = narrow_weights();
+  const auto names = [&](const Choice<Qkv>& choice) {
+    NetRun run(narrow_shape(), weights.parameters, {.qkv = choice});
+    std::string found;
+    for (const Buffer& buffer : run.buffers())
+      if (buffer.name.starts_with("blocks.0.")) found += buffer.name.substr(9) + " ";
+    return found + std::to_string(run.stages().size());
+  };
+  const std::string rest = "merged proj norm2 fc1 fc2 ";
+  CHECK(names(qkv_choices()[0]) == "norm1 qkv q k v attention " + rest + "22");
+  CHECK(names(qkv_choices()[1]) == "norm1 q k v attention " + rest + "20");
+  CHECK(names(qkv_choices()[2]) == "norm1 q k v attention " + rest + "20");
+  CHECK(names(qkv_choices()[3]) == "norm1 " + rest + "16");
+}
+
 TEST_CASE("refused: shapes and arrays that the simple components cannot do") {
   if (skipped("refused")) return;
   lab::DeviceArray<half> array(1024, "array");
@@ -305,4 +329,43 @@ TEST_CASE("counters: LayerNorm reads a row three times; moving heads reads and w
   CHECK(counted("o", "load/bytes_asked") == 2.0 * double(heads.elements()));
   CHECK(counted("o", "load/sectors") == double(heads.elements()) / 16);
   CHECK(counted("merged", "store/bytes_asked") == 2.0 * double(heads.elements()));
+}
+
+TEST_CASE(
+    "counters: q, k and v are stored once by the product; inside, each block projects again") {
+  if (skipped_without_counters("counters")) return;
+  const HeadsShape heads{2, 83, 3, 64};
+  const double width = 192, rows = 2 * 83, tiles = (83 + 63) / 64;
+  const lab::DeviceArray<half> x(halves(size_t(rows * width), 1, 1), "x"),
+      weight(halves(size_t(3 * width * width), 2, 0.05), "w"),
+      bias(halves(size_t(3 * width), 3, 1), "b");
+  lab::DeviceArray<half> q(size_t(rows * width), "q"), k(q.size(), "k"), v(q.size(), "v"),
+      o(q.size(), "o");
+  for (const Choice<Qkv>& choice : qkv_choices()) {
+    if (!choice.function.by_heads) continue;
+    CAPTURE(choice.name);
+    choice.function.by_heads(x.data(), weight.data(), bias.data(), q.data(), k.data(), v.data(),
+                             heads, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    for (const char* array : {"q", "k", "v"}) {
+      CHECK(counted(array, "store/bytes_asked") == 2 * rows * width);
+      CHECK(counted(array, "load/bytes_asked") == 0);
+    }
+    const bool tensor = choice.name == std::string("epilogue");
+    CHECK((lab::vgpu::counter("/tensor_macs") > 0) == tensor);
+    if (tensor) {  // a lane's eight columns are one piece
+      CHECK(counted("q", "store/sectors") == rows * width / 16);
+      continue;
+    }
+    CHECK(counted("x", "load/bytes_asked") == 2 * rows * width * std::ceil(3 * width / 64));
+    CHECK(counted("w", "load/bytes_asked") == 2 * 3 * width * width * std::ceil(rows / 64));
+  }
+  qkv_choices().back().function.inside(x.data(), weight.data(), bias.data(), o.data(), heads,
+                                       0.125f, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  // For its q once and for keys and values of each tile.
+  CHECK(counted("x", "load/bytes_asked") == 2 * rows * width * 3 * (1 + 2 * tiles));
+  CHECK(counted("w", "load/bytes_asked") ==
+        2 * 3 * tiles * (1 + 2 * tiles) * heads.head_dim * width * heads.batch);
+  CHECK(counted("o", "store/bytes_asked") == 2 * rows * width);
 }

@@ -104,11 +104,22 @@ TEST_CASE("program: a trained net knows the photos, and any step of attention gi
   const ProgramResult coffee =
       ran({"--weights", weights, "--labels", "names.txt", "--image",
            lab::repository_path("data/images/coffee_360x240.png"), "--block", "6", "--mlp",
-           "epilogue", "--norm", "rows", "--embed", "one_product"},
+           "epilogue", "--norm", "rows", "--embed", "one_product", "--qkv", "epilogue"},
           folder);
   CHECK(coffee.exit_code == 0);
   CHECK(contains(coffee.output, "    83.0%  espresso\n"));
   CHECK(contains(coffee.output, "attention in block 6:"));
+  CHECK(!contains(coffee.output, "  split "));
+  // The picture is of the same q and k, whoever computes them.
+  const auto drawn = [](const std::string& output) {
+    const size_t at = output.find("attention in block");
+    return at == std::string::npos ? output : output.substr(at, output.find('\n', at) - at);
+  };
+  const ProgramResult inside =
+      ran({"--weights", weights, "--labels", "names.txt", "--qkv", "inside"}, folder);
+  CHECK(inside.exit_code == 0);
+  CHECK(contains(inside.output, "Egyptian cat\n"));
+  CHECK(drawn(inside.output) == drawn(cat.output));
 }
 
 TEST_CASE("program: --predict runs one launch of each component, of large problems too") {
@@ -155,6 +166,8 @@ TEST_CASE("program: bad usage and input are named, before anything is written") 
       {{"--attention", "flash"}, 2, "--attention 'flash': must be naive, tiling, "},
       {{"--norm", "x"}, 2, "--norm 'x': must be simple, "},
       {{"--mlp", "x"}, 2, "--mlp 'x': must be simple, "},
+      {{"--qkv", "x"}, 2, "--qkv 'x': must be split, by_heads, epilogue or inside"},
+      {{"--qkv", "inside", "--attention", "naive"}, 2, "--attention does not go with --qkv inside"},
       {{"--embed", "x"}, 2, "--embed 'x': must be simple or "},
       {{"--model", "huge"}, 2, "--model 'huge': must be tiny, small or base"},
       {{"--size", "225"}, 2, "--size '225': must be 224, 384 or 512"},
