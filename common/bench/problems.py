@@ -62,6 +62,7 @@ VALIDATED = {
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
     10: "--rows 67 --columns 264",
     11: "--tokens 150 --width 40 --hidden 136",
+    12: "--batch 1",
 }
 
 
@@ -73,6 +74,7 @@ TIMED = {
     8: "--preset deep --precision tf32,fp16 --storage fp16",
     10: "--batch 32",
     11: "--batch 32",
+    12: "--batch 32",
 }
 
 

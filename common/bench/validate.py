@@ -123,34 +123,83 @@ def record(options, chapters):
 
 # ---- comparing ----------------------------------------------------------------------------------
 
+def kind_of(launch):
+    return launch["mangled"], tuple(launch["grid"]), tuple(launch["block"])
+
+
+def aligned(ours, theirs):
+    """[(i, j)]: which of our elements is which of theirs, both in order: as many as possible, and of
+    those alignments the one in which most neighbours have neighbours."""
+    many = len(ours) + 1  # worth more than all neighbours
+    best = [[0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]  # of the first i and j
+    last = [[-1] * (len(theirs) + 1) for _ in range(len(ours) + 1)]  # with i and j a pair
+    for i, kind in enumerate(ours, 1):
+        for j, other in enumerate(theirs, 1):
+            best[i][j] = max(best[i - 1][j], best[i][j - 1])
+            if kind != other:
+                continue
+            before = last[i - 1][j - 1]
+            last[i][j] = many + max(best[i - 1][j - 1], before + 1 if before >= 0 else 0)
+            best[i][j] = max(best[i][j], last[i][j])
+    pairs, i, j = [], len(ours), len(theirs)
+    neighbour = False  # (i, j) is a pair, the neighbour of the one found last
+    while i and j:
+        if not neighbour and best[i][j] == best[i][j - 1]:
+            j -= 1
+        elif not neighbour and best[i][j] == best[i - 1][j]:
+            i -= 1
+        else:
+            before = last[i - 1][j - 1]
+            neighbour = before >= 0 and last[i][j] == many + before + 1
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return pairs[::-1]
+
+
 def paired(counted, profiled):
     """([(name, virtual launch, GPU's launch)], [(name, virtual launches, GPU's launches)]): each
     kernel, grid and block that both have, and the numbers of those that one side has not at all.
 
-    A program launches a kernel again to measure its time, so numbers of launches differ: the
-    i-th of a kind is paired with the i-th, and what one side alone has of a kind is left out.
+    A program launches kernels again to measure its time, one by one or in whole rounds, so numbers
+    of launches differ. A net launches one kernel with one grid for layers that count otherwise: the
+    order of all launches says which is which. The i-th of several alike in a row is paired with the
+    i-th, and what one side alone has of a kind is left out.
     """
-    def by_kind(launches):
-        kinds = {}
+    def runs_of(launches):
+        runs = []
         for launch in launches:
-            kind = (launch["mangled"], tuple(launch["grid"]), tuple(launch["block"]))
-            kinds.setdefault(kind, []).append(launch)
-        return kinds
-    ours, theirs = by_kind(counted), by_kind(profiled)
+            if not runs or kind_of(runs[-1][0]) != kind_of(launch):
+                runs.append([])
+            runs[-1].append(launch)
+        return runs
+    ours, theirs = runs_of(counted), runs_of(profiled)
+    kinds = [[kind_of(run[0]) for run in runs] for runs in (ours, theirs)]
     alone = []
-    for kind in {**ours, **theirs}:
-        if kind not in ours or kind not in theirs:
-            launches = ours.get(kind) or theirs[kind]
+    for kind in dict.fromkeys([*kinds[0], *kinds[1]]):
+        if kind not in kinds[0] or kind not in kinds[1]:
+            numbers = [[launch for launch in launches if kind_of(launch) == kind]
+                       for launches in (counted, profiled)]
+            first = (numbers[0] or numbers[1])[0]
             sizes = ", ".join(f"{what} {'x'.join(map(str, of))}"
                               for what, of in (("grid", kind[1]), ("block", kind[2])))
-            alone.append((f"{launches[0].get('kernel', kind[0])} ({sizes})",
-                          len(ours.get(kind, [])), len(theirs.get(kind, []))))
+            alone.append((f"{first.get('kernel', kind[0])} ({sizes})", len(numbers[0]),
+                          len(numbers[1])))
+    partner = {i: theirs[j] for i, j in aligned(*kinds)}
+    found = {}  # kind: its pairs, and those that count otherwise than the ones before
+    for i, run in enumerate(ours):
+        # A run without a partner: the order differs. The first of its kind will do.
+        others = partner.get(i) or next(
+            (of for of, kind in zip(theirs, kinds[1]) if kind == kinds[0][i]), [])
+        for a, b in zip(run, others):
+            found.setdefault(kinds[0][i], []).append((a, b))
     pairs = []
-    for kind, launches in ours.items():
-        for i, (a, b) in enumerate(zip(launches, theirs.get(kind, []))):
-            name = a.get("kernel", kind[0]) + (f", launch {i + 1}" if i else "")
-            if i == 0 or flat_counts(a) != flat_counts(launches[0]):
-                pairs.append((name, a, b))
+    for kind, of_kind in found.items():
+        seen = []
+        for i, (a, b) in enumerate(of_kind):
+            if flat_counts(a) in seen:
+                continue
+            seen.append(flat_counts(a))
+            pairs.append((a.get("kernel", kind[0]) + (f", launch {i + 1}" if i else ""), a, b))
     return pairs, alone
 
 

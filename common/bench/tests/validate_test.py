@@ -244,6 +244,43 @@ class Pairs(unittest.TestCase):
         self.assertEqual([name for name, _, _ in pairs], ["tiling<64>", "coalescing<64>"])
         self.assertEqual(alone, [("coalescing<64> (grid 15x1x1, block 128x1x1)", 1, 0)])
 
+    def net(self, *names):
+        """Launches of a made-up net: P and F are one kernel with one grid, and count otherwise."""
+        launches = []
+        for i, name in enumerate(names):
+            of = copy.deepcopy(TILING)
+            of["mangled"] = of["kernel"] = "linear" if name in "PF" else name
+            of["global"]["load"]["sectors"] = ord(name)
+            launches.append({**of, "is": name, "number": i})
+        return launches
+
+    def pairs_of(self, ours, theirs):
+        pairs, alone = validate.paired(self.net(*ours), self.net(*theirs))
+        self.assertEqual(alone, [])
+        return [(a["is"], b["is"]) for _, a, b in pairs], [name for name, _, _ in pairs]
+
+    def test_launches_of_one_kind_are_told_apart_by_the_order_of_all(self):
+        net = "aPbFaPbFh"
+        alike = [("a", "a"), ("P", "P"), ("F", "F"), ("b", "b"), ("h", "h")]
+        for theirs in (net, "aaaPPPbbbFFFaaaPPPbbbFFFhhh",  # each one again
+                       net * 3,                             # in whole rounds
+                       "aaPPbbFFaaPPbbFFhh" + net * 2):
+            pairs, names = self.pairs_of(net, theirs)
+            self.assertEqual(pairs, alike, theirs)
+            self.assertEqual(names, ["a", "linear", "linear, launch 2", "b", "h"])
+        # One of each: what a prediction needs.
+        self.assertEqual(self.pairs_of("aPbFh", net)[0], alike)
+        # What follows the net belongs to what follows the last round.
+        pairs, _ = validate.paired(self.net(*"aPbh", *"P"), self.net(*"aPbh" * 3, *"P"))
+        self.assertEqual([b["number"] for _, a, b in pairs if a["is"] == "P"], [9])
+        last = self.net(*"aPbhF"), self.net(*"aPbhaPbhF")
+        self.assertEqual([b["is"] for _, a, b in validate.paired(*last)[0]], list("aPFbh"))
+
+    def test_another_order_pairs_what_it_can(self):
+        pairs, alone = validate.paired(self.net(*"ab"), self.net(*"ba"))
+        self.assertEqual([(a["is"], b["is"]) for _, a, b in pairs], [("a", "a"), ("b", "b")])
+        self.assertEqual(alone, [])
+
     def rows(self, ours, launch):
         return {row["counter"]: row for row in
                 validate.compare_launch(ours, ncu.launches(table())[launch])}
