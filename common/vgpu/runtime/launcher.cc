@@ -2,7 +2,6 @@
 // puts the directory vgpu-lib beside itself, where libcudart.so.13 is the virtual GPU and
 // libcuda.so.1 the driver interface that it does not have, in front of the library path, translates
 // its flags to environment variables, and becomes the program.
-#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,10 +12,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "../core/elf.h"
 
 namespace {
 
@@ -39,59 +40,27 @@ constexpr char kUsage[] =
   std::exit(2);
 }
 
-// What the launcher wants to know of a program. All reads are bounds checked.
-class Elf {
- public:
-  explicit Elf(std::string_view bytes) : bytes_(bytes) {
-    const auto header = at<Elf64_Ehdr>(0);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_ident[EI_CLASS] != ELFCLASS64)
-      return;
-    is_elf = true;
-    std::vector<Elf64_Shdr> sections;
-    for (unsigned i = 0; i < header->e_shnum; ++i)
-      if (const auto s = at<Elf64_Shdr>(header->e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr)))
-        sections.push_back(*s);
-    const auto content = [&](const Elf64_Shdr& s) -> std::string_view {
-      if (s.sh_type == SHT_NOBITS || s.sh_offset > bytes_.size()) return {};
-      return bytes_.substr(s.sh_offset, s.sh_size);
-    };
-    const auto text = [](std::string_view table, std::uint64_t offset) -> std::string_view {
-      if (offset >= table.size()) return {};
-      return table.substr(offset, table.substr(offset).find('\0'));
-    };
-    const std::string_view names =
-        header->e_shstrndx < sections.size() ? content(sections[header->e_shstrndx]) : "";
-    for (const Elf64_Shdr& s : sections) {
-      const std::string_view name = text(names, s.sh_name);
+// What the launcher wants to know of a program.
+struct Program {
+  explicit Program(const vgpu::Elf& elf) {
+    for (const Elf64_Shdr& section : elf.sections()) {
+      const std::string_view name = elf.name(section);
       if (name == ".nv_fatbin" || name == "__nv_relfatbin") has_device_code = true;
       // nvcc gives every program that it links a .nv_fatbin, this section those with .cu files.
       if (name == "__nv_module_id" || name == "__nv_relfatbin") has_cuda_files = true;
-      if (s.sh_type != SHT_DYNAMIC || s.sh_link >= sections.size()) continue;
-      const std::string_view table = content(s), strings = content(sections[s.sh_link]);
-      for (std::size_t i = 0; i + sizeof(Elf64_Dyn) <= table.size(); i += sizeof(Elf64_Dyn)) {
-        Elf64_Dyn entry;
-        std::memcpy(&entry, table.data() + i, sizeof entry);
-        if (entry.d_tag == DT_NEEDED) needed.emplace_back(text(strings, entry.d_un.d_val));
+      if (section.sh_type != SHT_DYNAMIC) continue;
+      for (const Elf64_Dyn& entry : elf.rows<Elf64_Dyn>(section)) {
+        if (entry.d_tag == DT_NEEDED)
+          needed.emplace_back(vgpu::Elf::text(elf.strings(section), entry.d_un.d_val));
         if (entry.d_tag == DT_RPATH) has_rpath = true;
       }
     }
   }
-  bool is_elf = false, has_device_code = false, has_cuda_files = false, has_rpath = false;
+  bool has_device_code = false, has_cuda_files = false, has_rpath = false;
   std::vector<std::string> needed;
-
- private:
-  template <class T>
-  std::optional<T> at(std::uint64_t offset) const {
-    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) return std::nullopt;
-    T value;
-    std::memcpy(&value, bytes_.data() + offset, sizeof value);
-    return value;
-  }
-  std::string_view bytes_;
 };
 
-std::string_view map_file(const std::string& path) {
+std::span<const std::byte> map_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail("cannot read " + path + ": " + std::strerror(errno));
   struct stat info {};
@@ -101,7 +70,7 @@ std::string_view map_file(const std::string& path) {
   void* bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
   if (bytes == MAP_FAILED) fail("cannot read " + path + ": " + std::strerror(errno));
-  return {static_cast<const char*>(bytes), size};
+  return {static_cast<const std::byte*>(bytes), size};
 }
 
 // As execvp finds it.
@@ -193,18 +162,19 @@ int main(int argc, char** argv) {
   if (i >= argc) fail(std::string("which program?\n") + kUsage);
 
   const std::string program = find_program(argv[i]);
-  const Elf elf(map_file(program));
-  if (!elf.is_elf)
+  const vgpu::Elf elf(map_file(program));
+  if (!elf.is_elf())
     fail(program + " is not a 64-bit ELF program; name the compiled program itself, not a script");
+  const Program about(elf);
   std::string cudart;
   bool needs_vgpu = false, needs_driver = false;
-  for (const std::string& library : elf.needed) {
+  for (const std::string& library : about.needed) {
     if (library.starts_with("libcudart.so")) cudart = library;
     if (library == "libvgpu.so") needs_vgpu = true;
     if (library == "libcuda.so.1") needs_driver = true;
   }
-  if (cudart.empty() && !needs_vgpu && (elf.has_cuda_files || !needs_driver)) {
-    if (elf.has_device_code)
+  if (cudart.empty() && !needs_vgpu && (about.has_cuda_files || !needs_driver)) {
+    if (about.has_device_code)
       fail(program +
            " has the CUDA runtime linked in statically, which cannot be replaced; "
            "compile it with nvcc --cudart shared");
@@ -214,18 +184,20 @@ int main(int argc, char** argv) {
   // before LD_LIBRARY_PATH, but not before what is preloaded.
   const std::string libraries = directory_of_launcher() + "/vgpu-lib";
   prepend("LD_LIBRARY_PATH", libraries, ':');
-  if (needs_driver && elf.has_rpath) prepend("LD_PRELOAD", libraries + "/libcuda.so.1", ' ');
+  if (needs_driver && about.has_rpath) prepend("LD_PRELOAD", libraries + "/libcuda.so.1", ' ');
   if (!cudart.empty()) {
     const std::string ours = libraries + "/" + cudart;
     if (access(ours.c_str(), R_OK) != 0)
       fail(program + " needs " + cudart + ", and there is no " + ours +
            "; compile the program with the toolkit that the virtual GPU was built with");
     // A symbol version is a name in the library's string table; without it nothing would be found.
-    if (map_file(ours).find(std::string(cudart).append(1, '\0')) == std::string_view::npos)
+    const auto library = map_file(ours);
+    const std::string_view text(reinterpret_cast<const char*>(library.data()), library.size());
+    if (text.find(std::string(cudart).append(1, '\0')) == std::string_view::npos)
       fail(program + " needs " + cudart +
            ", the virtual GPU was built for another version of CUDA; "
            "compile the program with that toolkit");
-    if (elf.has_rpath) prepend("LD_PRELOAD", ours, ' ');
+    if (about.has_rpath) prepend("LD_PRELOAD", ours, ' ');
   }
   execv(program.c_str(), argv + i);
   fail("cannot start " + program + ": " + std::strerror(errno));

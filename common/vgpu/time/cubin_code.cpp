@@ -13,32 +13,11 @@ namespace vgpu::time {
 namespace {
 
 constexpr std::string_view kText = ".text.";
-constexpr std::uint8_t kFormatSized = 4, kRegisterCount = 0x2f;  // in .nv.info
 
-struct Symbol {
-  std::string_view name;
-  unsigned section = 0;
-  std::uint64_t value = 0;
-};
 struct Relocation {
   std::uint64_t offset = 0, symbol = 0;
   std::int64_t addend = 0;
 };
-
-std::vector<Symbol> symbols_of(const Elf& elf) {
-  std::vector<Symbol> symbols;
-  for (const Elf64_Shdr& section : elf.sections()) {
-    if (section.sh_type != SHT_SYMTAB || section.sh_link >= elf.sections().size()) continue;
-    const auto table = elf.content(section), names = elf.content(elf.sections()[section.sh_link]);
-    for (std::size_t i = 0; i + sizeof(Elf64_Sym) <= table.size(); i += sizeof(Elf64_Sym)) {
-      Elf64_Sym symbol;
-      std::memcpy(&symbol, table.data() + i, sizeof symbol);
-      symbols.push_back({Elf::text(names, symbol.st_name), symbol.st_shndx, symbol.st_value});
-    }
-    break;
-  }
-  return symbols;
-}
 
 // Of the section with this name, with addends (.rela) or without (.rel).
 std::vector<Relocation> relocations_of(const Elf& elf, std::string_view name) {
@@ -48,43 +27,26 @@ std::vector<Relocation> relocations_of(const Elf& elf, std::string_view name) {
     if (!addends && section.sh_type != SHT_REL) continue;
     const std::string_view own = elf.name(section), prefix = addends ? ".rela" : ".rel";
     if (!own.starts_with(prefix) || own.substr(prefix.size()) != name) continue;
-    const auto table = elf.content(section);
-    const std::size_t size = addends ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
-    for (std::size_t i = 0; i + size <= table.size(); i += size) {
-      Elf64_Rela r{};
-      std::memcpy(&r, table.data() + i, size);
-      all.push_back({r.r_offset, ELF64_R_SYM(r.r_info), addends ? r.r_addend : 0});
-    }
+    if (addends)
+      for (const Elf64_Rela& r : elf.rows<Elf64_Rela>(section))
+        all.push_back({r.r_offset, ELF64_R_SYM(r.r_info), r.r_addend});
+    else
+      for (const Elf64_Rel& r : elf.rows<Elf64_Rel>(section))
+        all.push_back({r.r_offset, ELF64_R_SYM(r.r_info), 0});
   }
   return all;
 }
 
-int registers_of(const Elf& elf, const std::vector<Symbol>& symbols, std::string_view kernel) {
-  for (const Elf64_Shdr& section : elf.sections()) {
-    if (elf.name(section) != ".nv.info") continue;
-    const auto info = elf.content(section);
-    for (std::size_t at = 0; at + 4 <= info.size();) {
-      const auto format = static_cast<std::uint8_t>(info[at]);
-      const auto attribute = static_cast<std::uint8_t>(info[at + 1]);
-      std::uint16_t size;
-      std::memcpy(&size, info.data() + at + 2, sizeof size);
-      at += 4;
-      if (format != kFormatSized) continue;
-      if (size > info.size() - at) break;
-      std::uint32_t pair[2] = {};
-      if (size == sizeof pair) std::memcpy(pair, info.data() + at, sizeof pair);
-      if (attribute == kRegisterCount && size == sizeof pair && pair[0] < symbols.size() &&
-          symbols[pair[0]].name == kernel)
-        return static_cast<int>(pair[1] & 0xffff);
-      at += size;
-    }
-  }
+int registers_of(const Elf& elf, const std::vector<Elf::Symbol>& symbols, std::string_view kernel) {
+  for (const Elf::Attribute& attribute : elf.attributes(symbols))
+    if (attribute.kind == Elf::kRegisterCount && attribute.kernel == kernel)
+      return static_cast<int>(attribute.value & 0xffff);
   return 0;
 }
 
 class CodeReader {
  public:
-  CodeReader(const Elf& elf, CubinCode& code) : elf_(elf), code_(code), symbols_(symbols_of(elf)) {}
+  CodeReader(const Elf& elf, CubinCode& code) : elf_(elf), code_(code), symbols_(elf.symbols()) {}
 
   bool read(std::string_view kernel, bool alone) {
     code_.registers = registers_of(elf_, symbols_, kernel);
@@ -166,7 +128,7 @@ class CodeReader {
 
   const Elf& elf_;
   CubinCode& code_;
-  std::vector<Symbol> symbols_;
+  std::vector<Elf::Symbol> symbols_;
   std::map<unsigned, std::uint32_t> first_, sizes_;  // by section
 };
 
