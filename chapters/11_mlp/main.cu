@@ -65,13 +65,14 @@ MlpStep separate(const std::string& name, Product product, Layer layer,
   return {name, run, stages, lab::Storage::kFp16, nullptr, false, files};
 }
 
-// A variant that failed, for --step "copies first".
-MlpStep copies_first() {
+// A variant of `pipeline` that failed, for --step alone.
+template <template <int> class Layout, bool kCopiesFirst>
+MlpStep variant(const std::string& name) {
   MlpStep step =
-      separate("copies first", mlp::pipeline_product<tile::Padded, true>,
+      separate(name, mlp::pipeline_product<Layout, kCopiesFirst>,
                [](const half* x, const half* weight, const half* bias, const half* residual,
                   half* y, const mlp::Shape& shape, cudaStream_t stream) {
-                 mlp::pipeline_product<tile::Padded, true>(x, weight, y, shape, stream);
+                 mlp::pipeline_product<Layout, kCopiesFirst>(x, weight, y, shape, stream);
                  mlp::finish(bias, residual, y, shape, stream);
                },
                {"block_tile.cuh", "pipeline.cuh", "finish.cuh"});
@@ -161,7 +162,7 @@ int main(int argc, char** argv) {
                 {"block_tile.cuh", "registers.cuh", "finish.cuh"}),
        separate("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
                 {"block_tile.cuh", "pipeline.cuh", "finish.cuh"}),
-       copies_first(),
+       variant<tile::Padded, true>("copies first"), variant<tile::Plain, false>("no padding"),
        separate("swizzle", mlp::swizzle_product, mlp::swizzle,
                 {"block_tile.cuh", "pipeline.cuh", "swizzle.cuh", "finish.cuh"}),
        epilogue_step<half>(), graph_step<half>(), epilogue_step<float>(), graph_step<float>()});

@@ -123,6 +123,14 @@ chapters/09_patch_embedding/sweeps.png: data/results/virtual_h200/sweeps.json
 chapters/12_vision_transformer/sweeps.png: data/results/virtual_h200/sweeps.json
 	'$(python_plot)' common/figures/sweeps_net.py $@ $<
 
+# Chapter 11: three layouts of a tile, and the way of one through the last step's kernel.
+$(foreach l,no_padding pipeline swizzle,$(call trace,tile_$l,11,pipeline_kernel:0,--preset tiny \
+  --step '$(subst _, ,$l)'))
+$(call picture,11_mlp/tile_layouts.png,tile_layouts,tile_no_padding.json:no_padding \
+  tile_pipeline.json:padded tile_swizzle.json:swizzled,x:384)
+$(call trace,tile_life,11,epilogue_kernel:0,--tokens 64 --width 384 --hidden 128 --step epilogue)
+$(call picture,11_mlp/tile_life.png,tile_life,tile_life.json,x:768 hidden:256)
+
 # Chapter 12: what each component costs, which array lies where.
 pictures += chapters/12_vision_transformer/component_shares.png chapters/12_vision_transformer/memory_plan.png
 chapters/12_vision_transformer/component_shares.png: data/results/virtual_h200/sweeps.json
