@@ -908,6 +908,29 @@ TEST_CASE("time programs: of a sampled launch, the simulated SM's blocks alone c
 }
 
 TEST_CASE(
+    "time programs: sampled, the last blocks of a ragged grid may be short where each has an SM") {
+  // Nine blocks for 129 rows, of which three have 64, three the next 64 and three the last one; `turn`
+  // says which come first.
+  const Program made(
+      program("KERNEL slabs(float* out, const float* in, int rows, int turn) {\n"
+              "  const int slab = (blockIdx.x + turn) % 3;\n  float s = 0;\n"
+              "  for (int r = 64 * slab; r < min(64 * slab + 64, rows); ++r)\n"
+              "    s += in[(3 * r + blockIdx.y) * 64 + threadIdx.x];\n"
+              "  out[(slab * 3 + blockIdx.y) * 64 + threadIdx.x] = s;\n}\n",
+              "    slabs<<<dim3(3, 3), 64>>>(out, in, 129, 0);\n"
+              "    slabs<<<dim3(3, 3), 64>>>(out, in, 129, 2);\n    if (n == 0) break;\n"),
+      code_for(kTargets[2]));
+  const auto full = made.launches("VGPU_TIME=1"), sampled = made.launches("VGPU_TIME=sample");
+  REQUIRE(full.size() == 2);
+  REQUIRE(sampled.size() == 2);
+  REQUIRE_MESSAGE(why(sampled[0]) == "", why(sampled[0]));
+  CHECK(predicted_us(sampled[0]) == doctest::Approx(predicted_us(full[0])).epsilon(0.02));
+  // Where the simulated block is a short one, the longest is not known.
+  for (const auto& launch : {full[1], sampled[1]})
+    CHECK(has(why(launch), "how much a block does differs from block to block"));
+}
+
+TEST_CASE(
     "time programs: without machine code there are limits only, one sentence, the same exit code") {
   const std::string kernels =
       "KERNEL copy(float* out, const float* in, int n) { "

@@ -205,9 +205,21 @@ double spread(const Recording& recording, std::size_t blocks) {
   return sum > 0 ? std::sqrt(std::max(0.0, squares * count / (sum * sum) - 1)) : 0;
 }
 
+// How many times as much as the simulated block, the only one of its SM, the longest of the blocks that
+// were looked at executes.
+double longest_of_one_each(const Recording& recording) {
+  const double own = instructions_of(recording.blocks[0]);
+  double most = own;
+  for (const BlockRecord& block : recording.probes)
+    if (!block.warps.empty()) most = std::max(most, instructions_of(block));
+  return own > 0 ? most / own : 1;
+}
+
 // How many times as much as SM 0 the SM executes that decides.
-double unevenness(const LaunchCounters& counters, double busy_sms, bool many_rounds) {
-  if (counters.sampled || counters.issued_by_sm.empty() || !counters.issued_by_sm[0]) return 1;
+double unevenness(const Recording& recording, const LaunchCounters& counters, double busy_sms,
+                  bool many_rounds) {
+  if (counters.sampled) return recording.blocks_of_sm == 1 ? longest_of_one_each(recording) : 1;
+  if (counters.issued_by_sm.empty() || !counters.issued_by_sm[0]) return 1;
   double most = 0, sum = 0;
   for (const std::uint64_t n : counters.issued_by_sm) {
     most = std::max(most, static_cast<double>(n));
@@ -287,9 +299,11 @@ class Prediction {
     together_ = std::min(resident_, of_sm_);
     busy_sms_ = static_cast<double>(std::min<std::uint64_t>(
         recording_.grid_blocks, static_cast<std::uint64_t>(device_.sm_count)));
-    uneven_ = unevenness(counters_, busy_sms_, of_sm_ > 2 * resident_);
+    uneven_ = unevenness(recording_, counters_, busy_sms_, of_sm_ > 2 * resident_);
+    // With one block an SM the longest one decides; shorter ones, as the last of a ragged grid, do not.
+    const bool by_mean = counters_.sampled && recording_.blocks_of_sm > 1;
     if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
-        !(counters_.sampled && spread(recording_, blocks_) > kMostSpread))
+        !(by_mean && spread(recording_, blocks_) > kMostSpread))
       return "";
     return std::string(
                "how much a block does differs from block to block, so that a few of them do "
