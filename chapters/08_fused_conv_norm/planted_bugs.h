@@ -1,10 +1,7 @@
 // Planted bugs of the fused kernel, whichever its tiles: run, and held against what should catch them.
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include "../../common/attention/test_ladder.h"
-#include "../../common/lab/device.h"
+#include "../../common/testing/checks.h"
 #include "test_support.h"
 #include "two_passes.cuh"
 
@@ -39,26 +36,10 @@ inline void check_planted_bugs(
     const std::vector<lab::testing::Mutant>& bugs,
     const std::vector<lab::testing::ConvNormTrial>& trials,
     const std::function<lab::testing::AnyConvNorm(size_t number)>& step_of) {
-  for (size_t number = 0; number <= bugs.size(); ++number) {
-    const std::string name = number ? bugs[number - 1].name : "none";
-    const std::string expected = number ? bugs[number - 1].caught_by : "";
-    if (number && lab::testing::skipped_on_a_gpu(bugs[number - 1])) continue;
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (const lab::testing::ConvNormTrial& trial : trials) {
-      const int findings = lab::vgpu::findings();
-      const lab::testing::ConvNormOutcome outcome =
-          lab::testing::run_conv_norm(step_of(number), trial);
-      caught_by = outcome.caught_by;
-      details = trial.name + ": " + outcome.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (lab::vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (!caught_by.empty()) break;
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
+  lab::testing::check_each_bug(bugs, trials.size(), [&](size_t number, size_t trial) {
+    return lab::testing::named(trials[trial].name,
+                               lab::testing::run_conv_norm(step_of(number), trials[trial]));
+  });
 }
 
 // The same for the kernel on tiles of that kind, `tiles` a block, with arrays in fp32.

@@ -8,7 +8,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/testing/testing.h"
+#include "../../common/testing/checks.h"
 #include "kernels.cuh"
 #include "network.cuh"
 
@@ -154,37 +154,45 @@ TEST_CASE("network: planted bugs in the way from pixels to planes and back are c
   const int height = 12, width = 25, pixels = height * width;
   std::vector<unsigned char> rgb(pixels * 3);
   for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = level_at(i);
-  const lab::testing::Mutants mutants(
-      "chapters/08_fused_conv_norm/network.cuh", "fused_conv_norm",
-      {{"colours in the wrong order", "rgb[int64_t(pixel) * 3 + c] / 255",
-        "rgb[int64_t(pixel) * 3 + 2 - c] / 255", ""},
-       {"the last pixel is left out", "if (pixel >= pixels) return;",
-        "if (pixel >= pixels - 1) return;", ""},
-       {"cut off below instead of above", "const int row = plane_height - height + pixel / width",
-        "const int row = pixel / width", ""},
-       {"not rounded", "static_cast<unsigned char>(level + 0.5f)",
-        "static_cast<unsigned char>(level)", ""},
-       {"another scale", "tanhf(x) * 150.0f", "tanhf(x) * 127.5f", ""},
-       {"not clamped above", "level < 255.0f ?", "level < 1000.0f ?", ""},
-       // The last one: after a memory error the device does nothing any more.
-       {"a pixel too many", "if (pixel >= pixels) return;", "if (pixel > pixels) return;", ""}});
-  const auto passes = [&](size_t number) {
+  const std::vector<lab::testing::Mutant> bugs = {
+      {"colours in the wrong order", "rgb[int64_t(pixel) * 3 + c] / 255",
+       "rgb[int64_t(pixel) * 3 + 2 - c] / 255", "element"},
+      {"the last pixel is left out", "if (pixel >= pixels) return;",
+       "if (pixel >= pixels - 1) return;", "element"},
+      {"cut off below instead of above", "const int row = plane_height - height + pixel / width",
+       "const int row = pixel / width", "element"},
+      {"not rounded", "static_cast<unsigned char>(level + 0.5f)",
+       "static_cast<unsigned char>(level)", "element"},
+      {"another scale", "tanhf(x) * 150.0f", "tanhf(x) * 127.5f", "element"},
+      {"not clamped above", "level < 255.0f ?", "level < 1000.0f ?", "element"},
+      // The last one: after a memory error the device does nothing any more.
+      {"a pixel too many", "if (pixel >= pixels) return;", "if (pixel > pixels) return;", "error"}};
+  const lab::testing::Mutants mutants("chapters/08_fused_conv_norm/network.cuh", "fused_conv_norm",
+                                      bugs);
+  const auto run = [&](size_t number) -> lab::testing::Verdict {
+    lab::testing::Verdict verdict;
+    const auto caught = [&](const char* by) {
+      verdict.caught_by = by;
+      return verdict;
+    };
     const lab::DeviceArray<unsigned char> from(rgb, "rgb");
     lab::DeviceArray<float> planes(pixels * 3 + 1, "planes");
     planes.fill_nan();
-    lab::testing::launch(mutants.kernel(number, "planes_kernel"), (pixels + 255) / 256, 256, 0,
-                         nullptr, static_cast<const unsigned char*>(from.data()), planes.data(),
-                         pixels);
-    if (cudaDeviceSynchronize() != cudaSuccess) return false;
+    const auto to_planes = [&] {
+      lab::testing::launch(mutants.kernel(number, "planes_kernel"), (pixels + 255) / 256, 256, 0,
+                           nullptr, static_cast<const unsigned char*>(from.data()), planes.data(),
+                           pixels);
+    };
+    if (!lab::testing::ran(to_planes, verdict)) return verdict;
     const std::vector<float> got = planes.download();
-    if (!std::isnan(got.back())) return false;
+    if (!std::isnan(got.back())) return caught("guard");
     // One row more above; levels beyond both ends by twice what there is.
     const int plane_height = height + 1;
     std::vector<float> inputs(3 * plane_height * width, 0.5f);
     std::vector<unsigned char> expected(rgb.size());
     for (int c = 0; c < 3; ++c)
       for (int pixel = 0; pixel < pixels; ++pixel) {
-        if (got[c * pixels + pixel] != float(rgb[pixel * 3 + c]) / 255.0f) return false;
+        if (got[c * pixels + pixel] != float(rgb[pixel * 3 + c]) / 255.0f) return caught("element");
         const float level = 300.0f * got[c * pixels + pixel] - 22.4f;
         const float x = std::atanh(std::clamp((level - 127.5f) / 150, -0.999f, 0.999f));
         inputs[(c * plane_height + 1) * width + pixel] = x;
@@ -193,14 +201,13 @@ TEST_CASE("network: planted bugs in the way from pixels to planes and back are c
       }
     const lab::DeviceArray<float> input(inputs, "planes");
     lab::DeviceArray<unsigned char> to(rgb.size(), "rgb");
-    lab::testing::launch(mutants.kernel(number, "pixels_kernel"), (pixels + 255) / 256, 256, 0,
-                         nullptr, static_cast<const float*>(input.data()), to.data(), plane_height,
-                         width, height, width);
-    return cudaDeviceSynchronize() == cudaSuccess && to.download() == expected;
+    const auto to_pixels = [&] {
+      lab::testing::launch(mutants.kernel(number, "pixels_kernel"), (pixels + 255) / 256, 256, 0,
+                           nullptr, static_cast<const float*>(input.data()), to.data(),
+                           plane_height, width, height, width);
+    };
+    if (!lab::testing::ran(to_pixels, verdict)) return verdict;
+    return to.download() == expected ? verdict : caught("element");
   };
-  CHECK(passes(0));
-  for (size_t number = 1; number <= 7; ++number) {
-    CAPTURE(number);
-    CHECK(!passes(number));
-  }
+  lab::testing::check_each_bug(bugs, 1, [&](size_t number, size_t) { return run(number); });
 }

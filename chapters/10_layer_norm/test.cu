@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
+#include "../../common/testing/checks.h"
 #include "kernels.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"

@@ -23,49 +23,6 @@
 
 namespace lab::testing {
 
-using namespace std::string_literals;
-namespace {
-
-// An environment variable for the programs that are run while this lives.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Environment() { old_.empty() ? unsetenv(name_) : setenv(name_, old_.c_str(), 1); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::string old_;
-};
-
-std::string environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
-
-}  // namespace
-
-bool skipped(const std::string& what) {
-  if (has_device()) return false;
-  MESSAGE("skipped: " << what << ": there is no GPU, real or virtual");
-  return true;
-}
-
-bool skipped_without_counters(const std::string& what) {
-  if (vgpu::present()) return false;
-  MESSAGE("skipped: " << what << ": only the virtual GPU can tell");
-  return true;
-}
-
-bool skipped_on_a_gpu(const Mutant& bug) {
-  if (vgpu::present() || (bug.caught_by != "check" && bug.caught_by != "error")) return false;
-  return skipped_without_counters("planted bug '" + bug.name + "'");
-}
-
 // ---- Right results ------------------------------------------------------------------------------
 
 void check_right(const AnyAttention& attention, const AttentionCase& problem) {
@@ -158,57 +115,6 @@ void check_refusals(const AnyAttention& attention, bool aligned) {
 
 // ---- Planted bugs, checks, machine code ---------------------------------------------------------
 
-// Runs the cases of a doctest program that match `filter` and returns what they printed; they must
-// all pass. Findings of the virtual GPU's checks are allowed where `findings` says so.
-std::string check_passes(const std::string& test_program, const std::string& filter,
-                         bool findings) {
-  const TemporaryFolder folder;
-  const ProgramResult result =
-      run_program(test_program, {"--no-colors=true", "-tc=" + filter}, folder.folder());
-  CAPTURE(result.output);
-  CAPTURE(result.errors);
-  CHECK((result.exit_code == 0 || (findings && result.exit_code == kFindings)));
-  CHECK(result.output.find("Status: SUCCESS!") != std::string::npos);
-  CHECK(result.output.find("test cases: 0 ") == std::string::npos);
-  return result.output;
-}
-
-std::string own_name() { return std::filesystem::read_symlink("/proc/self/exe").filename(); }
-
-constexpr const char* kChecksAreOn = "LAB_TESTING_CHECKS_ARE_ON";
-
-bool rerun_with_checks(const std::string& cases) {
-  if (skipped(cases)) return true;
-  if (!vgpu::present() || std::getenv(kChecksAreOn)) return false;
-  const Environment checks("VGPU_CHECK", "all"), on(kChecksAreOn, "1");
-  check_passes(own_name(), cases, true);
-  return true;
-}
-
-void check_each_bug(const std::vector<Mutant>& bugs, size_t trials,
-                    const std::function<Verdict(size_t number, size_t trial)>& run,
-                    const std::function<void()>& after_error) {
-  for (size_t number = 0; number <= bugs.size(); ++number) {
-    const std::string name = number ? bugs[number - 1].name : "none";
-    const std::string expected = number ? bugs[number - 1].caught_by : "";
-    if (number && skipped_on_a_gpu(bugs[number - 1])) continue;
-    CAPTURE(name);
-    std::string caught_by, details;
-    for (size_t trial = 0; trial < trials && caught_by.empty(); ++trial) {
-      const int findings = vgpu::findings();
-      const Verdict verdict = run(number, trial);
-      caught_by = verdict.caught_by;
-      details = verdict.details;
-      // What a missing barrier does to the result is a matter of luck.
-      if (vgpu::findings() > findings && (caught_by.empty() || expected == "check"))
-        caught_by = "check";
-      if (verdict.caught_by == "error" && after_error) after_error();
-    }
-    CAPTURE(details);
-    CHECK(caught_by == expected);
-  }
-}
-
 void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances) {
@@ -236,167 +142,10 @@ void check_without_findings(const AnyAttention& attention) {
   CHECK(vgpu::findings() == findings);
 }
 
-void check_all_checks(const std::string& program,
-                      const std::vector<std::vector<std::string>>& runs) {
-  if (skipped("all checks") || skipped_without_counters("all checks")) return;
-  const TemporaryFolder folder;
-  const Environment checks("VGPU_CHECK", "all");
-  for (const std::string schedule :
-       {"", "random:1", "random:2", "random:3", "random:4", "random:5"})
-    for (const std::vector<std::string>& arguments : runs) {
-      const Environment order("VGPU_SCHEDULE", schedule);
-      if (schedule.empty()) unsetenv("VGPU_SCHEDULE");
-      const ProgramResult result = run_program(program, arguments, folder.folder());
-      CAPTURE(schedule);
-      CAPTURE(arguments.back());
-      CAPTURE(result.errors);
-      CHECK(result.exit_code == 0);
-      CHECK(result.errors == "");
-    }
-}
-
-void check_program_on_t4(const std::string& program, const std::string& filter) {
-  if (skipped("on a T4") || skipped_without_counters("on a T4")) return;
-  const Environment device("VGPU_DEVICE", "t4");
-  check_passes(program, filter, false);
-}
-void check_on_t4(const std::string& filter) { check_program_on_t4(own_name(), filter); }
-void check_twin_on_t4(const std::string& filter) {
-  check_program_on_t4(own_name() + "_t4", filter);
-}
-
-void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
-                        int threads) {
-  const TemporaryFolder folder;
-  const std::string path = repository_path(file);
-  folder.write("kernels.cu",
-               "#include \"" + std::filesystem::absolute(path).string() + "\"\n" + more);
-  std::string command = "'" + environment("NVCC", "nvcc") +
-                        "' -std=c++20 -O3 -fatbin --threads 2 " + "-Xptxas -v -o '" +
-                        folder.path("fatbin") + "' '" + folder.path("kernels.cu") + "'";
-  // Of one generation the PTX is the same to the byte, and is compiled once: registers and spills come
-  // of the last step, from PTX to machine code. (`make compile-all` begins anew for each.)
-  command +=
-      " -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code='[sm_80,sm_86,sm_89]'"
-      " -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code='[sm_100,sm_120]'";
-  constexpr size_t kArchitectures = 7;
-  // It is the same because no code asks for less than a generation; 7.5 is compiled by itself.
-  static const std::regex asked("__CUDA_ARCH__\\s*[<>=!]+\\s*(\\d+)");
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(path).parent_path())) {
-    if (entry.path().extension() != ".cuh") continue;
-    const std::string source = file_content(entry.path().string());
-    CAPTURE(entry.path().string());
-    for (std::sregex_iterator at(source.begin(), source.end(), asked), end; at != end; ++at)
-      CHECK(std::set<std::string>{"750", "800", "900", "1000"}.contains((*at)[1].str()));
-  }
-  command =
-      "cd '" + repository_path(".") + "' && " + command + " >'" + folder.path("log") + "' 2>&1";
-  const int status = std::system(command.c_str());
-  const std::string log = file_content(folder.path("log"));
-  CAPTURE(log);
-  REQUIRE(status == 0);
-
-  // ptxas info    : Compiling entry function '_ZN...' for 'sm_75'
-  // ptxas info    : Function properties for _ZN...
-  //     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-  // ptxas info    : Used 100 registers, used 1 barriers, 368 bytes cmem[0]
-  const std::regex entry(
-      "Compiling entry function '(\\w+)' for '(sm_\\d+)'\\s+ptxas info\\s*: Function properties "
-      "for "
-      "\\w+\\s+(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes spill loads\\s+"
-      "ptxas info\\s*: Used (\\d+) registers");
-  size_t found = 0;
-  for (std::sregex_iterator at(log.begin(), log.end(), entry), end; at != end; ++at, ++found) {
-    const std::string kernel = (*at)[1].str() + " for " + (*at)[2].str();
-    CAPTURE(kernel);
-    CHECK((*at)[3] == "0");  // bytes of stack: arrays that are no registers
-    CHECK((*at)[4] == "0");  // bytes of spills
-    CHECK((*at)[5] == "0");
-    CHECK(std::stoi((*at)[6]) * threads <= 65536);  // else the launch is refused
-  }
-  CHECK(found == kernels * kArchitectures);
-}
-
-void check_load_groups(const std::string& file, size_t kernels,
-                       const std::function<std::vector<int>(const std::vector<int>&)>& groups) {
-  const TemporaryFolder folder;
-  const std::string path = std::filesystem::absolute(repository_path(file)).string();
-  folder.write("kernels.cu", "#include \"" + path + "\"\n");
-  const std::string command =
-      "cd '" + repository_path(".") + "' && '" + environment("NVCC", "nvcc") +
-      "' -std=c++20 -O3 -arch=compute_90 -ptx -o '" + folder.path("ptx") + "' '" +
-      folder.path("kernels.cu") + "' >'" + folder.path("log") + "' 2>&1";
-  if (std::system(command.c_str()) != 0) FAIL(file_content(folder.path("log")));
-
-  const auto text = [](const std::vector<int>& numbers) {
-    std::string all;
-    for (const int number : numbers) all += std::to_string(number) + " ";
-    return all;
-  };
-  std::string name;
-  std::vector<int> found;
-  bool in_group = false;
-  size_t number = 0;
-  const auto end_of_kernel = [&] {
-    if (name.empty()) return;
-    CAPTURE(name);
-    std::vector<int> arguments;  // of ...ILi64ELi32ELi8EE...
-    static const std::regex number_of("Li(\\d+)E");
-    for (std::sregex_iterator at(name.begin(), name.end(), number_of), end; at != end; ++at)
-      arguments.push_back(std::stoi((*at)[1]));
-    CHECK(text(found) == text(groups(arguments)));
-    ++number;
-  };
-  std::istringstream lines(file_content(folder.path("ptx")));
-  for (std::string line; std::getline(lines, line);) {
-    if (const size_t at = line.find(".entry "); at != std::string::npos) {
-      end_of_kernel();
-      name = line.substr(at + 7);
-      found.clear();
-      in_group = false;
-    } else if (line.find("ld.global") != std::string::npos) {
-      if (!in_group) found.push_back(0);
-      in_group = true;
-      ++found.back();
-    } else if (line.find("st.shared") != std::string::npos) {
-      in_group = false;
-    }
-  }
-  end_of_kernel();
-  CHECK(number == kernels);
-}
-
-std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
-                                        std::vector<std::string> arguments,
-                                        const std::vector<int64_t>& out,
-                                        const std::vector<std::string>& lines) {
-  if (skipped("the program on a photo")) return std::nullopt;
-  const TemporaryFolder folder;
-  for (const std::string& argument :
-       {"--size"s, std::to_string(size), "--json"s, "a.json"s, "--csv"s, "a.csv"s, "--out"s,
-        "map.png"s, "--output"s, "out.safetensors"s})
-    arguments.push_back(argument);
-  const ProgramResult result = run_program(program, arguments, folder.folder());
-  CAPTURE(result.output);
-  CAPTURE(result.errors);
-  CHECK(result.exit_code == 0);
-  CHECK(result.output.find("FAIL") == std::string::npos);
-  CHECK(folder.names() ==
-        std::vector<std::string>{"a.csv", "a.json", "map.png", "out.safetensors"});
-  CHECK(load_image(folder.path("map.png")).width > 2 * size);
-  CHECK(read_safetensors(folder.path("out.safetensors"), {"out"})[0].shape == out);
-  for (size_t at = 0, next; (next = result.output.find('\n', at)) != std::string::npos;
-       at = next + 1) {
-    const std::string line = result.output.substr(at, next - at);
-    CAPTURE(line);
-    CHECK(line.size() <= 100);
-  }
-  for (const std::string& line : lines) {
-    CAPTURE(line);
-    CHECK(result.output.find("\n" + line + " ") != std::string::npos);
-  }
-  return PhotoRun{result.output, file_content(folder.path("a.json"))};
+void check_all_checks(const std::string& program) {
+  check_all_checks(program, {{"--tokens", "83", "--heads", "2", "--head-dim", "32"},
+                             {"--tokens", "83", "--heads", "2", "--head-dim", "64"},
+                             {"--tokens", "83", "--heads", "2", "--head-dim", "128"}});
 }
 
 void check_program(const std::string& program, const std::vector<std::string>& steps) {
@@ -430,22 +179,6 @@ void check_program(const std::string& program, const std::vector<std::string>& s
   }
 }
 
-std::vector<std::pair<std::string, double>> modelled_limits(
-    const std::string& program, const std::vector<std::string>& arguments) {
-  const TemporaryFolder folder;
-  std::vector<std::string> all = arguments;
-  all.insert(all.end(), {"--json", "a.json"});
-  const ProgramResult result = run_program(program, all, folder.folder());
-  CAPTURE(result.errors);
-  REQUIRE(result.exit_code == 0);
-  std::vector<std::pair<std::string, double>> limits;
-  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
-  for (const auto& kernel : json.at("kernels"))
-    limits.emplace_back(kernel.at("name").get<std::string>(),
-                        kernel.at("modelled_limit_us").get<double>());
-  return limits;
-}
-
 // ---- Counters -----------------------------------------------------------------------------------
 
 void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,
@@ -466,22 +199,6 @@ AttentionProblem equal_scores(int heads, int tokens, int head_dim) {
   AttentionProblem problem = random_attention({1, heads, tokens, head_dim, 1}, 1);
   std::fill(problem.q.begin(), problem.q.end(), __float2half(0.0f));
   return problem;
-}
-
-double row_requests(int rows, int row_bytes, int lane_bytes) {
-  return std::ceil(double(rows) * row_bytes / (32 * lane_bytes));
-}
-
-double counted(const std::string& array, const std::string& what) {
-  return vgpu::counter("/allocations/" + array + "/" + what);
-}
-
-double shared_conflicts() {
-  return vgpu::counter("/shared/load/conflicts") + vgpu::counter("/shared/store/conflicts");
-}
-
-double shared_wavefronts() {
-  return vgpu::counter("/shared/load/wavefronts") + vgpu::counter("/shared/store/wavefronts");
 }
 
 }  // namespace lab::testing

@@ -1,5 +1,6 @@
 // What the tests of chapters 2 to 6 share: each function is the body of a doctest case about one
-// step of the ladder. Without a device, real or virtual, those that need one say so and pass.
+// step of the ladder. Without a device, real or virtual, those that need one say so and pass. What knows
+// nothing of attention is in testing/checks.h.
 #pragma once
 
 #include <functional>
@@ -8,15 +9,9 @@
 
 #include "inputs.h"
 #include "test_cases.h"
+#include "testing/checks.h"
 
 namespace lab::testing {
-
-// Says what is skipped and returns true where there is no device, or no virtual one.
-bool skipped(const std::string& what);
-bool skipped_without_counters(const std::string& what);
-// Says so and returns true where there is no virtual GPU and only it is sure to catch that bug: by its
-// checks ("check"), or as an access outside of an array ("error"), which a GPU may let pass.
-bool skipped_on_a_gpu(const Mutant& bug);
 
 // ---- Right results ------------------------------------------------------------------------------
 
@@ -51,70 +46,15 @@ void check_planted_bugs(const std::string& file, const std::string& name_space,
                         const std::vector<Mutant>& mutants, const MutantAttention& attention,
                         const std::string& instances = "");
 
-// The kernel as it is (number 0) and with each of the bugs in turn (number 1, ...), on trials 0, 1, ...
-// until one proves it wrong, which must be by what the bug says. A finding of the virtual GPU's checks is
-// a "check" where nothing else is seen, and where it is expected. run: one verdict, with the trial's name
-// in its details. after_error: called where an "error" stays in the device.
-void check_each_bug(const std::vector<Mutant>& bugs, size_t trials,
-                    const std::function<Verdict(size_t number, size_t trial)>& run,
-                    const std::function<void()>& after_error = {});
-// An outcome as a verdict that says on which problem.
-inline Verdict named(const std::string& problem, Verdict verdict) {
-  verdict.details = problem + ": " + verdict.details;
-  return verdict;
-}
-
-// The virtual GPU's checks are chosen when a process starts: where they are off, runs this test
-// program's cases of that name again with race, init and sync checks on, and returns true. Also true
-// where there is no device.
-bool rerun_with_checks(const std::string& cases);
-
 // Right on a few problems with race, init and sync checks on, without a finding. For a test case
 // whose name begins with "checked".
 void check_without_findings(const AnyAttention& attention);
 
-// The program passes under all of the virtual GPU's checks, in its own order and in five others; with
-// each of these lists of arguments, or on three problems of attention.
-void check_all_checks(const std::string& program,
-                      const std::vector<std::vector<std::string>>& runs = {
-                          {"--tokens", "83", "--heads", "2", "--head-dim", "32"},
-                          {"--tokens", "83", "--heads", "2", "--head-dim", "64"},
-                          {"--tokens", "83", "--heads", "2", "--head-dim", "128"}});
-
-// The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
-void check_on_t4(const std::string& filter);
-// The same of a program whose kernels are not in its own file (the Makefile's kernels*.cu): its twin,
-// NAME_t4, runs them, which has these kernels for sm_75.
-void check_twin_on_t4(const std::string& filter);
-
-// Compiles the kernel file, with `more` lines behind it, for all architectures of the course:
-// `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
-void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
-                        int threads);
-
-// Compiles the kernel file to PTX and looks at the order in which each kernel reads global memory: in
-// groups of loads with stores to shared memory between them. `groups` says from a kernel's template
-// arguments how many loads each group should have. A load that waits for a store is a group more.
-void check_load_groups(const std::string& file, size_t kernels,
-                       const std::function<std::vector<int>(const std::vector<int>&)>& groups);
-
-struct PhotoRun {
-  std::string output, json;  // what the program printed, and its --json
-};
-// The program works on a photo of size x size pixels and writes all its files: exit 0, no line of
-// more than 100 characters, one that begins with each of `lines`, `out` of that shape, and a
-// picture. Nothing where there is no device.
-std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
-                                        std::vector<std::string> arguments,
-                                        const std::vector<int64_t>& out,
-                                        const std::vector<std::string>& lines);
+// check_all_checks() of a program of attention, on three problems.
+void check_all_checks(const std::string& program);
 
 // The program runs a small problem: exit 0, a line for each of `steps`, their ratio, and a picture.
 void check_program(const std::string& program, const std::vector<std::string>& steps);
-
-// Each line of a program's table, by name, with its modelled limit in microseconds.
-std::vector<std::pair<std::string, double>> modelled_limits(
-    const std::string& program, const std::vector<std::string>& arguments);
 
 // ---- Counters -----------------------------------------------------------------------------------
 
@@ -124,13 +64,5 @@ void run_for_counters(const AnyAttention& attention, int batch, int heads, int t
 void run_for_counters(const AnyAttention& attention, const AttentionProblem& problem);
 // A random problem whose scores are all equal: no maximum grows after the first tile.
 AttentionProblem equal_scores(int heads, int tokens, int head_dim);
-// Requests for rows side by side of `row_bytes`, when 32 lanes ask for `lane_bytes` each: whole rows
-// at a time, the last request for what is left of them.
-double row_requests(int rows, int row_bytes, int lane_bytes);
-// "/allocations/K/load/bytes_asked" for counted("K", "load/bytes_asked").
-double counted(const std::string& array, const std::string& what);
-// Bank conflicts and wavefronts of all accesses to shared memory.
-double shared_conflicts();
-double shared_wavefronts();
 
 }  // namespace lab::testing

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <set>
 
-#include "attention/test_ladder.h"
 #include "lab.cuh"
 #include "lab/device.h"
 #include "lab/random.h"
+#include "testing/checks.h"
 #include "tile.cuh"
 
 using namespace lab::testing;
