@@ -284,8 +284,9 @@ define exercise_rules
 exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf $V/tests/student_host
 	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
 	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
+# (What runs a chapter's own kernels is no part of its exercise.)
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu)) \
-  $(call objects_of,$(call folder_of,$1))
+  $(filter-out %/program.o %/run.o %/projection.o,$(call objects_of,$(call folder_of,$1)))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 $(exercises:%=$V/tests/exercise%-solution): Makefile
