@@ -254,7 +254,7 @@ NetMemory net_memory(const NetShape& shape, const Components& components) {
 }
 
 NetRun::NetRun(const NetShape& shape, const HostParameters& parameters,
-               const Components& components)
+               const Components& components, const Planner& plan)
     : shape_(shape),
       components_(components),
       weights_((require_net_shape(shape), weight_halves(shape)), "weights"),
@@ -262,7 +262,7 @@ NetRun::NetRun(const NetShape& shape, const HostParameters& parameters,
           [&] {
             StageList list(shape, components);
             stages_ = std::move(list.stages);
-            plan_ = plan_memory(list.buffers);
+            plan_ = plan(list.buffers);
             buffers_ = std::move(list.buffers);
             return size_t(plan_.bytes) / sizeof(half);
           }(),

@@ -59,9 +59,11 @@ NetMemory net_memory(const NetShape& shape, const Components& components);
 
 class NetRun {
  public:
+  using Planner = std::function<MemoryPlan(std::vector<Buffer>& buffers)>;
   // The parameters must outlive this. Takes device memory; throws lab::LackError where there is not
-  // enough.
-  NetRun(const NetShape& shape, const HostParameters& parameters, const Components& components);
+  // enough. plan: tests plant mistakes in it.
+  NetRun(const NetShape& shape, const HostParameters& parameters, const Components& components,
+         const Planner& plan = plan_memory);
 
   const NetShape& shape() const { return shape_; }
   const std::vector<Stage>& stages() const { return stages_; }

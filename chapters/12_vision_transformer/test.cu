@@ -257,6 +257,66 @@ TEST_CASE("checked: no race, no read of what nobody wrote, no missed barrier") {
   CHECK(lab::vgpu::findings() == findings);
 }
 
+namespace {
+
+// A plan that takes the buffer for free one stage early; the buffer itself keeps its end.
+NetRun::Planner ends_early(const std::string& name, int stages) {
+  return [=](std::vector<Buffer>& buffers) {
+    std::vector<Buffer> right = buffers;
+    for (Buffer& buffer : buffers)
+      if (buffer.name == name) buffer.last -= stages;
+    const MemoryPlan plan = plan_memory(buffers);
+    for (size_t i = 0; i < buffers.size(); ++i) right[i].offset = buffers[i].offset;
+    buffers = right;
+    return plan;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("memory: a plan that ends a buffer too early is caught, by NaN or by other logits") {
+  if (skipped("memory")) return;
+  const Weights weights = narrow_weights();
+  const auto logits = [&](const NetRun::Planner& plan) {
+    NetRun run(narrow_shape(), weights.parameters, {}, plan);
+    run.set_image(narrow_image());
+    run.forward_and_spoil();
+    return run.logits();
+  };
+  const std::vector<half> right = logits(plan_memory);
+  CHECK(same_bits(logits(ends_early("blocks.0.norm1", 0)), right));
+  // Read by the last stage that the plan forgets: as a residual, as a product's rows, as values.
+  CHECK(!same_bits(logits(ends_early("tokens", 4)), right));
+  CHECK(!same_bits(logits(ends_early("blocks.0.proj", 2)), right));
+  CHECK(!same_bits(logits(ends_early("blocks.1.qkv", 1)), right));
+  CHECK(!same_bits(logits(ends_early("blocks.1.fc1", 1)), right));
+}
+
+TEST_CASE("checked plan: two buffers of one launch in one place are a race") {
+  if (rerun_with_checks("checked plan*")) return;
+  const Weights weights = narrow_weights();
+  const auto findings = [&](const NetRun::Planner& plan) {
+    NetRun run(narrow_shape(), weights.parameters, {}, plan);
+    run.set_image(narrow_image());
+    const int before = lab::vgpu::findings();
+    run.forward(nullptr);
+    lab::check(cudaDeviceSynchronize());
+    return lab::vgpu::findings() - before;
+  };
+  CHECK(findings(plan_memory) == 0);
+  // What a stage writes lies where it reads: a block stores what another has not loaded yet.
+  CHECK(findings(ends_early("blocks.0.norm2", 1)) > 0);
+  CHECK(findings(ends_early("blocks.0.qkv", 1)) > 0);
+}
+
+TEST_CASE("shuffled: the narrow net passes all checks in other orders of warps and blocks") {
+  check_in_other_orders("checked: no race*");
+}
+
+TEST_CASE("on a T4: the narrow net is PyTorch's, and the same bits come again") {
+  check_twin_on_t4("right: components*,memory: arrays*,projection: counters*,counters: LayerNorm*");
+}
+
 TEST_CASE("memory: who stores q, k and v by heads has no array qkv; inside has none of them") {
   if (skipped("memory")) return;
   const Weights weights = narrow_weights();

@@ -149,7 +149,115 @@ Trial class_tokens_trial() {
           {}};
 }
 
+// What a kernel of projection.cuh gets: x, weight and bias, or q, k and v.
+struct Source {
+  const half *first, *second, *third;
+};
+
+struct ProjectionArrays {
+  HeadsShape shape{2, 83, 2, 40};
+  lab::DeviceArray<half> x{halves(size_t(shape.elements()), 1, 1), "x"},
+      weight{halves(3 * 80 * 80, 2, 0.11), "weight"}, bias{halves(3 * 80, 3, 0.5), "bias"};
+  Doubles qkv = reference::linear(in_double(x.download()), lab::to_float(weight.download()),
+                                  lab::to_float(bias.download()), {}, {2 * 83, 3 * 80, 80, false});
+  Doubles part(int number) const { return reference::split(qkv, number, shape); }
+};
+
+constexpr size_t kTileBytes = 3 * 64 * 68 * sizeof(float);
+
+// What the mutants' kernels are called, by their arguments as C++ mangles them.
+struct ProjectionTrial {
+  Trial trial;
+  std::vector<int> arguments;
+  std::string type;
+};
+
+std::vector<ProjectionTrial> projection_trials() {
+  const auto a = std::make_shared<ProjectionArrays>();
+  std::vector<half> parts[3];
+  for (int part = 0; part < 3; ++part)
+    for (const double value : a->part(part)) parts[part].push_back(__float2half(float(value)));
+  const auto q = std::make_shared<lab::DeviceArray<half>>(parts[0], "q"),
+             k = std::make_shared<lab::DeviceArray<half>>(parts[1], "k"),
+             v = std::make_shared<lab::DeviceArray<half>>(parts[2], "v");
+  const HeadsShape shape = a->shape;
+  const auto heads = [=](const Doubles& of_q, const Doubles& of_k, const Doubles& of_v) {
+    return reference::merge(reference::attention(of_q, of_k, of_v, shape, nullptr), shape);
+  };
+  const auto launched = [=](const Source& source) {
+    return [=](const void* kernel, half* y) {
+      launch(kernel, dim3(2, 2, 2), kThreads, kTileBytes, nullptr, source, y, shape,
+             1.44269504f / std::sqrt(40.0f));
+    };
+  };
+  const Source of_x{a->x.data(), a->weight.data(), a->bias.data()},
+      of_q{q->data(), k->data(), v->data()};
+  const lab::Tolerance tolerance{.atol = 1e-3, .rtol = 0x1p-10, .relative_l2 = 1e-3};
+  Doubles by_heads;
+  for (int part = 0; part < 3; ++part)
+    for (const double value : a->part(part)) by_heads.push_back(value);
+  const int64_t elements = shape.elements();
+  return {
+      {{"head_kernel", [=, keep = a](const void* kernel, half* y) { launched(of_x)(kernel, y); },
+        heads(a->part(0), a->part(1), a->part(2)), tolerance},
+       {1},
+       "6__halfNS_9ProjectedIS1_EE"},
+      {{"head_kernel",
+        [=, keep = std::vector{q, k, v}](const void* kernel, half* y) {
+          launched(of_q)(kernel, y);
+        },
+        heads(in_double(parts[0]), in_double(parts[1]), in_double(parts[2])), tolerance},
+       {1},
+       "6__halfNS_6StoredIS1_EE"},
+      {{"by_heads_kernel",
+        [=, keep = a](const void* kernel, half* y) {
+          launch(kernel, dim3(4, 3), kThreads, 0, nullptr, of_x.first, of_x.second, of_x.third, y,
+                 y + elements, y + 2 * elements, shape);
+        },
+        by_heads, tolerance},
+       {},
+       "6__half"}};
+}
+
 }  // namespace
+
+TEST_CASE("bugs of projection: each is caught by what it says" * doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("bugs of projection*")) return;
+  const std::vector<Mutant> bugs = {
+      {"keys beyond the last are not left out",
+       "if (own_column() + j >= keys_left) scores[i][j] = -INFINITY;", "", "element"},
+      {"the sum of weights is not rescaled", "row_sum[i] * factor[i] +", "row_sum[i] +", "element"},
+      {"values are not rescaled", "out[group][i][j] *= factor[i];", "out[group][i][j] *= 1.0f;",
+       "element"},
+      {"no wait before weights take the keys' place",
+       "__syncthreads();  // before the keys are overwritten", "", "check"},
+      {"no wait before the next keys", "__syncthreads();  // before the next keys and values", "",
+       "check"},
+      {"bias of the first head", "number(bias[of_head + own])", "number(bias[part * width + own])",
+       "element"},
+      {"weights of the first head", "weight + int64_t(of_head) * width",
+       "weight + int64_t(part) * width * width", "element"},
+      {"every sequence is the first", "x + int64_t(batch) * shape.tokens * width",
+       "x + int64_t(batch) * 0", "element"},
+      {"k and v exchanged", "column < 2 * width ? k : v", "column < 2 * width ? v : k", "element"},
+      {"by heads, but of the first sequence alone",
+       "int64_t(row / shape.tokens * shape.heads + head)", "int64_t(head)", "not finite"}};
+  const Mutants mutants("chapters/12_vision_transformer/projection.cuh",
+                        "vision_transformer::projection", bugs,
+                        "template __global__ void head_kernel<half, Projected<half>, 1>("
+                        "Projected<half>, half*, HeadsShape, float);\n"
+                        "template __global__ void head_kernel<half, Stored<half>, 1>("
+                        "Stored<half>, half*, HeadsShape, float);\n"
+                        "template __global__ void by_heads_kernel<half>(const half*, const half*, "
+                        "const half*, half*, half*, half*, HeadsShape);\n",
+                        Mutants::kKernelsOnly);
+  const std::vector<ProjectionTrial> trials = projection_trials();
+  check_each_bug(bugs, trials.size(), [&](size_t number, size_t trial) {
+    const ProjectionTrial& one = trials[trial];
+    return named(one.type, tried(one.trial, mutants.kernel(number, one.trial.kernel, one.arguments,
+                                                           one.type)));
+  });
+}
 
 TEST_CASE("planted bugs: each is caught by what it says" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;

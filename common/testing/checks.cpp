@@ -139,6 +139,16 @@ void check_all_checks(const std::string& program,
 
 namespace {
 
+void check_in_other_orders(const std::string& filter) {
+  if (skipped("other orders") || skipped_without_counters("other orders")) return;
+  const Environment checks("VGPU_CHECK", "all"), on(kChecksAreOn, "1");
+  for (const std::string schedule : {"random:1", "random:2", "random:3", "random:4", "random:5"}) {
+    CAPTURE(schedule);
+    const Environment order("VGPU_SCHEDULE", schedule);
+    check_passes(own_name(), filter, true);
+  }
+}
+
 void check_program_on_t4(const std::string& program, const std::string& filter) {
   if (skipped("on a T4") || skipped_without_counters("on a T4")) return;
   const Environment device("VGPU_DEVICE", "t4");

@@ -45,6 +45,10 @@ bool rerun_with_checks(const std::string& cases);
 void check_all_checks(const std::string& program,
                       const std::vector<std::vector<std::string>>& runs);
 
+// The cases of this test program that match `filter` (of doctest), each of which begins with
+// rerun_with_checks(), pass in five other orders of the virtual GPU's warps and blocks.
+void check_in_other_orders(const std::string& filter);
+
 // The cases of this test program that match `filter` (of doctest) pass on a virtual T4 too.
 void check_on_t4(const std::string& filter);
 // The same of a program whose kernels are not in its own file (the Makefile's kernels*.cu): its twin,
