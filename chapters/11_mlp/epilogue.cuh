@@ -63,20 +63,27 @@ __device__ void store_eight(Element* to, int count, const Eight<Element>& eight)
 }
 
 // y = act(sums + bias) + residual for the warp's outputs. kWhole: n is a multiple of 8 and all
-// arrays begin at multiples of 16 bytes. A lane loads its residuals of 32 columns before it uses
-// the first.
-template <bool kWhole, class Element, class T>
+// arrays begin at multiples of 16 bytes. A lane loads all its biases at once, and its residuals of
+// 32 columns before it uses the first.
+template <bool kWhole, bool kGelu, class Element, class T>
 __device__ void finish_sums(const WarpSums<T>& sums, const Element* __restrict__ bias,
                             const Element* __restrict__ residual, Element* __restrict__ y, int m,
-                            int n, bool with_gelu, const Place<T>& place) {
+                            int n, const Place<T>& place) {
+  constexpr int kGroups = T::kRights / 4;  // of 32 columns
   const int lane = threadIdx.x % 32;
   const int first_row = place.first_row + int(place.warp_row) + lane / 4;
+  const int first_column = place.first_column + int(place.warp_column) + lane % 4 * 8;
+  Eight<Element> biases[kGroups] = {};
+  if (bias)
 #pragma unroll
-  for (int group = 0; group < T::kRights / 4; ++group) {
-    const int column = place.first_column + int(place.warp_column) + 32 * group + lane % 4 * 8;
-    const int count = n - column;
-    Eight<Element> biases{}, residuals[2 * T::kLefts] = {};
-    if (bias && count > 0) biases = load_eight<kWhole>(bias + column, count);
+    for (int group = 0; group < kGroups; ++group) {
+      const int column = first_column + 32 * group;
+      if (column < n) biases[group] = load_eight<kWhole>(bias + column, n - column);
+    }
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    const int column = first_column + 32 * group, count = n - column;
+    Eight<Element> residuals[2 * T::kLefts] = {};
     if (residual && count > 0)
 #pragma unroll
       for (int i = 0; i < 2 * T::kLefts; ++i)
@@ -88,8 +95,9 @@ __device__ void finish_sums(const WarpSums<T>& sums, const Element* __restrict__
       Eight<Element> result;
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        float v = sums[i / 2][4 * group + e / 2].value[i % 2 * 2 + e % 2] + float(biases.value[e]);
-        if (with_gelu) v = gelu(v);
+        float v =
+            sums[i / 2][4 * group + e / 2].value[i % 2 * 2 + e % 2] + float(biases[group].value[e]);
+        if (kGelu) v = gelu(v);
         result.value[e] = Element(v + float(residuals[i].value[e]));
       }
       store_eight<kWhole>(y + int64_t(row) * n + column, row < m ? count : 0, result);
@@ -110,7 +118,11 @@ __device__ void epilogue_tile(const Element* __restrict__ x,         // [m, k]
   const Place<T> place(n);
   WarpSums<T> sums;
   multiply_all<Grouped>(x, weight, m, n, k, memory, place, sums);
-  finish_sums<kWhole, Element, T>(sums, bias, residual, y, m, n, with_gelu, place);
+  // One branch for all outputs: between branches the compiler moves no instruction.
+  if (with_gelu)
+    finish_sums<kWhole, true, Element, T>(sums, bias, residual, y, m, n, place);
+  else
+    finish_sums<kWhole, false, Element, T>(sums, bias, residual, y, m, n, place);
 }
 template <class Element, class T, bool kWhole>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)

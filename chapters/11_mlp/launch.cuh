@@ -11,20 +11,24 @@ namespace mlp {
 
 using Shape = ProductShape;
 
-// GELU, v/2 (1 + erf(v / sqrt(2))). erf is within 1.5e-7 of the exact one: for z >= 0 it is 1 -
-// p(t) t exp(-z^2) with t = 1 / (1 + 0.3275911 z) (Abramowitz and Stegun, 7.1.26). So
-// GELU(v) = max(v, 0) - |v|/2 p(t) t exp(-v^2 / 2): thirteen instructions, two of them special
-// functions.
+// GELU, v/2 (1 + erf(v / sqrt(2))) = v Phi(v), where Phi is the normal distribution's. With a = |v|
+// it is max(v, 0) - a Phi(-a). The logarithm of Phi(-a) is nearly a parabola, so a polynomial gives
+// it: Phi(-a) = 2^p(a). p's coefficients make the largest relative error of Phi on [0, 5] least,
+// 2.8e-6; beyond 5 GELU differs from 0 or v by less than 1.5e-6. GELU is within 4.8e-7 of the exact
+// one, and for -5 <= v < 0 within 4e-6 of itself. It takes ten instructions, one of them a special
+// function.
 __device__ inline float gelu(float v) {
-  const float size = fabsf(v);
-  float t, bell;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.3275911f * 0.70710678f, size, 1.0f)));
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell) : "f"(v * v * (-0.5f * 1.44269504f)));
-  float p = fmaf(t, 0.5f * 1.061405429f, 0.5f * -1.453152027f);
-  p = fmaf(t, p, 0.5f * 1.421413741f);
-  p = fmaf(t, p, 0.5f * -0.284496736f);
-  p = fmaf(t, p, 0.5f * 0.254829592f);
-  return fmaf(-size * t, p * bell, fmaxf(v, 0.0f));
+  const float a = fabsf(v);
+  float p = fmaf(a, -1.6016148e-6f, 5.7843194e-5f);
+  p = fmaf(a, p, -9.0712099e-4f);
+  p = fmaf(a, p, 8.4368717e-3f);
+  p = fmaf(a, p, -5.3851929e-2f);
+  p = fmaf(a, p, -4.5854059e-1f);
+  p = fmaf(a, p, -1.1512316f);
+  p = fmaf(a, p, -9.9999607e-1f);
+  float tail;  // Phi(-a)
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(tail) : "f"(p));
+  return fmaf(-a, tail, fmaxf(v, 0.0f));
 }
 
 // Throws std::invalid_argument for a shape that no step takes and for arrays that are null.
