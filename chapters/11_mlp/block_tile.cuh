@@ -84,8 +84,14 @@ struct Operands {
   }
 };
 
-// Calls store(row, column, half2) for each two neighbouring outputs of the warp: of y, rounded.
-template <class T, class Store>
+// Two neighbouring outputs: what mma.sync gives a lane side by side.
+template <class Element>
+struct alignas(2 * sizeof(Element)) Pair {
+  Element value[2];
+};
+
+// Calls store(row, column, Pair) for each two neighbouring outputs of the warp: of y, rounded.
+template <class T, class Element, class Store>
 __device__ void for_each_pair(const WarpSums<T>& sums, const Place<T>& place, const Store& store) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -96,22 +102,24 @@ __device__ void for_each_pair(const WarpSums<T>& sums, const Place<T>& place, co
       for (int v = 0; v < 4; v += 2)
         store(place.first_row + int(place.warp_row) + 16 * i + tile::Sums::row(lane, v),
               place.first_column + int(place.warp_column) + 8 * j + tile::Sums::column(lane, v),
-              __floats2half2_rn(sums[i][j].value[v], sums[i][j].value[v + 1]));
+              Pair<Element>{{Element(sums[i][j].value[v]), Element(sums[i][j].value[v + 1])}});
 }
 
 // Stores the warp's sums to y, two columns at a time; where rows of y do not begin at multiples of
-// 4 bytes, one.
-template <class T>
-__device__ void store_sums(const WarpSums<T>& sums, half* y, int m, int n, const Place<T>& place) {
-  if (n % 2 == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0)
-    for_each_pair<T>(sums, place, [&](int row, int column, half2 both) {
-      if (row < m && column < n) *reinterpret_cast<half2*>(y + int64_t(row) * n + column) = both;
+// a pair's bytes, one.
+template <class T, class Element>
+__device__ void store_sums(const WarpSums<T>& sums, Element* y, int m, int n,
+                           const Place<T>& place) {
+  using Both = Pair<Element>;
+  if (n % 2 == 0 && reinterpret_cast<uintptr_t>(y) % sizeof(Both) == 0)
+    for_each_pair<T, Element>(sums, place, [&](int row, int column, Both both) {
+      if (row < m && column < n) *reinterpret_cast<Both*>(y + int64_t(row) * n + column) = both;
     });
   else
-    for_each_pair<T>(sums, place, [&](int row, int column, half2 both) {
-      half* const to = y + int64_t(row) * n + column;
-      if (row < m && column < n) to[0] = __low2half(both);
-      if (row < m && column + 1 < n) to[1] = __high2half(both);
+    for_each_pair<T, Element>(sums, place, [&](int row, int column, Both both) {
+      Element* const to = y + int64_t(row) * n + column;
+      if (row < m && column < n) to[0] = both.value[0];
+      if (row < m && column + 1 < n) to[1] = both.value[1];
     });
 }
 

@@ -208,17 +208,6 @@ TileName choose_tile(const Shape& shape, int sms, int shared_bytes, bool with_wi
   return large <= small ? TileName::kLarge : TileName::kSmall;
 }
 
-// Why the current device cannot multiply such numbers, in words; empty where it can.
-template <class Element>
-std::string lacking() {
-  if (std::is_same_v<Element, half>) return "";
-  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
-  if (major >= 8) return "";
-  return "products in tf32 need compute capability 8.0 or newer, this device has " +
-         std::to_string(major) + "." +
-         std::to_string(device_attribute(cudaDevAttrComputeCapabilityMinor));
-}
-
 // y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
 // or null, y [m, n]; sums in fp32. Floats are multiplied in tf32. Any m and n; k a multiple of 8
 // (float: 4), x and weight at multiples of 16 bytes. Throws std::invalid_argument naming shape and
@@ -228,7 +217,7 @@ void epilogue(const Element* x, const Element* weight, const Element* bias, cons
               Element* y, const Shape& shape, cudaStream_t stream) {
   require_product(shape, x, weight, y);
   require_pieces(shape, x, weight, tile::kOfPiece<Element>);
-  if (const std::string why = lacking<Element>(); !why.empty()) throw std::runtime_error(why);
+  require_element<Element>();
   const TileName tile =
       in_pieces<Element>(shape, bias, residual, y)
           ? choose_tile<Element>(shape, device_attribute(cudaDevAttrMultiProcessorCount),

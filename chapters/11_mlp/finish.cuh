@@ -7,14 +7,14 @@ namespace mlp {
 
 constexpr int kFinishThreads = 256;
 
-// kAtOnce elements a thread: 8, where all rows are whole pieces of 16 bytes, or 1.
-template <int kAtOnce>
-__global__ void finish_kernel(const half* __restrict__ bias,      // [n], or null
-                              const half* __restrict__ residual,  // [m, n], or null
-                              half* __restrict__ y,               // [m, n]
+// kAtOnce elements a thread: 16 bytes, where all rows are whole pieces of that, or 1.
+template <class Element, int kAtOnce>
+__global__ void finish_kernel(const Element* __restrict__ bias,      // [n], or null
+                              const Element* __restrict__ residual,  // [m, n], or null
+                              Element* __restrict__ y,               // [m, n]
                               int64_t pieces, int row_pieces, bool with_gelu) {
-  struct alignas(kAtOnce * sizeof(half)) Piece {
-    half value[kAtOnce];
+  struct alignas(kAtOnce * sizeof(Element)) Piece {
+    Element value[kAtOnce];
   };
   const int64_t piece = int64_t(blockIdx.x) * kFinishThreads + threadIdx.x;
   if (piece >= pieces) return;
@@ -24,24 +24,27 @@ __global__ void finish_kernel(const half* __restrict__ bias,      // [n], or nul
   if (residual) residuals = reinterpret_cast<const Piece*>(residual)[piece];
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    float v = __half2float(values.value[i]) + __half2float(biases.value[i]);
+    float v = float(values.value[i]) + float(biases.value[i]);
     if (with_gelu) v = gelu(v);
-    values.value[i] = __float2half(v + __half2float(residuals.value[i]));
+    values.value[i] = Element(v + float(residuals.value[i]));
   }
   *at = values;
 }
 
 // Nothing is launched where nothing stands behind the product.
-inline void finish(const half* bias, const half* residual, half* y, const Shape& shape,
-                   cudaStream_t stream) {
+template <class Element>
+void finish(const Element* bias, const Element* residual, Element* y, const Shape& shape,
+            cudaStream_t stream) {
   if (!bias && !residual && !shape.gelu) return;
-  bool whole = shape.n % 8 == 0;
-  for (const half* const array : {bias, residual, static_cast<const half*>(y)})
+  constexpr int kOfPiece = 16 / int(sizeof(Element));
+  bool whole = shape.n % kOfPiece == 0;
+  for (const Element* const array : {bias, residual, static_cast<const Element*>(y)})
     whole = whole && reinterpret_cast<uintptr_t>(array) % 16 == 0;
-  const int at_once = whole ? 8 : 1;
+  const int at_once = whole ? kOfPiece : 1;
   const int64_t pieces = shape.y_elements() / at_once;
-  (whole ? finish_kernel<8>
-         : finish_kernel<1>)<<<divide_up(pieces, kFinishThreads), kFinishThreads, 0, stream>>>(
+  (whole ? finish_kernel<Element, kOfPiece>
+         : finish_kernel<Element,
+                         1>)<<<divide_up(pieces, kFinishThreads), kFinishThreads, 0, stream>>>(
       bias, residual, y, pieces, shape.n / at_once, shape.gelu);
   require_launched(shape);
 }

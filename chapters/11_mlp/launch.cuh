@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "shape.h"
 
 namespace mlp {
@@ -52,6 +54,22 @@ inline int device_attribute(cudaDeviceAttr attribute) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&value, attribute, device);
   return value;
+}
+
+// Why the current device cannot multiply such numbers, in words; empty where it can.
+template <class Element>
+std::string lacking() {
+  if (std::is_same_v<Element, half>) return "";
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
+  if (major >= 8) return "";
+  return "products in tf32 need compute capability 8.0 or newer, this device has " +
+         std::to_string(major) + "." +
+         std::to_string(device_attribute(cudaDevAttrComputeCapabilityMinor));
+}
+// Throws std::runtime_error with that.
+template <class Element>
+void require_element() {
+  if (const std::string why = lacking<Element>(); !why.empty()) throw std::runtime_error(why);
 }
 
 // The most shared memory that the current device gives a block on request, in bytes.

@@ -28,54 +28,62 @@ mlp::MlpArrays<Element> pointers(MlpOnDevice& arrays) {
           a.b2.data(), a.hidden.data(), a.y.data()};
 }
 
-using Product = void (*)(const half* x, const half* weight, half* y, const mlp::Shape& shape,
-                         cudaStream_t stream);
-using Layer = void (*)(const half* x, const half* weight, const half* bias, const half* residual,
-                       half* y, const mlp::Shape& shape, cudaStream_t stream);
+template <class Element>
+constexpr lab::Storage kStorage =
+    std::is_same_v<Element, half> ? lab::Storage::kFp16 : lab::Storage::kFp32;
+
+template <class Element>
+using Product = void (*)(const Element* x, const Element* weight, Element* y,
+                         const mlp::Shape& shape, cudaStream_t stream);
+template <class Element>
+using Layer = void (*)(const Element* x, const Element* weight, const Element* bias,
+                       const Element* residual, Element* y, const mlp::Shape& shape,
+                       cudaStream_t stream);
 
 // A step whose product is one launch and what stands behind it another.
-MlpStep separate(const std::string& name, Product product, Layer layer,
+template <class Element>
+MlpStep separate(const std::string& name, Product<Element> product, Layer<Element> layer,
                  const std::vector<std::string>& files) {
   const auto run = [layer](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
-    const mlp::MlpArrays<half> a = pointers<half>(arrays);
+    const mlp::MlpArrays<Element> a = pointers<Element>(arrays);
     layer(a.x, a.w1, a.b1, nullptr, a.hidden, s.first(), stream);
     layer(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
   };
   const auto stages = [name, product](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
     return {{name + " fc1",
              [=](MlpOnDevice& arrays) {
-               const auto a = pointers<half>(arrays);
+               const auto a = pointers<Element>(arrays);
                product(a.x, a.w1, a.hidden, s.first(), nullptr);
              }},
             {name + " GELU",
              [=](MlpOnDevice& arrays) {
-               const auto a = pointers<half>(arrays);
-               mlp::finish(a.b1, nullptr, a.hidden, s.first(), nullptr);
+               const auto a = pointers<Element>(arrays);
+               mlp::finish<Element>(a.b1, nullptr, a.hidden, s.first(), nullptr);
              }},
             {name + " fc2",
              [=](MlpOnDevice& arrays) {
-               const auto a = pointers<half>(arrays);
+               const auto a = pointers<Element>(arrays);
                product(a.hidden, a.w2, a.y, s.second(), nullptr);
              }},
             {name + " residual", [=](MlpOnDevice& arrays) {
-               const auto a = pointers<half>(arrays);
-               mlp::finish(a.b2, a.x, a.y, s.second(), nullptr);
+               const auto a = pointers<Element>(arrays);
+               mlp::finish<Element>(a.b2, a.x, a.y, s.second(), nullptr);
              }}};
   };
-  return {name, run, stages, lab::Storage::kFp16, nullptr, false, files};
+  return {name, run, stages, kStorage<Element>, mlp::lacking<Element>, false, files};
 }
 
 // A variant of `pipeline` that failed, for --step alone.
 template <template <int> class Layout, bool kCopiesFirst>
 MlpStep variant(const std::string& name) {
   MlpStep step =
-      separate(name, mlp::pipeline_product<Layout, kCopiesFirst>,
-               [](const half* x, const half* weight, const half* bias, const half* residual,
-                  half* y, const mlp::Shape& shape, cudaStream_t stream) {
-                 mlp::pipeline_product<Layout, kCopiesFirst>(x, weight, y, shape, stream);
-                 mlp::finish(bias, residual, y, shape, stream);
-               },
-               {"block_tile.cuh", "pipeline.cuh", "finish.cuh"});
+      separate<half>(name, mlp::pipeline_product<Layout, kCopiesFirst>,
+                     [](const half* x, const half* weight, const half* bias, const half* residual,
+                        half* y, const mlp::Shape& shape, cudaStream_t stream) {
+                       mlp::pipeline_product<Layout, kCopiesFirst>(x, weight, y, shape, stream);
+                       mlp::finish(bias, residual, y, shape, stream);
+                     },
+                     {"block_tile.cuh", "pipeline.cuh", "finish.cuh"});
   step.variant = true;
   return step;
 }
@@ -90,10 +98,6 @@ void second_layer(MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
   const auto a = pointers<Element>(arrays);
   mlp::epilogue<Element>(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
 }
-template <class Element>
-constexpr lab::Storage kStorage =
-    std::is_same_v<Element, half> ? lab::Storage::kFp16 : lab::Storage::kFp32;
-
 template <class Element>
 MlpStep epilogue_step() {
   const auto run = [](MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
@@ -150,20 +154,30 @@ MlpStep graph_step() {
           {"block_tile.cuh", "pipeline.cuh", "epilogue.cuh", "graph.cuh"}};
 }
 
+// All steps on arrays of such numbers.
+template <class Element>
+std::vector<MlpStep> steps() {
+  return {separate<Element>("wmma", mlp::wmma_product, mlp::wmma, {"wmma.cuh", "finish.cuh"}),
+          separate<Element>("registers", mlp::registers_product, mlp::registers,
+                            {"block_tile.cuh", "registers.cuh", "finish.cuh"}),
+          separate<Element>("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
+                            {"block_tile.cuh", "pipeline.cuh", "finish.cuh"}),
+          separate<Element>("swizzle", mlp::swizzle_product, mlp::swizzle,
+                            {"block_tile.cuh", "pipeline.cuh", "swizzle.cuh", "finish.cuh"}),
+          epilogue_step<Element>(),
+          graph_step<Element>()};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::vector<MlpStep> all = steps<half>();
+  all.insert(all.begin() + 3, {variant<tile::Padded, true>("copies first"),
+                               variant<tile::Plain, false>("no padding")});
+  for (MlpStep& step : steps<float>()) all.push_back(std::move(step));
   return lab::mlp_main(
       argc, argv, "11_mlp",
       "Chapter 11: the MLP of a Vision Transformer, y = x + W2 gelu(W1 x + b1) + b2, from\n"
       "WMMA with everything else in launches of its own to one launch a product.",
-      {separate("wmma", mlp::wmma_product, mlp::wmma, {"wmma.cuh", "finish.cuh"}),
-       separate("registers", mlp::registers_product, mlp::registers,
-                {"block_tile.cuh", "registers.cuh", "finish.cuh"}),
-       separate("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
-                {"block_tile.cuh", "pipeline.cuh", "finish.cuh"}),
-       variant<tile::Padded, true>("copies first"), variant<tile::Plain, false>("no padding"),
-       separate("swizzle", mlp::swizzle_product, mlp::swizzle,
-                {"block_tile.cuh", "pipeline.cuh", "swizzle.cuh", "finish.cuh"}),
-       epilogue_step<half>(), graph_step<half>(), epilogue_step<float>(), graph_step<float>()});
+      all);
 }

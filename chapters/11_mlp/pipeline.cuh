@@ -59,28 +59,30 @@ __device__ void multiply_all(const Element* x, const Element* weight, int m, int
   }
 }
 
-template <class T, template <int> class Layout, bool kCopiesFirst>
+template <class Element, class T, template <int> class Layout, bool kCopiesFirst>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
-    pipeline_kernel(const half* __restrict__ x,       // [m, k]
-                    const half* __restrict__ weight,  // [n, k]
-                    half* __restrict__ y,             // [m, n]
+    pipeline_kernel(const Element* __restrict__ x,       // [m, k]
+                    const Element* __restrict__ weight,  // [n, k]
+                    Element* __restrict__ y,             // [m, n]
                     int m, int n, int k) {
   extern __shared__ uint4 shared[];
-  auto* const memory = reinterpret_cast<Stage<half, T, Layout>*>(shared);
+  auto* const memory = reinterpret_cast<Stage<Element, T, Layout>*>(shared);
   const Place<T> place(n);
   WarpSums<T> sums;
   multiply_all<InOrder, kCopiesFirst>(x, weight, m, n, k, memory, place, sums);
   store_sums<T>(sums, y, m, n, place);
 }
 
+// The same for halves and floats: a slice is as many bytes of either.
 template <class T, template <int> class Layout>
 constexpr int kPipelineBytes = kStages* int(sizeof(Stage<half, T, Layout>));
 
-template <class T, template <int> class Layout, bool kCopiesFirst>
-void launch_pipeline(const half* x, const half* weight, half* y, const Shape& shape,
+template <class Element, class T, template <int> class Layout, bool kCopiesFirst>
+void launch_pipeline(const Element* x, const Element* weight, Element* y, const Shape& shape,
                      cudaStream_t stream) {
   constexpr int kBytes = kPipelineBytes<T, Layout>;
-  const auto kernel = pipeline_kernel<T, Layout, kCopiesFirst>;
+  static_assert(kBytes == kStages * int(sizeof(Stage<Element, T, Layout>)));
+  const auto kernel = pipeline_kernel<Element, T, Layout, kCopiesFirst>;
   require_launched(
       shape, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   kernel<<<blocks_of<T>(shape), T::kThreads, kBytes, stream>>>(x, weight, y, shape.m, shape.n,
@@ -88,23 +90,25 @@ void launch_pipeline(const half* x, const half* weight, half* y, const Shape& sh
   require_launched(shape);
 }
 
-// y = x weightᵀ with slices in that layout. Any m and n; k a multiple of 8, x and weight at
-// multiples of 16 bytes.
-template <template <int> class Layout, bool kCopiesFirst = false>
-void pipeline_product(const half* x, const half* weight, half* y, const Shape& shape,
+// y = x weightᵀ with slices in that layout. Any m and n; rows of x and weight whole pieces of 16
+// bytes, at multiples of that.
+template <template <int> class Layout, bool kCopiesFirst = false, class Element>
+void pipeline_product(const Element* x, const Element* weight, Element* y, const Shape& shape,
                       cudaStream_t stream) {
   require_product(shape, x, weight, y);
-  require_pieces(shape, x, weight, 8);
+  require_pieces(shape, x, weight, tile::kOfPiece<Element>);
+  require_element<Element>();
   const bool fits = shared_limit() >= kPipelineBytes<LargeTile, Layout>;
-  (fits ? launch_pipeline<LargeTile, Layout, kCopiesFirst>
-        : launch_pipeline<SmallTile, Layout, kCopiesFirst>)(x, weight, y, shape, stream);
+  (fits ? launch_pipeline<Element, LargeTile, Layout, kCopiesFirst>
+        : launch_pipeline<Element, SmallTile, Layout, kCopiesFirst>)(x, weight, y, shape, stream);
 }
 
 // y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
-// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
-// cannot.
-inline void pipeline(const half* x, const half* weight, const half* bias, const half* residual,
-                     half* y, const Shape& shape, cudaStream_t stream) {
+// or null, y [m, n]; sums in fp32, floats are multiplied in tf32. Throws std::invalid_argument
+// naming shape and limit when it cannot, std::runtime_error where the device has no tf32.
+template <class Element>
+void pipeline(const Element* x, const Element* weight, const Element* bias, const Element* residual,
+              Element* y, const Shape& shape, cudaStream_t stream) {
   pipeline_product<tile::Padded>(x, weight, y, shape, stream);
   finish(bias, residual, y, shape, stream);
 }

@@ -13,7 +13,7 @@ const std::vector<Mutant> kWmmaBugs = {
      "check"},
     {"no barrier before the next loads", "__syncthreads();  // before the tiles are loaded again",
      "", "check"},
-    {"weight is not transposed", "half, wmma::col_major>", "half, wmma::row_major>", "element"},
+    {"weight is not transposed", "Type, wmma::col_major>", "Type, wmma::row_major>", "element"},
     {"columns beyond k are read", "row < rows && column < columns", "row < rows", "error"},
 };
 
@@ -21,10 +21,10 @@ const std::vector<Mutant> kRegistersBugs = {
     {"no barrier before the next slice", "__syncthreads();  // before the next slice is stored", "",
      "check"},
     {"columns beyond k are the next row's", "depth + column() < k ?", "true ?", "error"},
-    {"a row too far is stored", "if (row < m && column < n) *reinterpret_cast<half2*>",
-     "if (row <= m && column < n) *reinterpret_cast<half2*>", "guard"},
-    {"the odd last column is left out", "if (row < m && column < n) to[0] = __low2half(both);",
-     "if (row < m && column + 1 < n) to[0] = __low2half(both);", "not finite"},
+    {"a row too far is stored", "if (row < m && column < n) *reinterpret_cast<Both*>",
+     "if (row <= m && column < n) *reinterpret_cast<Both*>", "guard"},
+    {"the odd last column is left out", "if (row < m && column < n) to[0] = both.value[0];",
+     "if (row < m && column + 1 < n) to[0] = both.value[0];", "not finite"},
 };
 
 const std::vector<Mutant> kPipelineBugs = {

@@ -15,14 +15,15 @@
 
 namespace mlp {
 
-template <int kSlice>
+template <class Element>
 __global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
-    registers_kernel(const half* __restrict__ x,       // [m, k]
-                     const half* __restrict__ weight,  // [n, k]
-                     half* __restrict__ y,             // [m, n]
+    registers_kernel(const Element* __restrict__ x,       // [m, k]
+                     const Element* __restrict__ weight,  // [n, k]
+                     Element* __restrict__ y,             // [m, n]
                      int m, int n, int k) {
-  using T = BlockTile<128, 128, 64, 64, kSlice>;
-  __shared__ Stage<half, T, tile::Padded> stage;
+  using T = LargeTile;
+  constexpr int kSlice = T::kSlice<Element>;
+  __shared__ Stage<Element, T, tile::Padded> stage;
   const Place<T> place(n);
   const RowPieces<T::kThreads, decltype(stage.x)> of_x(place.first_row, m, k);
   const RowPieces<T::kThreads, decltype(stage.weight)> of_weight(place.first_column, n, k);
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
     __syncthreads();
 #pragma unroll
     for (int step = 0; step < decltype(stage.x)::kPieces / 2; ++step) {
-      Operands<T, half> operands;
+      Operands<T, Element> operands;
       operands.load(stage, step, place);
       operands.multiply(sums);
     }
@@ -42,22 +43,25 @@ __global__ void __launch_bounds__(LargeTile::kThreads, LargeTile::kBlocks)
   store_sums<T>(sums, y, m, n, place);
 }
 
-// y = x weightᵀ. Any m and n; k a multiple of 8, x and weight at multiples of 16 bytes.
-inline void registers_product(const half* x, const half* weight, half* y, const Shape& shape,
-                              cudaStream_t stream) {
+// y = x weightᵀ. Any m and n; rows of x and weight whole pieces of 16 bytes, at multiples of that.
+template <class Element>
+void registers_product(const Element* x, const Element* weight, Element* y, const Shape& shape,
+                       cudaStream_t stream) {
   using T = LargeTile;
   require_product(shape, x, weight, y);
-  require_pieces(shape, x, weight, 8);
-  registers_kernel<64>
+  require_pieces(shape, x, weight, tile::kOfPiece<Element>);
+  require_element<Element>();
+  registers_kernel<Element>
       <<<blocks_of<T>(shape), T::kThreads, 0, stream>>>(x, weight, y, shape.m, shape.n, shape.k);
   require_launched(shape);
 }
 
 // y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
-// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
-// cannot.
-inline void registers(const half* x, const half* weight, const half* bias, const half* residual,
-                      half* y, const Shape& shape, cudaStream_t stream) {
+// or null, y [m, n]; sums in fp32, floats are multiplied in tf32. Throws std::invalid_argument
+// naming shape and limit when it cannot, std::runtime_error where the device has no tf32.
+template <class Element>
+void registers(const Element* x, const Element* weight, const Element* bias,
+               const Element* residual, Element* y, const Shape& shape, cudaStream_t stream) {
   registers_product(x, weight, y, shape, stream);
   finish(bias, residual, y, shape, stream);
 }

@@ -18,16 +18,18 @@
 
 namespace mlp {
 
-inline void swizzle_product(const half* x, const half* weight, half* y, const Shape& shape,
-                            cudaStream_t stream) {
+template <class Element>
+void swizzle_product(const Element* x, const Element* weight, Element* y, const Shape& shape,
+                     cudaStream_t stream) {
   pipeline_product<tile::Swizzled>(x, weight, y, shape, stream);
 }
 
 // y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]
-// or null, y [m, n]; sums in fp32. Throws std::invalid_argument naming shape and limit when it
-// cannot.
-inline void swizzle(const half* x, const half* weight, const half* bias, const half* residual,
-                    half* y, const Shape& shape, cudaStream_t stream) {
+// or null, y [m, n]; sums in fp32, floats are multiplied in tf32. Throws std::invalid_argument
+// naming shape and limit when it cannot, std::runtime_error where the device has no tf32.
+template <class Element>
+void swizzle(const Element* x, const Element* weight, const Element* bias, const Element* residual,
+             Element* y, const Shape& shape, cudaStream_t stream) {
   swizzle_product(x, weight, y, shape, stream);
   finish(bias, residual, y, shape, stream);
 }

@@ -22,9 +22,10 @@ using lab::Storage;
 
 namespace {
 
+template <class Element>
 struct NamedStep {
   const char* name;
-  AnyProduct<half> function;
+  AnyProduct<Element> function;
 };
 __global__ void gelu_kernel(const float* v, float* y, int count) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -40,15 +41,20 @@ void by_graph(const Element* x, const Element* weight, const Element* bias, cons
   graph.replay(stream);
   lab::check(cudaDeviceSynchronize());
 }
-const std::vector<NamedStep> kSteps = {
-    {"wmma", mlp::wmma},       {"registers", mlp::registers},     {"pipeline", mlp::pipeline},
-    {"swizzle", mlp::swizzle}, {"epilogue", mlp::epilogue<half>}, {"graph", by_graph<half>}};
+template <class Element>
+std::vector<NamedStep<Element>> steps_on() {
+  return {{"wmma", mlp::wmma<Element>},         {"registers", mlp::registers<Element>},
+          {"pipeline", mlp::pipeline<Element>}, {"swizzle", mlp::swizzle<Element>},
+          {"epilogue", mlp::epilogue<Element>}, {"graph", by_graph<Element>}};
+}
+const std::vector<NamedStep<half>> kSteps = steps_on<half>();
 
 bool has_tf32() { return mlp::lacking<float>().empty(); }
 
+template <class Element = half>
 void check_steps(const ProductTrial& trial, int shift = 0) {
-  for (const NamedStep& step : kSteps) {
-    const ProductOutcome outcome = run_product<half>(step.function, trial, shift);
+  for (const NamedStep<Element>& step : steps_on<Element>()) {
+    const ProductOutcome outcome = run_product<Element>(step.function, trial, shift);
     CAPTURE(step.name);
     CAPTURE(trial.name);
     CAPTURE(shift);
@@ -89,6 +95,37 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("right: each step on arrays in fp32, multiplied in tf32") {
+  if (skipped("arrays in fp32")) return;
+  if (!has_tf32()) return;
+  uint64_t seed = 40;  // the first shape, a single output, is the tiles' test's
+  for (const mlp::Shape& shape : product_shapes())
+    if (++seed % 2 == 0 || shape.k == 264)
+      check_steps<float>(product_trial(shape, seed, Behind(seed / 2 % 4), Storage::kFp32),
+                         seed % 3 == 0);
+  // Rows that are whole pieces of floats and none of halves; and, for wmma, none of either.
+  check_steps<float>(product_trial({33, 12, 20, true}, 7, Behind::kBoth, Storage::kFp32));
+  const ProductTrial any = product_trial({19, 70, 31, true}, 8, Behind::kBoth, Storage::kFp32);
+  CHECK(run_product<float>(mlp::wmma<float>, any).caught_by == "");
+}
+
+TEST_CASE("right: floats are rounded to tf32 and not cut") {
+  if (skipped("rounded to tf32")) return;
+  if (!has_tf32()) return;
+  // 1 + 2^-11 + 2^-12 lies above the middle of two numbers of tf32, 1 and 1 + 2^-10: rounded it is the
+  // latter. Products by 1 and sums of 8 of them are exact.
+  ProductTrial trial;
+  trial.name = "rounded to tf32";
+  trial.shape = {16, 8, 8, false};
+  trial.storage = Storage::kFp32;
+  trial.x.assign(16 * 8, 1 + 0x1p-11f + 0x1p-12f), trial.weight.assign(8 * 8, 1.0f);
+  trial = product_trial(trial);
+  for (const NamedStep<float>& step : steps_on<float>()) {
+    CAPTURE(step.name);
+    for (const float y : run_product<float>(step.function, trial).y) CHECK(y == 8 * (1 + 0x1p-10f));
+  }
+}
+
 TEST_CASE("right: each of the epilogue's tiles, in fp16 and in tf32") {
   if (skipped("each of the epilogue's tiles")) return;
   uint64_t seed = 21;
@@ -102,7 +139,7 @@ TEST_CASE("right: wmma takes any k and any array") {
   if (skipped("any k")) return;
   for (const int k : {1, 7, 31, 33, 50}) {
     const ProductTrial trial = product_trial({19, 70, k, true}, uint64_t(k));
-    const ProductOutcome outcome = run_product<half>(mlp::wmma, trial);
+    const ProductOutcome outcome = run_product<half>(mlp::wmma<half>, trial);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
   }
@@ -127,7 +164,7 @@ TEST_CASE("right: GELU is the exact one, over all of its range") {
   // fp16's rounding, 2^-11, and the error of our GELU, 4.8e-7; tanh's approximation is 900 times as
   // far off.
   trial.tolerance = {.atol = 4.8e-7, .rtol = 0x1p-11 * 1.01, .relative_l2 = 0x1p-11};
-  for (const NamedStep& step : kSteps) {
+  for (const NamedStep<half>& step : kSteps) {
     CAPTURE(step.name);
     const ProductOutcome outcome = run_product<half>(step.function, trial);
     CAPTURE(outcome.details);
@@ -179,7 +216,7 @@ TEST_CASE("right: no output takes part in another's: NaN in one row stays there"
   if (skipped("NaN in one row")) return;
   ProductTrial trial = product_trial({70, 66, 72, false}, 9);
   for (int i = 0; i < 72; ++i) trial.x[size_t(33) * 72 + i] = NAN;
-  for (const NamedStep& step : kSteps) {
+  for (const NamedStep<half>& step : kSteps) {
     CAPTURE(step.name);
     const ProductOutcome outcome = run_product<half>(step.function, trial);
     REQUIRE(outcome.y.size() == trial.y.size());
@@ -194,7 +231,7 @@ TEST_CASE("the same bits twice, and in a graph; steps 2 to 4 have the same") {
   if (skipped("the same bits twice")) return;
   const ProductTrial trial = product_trial({150, 200, 328, true}, 8);
   std::vector<float> of_registers;
-  for (const NamedStep& step : kSteps) {
+  for (const NamedStep<half>& step : kSteps) {
     CAPTURE(step.name);
     const std::vector<float> first = run_product<half>(step.function, trial).y;
     REQUIRE(first.size() == trial.y.size());
@@ -209,7 +246,7 @@ TEST_CASE("the same bits twice, and in a graph; steps 2 to 4 have the same") {
 
 TEST_CASE("what they cannot do they refuse") {
   half* const aligned = reinterpret_cast<half*>(64);
-  for (const NamedStep& step : kSteps) {
+  for (const NamedStep<half>& step : kSteps) {
     CAPTURE(step.name);
     const auto message = [&](const mlp::Shape& shape, const half* x, half* y) -> std::string {
       try {
@@ -238,11 +275,13 @@ TEST_CASE("tf32 is refused by name where there is none") {
   if (skipped("tf32")) return;
   const std::string lack = mlp::lacking<float>();
   const ProductTrial trial = product_trial({8, 8, 8}, 1, Behind::kBoth, Storage::kFp32);
-  const ProductOutcome outcome = run_product<float>(mlp::epilogue<float>, trial);
-  CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
-  if (!lack.empty()) {
-    CHECK(outcome.details == lack);
+  if (!lack.empty())
     CHECK(lack == "products in tf32 need compute capability 8.0 or newer, this device has 7.5");
+  for (const NamedStep<float>& step : steps_on<float>()) {
+    const ProductOutcome outcome = run_product<float>(step.function, trial);
+    CAPTURE(step.name);
+    CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
+    if (!lack.empty()) CHECK(outcome.details == lack);
   }
 }
 
@@ -287,7 +326,8 @@ struct Padded {
   double rows, columns, slice;  // of a tile
 };
 std::vector<Padded> products() {
-  const auto without_stream = [](auto product) {
+  using OnStream = void (*)(const half*, const half*, half*, const mlp::Shape&, cudaStream_t);
+  const auto without_stream = [](OnStream product) {
     return [product](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
       product(x, weight, y, shape, nullptr);
     };
@@ -361,7 +401,7 @@ TEST_CASE("counters: the hidden array is stored once by the epilogue, and twice 
   CHECK(counted("y", "store/bytes_asked") == hidden);
   CHECK(counted("y", "load/bytes_asked") == 0);
   // The launch behind swizzle's product, the last one, loads and stores all of it again.
-  run_product<half>(mlp::swizzle, trial);
+  run_product<half>(mlp::swizzle<half>, trial);
   CHECK(counted("y", "store/bytes_asked") == hidden);
   CHECK(counted("y", "load/bytes_asked") == hidden);
 }
@@ -416,11 +456,11 @@ TEST_CASE("planted bugs in wmma: each is caught, and by what") {
       "wmma", planted::kWmmaBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
-        launch(mutants.kernel(number, "wmma_kernel", {8}),
+        launch(mutants.kernel(number, "wmma_kernel", {8}, "6__half"),
                unsigned(mlp::divide_up(s.m, 64) * mlp::divide_up(s.n, 64)), 128, 0, nullptr, x,
                weight, y, s.m, s.n, s.k);
       },
-      "template __global__ void wmma_kernel<8>(const half*, const half*, half*, int, int, "
+      "template __global__ void wmma_kernel<half, 8>(const half*, const half*, half*, int, int, "
       "int);",
       false);
 }
@@ -432,10 +472,11 @@ TEST_CASE("planted bugs in registers: each is caught, and by what" *
       "registers", planted::kRegistersBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
-        launch(mutants.kernel(number, "registers_kernel", {64}), mlp::blocks_of<mlp::LargeTile>(s),
-               mlp::LargeTile::kThreads, 0, nullptr, x, weight, y, s.m, s.n, s.k);
+        launch(mutants.kernel(number, "registers_kernel", {}, "6__half"),
+               mlp::blocks_of<mlp::LargeTile>(s), mlp::LargeTile::kThreads, 0, nullptr, x, weight,
+               y, s.m, s.n, s.k);
       },
-      "template __global__ void registers_kernel<64>(const half*, const half*, half*, int, int, "
+      "template __global__ void registers_kernel<half>(const half*, const half*, half*, int, int, "
       "int);",
       false);
 }
@@ -491,7 +532,10 @@ TEST_CASE("checked: without a finding") {
     const ProductTrial trial = product_trial(shape, 4);
     check_steps(trial);
     check_tiles<half>(trial);
-    if (has_tf32()) check_tiles<float>(product_trial(shape, 4, Behind::kBoth, Storage::kFp32));
+    if (!has_tf32()) continue;
+    const ProductTrial of_floats = product_trial(shape, 4, Behind::kBoth, Storage::kFp32);
+    check_steps<float>(of_floats);
+    check_tiles<float>(of_floats);
   }
   CHECK(lab::vgpu::findings() == findings);
 }
@@ -510,9 +554,9 @@ TEST_CASE("machine code: no spills on any architecture") {
   std::string others;
   for (const char* step : {"wmma", "registers", "swizzle"})
     others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
-  others +=
-      "void use() {\n  mlp::wmma(0, 0, 0, 0, 0, {}, 0), mlp::registers(0, 0, 0, 0, 0, {}, 0);\n"
-      "  mlp::pipeline(0, 0, 0, 0, 0, {}, 0), mlp::swizzle(0, 0, 0, 0, 0, {}, 0);\n"
-      "  mlp::epilogue<half>(0, 0, 0, 0, 0, {}, 0);\n}\n";
+  others += "template <class E> void use() {\n";
+  for (const char* step : {"wmma", "registers", "pipeline", "swizzle", "epilogue"})
+    others += std::string("  mlp::") + step + "<E>(0, 0, 0, 0, 0, {}, 0);\n";
+  others += "}\nvoid use_halves() { use<half>(); }\n";
   check_machine_code("chapters/11_mlp/epilogue.cuh", others, 13, 256);
 }
