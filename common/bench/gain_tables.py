@@ -6,8 +6,8 @@
 The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes the tables of chapter
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
 attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
-the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead. READMEs without such lines
-are left alone.
+the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead, `<!-- gains:begin 11
+lines -->` the predicted TFLOP/s beside the lines of code. READMEs without such lines are left alone.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
 
@@ -20,12 +20,14 @@ import sys
 
 import gains
 import predictions
+import problems
 import reference
 import results
 from predictions import micros
 from results import Refused
 
-BLOCK = re.compile(r"^<!-- gains:begin (?P<first>\d+)(?:-(?P<last>\d+))?(?P<waits> waits)? -->\n"
+BLOCK = re.compile(r"^<!-- gains:begin (?P<first>\d+)(?:-(?P<last>\d+))?"
+                   r"(?: (?P<what>waits|lines))? -->\n"
                    r"(?P<old>.*?)^<!-- gains:end -->\n", re.MULTILINE | re.DOTALL)
 MOST_REASONS = 3
 
@@ -88,6 +90,19 @@ def waits_rows(steps):
     return rows
 
 
+def lines_rows(steps):
+    rows = []
+    for step in steps:
+        us, flops = us_of(step), step.get("flops")
+        lines = problems.kernel_lines(number(step), step["name"])
+        rows.append([step["name"], f"{flops / us / 1e6:.3g}" if us and flops else "-",
+                     str(lines) if lines else "-",
+                     "-" if lines is None else
+                     "tile.cuh" if problems.uses_tiles(number(step), step["name"])
+                     else "plain CUDA"])
+    return rows
+
+
 def table(head, rows, right):
     return ["| " + " | ".join(head) + " |",
             "|" + "|".join("--:" if i in right else "---" for i in range(len(head))) + "|",
@@ -113,8 +128,8 @@ def verdict(steps, before):
     return lines
 
 
-def block(found, first, last, waits):
-    """The lines of a block."""
+def block(found, first, last, what):
+    """The lines of a block; what: waits, lines or None."""
     lines = []
     error = gains.error_of(found)
     of_ptxas = f", machine code of ptxas {found['ptxas']}" if "ptxas" in found else ""
@@ -124,11 +139,14 @@ def block(found, first, last, waits):
             continue
         lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}"
                   f"{of_ptxas}:", ""]
-        if waits:
+        stated = f" ±{100 * error:.0f}%" if error is not None else ""
+        if what == "waits":
             lines += table(["step", "issue slots used", "why warps wait, in shares of their time"],
                            waits_rows(steps), (1,))
+        elif what == "lines":
+            lines += table(["step", f"TFLOP/s, predicted{stated}", "lines of code", "written in"],
+                           lines_rows(steps), (1, 2))
         else:
-            stated = f" ±{100 * error:.0f}%" if error is not None else ""
             lines += table(["step", f"predicted{stated}, µs", "over the step before",
                             "modelled limit, µs", "warps wait most for"],
                            gain_rows(steps, before), (1,))
@@ -148,7 +166,7 @@ def refreshed(text, found):
 
     def new(match):
         first = int(match["first"])
-        lines = block(found, first, int(match["last"] or first), bool(match["waits"]))
+        lines = block(found, first, int(match["last"] or first), match["what"])
         return match[0][:match.start("old") - match.start()] + lines + "<!-- gains:end -->\n"
     return BLOCK.sub(new, text)
 

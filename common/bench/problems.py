@@ -150,8 +150,8 @@ def code_lines(text):
     return sum(bool(line.split("//")[0].strip()) for line in text.splitlines())
 
 
-def kernel_lines(chapter, kernel, root=ROOT):
-    """Lines of code of the file that the kernel's step is, with what it includes of its chapter.
+def kernel_texts(chapter, kernel, root=ROOT):
+    """The files of code that the kernel's step consists of: its own, and what it includes of its chapter.
 
     A chapter of several steps has a .cuh named after each; a step without one is in kernel.cuh. None
     where a chapter has neither: the line is of another chapter's kernel, or of a part of a step.
@@ -167,18 +167,29 @@ def kernel_lines(chapter, kernel, root=ROOT):
     start = next((path for path in [*named, own] if os.path.exists(path)), None)
     if start is None:
         return None
-    count, waiting, seen = 0, [start], set()
+    texts, waiting, seen = [], [start], set()
     while waiting:
         path = waiting.pop()
         if path in seen or not os.path.exists(path):
             continue
         seen.add(path)
         with open(path, encoding="utf-8") as file:
-            text = file.read()
-        count += code_lines(text)
+            texts.append(file.read())
         waiting += [os.path.join(folders[0], name)
-                    for name in re.findall(r'^#include "([^/"]+)"', text, re.MULTILINE)]
-    return count
+                    for name in re.findall(r'^#include "([^/"]+)"', texts[-1], re.MULTILINE)]
+    return texts
+
+
+def kernel_lines(chapter, kernel, root=ROOT):
+    """Lines of code of these files, or None."""
+    texts = kernel_texts(chapter, kernel, root)
+    return None if texts is None else sum(code_lines(text) for text in texts)
+
+
+def uses_tiles(chapter, kernel, root=ROOT):
+    """Whether the step is written with common/tile.cuh."""
+    texts = kernel_texts(chapter, kernel, root) or []
+    return any('#include "../../common/tile.cuh"' in text for text in texts)
 
 
 def own_kernels(result):

@@ -7,6 +7,7 @@ from support import Case, copy, script
 import gain_tables
 import gains
 import predictions
+import problems
 from results import Refused
 
 STALLS = {"selected": 1.0, "not_selected": 0.0, "long_scoreboard": 3.0}
@@ -211,6 +212,21 @@ class Tables(Case):
     def test_why_warps_wait(self):
         text = self.refresh(steps(40.0), "7 waits")[2]
         self.assertIn("| a | 50% | wait 60%: fixed latency of arithmetic |", text)
+
+    def test_rates_beside_lines_of_code(self):
+        of = steps(40.0, 20.0, 10.0, None)
+        for step, (chapter, name) in zip(of, (("04_wmma", "wmma"), ("11_mlp", "wmma"),
+                                              ("11_mlp", "swizzle"), ("11_mlp", "no such step"))):
+            step.update(chapter=chapter, name=name, flops=2e9)
+        text = self.refresh(of, "4-11 lines")[2]
+        self.assertIn("| step | TFLOP/s, predicted ±25% | lines of code | written in |\n", text)
+        for us, step, written in ((40, of[0], "plain CUDA"), (20, of[1], "plain CUDA"),
+                                  (10, of[2], "tile.cuh")):
+            lines = problems.kernel_lines(int(step["chapter"][:2]), step["name"])
+            self.assertGreater(lines, 50)
+            self.assertIn(f"| {step['name']} | {2000 / us:.3g} | {lines} | {written} |\n", text)
+        self.assertIn("| no such step | - | - | - |\n", text)
+        self.assertEqual(self.refresh(of, "4-11 rows")[0], 2)
 
     def test_checked(self):
         self.assertEqual(self.refresh(steps(40.0), "7", "--check")[0], 1)
