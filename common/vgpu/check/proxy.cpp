@@ -104,9 +104,14 @@ class ProxyCheck final : public Observer {
   void bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                    std::uint32_t bytes, Access access, std::byte*) override {
     if (access != Access::load) {
-      read_by_engine(warp, instr, lane, bytes);
+      if (!instr.rank) read_by_engine(warp, instr, lane, bytes);
       if (non_coherent_) mark(warp, instr, address, bytes);
     }
+  }
+  void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
+                   std::uint32_t bytes, std::uint32_t) override {
+    if (instr.space == Space::global)
+      check_written(warp, instr, lane, *warp.block, offset, bytes, "reads");
   }
   void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t offset,
                   std::uint32_t bytes) override {
@@ -158,7 +163,7 @@ class ProxyCheck final : public Observer {
     if (!engine_) return;
     Doings& doings = doings_of(warp);
     each_lane(mask, [&](int lane) { doings.released[lane] = ++now_; });
-    if (std::string_view(forms()[instr.form].pattern).starts_with(".proxy"))
+    if (std::string_view(forms()[instr.form].pattern).starts_with(".proxy .async"))
       proxy_fence(warp, instr, mask);
   }
   void proxy_fence(Warp& warp, const Instr& instr, std::uint32_t mask) override {

@@ -376,6 +376,13 @@ void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t addres
   const auto allocation = launch.memory.find(address);
   if (!allocation || bytes > allocation->base + allocation->size - address)
     report_bad_access(warp, instr, lane, address, bytes, access, Space::global);
+  bulk_part(warp, instr, lane, allocation, address, bytes, access, 1);
+}
+
+void bulk_part(Warp& warp, const Instr& instr, int lane,
+               const std::shared_ptr<Allocation>& allocation, std::uint64_t address,
+               std::uint32_t bytes, Access access, std::uint32_t copies) {
+  Launch& launch = warp.block->launch;
   warp.worker->notify([&](Observer& o) {
     o.bulk_access(warp, instr, lane, address, bytes, access,
                   allocation->host + (address - allocation->base));
@@ -384,7 +391,7 @@ void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t addres
   const std::uint64_t first = address / kSectorBytes, last = (address + bytes - 1) / kSectorBytes;
   BulkCounters& c =
       warp.worker->bulk_by_allocation[{warp.frame->function, instr.memory_site, allocation->id}];
-  ++c.copies;
+  c.copies += copies;
   c.bytes += bytes;
   c.l2_sectors += last - first + 1;
   const TouchMap* map = launch.touch_map(allocation);
@@ -398,10 +405,13 @@ void Observer::bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64
   constexpr std::uint32_t kPiece = 16;
   Places places;
   places.bias = reinterpret_cast<std::intptr_t>(host) - static_cast<std::intptr_t>(address);
-  for (std::uint32_t k = 0; k < bytes; k += kPiece) {
+  for (std::uint32_t k = 0, piece; k < bytes; k += piece) {
+    // As large as its address allows: a row of a tensor may begin and end at any element.
+    piece = kPiece;
+    while ((address + k) % piece || piece > bytes - k) piece /= 2;
     Addresses a;
     std::fill_n(a.v, kWarpSize, address + k);
-    access(warp, instr, 1u << lane, a, kPiece, access_, Space::global, places);
+    access(warp, instr, 1u << lane, a, piece, access_, Space::global, places);
   }
 }
 

@@ -126,6 +126,10 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
 // shows it. Throws Fault.
 void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                   std::uint32_t bytes, Access access);
+// A part of such a copy that is known to lie in this allocation. `copies`: how many it counts as.
+void bulk_part(Warp& warp, const Instr& instr, int lane,
+               const std::shared_ptr<Allocation>& allocation, std::uint64_t address,
+               std::uint32_t bytes, Access access, std::uint32_t copies);
 
 // check/memory_check.cpp: says what is wrong with an access, in the words of a compiler error.
 [[noreturn]] void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,

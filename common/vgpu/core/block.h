@@ -178,6 +178,7 @@ struct Barrier {
 // A report that an mbarrier object will get once copies have landed. There are two kinds. With
 // `bytes` 0 it is a thread's arrival, which counts after its cp.async copies (ops/mbarrier.cpp).
 // Otherwise it is a copy of `bytes` bytes into the shared memory of the object's block.
+class TensorBox;  // bulk.h
 struct AsyncArrival {
   std::byte* object = nullptr;
   Warp* warp = nullptr;  // the warp that asked for it
@@ -189,6 +190,7 @@ struct AsyncArrival {
   // The copy's source on the host: global memory, or the shared memory of the warp's block. Null for
   // st.async and red.async, whose data are in `value`.
   const std::byte* source = nullptr;
+  std::shared_ptr<const TensorBox> box = {};  // of a tensor copy: what it brings
   std::array<std::byte, 16> value = {};
 };
 

@@ -67,9 +67,17 @@ class Observer {
 
   // What a bulk copy or reduction that one lane asks for reads or writes in global memory. All of it
   // lies in one allocation. Observers that do not override this get it as calls of access(), 16 bytes
-  // each, by that lane.
+  // each (fewer where a row of a tensor begins or ends between), by that lane.
   virtual void bulk_access(Warp&, const Instr&, int lane, std::uint64_t address,
                            std::uint32_t bytes, Access, std::byte* host);
+
+  // A tensor copy (Instr::rank) that one lane asks for, behind the bulk_access() of each of its rows: the
+  // bytes of shared memory that it fills or reads, at `shared_offset` of the warp's own block when it
+  // reads them, and the sectors of global memory that the rows lie in.
+  virtual void tensor_copy(Warp&, const Instr&, int lane, std::uint32_t shared_offset,
+                           std::uint32_t bytes, std::uint32_t sectors) {
+    (void)lane, (void)shared_offset, (void)bytes, (void)sectors;
+  }
 
   // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets
   // into the warp's local memory as a GPU lays it out: word 0 of all 32 lanes, then word 1 of all, and

@@ -123,14 +123,16 @@ struct PendingCopy {
   std::uint32_t shared_offset = 0;
   std::uint8_t bytes = 0, source_bytes = 0;
 };
+class TensorBox;  // bulk.h
 // A bulk copy or reduction from shared to global memory that has not landed (ops/bulk.cpp).
 struct PendingBulk {
   const Instr* instr = nullptr;
   Ref<Frame> frame;           // where the warp stood
   std::uint64_t address = 0;  // in global memory
   std::uint32_t shared_offset = 0, bytes = 0;
-  std::uint16_t byte_mask = 0xffff;  // of each 16 bytes
-  std::vector<std::byte> source;     // once it is read
+  std::uint16_t byte_mask = 0xffff;           // of each 16 bytes
+  std::vector<std::byte> source;              // once it is read
+  std::shared_ptr<const TensorBox> box = {};  // of a tensor copy: where it goes
 };
 struct LaneCopies {
   std::uint64_t issued = 0;     // copies are numbered from 1

@@ -1,9 +1,10 @@
 // libcuda.so.1 on the virtual GPU: NVIDIA's driver interface, which is not there yet. A program
 // that is linked with it starts, and each function says its own name once and returns
 // CUDA_ERROR_NOT_SUPPORTED. What needs no device answers: the names and texts of errors, the
-// version, the search for functions. The library stands alone, so that the runtime's interface does
-// not depend on it.
+// version, the search for functions. Tensor maps are made by the runtime's library, if the program has
+// it, too. The library is not linked with that, so that neither interface depends on the other.
 #include <cuda.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -79,7 +80,27 @@ DRIVER_API CUresult cuDriverGetVersion(int* version) {
 
 namespace {
 CUresult find(const char* symbol, void** function, int version, bool& found);
+
+// The virtual GPU's runtime beside this library, wherever the program has it, answers for a function
+// of its own; without it the function is refused by name.
+template <class... Parameters>
+CUresult by_runtime(const char* name, Parameters... parameters) {
+  using Search = int (*)(const char*, void**, unsigned, unsigned long long, int*);
+  constexpr const char* kSearch = "cudaGetDriverEntryPointByVersion";
+  void* search = dlsym(RTLD_DEFAULT, kSearch);
+  for (const char* library : {"libcudart.so.13", "libcudart.so.12"})
+    if (void* runtime = search ? nullptr : dlopen(library, RTLD_NOW | RTLD_NOLOAD))
+      search = dlsym(runtime, kSearch);
+  void* function = nullptr;
+  if (search) {
+    int status = 0;
+    reinterpret_cast<Search>(search)(name, &function, CUDA_VERSION, 0, &status);
+  }
+  if (function) return reinterpret_cast<CUresult (*)(Parameters...)>(function)(parameters...);
+  static std::atomic_flag said = {};
+  return static_cast<CUresult>(refuse(name, said));
 }
+}  // namespace
 
 DRIVER_API CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t) {
   bool found = false;
@@ -91,6 +112,27 @@ DRIVER_API CUresult cuGetProcAddress_v2(const char* symbol, void** function, int
   const CUresult error = find(symbol, function, version, found);
   if (status) *status = found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   return error;
+}
+
+DRIVER_API CUresult cuTensorMapEncodeTiled(
+    CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+    const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
+    const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  return by_runtime("cuTensorMapEncodeTiled", map, type, rank, address, sizes, strides, box,
+                    element_strides, interleave, swizzle, promotion, fill);
+}
+DRIVER_API CUresult cuTensorMapEncodeIm2col(
+    CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+    const cuuint64_t* sizes, const cuuint64_t* strides, const int* lower, const int* upper,
+    cuuint32_t channels, cuuint32_t pixels, const cuuint32_t* element_strides,
+    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+    CUtensorMapFloatOOBfill fill) {
+  return by_runtime("cuTensorMapEncodeIm2col", map, type, rank, address, sizes, strides, lower,
+                    upper, channels, pixels, element_strides, interleave, swizzle, promotion, fill);
+}
+DRIVER_API CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
+  return by_runtime("cuTensorMapReplaceAddress", map, address);
 }
 
 // driver_names.inc: DRIVER_OWN(name) for the functions above, DRIVER_REFUSED(name) for all others

@@ -284,17 +284,6 @@ Error get_properties(cudaDeviceProp* prop, int device) {
       Context::not_needed);
 }
 
-// There is no driver API behind this runtime. The pointer is cleared, so that a program that does
-// not look at the result cannot call into nowhere.
-Error no_driver(void** function, cudaDriverEntryPointQueryResult* status) {
-  if (!function) return remember(cudaErrorInvalidValue);
-  *function = nullptr;
-  if (status) *status = cudaDriverEntryPointSymbolNotFound;
-  say_once("driver",
-           "cudaGetDriverEntryPoint: the virtual GPU has no driver API (cu... functions)");
-  return remember(cudaErrorNotSupported);
-}
-
 }  // namespace
 }  // namespace vgpu::cudart
 
@@ -531,21 +520,22 @@ cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
   return {x, y, z, w, kind};
 }
 
-cudaError_t cudaGetDriverEntryPoint(const char*, void** function, unsigned long long,
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long,
                                     cudaDriverEntryPointQueryResult* status) {
-  return no_driver(function, status);
+  return driver_entry_point(symbol, function, CUDART_VERSION, status);
 }
-VGPU_API cudaError_t cudaGetDriverEntryPoint_ptsz(const char*, void** function, unsigned long long,
+VGPU_API cudaError_t cudaGetDriverEntryPoint_ptsz(const char* symbol, void** function,
+                                                  unsigned long long,
                                                   cudaDriverEntryPointQueryResult* status) {
-  return no_driver(function, status);
+  return driver_entry_point(symbol, function, CUDART_VERSION, status);
 }
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned int,
-                                             unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                             unsigned int version, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
-  return no_driver(function, status);
+  return driver_entry_point(symbol, function, version, status);
 }
 VGPU_API cudaError_t
-cudaGetDriverEntryPointByVersion_ptsz(const char*, void** function, unsigned int,
+cudaGetDriverEntryPointByVersion_ptsz(const char* symbol, void** function, unsigned int version,
                                       unsigned long long, cudaDriverEntryPointQueryResult* status) {
-  return no_driver(function, status);
+  return driver_entry_point(symbol, function, version, status);
 }

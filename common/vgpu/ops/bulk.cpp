@@ -35,6 +35,12 @@ void read_source(Warp& warp, int lane, PendingBulk& copy) {
 void land(Warp& warp, int lane, PendingBulk& copy) {
   Frame* const running = std::exchange(warp.frame, copy.frame.get());
   read_source(warp, lane, copy);
+  if (copy.box) {
+    copy.box->write(warp, *copy.instr, lane, copy.source, copy.shared_offset);
+    warp.changed = true;
+    warp.frame = running;
+    return;
+  }
   const auto reduce = reinterpret_cast<BulkReduction>(const_cast<void*>(copy.instr->data));
   // Looked up again: the program may have freed it meanwhile.
   std::byte* to = lane_pointer(warp, *copy.instr, lane, copy.address, copy.bytes,
@@ -51,7 +57,8 @@ void land(Warp& warp, int lane, PendingBulk& copy) {
   warp.frame = running;
 }
 
-// [global], [shared], bytes{, cache-policy}{, mask of bytes in each 16}
+// [global], [shared], bytes{, cache-policy}{, mask of bytes in each 16}, and of a tensor
+// [map, {coordinates}], [shared]{, cache-policy}
 void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses to, from;
   compute_addresses(warp, instr, mask, to);
@@ -63,27 +70,40 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
   source.frame_local = false;
   compute_addresses(warp, source, mask, from);
   const Access access = instr.data ? Access::atomic : Access::store;
-  const uint32_t* bytes = warp.lanes<const uint32_t>(instr.a);
+  const uint32_t* sizes = instr.rank ? nullptr : warp.lanes<const uint32_t>(instr.a);
   const uint16_t* masks = instr.b.valid() ? warp.lanes<const uint16_t>(instr.b) : nullptr;
   each_lane(mask, [&](int lane) {
-    if (bytes[lane] % kPiece || to.v[lane] % kPiece || from.v[lane] % kPiece)
+    std::shared_ptr<const TensorBox> box;
+    if (instr.rank) {
+      if (from.v[lane] % 128)
+        report_misaligned(warp, source, lane, from.v[lane], 128, Access::load, Space::shared);
+      box = std::make_shared<const TensorBox>(warp, instr, lane, to.v[lane], access, true);
+    }
+    const uint32_t bytes = box ? box->bytes() : sizes[lane];
+    if (!box && (bytes % kPiece || to.v[lane] % kPiece || from.v[lane] % kPiece))
       throw Fault{FaultKind::illegal_instruction,
                   describe(warp, instr, lane,
-                           "bulk copy of " + std::to_string(bytes[lane]) +
+                           "bulk copy of " + std::to_string(bytes) +
                                " bytes: size and addresses must be multiples of 16")};
-    if (bytes[lane] == 0) return;
+    if (bytes == 0) return;
     const uint32_t shared = warp.block->launch.shared_bytes;
-    if (from.v[lane] >= shared || bytes[lane] > shared - from.v[lane])
-      report_bad_access(warp, source, lane, from.v[lane], bytes[lane], Access::load, Space::shared);
-    resolve_bulk(warp, instr, lane, to.v[lane], bytes[lane], access);
+    if (from.v[lane] >= shared || bytes > shared - from.v[lane])
+      report_bad_access(warp, source, lane, from.v[lane], bytes, Access::load, Space::shared);
+    if (!box) resolve_bulk(warp, instr, lane, to.v[lane], bytes, access);
+    if (box)
+      warp.worker->notify([&](Observer& o) {
+        o.tensor_copy(warp, instr, lane, static_cast<uint32_t>(from.v[lane]), bytes,
+                      box->sectors());
+      });
     warp.copies_of(lane).bulk_open.push_back({&instr,
                                               Ref<Frame>(warp.frame),
                                               to.v[lane],
                                               static_cast<uint32_t>(from.v[lane]),
-                                              bytes[lane],
+                                              bytes,
                                               masks ? masks[lane] : uint16_t{0xffff},
-                                              {}});
-    warp.worker->async_bytes += bytes[lane];
+                                              {},
+                                              std::move(box)});
+    warp.worker->async_bytes += bytes;
   });
 }
 

@@ -287,7 +287,12 @@ void Decoder::decode_statement() {
   if (opcode == "cp") {
     instr.space = mods.has("bulk_group") || mods.has("prefetch") ? Space::global : Space::shared;
     instr.from_shared = mods.has("shared::cluster") && mods.has("shared::cta");
+    if (mods.has("tensor"))
+      instr.rank = static_cast<std::uint8_t>(1 + mods.pick({"1d", "2d", "3d", "4d", "5d"}));
   }
+  if (fn_.module->sm < 90 && (instr.rank || mods.has("tensormap") ||
+                              mods.has("tensormap::generic") || opcode == "tensormap"))
+    fail("'" + std::string(s.name) + "' needs .target sm_90 or higher");
 
   if (fn_.module->sm < 100 && since_sm_100(opcode, instr, mods))
     fail("'" + std::string(s.name) + "' with these operands needs .target sm_100 or higher");

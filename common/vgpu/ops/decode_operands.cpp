@@ -231,6 +231,44 @@ void Decoder::third_memory_operand(Instr& instr, const Operand& o) {
   instr.constant = other.imm;
 }
 
+void Decoder::tensor_operand(Instr& instr, const Operand& o) {
+  if (o.kind != Kind::memory || o.parts.size() != 2 || o.parts[1].kind != Kind::vector)
+    fail("expected a tensor operand: [map, {coordinates}]");
+  if (o.parts[1].parts.size() != instr.rank)
+    fail(std::to_string(o.parts[1].parts.size()) + " coordinates for a tensor of " +
+         std::to_string(instr.rank) + " dimensions");
+  Operand base = o;
+  base.parts.resize(1);
+  Instr map;
+  map.space = Space::generic;
+  memory_operand(map, base);
+  if (map.space == Space::param && !map.frame_local) add_offset(map.imm, kParamWindow);
+  if (map.space == Space::local || map.frame_local)
+    fail("a tensor map lies in .param, .const or .global memory");
+  const bool into_shared = instr.space == Space::shared;
+  (into_shared ? instr.address2 : instr.address) = map.address;
+  (into_shared ? instr.address2_bits : instr.address_bits) = map.address_bits;
+  (into_shared ? instr.imm2 : instr.imm) = map.imm;
+  std::vector<Slot> slots;
+  for (const Operand& part : o.parts[1].parts) {
+    if (width_of(part) && width_of(part) != 32) fail("a coordinate needs a register of 32 bits");
+    slots.push_back(source(part, Type::b32));
+  }
+  add_list(instr, slots);
+}
+
+void Decoder::tensor_offsets(Instr& instr, const Operand& o) {
+  if (o.kind != Kind::vector || o.parts.size() + 2 != instr.rank)
+    fail("expected " + std::to_string(instr.rank - 2) + " offsets in braces");
+  std::vector<Slot> slots;
+  for (std::uint16_t i = 0; i < instr.list_count; ++i) slots.push_back(Slot{instr.list[i]});
+  for (const Operand& part : o.parts) {
+    if (width_of(part) && width_of(part) != 16) fail("an offset needs a register of 16 bits");
+    slots.push_back(source(part, Type::b16));
+  }
+  add_list(instr, slots);
+}
+
 void Decoder::all_vectors(Instr& instr) {
   std::vector<Slot> slots;
   const Type type =
@@ -326,6 +364,12 @@ void Decoder::operands(Instr& instr, const std::vector<Expected>& expected) {
         break;
       case 'n':
         second_memory_operand(instr, o);
+        break;
+      case 'z':
+        tensor_operand(instr, o);
+        break;
+      case 'u':
+        tensor_offsets(instr, o);
         break;
       case 'o':
         third_memory_operand(instr, o);

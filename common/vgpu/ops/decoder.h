@@ -82,6 +82,12 @@ class Decoder {
   // of the data.
   void third_memory_operand(Instr& instr, const Operand& o);
 
+  // The map and the coordinates in "[map, {c, w, h}]": the map's address, which is a generic one, stands
+  // in place of the memory operand that is global memory's, the coordinates in the list.
+  void tensor_operand(Instr& instr, const Operand& o);
+  // "{w, h}": 16-bit offsets, behind the coordinates in the list.
+  void tensor_offsets(Instr& instr, const Operand& o);
+
   // All registers of all vector operands in one list, in order (mma: D, A, B, C).
   void all_vectors(Instr& instr);
 

@@ -51,6 +51,9 @@ constexpr Group kGroups[] = {
     {"$cop", ".ca|.cg|.cs|.lu|.cv|.wb|.wt"},
     {"$hint", ".L2::cache_hint"},
     {"$l2evict", ".L2::evict_normal|.L2::evict_first|.L2::evict_last"},
+    {"$rank", ".1d|.2d|.3d|.4d|.5d"},
+    {"$pixels", ".3d|.4d|.5d"},
+    {"$red", ".add|.min|.max|.inc|.dec|.and|.or|.xor"},
     {"$prefetch", ".L2::64B|.L2::128B|.L2::256B"},
 };
 
@@ -102,7 +105,7 @@ bool match(const std::vector<PatternItem>& items, std::size_t i,
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"bar", "arrive cta red warp"},
     {"barrier", "arrive cluster cta red wait"},
-    {"cp", "arrive async bulk commit_group mbarrier prefetch reduce wait_all wait_group"},
+    {"cp", "arrive async bulk commit_group mbarrier prefetch reduce tensor wait_all wait_group"},
     {"createpolicy", "fractional"},
     {"cvt", "pack"},
     {"cvta", "to"},

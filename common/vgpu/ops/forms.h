@@ -9,6 +9,7 @@
 //   operands  in order, separated by spaces; "?" makes it optional. Names: d (destination),
 //             p (second destination of "d|p" or "p|q"), a b c e (sources), m (memory operand),
 //             i (integer constant, into Instr::imm), t (label),
+//             z (tensor operand: map and coordinates), u (offsets of im2col, in braces),
 //             n (second memory operand), o (third one: into b and constant), k (integer constant,
 //             into Instr::constant), x (handled by
 //             the opcode's own code); or just "fragments": all registers of all vectors, in order.

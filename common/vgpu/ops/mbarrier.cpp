@@ -167,7 +167,9 @@ void tell(const AsyncArrival& arrival, Block& home) {
 void land_bytes(const AsyncArrival& copy, Block& home) {
   Warp& warp = *copy.warp;
   std::byte* const to = home.shared + copy.shared_offset;
-  const std::byte* from = copy.source ? copy.source : copy.value.data();
+  const std::vector<std::byte> image =
+      copy.box ? copy.box->image(copy.shared_offset) : std::vector<std::byte>();
+  const std::byte* from = copy.box ? image.data() : copy.source ? copy.source : copy.value.data();
   if (copy.instr->from_shared) {
     if (warp.block->live_threads == 0)
       refuse(warp, *copy.instr, copy.lane,
@@ -305,7 +307,19 @@ void count_remote(Warp& warp, const Instr& instr, uint32_t requests, uint64_t by
   c.bytes_distinct += distinct;
 }
 
-// cp.async.bulk [shared], [global or shared], bytes, [mbarrier]{, blocks of the cluster}
+// What a tensor copy into shared memory brings, at which address the lane says it shall go.
+std::shared_ptr<const TensorBox> wanted_box(Warp& warp, const Instr& instr, int lane, uint64_t to,
+                                            uint64_t reports, uint64_t map) {
+  if (to % 128) report_misaligned(warp, instr, lane, to, 128, Access::store, Space::shared);
+  if (reports % 8) report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
+  auto box = std::make_shared<const TensorBox>(warp, instr, lane, map, Access::load, true);
+  warp.worker->notify(
+      [&](Observer& o) { o.tensor_copy(warp, instr, lane, 0, box->bytes(), box->sectors()); });
+  return box;
+}
+
+// cp.async.bulk [shared], [global or shared], bytes, [mbarrier]{, blocks of the cluster}, and
+// cp.async.bulk.tensor [shared], [map, {coordinates}], [mbarrier]{, offsets}{, blocks of the cluster}
 void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   Addresses to, from, reports;
   compute_addresses(warp, instr, mask, to);
@@ -313,7 +327,7 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   source.address = instr.address2;
   source.address_bits = instr.address2_bits;
   source.imm = instr.imm2;
-  source.space = instr.from_shared ? Space::shared : Space::global;
+  source.space = instr.from_shared ? Space::shared : Space::global;  // (of a map: any)
   source.cluster = false;
   source.frame_local = false;
   compute_addresses(warp, source, mask, from);
@@ -321,44 +335,48 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   object.address_bits = instr.b_bits;
   object.imm = instr.constant;
   compute_addresses(warp, object, mask, reports);
-  const uint32_t* bytes = warp.lanes<const uint32_t>(instr.a);
+  const uint32_t* sizes = instr.rank ? nullptr : warp.lanes<const uint32_t>(instr.a);
   const std::uint16_t* ranks = instr.e.valid() ? warp.lanes<const std::uint16_t>(instr.e) : nullptr;
   if (!warp.block->launch.async_copies.load(std::memory_order_relaxed))
     warp.block->launch.async_copies = true;
   uint32_t remote = 0;
   uint64_t remote_bytes = 0;
   each_lane(mask, [&](int lane) {
-    if (bytes[lane] % 16 || to.v[lane] % 16 || from.v[lane] % 16 || reports.v[lane] % 8)
+    std::shared_ptr<const TensorBox> box;
+    if (instr.rank) box = wanted_box(warp, instr, lane, to.v[lane], reports.v[lane], from.v[lane]);
+    const uint32_t bytes = box ? box->bytes() : sizes[lane];
+    if (!box && (bytes % 16 || to.v[lane] % 16 || from.v[lane] % 16 || reports.v[lane] % 8))
       refuse(warp, instr, lane,
-             "cp.async.bulk of " + std::to_string(bytes[lane]) +
+             "cp.async.bulk of " + std::to_string(bytes) +
                  " bytes: size and addresses must be multiples of 16");
-    if (bytes[lane] == 0) return;
+    if (bytes == 0) return;
     const std::byte* origin =
-        instr.from_shared
-            ? shared_place(warp, source, lane, from.v[lane], bytes[lane], Access::load).bytes()
-            : lane_pointer(warp, source, lane, from.v[lane], bytes[lane], Access::load);
-    if (!instr.from_shared)
-      resolve_bulk(warp, source, lane, from.v[lane], bytes[lane], Access::load);
+        box ? nullptr
+        : instr.from_shared
+            ? shared_place(warp, source, lane, from.v[lane], bytes, Access::load).bytes()
+            : lane_pointer(warp, source, lane, from.v[lane], bytes, Access::load);
+    if (origin && !instr.from_shared)
+      resolve_bulk(warp, source, lane, from.v[lane], bytes, Access::load);
     // A multicast goes to the same place in each block whose bit is set, and reports there.
     for (uint32_t r = 0; r < (ranks ? 16u : 1u); ++r) {
       if (ranks && !(ranks[lane] >> r & 1)) continue;
-      const Target t = ranks
-                           ? target_of(warp, instr, lane, with_rank(to.v[lane], r),
-                                       with_rank(reports.v[lane], r), bytes[lane])
-                           : target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes[lane]);
+      const Target t = ranks ? target_of(warp, instr, lane, with_rank(to.v[lane], r),
+                                         with_rank(reports.v[lane], r), bytes)
+                             : target_of(warp, instr, lane, to.v[lane], reports.v[lane], bytes);
       warp.worker->notify([&](Observer& o) {
-        for (uint32_t k = 0; k < bytes[lane]; k += 16)
+        for (uint32_t k = 0; k < bytes; k += 16)
           o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
       });
       AsyncArrival arrival{t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane};
-      arrival.bytes = bytes[lane];
+      arrival.bytes = bytes;
       arrival.shared_offset = t.data.offset;
       arrival.source = origin;
+      arrival.box = box;
       t.object.block->async_arrivals.push(std::move(arrival));
-      warp.worker->async_bytes += bytes[lane];
+      warp.worker->async_bytes += bytes;
       if (t.data.block == warp.block) continue;
       remote = 1;
-      remote_bytes += bytes[lane];
+      remote_bytes += bytes;
     }
   });
   count_remote(warp, instr, remote, remote_bytes);

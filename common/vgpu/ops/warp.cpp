@@ -210,6 +210,10 @@ Handler bind_redux(Instr& instr, const Mods& mods) {
 Handler bind_elect(Instr&, const Mods&) { return &elect; }
 Handler bind_warp_barrier(Instr&, const Mods&) { return &nothing; }
 Handler bind_fence(Instr&, const Mods&) { return &fence; }
+// A copy reads its map when it is asked for: to this fence the map is nothing but an address.
+Handler bind_fence_map(Instr& instr, const Mods&) {
+  return instr.constant == 128 ? &fence : nullptr;
+}
 Handler bind_proxy_fence(Instr&, const Mods&) { return &proxy_fence; }
 Handler bind_nothing(Instr&, const Mods&) { return &nothing; }
 Handler bind_barrier(Instr& instr, const Mods& mods) {

@@ -129,6 +129,7 @@ void CacheModel::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t 
   constexpr std::uint32_t kPiece = 16, kLine = 128;
   Site& site = site_of(warp, instr);
   const std::uint64_t end = address + bytes;
+  address -= address % kPiece;  // a row of a tensor may begin between pieces
   while (address < end) {
     std::array<std::uint64_t, kLine / kPiece> pieces;
     std::size_t count = 0;

@@ -112,6 +112,10 @@ class BlockTrace : public Observer {
     constexpr std::uint32_t kPiece = 16;
     Places places;
     places.bias = reinterpret_cast<std::intptr_t>(host) - static_cast<std::intptr_t>(address);
+    bytes +=
+        static_cast<std::uint32_t>(address % kPiece);  // a row may begin and end between pieces
+    address -= address % kPiece;
+    bytes = (bytes + kPiece - 1) / kPiece * kPiece;
     for (std::uint32_t done = 0; done < bytes; done += kPiece * kWarpSize) {
       const std::uint32_t pieces = std::min(bytes - done, kPiece * kWarpSize) / kPiece;
       Addresses a;

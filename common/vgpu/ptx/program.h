@@ -120,6 +120,7 @@ struct alignas(64) Instr {
   bool cluster = false;                              // space is .shared::cluster
   bool non_coherent = false;                         // ld.global.nc
   bool counter = false;                              // atom.add, .inc, .dec of an integer
+  std::uint8_t rank = 0;     // of a tensor copy: the dimensions of its tensor
   bool from_shared = false;  // of a copy to shared memory: its source is in shared memory, too
   std::uint8_t order = 0;    // bits of Order: what the memory model is told, for those who check it
   std::uint8_t d_bits = 0;   // width of the destination register (ld, cvt, atom; 16 for 8-bit)

@@ -130,7 +130,10 @@ class Ptxas {
     while (std::fgets(text, sizeof text, pipe)) {
       const std::string_view line(text);
       const std::size_t at = line.find(", line ");
-      if (at == line.npos || line.find("; error") == line.npos) continue;
+      // (What it cannot even parse is fatal.)
+      if (at == line.npos ||
+          (line.find("; error") == line.npos && line.find("; fatal") == line.npos))
+        continue;
       const std::size_t number = std::strtoul(text + at + 7, nullptr, 10);
       if (number >= first && number - first < lines.size()) bad.insert(lines[number - first]);
     }

@@ -290,14 +290,18 @@ TEST_CASE("forms: combinations that the ISA does not have are refused by name") 
         "vadd.u32.u32.u32.add %r1, %r2, %r3;",
         "vmad.u32.u32.u32 %r1, %r2, %r3.b4, %r4;",
         "add.u32 %r1, %r2.h0, %r3;",
-        "fence.proxy.tensormap::generic.release.gpu;",
+        "fence.proxy.tensormap::generic.release;",
         "st.global.v8.b64 [%rd1], {%rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2, %rd2};",
         "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2, %rd2;",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s64 [%rd1], [%r1], %r2;",
         "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
         "[%r1], [%r2], 16, [%r3];",
-        "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], "
-        "[%rd1, {%r2}], [%r3];"}) {
+        "cp.async.bulk.tensor.1d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], "
+        "[%rd1, {%r2}], [%r3];",
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], "
+        "[%rd1, {%r2}], [%r3];",
+        "cp.reduce.async.bulk.tensor.1d.global.shared::cta.exch.tile.bulk_group [%rd1, {%r2}], "
+        "[%r3];"}) {
     INFO(statement);
     CHECK(refused(statement));
   }

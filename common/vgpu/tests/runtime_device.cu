@@ -2,6 +2,7 @@
 // errors, against the real runtime where that is installed.
 #include <doctest/doctest.h>
 
+#include <cuda.h>
 #include <cuda_occupancy.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -33,6 +34,39 @@ __global__ void __launch_bounds__(256) large(float* p, int n) {
     for (int i = 0; i < 48; ++i) v[i] = v[i] * v[(i + 7) % 48] + p[k];
 #pragma unroll
   for (int i = 0; i < 48; ++i) p[i * 256 + threadIdx.x] = v[i];
+}
+
+// Doubles the box of 8 x 4 words at (6, -1), in its place.
+__global__ void double_box(const __grid_constant__ CUtensorMap map) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ alignas(128) int box[4][8];
+  __shared__ alignas(8) uint64_t object;
+  const auto address = [](const void* p) { return unsigned(__cvta_generic_to_shared(p)); };
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(address(&object)));
+    asm volatile("fence.mbarrier_init.release.cluster;");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 128;" ::"r"(address(&object)));
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{6, -1}], [%2];" ::"r"(address(box)),
+        "l"(&map), "r"(address(&object))
+        : "memory");
+  }
+  __syncthreads();
+  asm volatile(
+      "{\n.reg .pred p;\nagain: mbarrier.try_wait.parity.shared.b64 p, [%0], 0;\n@!p bra "
+      "again;\n}" ::"r"(address(&object))
+      : "memory");
+  box[threadIdx.x / 8][threadIdx.x % 8] *= 2;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {6, -1}], [%1];\n"
+        "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::"l"(&map),
+        "r"(address(box))
+        : "memory");
+#endif
 }
 
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
@@ -149,6 +183,65 @@ TEST_CASE("device: versions, limits, bus id") {
         cudaErrorNotSupported);
   CHECK(function == nullptr);
   CHECK(cudaGetLastError() == cudaErrorNotSupported);
+}
+
+TEST_CASE(
+    "driver's functions: those that make tensor maps are found, and a kernel uses what they make") {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  Encode encode = nullptr, same = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const auto at = [](auto& function) { return reinterpret_cast<void**>(&function); };
+  CHECK_OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", at(encode), 12000,
+                                            cudaEnableDefault, &result));
+  CHECK(result == cudaDriverEntryPointSuccess);
+  REQUIRE((encode != nullptr));
+  CHECK_OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", at(same), 11080,
+                                            cudaEnableDefault, &result));
+  CHECK(result == cudaDriverEntryPointVersionNotSufficent);
+  CHECK((same == nullptr));
+#if CUDART_VERSION < 13000
+  CHECK_OK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", at(same), cudaEnableDefault, &result));
+  CHECK((same == encode));
+#endif
+  decltype(&cuTensorMapReplaceAddress) replace = nullptr;
+  CHECK_OK(cudaGetDriverEntryPointByVersion("cuTensorMapReplaceAddress", at(replace), 13000,
+                                            cudaEnableDefault, nullptr));
+  decltype(&cuTensorMapEncodeIm2col) pixels = nullptr;
+  CHECK_OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", at(pixels), 12000,
+                                            cudaEnableDefault, nullptr));
+  REQUIRE((replace && pixels));
+
+  int* data = nullptr;
+  CHECK_OK(cudaMalloc(&data, 2 * 16 * 16 * sizeof(int)));
+  std::vector<int> numbers(2 * 16 * 16, 1);
+  CHECK_OK(cudaMemcpy(data, numbers.data(), 4 * numbers.size(), cudaMemcpyDefault));
+  CUtensorMap map;
+  const cuuint64_t sizes[] = {12, 16}, strides[] = {64};
+  cuuint32_t box[] = {8, 4};
+  const cuuint32_t steps[] = {1, 1};
+  const auto make = [&] {
+    return encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 2, data, sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CHECK(make() == CUDA_SUCCESS);
+  double_box<<<1, 32>>>(map);
+  CHECK_OK(cudaGetLastError());
+  CHECK(replace(&map, data + 256) == CUDA_SUCCESS);
+  double_box<<<1, 32>>>(map);
+  CHECK_OK(cudaMemcpy(numbers.data(), data, 4 * numbers.size(), cudaMemcpyDefault));
+  int wrong = 0;
+  for (int i = 0; i < 512; ++i)
+    wrong += numbers[i] != (i % 256 / 16 < 3 && i % 16 >= 6 && i % 16 < 12 ? 2 : 1);
+  CHECK(wrong == 0);
+  box[0] = 7;
+  CHECK(make() == CUDA_ERROR_INVALID_VALUE);
+  CHECK(replace(&map, reinterpret_cast<char*>(data) + 4) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(encode(nullptr, CU_TENSOR_MAP_DATA_TYPE_INT32, 2, data, sizes, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_NONE,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_ERROR_INVALID_VALUE);
+  CHECK_OK(cudaFree(data));
 }
 
 TEST_CASE("occupancy: as NVIDIA's own calculator has it, and by hand") {

@@ -115,6 +115,53 @@ int main() {
   CHECK(count(with_rpath.text, "801 cudaSuccess 42\n") == 1);
 }
 
+TEST_CASE("driver: tensor maps are made where the runtime is, and refused where no GPU has them") {
+  const std::string path = temporary("driver_map.cpp"), program = temporary("driver_map");
+  std::ofstream(path) << R"(
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cstdio>
+int main() {
+  void* data = nullptr;
+  cudaMalloc(&data, 4096);
+  CUtensorMap map;
+  const cuuint64_t sizes[] = {32, 32}, strides[] = {64};
+  const cuuint32_t box[] = {32, 8}, steps[] = {1, 1};
+  int made[3] = {};
+  for (int swizzle = 2; swizzle > 0; --swizzle)
+    made[swizzle] = cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, data, sizes, strides,
+        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CUtensorMapSwizzle(swizzle),
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const int replaced = cuTensorMapReplaceAddress(&map, data);
+  const int lower[] = {0}, upper[] = {0};
+  const int pixels = cuTensorMapEncodeIm2col(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, data, sizes,
+      strides, lower, upper, 32, 8, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  printf("%d %d %d %d\n", made[2], made[1], replaced, pixels);
+}
+)";
+  const Result built = run(nvcc() + " --cudart shared -o " + word(program) + " " + word(path) +
+                           " -Xlinker " + word(std::filesystem::absolute(kLibrary).string()));
+  REQUIRE_MESSAGE(built.code == 0, built.text);
+  const Result hopper = run("VGPU_DEVICE=h200 build/vgpu " + word(program));
+  CAPTURE(hopper.text);
+  CHECK(count(hopper.text, "0 1 0 1\n") == 1);
+  CHECK(count(hopper.text,
+              "vgpu: cuTensorMapEncodeTiled: boxDim[0] is 32 (64 bytes): swizzle 32B "
+              "allows at most 16 elements\n") == 1);
+  CHECK(count(hopper.text, "vgpu: cuTensorMapEncodeIm2col: tensorRank is 2: 3 to 5 for im2col\n") ==
+        1);
+  for (const auto& [device, text] : {std::pair{"t4", "Tesla T4 has 7.5"}, {"a100", "has 8.0"}}) {
+    const Result older = run(std::string("VGPU_DEVICE=") + device + " build/vgpu " + word(program));
+    CAPTURE(older.text);
+    CHECK(count(older.text, "801 801 801 801\n") == 1);
+    CHECK(count(older.text,
+                "vgpu: cuTensorMapEncodeTiled: tensor maps need compute capability "
+                "9.0, and ") == 1);
+    CHECK(count(older.text, text) == 3);
+  }
+}
+
 TEST_CASE("driver: every function that a program may link is there and says its own name" *
           doctest::test_suite("toolkit")) {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
