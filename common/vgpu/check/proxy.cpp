@@ -109,7 +109,7 @@ class ProxyCheck final : public Observer {
     }
   }
   void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
-                   std::uint32_t bytes, std::uint32_t) override {
+                   std::uint32_t bytes, std::uint32_t, std::uint32_t) override {
     if (instr.space == Space::global)
       check_written(warp, instr, lane, *warp.block, offset, bytes, "reads");
   }

@@ -22,7 +22,8 @@ class TensorBox {
   TensorBox(Warp& warp, const Instr& instr, int lane, std::uint64_t map, Access access,
             bool counts);
   std::uint32_t bytes() const { return bytes_; }
-  std::uint32_t sectors() const;  // of global memory that its rows lie in
+  // Aligned pieces of so many bytes of global memory that each of its rows lies in, added up.
+  std::uint32_t pieces(std::uint32_t bytes) const;
   // The box as it lies in shared memory from `shared_offset` on, with what its rows hold now.
   std::vector<std::byte> image(std::uint32_t shared_offset) const;
   // Writes such an image to global memory, or combines it.

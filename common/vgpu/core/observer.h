@@ -73,10 +73,10 @@ class Observer {
 
   // A tensor copy (Instr::rank) that one lane asks for, behind the bulk_access() of each of its rows: the
   // bytes of shared memory that it fills or reads, at `shared_offset` of the warp's own block when it
-  // reads them, and the sectors of global memory that the rows lie in.
+  // reads them, and the sectors and the 128-byte lines of global memory that each row lies in.
   virtual void tensor_copy(Warp&, const Instr&, int lane, std::uint32_t shared_offset,
-                           std::uint32_t bytes, std::uint32_t sectors) {
-    (void)lane, (void)shared_offset, (void)bytes, (void)sectors;
+                           std::uint32_t bytes, std::uint32_t sectors, std::uint32_t lines) {
+    (void)lane, (void)shared_offset, (void)bytes, (void)sectors, (void)lines;
   }
 
   // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets

@@ -93,7 +93,7 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
     if (box)
       warp.worker->notify([&](Observer& o) {
         o.tensor_copy(warp, instr, lane, static_cast<uint32_t>(from.v[lane]), bytes,
-                      box->sectors());
+                      box->pieces(kSectorBytes), box->pieces(128));
       });
     warp.copies_of(lane).bulk_open.push_back({&instr,
                                               Ref<Frame>(warp.frame),

@@ -313,8 +313,9 @@ std::shared_ptr<const TensorBox> wanted_box(Warp& warp, const Instr& instr, int 
   if (to % 128) report_misaligned(warp, instr, lane, to, 128, Access::store, Space::shared);
   if (reports % 8) report_misaligned(warp, instr, lane, reports, 8, Access::atomic, Space::shared);
   auto box = std::make_shared<const TensorBox>(warp, instr, lane, map, Access::load, true);
-  warp.worker->notify(
-      [&](Observer& o) { o.tensor_copy(warp, instr, lane, 0, box->bytes(), box->sectors()); });
+  warp.worker->notify([&](Observer& o) {
+    o.tensor_copy(warp, instr, lane, 0, box->bytes(), box->pieces(kSectorBytes), box->pieces(128));
+  });
   return box;
 }
 

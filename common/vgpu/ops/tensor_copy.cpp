@@ -200,10 +200,10 @@ void TensorBox::find_rows(Warp& warp, const Instr& instr, int lane, Access acces
               std::exchange(copies, 0));
 }
 
-uint32_t TensorBox::sectors() const {
+uint32_t TensorBox::pieces(uint32_t bytes) const {
   uint64_t sum = 0;
   for (const TensorRow& row : rows_)
-    sum += (row.address + row.bytes - 1) / kSectorBytes - row.address / kSectorBytes + 1;
+    sum += (row.address + row.bytes - 1) / bytes - row.address / bytes + 1;
   return static_cast<uint32_t>(sum);
 }
 

@@ -37,6 +37,7 @@ Timing clocks() {
   t.mbarrier_latency.value = 25;
   t.bulk_latency.value = 500;
   t.bulk_interval.value = 4;
+  t.tensor_line.value = 2;
   t.read_latency.value = 10;
   t.memory_issue.value = 2;
   t.memory_queue.value = 24;
@@ -551,6 +552,39 @@ TEST_CASE("sm: a ring of buffers between a producer of bulk copies and a consume
   CHECK((r20.clocks - r10.clocks) / 10 == doctest::Approx(600 + 25 + 4 + 25 + 6).epsilon(0.005));
   CHECK(r20.l2_bytes == 20 * 6400);
   CHECK(stalled(r20, Stall::long_scoreboard) > 20 * 600);
+}
+
+TEST_CASE(
+    "sm: a tensor copy takes the engine for each line, the L2 for each sector, and tells all of "
+    "its bytes") {
+  Program p;
+  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
+             expect = p.add(Kind::mbarrier, {.stall = 2}),
+             copy = p.add(Kind::bulk_copy, {.stall = 2}),
+             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
+             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  const auto clocks = [&](std::uint32_t rows, std::uint32_t sectors_of_row, std::uint32_t bytes) {
+    auto box = *p.copy(bytes, 0);
+    box.tensor = true;
+    box.sectors = rows * sectors_of_row;
+    box.requests = rows;
+    const SmResult r = same(p,
+                            {{init, p.mbarrier(Do::init, 1, 0)},
+                             {expect, p.mbarrier(Do::arrive_expect, bytes, 0)},
+                             {copy, &box},
+                             {wait, p.mbarrier(Do::wait, 1, 0)},
+                             {use}},
+                            1);
+    CHECK(r.stuck == std::string());
+    CHECK(r.l2_bytes == 32 * rows * sectors_of_row);
+    return r.clocks;
+  };
+  // 64 bytes a clock from the L2. Rows of a line take it 2 clocks, as long as the engine; rows of a
+  // sector half a clock, so that the engine is what takes 2.
+  const double none = clocks(0, 0, 4096);  // all of the box is outside
+  CHECK(clocks(100, 4, 12800) - none == doctest::Approx(200).epsilon(0.02));
+  CHECK(clocks(100, 1, 3200) - none == doctest::Approx(200).epsilon(0.02));
+  CHECK(clocks(50, 1, 1600) - none == doctest::Approx(100).epsilon(0.02));
 }
 
 TEST_CASE("sm: blocks take the places of those that have ended") {

@@ -28,8 +28,11 @@ struct MemoryEvent {
   // Of an atomic operation: the most lanes that share an address; in shared memory also the most
   // lanes that want one bank, which are served one after the other.
   std::uint8_t same_address = 0, same_bank = 0;
-  std::uint32_t bytes = 0;   // bulk copy: all of it
-  bool bypasses_l1 = false;  // .cg, volatile, atomics ...
+  std::uint32_t bytes = 0;     // bulk copy: all of it
+  std::uint32_t sectors = 0;   // tensor copy: what its rows ask of the L2,
+  std::uint32_t requests = 0;  // and in how many lines, row by row
+  bool tensor = false;         // so that none is none: all of the box is outside
+  bool bypasses_l1 = false;    // .cg, volatile, atomics ...
   // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
   enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
   Mbarrier mbarrier = Mbarrier::none;

@@ -516,7 +516,19 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
 void Recorder::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t, std::uint32_t bytes,
                            Access, std::byte*) {
   const Layout::Line* line = nullptr;
+  if (instr.rank) return;  // tensor_copy() says it all at once
   if (MemoryEvent* event = last_event(warp, instr, line)) event->bytes += bytes;
+}
+
+void Recorder::tensor_copy(Warp& warp, const Instr& instr, int, std::uint32_t, std::uint32_t bytes,
+                           std::uint32_t sectors, std::uint32_t lines) {
+  const Layout::Line* line = nullptr;
+  MemoryEvent* const event = last_event(warp, instr, line);
+  if (!event) return;
+  event->bytes += bytes;
+  event->sectors += sectors;
+  event->requests += lines;
+  event->tensor = true;
 }
 
 void Recorder::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,

@@ -110,6 +110,8 @@ class Recorder : public Observer {
               std::uint32_t bytes, Access access, Space space, const Places& places) override;
   void bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                    std::uint32_t bytes, Access access, std::byte* host) override;
+  void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t shared_offset,
+                   std::uint32_t bytes, std::uint32_t sectors, std::uint32_t lines) override;
   void local_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& physical,
                     std::uint32_t bytes, Access access) override;
   void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,

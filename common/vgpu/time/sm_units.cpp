@@ -409,17 +409,21 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
 
 // A bulk copy: the warp goes on at once, the mbarrier hears of it when all bytes are there.
 void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
-  bulk_ = std::max(bulk_, at) + timing_.bulk_interval.value;
-  const double begin = bulk_ - timing_.bulk_interval.value;
-  out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += timing_.bulk_interval.value;
-  double there = begin;
+  // The engine makes the addresses of a tensor's rows itself, line by line.
+  const double clocks = timing_.bulk_interval.value + event.requests * timing_.tensor_line.value;
+  bulk_ = std::max(bulk_, at) + clocks;
+  const double begin = bulk_ - clocks;
+  out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += clocks;
   const bool into_shared = event.mbarrier != MemoryEvent::Mbarrier::none;
+  double there = event.tensor && into_shared ? bulk_ + timing_.bulk_latency.value : begin;
   if (event.remote_lanes) {
     there = remote(event.bytes, begin);
   } else {
     // Line by line, since each comes from the L2 or from DRAM.
     const double latency = into_shared ? timing_.bulk_latency.value : 0;
-    for (std::uint32_t left = (event.bytes + kSectorBytes - 1) / kSectorBytes; left;) {
+    for (std::uint32_t left = event.tensor ? event.sectors
+                                           : (event.bytes + kSectorBytes - 1) / kSectorBytes;
+         left;) {
       const std::uint32_t sectors = std::min(left, kSectorsPerLine);
       there = std::max(there, beyond_l1(sectors, begin, latency, 1, request_.l2_miss, missed_));
       left -= sectors;

@@ -210,6 +210,10 @@ const Row kRows[] = {
     {&Timing::remote_bytes_per_clock, "remote_bytes_per_clock",
      all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs")},
     {&Timing::bulk_interval, "bulk_interval", all(4, "guessed")},
+    {&Timing::tensor_line, "tensor_line",
+     all(2,
+         "guessed: 64 bytes a clock of whole lines, above what the L2 gives an SM; how quickly "
+         "short rows go nobody has published")},
     {&Timing::partial_store, "partial_store",
      all(2, "guessed: from naive transposes on the T4, A100 and H100")},
     {&Timing::partial_written, "partial_written",

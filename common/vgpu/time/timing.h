@@ -56,8 +56,9 @@ struct Timing {
   // each lane with an address of its own, each lane that shares its address.
   Constant atomic_lane, line_request, line_lane, line_meeting;
   Constant remote_bytes_per_clock, bulk_interval;
-  Constant partial_store;    // L2 time of sectors that are written in part, over that of whole ones
-  Constant partial_written;  // the least share of them that reaches DRAM
+  Constant tensor_line;    // of the copy engine, for each line that a row of a tensor's box touches
+  Constant partial_store;  // L2 time of sectors that are written in part, over that of whole ones
+  Constant partial_written;     // the least share of them that reaches DRAM
   Constant l2_bytes_per_clock;  // of one SM while all ask
   Constant dram_share;          // of the datasheet's bandwidth that a stream gets
 
