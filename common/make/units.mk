@@ -16,15 +16,16 @@ $(eval $(call group,common/vgpu/core/group,block cluster calls random turns wait
   access builtins joins memory straight))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
-$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
+$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor tensor_copy \
+  core/tensor_map))
 $(eval $(call group,common/vgpu/group_watchers,\
-  $(addprefix check/,race race_order touches init memory_check proxy sync undefined) \
+  $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
 $(eval $(call group,common/vgpu/time/group,recording sm sm_units kernel_time timing walk walk_steps))
 # What runs a few times a program or a launch, compiled for little work: from text to a launch,
 $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_names parser parser_module \
   parser_operand parser_text paths types unassigned) \
-  $(addprefix ops/,decode decode_control decode_operands forms) \
+  $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
   $(addprefix core/,gather loading machine names spelling)))
 # what is said of it,
 $(eval $(call group,common/vgpu/group_reports,$(addprefix check/,checks race_words streams) \
@@ -35,7 +36,7 @@ $(eval $(call group,common/vgpu/group_reports,$(addprefix check/,checks race_wor
 $(eval $(call group,common/vgpu/group_runtime,$(addprefix runtime/,allocate capture copy cubin fatbin graph \
   launch modules order runtime settings status stream time_table transfer watched_machine) \
   $(addprefix cudart/,capture copy device face function graph graph_exec graph_nodes launch library memory \
-    pool register stream vgpu_c)))
+    pool register stream tensor_map vgpu_c)))
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report sources table tensors \

@@ -12,11 +12,13 @@ std::string triple(std::uint64_t n, const Dim3& size) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options) {
+std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options,
+                                                   const Function& kernel) {
   std::vector<std::unique_ptr<Observer>> checks;
   if (options.check_race) checks.push_back(make_race_check());
   if (options.check_init) checks.push_back(make_init_check());
   if (options.check_sync) checks.push_back(make_sync_check());
+  if (options.check_sync && uses_wgmma(kernel)) checks.push_back(make_warpgroup_check());
   if (options.check_proxy) checks.push_back(make_proxy_check());
   return checks;
 }

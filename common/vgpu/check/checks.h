@@ -11,12 +11,16 @@
 namespace vgpu {
 
 // One observer for each check that is asked for.
-std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options);
+std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options,
+                                                   const Function& kernel);
 
 std::unique_ptr<Observer> make_race_check();
 std::unique_ptr<Observer> make_init_check();
 std::unique_ptr<Observer> make_sync_check();
 std::unique_ptr<Observer> make_proxy_check();
+// Part of the sync check, for kernels that use wgmma.
+std::unique_ptr<Observer> make_warpgroup_check();
+bool uses_wgmma(const Function& kernel);
 
 // The findings of one check in one launch: the first of each kind in words, the others counted.
 class Findings {

@@ -1,8 +1,8 @@
 // Accesses by different ways to memory, which the hardware does not keep in step by itself.
 //
 // - The copy engine (cp.async.bulk) is asked to read or overwrite shared memory that threads have
-//   written as usual: a fence.proxy.async must come between. The thread that wrote may have it, or
-//   one that has met the writer since.
+//   written as usual, or wgmma reads it: a fence.proxy.async must come between. The thread that wrote
+//   may have it, or one that has met the writer since.
 // - An mbarrier is used by a thread that has not met the one that initialized it. Between blocks of
 //   a cluster that is a barrier of the cluster, and the initialization must have been released.
 // - ld.global.nc reads what the same launch has written: it is for memory that stays as it is.
@@ -43,10 +43,11 @@ struct Place {  // of an instruction that a thread executed
 };
 
 // What an instruction is to this check.
-enum class Way : std::uint8_t { usual, bulk, mbarrier, other };
+enum class Way : std::uint8_t { usual, bulk, mbarrier, product, other };
 Way way_of(const Form& form) {
   const std::string_view opcode = form.opcode, pattern = form.pattern;
   if (opcode == "mbarrier") return Way::mbarrier;
+  if (opcode == "wgmma") return Way::product;
   if (opcode == "cp" && pattern.starts_with(".async .mbarrier")) return Way::mbarrier;
   if (opcode == "cp" && pattern.find(".bulk") != pattern.npos) return Way::bulk;
   const bool reports = pattern.find(".mbarrier::complete_tx") != pattern.npos;
@@ -113,11 +114,18 @@ class ProxyCheck final : public Observer {
     if (instr.space == Space::global)
       check_written(warp, instr, lane, *warp.block, offset, bytes, "reads");
   }
+  void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
+                    Reading reading) override {
+    if (reading == Reading::ends) return;  // what is written meanwhile is a race
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      check_written(warp, instr, static_cast<int>(i % kWarpSize), *warp.block, pieces[i], 16,
+                    "wgmma reads");
+  }
   void copy_issue(Warp& warp, const Instr& instr, int lane, Block& to, std::uint32_t offset,
                   std::uint32_t bytes) override {
     if (!engine_) return;
     if (way_of(instr) == Way::bulk) {
-      check_written(warp, instr, lane, to, offset, bytes, "overwrites");
+      check_written(warp, instr, lane, to, offset, bytes, "bulk copy overwrites");
       Instr object = instr;
       object.address = instr.b;
       object.address_bits = instr.b_bits;
@@ -280,9 +288,8 @@ class ProxyCheck final : public Observer {
       if (w.place.by && !fenced(w.place, in)) {
         const Place& write = w.place;
         add(warp, instr, lane, write, [&] {
-          return "bulk copy " + std::string(verb) + " the bytes " + shared_text(warp, in, at) +
-                 ", which " + thread_at(warp, write, "wrote") +
-                 ", without a fence.proxy.async between,";
+          return std::string(verb) + " the bytes " + shared_text(warp, in, at) + ", which " +
+                 thread_at(warp, write, "wrote") + ", without a fence.proxy.async between,";
         });
         return;
       }
@@ -300,7 +307,7 @@ class ProxyCheck final : public Observer {
     Addresses a;
     compute_addresses(warp, source, 1u << lane, a);
     check_written(warp, instr, lane, *warp.block, static_cast<std::uint32_t>(a.v[lane]), bytes,
-                  "reads");
+                  "bulk copy reads");
   }
 
   // ---- mbarriers -------------------------------------------------------------------------------

@@ -57,6 +57,13 @@ Rule rule_of(const Instr& instr) {
   return rules[instr.form];
 }
 
+// Does the instruction add to what its result registers hold? wgmma does, where scale-d is true.
+bool accumulates(Warp& warp, const Instr& instr) {
+  if (instr.op_class != OpClass::tensor || !instr.c.valid()) return false;
+  return get_predicate(warp, instr.c, instr.c_not) != 0 &&
+         std::string_view(forms()[instr.form].opcode) == "wgmma";
+}
+
 // The type of a result whose two halves are computed apart, else none.
 Type packed_type(const Instr& instr) {
   const bool converts = instr.op_class == OpClass::conversion;
@@ -213,6 +220,9 @@ void UndefinedValues::instruction(Warp& warp, const Instr& instr, std::uint32_t 
         mix(instr, *found, on);
         break;
       case Rule::use:
+        if (accumulates(warp, instr))
+          for (int k = 0; k < instr.list_results; ++k)
+            consume(warp, *found, Slot{instr.list[k]}, on);
         consume_all(warp, instr, *found, on);
         define_results(instr, *found, on);
         break;

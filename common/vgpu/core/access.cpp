@@ -400,6 +400,20 @@ void bulk_part(Warp& warp, const Instr& instr, int lane,
   if (access != Access::load) std::fill_n(map->written.get() + (first - base), last - first + 1, 1);
 }
 
+void Observer::operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
+                            Reading) {
+  Places places;
+  places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
+  for (; !pieces.empty();
+       pieces = pieces.subspan(std::min<std::size_t>(pieces.size(), kWarpSize))) {
+    Addresses a;
+    const auto here = static_cast<int>(std::min<std::size_t>(pieces.size(), kWarpSize));
+    for (int lane = 0; lane < kWarpSize; ++lane)
+      a.v[lane] = pieces[static_cast<std::size_t>(lane < here ? lane : 0)];
+    access(warp, instr, kFullMask >> (kWarpSize - here), a, 16, Access::load, Space::shared,
+           places);
+  }
+}
 void Observer::bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                            std::uint32_t bytes, Access access_, std::byte* host) {
   constexpr std::uint32_t kPiece = 16;

@@ -71,6 +71,22 @@ class Hash {
   std::uint64_t state_ = 0x243F6A8885A308D3ull;
 };
 
+// Registers of a thread at the start of a kernel, in the units of 8 in which they are given out. 0: ptxas
+// does not know them, for want of .maxnreg or of a number of threads and of blocks an SM, and ignores
+// setmaxnreg.
+std::uint32_t registers_at_entry(const Launch& launch) {
+  const Function& function = *launch.request.function;
+  const std::uint64_t threads = std::uint64_t{function.max_threads} * function.min_blocks;
+  if (!function.max_registers && !threads) return 0;
+  auto count = static_cast<std::uint64_t>(std::max(0, launch.request.attributes.registers));
+  if (!count) count = function.max_registers;
+  if (!count) {
+    const auto all = static_cast<std::uint64_t>(launch.machine.spec().registers_per_sm);
+    count = std::min<std::uint64_t>(all / threads / 8 * 8, 256);
+  }
+  return static_cast<std::uint32_t>((count + 7) / 8 * 8);
+}
+
 }  // namespace
 
 std::string where(const Instr& instr, const Function& function) {
@@ -155,6 +171,7 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
   const auto frames = reinterpret_cast<std::uintptr_t>(frame_storage_.get());
   std::byte* registers = frame_storage_.get() + ((frames + 63) / 64 * 64 - frames);
 
+  entry_registers = registers_at_entry(launch);
   FunctionState& state = worker.state_of(function);
   warps = std::vector<Warp>(launch.warps_per_block);
   for (std::uint32_t i = 0; i < launch.warps_per_block; ++i) {
@@ -162,6 +179,7 @@ Block::Block(Launch& l, Worker& w, Cluster& c, std::uint32_t r, std::uint64_t li
     warp.block = this;
     warp.worker = &worker;
     warp.index = i;
+    warp.registers = entry_registers;
     const std::uint32_t lanes = std::min<std::uint32_t>(kWarpSize, threads - i * kWarpSize);
     warp.live = lanes == kWarpSize ? kFullMask : (1u << lanes) - 1;
     warp.local_capacity = local_bytes;
@@ -425,10 +443,15 @@ std::uint64_t Block::state_hash(bool& reads_clock) const {
     hash.add(std::uint64_t{warp.live} << 32 | warp.carry);
     hash.add(std::uint64_t{warp.cluster_arrived} << 32 | warp.cluster_passed);
     hash.add(warp.turn_);
+    hash.add(std::uint64_t{warp.registers} << 32 | warp.short_of);
     for (int lane = 0; warp.copies && lane < kWarpSize; ++lane) {
       const LaneCopies& copies = (*warp.copies)[static_cast<std::size_t>(lane)];
       hash.add(copies.issued);
       hash.add(std::uint64_t{copies.groups.size()} << 32 | copies.bulk_groups.size());
+    }
+    if (warp.products) {
+      hash.add(warp.products->issued);
+      hash.add(std::uint64_t{warp.products->open.size()} << 32 | warp.products->groups.size());
     }
     std::uint64_t stack = 0;
     for (const Fragment& f : warp.fragments) {
@@ -483,6 +506,12 @@ std::string Block::waits_for_ever(std::size_t resident) {
     for (const Fragment& f : warp.fragments) {
       if (!f.waiting) continue;
       warp.frame = f.frame.get();
+      if (warp.short_of)
+        return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
+                        "deadlock: setmaxnreg.inc waits for " + std::to_string(warp.short_of) +
+                            " registers for the warp, of which " + std::to_string(free_registers) +
+                            " are free in the block, and no other warp gives any back" +
+                            threads_at_barrier() + "; waiting");
       std::string what = "deadlock: " + who + " in a loop for what no other thread does";
       if (const auto allocation = host_memory_of(warp))
         what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +

@@ -19,6 +19,7 @@
 #include "straight.h"
 #include "waiting.h"
 #include "warp.h"
+#include "warpgroup.h"
 
 namespace vgpu {
 
@@ -101,7 +102,8 @@ struct Worker {
   double l1_clocks = 0, shared_clocks = 0;  // of the running block
   std::uint64_t tensor_f16 = 0, tensor_f16_sums = 0, tensor_f8 = 0, tensor_tf32 = 0,
                 tensor_int8 = 0, tensor_int4 = 0, async_bytes = 0;
-  std::uint64_t frame_bytes = 0;  // of the calls in flight
+  WarpgroupWork warpgroup_work = {};  // of these, by wgmma
+  std::uint64_t frame_bytes = 0;      // of the calls in flight
   Loops loops;
   Spares spares;
   std::uint64_t time = 0;  // virtual clock base, grows with each finished block
@@ -259,8 +261,11 @@ class Block {
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
   AsyncArrivals async_arrivals;
-  std::uint64_t idle_rounds = 0;  // rounds in which every warp only turned in waiting loops
-  bool got_further = false;       // in the last run
+  // Of a thread at the block's start, when setmaxnreg may change them, else 0; those of nobody now.
+  std::uint32_t entry_registers = 0, free_registers = 0;
+  std::vector<WarpgroupLog> warpgroups;  // made at the first product
+  std::uint64_t idle_rounds = 0;         // rounds in which every warp only turned in waiting loops
+  bool got_further = false;              // in the last run
   std::uint64_t clock() const;
   // Hash of all that decides what the block's loops do next while nobody writes to the memory that
   // they read. Equal hashes mean equal futures, apart from clocks: `reads_clock` becomes true when a

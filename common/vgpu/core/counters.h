@@ -99,6 +99,10 @@ struct CacheCounters {
   }
 };
 
+// Multiply-adds of wgmma by the types of factors and sums, whose rates differ from those of mma.sync.
+enum class WarpgroupType : std::uint8_t { f16_sums, f16, f8, f8_sums_f16, tf32, int8, b1 };
+using WarpgroupWork = std::array<std::uint64_t, 7>;  // indexed by WarpgroupType
+
 struct InstrReport {
   std::string function;  // display name
   std::string file;      // "" unknown
@@ -205,9 +209,10 @@ struct LaunchCounters {
   std::uint64_t machine_instructions = 0;
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0,
                 tensor_multiply_adds_int8 = 0;
-  std::uint64_t tensor_multiply_adds_f16_sums = 0;  // those of _f16 whose sums are fp16 too
-  std::uint64_t tensor_multiply_adds_f8 = 0;        // those of _f16 whose factors are fp8
-  std::uint64_t tensor_multiply_adds_int4 = 0;      // those of _int8 whose factors have 4 bits
+  std::uint64_t tensor_multiply_adds_f16_sums = 0;    // those of _f16 whose sums are fp16 too
+  std::uint64_t tensor_multiply_adds_f8 = 0;          // those of _f16 whose factors are fp8
+  std::uint64_t tensor_multiply_adds_int4 = 0;        // those of _int8 whose factors have 4 bits
+  WarpgroupWork tensor_multiply_adds_warpgroup = {};  // of all these, by wgmma; and of single bits
   std::uint64_t async_copied_bytes = 0;
   CacheReport cache;
   PredictedTime predicted;

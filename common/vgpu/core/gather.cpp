@@ -173,6 +173,8 @@ LaunchCounters gather(Launch& launch, Workers& workers,
     out.tensor_multiply_adds_tf32 += worker->tensor_tf32;
     out.tensor_multiply_adds_int8 += worker->tensor_int8;
     out.tensor_multiply_adds_int4 += worker->tensor_int4;
+    for (std::size_t i = 0; i < worker->warpgroup_work.size(); ++i)
+      out.tensor_multiply_adds_warpgroup[i] += worker->warpgroup_work[i];
     out.async_copied_bytes += worker->async_bytes;
   }
   return out;

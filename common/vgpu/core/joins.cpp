@@ -5,6 +5,7 @@
 #include "bulk.h"
 #include "lanes.h"
 #include "warp.h"
+#include "warpgroup.h"
 
 namespace vgpu {
 
@@ -109,6 +110,7 @@ void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
 
 void Warp::drop_lanes(Fragment& fragment, std::uint32_t lanes) {
   finish_bulk(*this, lanes);
+  finish_products(*this, lanes);
   live &= ~lanes;
   worker->notify(
       [&](Observer& o) { o.lanes_exit(*this, frame->function->code[fragment.pc], lanes); });

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,12 @@ class Observer {
                            std::uint32_t bytes, std::uint32_t sectors, std::uint32_t lines) {
     (void)lane, (void)shared_offset, (void)bytes, (void)sectors, (void)lines;
   }
+
+  // The 16-byte pieces, by offset in the block's shared memory, that a warp's share of a product of a
+  // warpgroup reads of one operand. The reading lasts from where the product is asked for to where it is
+  // waited for, and is told at both. Observers that do not override this get it as calls of access().
+  enum class Reading : std::uint8_t { begins, ends };
+  virtual void operand_read(Warp&, const Instr&, std::span<const std::uint32_t> pieces, Reading);
 
   // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets
   // into the warp's local memory as a GPU lays it out: word 0 of all 32 lanes, then word 1 of all, and

@@ -122,7 +122,7 @@ bool Work::turn(Cluster& cluster, std::uint64_t resident) {
       ++blocked;
       continue;
     }
-    idle_ += executed;
+    idle_ += std::max(executed, kEmptyTurn);
     if (block.got_further) {
       got_further();
       if (launch_.hostile && ranking_.falls()) cluster.place = ranking_.end();

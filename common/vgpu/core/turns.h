@@ -70,6 +70,8 @@ class Work {
   std::vector<std::uint64_t> issued_;
   // Instructions in waiting loops after which it is worth the time to look whether they end.
   static constexpr std::uint64_t kLooksIdle = 1u << 16;
+  // What a turn counts for at least in which nothing was executed: setmaxnreg waits for registers.
+  static constexpr std::uint64_t kEmptyTurn = 64;
   static constexpr std::chrono::seconds kHostPatience{3};
   static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
   static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds

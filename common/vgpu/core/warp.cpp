@@ -208,6 +208,23 @@ Warp::Leave Warp::fetch(Running& r, const Instr& instr, std::uint32_t on) {
   return instructions >= r.stop_at ? Leave::yield : Leave::no;
 }
 
+// When there are not enough registers the instruction is tried again in the warp's next turn, and the warp
+// counts as waiting, like one in a loop.
+Warp::Leave Warp::change_registers(Running& r, const Instr& instr, std::uint32_t on) {
+  const bool again = short_of != 0;
+  instr.run(*this, instr, on);
+  if (!short_of) {
+    if (again) fragments[r.current].waiting = false;
+    ++r.pc;
+    return Leave::no;
+  }
+  not_executed(instr, on);
+  r.progress |= !again;
+  fragments[r.current].waiting = true;
+  changed = false;
+  return Leave::yield;
+}
+
 void Warp::not_executed(const Instr& instr, std::uint32_t on) {
   --instructions;
   if (!frame->counts) return;
@@ -248,6 +265,8 @@ Warp::Leave Warp::step(Running& r, const Instr& instr) {
       instr.run(*this, instr, on);
       ++r.pc;
       return Leave::yield;
+    case Flow::registers:
+      return change_registers(r, instr, on);
     case Flow::trap:
       throw Fault{FaultKind::trap,
                   describe(*this, instr, std::countr_zero(on), "trap instruction executed")};

@@ -151,6 +151,19 @@ struct LaneCopies {
 
 using WarpCopies = std::array<LaneCopies, kWarpSize>;
 
+// wgmma: a product that a warp has asked for, and whose result is not in its registers yet.
+struct PendingProduct {
+  const Instr* instr = nullptr;
+  Ref<Frame> frame;            // the function call in which the warp asked
+  std::uint64_t a = 0, b = 0;  // matrix descriptors; a: 0 when A is in registers
+  bool accumulates = false;    // scale-d
+};
+struct WarpProducts {
+  std::uint64_t issued = 0;          // products so far
+  std::vector<PendingProduct> open;  // those that are in no group yet
+  Queue<std::vector<PendingProduct>> groups;
+};
+
 class Warp {
  public:
   template <class T>
@@ -196,6 +209,11 @@ class Warp {
     return (*copies)[static_cast<std::size_t>(lane)];
   }
 
+  std::unique_ptr<WarpProducts> products;  // made at the first one
+  // Of a thread; setmaxnreg changes it. 0: not known.
+  std::uint32_t registers = 0;
+  std::uint32_t short_of = 0;  // registers of the warp that setmaxnreg.inc waits for
+
   enum class Status : std::uint8_t {
     blocked,  // no fragment is ready
     waiting,  // every fragment that is ready turns in a waiting loop
@@ -235,6 +253,7 @@ class Warp {
   Leave arrive(Running& r, const Instr& instr, std::uint32_t on);
   Leave sync(Running& r, const Instr& instr, std::uint32_t on);
   Leave fetch(Running& r, const Instr& instr, std::uint32_t on);
+  Leave change_registers(Running& r, const Instr& instr, std::uint32_t on);
   void not_executed(const Instr& instr, std::uint32_t on);
   std::size_t turn_ = 0;  // fragment to start with
  public:

@@ -297,6 +297,12 @@ void Decoder::decode_statement() {
   if (fn_.module->sm < 100 && since_sm_100(opcode, instr, mods))
     fail("'" + std::string(s.name) + "' with these operands needs .target sm_100 or higher");
 
+  if ((opcode == "wgmma" && fn_.module->target != "sm_90a") ||
+      (opcode == "setmaxnreg" &&
+       !std::isalpha(static_cast<unsigned char>(fn_.module->target.back()))))
+    fail("'" + std::string(s.name) + "' needs .target sm_90a, and this module is for " +
+         fn_.module->target);
+
   if (instr.flow == Flow::branch) return branch(instr);
   if (instr.flow == Flow::branch_table) return branch_table(instr);
   if (instr.flow == Flow::call) return call(instr);
@@ -310,6 +316,8 @@ void Decoder::decode_statement() {
     move(instr);
   else if (std::string_view(form->operands) == "fragments")
     all_vectors(instr);
+  else if (std::string_view(form->operands) == "warpgroup")
+    warpgroup_product(instr);
   else
     operands(instr, parse_signature(form->operands));
   instr.run = form->bind(instr, mods);

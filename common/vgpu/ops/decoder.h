@@ -91,6 +91,8 @@ class Decoder {
   // All registers of all vector operands in one list, in order (mma: D, A, B, C).
   void all_vectors(Instr& instr);
 
+  void warpgroup_product(Instr& instr);  // decode_warpgroup.cpp
+
   // ---- statements ----------------------------------------------------------------------------
   void stamp(Instr& instr) const;
 

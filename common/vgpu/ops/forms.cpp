@@ -35,6 +35,31 @@ constexpr Group kGroups[] = {
     {"$bool", ".and|.or|.xor"},
     {"$scope", ".cta|.cluster|.gpu|.sys"},
     {"$wshape", ".m16n16k16|.m32n8k16|.m8n32k16|.m16n16k8|.m8n8k32|.m8n8k4"},
+    {"$warpgroup16",
+     ".m64n8k16|.m64n16k16|.m64n24k16|.m64n32k16|.m64n40k16|.m64n48k16|.m64n56k16|.m64n64k16|"
+     ".m64n72k16|.m64n80k16|.m64n88k16|.m64n96k16|.m64n104k16|.m64n112k16|.m64n120k16|"
+     ".m64n128k16|.m64n136k16|.m64n144k16|.m64n152k16|.m64n160k16|.m64n168k16|.m64n176k16|"
+     ".m64n184k16|.m64n192k16|.m64n200k16|.m64n208k16|.m64n216k16|.m64n224k16|.m64n232k16|"
+     ".m64n240k16|.m64n248k16|.m64n256k16"},
+    {"$warpgroup8",
+     ".m64n8k8|.m64n16k8|.m64n24k8|.m64n32k8|.m64n40k8|.m64n48k8|.m64n56k8|.m64n64k8|.m64n72k8|"
+     ".m64n80k8|.m64n88k8|.m64n96k8|.m64n104k8|.m64n112k8|.m64n120k8|.m64n128k8|.m64n136k8|"
+     ".m64n144k8|.m64n152k8|.m64n160k8|.m64n168k8|.m64n176k8|.m64n184k8|.m64n192k8|.m64n200k8|"
+     ".m64n208k8|.m64n216k8|.m64n224k8|.m64n232k8|.m64n240k8|.m64n248k8|.m64n256k8"},
+    {"$warpgroup32",
+     ".m64n8k32|.m64n16k32|.m64n24k32|.m64n32k32|.m64n40k32|.m64n48k32|.m64n56k32|.m64n64k32|"
+     ".m64n72k32|.m64n80k32|.m64n88k32|.m64n96k32|.m64n104k32|.m64n112k32|.m64n120k32|"
+     ".m64n128k32|.m64n136k32|.m64n144k32|.m64n152k32|.m64n160k32|.m64n168k32|.m64n176k32|"
+     ".m64n184k32|.m64n192k32|.m64n200k32|.m64n208k32|.m64n216k32|.m64n224k32|.m64n232k32|"
+     ".m64n240k32|.m64n248k32|.m64n256k32"},
+    {"$warpgroup32i",
+     ".m64n8k32|.m64n16k32|.m64n24k32|.m64n32k32|.m64n48k32|.m64n64k32|.m64n80k32|.m64n96k32|"
+     ".m64n112k32|.m64n128k32|.m64n144k32|.m64n160k32|.m64n176k32|.m64n192k32|.m64n208k32|"
+     ".m64n224k32|.m64n240k32|.m64n256k32"},
+    {"$warpgroup256",
+     ".m64n8k256|.m64n16k256|.m64n24k256|.m64n32k256|.m64n48k256|.m64n64k256|.m64n80k256|"
+     ".m64n96k256|.m64n112k256|.m64n128k256|.m64n144k256|.m64n160k256|.m64n176k256|.m64n192k256|"
+     ".m64n208k256|.m64n224k256|.m64n240k256|.m64n256k256"},
     {"$matspace", ".global|.shared|.shared::cta"},
     {"$cvtint", ".u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64"},
     {"$memory", ".b8|.b16|.b32|.b64|.b128|.u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64|.f16|.f32|.f64"},
@@ -120,8 +145,10 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"mul", "hi lo wide"},
     {"mul24", "hi lo"},
     {"red", "async"},
+    {"setmaxnreg", "dec inc"},
     {"shf", "l r"},
     {"st", "async"},
+    {"wgmma", "commit_group fence mma_async wait_group"},
     {"wmma", "a b c d load mma store"},
 };
 bool in_name(std::string_view opcode, std::string_view word) {
@@ -141,13 +168,14 @@ std::size_t name_items(const Form& form, const std::vector<PatternItem>& items) 
 
 // Modifiers that say the same of different operands keep their order among themselves: the types
 // of d and a, the two state spaces of a copy, the layouts of two matrices.
-enum class Kin { none, type, space, layout, eviction };
+enum class Kin { none, type, space, layout, eviction, bits };
 Kin kin_of(std::string_view word) {
   if (type_from_name(word) != Type::none) return Kin::type;
   const std::string_view space = word.substr(0, word.find("::"));
   for (std::string_view name : {"const", "global", "local", "param", "shared"})
     if (space == name) return Kin::space;
   if (word == "row" || word == "col") return Kin::layout;
+  if (word == "and" || word == "popc") return Kin::bits;  // of wgmma; others have one of them
   return word.starts_with("L2::evict_") ? Kin::eviction : Kin::none;
 }
 

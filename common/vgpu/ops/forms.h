@@ -12,7 +12,8 @@
 //             z (tensor operand: map and coordinates), u (offsets of im2col, in braces),
 //             n (second memory operand), o (third one: into b and constant), k (integer constant,
 //             into Instr::constant), x (handled by
-//             the opcode's own code); or just "fragments": all registers of all vectors, in order.
+//             the opcode's own code); or just "fragments": all registers of all vectors, in order;
+//             or "warpgroup": the operands of wgmma.mma_async (decode_warpgroup.cpp).
 //             A ":type" says the operand's type where it is not the instruction's: ":u32", ":pred",
 //             ":dtype" (first type modifier), ":wide" (twice the width). "*" after the name: a
 //             vector {..} is allowed.

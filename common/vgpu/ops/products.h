@@ -176,6 +176,20 @@ void sort_columns(const Word* lanes, Word* sorted) {
   }
 }
 
+// 8 lines of 8 elements, with lines and columns exchanged. In three rounds, each of which interleaves
+// the first half of the elements with the second.
+inline void transpose(Half8* lines) {
+  for (int round = 0; round < 3; ++round) {
+    Half8 next[8];
+    for (int i = 0; i < 4; ++i) {
+      next[2 * i] = __builtin_shuffle(lines[i], lines[i + 4], Half8{0, 8, 1, 9, 2, 10, 3, 11});
+      next[2 * i + 1] =
+          __builtin_shuffle(lines[i], lines[i + 4], Half8{4, 12, 5, 13, 6, 14, 7, 15});
+    }
+    std::copy_n(next, 8, lines);
+  }
+}
+
 // A vector of fp16 numbers as fp32.
 template <class Halves>
 inline Vector<float> floats_from(Halves halves) {

@@ -336,20 +336,6 @@ void fragment_access(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------
 
-// 8 lines of 8 elements, with lines and columns exchanged. In three rounds, each of which interleaves
-// the first half of the elements with the second.
-void transpose(Half8* lines) {
-  for (int round = 0; round < 3; ++round) {
-    Half8 next[8];
-    for (int i = 0; i < 4; ++i) {
-      next[2 * i] = __builtin_shuffle(lines[i], lines[i + 4], Half8{0, 8, 1, 9, 2, 10, 3, 11});
-      next[2 * i + 1] =
-          __builtin_shuffle(lines[i], lines[i + 4], Half8{4, 12, 5, 13, 6, 14, 7, 15});
-    }
-    std::copy_n(next, 8, lines);
-  }
-}
-
 // Of a matrix, four neighbouring lanes hold one row (transposed: one column), 16 bytes.
 template <bool kLoad, bool kTransposed>
 void matrix8x8(Warp& warp, const Instr& instr, uint32_t mask) {

@@ -91,20 +91,37 @@ double tensor_clocks(const LaunchCounters& counters, const DeviceSpec& device) {
   // What mma.sync lacks of the peak is given for fp16; it lacks as much for the other types.
   const double share =
       device.tensor_mma_sync_fp16_fma_per_clock_sm / device.tensor_fp16_fma_per_clock_sm;
-  const std::uint64_t f16_sums = counters.tensor_multiply_adds_f16_sums,
-                      f8 = counters.tensor_multiply_adds_f8,
+  const auto warpgroup = [&](WarpgroupType type) {
+    return counters.tensor_multiply_adds_warpgroup[static_cast<std::size_t>(type)];
+  };
+  using enum WarpgroupType;
+  const std::uint64_t wg_sums = warpgroup(f16_sums), wg_f8_sums = warpgroup(f8_sums_f16),
+                      wg_f16 = warpgroup(WarpgroupType::f16), wg_f8 = warpgroup(f8),
+                      wg_tf32 = warpgroup(tf32), wg_int8 = warpgroup(int8), wg_b1 = warpgroup(b1);
+  // By mma.sync and wmma: what is not wgmma's. (Those in fp8 add up in fp32.)
+  const std::uint64_t mma_sums = counters.tensor_multiply_adds_f16_sums - wg_sums - wg_f8_sums,
+                      mma_f8 = counters.tensor_multiply_adds_f8 - wg_f8 - wg_f8_sums,
+                      mma_f16 = counters.tensor_multiply_adds_f16 - mma_sums - mma_f8 - wg_f16 -
+                                wg_sums - wg_f8 - wg_f8_sums,
                       int4 = counters.tensor_multiply_adds_int4;
+  const double full = device.tensor_fp16_fma_per_clock_sm;
   const struct {
     std::uint64_t multiply_adds;
     double rate;
   } types[] = {
-      {f16_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
-      {f8, device.tensor_mma_sync_fp8_fma_per_clock_sm},
-      {counters.tensor_multiply_adds_f16 - f16_sums - f8,
-       device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
-      {counters.tensor_multiply_adds_tf32, share * device.tensor_tf32_fma_per_clock_sm},
-      {counters.tensor_multiply_adds_int8 - int4, share * device.tensor_int8_fma_per_clock_sm},
-      {int4, 2 * share * device.tensor_int8_fma_per_clock_sm}};
+      {mma_sums, device.tensor_mma_sync_fp16_fma_per_clock_sm},
+      {mma_f8, device.tensor_mma_sync_fp8_fma_per_clock_sm},
+      {mma_f16, device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm},
+      {counters.tensor_multiply_adds_tf32 - wg_tf32, share * device.tensor_tf32_fma_per_clock_sm},
+      {counters.tensor_multiply_adds_int8 - int4 - wg_int8,
+       share * device.tensor_int8_fma_per_clock_sm},
+      {int4, 2 * share * device.tensor_int8_fma_per_clock_sm},
+      // wgmma reaches the peak, with sums in fp32 as well.
+      {wg_f16 + wg_sums, full},
+      {wg_f8 + wg_f8_sums, 2 * full},
+      {wg_tf32, device.tensor_tf32_fma_per_clock_sm},
+      {wg_int8, device.tensor_int8_fma_per_clock_sm},
+      {wg_b1, 8 * device.tensor_int8_fma_per_clock_sm}};
   double clocks = 0;
   for (const auto& type : types) {
     if (type.multiply_adds == 0) continue;

@@ -68,8 +68,8 @@ struct Limits {
 //              instruction (two results a lane for packed types), over the rate of one SM. What
 //              runs elsewhere or vanishes in ptxas (comparison, minimum, negation) is not counted.
 //   special functions   likewise: warp instructions of the class.
-//   tensor     multiply-adds by type, over the rate of mma.sync and wmma, the only instructions that
-//              the virtual GPU has (on cc 9.0 wgmma reaches half as much again). Of fp16 and bf16
+//   tensor     multiply-adds by type, over the rate of mma.sync and wmma; those of wgmma over the full
+//              rate, half as much again on cc 9.0. Of fp16 and bf16
 //              those with sums in fp32 count apart: GeForce cards do half as many of them. So does
 //              fp8, always with sums in fp32. Integers of 4 bits have twice the rate of 8 (from cc 9.0 on
 //              they are slower than that, how much is not known).

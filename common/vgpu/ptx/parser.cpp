@@ -73,6 +73,8 @@ void Parser::function(bool entry, bool local) {
       const std::uint64_t product = std::uint64_t{n[0]} * n[1] * n[2];
       fn->max_threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(product, 1024));
       if (word == ".reqntid") std::copy(n, n + 3, fn->required_block);
+    } else if (word == ".maxnreg") {
+      fn->max_registers = static_cast<std::uint32_t>(integer());
     } else if (word == ".minnctapersm") {
       fn->min_blocks = static_cast<std::uint32_t>(integer());
     } else if (word == ".pragma") {

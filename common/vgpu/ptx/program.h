@@ -45,6 +45,7 @@ enum class Flow : std::uint8_t {
   barrier,    // bar, barrier
   warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync
   yield,      // nanosleep and the like: let others go first
+  registers,  // setmaxnreg, which may have to wait for others
   trap,
 };
 
@@ -190,6 +191,7 @@ struct Function {
   bool uses_reserved_shared = false;              // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid
   std::uint32_t required_block[3] = {0, 0, 0};    // .reqntid
+  std::uint32_t max_registers = 0;                // .maxnreg, 0 when unsaid
   std::uint32_t min_blocks = 0;                   // .minnctapersm
   std::uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster, in blocks
   std::uint32_t max_cluster = 0;     // .maxclusterrank, blocks of a cluster; 0 when unsaid

@@ -14,7 +14,8 @@ WatchedMachine::WatchedMachine(DeviceSpec spec, MachineOptions options)
 WatchedMachine::~WatchedMachine() = default;
 
 std::vector<std::unique_ptr<Observer>> WatchedMachine::watch(const Launch& launch) {
-  std::vector<std::unique_ptr<Observer>> observers = make_checks(options());
+  std::vector<std::unique_ptr<Observer>> observers =
+      make_checks(options(), *launch.request.function);
   if (another)
     if (auto observer = another()) observers.push_back(std::move(observer));
   const CacheMode mode = options().cache;

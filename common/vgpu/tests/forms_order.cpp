@@ -177,7 +177,7 @@ TEST_CASE("order: every row's modifiers, shuffled, are taken or refused as ptxas
 
   Ptxas ptxas;
   std::mt19937 random(1);
-  for (const char* target : {"sm_90", "sm_100a"}) {
+  for (const char* target : {"sm_90", "sm_90a", "sm_100a"}) {
     if (!ptxas.knows(target)) {
       MESSAGE("not compared for " << std::string(target)
                                   << ": no ptxas beside $NVCC that knows it");

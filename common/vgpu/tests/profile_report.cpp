@@ -207,6 +207,35 @@ TEST_CASE("limit of tensor cores: mma.sync on Hopper does two thirds of what wgm
   CHECK(us(counters, "h200", Pipe::tensor) == roughly(4.5));
 }
 
+TEST_CASE("limit of tensor cores: wgmma reaches the peak, beside what mma.sync multiplies") {
+  const std::uint64_t sm_clocks = 132 * 1980;
+  const auto roughly = [](double value) { return doctest::Approx(value).epsilon(1e-4); };
+  const struct {
+    WarpgroupType type;
+    std::uint64_t rate, LaunchCounters::*total;
+    bool f8, f16_sums;
+  } rows[] = {
+      {WarpgroupType::f16, 2048, &LaunchCounters::tensor_multiply_adds_f16, false, false},
+      {WarpgroupType::f16_sums, 2048, &LaunchCounters::tensor_multiply_adds_f16, false, true},
+      {WarpgroupType::f8, 4096, &LaunchCounters::tensor_multiply_adds_f16, true, false},
+      {WarpgroupType::f8_sums_f16, 4096, &LaunchCounters::tensor_multiply_adds_f16, true, true},
+      {WarpgroupType::tf32, 1024, &LaunchCounters::tensor_multiply_adds_tf32, false, false},
+      {WarpgroupType::int8, 4096, &LaunchCounters::tensor_multiply_adds_int8, false, false}};
+  for (const auto& row : rows) {
+    CAPTURE(static_cast<int>(row.type));
+    LaunchCounters counters = launch(1000);
+    const std::uint64_t work = row.rate * sm_clocks;
+    counters.*row.total = work;
+    counters.tensor_multiply_adds_warpgroup[static_cast<std::size_t>(row.type)] = work;
+    if (row.f8) counters.tensor_multiply_adds_f8 = work;
+    if (row.f16_sums) counters.tensor_multiply_adds_f16_sums = work;
+    CHECK(us(counters, "h200", Pipe::tensor) == roughly(1));
+    // And 2048 a clock by mma.sync, with sums in fp32.
+    counters.tensor_multiply_adds_f16 += 2048 * sm_clocks;
+    CHECK(us(counters, "h100", Pipe::tensor) == roughly(2.5));
+  }
+}
+
 TEST_CASE("limit of tensor cores: GeForce cards do half as many multiply-adds with sums in fp32") {
   const struct {
     const char* key;

@@ -1,0 +1,147 @@
+// Findings about wgmma: registers of products under way, missing fences, operands in shared memory.
+#include "check_support.h"
+
+using namespace vgpu;
+using namespace vgpu::test;
+
+namespace {
+
+constexpr Dim3 kGroup = {128, 1, 1};
+const std::string kOfA = std::to_string(8ull << 16 | 16ull << 32),
+                  kOfB = std::to_string(8ull << 16 | 16ull << 32 | 128);
+const std::string kFence = "#20: wgmma.fence.sync.aligned;\n";
+const std::string kCommit = "wgmma.commit_group.sync.aligned;\n";
+std::string wait(int groups) {
+  return "wgmma.wait_group.sync.aligned " + std::to_string(groups) + ";\n";
+}
+// Ones in A (2 KiB at offset 0) and B (256 bytes at 2048).
+std::string fill(const std::string& after) {
+  return ".reg .f32 %d<8>; .reg .b32 %a<4>; .reg .pred %scale;\nsetp.eq.u32 %scale, 0, 0;\n"
+         "mov.u32 %r1, s; mad.lo.u32 %r2, %thread, 16, %r1; mov.u32 %r3, 0x3c003c00;\n"
+         "setp.lt.u32 %p1, %thread, 16; mov.u64 %rd1, " +
+         kOfA + "; mov.u64 %rd2, " + kOfB +
+         ";\nmov.f32 %d0, 0f00000000; mov.f32 %d1, %d0; mov.f32 %d2, %d0; mov.f32 %d3, %d0;\n"
+         "mov.f32 %d4, %d0; mov.f32 %d5, %d0; mov.f32 %d6, %d0; mov.f32 %d7, %d0;\n"
+         "mov.u32 %a0, %r3; mov.u32 %a1, %r3; mov.u32 %a2, %r3; mov.u32 %a3, %r3;\n"
+         "#4: st.shared.v4.u32 [%r2], {%r3, %r3, %r3, %r3};\n"
+         "#5: @%p1 st.shared.v4.u32 [%r2+2048], {%r3, %r3, %r3, %r3};\n" +
+         after;
+}
+const std::string kFill = fill("fence.proxy.async.shared::cta; bar.sync 0;\n");
+std::string product(int line, const std::string& a = "%rd1") {
+  return "#" + std::to_string(line) +
+         ": wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, " + a +
+         ", %rd2, %scale, 1, 1, " + (a == "%rd1" ? "0, 0;\n" : "0;\n");
+}
+const std::string kFromRegisters = "{%a0, %a1, %a2, %a3}";
+const std::string kStore = "#30: st.global.f32 [%mine], %d0;\n";
+
+Texts find(const std::string& body, MachineOptions options, Dim3 block = kGroup) {
+  Checked c(options);
+  const auto in = c.gpu.array<std::uint32_t>(1024, 0);
+  c.out = c.gpu.array<std::uint32_t>(4096, 0);
+  for (const auto& array : {in, c.out})
+    c.gpu.machine.memory().mark_written(array.address(), array.count * 4);
+  std::string text =
+      kernel(with_lines(body), ".file 1 \"s.cu\"\n.shared .align 1024 .b8 s[4096];\n");
+  const std::string target = ".target sm_90\n";
+  text.replace(text.find(target), target.size(), ".target sm_90a\n");
+  const LaunchOutcome outcome = c.gpu.launch(text, {c.out.address(), in.address()}, block);
+  REQUIRE(outcome.fault.message == "");
+  return outcome.findings;
+}
+void silent(const std::string& body) {
+  CAPTURE(body);
+  for (std::uint64_t seed = 0; seed < 4; ++seed)
+    for (const Dim3 block : {kGroup, Dim3{256, 1, 1}})
+      CHECK(find(body,
+                 {.threads = 1,
+                  .schedule_seed = seed,
+                  .check_race = block.x == 128,
+                  .check_init = true,
+                  .check_sync = true,
+                  .check_proxy = true},
+                 block) == Texts{});
+}
+void finds(const std::string& body, const std::string& part,
+           const MachineOptions& options = sync_only()) {
+  const Texts found = find(body, options);
+  CAPTURE(body);
+  std::string all;
+  for (const std::string& text : found) all += text + "\n";
+  INFO(all);
+  CHECK(all.find(part) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("warpgroups: right programs have no findings") {
+  silent(kFill + kFence + product(7) + product(8) + kCommit + wait(0) + kStore);
+  silent(kFill + kFence + product(7, kFromRegisters) + kCommit + product(8, kFromRegisters) +
+         kCommit + wait(1) + wait(0) + kStore + "add.f32 %d0, %d0, %d0;\n" + kFence + product(9) +
+         kCommit + wait(0) + kStore);
+  // Accumulators that nobody has assigned to, and a first product that does not read them.
+  silent(
+      ".reg .f32 %e<4>;\n" + kFill + kFence +
+      "setp.ne.u32 %p5, 0, 0;\nwgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%e0, %e1, %e2, "
+      "%e3}, %rd1, %rd2, %p5, 1, 1, 0, 0;\n" +
+      kCommit + wait(0) + "st.global.f32 [%mine], %e1;\n");
+}
+
+TEST_CASE("warpgroups: accumulators and A are left alone until the wait") {
+  finds(kFill + kFence + product(7) + kCommit + kStore + wait(0),
+        "s.cu:30: error: sync: read of a register that is part of the accumulator of the "
+        "wgmma.mma_async at s.cu:7, before a wgmma.wait_group for it, by thread (96,0,0)");
+  finds(kFill + kFence + product(7) + wait(0) + kStore + kCommit + wait(0), "s.cu:30: error: sync");
+  finds(kFill + kFence + product(7) + kCommit + wait(1) + kStore + wait(0), "s.cu:30: error: sync");
+  finds(kFill + kFence + product(7) + kCommit + "#9: add.f32 %d2, %f1, %f1;\n" + wait(0),
+        "s.cu:9: error: sync: write of a register that is part of the accumulator");
+  finds(kFill + kFence + product(7, kFromRegisters) + kCommit + "#9: add.u32 %a2, %r1, 1;\n" +
+            wait(0),
+        "s.cu:9: error: sync: write of a register that is part of A of the wgmma.mma_async at "
+        "s.cu:7");
+  finds(kFill + kFence + product(7, kFromRegisters) + kCommit +
+            "#9: wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%d0, %d1}, %rd1, %rd2, %scale, "
+            "1, "
+            "1, 0, 0;\n" +
+            kCommit + wait(0),
+        "s.cu:9: error: sync: wgmma.mma_async uses a register as part of its accumulator that the "
+        "wgmma.mma_async at s.cu:7, of another shape, has as accumulator");
+  // A is read only: that is allowed.
+  CHECK(find(kFill + kFence + product(7, kFromRegisters) + kCommit + "add.u32 %r9, %a2, 1;\n" +
+                 wait(0),
+             sync_only()) == Texts{});
+}
+
+TEST_CASE("warpgroups: wgmma.fence comes before the first product and behind other accesses") {
+  finds(kFill + product(7) + kCommit + wait(0),
+        "s.cu:7: error: sync: wgmma.mma_async before the warp's first wgmma.fence");
+  finds(kFill + kFence + "#21: add.f32 %d3, %d3, %d3;\n" + product(7) + kCommit + wait(0),
+        "s.cu:7: error: sync: wgmma.mma_async uses a register as part of its accumulator that was "
+        "accessed at s.cu:21, without a wgmma.fence between");
+  finds(kFill + kFence + "#21: ld.shared.u32 %a3, [%r2];\n" + product(7, kFromRegisters) + kCommit +
+            wait(0),
+        "s.cu:7: error: sync: wgmma.mma_async uses a register as part of A that was accessed at "
+        "s.cu:21");
+}
+
+TEST_CASE(
+    "warpgroups: what threads wrote is fenced before wgmma reads it, and stays until the wait") {
+  const std::string rest = kFence + product(7) + kCommit + wait(0) + kStore;
+  finds(fill("bar.sync 0;\n") + rest,
+        "s.cu:7: error: proxy: wgmma reads the bytes at offset 1536 of the block's shared memory, "
+        "which "
+        "thread (96,0,0) wrote at s.cu:4, without a fence.proxy.async between",
+        proxy_only());
+  finds(fill("bar.sync 0;\n") + rest, "at offset 2048 of the block's shared memory", proxy_only());
+  CHECK(find(fill("bar.sync 0; fence.proxy.async;\n") + rest, proxy_only()) == Texts{});
+  // Without a barrier the other warps' writes are not there.
+  finds(fill("fence.proxy.async.shared::cta;\n") + rest, "s.cu:7", race_only());
+  // Overwritten between the product and its wait: by other warps that have met this one since it asked.
+  const std::string overwrite =
+      "bar.sync 0;\n#11: @%p1 st.shared.v4.u32 [%r2+2048], {%r1, %r1, %r1, %r1};\n";
+  finds(kFill + kFence + product(7) + kCommit + overwrite + wait(0), "s.cu:11", race_only());
+  CHECK(find(kFill + kFence + product(7) + kCommit + wait(0) + overwrite, race_only()) == Texts{});
+  // An operand of which a part was never written.
+  finds(kFill + "add.u64 %rd2, %rd2, 8;\n" + rest, "s.cu:7: error: init", init_only());
+}
