@@ -144,6 +144,16 @@ all_tests_cu := $(wildcard $(addsuffix /test.cu,$(chapter_dirs))) $(wildcard $(a
 test_of = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))$(patsubst test%.cu,%,$(notdir $1))
 chapter_tests := $(foreach f,$(all_tests_cu),$(call test_of,$f))
 
+# SUITE=toolkit: of each way to call the compiler one case, `TEST_CASE("..." * doctest::test_suite("toolkit"))`.
+# Each file that calls it has one, and each program, of which one without a case counts as failed. Only what
+# these cases need is built, on a machine where nothing is yet.
+SUITE ?=
+ifneq ($(filter-out toolkit,$(SUITE)),)
+$(error SUITE=$(SUITE): there is one suite: toolkit)
+endif
+# $(call in_suite,files): those with a case that runs
+in_suite = $(if $(SUITE),$(shell grep -l 'doctest::test_suite("$(SUITE)")' $1),$1)
+
 # A folder's *.cpp belong to what it is, test_*.cpp to its tests; a reference.cpp is plain C++ that knows
 # no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/.
 code_of = $(filter-out %/reference.cpp $1/test_%,$(wildcard $1/*.cpp))
@@ -157,7 +167,8 @@ kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 # Tests of a virtual T4 need code for sm_75. What is in the test's own file has it; what is in kernels*.cu
 # has it in a twin of the test program, NAME_t4.
 t4_tests_cu := $(shell grep -lE 'check_(twin_)?on_t4' $(all_tests_cu))
-t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(shell grep -l check_twin_on_t4 $(all_tests_cu)))
+# No case of the suite has one.
+t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check_twin_on_t4 $(all_tests_cu))))
 
 # Archives, so that a first `make chapter1` does not wait for what tests and graders need. An archive
 # stands in front of those it needs when linked: graders, testing, lab.
@@ -308,8 +319,11 @@ grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
 exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
 $V/tests/exercise_tests: $(exercise_tests_cpp:%.cpp=$H/%.o)
 $V/tests/grader_tests: $(grader_tests_cpp:%.cpp=$H/%.o)
+# (The grader's own cases in the suite grade exercise 1.)
+exercises_tested := $(if $(SUITE),$(filter $(sort 1 $(foreach f,$(call in_suite,$(wildcard chapters/*/test_exercise.cpp)), \
+  $(call number,$(patsubst %/,%,$(dir $f))))),$(exercises)),$(exercises))
 $(exercise_tests): $H/libgrader.a $(test_archives) \
-  | $(foreach n,$(exercises),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf \
+  | $(foreach n,$(exercises_tested),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
@@ -328,7 +342,7 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
-long_tests := $(if $(VGPU_LIBS),$(filter $V/vgpu_tests $V/tests/time_programs,$(vgpu_tests))) \
+long_tests := $(if $(VGPU_LIBS),$(filter $(vgpu_tests_program) $V/tests/time_programs,$(vgpu_tests))) \
   $(filter $D/bad_input_tests,$(lab_tests))
 tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) \
   $(filter-out $(long_tests),$(lab_tests) $(if $(VGPU_LIBS),$(vgpu_tests))) \
@@ -364,21 +378,15 @@ toolkit_tests := \
   $(foreach f,$(filter $(all_tests_cu),$(calls_toolkit)),$(call test_of,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
   $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
-  $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$V/vgpu_tests) \
+  $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$(vgpu_tests_program)) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
   $(exercise_tests)
-# SUITE=toolkit: of each way to call the compiler one case, `TEST_CASE("..." * doctest::test_suite("toolkit"))`.
-# Each file that calls it has one, and each program, of which one without a case counts as failed.
-SUITE ?=
-ifneq ($(filter-out toolkit,$(SUITE)),)
-$(error SUITE=$(SUITE): there is one suite: toolkit)
-endif
 ifdef SUITE
-$(foreach f,$(filter-out $(shell grep -l 'doctest::test_suite("toolkit")' $(calls_toolkit)),$(calls_toolkit)),\
+$(foreach f,$(filter-out $(call in_suite,$(calls_toolkit)),$(calls_toolkit)),\
   $(error SUITE=toolkit: $f calls the compiler and has no case of that suite))
 endif
 # What a program is called in ONLY: its file, a script its path.
-test_name = $(patsubst $D/%,%,$(patsubst $V/%,%,$(patsubst $V/tests/%,%,$1)))
+test_name = $(patsubst $D/%,%,$(patsubst $V/%,%,$(patsubst $V/tests/%,%,$(patsubst $V/$(SUITE)/%,%,$1))))
 all_names = $(foreach t,$(tests),$(call test_name,$t))
 # $(call begun,word,names): names that are the word or begin with it and _ (test_ in front may be left
 # out); where there is none, all that begin with it: `chapter1` is not chapter 10.
@@ -393,10 +401,10 @@ $(foreach w,$(filter-out toolkit,$(ONLY)),$(if $(call begun,$w,$(all_names)),,\
   $(error ONLY=$w: no test program is called so or begins so; there are: toolkit $(all_names))))
 endif
 tests_chosen = $(call chosen,$(tests))
-# Those of the virtual GPU and of the exercises run no program of a chapter.
+# Those of the virtual GPU and of the exercises run no program of a chapter, no case of a suite does.
 # The newest chapters take longest to compile: they start first, so that none is alone at the end.
 backwards = $(if $1,$(call backwards,$(wordlist 2,$(words $1),$1)) $(firstword $1))
-test: $(if $(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen)),\
+test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen))),\
     $(call backwards,$(chapters:%=$D/chapter%))) $(tests_chosen) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 

@@ -39,6 +39,13 @@ chooses() {
   [ "$said" = "$programs" ] || fail "$*, instead of '$programs'" "$said"
 }
 
+# compiles yes|no FILE WORDS...: whether make would compile the file if it were new.
+compiles() {
+  expected=$1 file=$2; shift 2
+  case $(make -n -W "$file" "$@" 2>&1) in *" -c $file "*) said=yes ;; *) said=no ;; esac
+  [ $said = "$expected" ] || fail "-W $file $*" "compiles it: $said instead of $expected"
+}
+
 for goal in chapter99 chapter chapter3x chapter0x3 chapter03 chapter-1; do
   refused $goal -- "$goal: there is no such chapter; there are: chapter1 chapter2 "
 done
@@ -71,6 +78,22 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
   chooses 'runtime_device' test ONLY=runtime_dev
   chooses 'exercise_tests grader_tests' test 'ONLY=grader exercise'
+  chooses 'exercise_tests grader_tests' test 'ONLY=grader exercise' SUITE=toolkit
+  # Of a suite what its cases need, and nothing else.
+  chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu' SUITE=toolkit
+  chooses 'vgpu_tests' test 'ONLY=vgpu_tests' SUITE=toolkit
+  for file in $(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) \
+      common/vgpu/tests/main.cpp common/vgpu/tests/forms_cases.cpp; do
+    compiles yes "$file" test ONLY=vgpu SUITE=toolkit
+  done
+  for words in ONLY=toolkit 'ONLY=toolkit SUITE=toolkit'; do
+    case $words in *SUITE*) all=no ;; *) all=yes ;; esac
+    compiles $all common/vgpu/tests/core_lanes.cpp test $words
+    compiles $all chapters/01_naive_attention/main.cu test $words
+    compiles $all chapters/04_wmma/exercise.cu test $words
+    compiles yes chapters/02_tiling/exercise.cu test $words
+    compiles yes chapters/02_tiling/test.cu test $words
+  done
 fi
 
 # The command of a program's own choices, and no others.

@@ -13,7 +13,8 @@ vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(cudart_objects) $V/$(vgpu_built_wit
 vgpu_objects := $(filter-out $(seldom_run),$(vgpu_objects)) $(filter $(seldom_run),$(vgpu_objects))
 vgpu_tests_cpp := $(wildcard common/vgpu/tests/*.cpp)
 vgpu_tests_cu := $(wildcard common/vgpu/tests/*.cu)
-vgpu_tests := $(if $(vgpu_tests_cpp),$V/vgpu_tests) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
+vgpu_tests_program := $V/$(addsuffix /,$(SUITE))vgpu_tests
+vgpu_tests := $(if $(vgpu_tests_cpp),$(vgpu_tests_program)) $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%)
 vgpu_launcher := $(if $(wildcard common/vgpu/runtime/launcher.cc),$V/vgpu)
 vgpu_devices := $(wildcard common/vgpu/profile/devices/*.json)
 vgpu_exports := $(wildcard common/vgpu/cudart/exports.map)
@@ -92,8 +93,11 @@ $V/vgpu: $V/common/vgpu/runtime/launcher.o
 	$(call link)
 	@ln -sfn $(V:build/%=%)/vgpu build/vgpu
 
-# Linked from objects, since the library hides all but the runtime's functions.
-$V/vgpu_tests: $(vgpu_objects) $(vgpu_tests_cpp:%.cpp=$V/%.o) $H/libdoctest_main.a
+# Linked from objects, since the library hides all but the runtime's functions. Of a suite a program of its
+# own, of the files that have a case of it and those that have no case at all.
+vgpu_tests_used := $(if $(SUITE),$(call in_suite,$(vgpu_tests_cpp)) $(shell grep -L TEST_CASE $(vgpu_tests_cpp)), \
+  $(vgpu_tests_cpp))
+$(vgpu_tests_program): $(vgpu_objects) $(vgpu_tests_used:%.cpp=$V/%.o) $H/libdoctest_main.a
 	$(call link,-lzstd -llz4)
 $V/ptx-coverage: $(vgpu_objects) $V/common/vgpu/tests/ptx_coverage.o
 	$(call link,-lzstd -llz4)
