@@ -127,6 +127,9 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
+# Of several, which share the PTX of the first.
+gencodes = -gencode 'arch=$(patsubst sm_%,compute_%,$(firstword $1)),code=[$(patsubst \
+  sm_%,compute_%,$(firstword $1)),$(subst $() ,$(comma),$(strip $1))]'
 # (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
 nvcc_common := -std=c++20 -O1 -lineinfo $(includes)
 nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
@@ -476,9 +479,22 @@ ifneq ($(filter compile-all,$(MAKECMDGOALS)),)
 $(foreach a,$(filter-out $(all_archs),$(ARCHS)),$(error ARCHS=$a: must be of $(all_archs)))
 $(foreach c,$(filter-out $(chapter_dirs),$(CHAPTERS)),$(error CHAPTERS=$c: must be of $(chapter_dirs)))
 endif
+# Of these the compiler makes the same PTX: it runs once, ptxas for each. (sm_89 has headers of its own.)
+same_ptx := sm_80-sm_86 sm_100-sm_120
+# $(call together,archs): the folders of what is compiled for them, each named after its architectures.
+dash := -
+joined = $(subst $() ,$(dash),$(strip $1))
+together = $(sort $(foreach s,$(same_ptx),$(call joined,$(filter $(subst -, ,$s),$1)))) \
+  $(filter-out $(subst -, ,$(same_ptx)),$1)
+folders_for := $(call together,$(filter-out $(ARCH),$(ARCHS)))
+folder_with = $(strip $(foreach d,$2,$(if $(filter $1,$(subst -, ,$d)),$d)))
 kernels_of = $(foreach f,$(wildcard $2/main.cu $2/kernels*.cu),\
-  $(if $(filter %-$1,$D),$D/$(f:.cu=.o),$T/fatbin/$1/$(f:.cu=.fatbin)))
-compile-all: $(foreach a,$(ARCHS),$(foreach c,$(CHAPTERS),$(call kernels_of,$a,$c)))
+  $(if $(filter $(ARCH),$1),$D/$(f:.cu=.o),$T/fatbin/$(call folder_with,$1,$(folders_for))/$(f:.cu=.fatbin)))
+compile-all: $(sort $(foreach a,$(ARCHS),$(foreach c,$(CHAPTERS),$(call kernels_of,$a,$c))))
+	@if grep -nE '__CUDA_ARCH[A-Z_]*__[^0-9]*(8[1-8]|10[1-9]|11[0-9]|12[0-9])[0-9]' \
+	    chapters/*/*.cu chapters/*/*.cuh common/*.cuh common/*/*.cuh; then \
+	  echo 'this asks for an architecture that has the PTX of an older one here: take it from same_ptx' \
+	    'in the Makefile ($(same_ptx))' >&2; exit 1; fi
 	@printf 'compiled %s\n' $(foreach a,$(ARCHS),$(CHAPTERS:%=$a/%/main.cu))
 
 # The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
@@ -487,7 +503,7 @@ with_ptx := $(patsubst %.cu,$V/cu/%.o,\
     $(wildcard chapters/*/exercise.cu common/bench/*.cu common/vgpu/tests/*.cu)) \
   $(patsubst %.cu,$D/%.o,\
     $(wildcard chapters/*/main.cu chapters/*/kernels*.cu common/bench/*/*.cu common/tests/*.cu) $(all_tests_cu)) \
-  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$a/%.fatbin,\
+  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$(call folder_with,$a,$(call together,$(all_archs)))/%.fatbin,\
     $(wildcard chapters/*/main.cu chapters/*/kernels*.cu)))
 ptx-coverage: $V/ptx-coverage $(with_ptx)
 	@$^
@@ -565,13 +581,13 @@ $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
-# PTX and machine code for one architecture, $1 = sm_75, ...
+# PTX and machine code for an architecture, $1 = sm_75, or for several with the same PTX, $1 = sm_80-sm_86.
 define arch_rule
 $T/fatbin/$1/%.fatbin: %.cu Makefile
 	@mkdir -p $$(@D)
-	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) $$(call gencode,$1) -fatbin $$< -o $$@ -MMD -MP -MF $$@.d)
+	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(nvcc_common) $$(call gencodes,$(subst -, ,$1)) -fatbin $$< -o $$@ -MMD -MP -MF $$@.d)
 endef
-$(foreach a,$(all_archs),$(eval $(call arch_rule,$a)))
+$(foreach d,$(sort $(folders_for) $(call together,$(all_archs))),$(eval $(call arch_rule,$d)))
 
 # Header dependencies, as the compilers found them the last time.
 ifdef TOOLKIT_ID

@@ -96,6 +96,16 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
   done
 fi
 
+# assembles 'ARCH...' ARCHS: for which architectures the compiler's PTX is assembled, those of one
+# call joined by a comma.
+assembles() {
+  said=$(make -n -W chapters/04_wmma/main.cu ARCH=sm_90 compile-all CHAPTERS=chapters/04_wmma "ARCHS=$2" 2>&1 |
+    sed -n 's/.*code=\[compute_[0-9]*,\([^]]*\)\].* -fatbin .*/\1/p' | sort | xargs)
+  [ "$said" = "$1" ] || fail "compile-all ARCHS='$2', instead of $1" "$said"
+}
+assembles 'sm_100,sm_120 sm_75 sm_80,sm_86 sm_89' 'sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120'
+assembles 'sm_120 sm_86' 'sm_86 sm_120'
+
 # The command of a program's own choices, and no others.
 main=chapters/01_naive_attention/main.cu
 shows 'renew: chapter1* ARCH=sm_80*"' -W $main ARCH=sm_80 chapter1
