@@ -16,8 +16,8 @@ $(eval $(call group,common/vgpu/core/group,block cluster calls random turns wait
   access builtins joins memory straight))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
-$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor tensor_copy \
-  core/tensor_map))
+$(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
+$(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy core/tensor_map))
 $(eval $(call group,common/vgpu/group_watchers,\
   $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
