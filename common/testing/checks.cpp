@@ -137,8 +137,6 @@ void check_all_checks(const std::string& program,
     }
 }
 
-namespace {
-
 void check_in_other_orders(const std::string& filter) {
   if (skipped("other orders") || skipped_without_counters("other orders")) return;
   const Environment checks("VGPU_CHECK", "all"), on(kChecksAreOn, "1");
@@ -148,6 +146,8 @@ void check_in_other_orders(const std::string& filter) {
     check_passes(own_name(), filter, true);
   }
 }
+
+namespace {
 
 void check_program_on_t4(const std::string& program, const std::string& filter) {
   if (skipped("on a T4") || skipped_without_counters("on a T4")) return;
