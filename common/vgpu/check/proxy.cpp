@@ -112,7 +112,7 @@ class ProxyCheck final : public Observer {
   void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
                    std::uint32_t bytes, std::uint32_t, std::uint32_t) override {
     if (instr.space == Space::global)
-      check_written(warp, instr, lane, *warp.block, offset, bytes, "reads");
+      check_written(warp, instr, lane, *warp.block, offset, bytes, "bulk copy reads");
   }
   void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
                     Reading reading) override {
