@@ -10,10 +10,10 @@
 
 #include "../../common/attention/inputs.h"
 #include "../../common/attention/test_cases.h"
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
 #include "bulk.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"

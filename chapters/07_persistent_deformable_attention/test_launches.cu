@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "../../common/attention/test_ladder.h"
+#include "../../common/testing/checks.h"
 #include "../../common/testing/preload.h"
 #include "bulk.cuh"
 #include "cluster.cuh"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
 #include "test_support.h"
 
 using namespace lab::testing;

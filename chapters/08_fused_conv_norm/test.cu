@@ -7,11 +7,11 @@
 #include <cstring>
 #include <filesystem>
 
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
 #include "kernels.cuh"
 #include "planted_bugs.h"
 #include "reference.h"

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/program.h"
+#include "../../common/testing/checks.h"
 #include "../../common/testing/preload.h"
 #include "kernels.cuh"
 #include "test_support.h"

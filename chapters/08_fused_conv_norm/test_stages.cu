@@ -1,7 +1,7 @@
 // Chapter 8's stages: where their rows belong without a division, and where operands are rounded.
 #include <doctest/doctest.h>
 
-#include "../../common/attention/test_ladder.h"
+#include "../../common/testing/checks.h"
 #include "convolve.cuh"
 #include "problem.h"
 #include "tensor_tile.cuh"

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <regex>
 
-#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
 #include "kernels.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
