@@ -22,6 +22,8 @@ using lab::format;
 using lab::UsageError;
 using reference::Doubles;
 
+using Sizes = std::vector<std::pair<std::string, int64_t>>;
+
 struct Asked {
   lab::Options common;
   int tokens = 256, width = 256, heads = 4;
@@ -263,10 +265,11 @@ lab::ExitCode projection_program(int argc, char** argv) {
       format("random numbers of seed %llu", static_cast<unsigned long long>(options.seed)),
       format("attention in fp32: batch %d, ", options.batch) + sizes +
           (asked.no_bias ? ", no bias" : ""),
-      {{"batch", options.batch},
-       {"tokens", first.tokens},
-       {"width", first.heads * first.head_dim},
-       {"heads", first.heads}},
+      asked.sizes ? Sizes{{"batch", options.batch}, {"sizes", int64_t(shapes.size())}}
+                  : Sizes{{"batch", options.batch},
+                          {"tokens", first.tokens},
+                          {"width", asked.width},
+                          {"heads", first.heads}},
       {}});
   for (const HeadsShape& shape : shapes) {
     const Layer layer = layer_of(shape, !asked.no_bias, options.seed);

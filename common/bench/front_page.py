@@ -88,6 +88,8 @@ def bought_by_prediction(found):
     """{chapter: text} of a gains.json."""
     texts = {}
     for run in found["runs"]:
+        if run["title"] == gains.PROJECTION:  # a step that stands in the lesson, over many sizes
+            continue
         for number in sorted({gain_tables.number(step) for step in run["steps"]}):
             steps, before = gain_tables.chosen(run, number, number)
             if run["title"] == gains.ATTENTION:

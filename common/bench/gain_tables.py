@@ -7,7 +7,8 @@ The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
 attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
 the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead, `<!-- gains:begin 11
-lines -->` the predicted TFLOP/s beside the lines of code. READMEs without such lines are left alone.
+lines -->` the predicted TFLOP/s beside the lines of code. READMEs without such lines are left alone. Of q,
+k and v projected inside attention's kernel or apart it is a table over the sizes.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
 
@@ -109,6 +110,27 @@ def table(head, rows, right):
             *("| " + " | ".join(row) + " |" for row in rows)]
 
 
+def by_size(steps):
+    """Rows of tokens, columns of widths: 'apart T x W' beside 'inside T x W'. Bold: the faster way."""
+    us = {}
+    for step in steps:
+        way, tokens, _, width = step["name"].split()
+        us[way, int(tokens), int(width)] = us_of(step)
+    widths = sorted({width for _, _, width in us})
+
+    def cell(tokens, width):
+        both = [us.get((way, tokens, width)) for way in ("apart", "inside")]
+        texts = [micros(of) if of else "-" for of in both]
+        if all(both):
+            faster = both.index(min(both))
+            texts[faster] = f"**{texts[faster]}**"
+        return " / ".join(texts)
+    return table(["tokens", *(f"width {width}" for width in widths)],
+                 [[str(tokens), *(cell(tokens, width) for width in widths)]
+                  for tokens in sorted({tokens for _, tokens, _ in us})],
+                 range(len(widths) + 1))
+
+
 def verdict(steps, before):
     """What does not pay, and what has no prediction, in sentences."""
     lines = []
@@ -140,7 +162,10 @@ def block(found, first, last, what):
         lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}"
                   f"{of_ptxas}:", ""]
         stated = f" ±{100 * error:.0f}%" if error is not None else ""
-        if what == "waits":
+        if run["title"] == gains.PROJECTION:
+            lines[-2] = lines[-2].rstrip(":") + "; apart / inside, predicted µs:"
+            lines += by_size(steps)
+        elif what == "waits":
             lines += table(["step", "issue slots used", "why warps wait, in shares of their time"],
                            waits_rows(steps), (1,))
         elif what == "lines":

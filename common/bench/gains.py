@@ -26,10 +26,17 @@ from results import Refused
 
 FILE = "gains.json"
 ATTENTION = "attention"
+NET = "vision transformer"      # its steps are choices of components
+PROJECTION = "q, k and v inside attention's kernel or apart"
+CHOICES = ("attention", "embed", "norm", "mlp", "qkv")
 
 
 def title_of(chapter, problem):
     """'attention' for all its chapters, else 'persistent deformable attention'."""
+    if "blocks" in problem:
+        return NET
+    if "sizes" in problem:
+        return PROJECTION
     return ATTENTION if "tokens" in problem else chapter.split("_", 1)[1].replace("_", " ")
 
 
@@ -57,21 +64,33 @@ def bound_of(counters):
     return name, limits[name]
 
 
+def choices_of(problem):
+    """'coalesced_k, embed one_product, qkv epilogue': attention, and what is not as simple as can be."""
+    chosen = [f"{name} {problem[name]}" for name in CHOICES[1:]
+              if problem.get(name) not in (None, "simple", "split")]
+    return ", ".join([f"{problem.get('attention')} attention", *chosen])
+
+
 def steps_of(result):
-    """The chapter's own steps, in the order of the result."""
-    own = problems.own_kernels(result)
+    """The chapter's own steps, in the order of the result. Of a net one: with these components."""
+    own, title = problems.own_kernels(result), title_of(result["chapter"], result["problem"])
+    own_total = title in (NET, PROJECTION)  # no file is the step's
+    if own_total:
+        own = [kernel["name"] for kernel in result["kernels"] if not kernel.get("counters")]
     number = results.number_of(result["chapter"])
     steps, stages = [], []
     for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
         counters = kernel.get("counters")
         parts = [counters] if counters else stages
-        stages = stages + [counters] if counters else []
-        if kernel["name"] not in own or not problems.kernel_lines(number, kernel["name"]):
+        stages = stages + [counters] * kernel.get("launches", 1) if counters else []
+        if kernel["name"] not in own or not (own_total or
+                                             problems.kernel_lines(number, kernel["name"])):
             continue
         if not predicted:
             raise Refused(f"{result['chapter']}: {kernel['name']}: the run predicted no times")
         bounds = [bound_of(part) for part in parts]
-        step = {"chapter": result["chapter"], "name": kernel["name"],
+        name = choices_of(result["problem"]) if title == NET else kernel["name"]
+        step = {"chapter": result["chapter"], "name": name,
                 **({"flops": kernel["flops"]} if "flops" in kernel else {}),
                 "bound_us": sum(us for _, us in bounds),
                 "bound": max(bounds, key=lambda of: of[1])[0]}
@@ -92,6 +111,8 @@ def merge(paths, ptxas=None):
             title = title_of(result["chapter"], problem)
             if title == ATTENTION:
                 problem.pop("source", None)
+            if title == NET:
+                problem = {name: of for name, of in problem.items() if name not in CHOICES}
             steps = steps_of(result)
             head = {"device": result["device"], "nvcc": result["nvcc"],
                     **({"ptxas": ptxas} if ptxas else {})}
@@ -140,6 +161,11 @@ def short(run):
     problem = run["problem"]
     if run["title"] == ATTENTION:
         return f"batch {problem['batch']}, {problem['tokens']} tokens"
+    if run["title"] == NET:
+        return (f"{problem['model']}, batch {problem['batch']}, {problem['size']} pixels, "
+                f"{problem['blocks']} blocks")
+    if run["title"] == PROJECTION:
+        return f"fp32, batch {problem['batch']}"
     if "distribution" in problem:
         heads = problem["heads"]
         return (f"{problem['distribution']} points, batch {problem['batch']}, "

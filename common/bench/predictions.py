@@ -60,12 +60,12 @@ def total(launches):
 
 def of_kernels(kernels):
     """[prediction] of the lines of a result: a line without counters is the total of the lines
-    since the last one."""
+    since the last one. A line that stands for several launches alike has the prediction of one."""
     found, stages = [], []
     for kernel in kernels:
         if kernel.get("counters"):
             found.append(of_launch(kernel["counters"]))
-            stages.append(found[-1])
+            stages += [found[-1]] * kernel.get("launches", 1)
         else:
             found.append(total(stages))
             stages = []

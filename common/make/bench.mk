@@ -29,11 +29,17 @@ $(call sized,convolution-photo,8)
 $(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --storage fp16)
 $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
+# Chapter 12's net: attention's first step and its last, the best steps around it, and qkv by heads.
+fast_net := --embed one_product --norm rows --mlp epilogue
+$(call sized,vit-0,12,--batch 32 --attention naive)
+$(call sized,vit-1,12,--batch 32)
+$(call sized,vit-2,12,--batch 32 $(fast_net))
+$(call sized,vit-3,12,--batch 32 $(fast_net) --qkv epilogue)
+$(call sized,vit-projection,12,--projection --sizes)
 # Chapter 9 over batch at 224 pixels, and over the photo's side. Chapter 12 over batch at three sides,
 # with the fastest step of each component; at 224 pixels also with its own simple ones.
 sweep_batches := 1 2 4 8 16 32
 sweep_sides := 224 384 512
-fast_net := --embed one_product --norm rows --mlp epilogue
 $(foreach b,$(sweep_batches),$(call sweep,embedding-$b-224,9,--batch $b))
 $(foreach s,$(filter-out 224,$(sweep_sides)),$(call sweep,embedding-1-$s,9,--size $s))
 $(foreach b,$(sweep_batches),$(call sweep,net-simple-$b-224,12,--batch $b))

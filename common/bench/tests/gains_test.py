@@ -4,6 +4,7 @@ import os
 
 from support import Case, copy, script
 
+import front_page
 import gain_tables
 import gains
 import predictions
@@ -95,6 +96,37 @@ class Gains(Case):
                          (40.0, "L1/shared"))  # 60/2 and 20/2
         self.assertEqual(gains.short(merged["runs"][0]), "batch 32, 577 tokens")
         self.assertEqual(gains.error_of(merged), 0.25)
+
+    def test_a_nets_steps_are_its_choices_and_a_line_counts_for_all_its_launches(self):
+        def net(**choices):
+            problem = {"batch": 32, "size": 224, "tokens": 197, "blocks": 12, "model": "tiny",
+                       "attention": "tiling", "embed": "simple", "norm": "simple", "mlp": "simple",
+                       "qkv": "split", "seed": 1, **choices}
+            return {**NAIVE, "chapter": "12_vision_transformer", "problem": problem,
+                    "kernels": [{**line("norm1", launch(3.0)), "launches": 12},
+                                line("head", launch(4.0)), line("net")]}
+        merged = gains.merge([self.write("a", net()), self.write("b", net(mlp="wmma", norm="rows")),
+                              self.write("c", net(attention="naive", qkv="inside"))])
+        [run] = merged["runs"]
+        self.assertEqual((run["title"], gains.short(run)),
+                         ("vision transformer", "tiny, batch 32, 224 pixels, 12 blocks"))
+        self.assertEqual([step["name"] for step in run["steps"]],
+                         ["tiling attention", "tiling attention, norm rows, mlp wmma",
+                          "naive attention, qkv inside"])
+        self.assertEqual([(step["predicted"]["us"], step["bound_us"]) for step in run["steps"]],
+                         3 * [(40.0, 20.0)])
+
+    def test_ways_over_sizes_are_a_table_of_their_own(self):
+        lines = [line(f"{way} {tokens} x {width}{part}", counters)
+                 for tokens, width in ((64, 128), (64, 256), (512, 128)) for way in ("apart", "inside")
+                 for part, counters in ((": a", launch(tokens + len(way))), ("", None))]
+        merged = gains.merge([self.write("a", {
+            **NAIVE, "chapter": "12_x", "problem": {"batch": 1, "sizes": 12}, "kernels": lines})])
+        text = gain_tables.block(merged, 12, 12, False)
+        self.assertIn("fp32, batch 1; apart / inside, predicted µs:", text)
+        self.assertIn("| tokens | width 128 | width 256 |\n", text)
+        self.assertIn("| 64 | **69** / 70 | **69** / 70 |\n| 512 | **517** / 518 | - / - |\n", text)
+        self.assertEqual(front_page.bought_by_prediction(merged), {})
 
     def test_limits_of_a_sampled_run_are_those_of_all_blocks(self):
         whole = launch(8.0, dram_us=5.0)
