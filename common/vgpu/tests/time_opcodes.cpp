@@ -99,6 +99,11 @@ TEST_CASE("time, opcodes: names, widths, shapes and guards are the disassembler'
       case Kind::async_wait:
         CHECK(instr.pending == std::stoi(std::string(sample.text).substr(10), nullptr, 16));
         break;
+      case Kind::warpgroup:
+        CHECK(instr.arrives_only == has(text, "ARRIVE"));
+        if (!instr.arrives_only)
+          CHECK(instr.pending == std::stoi(std::string(sample.text).substr(26), nullptr, 16));
+        break;
       case Kind::imad:
         CHECK((instr.bytes == 8) == (has(text, "WIDE") || has(text, "HI")));
         break;
@@ -110,12 +115,13 @@ TEST_CASE("time, opcodes: names, widths, shapes and guards are the disassembler'
         REQUIRE(tensor_of(instr.flavour) != nullptr);
         const Tensor& t = *tensor_of(instr.flavour);
         std::string shape = std::to_string(t.m) + std::to_string(t.n) + std::to_string(t.k);
+        if (t.of_warpgroup()) shape = "64x" + std::to_string(t.n) + "x" + std::to_string(t.k);
         if (text[0] == "DMMA" && has(text, "8x8x4")) shape = "8x8x4";
         if (text[0] == "BMMA")
           shape = std::to_string(t.m) + std::to_string(t.n) + std::to_string(t.k);
         CHECK(has(text, shape.c_str()));
         CHECK(t.sparse == has(text, "SP"));
-        if (text[0] == "HMMA" || text[0] == "QMMA")
+        if (text[0] == "HMMA" || text[0] == "QMMA" || text[0] == "HGMMA" || text[0] == "QGMMA")
           CHECK((t.sum == Tensor::Sum::f32) == has(text, "F32"));
         CHECK((t.input == Tensor::Input::bf16) == has(text, "BF16"));
         CHECK((t.input == Tensor::Input::tf32) == has(text, "TF32"));
@@ -135,6 +141,20 @@ TEST_CASE("time, opcodes: names, widths, shapes and guards are the disassembler'
     if (instr.guard != 7) CHECK(instr.uniform_guard == (predicate[0] == 'U'));
   }
   CHECK(kinds.size() == static_cast<std::size_t>(Kind::unknown));  // each kind is met
+}
+
+TEST_CASE("time, opcodes: products of a warpgroup say where A is and where a group ends") {
+  // HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24, UP0, gsb0; the same with A in R172; without gsb0.
+  const MachineInstr both = decode({0x00e00000081879f0, 0x000fe6000b801818}, 90),
+                     registers = decode({0x00e00008ac187df0, 0x000fe6000b801818}, 90),
+                     open = decode({0x00200000081879f0, 0x000fe20008700818}, 90);
+  CHECK(both.reads_a);
+  CHECK(both.commits);
+  CHECK_FALSE(registers.reads_a);
+  CHECK(registers.commits);
+  CHECK(open.reads_a);
+  CHECK_FALSE(open.commits);
+  CHECK(tensor_of(both.flavour)->multiply_adds() == 16 * 64 * 16);
 }
 
 TEST_CASE("time, opcodes: names that share a key are the same") {

@@ -500,6 +500,71 @@ TEST_CASE("sm: tensor rates by device and by what is summed") {
   CHECK(same(q, repeated(imma, 101), 4).clocks == 151);
 }
 
+// A product of a warpgroup, m64 n k16 in fp16 unless said otherwise.
+std::uint32_t add_product(Program& p, int n, bool reads_a, bool commits,
+                          Tensor::Input input = Tensor::Input::f16) {
+  const auto id = p.add(Kind::tensor, {}, "HGMMA");
+  const auto all = all_tensors();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) {
+    return t.of_warpgroup() && t.n == n && t.input == input && t.sum != Tensor::Sum::f16;
+  });
+  REQUIRE(found != all.end());
+  MachineInstr& instr = p.code.code[id];
+  instr.flavour = static_cast<std::uint16_t>(found - all.begin() + 1);
+  instr.reads_a = reads_a;
+  instr.commits = commits;
+  return id;
+}
+
+TEST_CASE("sm: products of a warpgroup take the peak rate, or what shared memory gives") {
+  using In = Tensor::Input;
+  const struct {
+    int n;
+    bool reads_a;
+    In input;
+    double clocks;
+  } rows[] = {
+      {256, true, In::f16, 128},                            // 64 x 256 x 16 products, 2048 a clock
+      {256, false, In::f16, 128}, {64, true, In::f16, 32},  // 4 KiB at 128 bytes a clock: also 32
+      {32, true, In::f16, 24},    {32, false, In::f16, 16},   {8, true, In::f16, 18},
+      {256, true, In::bf16, 128}, {256, true, In::tf32, 128}, {256, true, In::fp8, 128},
+      {256, true, In::s8, 128},   {256, true, In::b1, 128}};
+  const Timing t = clocks();
+  for (const auto& row : rows) {
+    CAPTURE(row.n);
+    CAPTURE(static_cast<int>(row.input));
+    Program p;
+    const auto product = add_product(p, row.n, row.reads_a, false, row.input);
+    // Ten of each of four warps, one a scheduler: the last issues when nine are done.
+    CHECK(same(p, repeated(product, 11), 4).clocks == doctest::Approx(10 * row.clocks + 1));
+    // Those of a second warpgroup take their turns.
+    CHECK(same(p, repeated(product, 5), 8).clocks == doctest::Approx(9 * row.clocks + 1));
+  }
+  CHECK(t.tensor_interval("HMMA.16816.F32") == 6);
+}
+
+TEST_CASE("sm: a warp waits for groups of products, and does other things meanwhile") {
+  Program p;
+  const auto product = add_product(p, 256, true, true), alu = p.add(Kind::alu),
+             wait_one = p.add(Kind::warpgroup), wait_all = p.add(Kind::warpgroup),
+             arrive = p.add(Kind::warpgroup);
+  p.code.code[wait_one].pending = 1;
+  p.code.code[arrive].arrives_only = true;
+  const double latency = clocks().tensor_latency.value;
+  const auto clocks_of = [&](const Steps& steps) { return same(p, steps, 4).clocks; };
+  CHECK(clocks_of(Steps{{product}, {wait_all}, {alu}}) == doctest::Approx(128 + latency + 2));
+  // 40 ALU instructions take 80 clocks: they are done long before the product.
+  CHECK(clocks_of(Steps{{arrive}, {product}} + repeated(alu, 40) + Steps{{wait_all}, {alu}}) ==
+        doctest::Approx(1 + 128 + latency + 2));
+  // With one group left the first product is waited for, with none the second.
+  CHECK(clocks_of(Steps{{product}, {product}, {wait_one}, {alu}}) ==
+        doctest::Approx(128 + latency + 2));
+  CHECK(clocks_of(Steps{{product}, {product}, {wait_one}, {wait_all}, {alu}}) ==
+        doctest::Approx(2 * 128 + latency + 2));
+  const SmResult r = same(p, Steps{{product}, {wait_all}}, 4);
+  CHECK(stalled(r, Stall::math_pipe_throttle) > 4 * 128);
+}
+
 TEST_CASE("sm: groups of asynchronous copies") {
   Program p;
   const auto copy = p.add(Kind::async_copy, {.stall = 2}),

@@ -213,6 +213,7 @@ std::string_view kind_name(Kind kind) {
                                                 "async_commit",
                                                 "async_wait",
                                                 "barrier",
+                                                "warpgroup",
                                                 "cluster_barrier",
                                                 "mbarrier",
                                                 "bulk_copy",

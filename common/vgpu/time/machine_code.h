@@ -17,7 +17,7 @@ enum class Kind : std::uint8_t {
   fp64,      // DFMA, DADD, DMUL, DSETP
   special,   // MUFU
   convert,   // I2F, F2I, F2F, FRND, and counting bits (POPC, FLO): the same slow unit as MUFU
-  tensor,    // HMMA, IMMA, BMMA, DMMA, QMMA; `flavour` says which
+  tensor,    // HMMA, IMMA, BMMA, DMMA, QMMA, and HGMMA and the like; `flavour` says which
   uniform,   // the uniform datapath: UMOV, UIADD3, ULDC, ...
   constant,  // LDC, LDCU: loads of the constant bank
   special_register,  // S2R, S2UR, CS2R of a slow register
@@ -32,11 +32,12 @@ enum class Kind : std::uint8_t {
   global_store,
   global_atomic,  // LDG, LD, STG, ST, ATOMG, ATOM, RED
   local_load,
-  local_store,      // LDL, STL: spills, stacks
-  async_copy,       // LDGSTS: global to shared
-  async_commit,     // LDGDEPBAR
-  async_wait,       // DEPBAR.LE SB, n: `pending` groups or accesses may be left
-  barrier,          // BAR.SYNC, BAR.RED; `arrives_only`: BAR.ARV
+  local_store,   // LDL, STL: spills, stacks
+  async_copy,    // LDGSTS: global to shared
+  async_commit,  // LDGDEPBAR
+  async_wait,    // DEPBAR.LE SB, n: `pending` groups or accesses may be left
+  barrier,       // BAR.SYNC, BAR.RED; `arrives_only`: BAR.ARV
+  warpgroup,  // WARPGROUP.DEPBAR: `pending` groups of products may be left; .ARRIVE: `arrives_only`
   cluster_barrier,  // UCGABAR_ARV, UCGABAR_WAIT and the like
   mbarrier,         // SYNCS: arrive, try_wait, init
   bulk_copy,        // UBLKCP, UBLKRED
@@ -78,7 +79,9 @@ struct MachineInstr {
   std::uint8_t matrices = 0;  // matrix_load, matrix_store: 1, 2, 4
   std::uint16_t flavour = 0;  // tensor: see Tensor in opcodes.h
   bool arrives_only = false;  // barrier
-  std::uint8_t pending = 0;   // async_wait
+  std::uint8_t pending = 0;   // async_wait, warpgroup
+  bool reads_a = false;       // tensor, of a warpgroup: A comes from shared memory, as B does
+  bool commits = false;       // likewise: it is the last of its group
 };
 
 struct MachineCode {

@@ -28,6 +28,8 @@ enum class Fields : std::uint8_t {
   bmma,
   qmma,
   hmma884,
+  gmma,
+  warpgroup,
   bar,
   depbar,
   mufu,
@@ -215,8 +217,14 @@ constexpr Row kRows[] = {
     {0x1c2, 0, 89, uniform, Fields::none, "R2UR"},
     {0x1c3, 0, kAll, special_register, Fields::none, "S2UR"},
     {0x1c4, 80, kAll, vote, Fields::none, "REDUX"},
+    {0x1c5, 90, 99, warpgroup, Fields::warpgroup, "WARPGROUP"},
     {0x1c6, 90, kAll, fence, Fields::none, "FENCE"},
     {0x1c7, 90, kAll, cluster_barrier, Fields::cluster, "UCGABAR"},
+    {0x1c8, 90, kAll, nop, Fields::none, "USETMAXREG"},
+    {0x1f0, 90, 99, tensor, Fields::gmma, "HGMMA"},
+    {0x1f1, 90, 99, tensor, Fields::gmma, "IGMMA"},
+    {0x1f2, 90, 99, tensor, Fields::gmma, "BGMMA"},
+    {0x1f3, 90, 99, tensor, Fields::gmma, "QGMMA"},
 };
 
 const Row* row_of(unsigned opcode, int sm) {
@@ -251,9 +259,28 @@ constexpr Tensor kTensors[] = {
     {8, 8, 4, In::f16, Sum::f16, false},
 };
 
+// The same and those of warpgroups, of every n.
+const std::vector<Tensor>& tensors() {
+  static const std::vector<Tensor> all = [] {
+    std::vector<Tensor> list(std::begin(kTensors), std::end(kTensors));
+    for (std::uint16_t n = 8; n <= 256; n += 8) {
+      for (const Sum sum : {Sum::f16, Sum::f32}) {
+        list.push_back({64, n, 16, In::f16, sum, false});
+        list.push_back({64, n, 32, In::fp8, sum, false});
+      }
+      list.push_back({64, n, 16, In::bf16, Sum::f32, false});
+      list.push_back({64, n, 8, In::tf32, Sum::f32, false});
+      list.push_back({64, n, 32, In::s8, Sum::s32, false});
+      list.push_back({64, n, 256, In::b1, Sum::s32, false});
+    }
+    return list;
+  }();
+  return all;
+}
+
 std::uint16_t flavour_of(const Tensor& wanted) {
-  for (std::size_t i = 0; i < std::size(kTensors); ++i) {
-    const Tensor& t = kTensors[i];
+  for (std::size_t i = 0; i < tensors().size(); ++i) {
+    const Tensor& t = tensors()[i];
     if (t.m == wanted.m && t.n == wanted.n && t.k == wanted.k && t.input == wanted.input &&
         t.sum == wanted.sum && t.sparse == wanted.sparse)
       return static_cast<std::uint16_t>(i + 1);
@@ -296,6 +323,28 @@ Tensor imma(std::uint64_t hi) {
   else
     t.k = tall && deep ? 32 : 16;
   return t;
+}
+
+// The products of a warpgroup: bits 53 to 57 of the lower word say n, those of IGMMA in threes, 0 to 17
+// for 8, 16, 24, 32, 48 and so on; bit 11 of the upper word sums in fp32, 12 bf16, 13 tf32.
+std::uint16_t columns_of(std::uint64_t number) {
+  return static_cast<std::uint16_t>(number < 4 ? 8 * number + 8 : 16 * number - 16);
+}
+Tensor gmma(unsigned base, Word128 word) {
+  const std::uint64_t number = bits(word.lo, 53, 6);
+  switch (base) {
+    case 0x1f1:
+      return {64, columns_of(number / 3), 32, In::s8, Sum::s32, false};
+    case 0x1f2:
+      return {64, columns_of(number), 256, In::b1, Sum::s32, false};
+    default:
+      break;
+  }
+  const Sum sum = bit(word.hi, 11) ? Sum::f32 : Sum::f16;
+  const auto n = static_cast<std::uint16_t>(8 * (number % 32) + 8);
+  if (base == 0x1f3) return {64, n, 32, In::fp8, sum, false};
+  if (bit(word.hi, 13)) return {64, n, 8, In::tf32, sum, false};
+  return {64, n, 16, bit(word.hi, 12) ? In::bf16 : In::f16, sum, false};
 }
 
 Tensor product(Fields fields, std::uint64_t hi) {
@@ -355,6 +404,15 @@ void decode_fields(MachineInstr& instr, const Row& row, Word128 word, int sm) {
     case Fields::hmma884:
       instr.flavour = flavour_of(product(row.fields, word.hi));
       break;
+    case Fields::gmma:
+      instr.flavour = flavour_of(gmma(row.base, word));
+      instr.reads_a = !(instr.opcode >> 10 & 1);
+      instr.commits = bits(word.hi, 20, 3) == 0;
+      break;
+    case Fields::warpgroup:
+      instr.arrives_only = !bit(word.hi, 16);
+      instr.pending = static_cast<std::uint8_t>(bits(word.hi, 8, 6));
+      break;
     case Fields::bar:
       instr.arrives_only = bits(word.hi, 13, 2) == 1;
       break;
@@ -397,6 +455,15 @@ std::string tensor_suffix(Fields fields, const Tensor& t, std::uint64_t hi) {
   std::string s = t.sparse ? ".SP" : "";
   if (fields == Fields::hmma884) return std::string(t.sum == Sum::f32 ? ".F32" : ".F16");
   if (fields == Fields::dmma) return "";
+  if (fields == Fields::gmma) {
+    s += "." + std::to_string(t.m) + "x" + std::to_string(t.n) + "x" + std::to_string(t.k);
+    if (t.input == In::b1) return s + ".AND.POPC";
+    if (t.sum == Sum::s32) return s;
+    return s + (t.sum == Sum::f32 ? ".F32" : ".F16") +
+           (t.input == In::bf16   ? ".BF16"
+            : t.input == In::tf32 ? ".TF32"
+                                  : "");
+  }
   s += "." + std::to_string(t.m) + std::to_string(t.n) + std::to_string(t.k);
   const auto sum = [&] { return t.sum == Sum::f32 ? ".F32" : ".F16"; };
   if (fields == Fields::hmma)
@@ -409,9 +476,9 @@ std::string tensor_suffix(Fields fields, const Tensor& t, std::uint64_t hi) {
 }  // namespace
 
 const Tensor* tensor_of(std::uint16_t flavour) {
-  return flavour == 0 || flavour > std::size(kTensors) ? nullptr : &kTensors[flavour - 1];
+  return flavour == 0 || flavour > tensors().size() ? nullptr : &tensors()[flavour - 1u];
 }
-std::span<const Tensor> all_tensors() { return kTensors; }
+std::span<const Tensor> all_tensors() { return tensors(); }
 
 MachineInstr decode(Word128 word, int sm) {
   MachineInstr instr;
@@ -458,7 +525,9 @@ std::uint64_t name_key(const MachineInstr& instr, Word128 word) {
   // All modifiers that a name has stand in bits 8 to 22 of the upper word.
   return instr.opcode | std::uint64_t{bits(word.hi, 8, 15)} << 12 |
          std::uint64_t{bits(word.hi, 26, 3)} << 27 | std::uint64_t{bits(word.lo, 32, 2)} << 30 |
-         (instr.kind == Kind::shared_atomic ? std::uint64_t{bits(word.hi, 23, 4)} << 32 : 0);
+         (instr.kind == Kind::shared_atomic ? std::uint64_t{bits(word.hi, 23, 4)} << 32 : 0) |
+         // (n of a warpgroup's product)
+         (instr.kind == Kind::tensor ? std::uint64_t{bits(word.lo, 53, 6)} << 36 : 0);
 }
 
 std::string instruction_name(const MachineInstr& instr, Word128 word, int sm) {
@@ -490,6 +559,8 @@ std::string instruction_name(const MachineInstr& instr, Word128 word, int sm) {
       static constexpr const char* kModes[4] = {".SYNC", ".ARV", ".RED", ".SCAN"};
       return name + kModes[bits(word.hi, 13, 2)];
     }
+    case Fields::warpgroup:
+      return name + (instr.arrives_only ? ".ARRIVE" : ".DEPBAR");
     case Fields::mufu: {
       static constexpr const char* kFunctions[16] = {
           ".COS",  ".SIN",  ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H",

@@ -15,7 +15,8 @@ struct Word128 {
   std::uint64_t lo = 0, hi = 0;
 };
 
-// What a tensor instruction multiplies: D (m x n) += A (m x k) x B (k x n).
+// What a tensor instruction multiplies: D (m x n) += A (m x k) x B (k x n). m is 64 in products of a
+// warpgroup (wgmma), of which a warp computes 16 rows.
 struct Tensor {
   enum class Input : std::uint8_t { f16, bf16, tf32, f64, fp8, s8, s4, b1 };
   enum class Sum : std::uint8_t { f16, f32, f64, s32 };
@@ -23,7 +24,8 @@ struct Tensor {
   Input input = Input::f16;
   Sum sum = Sum::f32;
   bool sparse = false;  // A has half of its values; m, n, k are those of the whole product
-  int multiply_adds() const { return m * n * k; }  // of a warp
+  bool of_warpgroup() const { return m == 64; }
+  int multiply_adds() const { return (of_warpgroup() ? 16 : m) * n * k; }  // of a warp
 };
 // The product of a tensor instruction's `flavour`; null for 0, which other instructions have.
 const Tensor* tensor_of(std::uint16_t flavour);

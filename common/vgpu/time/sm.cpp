@@ -464,6 +464,13 @@ void Sm::look(Warp& warp) {
       why = Stall::long_scoreboard;
     }
   }
+  if (op.act == Act::wait_products && warp.product_groups.size() > op.pending) {
+    const double there = warp.product_groups[warp.product_groups.size() - op.pending - 1];
+    if (there > free) {
+      free = there;
+      why = Stall::math_pipe_throttle;
+    }
+  }
   free = std::ceil(free);
   charge(warp, warp.step.instr, why, warp.cursor, free);
   warp.cursor = free;

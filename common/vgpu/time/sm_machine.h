@@ -40,6 +40,8 @@ enum class Act : std::uint8_t {
   copy,
   commit,
   wait_copies,
+  product,
+  wait_products,
   barrier,
   cluster_barrier,
   mbarrier,
@@ -61,6 +63,7 @@ struct Op {
   std::uint8_t write = 7, read = 7, mask = 0;  // scoreboards
   bool queued = false;                         // goes through the SM's load/store unit
   bool arrives_only = false;
+  bool commits = false;  // product
   std::uint8_t pending = 0, bytes = 4;
   float stall = 1, interval = 1, latency = 0;
 };
@@ -108,6 +111,9 @@ struct Warp {
   std::array<Stall, 7> why{};
   std::vector<double>
       groups;  // of asynchronous copies, clock at which each and all before are there
+  // Of products of its warpgroup: the same, and the clock at which the last is complete.
+  std::vector<double> product_groups;
+  double products = 0;
   double copies = 0, stores = 0;
   std::uint32_t cluster_phase = 0;  // that it has arrived at and not waited for; 0: none
 };

@@ -143,6 +143,9 @@ Op Sm::decode(const MachineInstr& instr) const {
     case Kind::async_wait:
       op.act = Act::wait_copies;
       break;
+    case Kind::warpgroup:
+      if (!instr.arrives_only) op.act = Act::wait_products;
+      break;
     case Kind::barrier:
       op.act = Act::barrier;
       op.unit = Unit::memory;
@@ -183,6 +186,11 @@ Op Sm::decode(const MachineInstr& instr) const {
       break;
     default:
       compute_op(op, instr.kind, t, name);
+  }
+  if (const Tensor* const product = tensor_of(instr.flavour); product && product->of_warpgroup()) {
+    op.act = Act::product;
+    op.interval = static_cast<float>(t.warpgroup_interval(*product, instr.reads_a));
+    op.commits = instr.commits;
   }
   if (instr.kind == Kind::imad && instr.bytes == 8)  // IMAD.WIDE, IMAD.HI
     op.interval = static_cast<float>(op.interval * t.wide_factor.value);
@@ -231,6 +239,16 @@ void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double a
     case Act::wait_copies:
       if (warp.groups.size() > op.pending)
         warp.groups.erase(warp.groups.begin(), warp.groups.end() - op.pending);
+      break;
+    case Act::product:  // asynchronous: those who use its result wait for its group
+      warp.products = at + op.interval + op.latency;
+      if (op.commits) warp.product_groups.push_back(warp.products);
+      settle(warp, op, at + kSourcesRead, at + kSourcesRead);
+      return;
+    case Act::wait_products:
+      if (warp.product_groups.size() > op.pending)
+        warp.product_groups.erase(warp.product_groups.begin(),
+                                  warp.product_groups.end() - op.pending);
       break;
     case Act::barrier:
     case Act::cluster_barrier:

@@ -321,6 +321,19 @@ double Timing::tensor_interval(std::string_view name) const {
   return work / (rate / 4) * (head == "DMMA" ? 1 : tensor_slowdown.value);
 }
 
+double Timing::warpgroup_interval(const Tensor& product, bool reads_a) const {
+  using enum Tensor::Input;
+  double rate = tensor_fp16.value;
+  if (product.input == tf32) rate = tensor_tf32.value;
+  if (product.input == fp8) rate *= 2;
+  if (product.input == s8) rate = tensor_int8.value;
+  if (product.input == b1) rate = 8 * tensor_int8.value;
+  const double multiply = product.multiply_adds() / (rate / 4);
+  // 32 bytes of a row of A, or of a column of B, a product; 128 bytes a wavefront.
+  const double rows = product.n + (reads_a ? product.m : 0);
+  return std::max(multiply, rows * 32 / 128 * wavefront_clocks.value);
+}
+
 std::vector<std::pair<std::string_view, const Constant*>> Timing::all() const {
   std::vector<std::pair<std::string_view, const Constant*>> list = {
       {"fp32", &fp32},

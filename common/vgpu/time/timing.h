@@ -10,6 +10,7 @@
 
 #include "../core/device_spec.h"
 #include "machine_code.h"
+#include "opcodes.h"
 
 namespace vgpu::time {
 
@@ -74,6 +75,9 @@ struct Timing {
   // Clocks between two tensor instructions of a scheduler, by name ("HMMA.16816.F32"); the
   // warp-wide products that a name does not tell count as m16n8k16 of halves.
   double tensor_interval(std::string_view name) const;
+  // The same of a product of a warpgroup, for each of its warps. It is as long as the tensor core needs
+  // at its peak rate, or as the shared memory of the SM needs for B, and for A if that is there as well.
+  double warpgroup_interval(const Tensor& product, bool reads_a) const;
   // Clocks for which a line of the L2 is busy with atomic operations.
   double line_clocks_of(double requests, double lanes, double meeting) const {
     return std::max(requests * line_request.value,
