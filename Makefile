@@ -189,6 +189,7 @@ optimize := -O1
 $(filter %/reference.o %/problem.o %/style.o,$(chapter_objects)) $P/common/attention/reference.o \
 $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/group_watchers.o \
 $H/common/lab/compare.o $H/common/grader/cases.o: optimize := -O3
+$P/common/vgpu/ops/group_tensor_copies.o: optimize := -O1
 $H/common/lab/group_flags.o: optimize := -O0
 # Of what a first build compiles, what runs a few times a program, a launch or an instruction of the text:
 # a fifth less work for the compiler than -O1, half as much as -O3.

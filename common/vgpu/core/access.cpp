@@ -1,6 +1,14 @@
 #include "access.h"
 
 namespace vgpu {
+
+template std::uint32_t coalescing_detail::shared_wavefronts<2>(const std::uint32_t*, std::uint32_t,
+                                                               std::uint32_t);
+template std::uint32_t coalescing_detail::shared_wavefronts<3>(const std::uint32_t*, std::uint32_t,
+                                                               std::uint32_t);
+template std::uint32_t coalescing_detail::shared_wavefronts<4>(const std::uint32_t*, std::uint32_t,
+                                                               std::uint32_t);
+
 namespace {
 
 GlobalCounters& counters_of(Warp& warp, const Instr& instr, std::uint32_t allocation) {

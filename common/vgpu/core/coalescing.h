@@ -336,6 +336,13 @@ template <int kUnitShift>
     drop_repeated<std::int32_t, kUnitShift, 28 - kUnitShift>(offsets, mask, counts);
   return wavefronts();
 }
+// access.cpp has them: they are long, and many units count wavefronts.
+extern template std::uint32_t shared_wavefronts<2>(const std::uint32_t*, std::uint32_t,
+                                                   std::uint32_t);
+extern template std::uint32_t shared_wavefronts<3>(const std::uint32_t*, std::uint32_t,
+                                                   std::uint32_t);
+extern template std::uint32_t shared_wavefronts<4>(const std::uint32_t*, std::uint32_t,
+                                                   std::uint32_t);
 
 }  // namespace coalescing_detail
 
