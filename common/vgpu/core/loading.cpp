@@ -15,6 +15,7 @@ void Machine::Impl::prepare(const Function* function) {
     const std::lock_guard tables_lock(tables->mutex);
     loaded = tables->owner.at(function);
   }
+  parse_body(*loaded->parsed, function->name);
   const auto body = loaded->parsed->bodies.find(function->name);
   if (body == loaded->parsed->bodies.end() || !body->second.has_body)
     throw PtxError("function '" + function->display + "' has no code in this module");
@@ -27,9 +28,9 @@ std::uint64_t SymbolTable::function_address(const Function* function) const {
   return address(function);
 }
 
-std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text) {
+std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text, Bodies bodies) {
   auto loaded = std::make_unique<Loaded>();
-  loaded->parsed = parse_ptx(std::move(ptx_text));
+  loaded->parsed = parse_ptx(std::move(ptx_text), bodies);
   Module& module = loaded->parsed->module;
   loaded->module = std::shared_ptr<const Module>(loaded->parsed, &module);
   loaded->symbols.parsed = loaded->parsed.get();

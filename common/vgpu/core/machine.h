@@ -95,8 +95,9 @@ class Machine {
   Memory& memory();
   MachineOptions& options();
 
-  // Parses and places a module. Throws PtxError naming line and reason.
-  std::unique_ptr<LoadedModule> load(std::string ptx_text);
+  // Parses and places a module. Throws PtxError naming line and reason; of a mistake in a kernel's body
+  // that is read at its first use, launching that kernel tells.
+  std::unique_ptr<LoadedModule> load(std::string ptx_text, Bodies bodies = Bodies::now);
   // Decodes every function of a module; a message for each that holds something not supported.
   std::vector<std::string> refusals(const LoadedModule& module);
   // Runs a kernel to its end. Never throws for what a kernel does; see LaunchOutcome::fault.

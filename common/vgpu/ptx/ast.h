@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -68,6 +69,8 @@ struct Body {
 
 namespace vgpu {
 
+class Parser;
+
 // Parses PTX text. Throws PtxError with the line. The functions' `code` stays empty until
 // decode() (core/) is called for them; `bodies` holds what it needs. The text may be that of
 // several files, each with its own .version: they are linked by name, as nvlink does it.
@@ -75,7 +78,12 @@ struct ParsedModule {
   Module module;
   std::unordered_map<std::string, ast::Body> bodies;
   std::deque<std::string> renamed;  // names of one file that another file has too
+  std::shared_ptr<Parser> parser;   // which reads the bodies that it left for later
 };
-std::unique_ptr<ParsedModule> parse_ptx(std::string text);
+std::unique_ptr<ParsedModule> parse_ptx(std::string text, Bodies bodies = Bodies::now);
+
+// Reads the body of a kernel that was left for later; of any other function it does nothing. Throws
+// PtxError with the line, each time that it is called.
+void parse_body(ParsedModule& parsed, const std::string& function);
 
 }  // namespace vgpu

@@ -102,8 +102,11 @@ void Parser::function(bool entry, bool local) {
   fn->module = &module_;
   fn->display = fn->name;
   Body body;
+  Later later;
+  bool is_later = false;
   if (accept('{')) {
-    function_body(*fn, body);
+    is_later = entry && bodies_ == Bodies::at_first_use && skip_body(later);
+    if (!is_later) function_body(*fn, body);
     body.has_body = true;
   } else {
     expect(';');
@@ -119,7 +122,70 @@ void Parser::function(bool entry, bool local) {
     else
       slot = std::move(fn);
     out_.bodies[key] = std::move(body);
+    later_.erase(key);
+    if (is_later) later_[key] = later;
   }
+}
+
+bool Parser::skip_body(Later& later) {
+  const auto is_directive = [&](std::size_t at, std::string_view word) {
+    const std::size_t end = at + word.size();
+    return text_.compare(at, word.size(), word) == 0 &&
+           (end == text_.size() || !in_name(text_[end]));
+  };
+  later = {pos_, line_, 0, 0};
+  std::size_t locations = 0;
+  std::uint32_t line = line_;
+  int depth = 1;
+  for (std::size_t p = pos_; p < text_.size(); ++p) {
+    const char c = text_[p];
+    if (c == '\n') {
+      ++line;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}') {
+      if (--depth > 0) continue;
+      pos_ = p + 1;
+      line_ = line;
+      later.first_location = module_.locations.size();
+      later.end_of_locations = later.first_location + locations;
+      module_.locations.resize(later.end_of_locations);
+      return true;
+    } else if (c == '.' && !in_name(text_[p - 1])) {
+      if (is_directive(p, ".loc"))
+        ++locations;
+      else if (is_directive(p, ".global") || is_directive(p, ".const") || is_directive(p, ".file"))
+        return false;
+    } else if (c == '"') {
+      while (++p < text_.size() && text_[p] != '"')
+        if (text_[p] == '\\') ++p;
+    } else if (c == '/' && p + 1 < text_.size() && text_[p + 1] == '*') {
+      return false;
+    } else if (c == '/' && p + 1 < text_.size() && text_[p + 1] == '/') {
+      p = std::min(text_.find('\n', p), text_.size()) - 1;
+    }
+  }
+  return false;
+}
+
+void Parser::read_body(const std::string& function) {
+  const auto it = later_.find(function);
+  if (it == later_.end()) return;
+  const auto [pos, line] = std::pair(pos_, line_);
+  pos_ = it->second.begin;
+  line_ = it->second.line;
+  free_location_ = it->second.first_location;
+  end_of_free_locations_ = it->second.end_of_locations;
+  raw_locations_.clear();
+  Body body;
+  function_body(*module_.functions.at(function), body);
+  resolve_locations();
+  body.has_body = true;
+  out_.bodies.at(function) = std::move(body);
+  later_.erase(it);
+  free_location_ = end_of_free_locations_ = 0;
+  pos_ = pos;
+  line_ = line;
 }
 
 bool Parser::accept_attribute() {
@@ -394,11 +460,22 @@ void Parser::labelled(std::string_view label) {
     fail("label '" + std::string(label) + "' stands twice");
 }
 
-std::unique_ptr<ParsedModule> parse_ptx(std::string text) {
+std::unique_ptr<ParsedModule> parse_ptx(std::string text, Bodies bodies) {
   auto parsed = std::make_unique<ParsedModule>();
   Module& module = parsed->module;
   module.text = std::move(text);
-  Parser(*parsed).run();
+  const auto parser = std::make_shared<Parser>(*parsed, bodies);
+  if (bodies == Bodies::now) {
+    parser->run();
+  } else {
+    // Where something is wrong all is read in order, so that the first mistake is reported.
+    try {
+      parser->run();
+    } catch (const PtxError&) {
+      return parse_ptx(std::move(module.text));
+    }
+    parsed->parser = parser;
+  }
   const std::string_view all = module.text;
   for (std::size_t start = 0; start <= all.size();) {
     const std::size_t end = std::min(all.find('\n', start), all.size());
@@ -406,6 +483,10 @@ std::unique_ptr<ParsedModule> parse_ptx(std::string text) {
     start = end + 1;
   }
   return parsed;
+}
+
+void parse_body(ParsedModule& parsed, const std::string& function) {
+  if (parsed.parser) parsed.parser->read_body(function);
 }
 
 const Function* Module::find(std::string_view name) const {

@@ -33,10 +33,13 @@ inline bool in_name(char c) {
 
 class Parser {
  public:
-  explicit Parser(ParsedModule& parsed)
-      : out_(parsed), module_(parsed.module), text_(module_.text) {}
+  Parser(ParsedModule& parsed, Bodies bodies)
+      : out_(parsed), module_(parsed.module), text_(module_.text), bodies_(bodies) {}
 
   void run();
+
+  // Reads the body of a kernel that run() left for later.
+  void read_body(const std::string& function);
 
  private:
   // ---- characters ----------------------------------------------------------------------------
@@ -83,11 +86,12 @@ class Parser {
     Position at;
     Position inlined_at{-1, 0, 0};  // file -1: not inlined
     std::size_t outer = kNoOuter;   // the location that inlined_at means, in raw_locations_
+    std::size_t index = 0;          // in Module::locations
     static constexpr std::size_t kNoOuter = ~std::size_t{0};
   };
   Position position();
   std::uint32_t loc_directive();
-  // Those of one file.
+  // Those of one file, or of a body that is read later.
   void resolve_locations();
 
   // ---- variables -----------------------------------------------------------------------------
@@ -140,6 +144,18 @@ class Parser {
 
   void function_body(Function& fn, Body& body);
 
+  // ---- bodies that are read at their first use ------------------------------------------------
+  // Where such a body begins, behind its {, and its room in Module::locations, which does not grow
+  // any more when kernels run.
+  struct Later {
+    std::size_t begin = 0;
+    std::uint32_t line = 0;
+    std::size_t first_location = 0, end_of_locations = 0;
+  };
+  // Goes behind the } of the body that begins here. Returns false and stays where the body has to be
+  // read now: it declares what the whole module has to know, or does not end.
+  bool skip_body(Later& later);
+
   std::uint32_t declare_variable(std::string_view n, Space space, std::uint64_t size,
                                  std::uint32_t align);
 
@@ -176,12 +192,14 @@ class Parser {
   ParsedModule& out_;
   Module& module_;
   std::string_view text_;
+  Bodies bodies_;
+  std::map<std::string, Later> later_;  // by function, of the file that is read
   std::size_t pos_ = 0;
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
   std::map<Position, std::size_t> latest_;  // of the function that is read: in raw_locations_
-  std::size_t first_location_ = 1;          // of the file that is read
+  std::size_t free_location_ = 0, end_of_free_locations_ = 0;  // room that a body has
   int file_number_ = 0;
   struct Owner {
     int file;

@@ -85,6 +85,8 @@ void Parser::top_level() {
 void Parser::begin_file() {
   if (file_number_++ == 0) return;
   resolve_locations();
+  // Their files' numbers and names are this file's.
+  while (!later_.empty()) read_body(std::string(later_.begin()->first));
   files_.clear();
   renames_.clear();
 }
@@ -162,25 +164,29 @@ std::uint32_t Parser::loc_directive() {
   // the last one counts.
   if (const auto it = latest_.find(raw.inlined_at); it != latest_.end()) raw.outer = it->second;
   latest_[raw.at] = raw_locations_.size();
+  if (free_location_ < end_of_free_locations_) {
+    raw.index = free_location_++;
+  } else {
+    raw.index = module_.locations.size();
+    module_.locations.emplace_back();
+  }
   raw_locations_.push_back(raw);
-  module_.locations.emplace_back();
-  return static_cast<std::uint32_t>(module_.locations.size() - 1);
+  return static_cast<std::uint32_t>(raw.index);
 }
 
 void Parser::resolve_locations() {
-  for (std::size_t i = 0; i < raw_locations_.size(); ++i) {
-    const RawLocation* raw = &raw_locations_[i];
+  for (const RawLocation& location : raw_locations_) {
+    const RawLocation* raw = &location;
     Position at = raw->at;
     while (std::get<0>(raw->inlined_at) >= 0 && is_toolkit_file(files_[std::get<0>(at)])) {
       at = raw->inlined_at;
       if (raw->outer == RawLocation::kNoOuter) break;
       raw = &raw_locations_[raw->outer];  // stands before it
     }
-    module_.locations[first_location_ + i] = {files_[std::get<0>(at)], std::get<1>(at)};
+    module_.locations[location.index] = {files_[std::get<0>(at)], std::get<1>(at)};
   }
   latest_.clear();
   raw_locations_.clear();
-  first_location_ = module_.locations.size();
 }
 
 Parser::Declaration Parser::declaration(bool named) {

@@ -223,6 +223,10 @@ struct Global {
   std::uint64_t address = 0;  // device address (global), offset in the bank (constant, shared)
 };
 
+// When the bodies of a module's kernels are read. A program has many kernels and runs a few; what its
+// compiler wrote is right, and a body that is wrong all the same is refused at its first use.
+enum class Bodies : std::uint8_t { now, at_first_use };
+
 struct Module {
   std::string text;                 // the PTX, kept for messages
   std::string target;               // "sm_90a"

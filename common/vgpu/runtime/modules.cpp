@@ -98,7 +98,9 @@ Status load_now(Library& library) {
     return Status::invalid_kernel_image;
   }
   try {
-    library.module = runtime.machine().load(std::move(ptx));
+    // A text that the program brings is read as a whole: loading is where its mistakes are reported.
+    library.module = runtime.machine().load(std::move(ptx),
+                                            library.is_text ? Bodies::now : Bodies::at_first_use);
   } catch (const PtxError& error) {
     say(std::string("cannot load device code: ") + error.what());
     return Status::invalid_ptx;

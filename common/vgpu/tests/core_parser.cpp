@@ -1,6 +1,7 @@
 // PTX text that is wrong, cut off, nested, huge or scrambled gives a PtxError, never a crash.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -84,17 +85,31 @@ $L__BB0_3: /* the end */
 .section .debug_str { $L__info: .b8 97, 0 }
 )";
 
-// Parses, loads and decodes all of it; "" or the error. Anything but a PtxError fails the test.
-std::string trouble(const std::string& text) {
+// Parses, loads and decodes all of it. Anything but a PtxError fails the test.
+struct Loading {
+  std::string error;  // "": it loads
+  std::vector<std::string> refusals;
+};
+Loading loading(const std::string& text, Bodies bodies) {
   static Machine machine({}, {.threads = 1});
   try {
-    const auto module = machine.load(text);
-    machine.refusals(*module);
+    const auto module = machine.load(text, bodies);
+    const Loading loading{"", machine.refusals(*module)};
     for (const auto& variable : module->variables) machine.memory().release(variable->base);
-    return "";
+    return loading;
   } catch (const PtxError& error) {
-    return error.what();
+    return {error.what(), {}};
   }
+}
+// The error of loading. Where bodies are read at their first use, it is the same at the latest then.
+std::string trouble(const std::string& text) {
+  const Loading now = loading(text, Bodies::now), later = loading(text, Bodies::at_first_use);
+  CAPTURE(text);
+  const bool refused =
+      std::find(later.refusals.begin(), later.refusals.end(), now.error) != later.refusals.end();
+  if (now.error.empty() || !refused) CHECK(later.error == now.error);
+  if (now.error.empty()) CHECK(later.refusals == now.refusals);
+  return now.error;
 }
 std::string in_kernel(const std::string& body) { return trouble(kernel(body)); }
 
@@ -168,27 +183,70 @@ mov.u32 %r2, LINE;
       ".file 1 \"/home/user/a.cu\"\n.file 2 \"/cuda/include/cuda_pipeline.h\"\n";
   const std::string nowhere =
       ".loc 2 20 7, function_name $L__inner, inlined_at 2 99 1\nmov.u32 %r1, 2099;\n";
-  const auto parsed =
-      parse_ptx(kHead + kernel("one", at(5) + at(6)) + kernel("two", at(15) + at(14)) +
-                kernel("itself",
-                       ".loc 2 10 5\n.loc 2 20 7, function_name $L__inner, inlined_at 2 10 5\n"
-                       "mov.u32 %r1, 2010;\n") +
-                kernel("stranger", nowhere) + files + kHead + kernel("three", at(7)) +
-                ".file 1 \"/home/user/b.cu\"\n.file 2 \"/cuda/include/cuda_pipeline.h\"\n");
-  int moves = 0;
-  for (const auto& [name, body] : parsed->bodies)
-    for (const ast::Statement& s : body.statements) {
-      if (s.name != "mov.u32") continue;
-      const Location& where = parsed->module.locations[s.location];
-      const int want = static_cast<int>(s.operands[1].value);
-      CAPTURE(name);
-      CHECK(where.line == want % 2000);
-      CHECK(where.file == (want > 2000       ? "/cuda/include/cuda_pipeline.h"
-                           : name == "three" ? "/home/user/b.cu"
-                                             : "/home/user/a.cu"));
-      ++moves;
-    }
-  CHECK(moves == 12);
+  const std::string text =
+      kHead + kernel("one", at(5) + at(6)) + kernel("two", at(15) + at(14)) +
+      kernel("itself",
+             ".loc 2 10 5\n.loc 2 20 7, function_name $L__inner, inlined_at 2 10 5\n"
+             "mov.u32 %r1, 2010;\n") +
+      kernel("stranger", nowhere) + files + kHead + kernel("three", at(7)) +
+      ".file 1 \"/home/user/b.cu\"\n.file 2 \"/cuda/include/cuda_pipeline.h\"\n";
+  for (const Bodies bodies : {Bodies::now, Bodies::at_first_use}) {
+    const auto parsed = parse_ptx(text, bodies);
+    const std::size_t locations = parsed->module.locations.size();
+    parse_body(*parsed, "three");
+    CHECK(parsed->module.locations.size() == locations);
+    int moves = 0;
+    for (const auto& [name, body] : parsed->bodies)
+      for (const ast::Statement& s : body.statements) {
+        if (s.name != "mov.u32") continue;
+        const Location& where = parsed->module.locations[s.location];
+        const int want = static_cast<int>(s.operands[1].value);
+        CAPTURE(name);
+        CHECK(where.line == want % 2000);
+        CHECK(where.file == (want > 2000       ? "/cuda/include/cuda_pipeline.h"
+                             : name == "three" ? "/home/user/b.cu"
+                                               : "/home/user/a.cu"));
+        ++moves;
+      }
+    CHECK(moves == 12);
+  }
+}
+
+TEST_CASE("parser: bodies of kernels are read at their first use, and once") {
+  const std::string right =
+      ".visible .entry right() {\n.reg .b32 %r<2>;\n.pragma \"a } {\";\n"
+      "{ // }\nmov.u32 %r1, 1;\n}\nret;\n}\n";
+  const std::string wrong = ".visible .entry wrong() {\n@%nothing ret;\nret;\n}\n";
+  // What the whole module has to know is known at once: a function's variables, a body's constants.
+  const std::string known =
+      ".func f() {\n.shared .b32 s;\nret;\n}\n"
+      ".visible .entry variables() {\n.global .b32 inside[2] = {1, 2};\nret;\n}\n";
+  const auto parsed = parse_ptx(kHead + right + known, Bodies::at_first_use);
+  const auto& bodies = parsed->bodies;
+  CHECK(bodies.at("right").has_body);
+  CHECK(bodies.at("right").statements.empty());
+  CHECK(bodies.at("f").variables.size() == 1);
+  CHECK(bodies.at("variables").statements.size() == 1);
+  CHECK(parsed->module.globals.count("variables$inside") == 1);
+  for (int times = 0; times < 2; ++times) {
+    parse_body(*parsed, "right");
+    CHECK(bodies.at("right").statements.size() == 2);
+    CHECK(bodies.at("right").statements[0].line == 8);
+  }
+  parse_body(*parsed, "f");
+  parse_body(*parsed, "nothing");
+
+  // A mistake is its own kernel's, and comes back whenever that is asked for.
+  const auto later = parse_ptx(kHead + wrong + right, Bodies::at_first_use);
+  for (int times = 0; times < 2; ++times)
+    CHECK_THROWS_WITH_AS(parse_body(*later, "wrong"), trouble(kHead + wrong).c_str(), PtxError);
+  parse_body(*later, "right");
+  CHECK(later->bodies.at("right").statements.size() == 2);
+  CHECK(later->bodies.at("right").statements[0].line == 12);
+  // Unless loading finds another one behind it: then the first is reported.
+  CHECK_THROWS_WITH_AS(parse_ptx(kHead + wrong + ".nothing", Bodies::at_first_use),
+                       trouble(kHead + wrong).c_str(), PtxError);
+  CHECK(later->module.text.size() > 0);
 }
 
 TEST_CASE("parser: a module with something of everything is understood") {
