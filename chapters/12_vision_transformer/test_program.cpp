@@ -134,6 +134,17 @@ TEST_CASE("program: --predict runs one launch of each component, of large proble
   CHECK(contains(result.output, "not compared"));
   CHECK(!contains(result.output, "classes:"));
   CHECK(folder.names() == std::vector<std::string>{"r.json"});  // no picture
+  // No launch is without a prediction, or the net would have none.
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--mlp", "wmma"},
+                                                {"--mlp", "swizzle", "--qkv", "by_heads"},
+                                                {"--embed", "one_product", "--qkv", "inside"}}) {
+    std::vector<std::string> arguments = {"--predict"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const ProgramResult other = ran(arguments, folder);
+    CAPTURE(other.output);
+    CHECK(other.exit_code == 0);
+    CHECK(contains(other.output, " images a second, predicted, "));
+  }
 
   const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
   const auto& plan = json["memory_plan"];

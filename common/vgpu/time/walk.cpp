@@ -319,6 +319,18 @@ std::uint32_t Walker::distance(std::uint32_t from, std::uint32_t ptx_block) cons
 int Walker::direction(std::uint32_t b, const Layout::Line& line) const {
   const Basic& basic = basics_[b];
   std::uint32_t taken = line.taken, falls = line.falls;
+  // A block that neither way leads to says nothing, as where ptxas has moved all of it in front of the
+  // branch: the one behind it.
+  const auto seen_from_here = [&](std::uint32_t block) {
+    return std::any_of(std::begin(basic.next), std::end(basic.next), [&](std::uint32_t next) {
+      return next != kNone && distance(next, block) != kNone;
+    });
+  };
+  for (std::uint32_t* block : {&taken, &falls})
+    for (int more = 0; more < 4 && *block < layout_.next.size() && !seen_from_here(*block) &&
+                       layout_.next[*block].size() == 1;
+         ++more)
+      *block = layout_.next[*block].front();
   for (int deeper = 0; deeper < 4; ++deeper) {
     double score = 0;
     const auto far = [&](std::uint32_t from, std::uint32_t block) {
