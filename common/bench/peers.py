@@ -30,6 +30,7 @@ import time
 import typing
 
 import classic
+import cublaslt
 
 # As in common/lab/timing.cpp.
 WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US, MOST_COPIES = 0.2, 200, 300, 5000, 64
@@ -38,6 +39,8 @@ WARMUP_S, SAMPLE_US, GRAPH_US, LONG_US, MOST_COPIES = 0.2, 200, 300, 5000, 64
 def most_error(family, arithmetic):
     """The largest relative L2 error of a peer's result. Not the kernels' tolerance, which is
     derived: this one only tells another rounding from another result."""
+    if family == "mlp":
+        return 1e-3  # of arrays in fp32, too, whose products are in tf32
     if arithmetic == "float32":
         # Winograd's convolution, which cuDNN takes where it is faster, is some 1e-5 off.
         return 1e-4 if family == "conv_norm" else 1e-5
@@ -133,6 +136,12 @@ def attention(q, k, v, scale):
     return F.scaled_dot_product_attention(q, k, v, scale=scale)
 
 
+def mlp(x, w1, b1, w2, b2):
+    """y = x + w2 gelu(w1 x + b1) + b2, by rows."""
+    from torch.nn.functional import gelu, linear
+    return x + linear(gelu(linear(x, w1, b1)), w2, b2)
+
+
 def relative_l2(got, expected):
     got, expected = got.double(), expected.double()
     if not bool(got.isfinite().all()):
@@ -217,6 +226,7 @@ class Bench:
         return {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__,
                 "cuda": torch.version.cuda, "cudnn": self.cudnn(), "triton": version_of("triton"),
                 "flash_attn_3": version_of("flash_attn_3", "flash-attn-3"),
+                "cublas": version_of("nvidia-cublas", "nvidia-cublas-cu13"),
                 "ms_deform_im2col": classic.COMMIT}
 
     def cudnn(self):
@@ -346,7 +356,7 @@ class Bench:
             self.forget()
             return {"rows": []}
         family = {"attention": self.attention, "deformable": self.deformable,
-                  "conv_norm": self.conv_norm}.get(request["family"])
+                  "conv_norm": self.conv_norm, "mlp": self.mlp}.get(request["family"])
         if family is None:
             return {"refused": f"no family '{request['family']}'"}
         asked = (request["family"], request["problem"])
@@ -500,6 +510,75 @@ class Bench:
             ("compiled, channels last", lambda: launch_of(self.compiled(conv_norm), last)))]
         return Prepared(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
                         count)
+
+
+    def mlp(self, problem):
+        torch = self.torch
+        rows, width, hidden = (problem[name] for name in ("rows", "width", "hidden"))
+        half = self.half and problem.get("storage") != "fp32"
+        dtype = torch.float16 if half else torch.float32
+        torch.manual_seed(1)
+        make = lambda factor, *shape: (factor * torch.randn(shape, device=self.device)).to(dtype)
+        first = [make(1, rows, width), make(width ** -0.5, hidden, width), make(0.25, hidden),
+                 make(hidden ** -0.5, width, hidden), make(0.25, width)]
+        count = self.copies([*first, first[0], first[0].new_empty((rows, hidden))])
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        some = [*range(min(8, rows)), *range(-min(8, rows), 0)]
+        expected = mlp(first[0][some].double(), *(t.double() for t in first[1:]))
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count])
+
+        @contextlib.contextmanager
+        def in_tf32():  # the same arithmetic on both sides
+            of = torch.backends.cuda.matmul
+            before, of.allow_tf32 = of.allow_tf32, True
+            try:
+                yield
+            finally:
+                of.allow_tf32 = before
+        formulations = [
+            Formulation("eager", lambda: launch_of(mlp), in_tf32),
+            Formulation("compiled", lambda: launch_of(self.compiled(mlp)), in_tf32),
+            Formulation("cuBLASLt", lambda: self.cublaslt_mlp(sets, half), about={"by": "NVIDIA"})]
+        return Prepared(formulations, lambda out: relative_l2(out[some], expected),
+                        most_error("mlp", "float16" if half else "float32"), count)
+
+    def cublaslt_mlp(self, sets, half):
+        """Two launches: bias and GELU, then bias and residual, in the products' epilogues."""
+        torch = self.torch
+        library = cublaslt.Library()
+        workspace = torch.empty(cublaslt.WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
+        stream = lambda: torch.cuda.current_stream().cuda_stream if self.cuda else None
+        calls, outputs = [], []
+        for x, w1, b1, w2, b2 in sets:
+            (rows, width), hidden = x.shape, w1.shape[0]
+            between, y = x.new_empty((rows, hidden)), torch.empty_like(x)
+            for product, arrays in (
+                    (cublaslt.Product(library, (rows, hidden, width), half, b1.data_ptr(),
+                                      gelu=True, residual=False), (x, w1, between, between)),
+                    (cublaslt.Product(library, (rows, width, hidden), half, b2.data_ptr(),
+                                      gelu=False, residual=True), (between, w2, x, y))):
+                pointers = [array.data_ptr() for array in (*arrays, workspace)]
+                calls.append((product, pointers))
+            outputs.append((y, between))  # kept as long as the calls
+
+        def run(call):
+            product, pointers = call
+            product.run(*pointers, stream())
+        for which in (0, 1):
+            product = calls[which][0]
+            product.choose(lambda: statistics.median(
+                self.samples(lambda i: run(calls[which]), 1, 5)))
+            for other, _ in calls[which + 2::2]:  # the same shape, and the same order of guesses
+                other.chosen = other.algorithms[product.algorithms.index(product.chosen)]
+
+        def launch(i):
+            of = i % len(sets)
+            run(calls[2 * of])
+            run(calls[2 * of + 1])
+            return outputs[of][0]
+        return launch
 
 
 def answer(bench, line):

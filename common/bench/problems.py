@@ -25,8 +25,8 @@ TABLE = [
     # this order.
     *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch}")
       for model, batch in (("tiny", 32), ("base", 8))),
-    Problem(11, "photos", "--batch 32"),
-    *(Problem(11, shape, f"--preset {shape}") for shape in ("ffn512", "ffn768", "ffn1024")),
+    Problem(11, "photos", "--batch 32", "mlp"),
+    *(Problem(11, shape, f"--preset {shape}", "mlp") for shape in ("ffn512", "ffn768", "ffn1024")),
     *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
@@ -151,7 +151,7 @@ def code_lines(text):
 
 
 def kernel_texts(chapter, kernel, root=ROOT):
-    """The files of code that the kernel's step consists of: its own, and what it includes of its chapter.
+    """The files that the kernel's step consists of: its own, and what it includes of its chapter.
 
     A chapter of several steps has a .cuh named after each; a step without one is in kernel.cuh. None
     where a chapter has neither: the line is of another chapter's kernel, or of a part of a step.

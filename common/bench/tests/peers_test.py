@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import weakref
@@ -18,7 +19,10 @@ from unittest import mock
 
 from support import BENCH, ROOT
 
+import cublaslt_test
+
 import classic
+import cublaslt
 import peering
 import peers
 import results
@@ -163,7 +167,8 @@ def on_a_gpu():
         yield bench
 
 
-SMALL = {"attention": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
+SMALL = {"mlp": {"batch": 1, "rows": 19, "width": 24, "hidden": 40},
+         "attention": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
          "deformable": {"batch": 1, "queries": 5, "heads": 1, "channels": 16, "points": 4,
                         "levels": 4, "pixels": 19560, "distribution": "local"},
          "conv_norm": {"batch": 1, "in_channels": 3, "out_channels": 5, "height": 9, "width": 12,
@@ -261,6 +266,30 @@ class OnAGpu(unittest.TestCase):
             self.assertIn("FlashAttention-3 is not installed",
                           self.rows(bench, "attention")["FlashAttention-3"]["lacking"])
 
+    def test_cublaslt_where_it_is_installed(self):
+        # Without a GPU the true library, where there is one, gives no handle.
+        with on_a_gpu() as bench:
+            row = self.rows(bench, "mlp")["cuBLASLt"]
+            if not torch.cuda.is_available():
+                self.assertRegex(row["lacking"], "cublasLtCreate: |cuBLASLt is not installed: ")
+            self.assertEqual(row["by"], "NVIDIA")
+        with on_a_gpu() as bench, mock.patch.object(cublaslt, "places", lambda: ["/nowhere/lt"]):
+            self.assertIn("cuBLASLt is not installed: /nowhere/lt",
+                          self.rows(bench, "mlp")["cuBLASLt"]["lacking"])
+        if not cublaslt_test.header_folder():
+            return
+        with tempfile.TemporaryDirectory() as folder, on_a_gpu() as bench:
+            library = cublaslt_test.stand_in(folder)
+            with mock.patch.object(cublaslt, "places", lambda: [library]):
+                row = self.rows(bench, "mlp")["cuBLASLt"]
+                self.assertTrue(row["pass"], row)
+                self.assertGreater(row["graph_us"], 0)
+                self.assertGreater(bench.prepared.copies, 1)
+                launch = bench.prepared.formulations[-1].launch
+                first, second = launch(0), launch(1)
+                self.assertNotEqual(first.data_ptr(), second.data_ptr())
+                self.assertTrue(torch.equal(first, second))
+
     def test_the_classic_operators_arguments(self):
         """The launch gets addresses and sizes: what stands there is put together again."""
         def launch(value, sizes, starts, locations, weights, B, S, H, C, L, Q, P, out, stream):
@@ -313,6 +342,11 @@ class Formulations(unittest.TestCase):
             with self.subTest(case["name"]):
                 q, k, v, out = (array(f"{case['name']}_{x}.npy") for x in ("q", "k", "v", "out"))
                 self.close(peers.attention(q, k, v, case["scale"]), out)
+
+    def test_mlp(self):
+        x, w1, b1, w2, b2, y = (array(f"mlp_{name}.npy") for name in
+                                ("x", "w1", "b1", "w2", "b2", "y"))
+        self.close(peers.mlp(x, w1, b1, w2, b2), y)
 
     def test_deformable_attention(self):
         for case in cases("deformable.json"):
@@ -441,7 +475,7 @@ class Formulations(unittest.TestCase):
         about, rows, wrong, refused, mixed, conv = map(json.loads, done.stdout.splitlines())
         self.assertEqual(about["versions"]["torch"], torch.__version__)
         self.assertEqual(set(about["versions"]), {"python", "torch", "cuda", "cudnn", "triton",
-                                                  "flash_attn_3", "ms_deform_im2col"})
+                                                  "flash_attn_3", "cublas", "ms_deform_im2col"})
         timed = [row for row in rows["rows"] if "median_us" in row]
         self.assertTrue(timed and all(row["pass"] for row in timed))
         self.assertIn("are not those of", wrong["refused"])
