@@ -30,23 +30,25 @@ inline MatrixDescriptor decode_descriptor(std::uint64_t bits) {
           kRows[bits >> 62]};
 }
 
-// Offset in shared memory of line `line` of a core matrix: `tile` counts along M or N, `deep` (0 or 1)
+// Offsets in shared memory of the 8 lines of a core matrix: `tile` counts along M or N, `deep` (0 or 1)
 // along K. The window of a descriptor is 256 KiB, in which addresses wrap around.
-inline std::uint32_t core_matrix_line(const MatrixDescriptor& d, bool mn_major, std::uint32_t tile,
-                                      std::uint32_t deep, std::uint32_t line) {
+inline void core_matrix_lines(const MatrixDescriptor& d, bool mn_major, std::uint32_t tile,
+                              std::uint32_t deep, std::uint32_t* at) {
   constexpr std::uint32_t kWindow = 1u << 18, kPiece = 16;
-  const std::uint32_t pieces = d.row / kPiece;
-  std::uint32_t at = d.start + line * d.row;
+  const std::uint32_t pieces = d.row / kPiece;  // of a line: a power of two
+  std::uint32_t first = d.start;
   if (!d.swizzled())
-    at += tile * d.stride + deep * d.leading;
+    first += tile * d.stride + deep * d.leading;
   else if (!mn_major)
-    at += tile * d.stride + deep * kPiece;
+    first += tile * d.stride + deep * kPiece;
   else
-    at += tile / pieces * d.leading + tile % pieces * kPiece + deep * d.stride;
+    first += tile / pieces * d.leading + tile % pieces * kPiece + deep * d.stride;
   // The number of the 128 bytes in which a piece lies, counted from where the pattern begins, changes
   // its place among the 8, 4 or 2 pieces of a line.
-  if (d.swizzled()) at ^= ((at >> 7) - d.base) % pieces * kPiece;
-  return at % kWindow;
+  for (std::uint32_t line = 0; line < 8; ++line) {
+    const std::uint32_t straight = first + line * d.row;
+    at[line] = (straight ^ (((straight >> 7) - d.base) & (pieces - 1)) * kPiece) & (kWindow - 1);
+  }
 }
 
 }  // namespace vgpu

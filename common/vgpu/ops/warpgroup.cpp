@@ -43,9 +43,8 @@ void place_pieces(uint64_t descriptor, bool mn_major, uint32_t first, uint32_t t
                   uint32_t* at) {
   const MatrixDescriptor d = decode_descriptor(descriptor);
   for (uint32_t tile = first; tile < first + tiles; ++tile)
-    for (uint32_t deep = 0; deep < 2; ++deep)
-      for (uint32_t line = 0; line < 8; ++line)
-        *at++ = core_matrix_line(d, mn_major, tile, deep, line);
+    for (uint32_t deep = 0; deep < 2; ++deep, at += 8)
+      core_matrix_lines(d, mn_major, tile, deep, at);
 }
 void place_a(const Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t* at) {
   place_pieces(descriptor, op.a_mn_major, warp.index % kWarpsOfGroup * 2, 2, at);
@@ -135,6 +134,13 @@ void read_a(Warp& warp, const Instr& instr, uint64_t descriptor, uint32_t (*word
       read_core_matrix(warp, at + (half * 2 + deep) * 8, op.a_mn_major, words[deep * 2 + half]);
 }
 
+// Words of B by core matrix. All at once: to read what was just written in smaller pieces takes long.
+void read_b(Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t (*words)[kWarpSize]) {
+  uint32_t at[kMostPiecesOfB];
+  const int pieces = place_b(op, descriptor, at);
+  for (int i = 0; i < pieces; i += 8) read_core_matrix(warp, at + i, op.b_mn_major, *words++);
+}
+
 template <class T>
 void multiply(Warp& warp, const PendingProduct& product) {
   const Instr& instr = *product.instr;
@@ -147,12 +153,11 @@ void multiply(Warp& warp, const PendingProduct& product) {
   if constexpr (std::is_floating_point_v<T>)
     if (op.negate)
       for (int i = 0; i < 4 * each * kWarpSize; ++i) a[i] = -a[i];
-  uint32_t at[kMostPiecesOfB];
-  place_b(op, product.b, at);
+  alignas(64) uint32_t words_of_b[kMostColumns / 8 * 2][kWarpSize];
+  read_b(warp, op, product.b, words_of_b);
   for (int tile = 0; tile < op.n / 8; ++tile) {
     for (int deep = 0; deep < 2; ++deep) {
-      read_core_matrix(warp, at + (tile * 2 + deep) * 8, op.b_mn_major, words[0]);
-      sort_columns(words[0], sorted);
+      sort_columns(words_of_b[tile * 2 + deep], sorted);
       unpack_as(op.b, sorted, b + deep * each * kWarpSize);
     }
     const uint32_t* list = instr.list + tile * op.per_tile();
@@ -362,13 +367,14 @@ void check_and_count(Warp& warp, const Instr& instr, const PendingProduct& produ
   const uint32_t size = warp.block->launch.shared_bytes;
   each_operand(warp, instr, product.a, product.b,
                [&](const char* name, uint64_t descriptor, std::span<const uint32_t> pieces) {
-                 for (const uint32_t at : pieces)
-                   if (at + 16 > size)
-                     refuse(warp, instr,
-                            std::string("operand ") + name + " (descriptor " + hex(descriptor) +
-                                ") reaches 16 bytes at offset " + std::to_string(at) +
-                                " of shared memory, of which the block has " +
-                                std::to_string(size) + " bytes: out-of-bounds read");
+                 uint32_t furthest = 0;
+                 for (const uint32_t at : pieces) furthest = std::max(furthest, at);
+                 if (furthest + 16 > size)
+                   refuse(warp, instr,
+                          std::string("operand ") + name + " (descriptor " + hex(descriptor) +
+                              ") reaches 16 bytes at offset " + std::to_string(furthest) +
+                              " of shared memory, of which the block has " + std::to_string(size) +
+                              " bytes: out-of-bounds read");
                  warp.worker->notify([&](Observer& o) {
                    o.operand_read(warp, instr, pieces, Observer::Reading::begins);
                  });

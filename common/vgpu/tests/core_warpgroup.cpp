@@ -142,7 +142,7 @@ TEST_CASE("wgmma: what the four warps of a warpgroup must have in common") {
       "must execute the same instructions of a warpgroup in the same order: number 1 of warp 3 is "
       "the one at PTX line");
   has(fault("add.u64 %rd2, %rd2, 128;\n" + kFirst),
-      "operand B (descriptor 0x0000001000080100) reaches 16 bytes at offset 4096 of shared memory, "
+      "operand B (descriptor 0x0000001000080100) reaches 16 bytes at offset 4336 of shared memory, "
       "of which the block has 4096 bytes: out-of-bounds read");
 }
 
