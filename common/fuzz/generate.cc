@@ -132,6 +132,28 @@ std::string fragments(std::string_view name, const std::vector<Type>& types, Ran
   return text;
 }
 
+// Operands of wgmma.mma_async: now and then one too few, of another number, or a descriptor of anything.
+std::string warpgroup_product(std::string_view name, const std::vector<Type>& types,
+                              Random& random) {
+  int m = 64, n = 8, k = 16;
+  std::sscanf(std::string(name.substr(name.find(".m64") + 1)).c_str(), "m%dn%dk%d", &m, &n, &k);
+  const Type d = types.empty() ? Type::f32 : types.front(),
+             a = types.size() > 1 ? types[1] : Type::f16;
+  const auto descriptor = [&] { return random.chance(8) ? std::string("%d0") : reg(64, random); };
+  const int registers =
+      random.chance(30) ? static_cast<int>(random.below(9)) : n / (d == Type::f16 ? 4 : 2);
+  const bool in_registers = random.chance(3);
+  std::string text = " " + vector(registers, 32, random, kFirstResult) + ", " +
+                     (in_registers ? vector(4, 32, random) : descriptor()) + ", " + descriptor() +
+                     ", " + source(Type::pred, random);
+  int numbers = is_float(a) ? 2 : 0;
+  if (a == Type::f16 || a == Type::bf16) numbers += in_registers ? 1 : 2;
+  if (random.chance(30)) --numbers;
+  for (int i = 0; i < numbers; ++i)
+    text += random.chance(30) ? ", 2" : i < 2 ? (random.chance(2) ? ", 1" : ", -1") : ", 1";
+  return text;
+}
+
 std::string instruction(Random& random) {
   const Form& form = random.pick(forms());
   std::string name = form.opcode;
@@ -151,6 +173,7 @@ std::string instruction(Random& random) {
   text += name;
   const std::string_view opcode = form.opcode, operands = form.operands;
   if (operands == "fragments") return text + fragments(name, types, random) + ";";
+  if (operands == "warpgroup") return text + warpgroup_product(name, types, random) + ";";
   const std::string label = "L" + std::to_string(random.below(4));
   if (opcode == "mov") {
     if (random.chance(4))
@@ -266,10 +289,17 @@ const std::string kHelper =
 const std::string kKernel =
     ".visible .entry k(.param .u64 p0, .param .u64 p1)\n{\n.shared .align 16 .b8 tile[512];\n";
 
-bool decodes(const std::string& instruction) {
+// Products of a warpgroup are for sm_90a, what came later for sm_100a.
+std::string head(bool warpgroups) {
+  std::string text = kHead;
+  const std::string target = "sm_100a";
+  return warpgroups ? text.replace(text.find(target), target.size(), "sm_90a") : text;
+}
+
+bool decodes(const std::string& instruction, bool warpgroups) {
   static Machine machine({}, {.threads = 1});
   try {
-    const auto module = machine.load(kHead + kHelper + "ret;\n}\n" + kKernel + kDeclare +
+    const auto module = machine.load(head(warpgroups) + kHelper + "ret;\n}\n" + kKernel + kDeclare +
                                      "L0: L1: L2: L3:\n" + instruction + "\n}\n");
     const bool good = machine.refusals(*module).empty();
     for (const auto& variable : module->variables) machine.memory().release(variable->base);
@@ -283,7 +313,8 @@ bool decodes(const std::string& instruction) {
 
 std::string generate_ptx(Random& random) {
   const bool any = random.chance(6);  // also what does not decode, which then nobody runs
-  std::string text = kHead;
+  const bool warpgroups = random.chance(3);
+  std::string text = head(warpgroups);
   const auto body = [&](int length) {
     std::string code = kDeclare;
     for (int i = 0; i < kRegisters; ++i) {
@@ -309,7 +340,8 @@ std::string generate_ptx(Random& random) {
       if (i == length / 3) code += "L1:\n";
       if (i == length / 2) code += "L2:\n";
       std::string one = instruction(random);
-      for (int tries = 0; !any && tries < 20 && !decodes(one); ++tries) one = instruction(random);
+      for (int tries = 0; !any && tries < 20 && !decodes(one, warpgroups); ++tries)
+        one = instruction(random);
       code += one + "\n";
     }
     return code + "L3:\n";
