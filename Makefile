@@ -235,7 +235,7 @@ help:
 #> make validate        the virtual GPU's counters and times beside Nsight Compute's, on a GPU
 #> make calibrate       on a GPU: measure the constants of predicted times, each beside the model's
 #>                      (DEVICE=vgpu: the virtual GPU must give them back; ONLY=l2: those that begin so)
-#> make ladder          chapters 1 to 6 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
+#> make ladder          chapters 1 to 6 and 13 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
@@ -419,7 +419,7 @@ python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 
 # All steps of attention over the tokens; CHECK=1 only compares with the committed file.
 ladder_tokens := 197 577 1025
-ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6,$(chapters)))
+ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6 13,$(chapters)))
 # Predicted times follow from the machine code of this ptxas, whichever the machine has beside it.
 docs_ptxas := $(dir $(call absolute,$(NVCC)))ptxas
 docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIME \

@@ -31,6 +31,8 @@ TABLE = [
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
               "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
+    *(Problem(13, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
+              "attention") for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
       for distribution in ("local", "uniform")),
     *(Problem(8, shape, f"--preset {shape}", "conv_norm")
@@ -63,6 +65,7 @@ VALIDATED = {
     10: "--rows 67 --columns 264",
     11: "--tokens 150 --width 40 --hidden 136",
     12: "--batch 1",
+    13: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
 }
 
 
@@ -75,6 +78,7 @@ TIMED = {
     10: "--batch 32",
     11: "--batch 32",
     12: "--batch 32",
+    13: "--batch 32 --tokens 577",
 }
 
 

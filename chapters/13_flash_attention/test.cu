@@ -1,0 +1,223 @@
+// Chapter 13's tests: each step right on every shape, same bits twice, planted bugs found, what the
+// counters say worked out by hand, and the machine code.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "../../common/attention/test_cases.h"
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/program.h"
+#include "kernel.cuh"
+#include "loads_in_flight.cuh"
+#include "pipeline.cuh"
+#include "planted_bugs.h"
+#include "registers.cuh"
+
+using namespace lab::testing;
+
+namespace {
+
+struct Step {
+  const char* name;
+  AnyAttention attention;
+};
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = {{"loads in flight", loads_in_flight::attention},
+                                        {"registers", flash_attention::registers},
+                                        {"pipeline", flash_attention::pipeline},
+                                        {"ragged", flash_attention::ragged}};
+  return all;
+}
+// `check` of each step.
+void each(const std::function<void(const AnyAttention&)>& check) {
+  for (const Step& step : steps()) {
+    CAPTURE(step.name);
+    check(step.attention);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention: every shape, loads in flight") {
+  check_every_shape(loads_in_flight::attention);
+}
+TEST_CASE("attention: every shape, registers") { check_every_shape(flash_attention::registers); }
+TEST_CASE("attention: every shape, pipeline") { check_every_shape(flash_attention::pipeline); }
+TEST_CASE("attention: every shape, ragged") { check_every_shape(flash_attention::ragged); }
+TEST_CASE("attention: each number of keys behind the last whole tile") {
+  if (skipped("each number of keys")) return;
+  for (int tokens = 64; tokens < 72; ++tokens)
+    check_right(flash_attention::ragged, random_case(1, 1, tokens, 64, tokens));
+  for (const int head_dim : {32, 64, 128})
+    for (const int tokens : {72, 80, 95, 111, 119, 128, 129, 144})
+      check_right(flash_attention::ragged, random_case(1, 1, tokens, head_dim, tokens));
+}
+TEST_CASE("attention: unusual scores") { each(check_unusual_scores); }
+TEST_CASE("attention: rounded once") { each(check_rounding); }
+TEST_CASE("attention: arrays from PyTorch") { each(check_pytorch); }
+TEST_CASE("attention: a trained DeiT-Tiny") { each(check_deit_tiny); }
+TEST_CASE("attention: the same bits twice") { each(check_same_bits); }
+TEST_CASE("attention: what it cannot do it refuses") {
+  each([](const AnyAttention& attention) { check_refusals(attention, true); });
+}
+TEST_CASE("checked: without a finding") { each(check_without_findings); }
+TEST_CASE("all checks, six schedules") {
+  check_all_checks("chapter13", {{"--tokens", "83", "--heads", "1", "--head-dim", "64"},
+                                 {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
+}
+TEST_CASE("program: the whole way on a photo") {
+  check_program("chapter13", {"coalesced K", "loads in flight", "registers", "pipeline", "ragged"});
+}
+TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("machine code: no spills on any architecture") {
+  const std::string folder = lab::repository_path("chapters/13_flash_attention") + "/";
+  std::string others;
+  for (const char* step : {"registers", "pipeline"})
+    others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
+  others +=
+      "void use() {\n  flash_attention::registers(0, 0, 0, 0, {}, 0);\n"
+      "  flash_attention::pipeline(0, 0, 0, 0, {}, 0), flash_attention::ragged(0, 0, 0, 0, {}, "
+      "0);\n}\n";
+  check_machine_code("chapters/13_flash_attention/kernel.cuh", others, 9, 128);
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+double divide_up(double a, double b) { return std::ceil(a / b); }
+// Rows of a block of pipeline and ragged, and keys of their tiles.
+int block_rows(int head_dim) { return head_dim < 128 ? 128 : 64; }
+int key_tile(int head_dim) { return head_dim < 128 ? 64 : 32; }
+
+// What each step asks of global memory: Q once, K and V once for so many rows.
+void check_bytes(int tokens, int head_dim, int rows) {
+  const double elements = 2.0 * tokens * head_dim;  // 2 heads
+  const double bytes = divide_up(tokens, rows) * elements * 2;
+  CHECK(counted("K", "load/bytes_asked") == bytes);
+  CHECK(counted("V", "load/bytes_asked") == bytes);
+  CHECK(counted("K", "load/sectors") == bytes / 32);
+  CHECK(counted("V", "load/sectors") == bytes / 32);
+  CHECK(counted("Q", "load/bytes_asked") == elements * 2);
+  CHECK(lab::vgpu::counter("/global/store/bytes_asked") == elements * 2);
+  CHECK(counted("O", "store/sectors") == elements * 2 / 32);
+  CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+}
+
+}  // namespace
+
+TEST_CASE("counters: bytes and multiply-adds by formula; scores and weights stay in registers") {
+  if (skipped_without_counters("counters")) return;
+  for (const int tokens : {64, 197})
+    for (const int head_dim : {32, 64, 128}) {
+      CAPTURE(tokens);
+      CAPTURE(head_dim);
+      const double key_tiles = divide_up(tokens, 64), row_blocks = divide_up(tokens, 16);
+      const double of_block = block_rows(head_dim);
+      const auto macs = [] { return lab::vgpu::counter("/tensor_macs"); };
+      const auto stored = [] { return lab::vgpu::counter("/shared/store/bytes_asked"); };
+
+      // Written to shared memory are Q of each block, the tiles of K and V, and O: nothing else.
+      run_for_counters(flash_attention::registers, 1, 2, tokens, head_dim);
+      check_bytes(tokens, head_dim, 64);
+      CHECK(macs() == 2 * 2 * row_blocks * 16 * key_tiles * 64 * head_dim);
+      const double blocks = divide_up(tokens, 64);
+      CHECK(stored() == 2 * 2 * head_dim * (blocks * (64 + 2 * key_tiles * 64) + row_blocks * 16));
+
+      run_for_counters(flash_attention::pipeline, 1, 2, tokens, head_dim);
+      check_bytes(tokens, head_dim, block_rows(head_dim));
+      const double warp_rows = of_block / 4, tile = key_tile(head_dim);
+      const double warps = divide_up(tokens, warp_rows);
+      CHECK(macs() == 2 * 2 * warps * warp_rows * divide_up(tokens, tile) * tile * head_dim);
+
+      // 16 rows and 8 keys at a time. Whole tiles are copied, zeros behind the last key.
+      run_for_counters(flash_attention::ragged, 1, 2, tokens, head_dim);
+      check_bytes(tokens, head_dim, block_rows(head_dim));
+      CHECK(macs() == 2 * 2 * row_blocks * 16 * divide_up(tokens, 8) * 8 * head_dim);
+      const double copied =
+          divide_up(tokens, of_block) * (of_block + 2 * divide_up(tokens, tile) * tile);
+      CHECK(stored() == 2 * 2 * head_dim * (copied + row_blocks * 16));
+    }
+}
+
+TEST_CASE("counters: multiply-adds over useful ones, ragged") {
+  if (skipped_without_counters("counters")) return;
+  for (const auto& [tokens, most] : {std::pair{197, 1.0720}, {577, 1.0385}, {1025, 1.0216}}) {
+    CAPTURE(tokens);
+    run_for_counters(flash_attention::ragged, 1, 1, tokens, 64);
+    const double useful = 2.0 * tokens * tokens * 64;
+    CHECK(lab::vgpu::counter("/tensor_macs") / useful <= most);
+  }
+}
+
+TEST_CASE("counters: pipeline's operands, half of registers' for each row") {
+  if (skipped_without_counters("counters")) return;
+  // 128 rows and 512 keys: of 16 or 32 rows a warp reads each tile once, and Q once.
+  const auto wavefronts = [](const AnyAttention& attention) {
+    run_for_counters(attention, equal_scores(1, 128, 64));
+    return lab::vgpu::counter("/shared/load/wavefronts");
+  };
+  const double tile_wavefronts = 2 * 128 * 64 * 2 / 128.0;  // of K and V, for one warp
+  const double q_and_o = 2 * 128 * 64 * 2 / 128.0;
+  CHECK(wavefronts(flash_attention::registers) == 8 * tile_wavefronts + q_and_o);
+  CHECK(wavefronts(flash_attention::pipeline) == 4 * tile_wavefronts + q_and_o);
+}
+
+TEST_CASE("counters: no bank conflicts") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128})
+    each([&](const AnyAttention& attention) {
+      CAPTURE(head_dim);
+      run_for_counters(attention, 1, 2, 197, head_dim);
+      CHECK(shared_wavefronts() > 0);
+      CHECK(shared_conflicts() == 0);
+    });
+}
+
+TEST_CASE("counters: loads in flight has chapter 6's products and bytes") {
+  if (skipped_without_counters("counters")) return;
+  for (const int head_dim : {32, 64, 128}) {
+    CAPTURE(head_dim);
+    run_for_counters(loads_in_flight::attention_of<4>, 1, 2, 197, head_dim);
+    check_bytes(197, head_dim, 64);
+    CHECK(lab::vgpu::counter("/tensor_macs") == 2 * 2 * 208 * 256 * head_dim);
+  }
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+// A step's kernel with 4 warps, of head_dim 64.
+template <class Tiles>
+MutantAttention mutant(const char* kernel, int rows) {
+  return [=](const Mutants& mutants, size_t number) -> AnyAttention {
+    return [=, &mutants](const half* Q, const half* K, const half* V, half* O,
+                         const AttentionShape& shape, cudaStream_t stream) {
+      const std::vector<int> arguments =
+          std::string(kernel) == "attention_kernel" ? std::vector{64, 64, 4} : std::vector{64};
+      launch(mutants.kernel(number, kernel, arguments), blocks_for(shape, rows), 128, sizeof(Tiles),
+             stream, Q, K, V, O, shape.tokens, log2_scale(shape));
+    };
+  };
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs*")) return;
+  const std::string folder = "chapters/13_flash_attention/";
+  check_planted_bugs(folder + "loads_in_flight.cuh", "loads_in_flight", planted::kLoadsInFlightBugs,
+                     mutant<loads_in_flight::Tiles<64, 64, 4>>("attention_kernel", 64),
+                     "const auto instance = &attention_kernel<64, 64, 4>;");
+  check_planted_bugs(folder + "registers.cuh", "flash_attention", planted::kRegistersBugs,
+                     mutant<flash_attention::RegistersTiles<64>>("registers_kernel", 64),
+                     "const auto instance = &registers_kernel<64>;");
+  check_planted_bugs(folder + "pipeline.cuh", "flash_attention", planted::kPipelineBugs,
+                     mutant<flash_attention::PipelineTiles<64>>("pipeline_kernel", 128),
+                     "const auto instance = &pipeline_kernel<64>;");
+  check_planted_bugs(folder + "kernel.cuh", "flash_attention", planted::kRaggedBugs,
+                     mutant<flash_attention::RaggedTiles<64>>("ragged_kernel", 128),
+                     "const auto instance = &ragged_kernel<64>;");
+}
