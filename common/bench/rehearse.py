@@ -37,11 +37,13 @@ TABLE = [
      "flags": "--batch 1 --queries 9 --channels 16"},
     *({"chapter": 8, "name": f"small{flags}", "flags": CONV + flags, "peers": "conv_norm"}
       for flags in ("", " --precision tf32", " --storage fp16")),
+    {"chapter": 11, "name": "small", "peers": "mlp", "flags": "--tokens 17 --width 24 --hidden 40"},
 ]
 # Problems whose times are predicted and compared.
 TIMED = [{"chapter": problems.LADDER[0], "flags": TOKENS}, {"chapter": 7, "flags": "--queries 99"}]
 # What PyTorch has on a GPU alone.
-GPU_ALONE = ("cudnn", "efficient", "FlashAttention-3", "ms_deform_im2col, half")
+GPU_ALONE = ("cudnn", "efficient", "FlashAttention-3", "cuBLASLt",
+             "ms_deform_im2col, half")
 
 
 def measured(options):

@@ -36,7 +36,7 @@ class Rehearsal(Case):
     def test_what_is_missing_is_named(self):
         status, out = self.rehearse()
         self.assertEqual(status, 3, out)
-        self.assertIn("10 of 10 problems are measured", out)
+        self.assertIn("11 of 11 problems are measured", out)
         self.assertIn("not rehearsed: PyTorch: not asked for", out)
         self.assertRegex(out, "make bench on a GPU, with [0-9]+ cores: [0-9]+ minutes predicted")
         self.assertNotIn("not rehearsed: Nsight", out)
