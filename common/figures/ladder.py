@@ -11,7 +11,8 @@ LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not
 predicted times, modelled limits and counters. --check allows 2% in a predicted time, and compares none
 that another ptxas made. STEM.svg and STEM.png show the steps' times over the tokens: measured ones full,
 predicted ones hollow with their modelled limits as thin lines; hollow the limits where there is no
-prediction. Both scales are logarithmic, with a line of slope 2: attention's work grows with the square
+prediction. Dash-dotted, of heads of 64, are rates that others published for an H100: named as such, and not
+measured here. Both scales are logarithmic, with a line of slope 2: attention's work grows with the square
 of the tokens. Needs matplotlib (Debian: python3-matplotlib) for the picture; without it the
 file is written and the exit status is 3.
 
@@ -37,6 +38,10 @@ MEASURED = ("chapter", "name", "median_us", "min_us", "mean_us", "std_us", "spre
             "bytes", "flops", "gb_per_s", "tflop_per_s", "bound", "share_of_bound", "relative_l2", "pass")
 COUNTED = ("limits", "limit", "global", "shared", "tensor_macs", "occupancy")
 HEAD = ("device", "nvcc")
+# TFLOP/s of useful arithmetic by tokens, forward, heads of 64, no mask, H100, 16k tokens in a batch:
+# J. Shah et al., FlashAttention-3, 2024.
+PUBLISHED = {"FlashAttention-2": {512: 282, 1024: 306}, "cuDNN": {512: 335, 1024: 373},
+             "FlashAttention-3": {512: 333, 1024: 392}}
 HEAD_MEASURED = HEAD + ("time", "commit", "driver", "runtime", "clocks", "warmup", "iterations")
 
 
@@ -159,6 +164,26 @@ def check(path, ladder):
     return 1
 
 
+def published_us(problem):
+    """{name: {tokens: µs}} of this problem's arithmetic at published rates, for heads of 64."""
+    if problem["head_dim"] != 64:
+        return {}
+    flops = {n: 4.0 * problem["batch"] * problem["heads"] * n * n * 64 for n in (512, 1024)}
+    return {name: {n: flops[n] / rate / 1e6 for n, rate in rates.items()}
+            for name, rates in PUBLISHED.items()}
+
+
+def published(ax, problem, chapters):
+    """Draws these behind a ladder that has chapter 13's steps, and returns the ends of the lines."""
+    ends = []
+    if not any(chapter.startswith("13_") for chapter in chapters):
+        return ends
+    for name, us in published_us(problem).items():
+        ax.plot(list(us), list(us.values()), color=palette.INK, linestyle="-.", linewidth=0.9)
+        ends.append([us[1024], f"{name}, published, H100: {us[1024]:.3g} µs", palette.INK])
+    return ends
+
+
 def draw(stem, ladder):
     plt = palette.plot()
     from matplotlib.ticker import NullLocator
@@ -191,6 +216,7 @@ def draw(stem, ladder):
         label = chapter.split("_", 1)[1].replace("_", " ") if i == 0 else name
         us = f"{values[-1]:,.0f}" if values[-1] >= 100 else f"{values[-1]:.3g}"
         ends.append([values[-1], f"{number}: {label}, {us} µs", color])
+    ends += published(ax, ladder["runs"][0]["problem"], {key[0] for key in lines})
     # Labels at the ends of the lines, pushed apart where lines end close to each other.
     ends.sort(key=lambda end: end[0])
     place = 0.0

@@ -272,6 +272,25 @@ class Figures(Case):
         self.assertEqual(checked(200.0, "V12"), 0)
         self.assertIn("not compared: the file is of ptxas V13, these runs of V12", said.getvalue())
 
+    def test_published_rates_are_of_heads_of_64(self):
+        problem = {"batch": 2, "heads": 3, "tokens": 197, "head_dim": 64}
+        us = ladder.published_us(problem)
+        self.assertEqual(set(us), {"FlashAttention-2", "cuDNN", "FlashAttention-3"})
+        # Both products of 6 heads, a multiply-add is two operations; 306e6 of them in a microsecond.
+        self.assertAlmostEqual(us["FlashAttention-2"][1024], 2 * 2 * 6 * 1024**2 * 64 / 306e6)
+        self.assertEqual(ladder.published_us({**problem, "head_dim": 32}), {})
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_published_rates_stand_beside_chapter_13(self):
+        problem = {"batch": 1, "heads": 12, "tokens": 197, "head_dim": 64}
+        axes = palette.plot().subplots()[1]
+        self.assertEqual(ladder.published(axes, problem, {"06_coalesced_k"}), [])
+        self.assertEqual(len(axes.lines), 0)
+        ends = ladder.published(axes, problem, {"06_coalesced_k", "13_flash_attention"})
+        self.assertEqual([text.split(":")[0] for _, text, _ in ends],
+                         [f"{name}, published, H100" for name in ladder.PUBLISHED])
+        self.assertEqual([list(line.get_xdata()) for line in axes.lines], 3 * [[512, 1024]])
+
     @unittest.skipUnless(matplotlib, "no matplotlib")
     def test_the_same_bytes_twice(self):
         plt = palette.plot()
