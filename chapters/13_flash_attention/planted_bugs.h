@@ -50,7 +50,7 @@ const std::vector<Mutant> kPipelineBugs = {
 
 const std::vector<Mutant> kRaggedBugs = {
     {"the last 8 keys are left out", "key < keys; key += 8)", "key + 8 <= keys; key += 8)",
-     "element"},
+     "not finite"},
     {"all groups of 8 keys are the first", "multiply_scores(s_frag, q_frag, k, key)",
      "multiply_scores(s_frag, q_frag, k, 0)", "element"},
     {"a group's keys are counted from the tile's first", "<int, 1>{}, key, keys - key)",
