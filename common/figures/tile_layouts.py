@@ -110,8 +110,8 @@ def main():
             draw_tile(ax, places, load["offsets"][:8])
             ax.set_title(title_of(title, load), fontsize=9)
         axes[0][0].set_ylabel("byte of shared memory")
-        fig.supxlabel("a cell: 16 bytes, row.piece of the tile; outlined: what ldmatrix reads at "
-                      "once", fontsize=8.5, color=palette.INK)
+        fig.supxlabel("a cell: 16 bytes, row.piece of the tile; white: padding; outlined: one of the "
+                      "four matrices that an ldmatrix loads", fontsize=8.5, color=palette.INK)
         fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
     except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
         print(f"tile_layouts: {traces.in_words(error)}", file=sys.stderr)

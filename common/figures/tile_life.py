@@ -124,7 +124,7 @@ def draw_story(ax, told):
     distance = ahead(told)
     if len(distance) != 1:
         raise Refused(f"copies are {distance} slices ahead of the loads")
-    ax.set_title(f"2. Stages: while a slice is read, copies bring the one {distance[0]} behind it",
+    ax.set_title(f"2. Stages: while slice s is read, copies bring slice s + {distance[0]}",
                  fontsize=9.5)
     ax.grid(axis="y", visible=False)
 
