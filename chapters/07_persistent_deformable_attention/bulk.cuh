@@ -1,7 +1,7 @@
 // Step 6, bulk: as persistent, but the levels are brought by the bulk copy engine. One lane asks
 // for a level and everybody goes on; whoever needs the level waits for it then, not before. With
 // one head the copy costs no registers and hardly an instruction; with several it is thousands of
-// small ones, one after the other. Needs compute capability 9.0.
+// small ones, one after the other, and boxes.cuh has another way. Needs compute capability 9.0.
 #pragma once
 
 #include <cuda/ptx>

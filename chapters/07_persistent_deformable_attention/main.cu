@@ -1,6 +1,6 @@
 // Chapter 7: multi-scale deformable attention in six steps on one problem, compared with the CPU
 // reference; the last one also finds the directions in a photo.
-#include "bulk.cuh"
+#include "boxes.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
 #include "problem.h"
@@ -18,5 +18,5 @@ int main(int argc, char** argv) {
                                {"shared", steps::shared},
                                {"persistent", steps::persistent},
                                {"cluster", steps::cluster, steps::cluster_lacks, "persistent"},
-                               {"bulk", steps::bulk, steps::bulk_lacks, "persistent"}});
+                               {"bulk", steps::bulk_or_boxes, steps::bulk_lacks, "persistent"}});
 }

@@ -30,12 +30,16 @@ inline SharedMemory shared_memory() {
 constexpr int kRunPixels = 16;
 
 // As many levels as fit in `capacity` bytes, the smallest first: all levels are sampled equally
-// often. With several blocks, each has its share of each level and `capacity` bytes.
-inline Staging plan_staging(const DeformableShape& shape, int capacity, int blocks = 1) {
+// often. With several blocks, each has its share of each level and `capacity` bytes. A level of n
+// pixels takes the room of room_of(n).
+inline Staging plan_staging(const DeformableShape& shape, int capacity, int blocks = 1,
+                            int (*room_of)(int) = nullptr) {
   Staging staging{};
   int order[kMaxLevels] = {0, 1, 2, 3, 4};
   const auto pixels = [&](int l) {
     const int64_t all = int64_t(shape.level[l].height) * shape.level[l].width;
+    // (A level beyond a million pixels fits nowhere.)
+    if (room_of) return all > 1 << 20 ? all : int64_t(room_of(int(all)));
     const int64_t turn = int64_t(blocks) * kRunPixels;
     return blocks == 1 ? all : (all + turn - 1) / turn * kRunPixels;
   };

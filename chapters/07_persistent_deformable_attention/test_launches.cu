@@ -9,7 +9,7 @@
 
 #include "../../common/testing/checks.h"
 #include "../../common/testing/preload.h"
-#include "bulk.cuh"
+#include "boxes.cuh"
 #include "cluster.cuh"
 #include "persistent.cuh"
 #include "test_support.h"
@@ -27,7 +27,7 @@ std::vector<lab::DeformableStep> counting_steps() {
   for (const lab::DeformableStep& step :
        {lab::DeformableStep{"persistent", steps::persistent},
         lab::DeformableStep{"cluster", steps::cluster, steps::cluster_lacks},
-        lab::DeformableStep{"bulk", steps::bulk, steps::bulk_lacks}})
+        lab::DeformableStep{"bulk", steps::bulk_or_boxes, steps::bulk_lacks}})
     if (!step.lacks || step.lacks().empty()) result.push_back(step);
   return result;
 }
