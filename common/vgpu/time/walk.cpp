@@ -258,7 +258,8 @@ void Walker::find_loops() {
   for (std::uint32_t b = 0; b < basics_.size(); ++b) {
     if (!basics_[b].conditional || basics_[b].ends || basics_[b].swaps || !of_kernel[b]) continue;
     // (Round until all lanes are there: no turn of the loop.)
-    if (asks_for_lanes(code_.code[basics_[b].last]) || waits_for_lanes(b)) continue;
+    if (asks_for_lanes(code_.code[basics_[b].last]) || waits_for_lanes(b) || serves_lanes(b))
+      continue;
     if (slow_path(basics_[b].next[0]) != slow_path(basics_[b].next[1])) continue;
     const Layout::Line* line = layout_.at(code_.code[basics_[b].last].ptx_line);
     if (line && line->role != Layout::Role::none) branches[line->block].push_back(b);
@@ -377,6 +378,15 @@ bool Walker::waits_for_lanes(std::uint32_t b) const {
   return basics_[b].lines.empty() && comes_back(b, 0);
 }
 
+// A tensor copy takes its operands from registers of the whole warp: ptxas makes a loop of it that
+// serves one lane a turn, until no lane is left. Mostly one lane asks; that it is one turn is assumed.
+bool Walker::serves_lanes(std::uint32_t b) const {
+  if (basics_[b].next[1] != b) return false;
+  for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i)
+    if (code_.code[i].kind == Kind::bulk_copy) return true;
+  return false;
+}
+
 // The PTX branch that a machine branch stands for although it names another line, as ptxas has it
 // for some that go back: that of the last PTX block of which its basic block has instructions.
 const Layout::Line* Walker::branch_behind(std::uint32_t b) const {
@@ -409,6 +419,11 @@ void Walker::decide_branches() {
     if (waits_for_lanes(b)) {
       basic.rare = true;
       basic.fixed = 1;
+      continue;
+    }
+    if (serves_lanes(b)) {
+      basic.rare = true;
+      basic.fixed = 0;
       continue;
     }
     if (basic.swaps) {  // the turns that lanes at one address cost are made on the way

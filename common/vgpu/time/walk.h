@@ -108,6 +108,7 @@ class Walker {
   bool slow_path(std::uint32_t basic) const;
   bool comes_back(std::uint32_t basic, int side) const;
   bool waits_for_lanes(std::uint32_t basic) const;
+  bool serves_lanes(std::uint32_t basic) const;
   std::uint32_t step(State& state, std::uint32_t basic) const;
   static long turns_in(const Basic& basic, long left);
   long reach(std::uint32_t basic, std::uint32_t loop, long left, int depth) const;
