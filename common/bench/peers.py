@@ -45,7 +45,9 @@ def most_error(family, arithmetic):
         # Winograd's convolution, which cuDNN takes where it is faster, is some 1e-5 off.
         return 1e-4 if family == "conv_norm" else 1e-5
     # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: the operators' own rounding.
-    return {"attention": 1e-3, "conv_norm": 1e-3, "deformable": 1e-1}[family]
+    return {"attention": 1e-3, "conv_norm": 1e-3, "deformable": 1e-1,
+            # Twelve blocks, some ten roundings each, of 2^-11 up or down.
+            "vit": 1e-2}[family]
 
 
 def rotation_copies(size, l2_bytes):
@@ -356,7 +358,8 @@ class Bench:
             self.forget()
             return {"rows": []}
         family = {"attention": self.attention, "deformable": self.deformable,
-                  "conv_norm": self.conv_norm, "mlp": self.mlp}.get(request["family"])
+                  "conv_norm": self.conv_norm, "mlp": self.mlp,
+                  "vit": self.vit}.get(request["family"])
         if family is None:
             return {"refused": f"no family '{request['family']}'"}
         asked = (request["family"], request["problem"])
@@ -467,6 +470,26 @@ class Bench:
             lambda out: relative_l2(out[-1:, :part], expected),
             most_error("deformable", "float16" if self.half else "float32"), count)
 
+    def vit(self, problem):
+        torch = self.torch
+        torch.manual_seed(1)
+        dtype = torch.float16 if self.half else torch.float32
+        make = lambda deviation, *size: (deviation * torch.randn(size, device=self.device)).to(dtype)
+        weights = vit_parameters(problem, make)
+        image = make(1, problem["batch"], 3, problem["size"], problem["size"])
+        count = self.copies([image, *weights.values()])
+        sets = [(image, weights)] + [(image.clone(), {n: t.clone() for n, t in weights.items()})
+                                     for _ in range(count - 1)]
+        part = 1 if self.cuda else problem["batch"]  # images that are computed in double, too
+        expected = vit(image[:part].double(), {n: t.double() for n, t in weights.items()}, problem)
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count], problem)
+        return Prepared([Formulation("eager", lambda: launch_of(vit)),
+                         Formulation("compiled", lambda: launch_of(self.compiled(vit)))],
+                        lambda out: relative_l2(out[:part], expected),
+                        most_error("vit", "float16" if self.half else "float32"), count)
+
     def conv_norm(self, problem):
         torch = self.torch
         precision = problem.get("precision", "fp32")
@@ -510,7 +533,6 @@ class Bench:
             ("compiled, channels last", lambda: launch_of(self.compiled(conv_norm), last)))]
         return Prepared(formulations, lambda out: relative_l2(out[:len(expected)], expected), most,
                         count)
-
 
     def mlp(self, problem):
         torch = self.torch
@@ -579,6 +601,49 @@ class Bench:
             run(calls[2 * of + 1])
             return outputs[of][0]
         return launch
+
+
+def vit_parameters(problem, make):
+    """Weights as training begins with: {name: tensor}; make(deviation, *sizes)."""
+    width, tokens, hidden = problem["width"], problem["tokens"], 4 * problem["width"]
+    weights = {"patch": make(1 / math.sqrt(768), width, 3, 16, 16), "patch_bias": make(0.02, width),
+               "class": make(0.02, 1, 1, width), "position": make(0.02, 1, tokens, width),
+               "head": make(0.02, problem["classes"], width),
+               "head_bias": make(0.02, problem["classes"])}
+    for i in range(problem["blocks"] + 1):
+        for name in ("norm1", "norm2") if i < problem["blocks"] else ("norm",):
+            weights[f"{i}.{name}"] = 1 + make(0.02, width)
+            weights[f"{i}.{name}_bias"] = make(0.02, width)
+        for name, out, into in (("qkv", 3 * width, width), ("proj", width, width),
+                                ("fc1", hidden, width), ("fc2", width, hidden)):
+            if i < problem["blocks"]:
+                weights[f"{i}.{name}"] = make(0.02, out, into)
+                weights[f"{i}.{name}_bias"] = make(0.02, out)
+    return weights
+
+
+def vit(image, weights, problem):
+    """A Vision Transformer as PyTorch users write it: [batch, 3, size, size] to [batch, classes]."""
+    import torch
+    import torch.nn.functional as F
+    heads, width, blocks = problem["heads"], problem["width"], problem["blocks"]
+
+    def linear(x, name):
+        return F.linear(x, weights[name], weights[name + "_bias"])
+
+    def norm(x, name):
+        return F.layer_norm(x, (width,), weights[name], weights[name + "_bias"], 1e-6)
+    x = F.conv2d(image, weights["patch"], weights["patch_bias"], stride=16)
+    x = x.flatten(2).transpose(1, 2)
+    x = torch.cat([weights["class"].expand(x.shape[0], -1, -1), x], 1) + weights["position"]
+    B, N, _ = x.shape
+    for i in range(blocks):
+        qkv = linear(norm(x, f"{i}.norm1"), f"{i}.qkv").reshape(B, N, 3, heads, width // heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        o = F.scaled_dot_product_attention(q, k, v)
+        x = x + linear(o.transpose(1, 2).reshape(B, N, width), f"{i}.proj")
+        x = x + linear(F.gelu(linear(norm(x, f"{i}.norm2"), f"{i}.fc1")), f"{i}.fc2")
+    return linear(norm(x[:, 0], f"{blocks}.norm"), "head")
 
 
 def answer(bench, line):

@@ -23,7 +23,8 @@ LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
 TABLE = [
     # A whole net and chapters of Part II before the ladder's steps: what has no peers is measured in
     # this order.
-    *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch}")
+    *(Problem(12, f"{model} {batch} photos", f"--model {model} --batch {batch} --embed one_product "
+              "--norm rows --mlp epilogue --qkv epilogue", "vit")
       for model, batch in (("tiny", 32), ("base", 8))),
     Problem(11, "photos", "--batch 32", "mlp"),
     *(Problem(11, shape, f"--preset {shape}", "mlp") for shape in ("ffn512", "ffn768", "ffn1024")),

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,8 @@ def on_a_gpu():
 
 SMALL = {"mlp": {"batch": 1, "rows": 19, "width": 24, "hidden": 40},
          "attention": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
+         "vit": {"batch": 2, "size": 64, "tokens": 17, "width": 64, "heads": 2, "blocks": 2,
+                 "classes": 10},
          "deformable": {"batch": 1, "queries": 5, "heads": 1, "channels": 16, "points": 4,
                         "levels": 4, "pixels": 19560, "distribution": "local"},
          "conv_norm": {"batch": 1, "in_channels": 3, "out_channels": 5, "height": 9, "width": 12,
@@ -358,6 +361,33 @@ class Formulations(unittest.TestCase):
                     for x in ("value", "locations", "weights", "out"))
                 got = peers.deformable(value, case["levels"], locations, weights)
                 self.close(got.reshape(out.shape), out)
+
+    def test_vit(self):
+        with open(os.path.join(GOLDEN, "vit_narrow.safetensors"), "rb") as file:
+            content = file.read()
+        size = struct.unpack("<Q", content[:8])[0]
+        read = {}
+        for name, of in json.loads(content[8:8 + size]).items():
+            if name != "__metadata__":
+                begin, end = of["data_offsets"]
+                kind = {"F16": torch.float16, "F32": torch.float32}[of["dtype"]]
+                read[name] = torch.frombuffer(bytearray(content[8 + size + begin:8 + size + end]),
+                                              dtype=kind).reshape(of["shape"]).double()
+        weights = {"patch": read["patch_embed.proj.weight"], "class": read["cls_token"],
+                   "patch_bias": read["patch_embed.proj.bias"], "position": read["pos_embed"]}
+        names = {"head": "head", "2.norm": "norm"}
+        for block in range(2):
+            for name, timms in (("norm1", "norm1"), ("norm2", "norm2"), ("qkv", "attn.qkv"),
+                                ("proj", "attn.proj"), ("fc1", "mlp.fc1"), ("fc2", "mlp.fc2")):
+                names[f"{block}.{name}"] = f"blocks.{block}.{timms}"
+        for name, timms in names.items():
+            weights[name], weights[name + "_bias"] = read[f"{timms}.weight"], read[f"{timms}.bias"]
+        problem = {"tokens": 17, "width": 64, "heads": 2, "blocks": 2, "classes": 10}
+        made = peers.vit_parameters(problem, lambda deviation, *sizes: torch.zeros(sizes))
+        self.assertEqual({name: of.shape for name, of in made.items()},
+                         {name: of.shape for name, of in weights.items()})
+        self.close(peers.vit(array("vit_narrow_image.npy").double(), weights, problem),
+                   array("vit_narrow_logits.npy").double(), 1e-6)
 
     def test_conv_norm(self):
         inputs, outputs = array("conv_norm_inputs.npy"), array("conv_norm_outputs.npy")
