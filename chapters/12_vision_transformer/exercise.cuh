@@ -4,9 +4,9 @@
 //   m[b] = mean of x[b, p] over the patches p, the class token left out
 //   y[b] = (m[b] - mean of m[b]) / sqrt(variance of m[b] + epsilon) · scale + bias
 //
-// In the chapter's net two launches stand here, "class token" and "norm", with an array between them. Such
-// launches compute next to nothing, and each costs microseconds. Make one launch of them that reads each
-// patch once and stores y and nothing else.
+// In the chapter's net two launches stand here, "class token" and "norm", with an array between them.
+// Such launches compute next to nothing, and each costs microseconds. Make one launch of them that
+// reads each patch once and stores y and nothing else.
 //
 // Nothing is given but the function. Kernel, grid and launch are yours. Then
 // `make exercise12 && ./run` grades it: 30 points for right results, 20 for no finding of any check, and
