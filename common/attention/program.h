@@ -48,7 +48,7 @@ struct AttentionChapter {
   ExitCode (*run)(const Run& run);
 };
 
-// main() of chapters 1 to 6: flags, input, device and memory in that order, then the chapter;
+// main() of chapters on attention: flags, input, device and memory in that order, then the chapter;
 // errors become one line on stderr and the exit code.
 int attention_main(int argc, char** argv, const AttentionChapter& chapter);
 
@@ -71,7 +71,7 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
 // runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
-// --all: runs the programs of chapters 1 to 6 that stand beside this one with the same arguments,
+// --all: runs the programs of chapters 1 to 6 and 13 beside this one with the same arguments,
 // and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
 ExitCode run_all(int argc, char** argv, const Options& options);
 
@@ -79,7 +79,7 @@ ExitCode run_all(int argc, char** argv, const Options& options);
 // runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
-// --all: runs the programs of chapters 1 to 6 that stand beside this one with the same arguments,
+// --all: runs the programs of chapters 1 to 6 and 13 beside this one with the same arguments,
 // and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
 ExitCode run_all(int argc, char** argv, const AttentionOptions& options);
 
