@@ -209,6 +209,11 @@ TEST_CASE("program: --predict has times and no results, and refuses what needs t
   const std::string json = file_content(folder.path("out.json"));
   CHECK(json_at(json, "/kernels/0/pass") == "null");
   CHECK(std::stod(json_at(json, "/kernels/0/predicted_us")) > 0);
+  // With several heads bulk's boxes are loops in machine code that PTX has not.
+  const ProgramResult heads = run({"--step", "bulk", "--heads", "2", "--json", "heads.json"});
+  CAPTURE(heads.output);
+  CHECK(heads.exit_code == 0);
+  CHECK((heads.output + heads.errors).find("No predicted times") == std::string::npos);
   for (const std::string flag : {"--out", "--output", "--image", "--iterations", "--warmup"}) {
     const ProgramResult refused =
         run({flag, flag == "--out" || flag == "--output" ? "x.png" : "1"});
