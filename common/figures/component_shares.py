@@ -124,7 +124,8 @@ def main():
         draw(plt, bars(runs), sys.argv[1],
              f"Virtual {swept['device']['name']}, ViT {problem['model']}, "
              f"{min(run['problem']['size'] for run in runs)} pixels, ±{100 * error:.0f} %. "
-             f"other: what is below {100 * SMALL / 3:.0f} %.")
+             f"Grey: components below {100 * SMALL / 3:.0f} %. No label: below {100 * SMALL:.0f} %, "
+             "coloured as in the other bars.")
     except (OSError, KeyError, TypeError, ValueError, Refused) as error:
         print(f"component_shares: {error if isinstance(error, Refused) else repr(error)}",
               file=sys.stderr)
