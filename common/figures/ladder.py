@@ -22,9 +22,11 @@ matplotlib, or no room for the file.
 import difflib
 import errno
 import json
+import math
 import os
 import sys
 
+import labels
 import palette
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -199,7 +201,7 @@ def draw(stem, ladder):
             key = (step["chapter"], step["name"])
             lines.setdefault(key, []).append(step[value])
             limits.setdefault(key, []).append(step["modelled_limit_us"] if predicted else None)
-    fig, ax = plt.subplots(figsize=(8.4, 5.2))
+    fig, ax = plt.subplots(figsize=(8.4, 5.8))
     ends = []
     for i, ((chapter, name), values) in enumerate(lines.items()):
         if len(values) != len(tokens):
@@ -218,13 +220,12 @@ def draw(stem, ladder):
         ends.append([values[-1], f"{number}: {label}, {us} µs", color])
     ends += published(ax, ladder["runs"][0]["problem"], {key[0] for key in lines})
     # Labels at the ends of the lines, pushed apart where lines end close to each other.
-    ends.sort(key=lambda end: end[0])
-    place = 0.0
-    for at, text, color in ends:
-        place = max(at, place * 1.34)
-        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.15, place), color=color,
+    places = labels.spread([math.log(at) for at, _, _ in ends], math.log(1.31))
+    for (at, text, color), place in zip(ends, places):
+        ax.annotate(text, (tokens[-1], at), xytext=(tokens[-1] * 1.15, math.exp(place)), color=color,
                     fontsize=8.5, va="center",
-                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6})
+                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6,
+                                "relpos": (0, 0.5)})
     # The square of the tokens, above the highest line.
     top = max(values[0] for values in lines.values()) * 1.5
     ax.plot(tokens, [top * (n / tokens[0]) ** 2 for n in tokens], color=palette.INK, linestyle=":",
@@ -233,7 +234,7 @@ def draw(stem, ladder):
                 textcoords="offset points", ha="right", fontsize=8.5)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xlim(tokens[0] * 0.93, tokens[-1] * 2.3)
+    ax.set_xlim(tokens[0] * 0.93, tokens[-1] * 2.7)
     ax.set_xticks(tokens)
     ax.set_xticklabels([str(n) for n in tokens])
     ax.xaxis.set_minor_locator(NullLocator())

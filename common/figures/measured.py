@@ -116,7 +116,7 @@ def climbed(folder, chapters):
     groups = ladders(chapters)
     if not chapters[0].measured and (found := gains.load(folder)):
         return [(f"{run['title']}\n{gains.short(run)}", alike([gained(step) for step in run["steps"]]))
-                for run in found["runs"]]
+                for run in found["runs"] if run["title"] != gains.PROJECTION]
     path = os.path.join(folder, "ladder.json")
     if chapters[0].measured or not os.path.exists(path):
         return groups
@@ -210,7 +210,10 @@ def ladders(chapters):
 
 
 def name_of(step):
-    return step.name if step.peer else f"{step.chapter}  {step.name}"
+    """"7  shared"; of a net, whose name is a list of choices, the last of them."""
+    if step.peer:
+        return step.name
+    return f"{step.chapter}  {'…, ' if ', ' in step.name else ''}{step.name.split(', ')[-1]}"
 
 
 def time_of(us):
@@ -293,10 +296,13 @@ def draw_speedup(plt, chapters, folder):
 
 def sized(chapters, folder):
     """(steps, the problems in words): of the virtual GPU those of gains.json that know their bytes,
-    of each title the run with the most of them; else those of the chapters."""
+    of each title the run with the most of them; else those of the chapters. A table over sizes is no
+    ladder and is left out."""
     found = None if chapters[0].measured else gains.load(folder)
     chosen_runs = {}
     for run in found["runs"] if found else []:
+        if run["title"] == gains.PROJECTION:
+            continue
         steps = [step for step in alike([gained(of) for of in run["steps"]])
                  if step.flops and step.dram_bytes]
         if len(steps) > len(chosen_runs.get(run["title"], ([], ""))[0]):
@@ -422,7 +428,7 @@ def draw_waits(plt, chapters, folder, ladder_alone):
     """Why warps wait, of attention's ladder or of all else in gains.json; None without it."""
     found = gains.load(folder) if not chapters[0].measured else None
     runs = [run for run in (found or {"runs": []})["runs"]
-            if (run["title"] == gains.ATTENTION) == ladder_alone
+            if (run["title"] == gains.ATTENTION) == ladder_alone and run["title"] != gains.PROJECTION
             and any("stalls" in step["predicted"] for step in run["steps"])]
     if not runs:
         return None
