@@ -406,9 +406,11 @@ constexpr const char* kEntryHeader = "common/grader/entry.cuh";
 std::vector<std::string> headers_of(const Task& task) {
   const std::string own = task.folder + "/shape.h";
   const int chapter = std::atoi(std::filesystem::path(task.folder).filename().c_str());
-  if (chapter >= 11) return {own, "common/tile.cuh"};
-  if (std::filesystem::exists(repository_path(own))) return {own};
-  return {"common/attention/shape.h", "common/attention/launch.cuh"};
+  std::vector<std::string> headers = {own};
+  if (!std::filesystem::exists(repository_path(own)))
+    headers = {"common/attention/shape.h", "common/attention/launch.cuh"};
+  if (chapter >= 11) headers.push_back("common/tile.cuh");
+  return headers;
 }
 // As an exercise includes them.
 std::vector<std::string> includes_of(const Task& task) {

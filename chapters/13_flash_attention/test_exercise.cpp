@@ -1,0 +1,67 @@
+// Exercise 13: ours gets all points, others what they deserve.
+#include <doctest/doctest.h>
+
+#include "../../common/grader/testing.h"
+
+using namespace lab::grader::testing;
+
+TEST_CASE("exercise 13: points") {
+  const std::string folder = "chapters/13_flash_attention/";
+  const std::string solution = source(folder + "solution.cuh");
+  const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
+  const std::string mask = "diagonal && key > query";
+  // Scores go to a place of their own in shared memory and come back.
+  const std::string through_shared =
+      "__shared__ float scores[kWarps][32][kTile / 2];\n"
+      "      for (int j = 0; j < kTile / 8; ++j)\n"
+      "        for (int i = 0; i < 4; ++i)\n"
+      "          reinterpret_cast<volatile float&>(scores[warp][lane][4 * j + i]) =\n"
+      "              s[j].value[i];\n"
+      "      for (int j = 0; j < kTile / 8; ++j)\n"
+      "        for (int i = 0; i < 4; ++i)\n"
+      "          s[j].value[i] =\n"
+      "              reinterpret_cast<volatile float&>(scores[warp][lane][4 * j + i]);\n"
+      "      rows.softmax(s);";
+  const std::string all_tiles =
+      planted(planted(planted(solution, "key_tiles = row_block + 1", "key_tiles = row_blocks"),
+                      mask, "key > query"),
+              "const bool diagonal = key_tile == row_block;", "");
+  check_points(
+      "exercise13", "exercise.cuh",
+      {{"solution", solution, {30, 20, 20, 10, 10, 5, 5}},
+       {"starter", source(folder + "exercise.cuh"), none},
+       {"a query sees the key behind its own",
+        planted(solution, mask, "diagonal && key > query + 1"), none,
+        "a key behind the query's own counts"},
+       {"a query does not see its own key", planted(solution, mask, "diagonal && key >= query"),
+        none, "query 0 sees key 0"},
+       // Right where there is one token.
+       {"tiles are left out, keys are not",
+        planted(solution, mask, "key >= tokens"),
+        {3, 20, 0, 0, 0, 0, 0},
+        "the key behind a query's own counts"},
+       // A row's first tile has no key that it sees: NaN, from 65 tokens on.
+       {"from the last tile to the first",
+        planted(planted(all_tiles, "key_tile * kTile", "(key_tiles - 1 - key_tile) * kTile"),
+                "int64_t(key_tile)", "int64_t(key_tiles - 1 - key_tile)"),
+        {15, 20, 0, 0, 0, 0, 0},
+        "no key that it sees"},
+       {"all tiles are multiplied", all_tiles, {30, 20, 0, 0, 0, 5, 5}},
+       {"scores by way of shared memory",
+        planted(solution, "rows.softmax(s);", through_shared),
+        {30, 20, 20, 10, 0, 0, 5}},
+       {"the last keys are forgotten where they fill no tile",
+        planted(solution, "key_tiles = row_block + 1",
+                "key_tiles = max(1, min(row_block + 1, tokens / kTile))"),
+        {15, 20, 0, 0, 0, 0, 0},
+        "the last 1 of 65 keys are left out"},
+       {"rows past the last are copied, too",
+        planted(planted(solution, "const bool there = row < valid;", ""),
+                "(there ? row * kHeadDim + 8 * piece : 0),\n                     there",
+                "row * kHeadDim + 8 * piece"),
+        {3, 0, 0, 0, 0, 0, 0},
+        "past the last row"},
+       {"tiles without a swizzle",
+        planted(solution, "tile::Swizzled>", "tile::Plain>"),
+        {30, 20, 20, 10, 10, 0, 5}}});
+}
