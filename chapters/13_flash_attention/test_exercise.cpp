@@ -22,6 +22,29 @@ TEST_CASE("exercise 13: points") {
       "          s[j].value[i] =\n"
       "              reinterpret_cast<volatile float&>(scores[warp][lane][4 * j + i]);\n"
       "      rows.softmax(s);";
+  // The second product without tensor cores: a weight comes from the lane that has it.
+  const size_t begin =
+                   solution.find("#pragma unroll\n    for (int j = 0; j < kTile / 8; j += 2) {"),
+               end = solution.find("  // Divides O by the sum");
+  REQUIRE(begin < end);
+  REQUIRE(end != std::string::npos);
+  const std::string by_shuffles =
+      solution.substr(0, begin) +
+      "#pragma unroll\n"
+      "    for (int j = 0; j < kTile / 8; ++j)\n"
+      "#pragma unroll 1\n"
+      "      for (int t = 0; t < 4; ++t)\n"
+      "#pragma unroll\n"
+      "        for (int i = 0; i < 4; ++i) {\n"
+      "          const float weight = __shfl_sync(0xffffffffu, s[j].value[i], lane / 4 * 4 + t);\n"
+      "          for (int d = 0; d < kHeadDim / 8; ++d)\n"
+      "            for (int c = 0; c < 2; ++c)\n"
+      "              o[d].value[i / 2 * 2 + c] +=\n"
+      "                  weight * __half2float(const_cast<Tile<kHeadDim>&>(v).at(\n"
+      "                               8 * j + 2 * t + i % 2, 8 * d + lane % 4 * 2 + c));\n"
+      "        }\n"
+      "  }\n\n" +
+      solution.substr(end);
   const std::string all_tiles =
       planted(planted(planted(solution, "key_tiles = row_block + 1", "key_tiles = row_blocks"),
                       mask, "key > query"),
@@ -47,6 +70,8 @@ TEST_CASE("exercise 13: points") {
         {15, 20, 0, 0, 0, 0, 0},
         "no key that it sees"},
        {"all tiles are multiplied", all_tiles, {30, 20, 0, 0, 0, 5, 5}},
+       // Fewer multiply-adds on tensor cores than there are pairs that are seen.
+       {"the second product without tensor cores", by_shuffles, {30, 20, 0, 0, 0, 0, 5}},
        {"scores by way of shared memory",
         planted(solution, "rows.softmax(s);", through_shared),
         {30, 20, 20, 10, 0, 0, 5}},
