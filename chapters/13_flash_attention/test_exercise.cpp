@@ -90,3 +90,18 @@ TEST_CASE("exercise 13: points") {
         planted(solution, "tile::Swizzled>", "tile::Plain>"),
         {30, 20, 20, 10, 10, 0, 5}}});
 }
+
+TEST_CASE("exercise 13: the refusal of the chapter's own headers names all that may be included") {
+  const std::string starter = source("chapters/13_flash_attention/exercise.cuh");
+  const std::string report =
+      check_points("exercise13", "exercise.cuh",
+                   {{"the chapter's fragments",
+                     planted(starter, "../../common/tile.cuh", "fragments.cuh"),
+                     {}}})
+          .back();
+  for (const char* part :
+       {"#include \\\"fragments.cuh\\\" is not for an exercise",
+        "and \\\"../../common/attention/shape.h\\\", \\\"../../common/attention/launch.cuh\\\" or "
+        "\\\"../../common/tile.cuh\\\""})
+    CHECK_MESSAGE(has(report, part), report);
+}

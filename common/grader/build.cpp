@@ -386,10 +386,16 @@ std::string include_mistake(const std::string& text, const std::vector<std::stri
       return rest.starts_with("\"" + header + "\"");
     });
     if (word == "include" && (system || own)) continue;
+    std::string allowed;
+    for (const std::string& header : own_headers)
+      allowed += (allowed.empty()                  ? ""
+                  : &header == &own_headers.back() ? " or "
+                                                   : ", ") +
+                 ("\"" + header + "\"");
     return "#" + word + " " + rest +
            " is not for an exercise: it may include headers of CUDA and of the standard library in "
-           "< >, and \"" +
-           own_headers[0] + "\"" + (own_headers.size() > 1 ? " or \"" + own_headers[1] + "\"" : "");
+           "< >, and " +
+           allowed;
   }
   if (joined.find("_Pragma") != joined.npos)
     return "_Pragma is not for an exercise: #pragma does the same";
