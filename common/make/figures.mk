@@ -99,7 +99,8 @@ $(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_sm
 define timeline_rule
 $T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
 	@mkdir -p $$(@D)
-	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 --out $$(@:.json=.png) | tail -n 1
+	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
+	  | tail -n 1
 endef
 timeline = $(eval $(timeline_rule))
 $(call timeline,steps_9a,9,--part 1x6 --step 'channel launches')
@@ -154,6 +155,11 @@ chapters/10_layer_norm/over_rows.png: $(norm_batches:%=$T/docs/norm-rows-%.json)
 $(call trace,norm_warp,10,warp_kernel:0)
 $(call trace,norm_vector,10,vector_kernel:0)
 $(call picture,10_layer_norm/warp_loads.png,warp_loads,norm_vector.json:x:load:0 norm_warp.json:x:load:0)
+
+# Chapter 13: what the warps of a block do, before and after copies run ahead.
+$(call timeline,phases_13,13,--batch 32 --tokens 197 --predict)
+$(call picture,13_flash_attention/warp_phases.png,warp_phases,phases_13.json:registers_kernel:registers \
+  phases_13.json:pipeline_kernel:pipeline,17000)
 
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)

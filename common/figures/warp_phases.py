@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Draws what the warps of one block do over time, from a timeline of the virtual GPU.
+
+    VGPU_TIME=1 VGPU_TIMELINE=run.json ./run --batch 32 --tokens 197 --predict
+    warp_phases.py PICTURE.png CLOCKS run.json:registers_kernel:title run.json:pipeline_kernel:title ...
+
+A panel for each argument, a lane for each warp of the first block of the kernel of that name, CLOCKS clocks
+from the kernel's begin on. A title has _ for blanks. Needs matplotlib (Debian: python3-matplotlib).
+
+Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
+"""
+import json
+import re
+import sys
+
+import palette
+from traces import Refused, in_words
+
+STEP = 40  # clocks; each step of the picture has the colour of what takes most of them
+# What an instruction is for. A short wait, and each instruction not named here, belongs to the next
+# one that is: the warp does what it does in order to get there.
+FOR = {"global_load": "copy", "async_copy": "copy", "shared_store": "copy", "global_store": "copy",
+       "tensor": "multiply", "matrix_load": "multiply",
+       "fp32": "softmax", "special": "softmax", "shuffle": "softmax", "vote": "softmax"}
+LONG = {"long_scoreboard": "wait for copies", "lg_throttle": "wait for copies",
+        "barrier": "wait at a barrier"}
+COLORS = {"copy": palette.CHAPTERS[3], "multiply": palette.CHAPTERS[5],
+          "softmax": palette.CHAPTERS[1], "wait for copies": "#d5d8dc",
+          "wait at a barrier": "#8f959d"}
+
+
+def process_of(events, kernel):
+    """The process of the timeline that shows the warps of that kernel."""
+    found = [e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name" and
+             re.search(rf"^SM \d+ of (.*::)?{re.escape(kernel)}\b", e["args"]["name"])]
+    if len(found) != 1:
+        raise Refused(f"'{kernel}': {len(found)} kernels with warps in the timeline have this name, "
+                      "must be one (VGPU_TIME=1 shows warps)")
+    return found[0]
+
+
+def warps_of(events, kernel):
+    """{warp: [(what, begin, end)]} of the kernel's first block, in clocks."""
+    process = process_of(events, kernel)
+    names = {e["tid"]: re.fullmatch(r"block (\d+), warp (\d+)", e["args"]["name"]) for e in events
+             if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == process}
+    tracks = {tid: (int(name[1]), int(name[2])) for tid, name in names.items() if name}
+    if not tracks:
+        raise Refused(f"'{kernel}': the timeline has no warps of it")
+    first = min(block for block, _ in tracks.values())
+    warps = {warp: [] for block, warp in tracks.values() if block == first}
+    for e in events:
+        if e["ph"] == "X" and e["pid"] == process and tracks[e["tid"]][0] == first:
+            warps[tracks[e["tid"]][1]].append(
+                (e["name"], e["args"]["begin_clock"], e["args"]["end_clock"]))
+    for warp, told in warps.items():
+        if not any(what == "exit" for what, *_ in told):
+            raise Refused(f"'{kernel}': the timeline breaks off before warp {warp} of block {first} "
+                          "ends: a smaller problem fits")
+    return {warp: sorted(warps[warp], key=lambda told: told[1]) for warp in sorted(warps)}
+
+
+def phases(told):
+    """[(phase, begin, end)] of one warp. What comes before its first copy leads to that; after its
+    last instruction with a phase there is none."""
+    found, phase = [], None
+    for what, begin, end in reversed(told):
+        if what in LONG:
+            found.append((LONG[what], begin, end))
+        else:
+            phase = FOR.get(what, phase)
+            found.append((phase, begin, end))
+    found.reverse()
+    first = next((i for i, (of, *_) in enumerate(found) if of == "copy"), 0)
+    return [("copy", *found[i][1:]) if i < first else found[i] for i in range(len(found))]
+
+
+def steps(found, last):
+    """The phase that takes most of each STEP clocks, from clock 0 to `last`."""
+    clocks = [{} for _ in range(-(-last // STEP))]
+    for phase, begin, end in found:
+        for i in range(begin // STEP, min(len(clocks), -(-end // STEP))):
+            share = min(end, (i + 1) * STEP) - max(begin, i * STEP)
+            clocks[i][phase] = clocks[i].get(phase, 0) + share
+    return [max(of, key=of.get) if of else None for of in clocks]
+
+
+def shares(warps):
+    """{phase: share of all warps' clocks}, over the block's whole life."""
+    total = {}
+    for told in warps.values():
+        for phase, begin, end in phases(told):
+            total[phase] = total.get(phase, 0) + end - begin
+    return {phase: clocks / sum(total.values()) for phase, clocks in total.items()}
+
+
+def title_of(title, warps):
+    of = shares(warps)
+    waits = sum(of.get(wait, 0) for wait in set(LONG.values()))
+    end = max(told[-1][2] for told in warps.values())
+    return (f"{title}: the block takes {end:,} clocks; its warps wait for copies and at barriers "
+            f"{100 * waits:.0f}% of them")
+
+
+def draw(ax, title, warps, last):
+    for lane, told in enumerate(warps.values()):
+        drawn = steps(phases(told), last)
+        for phase, color in COLORS.items():
+            bars = [(i * STEP, STEP) for i, of in enumerate(drawn) if of == phase]
+            ax.broken_barh(bars, (lane - 0.4, 0.8), facecolor=color, linewidth=0)
+    ax.set_title(title_of(title, warps), fontsize=9.5)
+    ax.set(xlim=(0, last), ylim=(len(warps) - 0.45, -0.55))
+    ax.set_yticks(range(len(warps)), [f"warp {warp}" for warp in warps])
+    ax.grid(axis="y", visible=False)
+
+
+def main():
+    if len(sys.argv) < 4 or not sys.argv[2].isdigit() or int(sys.argv[2]) < STEP or \
+            any(of.count(":") < 2 for of in sys.argv[3:]):
+        print("usage: warp_phases.py PICTURE.png CLOCKS TIMELINE.json:KERNEL:TITLE ..., CLOCKS a "
+              f"number from {STEP} on", file=sys.stderr)
+        return 2
+    try:
+        plt = palette.plot()
+        from matplotlib.patches import Patch
+    except ImportError as missing:
+        print(f"warp_phases: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
+              file=sys.stderr)
+        return 3
+    try:
+        panels, files = [], {}
+        for argument in sys.argv[3:]:
+            path, kernel, title = argument.split(":", 2)
+            if path not in files:
+                with open(path, encoding="utf-8") as file:
+                    files[path] = json.load(file)["traceEvents"]
+            panels.append((title.replace("_", " "), warps_of(files[path], kernel)))
+        last = int(sys.argv[2])
+        fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
+                                 squeeze=False, layout="constrained")
+        for (title, warps), (ax,) in zip(panels, axes):
+            draw(ax, title, warps, last)
+        axes[-1][0].set_xlabel("clocks from the kernel's begin on")
+        axes[-1][0].legend(handles=[Patch(color=color, label=phase)
+                                    for phase, color in COLORS.items()],
+                           loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
+        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
+    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, Refused) as error:
+        print(f"warp_phases: {in_words(error)}", file=sys.stderr)
+        return 2
+    print(f"{sys.argv[1]}: drawn")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
