@@ -14,6 +14,7 @@
 //
 // From sm_80 on each wrapper is one instruction. For sm_75, which has neither asynchronous copies
 // nor m16n8k16, a copy is a load and a store, and a product two of m16n8k8; it has no tf32 at all.
+// TILE.md shows a whole kernel.
 #pragma once
 
 #include <cuda_fp16.h>

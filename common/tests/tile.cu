@@ -2,6 +2,7 @@
 // the host; bank conflicts by the counters.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "lab/random.h"
 #include "testing/checks.h"
 #include "tile.cuh"
+#include "tile_example.cuh"
 
 using namespace lab::testing;
 
@@ -308,5 +310,30 @@ TEST_CASE("floats become tf32 rounded to nearest, in both operands") {
     const bool rounds_up = left == up || right == up;
     for (int i = 0; i < 256; ++i)
       CHECK(got[i] == (i % 17 ? 0.0f : rounds_up ? 1 + 0x1p-10f : 1.0f));
+  }
+}
+
+TEST_CASE("checked: the example of TILE.md is a product, of any number of rows and columns") {
+  if (rerun_with_checks("checked: the example*")) return;
+  if (skipped("the example")) return;
+  for (const auto [m, n, k] : {std::array{1, 1, 64}, {16, 16, 128}, {17, 31, 192}, {37, 29, 320}}) {
+    CAPTURE(m);
+    const auto x = whole_numbers<half>(size_t(m) * k, 8), w = whole_numbers<half>(size_t(n) * k, 9);
+    const lab::DeviceArray<half> on_device_x(x, "x"), on_device_w(w, "w");
+    lab::DeviceArray<float> y(size_t(m) * n, "y");
+    y.fill_nan();
+    tile_example::product<<<dim3((n + 15) / 16, (m + 15) / 16), 32>>>(
+        on_device_x.data(), on_device_w.data(), y.data(), m, n, k);
+    lab::check(cudaDeviceSynchronize());
+    const std::vector<float> got = y.download();
+    int wrong = 0;
+    for (int row = 0; row < m; ++row)
+      for (int column = 0; column < n; ++column) {
+        float expected = 0;
+        for (int i = 0; i < k; ++i) expected += float(x[row * k + i]) * float(w[column * k + i]);
+        wrong += got[row * n + column] != expected;
+      }
+    CHECK(wrong == 0);
+    if (lab::vgpu::present()) CHECK(shared("load/conflicts") == 0);
   }
 }
