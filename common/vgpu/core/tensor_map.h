@@ -32,19 +32,22 @@ inline constexpr int kTensorTypes = 13;
 std::uint32_t bytes_of(TensorType type);
 const char* name_of(TensorType type);  // "FLOAT16"
 
+// Bit 21 of the second 64 bits is always 0: CUTLASS clears it in maps of small tensors, against a fault
+// of drivers up to 13.1.
 struct TensorMap {
   std::uint64_t signature = 0;
+  TensorType type = TensorType::u8;
+  std::uint8_t rank = 0;
+  bool im2col = false;         // (bits 16 to 23)
+  std::uint8_t swizzle = 0;    // 0 none, 1 to 3: 32, 64, 128 bytes
+  std::uint8_t promotion = 0;  // to the L2: a hint
+  bool nan = false;            // what is outside the tensor reads as NaN, not as 0
+  std::array<std::uint8_t, 2> unused = {};
   std::uint64_t address = 0;
   std::array<std::uint64_t, kTensorRanks - 1> strides = {};  // bytes, of dimensions 1 to 4
   std::array<std::uint32_t, kTensorRanks> last = {};         // highest coordinate: size - 1
   std::array<std::uint16_t, kTensorRanks> box = {};          // tiled: elements
   std::array<std::uint8_t, kTensorRanks> element_strides = {};
-  TensorType type = TensorType::u8;
-  std::uint8_t rank = 0;
-  bool im2col = false;
-  std::uint8_t swizzle = 0;    // 0 none, 1 to 3: 32, 64, 128 bytes
-  std::uint8_t promotion = 0;  // to the L2: a hint
-  bool nan = false;            // what is outside the tensor reads as NaN, not as 0
   // im2col: corners of the box of pixels (w, h, d), relative to those of the tensor, channels of a
   // pixel, and pixels.
   std::array<std::int16_t, kTensorRanks - 2> lower = {}, upper = {};

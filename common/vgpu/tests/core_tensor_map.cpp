@@ -132,6 +132,26 @@ TEST_CASE("tensor map: each field that is wrong is named, with its value and wha
   }
 }
 
+TEST_CASE("tensor map: the bit that CUTLASS clears in small tensors' maps is not set in any") {
+  for (const bool im2col : {false, true})
+    for (int type = 0; type < kTensorTypes; ++type)
+      for (int swizzle = 0; swizzle < 4; ++swizzle) {
+        Wanted w(0x1fffffffe0, im2col);
+        w.r.type = type, w.r.swizzle = swizzle, w.r.promotion = 3;
+        w.box[0] = w.r.channels = 32 / bytes_of(static_cast<TensorType>(type));
+        for (std::uint64_t& stride : w.strides) stride = (1u << 21) + 512;
+        auto bytes = w.map();
+        std::uint64_t second;
+        std::memcpy(&second, &bytes[8], sizeof second);
+        CHECK((second >> 21 & 1) == 0);
+        second &= ~(std::uint64_t{1} << 21);
+        std::memcpy(&bytes[8], &second, sizeof second);
+        TensorMap map;
+        std::memcpy(&map, bytes.data(), sizeof map);
+        CHECK(map.sealed());
+      }
+}
+
 TEST_CASE("tensor map: what CUDA has beyond this is refused by its name") {
   Wanted packed, atom, slices;
   packed.r.type = 13;
