@@ -193,20 +193,8 @@ def leaves(gains):
 
 def check(folder, gains):
     """Prints what differs. Returns the exit status."""
-    path = os.path.join(folder, FILE)
-    old = load(folder)
-    if old is None:
-        print(f"{path}: is not there; `{reference.RENEW}` writes it", file=sys.stderr)
-        return 1
-    if not reference.of_same_ptxas(path, old, gains):
-        return 0
-    after, lines = leaves(gains), []
-    for key, name, x, y in reference.differences(leaves(old), after, reference.same):
-        words = f"{name}: {x} -> {y}" if name else "new" if y else "is in the file, was not run"
-        lines.append(f"{key[0]}: {key[1]}: {words}")
-    return reference.told(lines, path,
-                          f"{len(lines)} values differ; if that is meant, renew it with",
-                          f"predicted times of {len(after)} steps are those of the file")
+    return reference.check_file(os.path.join(folder, FILE), load(folder), gains, leaves,
+                                f"predicted times of {len(leaves(gains))} steps are those of the file")
 
 
 def checked(paths, ptxas):

@@ -59,6 +59,22 @@ def told(lines, where, words, same_words):
     return 1
 
 
+def check_file(path, old, new, leaves, good):
+    """Prints what differs between a file's content, None where there is none, and what runs gave.
+    leaves(content): {(where, line): numbers}; good: what is said when all is the same. Returns the
+    exit status."""
+    if old is None:
+        print(f"{path}: is not there; `{RENEW}` writes it", file=sys.stderr)
+        return 1
+    if not of_same_ptxas(path, old, new):
+        return 0
+    lines = []
+    for key, name, x, y in differences(leaves(old), leaves(new), same):
+        words = f"{name}: {x} -> {y}" if name else "new" if y else "is in the file, was not run"
+        lines.append(f"{key[0]}: {key[1]}: {words}")
+    return told(lines, path, f"{len(lines)} values differ; if that is meant, renew it with", good)
+
+
 def main(name, description, merge, check, write):
     """A whole command. merge(paths, ptxas): what the results say; check(folder, that): the exit
     status; write(folder, that)."""
