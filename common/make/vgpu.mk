@@ -62,7 +62,8 @@ link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvg
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 # What others wait for first, then the long ones: make starts them in this order.
 $V/libvgpu.so: $P/generated/devices.inc $(cudart_objects) $(filter $V/%,$(vgpu_objects)) \
-  $(patsubst %,$P/common/vgpu/%.o,group_reports group_watchers core/group) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
+  $(patsubst %,$P/common/vgpu/%.o,group_reports group_watchers core/group group_programs ops/group_floats \
+    time/group) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
 	$(call note_sources,,$(vgpu_objects) $V/$(vgpu_cuda12).o)
 
