@@ -184,7 +184,7 @@ def kernel_texts(chapter, kernel, root=ROOT):
         with open(path, encoding="utf-8") as file:
             texts.append(file.read())
         waiting += [os.path.join(folders[0], name)
-                    for name in re.findall(r'^#include "([^/"]+)"', texts[-1], re.MULTILINE)]
+                    for name in re.findall(r'^#include "(?:\./)?([^/"]+)"', texts[-1], re.MULTILINE)]
     return texts
 
 

@@ -245,6 +245,11 @@ class Tables(Case):
         text = self.refresh(steps(40.0), "7 waits")[2]
         self.assertIn("| a | 50% | wait 60%: fixed latency of arithmetic |", text)
 
+    def test_lines_of_code_are_those_of_all_that_a_step_includes(self):
+        texts = problems.kernel_texts(13, "loads in flight")
+        self.assertTrue(any("void load_rows(" in text for text in texts))  # by "./load_rows.cuh"
+        self.assertEqual(len(texts), len(set(texts)))
+
     def test_rates_beside_lines_of_code(self):
         of = steps(40.0, 20.0, 10.0, None)
         for step, (chapter, name) in zip(of, (("04_wmma", "wmma"), ("11_mlp", "wmma"),
