@@ -19,6 +19,10 @@ constexpr const char* kLuo =
     "recalled: Luo et al. 2024, arXiv 2402.13499, table of memory latencies (RTX 4090, A100, H100)";
 constexpr const char* kLuoDsm =
     "recalled: Luo et al. 2024, arXiv 2402.13499, SM-to-SM network of the H100";
+// A program sees some 50 clocks more than the copy itself takes: it asks, waits and is woken.
+constexpr const char* kLuoTma =
+    "recalled: Luo et al. 2025, arXiv 2501.12084 (H800): a program waits for a TMA copy some 170 "
+    "clocks longer than for a load, here from the L2; 50 of them are around the copy";
 constexpr const char* kLuoMma =
     "recalled: Luo et al. 2024, arXiv 2402.13499: mma.sync reaches some 63% of the H100's peak; "
     "ptxas spaces HMMA.16816 by 6 clocks where the peak would be 4";
@@ -184,8 +188,14 @@ const Row kRows[] = {
        {358, kWayBack}}}},
     {&Timing::read_latency, "read_latency", all(10, kHuerta)},
     {&Timing::remote_shared_latency, "remote_shared_latency", all(180, kLuoDsm)},
-    {&Timing::bulk_latency, "bulk_latency",
-     all(650, "guessed: L2 and some 390 for the copy unit; a chain of copies will tell")},
+    {&Timing::bulk_latency,
+     "bulk_latency",
+     {{{383, kLike90},
+       {383, kLike90},
+       {383, kLike90},
+       {383, kLike90},
+       {383, kLuoTma},
+       {478, "guessed: as far above the L2's as on the H800"}}}},
     {&Timing::mbarrier_latency, "mbarrier_latency", all(25, kPrototype)},
     {&Timing::barrier_latency, "barrier_latency", all(18, kPrototype)},
     {&Timing::cluster_barrier_latency, "cluster_barrier_latency",
