@@ -148,8 +148,9 @@ test_of = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))$(patsubst tes
 chapter_tests := $(foreach f,$(all_tests_cu),$(call test_of,$f))
 
 # SUITE=toolkit: of each way to call the compiler one case, `TEST_CASE("..." * doctest::test_suite("toolkit"))`.
-# Each file that calls it has one, and each program, of which one without a case counts as failed. Only what
-# these cases need is built, on a machine where nothing is yet.
+# Each file that calls it has one, and each program, of which one without a case counts as failed. With
+# ONLY=toolkit one chapter's program is enough for a way that several share. Only what these cases need is
+# built, on a machine where nothing is yet.
 SUITE ?=
 ifneq ($(filter-out toolkit,$(SUITE)),)
 $(error SUITE=$(SUITE): there is one suite: toolkit)
@@ -221,7 +222,8 @@ help:
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
 #> make test            build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
 #>                      ONLY=toolkit: those that call its compiler when they run; SUITE=toolkit: and of
-#>                      these one case for each way in which they call it)
+#>                      these one case for each way in which they call it; with ONLY=toolkit
+#>                      each way once)
 #> make test-gpu        only those of what runs on a GPU (ONLY as above)
 #> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
 #> make deps            install what is missing (everything below and above does it by itself)
@@ -378,14 +380,23 @@ endif
 ONLY ?=
 calls_toolkit := $(shell grep -lE '\b(Mutants|check_machine_code)\b|"(planted_bugs|toolkit)\.h"' \
   $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
+# The chapters' call it through functions of common/testing, each with a command of its own: with SUITE=toolkit
+# the first file that has a case of each, "Mutants:chapters/01_naive_attention/test.cu".
+ways_of_chapters := Mutants check_machine_code check_load_groups
+cases_of_ways := $(if $(SUITE),$(shell \
+  awk -v functions='$(ways_of_chapters)' -f common/make/ways.awk $(all_tests_cu) /dev/null))
+chapter_files_calling := $(if $(SUITE),$(sort $(foreach c,$(cases_of_ways),$(lastword $(subst :, ,$c)))),\
+  $(filter $(all_tests_cu),$(calls_toolkit)))
 toolkit_tests := \
-  $(foreach f,$(filter $(all_tests_cu),$(calls_toolkit)),$(call test_of,$f)) \
+  $(foreach f,$(chapter_files_calling),$(call test_of,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
   $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$(vgpu_tests_program)) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
   $(exercise_tests)
 ifdef SUITE
+$(foreach w,$(ways_of_chapters),$(if $(filter $w:%,$(cases_of_ways)),,\
+  $(error SUITE=toolkit: no chapter has a case of that suite with $w)))
 $(foreach f,$(filter-out $(call in_suite,$(calls_toolkit)),$(calls_toolkit)),\
   $(error SUITE=toolkit: $f calls the compiler and has no case of that suite))
 endif

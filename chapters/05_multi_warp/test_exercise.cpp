@@ -79,7 +79,7 @@ TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's"
     CHECK_FALSE(has(head, word));
 }
 
-TEST_CASE("exercise 5: the bug, mended and not" * doctest::test_suite("toolkit")) {
+TEST_CASE("exercise 5: the bug, mended and not") {
   const std::string bug = source("chapters/05_multi_warp/bug.cuh");
   // Of the 6 problems only that of 64 tokens has nothing to rescale; but for a mistake that nobody
   // has found there are no points.
