@@ -237,7 +237,7 @@ help:
 #> make validate        the virtual GPU's counters and times beside Nsight Compute's, on a GPU
 #> make calibrate       on a GPU: measure the constants of predicted times, each beside the model's
 #>                      (DEVICE=vgpu: the virtual GPU must give them back; ONLY=l2: those that begin so)
-#> make ladder          chapters 1 to 6 and 13 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
+#> make ladder          chapters 1 to 6, 13 and 14 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
 #>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
@@ -430,7 +430,7 @@ python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 
 # All steps of attention over the tokens; CHECK=1 only compares with the committed file.
 ladder_tokens := 197 577 1025
-ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6 13,$(chapters)))
+ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6 13 14,$(chapters)))
 # Predicted times follow from the machine code of this ptxas, whichever the machine has beside it.
 docs_ptxas := $(dir $(call absolute,$(NVCC)))ptxas
 docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIME \
@@ -562,7 +562,10 @@ $D/t4/%.o: %.cu Makefile
 	  -c $< -o $@ -MF $(@:.o=.d))
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
-	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(ARCH)) $(also) -c $< -o $@ -MF $(@:.o=.d))
+	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(image)) $(also) -c $< -o $@ -MF $(@:.o=.d))
+# Chapter 14's kernels are for what sm_90 alone has. Elsewhere they are empty, and its program says so.
+image = $(ARCH)
+$D/chapters/14_hopper/%.o: image = $(ARCH:sm_90=sm_90a)
 
 # $(call link,libraries): of all objects and then all archives among the prerequisites
 define link

@@ -71,16 +71,16 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
 // runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
-// --all: runs the programs of chapters 1 to 6 and 13 beside this one with the same arguments,
-// and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
+// --all: runs the programs of chapters 1 to 6, 13 and 14 beside this one with the same arguments,
+// leaves out what this device cannot run, and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
 ExitCode run_all(int argc, char** argv, const Options& options);
 
 // "4 warps: 127 registers, 45 KiB shared: an SM holds 4 blocks, 16 of 64 warps", from the CUDA
 // runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
-// --all: runs the programs of chapters 1 to 6 and 13 beside this one with the same arguments,
-// and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
+// --all: runs the programs of chapters 1 to 6, 13 and 14 beside this one with the same arguments,
+// leaves out what this device cannot run, and prints and writes (--json) their own lines as one ladder. Returns the worst of their codes.
 ExitCode run_all(int argc, char** argv, const AttentionOptions& options);
 
 }  // namespace lab

@@ -34,8 +34,8 @@ TABLE = [
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
               "attention" if n == LADDER[-1] else "") for n in LADDER for tokens in TOKENS),
-    *(Problem(13, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
-              "attention") for tokens in TOKENS),
+    *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
+              "attention") for n in (13, 14) for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
       for distribution in ("local", "uniform")),
     *(Problem(8, shape, f"--preset {shape}", "conv_norm")
@@ -70,6 +70,7 @@ VALIDATED = {
     11: "--tokens 150 --width 40 --hidden 136",
     12: "--batch 1",
     13: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
+    14: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
 }
 
 
@@ -83,6 +84,7 @@ TIMED = {
     11: "--batch 32",
     12: "--batch 32",
     13: "--batch 32 --tokens 577",
+    14: "--batch 32 --tokens 577",
 }
 
 

@@ -23,7 +23,7 @@ endef
 sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
 sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-$(foreach n,$(filter 1 2 3 4 5 6 13,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
+$(foreach n,$(filter 1 2 3 4 5 6 13 14,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
 $(foreach d,local uniform,$(call sized,deformable-$d,7,--distribution $d --heads 8))
 $(call sized,convolution-photo,8)
 $(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --storage fp16)

@@ -21,22 +21,6 @@ namespace lab::testing {
 using namespace std::string_literals;
 namespace {
 
-// An environment variable for the programs that are run while this lives.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Environment() { old_.empty() ? unsetenv(name_) : setenv(name_, old_.c_str(), 1); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::string old_;
-};
-
 std::string environment(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;

@@ -3,6 +3,7 @@
 // and pass.
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,22 @@ bool skipped_without_counters(const std::string& what);
 // Says so and returns true where there is no virtual GPU and only it is sure to catch that bug: by its
 // checks ("check"), or as an access outside of an array ("error"), which a GPU may let pass.
 bool skipped_on_a_gpu(const Mutant& bug);
+
+// An environment variable for the programs that are run while this lives.
+class Environment {
+ public:
+  Environment(const char* name, const std::string& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Environment() { old_.empty() ? unsetenv(name_) : setenv(name_, old_.c_str(), 1); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::string old_;
+};
 
 // ---- Planted bugs, checks, machine code ---------------------------------------------------------
 

@@ -145,13 +145,16 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  // What one architecture alone has must be asked for.
+  const bool asks = original.find("__CUDA_ARCH_FEAT_SM90_ALL") != std::string::npos;
+  const char* const own = asks && major == 9 && minor == 0 ? "a" : "";
   const TemporaryFolder folder;
   folder.write("mutants.cu", source);
   // Includes are found as from the kernel's own place.
   const std::string here = path.substr(0, path.rfind('/'));
   const std::string command =
       quoted(environment("NVCC", "nvcc")) + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") +
-      " -I" + quoted(here) + " -ptx" + format(" -arch=compute_%d%d", major, minor) + " -o " +
+      " -I" + quoted(here) + " -ptx" + format(" -arch=compute_%d%d%s", major, minor, own) + " -o " +
       quoted(folder.path("mutants.ptx")) + " " + quoted(folder.path("mutants.cu")) + " >" +
       quoted(folder.path("log")) + " 2>&1";
   if (std::system(("cd " + quoted(repository_path(".")) + " && " + command).c_str()) != 0)

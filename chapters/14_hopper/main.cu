@@ -1,0 +1,26 @@
+// Chapter 14: attention as Hopper wants it, in four steps behind the last one of chapter 13.
+#include "../../common/attention/program.h"
+#include "../../common/lab.cuh"
+#include "../13_flash_attention/kernel.cuh"
+#include "maps.cuh"
+#include "tensor_maps.cuh"
+
+namespace {
+
+int64_t scratch_bytes(const AttentionShape&) { return 0; }
+
+lab::ExitCode chapter(const lab::Run& run) {
+  if (const std::string lack = hopper::lacks(); !lack.empty())
+    throw lab::LackError("chapter 14 " + lack);
+  return lab::run_ladder(
+      run, {{.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
+            {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lab::attention_main(argc, argv,
+                             {"14_hopper", "Chapter 14: attention on tensor maps and warpgroups.",
+                              scratch_bytes, chapter});
+}

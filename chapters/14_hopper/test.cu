@@ -1,0 +1,76 @@
+// Chapter 14's tests: each step right on every shape, same bits twice, refused by name where it cannot
+// run, silent under all checks.
+#include <doctest/doctest.h>
+
+#include "../../common/attention/test_cases.h"
+#include "../../common/attention/test_ladder.h"
+#include "../../common/lab/device.h"
+#include "../../common/lab/program.h"
+#include "maps.cuh"
+#include "tensor_maps.cuh"
+
+using namespace lab::testing;
+
+namespace {
+
+struct Step {
+  const char* name;
+  AnyAttention attention;
+};
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = {{"tensor maps", hopper::tensor_maps}};
+  return all;
+}
+// Says so and returns true where there is no device that can run this chapter.
+bool cannot_run(const std::string& what) {
+  if (skipped(what)) return true;
+  const std::string lack = hopper::lacks();
+  if (!lack.empty()) MESSAGE("skipped: " << what << ": this chapter " << lack);
+  return !lack.empty();
+}
+// `check` of each step.
+void each(const std::string& what, const std::function<void(const AnyAttention&)>& check) {
+  if (cannot_run(what)) return;
+  for (const Step& step : steps()) {
+    CAPTURE(step.name);
+    check(step.attention);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention: every shape") { each("every shape", check_every_shape); }
+TEST_CASE("attention: unusual scores") { each("unusual scores", check_unusual_scores); }
+TEST_CASE("attention: rounded once") { each("rounding", check_rounding); }
+TEST_CASE("attention: arrays from PyTorch") { each("arrays from PyTorch", check_pytorch); }
+TEST_CASE("attention: a trained DeiT-Tiny") { each("a trained DeiT-Tiny", check_deit_tiny); }
+TEST_CASE("attention: the same bits twice") { each("the same bits twice", check_same_bits); }
+TEST_CASE("attention: what it cannot do it refuses") {
+  for (const Step& step : steps()) check_refusals(step.attention, true);
+}
+TEST_CASE("checked: without a finding") { each("checks", check_without_findings); }
+TEST_CASE("all checks, six schedules") {
+  check_all_checks("chapter14", {{"--tokens", "83", "--heads", "1", "--head-dim", "64"},
+                                 {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
+}
+TEST_CASE("program: the whole way on a photo") {
+  if (cannot_run("program")) return;
+  std::vector<std::string> lines = {"ragged"};
+  for (const Step& step : steps()) lines.push_back(step.name);
+  check_program("chapter14", lines);
+}
+TEST_CASE("program: a device that is no Hopper is refused by its name") {
+  if (skipped_without_counters("refusal")) return;
+  const TemporaryFolder folder;
+  for (const auto& [name, capability] :
+       {std::pair{"t4", "7.5"}, {"a100", "8.0"}, {"rtx5090", "12.0"}}) {
+    CAPTURE(name);
+    const Environment device("VGPU_DEVICE", name);
+    const ProgramResult result = run_program("chapter14", {"--tokens", "9"}, folder.folder());
+    CHECK(result.exit_code == lab::kLacking);
+    CHECK(result.errors ==
+          std::string("14_hopper: error: chapter 14 needs compute capability 9.0, that "
+                      "of H100, H200 and GH200: this device has ") +
+              capability + ", and code for sm_90a runs on no other\n");
+  }
+}
