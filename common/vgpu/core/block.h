@@ -102,8 +102,9 @@ struct Worker {
   double l1_clocks = 0, shared_clocks = 0;  // of the running block
   std::uint64_t tensor_f16 = 0, tensor_f16_sums = 0, tensor_f8 = 0, tensor_tf32 = 0,
                 tensor_int8 = 0, tensor_int4 = 0, async_bytes = 0;
-  WarpgroupWork warpgroup_work = {};  // of these, by wgmma
-  std::uint64_t frame_bytes = 0;      // of the calls in flight
+  std::uint64_t most_bulk_under_way = 0;  // as in LaunchCounters
+  WarpgroupWork warpgroup_work = {};      // of these, by wgmma
+  std::uint64_t frame_bytes = 0;          // of the calls in flight
   Loops loops;
   Spares spares;
   std::uint64_t time = 0;  // virtual clock base, grows with each finished block
@@ -201,8 +202,11 @@ class AsyncArrivals {
  public:
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
+  // Of copies that have not landed yet.
+  std::uint64_t bytes() const { return bytes_; }
   void push(AsyncArrival arrival) {
     ++size_;
+    bytes_ += arrival.bytes;
     by_object_[arrival.object].push(std::move(arrival));
   }
   // Removes the reports for one object and calls f for each, in the order in which they were asked for.
@@ -211,8 +215,10 @@ class AsyncArrivals {
     const auto found = by_object_.find(object);
     if (found == by_object_.end()) return;
     while (!found->second.empty()) {
+      AsyncArrival arrival = found->second.pop();
       --size_;
-      f(found->second.pop());
+      bytes_ -= arrival.bytes;
+      f(std::move(arrival));
     }
   }
   template <class F>
@@ -224,6 +230,7 @@ class AsyncArrivals {
  private:
   std::map<const std::byte*, Queue<AsyncArrival>> by_object_;
   std::size_t size_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
 class Block {

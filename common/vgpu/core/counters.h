@@ -214,6 +214,10 @@ struct LaunchCounters {
   std::uint64_t tensor_multiply_adds_int4 = 0;        // those of _int8 whose factors have 4 bits
   WarpgroupWork tensor_multiply_adds_warpgroup = {};  // of all these, by wgmma; and of single bits
   std::uint64_t async_copied_bytes = 0;
+  // Of bulk and tensor copies into one block's shared memory: the most bytes that were asked for and
+  // had not landed, at any time and in any block. Copies land as late as the program allows, so that
+  // this says how far it asks ahead of what it waits for.
+  std::uint64_t most_bulk_under_way = 0;
   CacheReport cache;
   PredictedTime predicted;
   bool sampled = false;  // only the blocks that a prediction needs were executed, and counted

@@ -176,6 +176,7 @@ LaunchCounters gather(Launch& launch, Workers& workers,
     for (std::size_t i = 0; i < worker->warpgroup_work.size(); ++i)
       out.tensor_multiply_adds_warpgroup[i] += worker->warpgroup_work[i];
     out.async_copied_bytes += worker->async_bytes;
+    out.most_bulk_under_way = std::max(out.most_bulk_under_way, worker->most_bulk_under_way);
   }
   return out;
 }

@@ -373,8 +373,11 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
       arrival.shared_offset = t.data.offset;
       arrival.source = origin;
       arrival.box = box;
-      t.object.block->async_arrivals.push(std::move(arrival));
+      AsyncArrivals& under_way = t.object.block->async_arrivals;
+      under_way.push(std::move(arrival));
       warp.worker->async_bytes += bytes;
+      warp.worker->most_bulk_under_way =
+          std::max(warp.worker->most_bulk_under_way, under_way.bytes());
       if (t.data.block == warp.block) continue;
       remote = 1;
       remote_bytes += bytes;

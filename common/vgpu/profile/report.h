@@ -40,6 +40,7 @@ Occupancy occupancy_of(const LaunchCounters& counters, const DeviceSpec& device)
 //     capacities for cache.{load,store,atomic}, allocations.NAME.cache and lines[].cache; there
 //     dram_write_bytes are those of sectors that they made dirty
 //   tensor_macs, tensor_macs_by_type.{f16,tf32,int8} async_copied_bytes
+//   most_bulk_under_way: bytes of copies into a block's shared memory, the most at any time
 //   occupancy.{blocks_per_sm,warps_per_sm,fraction,limiter,waves}
 //   limits.{DRAM,L2,L1/shared,fp32,fp16,fp64,special functions,tensor,issue}: lower bounds, us
 //   limit.{name,us}: the largest; "none" and 0 when nothing was counted

@@ -220,6 +220,7 @@ Json report(const LaunchCounters& counters, const DeviceSpec& device) {
       {"int8", counters.tensor_multiply_adds_int8 - counters.tensor_multiply_adds_int4},
       {"int4", counters.tensor_multiply_adds_int4}};
   json["async_copied_bytes"] = counters.async_copied_bytes;
+  json["most_bulk_under_way"] = counters.most_bulk_under_way;
   json["occupancy"] = {{"blocks_per_sm", resident.blocks_per_sm},
                        {"warps_per_sm", resident.warps_per_sm},
                        {"fraction", resident.fraction},

@@ -173,6 +173,9 @@ class Text {
     if (c_.async_copied_bytes != 0)
       out_ +=
           "  copied asynchronously: " + bytes(static_cast<double>(c_.async_copied_bytes)) + "\n";
+    if (c_.most_bulk_under_way != 0)
+      out_ += "  bulk copies under way: at most " +
+              bytes(static_cast<double>(c_.most_bulk_under_way)) + " a block\n";
   }
 
   void memory() {

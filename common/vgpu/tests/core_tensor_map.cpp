@@ -368,6 +368,33 @@ TEST_CASE("tensor: counters hold what lies inside the tensor, in sectors of its 
   CHECK(c.bulk.bytes == 16);
   CHECK(c.bulk.l2_sectors == 2);
   CHECK(outcome.counters.async_copied_bytes == 64);
+  CHECK(outcome.counters.most_bulk_under_way == 64);
+}
+
+TEST_CASE("tensor: how many bytes were under way at once is that of one block, at its most") {
+  Gpu gpu;
+  const auto in = gpu.array(kNumbers);
+  const std::string expect = "mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r2], ";
+  const std::string next = "add.u32 %r1, %r1, 128;\n";
+  const std::string again =
+      "again: mbarrier.try_wait.parity.shared.b64 %p1, [%r2], 1; @!%p1 bra again;\n";
+  // Of three boxes of 64 bytes two are asked for, and waited for, before the third; or one before two;
+  // or all three before the wait. Four blocks do the same.
+  const std::pair<std::string, std::uint64_t> programs[] = {
+      {expect + "128;\n" + kLoad + next + kLoad + kWait + next + expect + "64;\n" + kLoad + again,
+       128},
+      {expect + "64;\n" + kLoad + kWait + next + expect + "128;\n" + kLoad + next + kLoad + again,
+       128},
+      {expect + "192;\n" + kLoad + next + kLoad + next + kLoad + kWait, 192}};
+  for (const auto& [program, most] : programs) {
+    INFO(program);
+    Words w(in.address());
+    const auto outcome = gpu.launch(with_map(kBegin + program),
+                                    {in.address(), in.address(), w.map()}, {1, 1, 1}, {4, 1, 1});
+    REQUIRE(outcome.fault.message == "");
+    CHECK(outcome.counters.async_copied_bytes == 4 * 192);
+    CHECK(outcome.counters.most_bulk_under_way == most);
+  }
 }
 
 TEST_CASE("tensor: what is wrong with a copy is said with the map's field") {

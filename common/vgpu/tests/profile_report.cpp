@@ -609,6 +609,7 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   k.name = "K";
   k.bulk[0] = {3, 3072, 99};
   counters.allocations = {k};
+  counters.most_bulk_under_way = 2048;
   const Json json = Json::parse(report_json(counters, device("h200")));
   CHECK(json["copy_engine"]["load"] == Json({{"copies", 3}, {"bytes", 3072}, {"l2_sectors", 99}}));
   CHECK(json["copy_engine"]["store"]["copies"] == 0);
@@ -617,6 +618,7 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   CHECK(json["allocations"]["K"]["load"]["requests"] == 0);
   CHECK(json["global"]["load"]["requests"] == 0);
   CHECK(json["limits"]["L1/shared"] == 0);
+  CHECK(json["most_bulk_under_way"] == 2048);
   CHECK(json["lines"][0]["copy_engine"]["l2_sectors"] == 99);  // 99 of 101 of the DRAM's limit
   CHECK(json["lines"][0]["limit_share"].get<double>() == doctest::Approx(99 / 101.0));
   const std::string text = report_text(counters, device("h200"));
@@ -624,6 +626,7 @@ TEST_CASE("reports: the copy engine, apart from requests") {
         text.npos);
   CHECK(text.find("bulk loads                        3              3,072                 99") !=
         text.npos);
+  CHECK(text.find("bulk copies under way: at most 2048 B a block") != text.npos);
   CHECK(text.find("bulk stores") == text.npos);
   CHECK(text.find("bulk reductions") != text.npos);
   CHECK(text.find("99 sectors in bulk") != text.npos);
