@@ -325,6 +325,11 @@ std::vector<Outcome> run_cases(const Task& task, const Library& library, int ent
                      : format("the program ended by itself, with exit status %d", ended.exit_code);
   }
   if (mode != Mode::cases) outcomes.back().findings = ended.output;
+  // Threads that wait for each other are found out at once, and are a mistake like any other.
+  for (Outcome& outcome : outcomes)
+    if (outcome.how == Outcome::endless &&
+        outcome.findings.find(": error: deadlock: ") != std::string::npos)
+      outcome.how = Outcome::failed;
   return outcomes;
 }
 

@@ -48,10 +48,23 @@ const char* const kInit =
     "end too? And does the element that is read exist, for every lane? (Padding counts in a row's "
     "stride)";
 
+// Of a deadlock: in a loop, or at a barrier.
+const char* const kWaiting = "in a loop for what no other thread does";
+const char* const kMeet =
+    "every thread of the block (or of the mask) must reach a barrier: none inside an if or behind "
+    "a return that only some take";
+
 const Words kErrors[] = {
-    {"error: sync",
-     "every thread of the block (or of the mask) must reach a barrier: none inside an if or behind "
-     "a return that only some take"},
+    {kWaiting,
+     "everybody waits for what nobody does any more. Of an mbarrier: who arrives at it, as many "
+     "as it was initialized for? Are exactly the bytes announced that come? And is the parity that "
+     "is waited for the one of the phase that should end? Who arrives too early ends a phase that "
+     "others have not seen yet"},
+    {"at an mbarrier that waits for",
+     "more arrive in one phase than the mbarrier was initialized for: somebody is a round "
+     "ahead, and has not waited for those who were to come before"},
+    {"error: sync", kMeet},
+    {"error: deadlock", kMeet},
     {"read of a variable that nothing was assigned to",
      "a local variable has no value, not even 0, until one is assigned to it: give it one where "
      "it is declared (a sum 0, a maximum -INFINITY). Where results are right without, that is "
@@ -98,11 +111,16 @@ const Words kErrors[] = {
      "all problems of the exercise are to be solved: is this one refused by mistake?"},
 };
 
+const char* const kSomeCome =
+    "some threads come to a barrier and others do not: which are they, and where are the others?";
+
 // The same in the first stage: what is seen, and where to look.
 const std::pair<const char*, const char*> kSeen[] = {
-    {"error: sync",
-     "some threads come to a barrier and others do not: which are they, and where "
-     "are the others?"},
+    {kWaiting,
+     "it never ends: the finding names a line where threads wait. What do they wait for, and who "
+     "was to do it?"},
+    {"error: sync", kSomeCome},
+    {"error: deadlock", kSomeCome},
     {"read of a variable that nothing was assigned to",
      "a local variable is read that has no value yet: the finding names the line that reads it and "
      "the first thread"},

@@ -347,6 +347,48 @@ STUDENT_API cudaError_t cudaGetSymbolAddress(void** pointer, const void* symbol)
   return error;
 }
 
+// ---- Tensor maps --------------------------------------------------------------------------------
+
+// As cuTensorMapEncodeTiled: errors of the driver and of the runtime share their numbers.
+static cudaError_t encode_tiled(void* to, int type, uint32_t rank, void* address,
+                                const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* steps, int interleave, int swizzle, int promotion,
+                                int fill) {
+  if (!to || number_of(to) % 64 || !sizes || !box || !steps || (rank > 1 && !strides) || rank < 1 ||
+      rank > TensorMap::kMostRank)
+    return cudaErrorInvalidValue;
+  TensorMap map{type, interleave, swizzle, promotion, fill, rank, number_of(address),
+                {},   {},         {},      {}};
+  std::memcpy(map.sizes, sizes, rank * sizeof *sizes);
+  if (rank > 1) std::memcpy(map.strides, strides, (rank - 1) * sizeof *strides);
+  std::memcpy(map.box, box, rank * sizeof *box);
+  std::memcpy(map.steps, steps, rank * sizeof *steps);
+  Reader answer;
+  const cudaError_t error = ask(Op::tensor_map, Writer().put(map), answer);
+  if (error == cudaSuccess) std::memcpy(to, answer.take(TensorMap::kBytes), TensorMap::kBytes);
+  return error;
+}
+
+STUDENT_API cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                                         unsigned version, unsigned long long,
+                                                         cudaDriverEntryPointQueryResult* result) {
+  if (!symbol || !function) return cudaErrorInvalidValue;
+  const bool known = std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+  *function = known && version >= 12000 ? reinterpret_cast<void*>(&encode_tiled) : nullptr;
+  if (result)
+    *result = *function ? cudaDriverEntryPointSuccess
+              : known   ? cudaDriverEntryPointVersionNotSufficent
+                        : cudaDriverEntryPointSymbolNotFound;
+  return known ? cudaSuccess : cudaErrorNotSupported;
+}
+#if CUDART_VERSION < 13000
+STUDENT_API cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
+                                                unsigned long long flags,
+                                                cudaDriverEntryPointQueryResult* result) {
+  return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags, result);
+}
+#endif
+
 // ---- The device, its streams and errors ---------------------------------------------------------
 
 STUDENT_API cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }

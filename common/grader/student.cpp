@@ -107,9 +107,29 @@ class Session {
         out.put(blocks);
         return error;
       }
+      case Op::tensor_map:
+        return tensor_map(in.get<TensorMap>(), out);
       default:
         return device(op, in, out);
     }
+  }
+
+  // The virtual GPU looks at all of it, and says on stderr what is wrong.
+  static cudaError_t tensor_map(const TensorMap& what, Writer& out) {
+    using Encode = int (*)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*,
+                           const uint32_t*, const uint32_t*, int, int, int, int);
+    void* function = nullptr;
+    if (what.rank < 1 || what.rank > TensorMap::kMostRank) throw Broken("no tensor map");
+    if (const cudaError_t error = cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, nullptr);
+        error != cudaSuccess)
+      return error;
+    alignas(64) std::byte map[TensorMap::kBytes] = {};
+    const int error = reinterpret_cast<Encode>(function)(
+        map, what.type, what.rank, pointer<void*>(what.address), what.sizes, what.strides, what.box,
+        what.steps, what.interleave, what.swizzle, what.promotion, what.fill);
+    out.put(map, sizeof map);
+    return cudaError_t(error);
   }
 
   cudaError_t device(Op op, Reader& in, Writer& out) {

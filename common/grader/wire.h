@@ -42,6 +42,7 @@ enum class Op : uint32_t {
   event_record,    // event, stream
   event_wait,      // stream, event
   event_destroy,   // event
+  tensor_map,      // TensorMap -> the map's 128 bytes
   download,        // what no exercise may: a copy to the host
   returned,        // the student's function came back
   threw,           // or threw: what()
@@ -59,6 +60,16 @@ struct Launch {
   uint64_t kernel, stream, shared_bytes;
   uint32_t grid[3], block[3], cluster[3];  // cluster: zeros for none
   uint32_t cooperative;
+};
+
+// What cuTensorMapEncodeTiled is called with, in its types.
+struct TensorMap {
+  static constexpr uint32_t kMostRank = 5;
+  static constexpr size_t kBytes = 128;
+  int32_t type, interleave, swizzle, promotion, fill;
+  uint32_t rank;
+  uint64_t address, sizes[kMostRank], strides[kMostRank - 1];
+  uint32_t box[kMostRank], steps[kMostRank];
 };
 
 struct Broken : std::runtime_error {
