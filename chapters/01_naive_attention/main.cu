@@ -122,8 +122,10 @@ lab::ExitCode chapter(const lab::Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lab::attention_main(
-      argc, argv,
-      {"01_naive_attention", "Chapter 1: attention in three naive kernels, one thread per result.",
-       scratch_bytes, chapter});
+  return lab::attention_main(argc, argv,
+                             {"01_naive_attention",
+                              "Chapter 1: attention in three naive kernels, one thread per result.",
+                              scratch_bytes,
+                              chapter,
+                              {{.name = "attention", .attention = naive_attention::attention}}});
 }

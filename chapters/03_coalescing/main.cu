@@ -10,12 +10,6 @@ namespace {
 
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
-lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(run, {{.name = "tiling", .attention = tiling::attention},
-                               {.name = "coalesced loads", .attention = coalesced_loads::attention},
-                               {.name = "4 rows a warp", .attention = coalescing::attention}});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -23,5 +17,9 @@ int main(int argc, char** argv) {
       argc, argv,
       {"03_coalescing",
        "Chapter 3: attention with coalesced 16-byte loads, then with the work dealt anew.",
-       scratch_bytes, chapter});
+       scratch_bytes,
+       lab::run_ladder,
+       {{.name = "tiling", .attention = tiling::attention},
+        {.name = "coalesced loads", .attention = coalesced_loads::attention},
+        {.name = "4 rows a warp", .attention = coalescing::attention}}});
 }

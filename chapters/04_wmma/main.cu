@@ -8,17 +8,15 @@ namespace {
 
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
-lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(
-      run, {{.name = "coalescing", .attention = coalescing::attention},
-            {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true}});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   return lab::attention_main(
       argc, argv,
-      {"04_wmma", "Chapter 4: attention on the tensor cores, one warp and 16 query rows a block.",
-       scratch_bytes, chapter});
+      {"04_wmma",
+       "Chapter 4: attention on the tensor cores, one warp and 16 query rows a block.",
+       scratch_bytes,
+       lab::run_ladder,
+       {{.name = "coalescing", .attention = coalescing::attention},
+        {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true}}});
 }

@@ -21,10 +21,7 @@ void print_occupancy(const AttentionShape& shape) {
 }
 
 lab::ExitCode chapter(const lab::Run& run) {
-  const lab::ExitCode code = lab::run_ladder(
-      run, {{.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
-            {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
-            {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true}});
+  const lab::ExitCode code = lab::run_ladder(run);
   std::puts("");
   print_occupancy<4>(run.problem.shape);
   print_occupancy<8>(run.problem.shape);
@@ -36,6 +33,11 @@ lab::ExitCode chapter(const lab::Run& run) {
 int main(int argc, char** argv) {
   return lab::attention_main(
       argc, argv,
-      {"05_multi_warp", "Chapter 5: attention on the tensor cores, 4 and 8 warps a block.",
-       scratch_bytes, chapter});
+      {"05_multi_warp",
+       "Chapter 5: attention on the tensor cores, 4 and 8 warps a block.",
+       scratch_bytes,
+       chapter,
+       {{.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
+        {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
+        {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true}}});
 }

@@ -8,17 +8,15 @@ namespace {
 
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
-lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(
-      run, {{.name = "multi-warp", .attention = multi_warp::attention, .tensor_cores = true},
-            {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true}});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   return lab::attention_main(
       argc, argv,
-      {"06_coalesced_k", "Chapter 6: attention on the tensor cores, all loads coalesced.",
-       scratch_bytes, chapter});
+      {"06_coalesced_k",
+       "Chapter 6: attention on the tensor cores, all loads coalesced.",
+       scratch_bytes,
+       lab::run_ladder,
+       {{.name = "multi-warp", .attention = multi_warp::attention, .tensor_cores = true},
+        {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true}}});
 }

@@ -11,21 +11,18 @@ namespace {
 
 int64_t scratch_bytes(const AttentionShape&) { return 0; }
 
-lab::ExitCode chapter(const lab::Run& run) {
-  return lab::run_ladder(
-      run,
-      {{.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
-       {.name = "loads in flight", .attention = loads_in_flight::attention, .tensor_cores = true},
-       {.name = "registers", .attention = flash_attention::registers, .tensor_cores = true},
-       {.name = "pipeline", .attention = flash_attention::pipeline, .tensor_cores = true},
-       {.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true}});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   return lab::attention_main(
       argc, argv,
-      {"13_flash_attention", "Chapter 13: attention with scores and weights in registers.",
-       scratch_bytes, chapter});
+      {"13_flash_attention",
+       "Chapter 13: attention with scores and weights in registers.",
+       scratch_bytes,
+       lab::run_ladder,
+       {{.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
+        {.name = "loads in flight", .attention = loads_in_flight::attention, .tensor_cores = true},
+        {.name = "registers", .attention = flash_attention::registers, .tensor_cores = true},
+        {.name = "pipeline", .attention = flash_attention::pipeline, .tensor_cores = true},
+        {.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true}}});
 }

@@ -4,6 +4,7 @@
 
 #include "inputs.h"
 #include "lab.cuh"
+#include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/report.h"
 #include "program.h"
@@ -26,7 +27,22 @@ ReportHead Run::head() const {
           {{"scale", format("%.17e", double(scale))}}};
 }
 
-ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps) {
+std::vector<LadderStep> chosen_steps(const std::string& name,
+                                     const std::vector<LadderStep>& steps) {
+  std::vector<LadderStep> chosen;
+  std::string names;
+  for (const LadderStep& step : steps) {
+    names += (names.empty() ? "" : &step == &steps.back() ? " or " : ", ") + step.name;
+    if (name.empty() ? !step.variant : name == step.name) chosen.push_back(step);
+  }
+  if (chosen.empty()) throw UsageError("--step '" + name + "': must be " + names);
+  return chosen;
+}
+
+ExitCode run_ladder(const Run& run) { return run_ladder(run, run.steps); }
+
+ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& all_steps) {
+  const std::vector<LadderStep> steps = chosen_steps(run.options.step, all_steps);
   const AttentionProblem& problem = run.problem;
   const AttentionShape& shape = problem.shape;
   const AttentionOptions& options = run.options;

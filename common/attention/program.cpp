@@ -66,9 +66,11 @@ AttentionOptions parse_options(int argc, const char* const* argv, const std::str
              "what the names in that file begin with: 'block6.' for block6.q");
   flags.text("--output", options.output, "FILE", "safetensors: out, F16");
   flags.run_flags(options, "of random tensors, and of the shifts of a batch's photos (1)");
+  flags.text("--step", options.step, "NAME", "this step alone");
   flags.given("--all", options.all, "all chapters that are built, on this one problem");
   flags.parse(argc, argv);
 
+  if (options.all) flags.refuse({"--step"}, "names a step of one chapter, --all runs all chapters");
   options.random = flags.given("--heads") || flags.given("--tokens") || flags.given("--head-dim");
   if (flags.given("--input")) {
     flags.refuse({"--batch", "--heads", "--tokens", "--head-dim", "--size", "--seed"},
@@ -195,13 +197,25 @@ AttentionProblem input_attention(const AttentionOptions& options) {
   return problem;
 }
 
+// For the help: "\nSteps: tiling, coalesced loads; kept because it failed: ..."
+std::string names_of(const std::vector<LadderStep>& steps) {
+  std::string names, variants;
+  for (const LadderStep& step : steps) {
+    std::string& list = step.variant ? variants : names;
+    list += (list.empty() ? "" : ", ") + step.name;
+  }
+  return (names.empty() ? "" : "\nSteps: " + names) +
+         (variants.empty() ? "" : "; only with --step, tried and not kept: " + variants);
+}
+
 // The chapter's steps before its own. Everything that is the user's mistake comes before the device
 // is touched, so that it is named on every machine.
 ExitCode attention_program(int argc, char** argv, const AttentionChapter& chapter) {
   Run run;
   run.chapter = chapter.name;
-  run.options = parse_options(argc, argv, chapter.about);
+  run.options = parse_options(argc, argv, chapter.about + names_of(chapter.steps));
   AttentionOptions& options = run.options;
+  if (!chapter.steps.empty()) run.steps = chosen_steps(options.step, chapter.steps);
   if (options.all) return run_all(argc, argv, options);
   Image photo;
   if (!options.input.empty())

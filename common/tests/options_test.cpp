@@ -162,6 +162,31 @@ TEST_CASE("--predict: what the device or the environment cannot do is refused in
   with("VGPU_TIME", "sample", "say --predict");
 }
 
+TEST_CASE("options: --step names one step, of which a variant runs only so") {
+  std::vector<lab::LadderStep> steps(3);
+  steps[0].name = "two words";
+  steps[1].name = "kept";
+  steps[2].name = "failed";
+  steps[2].variant = true;
+  const auto chosen = [&](const std::string& name) {
+    std::string names;
+    for (const lab::LadderStep& step : lab::chosen_steps(name, steps)) names += step.name + ";";
+    return names;
+  };
+  CHECK(chosen("") == "two words;kept;");
+  CHECK(chosen("two words") == "two words;");
+  CHECK(chosen("failed") == "failed;");
+  for (const std::string name : {"keep", "Kept", "two", "two words;kept"})
+    CHECK_THROWS_WITH_AS(chosen(name),
+                         ("--step '" + name + "': must be two words, kept or failed").c_str(),
+                         lab::UsageError);
+
+  CHECK(parse({}).step == "");
+  CHECK(parse({"--step", "two words", "--predict"}).step == "two words");
+  CHECK(contains(refusal({"--step", ""}), "--step"));
+  CHECK(contains(refusal({"--all", "--step", "kept"}), "--step names a step of one chapter"));
+}
+
 TEST_CASE("options: unknown flags and stray words") {
   CHECK(contains(refusal({"--token", "3"}), "--token"));
   CHECK(contains(refusal({"-x"}), "-x"));

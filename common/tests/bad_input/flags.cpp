@@ -109,6 +109,7 @@ TEST_CASE("bad input: words of flags") {
     std::string program, flag;
   };
   for (const auto& [program, flag] : {Choice{"chapter7", "--preset"},
+                                      {"chapter3", "--step"},
                                       {"chapter7", "--step"},
                                       {"chapter7", "--distribution"},
                                       {"chapter8", "--preset"},
@@ -164,6 +165,7 @@ TEST_CASE("bad input: flags that are none, lack a value, come twice or contradic
                                                            {"--prefix", "block6."},
                                                            {"--all", "--csv", "x"},
                                                            {"--all", "--profile"},
+                                                           {"--step", "wmma", "--all"},
                                                            {"--all=3"}};
   for (const std::string program : {"chapter1", "chapter5"})
     for (const std::vector<std::string>& arguments : of_ladder)
