@@ -159,11 +159,15 @@ endif
 in_suite = $(if $(SUITE),$(shell grep -l 'doctest::test_suite("$(SUITE)")' $1),$1)
 
 # A folder's *.cpp belong to what it is, test_*.cpp to its tests; a reference.cpp is plain C++ that knows
-# no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/.
-code_of = $(filter-out %/reference.cpp $1/test_%,$(wildcard $1/*.cpp))
+# no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/. A folder in a
+# chapter's is a part of it, whose kernels and tests lie beside it: kernels_NAME.cu, test_NAME.cu.
+code_of = $(filter-out %/reference.cpp $1/test_%,$(wildcard $1/*.cpp $1/*/*.cpp))
 test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp))
 objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
-  $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp))
+  $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(taken_$(call number,$1))
+# What a chapter takes of an earlier one besides headers: the problem whose gradients it computes.
+taken_15 := $H/chapters/07_persistent_deformable_attention/problem.o \
+  $P/chapters/07_persistent_deformable_attention/reference.o
 test_objects_of = $(patsubst %.cpp,$H/%.o,$(call test_code_of,$1))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.
@@ -567,10 +571,12 @@ $D/%.o: %.cu Makefile
 image = $(ARCH)
 $D/chapters/14_hopper/%.o: image = $(ARCH:sm_90=sm_90a)
 
-# $(call link,libraries): of all objects and then all archives among the prerequisites
+# $(call link,libraries): of all objects and then all archives among the prerequisites, a chapter's first:
+# it needs the others
 define link
 @mkdir -p $(@D)
-$(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %.a,$^) $1 $(libs) -o $@)
+$(call run,link,$@,$(CXX) $(filter %.o,$^) $(filter %/libchapter.a,$^) \
+  $(filter-out %/libchapter.a,$(filter %.a,$^)) $1 $(libs) -o $@)
 endef
 
 # What a program or library was built from, and the goal that builds it again in the same way: the

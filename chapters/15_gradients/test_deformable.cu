@@ -1,0 +1,267 @@
+// Tests of the gradients of deformable attention: the reference against central differences and
+// PyTorch, each step against the reference, counters by formula, bits, checks, the program.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../../common/lab/device.h"
+#include "../../common/lab/random.h"
+#include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
+#include "../07_persistent_deformable_attention/reference.h"
+#include "deformable/steps.h"
+
+using namespace lab::testing;
+using namespace lab::deformable;
+using lab::Distribution;
+
+namespace {
+
+struct GradientCase {
+  std::string name;
+  GradientProblem problem;
+  ExpectedGradients expected;
+};
+
+// With `edges` half of the coordinates lie on borders, beside them, far outside or nowhere.
+GradientCase gradient_case(const DeformableShape& shape, Distribution distribution, uint64_t seed,
+                           bool edges) {
+  GradientCase result{
+      describe(shape) + (edges ? ", edges" : ""), random_gradients(shape, distribution, seed), {}};
+  std::vector<half>& locations = result.problem.forward.locations;
+  for (size_t i = 0; edges && i < locations.size(); ++i) {
+    const int sample = int(i / 2 % size_t(shape.levels * shape.points));
+    const LevelShape level = shape.level[sample / shape.points];
+    const double size = i % 2 ? level.height : level.width;
+    const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    const double pixels[] = {-60000,   -1.5,       -1,   -0.5,       0,   0.5,      size - 1.5,
+                             size - 1, size - 0.5, size, size + 0.5, nan, infinity, -infinity};
+    const uint64_t choice = lab::random_bits(seed + 77, uint64_t(i)) % 28;
+    if (choice < std::size(pixels))
+      locations[i] = __float2half(float((pixels[choice] + 0.5) / size));
+  }
+  result.expected = expected_gradients(result.problem);
+  return result;
+}
+
+// Ragged in queries, heads, levels; one pixel wide or high; each number of channels and points.
+std::vector<GradientCase> gradient_cases() {
+  std::vector<GradientCase> cases;
+  const auto add = [&](const DeformableShape& shape, Distribution distribution) {
+    for (const bool edges : {false, true})
+      cases.push_back(gradient_case(shape, distribution, 1 + cases.size(), edges));
+  };
+  add({1, 1, 1, 16, 1, 4, {{1, 1}}}, Distribution::kUniform);
+  add({2, 13, 3, 16, 2, 4, {{5, 4}, {1, 3}}}, Distribution::kUniform);
+  add({1, 37, 1, 32, 4, 8, {{9, 16}, {5, 8}, {3, 4}, {2, 2}}}, Distribution::kLocal);
+  add({3, 9, 2, 64, 3, 4, {{7, 1}, {4, 8}, {2, 2}}}, Distribution::kUniform);
+  add({1, 11, 1, 64, 5, 8, {{8, 8}, {4, 4}, {2, 4}, {1, 2}, {1, 1}}}, Distribution::kLocal);
+  return cases;
+}
+
+struct GradientOutcome : Verdict {
+  std::vector<float> value, locations, weights;
+  GradientComparisons comparisons;
+};
+
+// A step with its outputs full of NaN between guard areas.
+using AnyGradients = std::function<std::remove_pointer_t<GradientFunction>>;
+GradientOutcome run_gradients(const AnyGradients& step, const GradientCase& problem) {
+  const lab::DeformableProblem& p = problem.problem.forward;
+  const GuardedInput<half> value(p.value, "value"), locations(p.locations, "locations"),
+      weights(p.weights, "weights"), grad_out(problem.problem.grad_out, "grad_out");
+  GuardedOutput<float> grad_value(p.value.size(), "grad_value"),
+      grad_locations(p.locations.size(), "grad_locations"),
+      grad_weights(p.weights.size(), "grad_weights");
+  GradientOutcome outcome;
+  const auto launch = [&] {
+    step(value.data(), locations.data(), weights.data(), grad_out.data(), grad_value.data(),
+         grad_locations.data(), grad_weights.data(), p.shape, nullptr);
+  };
+  if (!ran(launch, outcome)) return outcome;
+  bool untouched = grad_value.download(outcome.value);
+  untouched = grad_locations.download(outcome.locations) && untouched;
+  untouched = grad_weights.download(outcome.weights) && untouched;
+  outcome.comparisons = compare_gradients(outcome.value, outcome.locations, outcome.weights,
+                                          problem.expected, p.shape);
+  outcome.comparison = outcome.comparisons.worst();
+  outcome.judge(untouched && value.untouched() && locations.untouched() && weights.untouched() &&
+                grad_out.untouched());
+  return outcome;
+}
+
+void check_case(const GradientStep& step, const GradientCase& problem) {
+  CAPTURE(step.name);
+  CAPTURE(problem.name);
+  const GradientOutcome outcome = run_gradients(step.function, problem);
+  CAPTURE(outcome.details);
+  CHECK(outcome.caught_by == "");
+}
+
+// The pixels that samples give a share to, over all samples.
+double corners_inside(const GradientProblem& problem) {
+  const DeformableShape& shape = problem.shape();
+  double corners = 0;
+  for (int64_t s = 0; s < shape.samples(); ++s) {
+    const LevelShape level = shape.level[s % (shape.levels * shape.points) / shape.points];
+    int inside[2] = {};
+    for (int axis = 0; axis < 2; ++axis) {
+      const int size = axis ? level.height : level.width;
+      const double at = double(problem.forward.locations[size_t(2 * s + axis)]) * size - 0.5;
+      for (int next = 0; next < 2; ++next)
+        inside[axis] +=
+            std::isfinite(at) && std::floor(at) + next >= 0 && std::floor(at) + next < size;
+    }
+    corners += inside[0] * inside[1];
+  }
+  return corners;
+}
+
+// ---- The reference ------------------------------------------------------------------------------
+
+// Σ grad_out · out, in double.
+double loss(const GradientProblem& problem, const std::vector<float>& value,
+            const std::vector<float>& locations, const std::vector<float>& weights) {
+  std::vector<double> out(size_t(problem.shape().out_elements()));
+  reference::deformable_attention(value.data(), locations.data(), weights.data(), problem.shape(),
+                                  out.data());
+  double sum = 0;
+  for (size_t i = 0; i < out.size(); ++i) sum += double(problem.grad_out[i]) * out[i];
+  return sum;
+}
+
+struct Arrays {
+  std::vector<float> value, locations, weights;
+};
+// (loss at array[i] + up - loss at array[i] - down) / (up + down)
+double difference(const GradientProblem& problem, Arrays arrays, std::vector<float> Arrays::*which,
+                  size_t i, float up, float down) {
+  float& element = (arrays.*which)[i];
+  const float middle = element;
+  element = middle + up;
+  const double above = loss(problem, arrays.value, arrays.locations, arrays.weights);
+  element = middle - down;
+  return (above - loss(problem, arrays.value, arrays.locations, arrays.weights)) /
+         double(up + down);
+}
+
+}  // namespace
+
+TEST_CASE("gradient reference: central differences, and on borders those towards the right") {
+  // Sizes are powers of two and locations have 5 bits, so that all steps are exact.
+  const DeformableShape shape{1, 5, 2, 16, 3, 4, {{4, 8}, {2, 2}, {1, 1}}};
+  GradientProblem problem = random_gradients(shape, Distribution::kUniform, 3);
+  for (size_t i = 0; i < problem.forward.locations.size(); ++i)
+    problem.forward.locations[i] =
+        float(int(lab::random_bits(4, i) % 48) - 8) / 32;  // some outside, some on borders
+  const Arrays at{lab::to_float(problem.forward.value), lab::to_float(problem.forward.locations),
+                  lab::to_float(problem.forward.weights)};
+  const reference::DeformableGradients gradients =
+      reference::deformable_gradients(at.value.data(), at.locations.data(), at.weights.data(),
+                                      lab::to_float(problem.grad_out).data(), shape);
+  const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-9 * (1 + std::abs(b)); };
+
+  // The loss is linear in value and in weights: any step will do.
+  for (size_t i = 0; i < at.value.size(); i += 7)
+    CHECK(near(difference(problem, at, &Arrays::value, i, 0.5f, 0.5f), gradients.value[i]));
+  for (size_t i = 0; i < at.weights.size(); ++i)
+    CHECK(near(difference(problem, at, &Arrays::weights, i, 0.25f, 0.25f), gradients.weights[i]));
+  // In a cell it is linear in x and in y, too. A location on a border of cells has a slope to
+  // either side, and that to the right counts.
+  int on_borders = 0, differing = 0;
+  for (size_t i = 0; i < at.locations.size(); ++i) {
+    const int sample = int(i / 2) % (shape.levels * shape.points);
+    const LevelShape level = shape.level[sample / shape.points];
+    const float pixel = at.locations[i] * float(i % 2 ? level.height : level.width) - 0.5f;
+    const bool on_border = pixel == std::floor(pixel);
+    const float step = 1.0f / 1024;
+    CAPTURE(i);
+    CHECK(near(difference(problem, at, &Arrays::locations, i, step, on_border ? 0.0f : step),
+               gradients.locations[i]));
+    on_borders += on_border;
+    differing += on_border && !near(difference(problem, at, &Arrays::locations, i, 0.0f, step),
+                                    gradients.locations[i]);
+  }
+  CHECK(on_borders > 20);
+  CHECK(differing > 10);
+}
+
+TEST_CASE("gradient reference: 0 outside, and where a location is no number") {
+  const DeformableShape shape{1, 1, 1, 16, 1, 4, {{4, 4}}};
+  GradientProblem problem = random_gradients(shape, Distribution::kUniform, 3);
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  // Pixel -1.5, pixel 4, and two that are nowhere.
+  const std::vector<float> locations = {-0.25f, 0.5f, 0.5f, 1.125f, nan, 0.5f, 0.5f, -infinity};
+  const std::vector<float> value = lab::to_float(problem.forward.value),
+                           weights = lab::to_float(problem.forward.weights);
+  const reference::DeformableGradients gradients =
+      reference::deformable_gradients(value.data(), locations.data(), weights.data(),
+                                      lab::to_float(problem.grad_out).data(), shape);
+  for (const std::vector<double>* array :
+       {&gradients.value, &gradients.locations, &gradients.weights})
+    for (const double element : *array) CHECK(element == 0);
+}
+
+// ---- The steps ----------------------------------------------------------------------------------
+
+TEST_CASE("deformable gradients: right on every kind of shape, and on borders") {
+  if (skipped("deformable gradients")) return;
+  for (const GradientCase& problem : gradient_cases())
+    for (const GradientStep& step : gradient_steps()) check_case(step, problem);
+}
+
+TEST_CASE("deformable gradients: an impossible shape or address is refused by name") {
+  if (skipped("deformable gradients: refusals")) return;
+  const GradientCase problem =
+      gradient_case({1, 3, 1, 16, 1, 4, {{2, 2}}}, Distribution::kUniform, 1, false);
+  std::vector<GradientArrays> arrays = upload(problem.problem, 1);
+  GradientArrays& a = arrays[0];
+  for (const GradientStep& step : gradient_steps()) {
+    CAPTURE(step.name);
+    const auto refused = [&](const DeformableShape& shape, float* grad_value, const char* named) {
+      try {
+        step.function(a.value.data(), a.locations.data(), a.weights.data(), a.grad_out.data(),
+                      grad_value, a.grad_locations.data(), a.grad_weights.data(), shape, nullptr);
+        FAIL("was taken");
+      } catch (const std::invalid_argument& error) {
+        CHECK(std::string(error.what()).find(named) != std::string::npos);
+      }
+    };
+    DeformableShape odd = problem.problem.shape();
+    odd.channels = 24;
+    refused(odd, a.grad_value.data(), "channels must be 16, 32 or 64");
+    refused(problem.problem.shape(), a.grad_value.data() + 1, "multiple of 16 bytes");
+  }
+}
+
+TEST_CASE("deformable gradients, counters: atomics are corners inside times channels") {
+  if (skipped_without_counters("deformable gradients: counters")) return;
+  const GradientCase problem =
+      gradient_case({2, 37, 1, 32, 2, 8, {{9, 16}, {3, 4}}}, Distribution::kUniform, 5, true);
+  const double row_bytes = 32 * 4, corners = corners_inside(problem.problem);
+  CHECK(corners < 4 * double(problem.problem.shape().samples()));
+  for (const GradientStep& step : gradient_steps()) {
+    CAPTURE(step.name);
+    REQUIRE(run_gradients(step.function, problem).caught_by == "");
+    if (step.name == "atomics") {
+      CHECK(counted("grad_value", "atomic/bytes_asked") == corners * row_bytes);
+      CHECK(counted("grad_value", "atomic/requests") == corners);  // a warp has one row
+      CHECK(counted("value", "load/bytes_asked") == corners * row_bytes / 2);
+    }
+    CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+  }
+}
+
+TEST_CASE("checked deformable gradients: without a finding") {
+  if (rerun_with_checks("checked deformable gradients*")) return;
+  const int findings = lab::vgpu::findings();
+  for (const DeformableShape& shape :
+       {DeformableShape{2, 13, 3, 16, 2, 4, {{5, 4}, {1, 3}}},
+        DeformableShape{1, 37, 1, 32, 3, 8, {{9, 16}, {5, 8}, {2, 2}}}}) {
+    const GradientCase problem = gradient_case(shape, Distribution::kUniform, 7, true);
+    for (const GradientStep& step : gradient_steps()) check_case(step, problem);
+  }
+  CHECK(lab::vgpu::findings() == findings);
+}
