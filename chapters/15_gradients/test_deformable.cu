@@ -265,3 +265,49 @@ TEST_CASE("checked deformable gradients: without a finding") {
   }
   CHECK(lab::vgpu::findings() == findings);
 }
+
+TEST_CASE("deformable gradients: the program's default run, its picture, its flags") {
+  if (skipped("deformable gradients: program")) return;
+  const TemporaryFolder folder;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "--deformable");
+    return run_program("chapter15", arguments, folder.folder());
+  };
+  const ProgramResult right = run({"--queries", "50", "--size", "16", "--json", "a.json", "--out",
+                                   "a.png", "--output", "a.out"});
+  CAPTURE(right.errors);
+  REQUIRE(right.exit_code == 0);
+  const std::string json = file_content(folder.path("a.json"));
+  CHECK(json_at(json, "/problem/queries") == "50");
+  for (const GradientStep& step : gradient_steps())
+    CHECK(json.find("\"" + step.name + "\"") != std::string::npos);
+  CHECK(file_content(folder.path("a.png")).size() > 1000);
+  // --output has what the reference has.
+  const GradientProblem problem =
+      random_gradients(lab::course_deformable_shape(1, 50), Distribution::kLocal, 1);
+  const std::vector<lab::Tensor> output =
+      lab::read_safetensors(folder.path("a.out"), {"grad_value", "grad_locations", "grad_weights"});
+  CHECK(output[1].shape == std::vector<int64_t>{1, 50, 1, 4, 8, 2});
+  CHECK(compare_gradients(output[0].values, output[1].values, output[2].values,
+                          expected_gradients(problem), problem.shape())
+            .worst()
+            .pass);
+
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named) {
+    const ProgramResult result = run(arguments);
+    CAPTURE(named);
+    CAPTURE(result.errors);
+    CHECK(result.exit_code == 2);
+    CHECK(result.errors.find(named) != std::string::npos);
+  };
+  refused({"--step", "magic"}, "--step 'magic': must be atomics");
+  refused({"--channels", "48"}, "channels must be 16, 32 or 64");
+  refused({"--size", "20"}, "--size '20': must be a multiple of 8");
+  refused({"--preset", "huge"}, "--preset 'huge': must be tiny, small, medium or full");
+  refused({"--predict", "--out", "x.png"}, "--predict");
+  if (!lab::vgpu::can_predict()) return;
+  const ProgramResult predicted = run({"--predict", "--queries", "500"});
+  CAPTURE(predicted.errors);
+  CHECK(predicted.exit_code == 0);
+  CHECK(predicted.output.find("not compared") != std::string::npos);
+}
