@@ -44,18 +44,20 @@ void require(cudaError_t error) {
   throw StudentError(how, text);
 }
 
-std::vector<half> run(const StudentProgram& program, const Case& problem,
-                      const std::string& prefix) {
-  int64_t elements = 1;
-  for (const int64_t dim : problem.dims) elements *= dim;
-  DeviceArray<half> output(size_t(elements), "output");
+std::vector<std::byte> run(const StudentProgram& program, const Case& problem,
+                           const std::string& prefix) {
+  size_t bytes = 1;
+  for (const int64_t dim : problem.dims) bytes *= size_t(dim);
+  for (const Argument& argument : problem.arguments)
+    if (argument.role == Argument::output) bytes *= argument.fp32 ? sizeof(float) : sizeof(half);
+  DeviceArray<std::byte> output(bytes, "output");
   output.fill_nan();
   std::vector<DeviceArray<std::byte>> inputs;
   inputs.reserve(problem.arguments.size());
   std::vector<std::vector<char>> arguments;
-  const auto add = [&](const void* data, size_t bytes) {
+  const auto add = [&](const void* data, size_t size) {
     const char* const first = static_cast<const char*>(data);
-    arguments.emplace_back(first, first + bytes);
+    arguments.emplace_back(first, first + size);
   };
   for (const Argument& argument : problem.arguments) {
     const void* address = output.data();
@@ -74,9 +76,7 @@ std::vector<half> run(const StudentProgram& program, const Case& problem,
   const cudaStream_t stream = nullptr;
   add(&stream, sizeof stream);
 
-  require(
-      call_student(program, arguments,
-                   {reinterpret_cast<uint64_t>(output.data()), size_t(elements) * sizeof(half)}));
+  require(call_student(program, arguments, {reinterpret_cast<uint64_t>(output.data()), bytes}));
   require(cudaGetLastError());
   require(cudaDeviceSynchronize());
 
@@ -193,9 +193,10 @@ int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
     }
     say("begin " + std::to_string(number));
     try {
-      const std::vector<half> output = run(program, cases.at(number), counters ? kArgument : "");
+      const std::vector<std::byte> output =
+          run(program, cases.at(number), counters ? kArgument : "");
       std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
-      file.write(reinterpret_cast<const char*>(output.data()), output.size() * sizeof(half));
+      file.write(reinterpret_cast<const char*>(output.data()), std::streamsize(output.size()));
       file.close();
       say(file ? "done" : "failed no room for the output");
     } catch (const StudentError& error) {
@@ -305,10 +306,7 @@ std::vector<Outcome> run_cases(const Task& task, const Library& library, int ent
     if (word == "printed") outcome.how = Outcome::printed_too_much;
     if (outcome.how == Outcome::right_so_far && word != "done") outcome.how = Outcome::failed;
     if (word != "done") continue;
-    const std::string bytes =
-        read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
-    outcome.output.resize(bytes.size() / sizeof(half));
-    std::memcpy(outcome.output.data(), bytes.data(), outcome.output.size() * sizeof(half));
+    outcome.output = read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
   }
   if (outcomes.empty()) {  // it ended before the first case
     outcomes.emplace_back();

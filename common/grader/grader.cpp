@@ -111,23 +111,32 @@ struct Advice {
   std::string hint, cause;
 };
 
-// How a case went whose output lies there: what is wrong with it, nothing when it is right, and
-// what to think about. An element that nobody wrote has all bits set, which no arithmetic gives.
-std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
-                                    const std::vector<half>& output, Advice& advice) {
-  std::vector<double> got(output.size());
-  std::vector<bool> never(output.size());
-  int64_t unwritten = 0;
-  const auto untouched = [](const half& value) {
-    uint16_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits == 0xffff;
-  };
-  for (size_t i = 0; i < got.size(); ++i) {
-    got[i] = double(output[i]);
-    never[i] = untouched(output[i]);
-    unwritten += never[i];
+// The elements of an output, half or float, and which of them nobody wrote: those have all bits set,
+// which no arithmetic gives.
+template <class Element>
+std::vector<double> elements_of(const std::string& output, std::vector<bool>& never) {
+  std::vector<double> values;
+  for (size_t at = 0; at + sizeof(Element) <= output.size(); at += sizeof(Element)) {
+    Element element;
+    std::memcpy(&element, &output[at], sizeof element);
+    const double value = double(element);
+    values.push_back(std::isnan(value) ? NAN : value);  // without a sign
+    never.push_back(output.compare(at, sizeof element, std::string(sizeof element, '\xff')) == 0);
   }
+  return values;
+}
+
+// How a case went whose output lies there: what is wrong with it, nothing when it is right, and
+// what to think about.
+std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
+                                    const std::string& output, Advice& advice) {
+  const bool fp32 = std::any_of(
+      problem.arguments.begin(), problem.arguments.end(),
+      [](const Argument& argument) { return argument.role == Argument::output && argument.fp32; });
+  std::vector<bool> never;
+  const std::vector<double> got =
+      fp32 ? elements_of<float>(output, never) : elements_of<half>(output, never);
+  const int64_t unwritten = std::count(never.begin(), never.end(), true);
   Comparer comparer(problem.tolerance, problem.dims);
   comparer.add(got.data(), problem.expected.data(), std::min(got.size(), problem.expected.size()));
   const Comparison comparison = comparer.result();

@@ -26,6 +26,7 @@ struct Argument {
   enum Role { input, output, value } role;
   std::string name;              // of the array, as counters and messages call it
   std::vector<std::byte> bytes;  // what an input or value holds
+  bool fp32 = false;             // an output's elements: fp32, or fp16
 };
 
 template <class T>
@@ -40,6 +41,8 @@ Argument input(const std::string& name, const std::vector<T>& host) {
 }
 // The result, fp16, of the case's dims; full of NaN before the launch.
 inline Argument output(const std::string& name) { return {Argument::output, name, {}}; }
+// The same in fp32.
+inline Argument float_output(const std::string& name) { return {Argument::output, name, {}, true}; }
 template <class T>
 Argument value(const T& x) {
   return {Argument::value, "", bytes_of(&x, 1)};
@@ -61,7 +64,7 @@ struct Case {
     bool everywhere = false;  // makes each row so, not some alone: right rows speak against it
   };
   std::function<std::vector<Alternative>()> alternatives = {};
-  std::vector<Argument> arguments;  //
+  std::vector<Argument> arguments;  // one of them the output
   std::vector<int64_t> dims;        // of the output
   Tolerance tolerance;              //
   std::vector<double> expected;     // row-major, of shape dims

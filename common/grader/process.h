@@ -33,10 +33,10 @@ struct Outcome {
     timed_out,
     printed_too_much
   } how = right_so_far;
-  std::string message;       // why it failed, in words
-  std::vector<half> output;  // of a case that came to its end
-  Printed printed;           // in Mode::cases, by the student's code
-  std::string findings;      // the virtual GPU's words: of this case, in the other modes of all
+  std::string message;   // why it failed, in words
+  std::string output;    // of a case that came to its end, as it lay on the device
+  Printed printed;       // in Mode::cases, by the student's code
+  std::string findings;  // the virtual GPU's words: of this case, in the other modes of all
 };
 
 // In front of the names of arguments in counters: other allocations have names that the student
