@@ -26,6 +26,7 @@ from results import Refused
 
 FILE = "gains.json"
 ATTENTION = "attention"
+BACKWARD = "_gradients"         # of the same tensors, and no step of attention's ladder
 NET = "vision transformer"      # its steps are choices of components
 PROJECTION = "q, k and v inside attention's kernel or apart"
 CHOICES = ("attention", "embed", "norm", "mlp", "qkv")
@@ -37,7 +38,9 @@ def title_of(chapter, problem):
         return NET
     if "sizes" in problem:
         return PROJECTION
-    return ATTENTION if "tokens" in problem else chapter.split("_", 1)[1].replace("_", " ")
+    if "tokens" in problem and not chapter.endswith(BACKWARD):
+        return ATTENTION
+    return chapter.split("_", 1)[1].replace("_", " ")
 
 
 # Limits that are those of the busiest SM; the others but DRAM's are of all SMs together.
@@ -161,6 +164,8 @@ def short(run):
     problem = run["problem"]
     if run["title"] == ATTENTION:
         return f"batch {problem['batch']}, {problem['tokens']} tokens"
+    if run["title"] == BACKWARD[1:] and "tokens" in problem:
+        return f"batch {problem['batch']}, {problem['heads']} heads, {problem['tokens']:,} tokens"
     if run["title"] == NET:
         return (f"{problem['model']}, batch {problem['batch']}, {problem['size']} pixels, "
                 f"{problem['blocks']} blocks")

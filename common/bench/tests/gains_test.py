@@ -97,6 +97,15 @@ class Gains(Case):
         self.assertEqual(gains.short(merged["runs"][0]), "batch 32, 577 tokens")
         self.assertEqual(gains.error_of(merged), 0.25)
 
+    def test_gradients_are_no_step_of_attentions_ladder(self):
+        backward = {**NAIVE, "chapter": "15_gradients",
+                    "problem": {**NAIVE["problem"], "heads": 12, "tokens": 1025}}
+        merged = gains.merge([self.write("a", {**NAIVE, "problem": backward["problem"]}),
+                              self.write("b", backward)])
+        self.assertEqual([(run["title"], gains.short(run)) for run in merged["runs"]],
+                         [("attention", "batch 32, 1025 tokens"),
+                          ("gradients", "batch 32, 12 heads, 1,025 tokens")])
+
     def test_a_nets_steps_are_its_choices_and_a_line_counts_for_all_its_launches(self):
         def net(**choices):
             problem = {"batch": 32, "size": 224, "tokens": 197, "blocks": 12, "model": "tiny",
