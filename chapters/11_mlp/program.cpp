@@ -297,6 +297,7 @@ void run_step(MlpRun& run, const MlpStep& step, Report& report) {
   const Timing whole =
       time_total(run.device, launch, run.copies, options.warmup, options.iterations, timings);
   report.add_total(step.name, whole, mlp_cost(sizes, step.storage), compared(run));
+  if (step.variant) report.add_number(step.name, "variant", 1);
   note_rate(run, step, timings, whole, report);
 }
 

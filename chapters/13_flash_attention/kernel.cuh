@@ -20,12 +20,11 @@
 
 namespace flash_attention {
 
-template <int kHeadDim>
+template <int kHeadDim, int kKeyTile>
 struct RaggedTiles {
   // Blocks of 16 rows that a warp has: two where their O and Q leave registers for the scores.
   static constexpr int kRowBlocks = kHeadDim < 128 ? 2 : 1;
   static constexpr int kQueryRows = 16 * kRowBlocks * kWarps;
-  static constexpr int kKeyTile = kHeadDim < 128 ? 64 : 32;
 
   tile::SharedTile<half, kQueryRows, kHeadDim, tile::Swizzled> q;  // at the end O
   struct {
@@ -33,16 +32,15 @@ struct RaggedTiles {
   } stages[2];
 };
 
-template <int kHeadDim>
+template <int kHeadDim, int kKeyTile>
 __global__ void __launch_bounds__(kThreads, 2)
     ragged_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                   const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 or 32 query rows for each of its warps.
-  constexpr int kRowBlocks = RaggedTiles<kHeadDim>::kRowBlocks,
-                kKeyTile = RaggedTiles<kHeadDim>::kKeyTile;
+  constexpr int kRowBlocks = RaggedTiles<kHeadDim, kKeyTile>::kRowBlocks;
   constexpr int kWarpRows = 16 * kRowBlocks, kQueryRows = kWarps * kWarpRows;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  auto& tiles = *reinterpret_cast<RaggedTiles<kHeadDim>*>(shared_memory);
+  auto& tiles = *reinterpret_cast<RaggedTiles<kHeadDim, kKeyTile>*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int block_row = blockIdx.x % row_blocks * kQueryRows;
@@ -125,15 +123,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <int kHeadDim>
+template <int kHeadDim, int kKeyTile>
 void launch_ragged(const half* Q, const half* K, const half* V, half* O,
                    const AttentionShape& shape, cudaStream_t stream) {
-  using T = RaggedTiles<kHeadDim>;
+  using T = RaggedTiles<kHeadDim, kKeyTile>;
   const unsigned blocks = blocks_for(shape, T::kQueryRows);
   // More shared memory than 48 KiB is only given on request.
-  cudaFuncSetAttribute(ragged_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       sizeof(T));
-  ragged_kernel<kHeadDim>
+  cudaFuncSetAttribute(ragged_kernel<kHeadDim, kKeyTile>,
+                       cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(T));
+  ragged_kernel<kHeadDim, kKeyTile>
       <<<blocks, kThreads, sizeof(T), stream>>>(Q, K, V, O, shape.tokens, log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
@@ -141,14 +139,21 @@ void launch_ragged(const half* Q, const half* K, const half* V, half* O,
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
 // what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
-inline void ragged(const half* Q, const half* K, const half* V, half* O,
-                   const AttentionShape& shape, cudaStream_t stream) {
+// A tile has 64 keys (32 with head_dim 128) divided by kShare. Small tiles take longer.
+template <int kShare>
+void ragged_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+               cudaStream_t stream) {
   require_attention_shape(shape);
   require_alignment({Q, K, V, O}, "Q, K, V and O");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_ragged<32>
-                           : shape.head_dim == 64 ? launch_ragged<64>
-                                                  : launch_ragged<128>;
+  const auto of_head_dim = shape.head_dim == 32   ? launch_ragged<32, 64 / kShare>
+                           : shape.head_dim == 64 ? launch_ragged<64, 64 / kShare>
+                                                  : launch_ragged<128, 32 / kShare>;
   of_head_dim(Q, K, V, O, shape, stream);
+}
+
+inline void ragged(const half* Q, const half* K, const half* V, half* O,
+                   const AttentionShape& shape, cudaStream_t stream) {
+  ragged_of<1>(Q, K, V, O, shape, stream);
 }
 
 }  // namespace flash_attention

@@ -24,5 +24,9 @@ int main(int argc, char** argv) {
         {.name = "loads in flight", .attention = loads_in_flight::attention, .tensor_cores = true},
         {.name = "registers", .attention = flash_attention::registers, .tensor_cores = true},
         {.name = "pipeline", .attention = flash_attention::pipeline, .tensor_cores = true},
-        {.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true}}});
+        {.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
+        {.name = "small tiles",
+         .attention = flash_attention::ragged_of<2>,
+         .tensor_cores = true,
+         .variant = true}}});
 }

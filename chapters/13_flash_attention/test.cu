@@ -45,6 +45,9 @@ TEST_CASE("attention: every shape, loads in flight") {
 TEST_CASE("attention: every shape, registers") { check_every_shape(flash_attention::registers); }
 TEST_CASE("attention: every shape, pipeline") { check_every_shape(flash_attention::pipeline); }
 TEST_CASE("attention: every shape, ragged") { check_every_shape(flash_attention::ragged); }
+TEST_CASE("attention: every shape, small tiles") {
+  check_every_shape(flash_attention::ragged_of<2>);
+}
 TEST_CASE("attention: each number of keys behind the last whole tile") {
   if (skipped("each number of keys")) return;
   for (int tokens = 64; tokens < 72; ++tokens)
@@ -61,13 +64,33 @@ TEST_CASE("attention: the same bits twice") { each(check_same_bits); }
 TEST_CASE("attention: what it cannot do it refuses") {
   each([](const AnyAttention& attention) { check_refusals(attention, true); });
 }
-TEST_CASE("checked: without a finding") { each(check_without_findings); }
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;  // once for all steps
+  each(check_without_findings);
+  check_without_findings(flash_attention::ragged_of<2>);
+}
 TEST_CASE("all checks, six schedules") {
   check_all_checks("chapter13", {{"--tokens", "83", "--heads", "1", "--head-dim", "64"},
                                  {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
 }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter13", {"coalesced K", "loads in flight", "registers", "pipeline", "ragged"});
+}
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  if (skipped("a variant")) return;
+  const TemporaryFolder folder;
+  const auto has_line = [&](const std::string& step, std::vector<std::string> arguments) {
+    for (const char* more : {"--tokens", "40", "--heads", "1"}) arguments.push_back(more);
+    const ProgramResult result = run_program("chapter13", arguments, folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return result.output.find("\n" + step + " ") != std::string::npos;
+  };
+  CHECK(has_line("small tiles", {"--step", "small tiles"}));
+  CHECK_FALSE(has_line("ragged", {"--step", "small tiles"}));
+  CHECK(has_line("ragged", {}));
+  CHECK_FALSE(has_line("small tiles", {}));
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
@@ -149,6 +172,12 @@ TEST_CASE("counters: multiply-adds over useful ones, ragged") {
     const double useful = 2.0 * tokens * tokens * 64;
     CHECK(lab::vgpu::counter("/tensor_macs") / useful <= most);
   }
+  // Smaller tiles multiply neither more nor less.
+  const auto macs = [](const AnyAttention& attention) {
+    run_for_counters(attention, 1, 1, 197, 64);
+    return lab::vgpu::counter("/tensor_macs");
+  };
+  CHECK(macs(flash_attention::ragged_of<2>) == macs(flash_attention::ragged));
 }
 
 TEST_CASE("counters: pipeline's operands, half of registers' for each row") {
@@ -191,12 +220,10 @@ namespace {
 
 // A step's kernel with 4 warps, of head_dim 64.
 template <class Tiles>
-MutantAttention mutant(const char* kernel, int rows) {
+MutantAttention mutant(const char* kernel, const std::vector<int>& arguments, int rows) {
   return [=](const Mutants& mutants, size_t number) -> AnyAttention {
     return [=, &mutants](const half* Q, const half* K, const half* V, half* O,
                          const AttentionShape& shape, cudaStream_t stream) {
-      const std::vector<int> arguments =
-          std::string(kernel) == "attention_kernel" ? std::vector{64, 64, 4} : std::vector{64};
       launch(mutants.kernel(number, kernel, arguments), blocks_for(shape, rows), 128, sizeof(Tiles),
              stream, Q, K, V, O, shape.tokens, log2_scale(shape));
     };
@@ -209,15 +236,15 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   if (rerun_with_checks("planted bugs*")) return;
   const std::string folder = "chapters/13_flash_attention/";
   check_planted_bugs(folder + "loads_in_flight.cuh", "loads_in_flight", planted::kLoadsInFlightBugs,
-                     mutant<loads_in_flight::Tiles<64, 64, 4>>("attention_kernel", 64),
+                     mutant<loads_in_flight::Tiles<64, 64, 4>>("attention_kernel", {64, 64, 4}, 64),
                      "const auto instance = &attention_kernel<64, 64, 4>;");
   check_planted_bugs(folder + "registers.cuh", "flash_attention", planted::kRegistersBugs,
-                     mutant<flash_attention::RegistersTiles<64>>("registers_kernel", 64),
+                     mutant<flash_attention::RegistersTiles<64>>("registers_kernel", {64}, 64),
                      "const auto instance = &registers_kernel<64>;");
   check_planted_bugs(folder + "pipeline.cuh", "flash_attention", planted::kPipelineBugs,
-                     mutant<flash_attention::PipelineTiles<64>>("pipeline_kernel", 128),
+                     mutant<flash_attention::PipelineTiles<64>>("pipeline_kernel", {64}, 128),
                      "const auto instance = &pipeline_kernel<64>;");
   check_planted_bugs(folder + "kernel.cuh", "flash_attention", planted::kRaggedBugs,
-                     mutant<flash_attention::RaggedTiles<64>>("ragged_kernel", 128),
-                     "const auto instance = &ragged_kernel<64>;");
+                     mutant<flash_attention::RaggedTiles<64, 64>>("ragged_kernel", {64, 64}, 128),
+                     "const auto instance = &ragged_kernel<64, 64>;");
 }

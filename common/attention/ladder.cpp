@@ -100,6 +100,7 @@ ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& all_steps) {
       report.add(step.name, timing, cost, compared(output));
     else
       report.add_total(step.name, timing, cost, compared(output));
+    if (step.variant) report.add_number(step.name, "variant", 1);
   }
   for (size_t i = 1; i < steps.size(); ++i) report.add_ratio(steps[i].name, steps[i - 1].name);
   write_outputs(run, steps.back().attention, output, report);

@@ -7,8 +7,9 @@ The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
 attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
 the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead, `<!-- gains:begin 11
-lines -->` the predicted TFLOP/s beside the lines of code. READMEs without such lines are left alone. Of q,
-k and v projected inside attention's kernel or apart it is a table over the sizes.
+lines -->` the predicted TFLOP/s beside the lines of code, `<!-- gains:begin 11 variants of pipeline -->` that
+step and what was tried in its place and not kept. READMEs without such lines are left alone. Of q, k and v
+projected inside attention's kernel or apart it is a table over the sizes.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
 
@@ -28,7 +29,7 @@ from predictions import micros
 from results import Refused
 
 BLOCK = re.compile(r"^<!-- gains:begin (?P<first>\d+)(?:-(?P<last>\d+))?"
-                   r"(?: (?P<what>waits|lines))? -->\n"
+                   r"(?: (?P<what>waits|lines|variants of [^\n]+?))? -->\n"
                    r"(?P<old>.*?)^<!-- gains:end -->\n", re.MULTILINE | re.DOTALL)
 MOST_REASONS = 3
 
@@ -104,6 +105,19 @@ def lines_rows(steps):
     return rows
 
 
+def variants_rows(run, chapter, name):
+    """The step of that name, and the chapter's variants beside it; no rows where one of them lacks."""
+    kept = next((step for step in run["steps"]
+                 if number(step) == chapter and step["name"] == name), None)
+    tried = [step for step in run.get("variants", []) if number(step) == chapter]
+    if kept is None or not tried:
+        return []
+    return [[step["name"], micros(us_of(step)) if us_of(step) else "-",
+             predictions.times(us_of(kept), us_of(step))
+             if step is not kept and us_of(kept) and us_of(step) else "",
+             predictions.main_reason(step["predicted"])] for step in [kept, *tried]]
+
+
 def table(head, rows, right):
     return ["| " + " | ".join(head) + " |",
             "|" + "|".join("--:" if i in right else "---" for i in range(len(head))) + "|",
@@ -151,13 +165,14 @@ def verdict(steps, before):
 
 
 def block(found, first, last, what):
-    """The lines of a block; what: waits, lines or None."""
+    """The lines of a block; what: waits, lines, variants of a step or None."""
     lines = []
     error = gains.error_of(found)
     of_ptxas = f", machine code of ptxas {found['ptxas']}" if "ptxas" in found else ""
     for run in found["runs"]:
         steps, before = chosen(run, first, last)
-        if not steps:
+        tried = what.removeprefix("variants of ") if what and what.startswith("variants") else None
+        if not steps or tried and not variants_rows(run, first, tried):
             continue
         lines += ["", f"Virtual {found['device']['name']}, {run['title']}, {gains.short(run)}"
                   f"{of_ptxas}:", ""]
@@ -171,13 +186,17 @@ def block(found, first, last, what):
         elif what == "lines":
             lines += table(["step", f"TFLOP/s, predicted{stated}", "lines of code", "written in"],
                            lines_rows(steps), (1, 2))
+        elif tried:
+            lines += table(["step", f"predicted{stated}, µs", f"beside {tried}",
+                            "warps wait most for"], variants_rows(run, first, tried), (1,))
         else:
             lines += table(["step", f"predicted{stated}, µs", "over the step before",
                             "modelled limit, µs", "warps wait most for"],
                            gain_rows(steps, before), (1,))
             lines += verdict(steps, before)
     if not lines:
-        raise Refused(f"gains:begin {first}{f'-{last}' if last != first else ''}: no such chapter "
+        raise Refused(f"gains:begin {first}{f'-{last}' if last != first else ''}"
+                      f"{f' {what}: no such step or no variants' if what else ': no such chapter'} "
                       f"in {gains.FILE}")
     return "\n".join(lines) + "\n\n"
 

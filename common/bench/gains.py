@@ -8,7 +8,8 @@
 RESULT.json is what a chapter's program writes with --json at that size; it may come from a run that
 executed only the blocks that a prediction needs. The steps of attention's chapters on the same
 problem become one ladder. Of each step the file keeps the predicted time with its stated error, or why
-there is none, the modelled limit and which, and for what warps wait.
+there is none, the modelled limit and which, and for what warps wait. What was tried and not kept, which a
+program runs with --step alone, stands beside the steps, as the run's `variants`: it is no part of a ladder.
 
 --check allows 2% in a time and 0.02 in a share, and compares nothing where another ptxas made the
 machine code; it says so then.
@@ -86,7 +87,7 @@ def steps_of(result):
         counters = kernel.get("counters")
         parts = [counters] if counters else stages
         stages = stages + [counters] * kernel.get("launches", 1) if counters else []
-        if kernel["name"] not in own or not (own_total or
+        if kernel["name"] not in own or not (own_total or kernel.get("variant") or
                                              problems.kernel_lines(number, kernel["name"])):
             continue
         if not predicted:
@@ -96,7 +97,8 @@ def steps_of(result):
         step = {"chapter": result["chapter"], "name": name,
                 **({"flops": kernel["flops"]} if "flops" in kernel else {}),
                 "bound_us": sum(us for _, us in bounds),
-                "bound": max(bounds, key=lambda of: of[1])[0]}
+                "bound": max(bounds, key=lambda of: of[1])[0],
+                **({"variant": True} if kernel.get("variant") else {})}
         steps.append({**step, "predicted": predicted})
     return steps
 
@@ -134,8 +136,15 @@ def merge(paths, ptxas=None):
         else:
             gains["runs"].append({"title": title, "problem": problem, "steps": steps})
     for run in gains["runs"]:
-        run["steps"].sort(key=lambda of: results.number_of(of["chapter"]))  # stable
+        every = sorted(run["steps"], key=lambda of: results.number_of(of["chapter"]))  # stable
+        run["steps"] = [step for step in every if not step.get("variant")]
+        if variants := [step for step in every if step.get("variant")]:
+            run["variants"] = variants
     return gains
+
+
+def all_steps(run):
+    return run["steps"] + run.get("variants", [])
 
 
 def load(folder):
@@ -147,7 +156,8 @@ def load(folder):
     try:
         for run in gains["runs"]:
             _ = run["title"], run["problem"], [
-                (of["chapter"], of["name"], of["bound_us"], of["predicted"]) for of in run["steps"]]
+                (of["chapter"], of["name"], of["bound_us"], of["predicted"])
+                for of in all_steps(run)]
     except (KeyError, TypeError) as error:
         raise Refused(f"{path}: not what gains.py writes: {error!r}") from None
     return gains
@@ -188,7 +198,7 @@ def leaves(gains):
     found = {}
     for run in gains["runs"]:
         where = f"{run['title']} ({results.describe(run['problem'])})"
-        for step in run["steps"]:
+        for step in all_steps(run):
             key = (where, f"{step['chapter']} {step['name']}")
             if key in found:
                 raise Refused(f"{where}: {key[1]} is there twice")
@@ -212,7 +222,7 @@ def checked(paths, ptxas):
 def write(folder, gains):
     path = os.path.join(folder, FILE)
     results.write(path, results.text_of(gains))
-    print(f"{path}: written from {sum(len(run['steps']) for run in gains['runs'])} steps")
+    print(f"{path}: written from {len(leaves(gains))} steps")
 
 
 if __name__ == "__main__":

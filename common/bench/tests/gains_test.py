@@ -106,6 +106,25 @@ class Gains(Case):
                          [("attention", "batch 32, 1025 tokens"),
                           ("gradients", "batch 32, 12 heads, 1,025 tokens")])
 
+    def test_what_was_tried_and_not_kept_is_no_step_of_the_ladder(self):
+        tried = {**line("in fours", launch(90.0)), "variant": 1}  # a step that no file is named after
+        merged = gains.merge([self.write("a", NAIVE), self.write("b", TILING),
+                              self.write("c", {**TILING, "kernels": [tried], "ratios": []})])
+        [run] = merged["runs"]
+        self.assertEqual([step["name"] for step in run["steps"]], ["attention", "tiling"])
+        self.assertEqual([(step["name"], step["predicted"]["us"]) for step in run["variants"]],
+                         [("in fours", 90.0)])
+        self.assertEqual([step for _, step in gains.leaves(merged)],
+                         ["01_naive_attention attention", "02_tiling tiling", "02_tiling in fours"])
+        text = gain_tables.block(merged, 2, 2, "variants of tiling")
+        self.assertIn("| step | predicted ±25%, µs | beside tiling | warps wait most for |\n", text)
+        self.assertIn("\n| tiling | 40 |  | long_scoreboard 75% |\n"
+                      "| in fours | 90 | 2.2 times as slow | long_scoreboard 75% |\n", text)
+        self.assertNotIn("fours", gain_tables.block(merged, 2, 2, None))
+        for first, step in ((1, "attention"), (2, "naive")):
+            with self.assertRaisesRegex(Refused, f"{first} variants of {step}: no such step or no"):
+                gain_tables.block(merged, first, first, f"variants of {step}")
+
     def test_a_nets_steps_are_its_choices_and_a_line_counts_for_all_its_launches(self):
         def net(**choices):
             problem = {"batch": 32, "size": 224, "tokens": 197, "blocks": 12, "model": "tiny",
