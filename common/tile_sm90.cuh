@@ -4,6 +4,7 @@
 //   BoxTile<kRows, kColumns>       a tile of halves as the copy engine lays it out
 //   Barrier                        an mbarrier: arrivals and bytes are awaited together
 //   copy_tile                      global → shared, a whole tile asked for by one thread
+//   operand, multiply_async        products of a warpgroup, four warps, from shared memory
 //
 // Code that calls these stands behind `#ifdef __CUDA_ARCH_FEAT_SM90_ALL`: that of other architectures
 // has no such instructions.
@@ -115,6 +116,177 @@ __device__ void copy_tile(BoxTile<kRows, kColumns>& to, const CUtensorMap& map, 
 // PTX ISA, "prefetch" (.tensormap).
 __device__ inline void prefetch(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// ---- Warpgroups ---------------------------------------------------------------------------------
+
+// Where an operand of a product lies: 64 rows or more from `row` on and the 16 columns from `column`
+// on, or 16 rows and all columns. A core matrix is 8 rows of 16 bytes; the next 8 rows lie a stride
+// further, the next panel a leading dimension further.
+// PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout: Matrix Descriptor Format".
+template <int kRows, int kColumns>
+__device__ uint64_t operand(const BoxTile<kRows, kColumns>& from, int row, int column) {
+  using Tile = BoxTile<kRows, kColumns>;
+  constexpr uint64_t kLine = Tile::kPanelColumns * sizeof(half);  // bytes: what is swizzled
+  constexpr uint64_t kSwizzle = kLine == 128 ? 1 : 2;
+  constexpr uint64_t kFixed =
+      kSwizzle << 62 | (8 * kLine / 16) << 32 | uint64_t(Tile::kPanelBytes / 16) << 16;
+  const uint32_t start = shared_address(from.bytes) +
+                         column / Tile::kPanelColumns * Tile::kPanelBytes + row * kLine +
+                         column % Tile::kPanelColumns * sizeof(half);
+  return kFixed | (start & 0x3ffff) >> 4;
+}
+
+// Before the first product, and between other accesses to registers and a product that uses them.
+// PTX ISA, "wgmma.fence".
+__device__ inline void warpgroup_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// The products asked for since the last call become a group. PTX ISA, "wgmma.commit_group".
+__device__ inline void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits until all of the warp's groups but the newest kNewest are complete: until then their sums and
+// left operands belong to the tensor cores. PTX ISA, "wgmma.wait_group".
+template <int kNewest>
+__device__ inline void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
+}
+
+// sums[64 x kColumns] += left rightᵀ over a depth of 16, or = where `adds` is false: both operands in
+// shared memory, rows along the depth. `sums` of a warp are those of its 16 rows.
+// PTX ISA, "Asynchronous wgmma.mma_async" (.m64nNk16, K-major both).
+template <int kColumns>
+__device__ inline void multiply_async(Sums* d, uint64_t left, uint64_t right, bool adds) {
+  static_assert(kColumns == 16 || kColumns == 32 || kColumns == 48 || kColumns == 64);
+  if constexpr (kColumns == 16)
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %10, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "%8, %9, adds, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3])
+        : "l"(left), "l"(right), "r"(int(adds))
+        : "memory");
+  else if constexpr (kColumns == 32)
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, adds, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3])
+        : "l"(left), "l"(right), "r"(int(adds))
+        : "memory");
+  else if constexpr (kColumns == 48)
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %26, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, "
+        "%25, adds, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3]),
+          "+f"(d[4].value[0]), "+f"(d[4].value[1]), "+f"(d[4].value[2]), "+f"(d[4].value[3]),
+          "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3])
+        : "l"(left), "l"(right), "r"(int(adds))
+        : "memory");
+  else if constexpr (kColumns == 64)
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3]),
+          "+f"(d[4].value[0]), "+f"(d[4].value[1]), "+f"(d[4].value[2]), "+f"(d[4].value[3]),
+          "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3]),
+          "+f"(d[6].value[0]), "+f"(d[6].value[1]), "+f"(d[6].value[2]), "+f"(d[6].value[3]),
+          "+f"(d[7].value[0]), "+f"(d[7].value[1]), "+f"(d[7].value[2]), "+f"(d[7].value[3])
+        : "l"(left), "l"(right), "r"(int(adds))
+        : "memory");
+}
+// sums[64 x kColumns] += left right: left in registers, a warp's 16 rows in each warp; right
+// [16, kColumns] in shared memory, rows across the depth. PTX ISA, likewise (A in registers, B MN-major).
+template <int kColumns>
+__device__ inline void multiply_async(Sums* d, const LeftFragment<half>& left, uint64_t right) {
+  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128);
+  const uint32_t(&a)[4] = left.registers;
+  if constexpr (kColumns == 32)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 1;"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right)
+        : "memory");
+  else if constexpr (kColumns == 64)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3]),
+          "+f"(d[4].value[0]), "+f"(d[4].value[1]), "+f"(d[4].value[2]), "+f"(d[4].value[3]),
+          "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3]),
+          "+f"(d[6].value[0]), "+f"(d[6].value[1]), "+f"(d[6].value[2]), "+f"(d[6].value[3]),
+          "+f"(d[7].value[0]), "+f"(d[7].value[1]), "+f"(d[7].value[2]), "+f"(d[7].value[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right)
+        : "memory");
+  else if constexpr (kColumns == 128)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+        "%59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
+          "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
+          "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3]),
+          "+f"(d[4].value[0]), "+f"(d[4].value[1]), "+f"(d[4].value[2]), "+f"(d[4].value[3]),
+          "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3]),
+          "+f"(d[6].value[0]), "+f"(d[6].value[1]), "+f"(d[6].value[2]), "+f"(d[6].value[3]),
+          "+f"(d[7].value[0]), "+f"(d[7].value[1]), "+f"(d[7].value[2]), "+f"(d[7].value[3]),
+          "+f"(d[8].value[0]), "+f"(d[8].value[1]), "+f"(d[8].value[2]), "+f"(d[8].value[3]),
+          "+f"(d[9].value[0]), "+f"(d[9].value[1]), "+f"(d[9].value[2]), "+f"(d[9].value[3]),
+          "+f"(d[10].value[0]), "+f"(d[10].value[1]), "+f"(d[10].value[2]), "+f"(d[10].value[3]),
+          "+f"(d[11].value[0]), "+f"(d[11].value[1]), "+f"(d[11].value[2]), "+f"(d[11].value[3]),
+          "+f"(d[12].value[0]), "+f"(d[12].value[1]), "+f"(d[12].value[2]), "+f"(d[12].value[3]),
+          "+f"(d[13].value[0]), "+f"(d[13].value[1]), "+f"(d[13].value[2]), "+f"(d[13].value[3]),
+          "+f"(d[14].value[0]), "+f"(d[14].value[1]), "+f"(d[14].value[2]), "+f"(d[14].value[3]),
+          "+f"(d[15].value[0]), "+f"(d[15].value[1]), "+f"(d[15].value[2]), "+f"(d[15].value[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right)
+        : "memory");
+}
+
+// What this thread has written as usual comes before what copy engine and tensor cores read, when a
+// barrier follows. PTX ISA, "membar / fence" (fence.proxy.async).
+__device__ inline void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A barrier of `threads` threads of the block, with a number from 1 to 15. PTX ISA, "bar".
+__device__ inline void meet(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 }  // namespace tile

@@ -4,6 +4,7 @@
 #include "../13_flash_attention/kernel.cuh"
 #include "maps.cuh"
 #include "tensor_maps.cuh"
+#include "wgmma.cuh"
 
 namespace {
 
@@ -14,7 +15,8 @@ lab::ExitCode chapter(const lab::Run& run) {
     throw lab::LackError("chapter 14 " + lack);
   return lab::run_ladder(
       run, {{.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
-            {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true}});
+            {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true},
+            {.name = "wgmma", .attention = hopper::wgmma, .tensor_cores = true}});
 }
 
 }  // namespace

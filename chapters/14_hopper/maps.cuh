@@ -1,5 +1,5 @@
-// What all steps of this chapter share: the tensor maps of Q, K and V, a ring of stages, and why a
-// device cannot run them.
+// What all steps of this chapter share: the tensor maps of Q, K and V, a ring of stages and who fills
+// it, and why a device cannot run them.
 #pragma once
 
 #include <cuda.h>  // types alone: the driver's function is found at run time
@@ -81,6 +81,25 @@ TensorMaps maps_of(const half* Q, const half* K, const half* V, const AttentionS
   return {map_of<QueryTile>(Q, shape, "Q"), map_of<KeyTile>(K, shape, "K"),
           map_of<KeyTile>(V, shape, "V")};
 }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// One thread: asks for Q once, and for a stage of K and V whenever one is empty.
+template <class Tiles>
+__device__ void produce(Tiles& tiles, const TensorMaps& maps, int block_row, int matrix,
+                        int tokens) {
+  tiles.q_full.arrive_expecting(sizeof(tiles.q));
+  tile::copy_tile(tiles.q, maps.q, block_row, matrix, tiles.q_full);
+  Ring<Tiles::kStages> ring;
+  for (int key = 0; key < tokens; key += Tiles::kKeyTile, ring.next()) {
+    tiles.empty[ring.stage].wait(ring.parity ^ 1);  // nobody waits in the first round
+    auto& [k, v] = tiles.stages[ring.stage];
+    tile::Barrier& full = tiles.full[ring.stage];
+    full.arrive_expecting(sizeof(k) + sizeof(v));
+    tile::copy_tile(k, maps.k, key, matrix, full);
+    tile::copy_tile(v, maps.v, key, matrix, full);
+  }
+}
+#endif
 
 // What this build was made for: 1 in code for sm_90a, 0 in other code.
 static __global__ void built_for_sm90a(int* answer) {

@@ -37,25 +37,6 @@ struct TensorMapsTiles {
   tile::Barrier q_full, full[kStages], empty[kStages];
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// One thread: asks for Q once, and for a stage of K and V whenever one is empty.
-template <class Tiles>
-__device__ void produce(Tiles& tiles, const TensorMaps& maps, int block_row, int matrix,
-                        int tokens) {
-  tiles.q_full.arrive_expecting(sizeof(tiles.q));
-  tile::copy_tile(tiles.q, maps.q, block_row, matrix, tiles.q_full);
-  Ring<Tiles::kStages> ring;
-  for (int key = 0; key < tokens; key += Tiles::kKeyTile, ring.next()) {
-    tiles.empty[ring.stage].wait(ring.parity ^ 1);  // nobody waits in the first round
-    auto& [k, v] = tiles.stages[ring.stage];
-    tile::Barrier& full = tiles.full[ring.stage];
-    full.arrive_expecting(sizeof(k) + sizeof(v));
-    tile::copy_tile(k, maps.k, key, matrix, full);
-    tile::copy_tile(v, maps.v, key, matrix, full);
-  }
-}
-#endif
-
 template <int kHeadDim>
 __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     tensor_maps_kernel(const __grid_constant__ TensorMaps maps,

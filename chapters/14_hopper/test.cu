@@ -8,6 +8,7 @@
 #include "../../common/lab/program.h"
 #include "maps.cuh"
 #include "tensor_maps.cuh"
+#include "wgmma.cuh"
 
 using namespace lab::testing;
 
@@ -18,7 +19,8 @@ struct Step {
   AnyAttention attention;
 };
 const std::vector<Step>& steps() {
-  static const std::vector<Step> all = {{"tensor maps", hopper::tensor_maps}};
+  static const std::vector<Step> all = {{"tensor maps", hopper::tensor_maps},
+                                        {"wgmma", hopper::wgmma}};
   return all;
 }
 // Says so and returns true where there is no device that can run this chapter.
@@ -39,7 +41,17 @@ void each(const std::string& what, const std::function<void(const AnyAttention&)
 
 }  // namespace
 
-TEST_CASE("attention: every shape") { each("every shape", check_every_shape); }
+// Around the sizes of tiles, warps and tails, with heads behind each other; fewer than
+// check_every_shape() has, since each step is held against all.
+TEST_CASE("attention: every shape") {
+  each("every shape", [](const AnyAttention& attention) {
+    for (const int head_dim : {32, 64, 128})
+      for (const int tokens : {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 81, 127, 128, 129, 197})
+        check_right(attention, random_case(tokens % 3 == 1 ? 2 : 1, tokens % 2 ? 3 : 1, tokens,
+                                           head_dim, tokens));
+    check_right(attention, random_case(1, 1, 577, 64));
+  });
+}
 TEST_CASE("attention: unusual scores") { each("unusual scores", check_unusual_scores); }
 TEST_CASE("attention: rounded once") { each("rounding", check_rounding); }
 TEST_CASE("attention: arrays from PyTorch") { each("arrays from PyTorch", check_pytorch); }
