@@ -1,0 +1,34 @@
+#include "kernels.cuh"
+
+#include "forward.cuh"
+#include "naive.cuh"
+#include "recompute.cuh"
+
+namespace gradients {
+
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = {
+      {.name = "naive",
+       .tensor_cores = false,
+       .same_bits = true,
+       .workspace_of = naive_workspace,
+       .launches = {{"P", naive_weights},
+                    {"dV", naive_dV},
+                    {"dP", naive_dP},
+                    {"dS", naive_dS},
+                    {"dQ", naive_dQ},
+                    {"dK", naive_dK}}},
+      {.name = "recompute",
+       .tensor_cores = false,
+       .same_bits = false,
+       .workspace_of = sums_workspace,
+       .launches = {{"D", dots_and_zeros}, {"columns", recompute}, {"dQ in fp16", finish}}}};
+  return all;
+}
+
+void forward_pass(const half* Q, const half* K, const half* V, half* O, float* log_sum_exp,
+                  const AttentionShape& shape, cudaStream_t stream) {
+  forward(Q, K, V, O, log_sum_exp, shape, stream);
+}
+
+}  // namespace gradients
