@@ -19,7 +19,8 @@ from traces import Refused, in_words
 STEP = 40  # clocks; each step of the picture has the colour of what takes most of them
 # What an instruction is for. A short wait, and each instruction not named here, belongs to the next
 # one that is: the warp does what it does in order to get there.
-FOR = {"global_load": "copy", "async_copy": "copy", "shared_store": "copy", "global_store": "copy",
+FOR = {"global_load": "copy", "async_copy": "copy", "bulk_copy": "copy", "shared_store": "copy",
+       "global_store": "copy",
        "tensor": "multiply", "matrix_load": "multiply",
        "fp32": "softmax", "special": "softmax", "shuffle": "softmax", "vote": "softmax"}
 LONG = {"long_scoreboard": "wait for copies", "lg_throttle": "wait for copies",
@@ -61,17 +62,22 @@ def warps_of(events, kernel):
 
 
 def phases(told):
-    """[(phase, begin, end)] of one warp. What comes before its first copy leads to that; after its
-    last instruction with a phase there is none."""
+    """[(phase, begin, end)] of one warp. What comes before its first copy leads to that, unless it has
+    multiplied by then; after its last instruction with a phase there is none. A warp without products has
+    no softmax either: it computes where to copy."""
     found, phase = [], None
+    multiplies = any(FOR.get(what) == "multiply" for what, *_ in told)
     for what, begin, end in reversed(told):
         if what in LONG:
             found.append((LONG[what], begin, end))
         else:
-            phase = FOR.get(what, phase)
+            of = FOR.get(what, phase)
+            phase = of if multiplies or of == "copy" else phase
             found.append((phase, begin, end))
     found.reverse()
-    first = next((i for i, (of, *_) in enumerate(found) if of == "copy"), 0)
+    first = next((i for i, (what, *_) in enumerate(told) if FOR.get(what) in ("copy", "multiply")), 0)
+    if told and FOR.get(told[first][0]) != "copy":
+        first = 0
     return [("copy", *found[i][1:]) if i < first else found[i] for i in range(len(found))]
 
 

@@ -161,6 +161,10 @@ $(call timeline,phases_13,13,--batch 32 --tokens 197 --predict)
 $(call picture,13_flash_attention/warp_phases.png,warp_phases,phases_13.json:registers_kernel:registers \
   phases_13.json:pipeline_kernel:pipeline,17000)
 
+# Chapter 14: the life of the ring's stages, of nine whole tiles.
+$(call timeline,ring_14,14,--batch 32 --tokens 576 --predict)
+$(call picture,14_hopper/ring_life.png,ring_life,ring_14.json:tensor_maps_kernel:tensor_maps,4:9)
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))

@@ -64,6 +64,16 @@ class WarpPhases(Case):
                          ["wait at a barrier"] + ["multiply"] * 2 + [None])
         self.assertEqual(found[3][1:], (80, 280))
 
+    def test_a_warp_that_only_multiplies_prepares_no_copy(self):
+        reader = (("alu", 10), ("long_scoreboard", 200), ("tensor", 30), ("fp32", 60),
+                  ("global_store", 10), ("exit", 1))
+        found = warp_phases.phases(warp_phases.warps_of(timeline(reader), "first_kernel")[0])
+        self.assertEqual([of for of, *_ in found], ["multiply", "wait for copies", "multiply",
+                                                    "softmax", "copy", None])
+        producer = (("alu", 10), ("vote", 1), ("bulk_copy", 5), ("wait", 90), ("exit", 1))
+        found = warp_phases.phases(warp_phases.warps_of(timeline(producer), "first_kernel")[0])
+        self.assertEqual([of for of, *_ in found], ["copy", "copy", "copy", None, None])
+
     def test_each_step_has_what_takes_most_of_it(self):
         self.assertEqual(warp_phases.steps([("copy", 0, 30), ("multiply", 30, 110)], 160),
                          ["copy", "multiply", "multiply", None])
