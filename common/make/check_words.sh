@@ -110,7 +110,7 @@ assembles() {
     sed -n 's/.*code=\[compute_[0-9]*,\([^]]*\)\].* -fatbin .*/\1/p' | sort | xargs)
   [ "$said" = "$1" ] || fail "compile-all ARCHS='$2', instead of $1" "$said"
 }
-assembles 'sm_100,sm_120 sm_75 sm_80,sm_86 sm_89' 'sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120'
+assembles 'sm_100,sm_120 sm_75 sm_80,sm_86,sm_89' 'sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120'
 assembles 'sm_120 sm_86' 'sm_86 sm_120'
 
 # The command of a program's own choices, and no others.

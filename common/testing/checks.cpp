@@ -156,7 +156,7 @@ void check_machine_code(const std::string& file, const std::string& more, size_t
                         "' -std=c++20 -O3 -fatbin --threads 2 " + "-Xptxas -v -o '" +
                         folder.path("fatbin") + "' '" + folder.path("kernels.cu") + "'";
   // Of one generation the PTX is the same to the byte, and is compiled once: registers and spills come
-  // of the last step, from PTX to machine code. (`make compile-all` begins anew for each.)
+  // of the last step, from PTX to machine code.
   command +=
       " -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code='[sm_80,sm_86,sm_89]'"
       " -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code='[sm_100,sm_120]'";
