@@ -17,7 +17,7 @@ $(eval $(call group,common/vgpu/core/group,block cluster calls random turns wait
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
-$(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy core/tensor_map))
+$(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy tensor_map core/tensor_map))
 $(eval $(call group,common/vgpu/group_watchers,\
   $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))

@@ -5,6 +5,9 @@
 //   may have it, or one that has met the writer since.
 // - An mbarrier is used by a thread that has not met the one that initialized it. Between blocks of
 //   a cluster that is a barrier of the cluster, and the initialization must have been released.
+// - A tensor copy uses a map in global memory that the same launch has written: what writes it must
+//   release it to those who use it as a map (fence.proxy.tensormap::generic.release, or
+//   tensormap.cp_fenceproxy), and they must acquire it (.acquire with its address).
 // - ld.global.nc reads what the same launch has written: it is for memory that stays as it is.
 //
 // Whether two threads have met is the race check's to know exactly. Here a thread counts as having
@@ -30,8 +33,9 @@ struct Doings {
   Moment met_warp[kWarpSize] = {}, met_block[kWarpSize] = {}, met_cluster[kWarpSize] = {};
   Moment fenced[kWarpSize] = {};    // fence.proxy.async for shared memory
   Moment released[kWarpSize] = {};  // a fence, or an arrival at the cluster's barrier that releases
+  Moment map_released[kWarpSize] = {};  // fence.proxy.tensormap::generic.release
   // A fence of some lane reaches everything up to here that lanes of this warp wrote.
-  Moment covered = 0;
+  Moment covered = 0, map_covered = 0;
 };
 
 struct Place {  // of an instruction that a thread executed
@@ -83,8 +87,8 @@ class ProxyCheck final : public Observer {
     blocks_.erase(&block);
     for (const Warp& warp : block.warps) {
       const auto it = doings_.find(&warp);
-      // Others of the cluster may remember what its threads did.
-      if (block.cluster.blocks.size() > 1) ended_.push_back(std::move(it->second));
+      // Others of the cluster, or of the grid, may remember what its threads did.
+      if (maps_ || block.cluster.blocks.size() > 1) ended_.push_back(std::move(it->second));
       doings_.erase(it);
     }
   }
@@ -93,6 +97,8 @@ class ProxyCheck final : public Observer {
               std::uint32_t bytes, Access access, Space space, const Places& places) override {
     if (space == Space::global) {
       if (non_coherent_) global_access(warp, instr, mask, a, bytes, access);
+      if (maps_ && access != Access::load)
+        each_lane(mask, [&](int lane) { wrote_map(warp, instr, lane, a.v[lane], bytes); });
     } else if (engine_) {
       Block& of = places.owner ? *places.owner : *warp.block;
       if (way_of(instr) == Way::mbarrier)
@@ -111,6 +117,7 @@ class ProxyCheck final : public Observer {
   }
   void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
                    std::uint32_t bytes, std::uint32_t, std::uint32_t) override {
+    if (maps_) use_map(warp, instr, lane);
     if (instr.space == Space::global)
       check_written(warp, instr, lane, *warp.block, offset, bytes, "bulk copy reads");
   }
@@ -171,8 +178,10 @@ class ProxyCheck final : public Observer {
     if (!engine_) return;
     Doings& doings = doings_of(warp);
     each_lane(mask, [&](int lane) { doings.released[lane] = ++now_; });
-    if (std::string_view(forms()[instr.form].pattern).starts_with(".proxy .async"))
-      proxy_fence(warp, instr, mask);
+    const std::string_view pattern = forms()[instr.form].pattern;
+    if (pattern.starts_with(".proxy .async")) proxy_fence(warp, instr, mask);
+    if (pattern.find(".tensormap::generic") != pattern.npos)
+      fence_maps(warp, instr, mask, pattern.find(".acquire") != pattern.npos);
   }
   void proxy_fence(Warp& warp, const Instr& instr, std::uint32_t mask) override {
     if (!engine_ || instr.space == Space::global) return;
@@ -194,7 +203,7 @@ class ProxyCheck final : public Observer {
   struct BlockState {
     std::vector<Written> written;
     std::map<std::uint32_t, Place> objects;  // mbarriers, where they were initialized
-    Moment covered = 0;                      // writes up to here are fenced, whoever's they are
+    Moment covered = 0, map_covered = 0;     // writes up to here are fenced, whoever's they are
     std::vector<std::pair<Doings*, std::uint32_t>> arrived[16];
     std::span<Written> at(const Block& block, std::uint32_t offset, std::uint32_t bytes) {
       if (written.empty()) written.resize(block.launch.shared_bytes / kPiece + 1);
@@ -211,14 +220,18 @@ class ProxyCheck final : public Observer {
       todo.pop_back();
       if (std::find(seen.begin(), seen.end(), f) != seen.end()) continue;
       seen.push_back(f);
-      if (f->calls_indirectly) engine_ = non_coherent_ = true;
+      if (f->calls_indirectly) engine_ = non_coherent_ = maps_ = true;
       for (const Instr& instr : f->code) {
         engine_ |= way_of(instr) != Way::usual;
         non_coherent_ |= instr.non_coherent;
+        maps_ |= std::string_view(forms()[instr.form].opcode) == "tensormap" ||
+                 std::string_view(forms()[instr.form].pattern).find("tensormap::generic") !=
+                     std::string_view::npos;
       }
       for (const CallSite& site : f->calls)
         if (site.callee) todo.push_back(site.callee);
     }
+    engine_ |= maps_;
   }
 
   static bool acquires(const Instr& instr, Access access) {
@@ -342,6 +355,86 @@ class ProxyCheck final : public Observer {
     });
   }
 
+  // ---- tensor maps in global memory ------------------------------------------------------------
+
+  static constexpr std::uint64_t kMapPiece = 64;  // a map's alignment
+  void wrote_map(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                 std::uint32_t bytes) {
+    const Place place = place_of(warp, &instr, lane);
+    for (std::uint64_t at = address / kMapPiece; at <= (address + bytes - 1) / kMapPiece; ++at)
+      map_writes_[at] = place;
+  }
+  void fence_maps(Warp& warp, const Instr& instr, std::uint32_t mask, bool acquire) {
+    Doings& doings = doings_of(warp);
+    Addresses a;
+    compute_addresses(warp, instr, mask, a);
+    each_lane(mask, [&](int lane) {
+      if (acquire) {
+        map_acquires_[a.v[lane]][&doings].of[lane] = {
+            ++now_,
+            std::max({doings.met_warp[lane], doings.met_block[lane], doings.met_cluster[lane]})};
+        return;
+      }
+      doings.map_released[lane] = ++now_;
+      doings.map_covered = std::max(doings.map_covered, doings.met_warp[lane]);
+      BlockState& state = of(*warp.block);
+      state.map_covered = std::max(state.map_covered, doings.met_block[lane]);
+      maps_covered_ = std::max(maps_covered_, doings.met_cluster[lane]);
+    });
+  }
+  // A thread that has met the writer may release what that wrote, too.
+  bool map_released(const Warp& warp, const Place& write) {
+    if (write.by->map_released[write.lane] > write.moment || write.by->map_covered > write.moment ||
+        maps_covered_ > write.moment)
+      return true;
+    return write.by->block == warp.block->linear && of(*warp.block).map_covered > write.moment;
+  }
+  // So does one acquire for those that it meets.
+  bool map_acquired(const Warp& warp, int lane, std::uint64_t address, const Place& write) {
+    const Doings& doings = doings_of(warp);
+    const auto acquires = map_acquires_.find(address);
+    if (acquires == map_acquires_.end()) return false;
+    for (const auto& [by, acquired] : acquires->second) {
+      const Moment met = by == &doings               ? doings.met_warp[lane]
+                         : by->block == doings.block ? doings.met_block[lane]
+                                                     : doings.met_cluster[lane];
+      for (int i = 0; i < kWarpSize; ++i) {
+        const auto& [at, met_others] = acquired.of[i];
+        const bool of_write =
+            by == write.by && i == write.lane ? at > write.moment : met_others > write.moment;
+        if (of_write && ((by == &doings && i == lane) || at < met)) return true;
+      }
+    }
+    return false;
+  }
+  void use_map(Warp& warp, const Instr& instr, int lane) {
+    Instr map = instr;
+    if (instr.space == Space::shared) {
+      map.address = instr.address2;
+      map.address_bits = instr.address2_bits;
+      map.imm = instr.imm2;
+    }
+    Addresses a;
+    compute_addresses(warp, map, 1u << lane, a);
+    const std::uint64_t address = a.v[lane];
+    for (std::uint64_t piece : {address / kMapPiece, address / kMapPiece + 1}) {
+      const auto it = map_writes_.find(piece);
+      if (it == map_writes_.end()) continue;
+      const Place& write = it->second;
+      const char* missing = !map_released(warp, write) ? "fence.proxy.tensormap::generic.release "
+                                                         "(or tensormap.cp_fenceproxy) behind that"
+                            : !map_acquired(warp, lane, address, write)
+                                ? "fence.proxy.tensormap::generic.acquire of it between"
+                                : nullptr;
+      if (!missing) continue;
+      add(warp, instr, lane, write, [&] {
+        return "tensor copy uses the map " + global_text(warp.block->launch, address) + ", which " +
+               thread_at(warp, write, "wrote") + ", without a " + missing + ",";
+      });
+      return;
+    }
+  }
+
   // ---- ld.global.nc ----------------------------------------------------------------------------
 
   static constexpr std::uint64_t kPage = 4096;
@@ -393,11 +486,20 @@ class ProxyCheck final : public Observer {
     });
   }
 
-  bool engine_ = false, non_coherent_ = false;  // does the kernel have such instructions?
+  // Does the kernel have such instructions?
+  bool engine_ = false, non_coherent_ = false, maps_ = false;
   Moment now_ = 0;
   std::unordered_map<const Block*, BlockState> blocks_;
   std::unordered_map<const Warp*, std::unique_ptr<Doings>> doings_;
   std::vector<std::unique_ptr<Doings>> ended_;
+  // Of one map by the lanes of a warp: when, and when the lane had last met others.
+  struct Acquires {
+    std::pair<Moment, Moment> of[kWarpSize] = {};
+  };
+  std::unordered_map<std::uint64_t, Place>
+      map_writes_;  // the last one, by 64 bytes of global memory
+  std::unordered_map<std::uint64_t, std::unordered_map<const Doings*, Acquires>> map_acquires_;
+  Moment maps_covered_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<const Instr*, std::uint16_t> numbers_;
   std::vector<std::pair<const Function*, const Instr*>> writers_;

@@ -191,6 +191,99 @@ TensorMapFault replace_address(TensorMap& map, std::uint64_t address) {
 
 namespace {
 
+void replace_field(TensorMap& map, TensorMapField field, size_t d, uint64_t value) {
+  // The types in the order of the PTX manual.
+  using enum TensorType;
+  constexpr TensorType kTypes[] = {u8,  u16,     u32, s32,  u64,  s64,     f16,
+                                   f32, f32_ftz, f64, bf16, tf32, tf32_ftz};
+  const string name = kTensorMapFields[static_cast<size_t>(field)], text = to_string(value);
+  const auto at_most = [&](uint64_t most, const string& right) {
+    check(value <= most, name, text, right);
+  };
+  switch (field) {
+    case TensorMapField::global_address:
+      map.address = value;
+      break;
+    case TensorMapField::rank:
+      at_most(kTensorRanks - 1, "0 to 4, one less than the number of dimensions");
+      map.rank = static_cast<std::uint8_t>(value + 1);
+      break;
+    case TensorMapField::box_dim:
+      check(value >= 1 && value <= 256, at("box_dim", d), text, "1 to 256");
+      map.box[d] = static_cast<std::uint16_t>(value);
+      break;
+    case TensorMapField::global_dim:
+      map.last[d] = static_cast<uint32_t>(value - 1);
+      map.changed = static_cast<std::uint8_t>((map.changed & ~(2u << d)) | (value ? 0 : 2u << d));
+      break;
+    case TensorMapField::global_stride:
+      check(d + 1 < kTensorRanks, "ordinal of global_stride", to_string(d), "0 to 3");
+      map.strides[d] = value;
+      break;
+    case TensorMapField::element_stride:
+      check(value >= 1 && value <= 8, at("element_stride", d), text, "1 to 8");
+      map.element_strides[d] = static_cast<std::uint8_t>(value);
+      break;
+    case TensorMapField::elemtype:
+      at_most(std::size(kTypes) - 1, "0 to 12 are types");
+      map.type = kTypes[value];
+      break;
+    case TensorMapField::interleave_layout:
+      at_most(2, "0 (none), 1 (16B) or 2 (32B)");
+      map.interleave = static_cast<std::uint8_t>(value);
+      break;
+    case TensorMapField::swizzle_mode:
+      at_most(3, "0 (none) to 3 (128B)");
+      map.swizzle = static_cast<std::uint8_t>(value);
+      break;
+    case TensorMapField::fill_mode:
+      at_most(1, "0 (zeros) or 1 (NaN)");
+      map.nan = value;
+      break;
+  }
+}
+
+}  // namespace
+
+TensorMapFault replace(TensorMap& map, TensorMapField field, size_t dimension, uint64_t value) {
+  if (map.im2col)
+    return {"the map is one of cuTensorMapEncodeIm2col, and .tile wants one of tiles"};
+  try {
+    replace_field(map, field, dimension, value);
+  } catch (TensorMapFault& fault) {
+    return fault;
+  }
+  map.changed |= 1;
+  map.seal();
+  return {};
+}
+
+// As if the program had asked for a map like this.
+TensorMapFault fault_of(const TensorMap& map) {
+  if (!map.changed) return {};
+  std::array<uint64_t, kTensorRanks> sizes = {};
+  std::array<uint32_t, kTensorRanks> box = {}, steps = {};
+  for (size_t d = 0; d < kTensorRanks; ++d) {
+    sizes[d] = map.changed >> (d + 1) & 1 ? 0 : map.size(static_cast<int>(d));
+    box[d] = map.box[d];
+    steps[d] = map.element_strides[d];
+  }
+  TensorMapRequest request;
+  request.type = static_cast<int>(map.type);
+  request.rank = map.rank;
+  request.address = map.address;
+  request.sizes = sizes.data(), request.strides = map.strides.data();
+  request.box = box.data(), request.element_strides = steps.data();
+  request.interleave = map.interleave;
+  request.swizzle = map.swizzle;
+  request.promotion = map.promotion;
+  request.fill = map.nan;
+  TensorMap again;
+  return encode(request, again);
+}
+
+namespace {
+
 using Coordinates = std::array<std::int64_t, kTensorRanks>;
 
 // Adds the elements from `at` along the first dimension that the tensor has: `count` of them, the

@@ -42,7 +42,8 @@ struct TensorMap {
   std::uint8_t swizzle = 0;    // 0 none, 1 to 3: 32, 64, 128 bytes
   std::uint8_t promotion = 0;  // to the L2: a hint
   bool nan = false;            // what is outside the tensor reads as NaN, not as 0
-  std::array<std::uint8_t, 2> unused = {};
+  std::uint8_t changed = 0;    // 1: by the device; bit 1 + d: its dimension d has size 0
+  std::uint8_t interleave = 0;
   std::uint64_t address = 0;
   std::array<std::uint64_t, kTensorRanks - 1> strides = {};  // bytes, of dimensions 1 to 4
   std::array<std::uint32_t, kTensorRanks> last = {};         // highest coordinate: size - 1
@@ -87,6 +88,28 @@ struct TensorMapFault {
 };
 TensorMapFault encode(const TensorMapRequest& request, TensorMap& map);
 TensorMapFault replace_address(TensorMap& map, std::uint64_t address);
+
+// What tensormap.replace can change, by the names of PTX.
+enum class TensorMapField : std::uint8_t {
+  global_address,
+  rank,
+  box_dim,
+  global_dim,
+  global_stride,
+  element_stride,
+  elemtype,
+  interleave_layout,
+  swizzle_mode,
+  fill_mode
+};
+inline constexpr const char* kTensorMapFields[] = {
+    "global_address", "rank",     "box_dim",           "global_dim",   "global_stride",
+    "element_stride", "elemtype", "interleave_layout", "swizzle_mode", "fill_mode"};
+// A map may be wrong between two changes. replace() refuses what a map cannot hold; what a copy cannot
+// use is left to fault_of().
+TensorMapFault replace(TensorMap& map, TensorMapField field, std::size_t dimension,
+                       std::uint64_t value);
+TensorMapFault fault_of(const TensorMap& map);
 
 // A stretch of a box that lies inside the tensor and has no gap, neither in global memory nor in the box.
 struct TensorRow {

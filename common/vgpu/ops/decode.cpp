@@ -290,6 +290,8 @@ void Decoder::decode_statement() {
     if (mods.has("tensor"))
       instr.rank = static_cast<std::uint8_t>(1 + mods.pick({"1d", "2d", "3d", "4d", "5d"}));
   }
+  // (cp_fenceproxy: the second operand's space is the other one.)
+  if (opcode == "tensormap" && mods.has("cp_fenceproxy")) instr.space = Space::global;
   if (fn_.module->sm < 90 && (instr.rank || mods.has("tensormap") ||
                               mods.has("tensormap::generic") || opcode == "tensormap"))
     fail("'" + std::string(s.name) + "' needs .target sm_90 or higher");
@@ -298,7 +300,7 @@ void Decoder::decode_statement() {
     fail("'" + std::string(s.name) + "' with these operands needs .target sm_100 or higher");
 
   if ((opcode == "wgmma" && fn_.module->target != "sm_90a") ||
-      (opcode == "setmaxnreg" &&
+      ((opcode == "setmaxnreg" || mods.has("b1024")) &&
        !std::isalpha(static_cast<unsigned char>(fn_.module->target.back()))))
     fail("'" + std::string(s.name) + "' needs .target sm_90a, and this module is for " +
          fn_.module->target);

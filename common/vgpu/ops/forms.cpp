@@ -148,6 +148,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"setmaxnreg", "dec inc"},
     {"shf", "l r"},
     {"st", "async"},
+    {"tensormap", "cp_fenceproxy replace"},
     {"wgmma", "commit_group fence mma_async wait_group"},
     {"wmma", "a b c d load mma store"},
 };

@@ -30,6 +30,9 @@ TensorMap read_map(Warp& warp, const Instr& instr, int lane, uint64_t address) {
            "tensor copy with 128 bytes that are no tensor map (cuTensorMapEncodeTiled and "
            "cuTensorMapEncodeIm2col make them; a kernel takes one as const __grid_constant__ "
            "CUtensorMap)");
+  if (const TensorMapFault fault = fault_of(map); !fault.text.empty())
+    refuse(warp, instr, lane,
+           "tensor copy with a map that tensormap.replace has changed, whose " + fault.text + ";");
   if (map.rank != instr.rank)
     refuse(warp, instr, lane,
            "tensor copy of " + to_string(instr.rank) + " dimensions with a map of tensorRank " +

@@ -151,3 +151,69 @@ TEST_CASE("tensor checks: what threads wrote is fenced before the engine reads o
   CHECK(all_of(Tensors(proxy_only())
                    .run("#4: st.shared.u32 [%r2], %thread;\n" + kFence + load("0"))) == "");
 }
+
+namespace {
+
+// Thread 0 changes the map in global memory; the copy is asked for by the first thread of warp `by`.
+std::string changes_map(const std::string& behind, const std::string& before, int by = 0) {
+  return "@!%p1 mbarrier.init.shared.b64 [%r9], 1; fence.mbarrier_init.release.cluster;\n"
+         "setp.ne.u32 %p3, %thread, " +
+         std::to_string(32 * by) +
+         ";\n@%p1 bra changed;\n"
+         "#3: tensormap.replace.tile.rank.global.b1024.b32 [%in], 1;\n" +
+         behind + "changed: bar.sync 0;\n" + before +
+         "@!%p3 mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r9], 128; mov.u32 %r4, 0;\n"
+         "#7: @!%p3 "
+         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%in, "
+         "{%r4, %r5}], [%r9];\n"
+         "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra wait;\n";
+}
+const std::string kMapRelease = "fence.proxy.tensormap::generic.release.gpu;\n",
+                  kMapAcquire = "fence.proxy.tensormap::generic.acquire.gpu [%in], 128;\n";
+
+Texts run_with_map(const std::string& body) {
+  Tensors t(proxy_only());
+  std::string text = kernel(
+      with_lines("mov.u32 %r1, s; mov.u32 %r9, object; setp.ne.u32 %p1, %thread, 0;\n" + body),
+      ".file 1 \"s.cu\"\n.shared .align 128 .b8 s[1024]; .shared .align 8 .b64 object;\n");
+  text.replace(text.find("sm_90\n"), 6, "sm_90a\n");
+  const LaunchOutcome outcome = t.gpu.launch(text, {t.out.address(), t.in.address()}, {64, 1, 1});
+  REQUIRE(outcome.fault.message == "");
+  return outcome.findings;
+}
+
+}  // namespace
+
+TEST_CASE("tensor checks: a map that the kernel changes is released and acquired before a copy") {
+  const std::string both = changes_map(kMapRelease, kMapAcquire);
+  CHECK(all_of(run_with_map(both)) == "");
+  CHECK(all_of(run_with_map(changes_map(kMapRelease, kMapAcquire, 1))) == "");
+  // One thread may release what another wrote, and acquire for another, once it has met it.
+  CHECK(all_of(run_with_map(changes_map("", kMapRelease + kMapAcquire, 1))) == "");
+  CHECK(all_of(run_with_map(
+            changes_map(kMapRelease, "@!%p1 " + kMapAcquire + "bar.sync 0;\n", 1))) == "");
+  // Nor need anybody acquire a map that the launch leaves as it is.
+  CHECK(all_of(run_with_map(kMapRelease + load("0"))) == "");
+
+  const std::string use = "s.cu:7: error: proxy: tensor copy uses the map at byte 0 of ",
+                    written =
+                        "which thread (0,0,0) wrote at s.cu:3, without a "
+                        "fence.proxy.tensormap::generic.";
+  for (
+      const auto& [body, missing] :
+      {std::pair{changes_map("", kMapAcquire), "release (or tensormap.cp_fenceproxy) behind that"},
+       std::pair{changes_map(kMapRelease, ""), "acquire of it between"},
+       std::pair{changes_map("fence.acq_rel.gpu;\n", "fence.acq_rel.gpu;\n"), "release"},
+       // Acquired before it is written, as another map, or by a thread that the copy's has not met.
+       std::pair{kMapAcquire + changes_map(kMapRelease, ""), "acquire of it between"},
+       std::pair{changes_map(kMapRelease,
+                             "fence.proxy.tensormap::generic.acquire.gpu [%out], "
+                             "128;\n"),
+                 "acquire of it between"},
+       std::pair{changes_map(kMapRelease, "@!%p1 " + kMapAcquire, 1), "acquire of it between"}}) {
+    const Texts found = run_with_map(body);
+    CAPTURE(body);
+    CHECK_MESSAGE(has(found, use), all_of(found));
+    CHECK_MESSAGE(has(found, written + missing), all_of(found));
+  }
+}
