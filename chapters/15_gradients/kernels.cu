@@ -3,6 +3,7 @@
 #include "forward.cuh"
 #include "naive.cuh"
 #include "recompute.cuh"
+#include "tensor_cores.cuh"
 
 namespace gradients {
 
@@ -22,7 +23,12 @@ const std::vector<Step>& steps() {
        .tensor_cores = false,
        .same_bits = false,
        .workspace_of = sums_workspace,
-       .launches = {{"D", dots_and_zeros}, {"columns", recompute}, {"dQ in fp16", finish}}}};
+       .launches = {{"D", dots_and_zeros}, {"columns", recompute}, {"dQ in fp16", finish}}},
+      {.name = "tensor cores",
+       .tensor_cores = true,
+       .same_bits = false,
+       .workspace_of = sums_workspace,
+       .launches = {{"D", dots_and_zeros}, {"columns", tensor_cores}, {"dQ in fp16", finish}}}};
   return all;
 }
 
