@@ -371,7 +371,7 @@ test test-gpu: private export VGPU_PTXAS := \
 test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
 test test-gpu: export TEST_SUITE := $(SUITE)
 # One GPU is for one program at a time.
-test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,2)
+test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,3)
 test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
 ifdef SANITIZE
 test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs test programs, two at a time (most of the time one core waits for a compiler or computes a
-# reference), and adds up their test cases. What is told stands in the order of the programs.
+# Runs test programs, three at a time, and adds up their test cases: alone the grader's tests keep two cores
+# busy for less than half of the time, since they wait for each process that runs a student's code to
+# start. What is told stands in the order of the programs.
 #
 #   run_tests.sh PROGRAM...
 #
@@ -8,7 +9,7 @@
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
 # failed. Of a program that passes, lines that begin with `note: ` are shown. Ends with `N passed,
 # N failed`. TEST_TIMEOUT (900) is how many seconds one program may
-# take, TEST_JOBS (2) how many run at a time. With TEST_SUITE only the cases of that suite run of a
+# take, TEST_JOBS (3) how many run at a time. With TEST_SUITE only the cases of that suite run of a
 # doctest program, and a program that has none counts as one failed. Exit status 2: one of these is no
 # such number, or there is no place for the programs' output.
 set -u
@@ -19,7 +20,7 @@ require_number() {  # require_number NAME VALUE MOST
     bad_usage "$1='$2': must be a whole number from 1 to $3"
 }
 limit=${TEST_TIMEOUT:-900}
-jobs=${TEST_JOBS:-2}
+jobs=${TEST_JOBS:-3}
 require_number TEST_TIMEOUT "$limit" 1000000
 require_number TEST_JOBS "$jobs" 1024
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}  # threads that wait leave the cores to others
