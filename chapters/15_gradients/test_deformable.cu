@@ -11,6 +11,10 @@
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
 #include "../07_persistent_deformable_attention/reference.h"
+#include "../07_persistent_deformable_attention/staging.cuh"
+#include "deformable/cells.cuh"
+#include "deformable/planted_bugs.h"
+#include "deformable/rows.cuh"
 #include "deformable/steps.h"
 
 using namespace lab::testing;
@@ -242,15 +246,95 @@ TEST_CASE("deformable gradients, counters: atomics are corners inside times chan
       gradient_case({2, 37, 1, 32, 2, 8, {{9, 16}, {3, 4}}}, Distribution::kUniform, 5, true);
   const double row_bytes = 32 * 4, corners = corners_inside(problem.problem);
   CHECK(corners < 4 * double(problem.problem.shape().samples()));
+  const auto run = [&](size_t step) {
+    REQUIRE(run_gradients(gradient_steps()[step].function, problem).caught_by == "");
+    CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    CHECK(counted("value", "load/bytes_asked") == corners * row_bytes / 2);
+  };
+  run(0);  // a warp has one row
+  CHECK(counted("grad_value", "atomic/bytes_asked") == corners * row_bytes);
+  CHECK(counted("grad_value", "atomic/requests") == corners);
+  run(1);  // 16 bytes a lane, eight lanes a row
+  CHECK(counted("grad_value", "atomic/bytes_asked") == corners * row_bytes);
+  CHECK(lab::vgpu::counter("/classes/atomic/thread") == corners * 8);
+  CHECK(counted("grad_weights", "store/bytes_asked") ==
+        4 * double(problem.problem.shape().samples()));
+
+  // Both levels fit in shared memory, and each image has one block: it hands each pixel on once.
+  const GradientOutcome outcome = run_gradients(gradient_steps()[2].function, problem);
+  REQUIRE(outcome.caught_by == "");
+  double touched = 0;
+  for (size_t i = 0; i < outcome.value.size(); i += 4)
+    touched +=
+        std::any_of(&outcome.value[i], &outcome.value[i] + 4, [](float v) { return v != 0; });
+  CHECK(touched < double(outcome.value.size()) / 4);
+  CHECK(counted("grad_value", "atomic/bytes_asked") == touched * 16);
+  CHECK(lab::vgpu::counter("/shared/atomic/bytes_asked") == corners * row_bytes);
+  CHECK(shared_conflicts() == 0);
+}
+
+TEST_CASE(
+    "deformable gradients, counters: sorted adds nothing atomically, each pixel is stored once") {
+  if (skipped_without_counters("deformable gradients: counters")) return;
+  const GradientCase problem =
+      gradient_case({2, 37, 1, 32, 2, 8, {{9, 16}, {3, 4}}}, Distribution::kUniform, 5, true);
+  const DeformableShape& shape = problem.problem.shape();
+  const GradientStep& step = gradient_steps()[3];
+  const double samples = double(shape.samples()), corners = corners_inside(problem.problem);
+  std::vector<GradientArrays> arrays = upload(problem.problem, 1);
+  lab::DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
+  for (const GradientStage& stage : step.stages) {
+    CAPTURE(stage.name);
+    stage.launch(arrays[0], shape, scratch.data(), nullptr);
+    lab::check(cudaDeviceSynchronize());
+    CHECK(!(counted("grad_value", "atomic/requests") > 0));  // NaN: not touched at all
+    if (stage.name == "cells") {
+      CHECK(counted("locations", "load/bytes_asked") == 4 * samples);
+      CHECK(counted("scratch", "store/bytes_asked") == 8 * samples);
+    }
+    if (stage.name == "pixels") {
+      CHECK(counted("grad_value", "store/bytes_asked") == 4 * double(shape.value_elements()));
+      CHECK(counted("grad_out", "load/bytes_asked") == corners * 64);
+      CHECK(counted("weights", "load/bytes_asked") == corners * 8 * 2);  // in all lanes of a group
+    }
+    if (stage.name == "samples") CHECK(counted("value", "load/bytes_asked") == corners * 64);
+  }
+  const GradientComparisons right =
+      compare_gradients(arrays[0].grad_value.download(), arrays[0].grad_locations.download(),
+                        arrays[0].grad_weights.download(), problem.expected, shape);
+  CHECK_MESSAGE(right.worst().pass, right.worst().describe());
+
+  // What --predict takes in place of sorting is what sorting leaves.
+  const std::vector<char> sorted = scratch.download();
+  scratch.fill_nan();
+  step.fill_scratch(problem.problem, scratch.data());
+  const std::vector<char> filled = scratch.download();
+  size_t same = 0;
+  const size_t parts = 4 * (4 * size_t(samples) + size_t(2 * (10 * 17 + 4 * 5) + 1));
+  for (size_t i = 0; i < filled.size(); ++i) same += filled[i] == sorted[i];
+  CHECK(same >= parts);
+}
+
+TEST_CASE("deformable gradients: sorted has the same bits in every order, the others have not") {
+  if (skipped_without_counters("deformable gradients: bits")) return;
+  const TemporaryFolder folder;
+  const auto bits = [&](const std::string& step, const char* schedule) {
+    setenv("VGPU_SCHEDULE", schedule, 1);
+    const ProgramResult result = run_program(
+        "chapter15", {"--deformable", "--step", step, "--queries", "40", "--output", "bits"},
+        folder.folder());
+    unsetenv("VGPU_SCHEDULE");
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return lab::read_safetensors(folder.path("bits"),
+                                 {"grad_value", "grad_locations", "grad_weights"});
+  };
   for (const GradientStep& step : gradient_steps()) {
     CAPTURE(step.name);
-    REQUIRE(run_gradients(step.function, problem).caught_by == "");
-    if (step.name == "atomics") {
-      CHECK(counted("grad_value", "atomic/bytes_asked") == corners * row_bytes);
-      CHECK(counted("grad_value", "atomic/requests") == corners);  // a warp has one row
-      CHECK(counted("value", "load/bytes_asked") == corners * row_bytes / 2);
-    }
-    CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+    const auto first = bits(step.name, "random:1"), second = bits(step.name, "random:2");
+    CHECK(first[1].values == second[1].values);
+    CHECK(first[2].values == second[2].values);
+    CHECK((first[0].values == second[0].values) == (step.name == "sorted"));
   }
 }
 
@@ -264,6 +348,124 @@ TEST_CASE("checked deformable gradients: without a finding") {
     for (const GradientStep& step : gradient_steps()) check_case(step, problem);
   }
   CHECK(lab::vgpu::findings() == findings);
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+namespace steps = ::deformable_gradients;
+
+// Two images of 37 queries: the last block has rows that do not exist.
+const DeformableShape kPlanted{2, 37, 1, 32, 2, 8, {{9, 16}, {3, 4}}};
+
+// The kernels of that file with each bug in turn, launched as `launches(kernel by name, ...)` says.
+using FindKernel =
+    std::function<const void*(const std::string& name, const std::vector<int>& arguments)>;
+void check_planted(const std::string& file, const std::string& instances,
+                   const std::vector<Mutant>& bugs,
+                   const std::function<void(const FindKernel&, const steps::Arrays&,
+                                            const DeformableShape&)>& launches) {
+  const Mutants mutants("chapters/15_gradients/deformable/" + file, "deformable_gradients", bugs,
+                        instances, Mutants::kKernelsOnly);
+  const GradientCase problem = gradient_case(kPlanted, Distribution::kUniform, 5, true);
+  check_each_bug(bugs, 1, [&](size_t number, size_t) {
+    const AnyGradients step = [&](const half* value, const half* locations, const half* weights,
+                                  const half* grad_out, float* grad_value, float* grad_locations,
+                                  float* grad_weights, const DeformableShape& shape, cudaStream_t) {
+      lab::check(cudaMemset(grad_value, 0, size_t(shape.value_elements()) * sizeof(float)));
+      launches(
+          [&](const std::string& name, const std::vector<int>& arguments) {
+            return mutants.kernel(number, name, arguments);
+          },
+          {value, locations, weights, grad_out, grad_value, grad_locations, grad_weights}, shape);
+    };
+    return named(problem.name, run_gradients(step, problem));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs in gradients by atomics: each is caught, and by what" *
+          doctest::test_suite("toolkit")) {
+  if (rerun_with_checks("planted bugs in gradients by atomics*")) return;
+  check_planted(
+      "atomics.cuh",
+      "template __global__ void atomics_kernel<32>(const half*, const half*, const half*, "
+      "const half*, float*, float*, float*, const __grid_constant__ Problem);\n",
+      planted::kGradientAtomicsBugs,
+      [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
+        launch(kernel("atomics_kernel", {32}), unsigned(shape.rows() + 7) / 8, 256, 0, nullptr,
+               a.value, a.locations, a.weights, a.grad_out, a.grad_value, a.grad_locations,
+               a.grad_weights, steps::problem_of(shape));
+      });
+}
+
+TEST_CASE("planted bugs in packed gradients: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in packed gradients*")) return;
+  check_planted("packed.cuh",
+                "template __global__ void packed_kernel<32>(const Arrays, const __grid_constant__ "
+                "Problem);\n",
+                planted::kGradientPackedBugs,
+                [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
+                  launch(kernel("packed_kernel", {32}), unsigned(shape.rows() + 31) / 32, 256, 0,
+                         nullptr, a, steps::problem_of(shape));
+                });
+}
+
+TEST_CASE("planted bugs in privatized gradients: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in privatized gradients*")) return;
+  check_planted(
+      "privatized.cuh",
+      "template __global__ void privatized_kernel<32>(const Arrays, const __grid_constant__ "
+      "Problem, const __grid_constant__ Staging, int);\n",
+      planted::kGradientPrivatizedBugs,
+      [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
+        DeformableShape twice = shape;  // plan_staging() counts 2 bytes a channel
+        twice.channels *= 2;
+        const auto staging = persistent_deformable_attention::plan_staging(twice, 48 * 1024);
+        launch(kernel("privatized_kernel", {32}), 2u, 512, size_t(staging.bytes), nullptr, a,
+               steps::problem_of(shape), staging, 1);
+      });
+}
+
+TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in sorted gradients*")) return;
+  check_planted(
+      "sorted.cuh",
+      "template __global__ void pixels_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
+      "Problem, const __grid_constant__ Cells);\n"
+      "template __global__ void samples_kernel<32>(const Arrays, const __grid_constant__ "
+      "Problem);\n",
+      planted::kGradientSortedBugs,
+      [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
+        const steps::Problem problem = steps::problem_of(shape);
+        const steps::Cells cells = steps::cells_of(shape);
+        const int samples = int(shape.samples());
+        lab::DeviceArray<unsigned> cell(size_t(samples), "cell"), sorted(size_t(samples), "sorted");
+        lab::DeviceArray<int> sample(size_t(samples), "sample"), order(size_t(samples), "order"),
+            first(size_t(cells.all) + 1, "first");
+        const steps::Sorting sorting{
+            cell.data(), sample.data(), sorted.data(), order.data(), first.data(), nullptr, 0};
+        launch(kernel("cells_kernel", {}), unsigned(samples + 255) / 256, 256, 0, nullptr,
+               a.locations, sorting, problem, cells, samples);
+        // Sorted by the host.
+        std::vector<unsigned> keys = cell.download();
+        std::vector<int> numbers = sample.download();
+        std::stable_sort(numbers.begin(), numbers.end(),
+                         [&](int i, int j) { return keys[size_t(i)] < keys[size_t(j)]; });
+        std::stable_sort(keys.begin(), keys.end());
+        sorted.upload(keys);
+        order.upload(numbers);
+        launch(kernel("starts_kernel", {}), unsigned(cells.all + 256) / 256, 256, 0, nullptr,
+               sorting, cells.all, samples);
+        const unsigned pixels = unsigned(shape.batch * shape.pixels() * shape.heads);
+        launch(kernel("pixels_kernel", {32}), (pixels + 7) / 8, 256, 0, nullptr, a, sorting,
+               problem, cells);
+        launch(kernel("samples_kernel", {32}), unsigned(shape.rows() + 31) / 32, 256, 0, nullptr, a,
+               problem);
+        lab::check(cudaDeviceSynchronize());
+      });
 }
 
 TEST_CASE("deformable gradients: the program's default run, its picture, its flags") {
@@ -300,7 +502,7 @@ TEST_CASE("deformable gradients: the program's default run, its picture, its fla
     CHECK(result.exit_code == 2);
     CHECK(result.errors.find(named) != std::string::npos);
   };
-  refused({"--step", "magic"}, "--step 'magic': must be atomics");
+  refused({"--step", "magic"}, "--step 'magic': must be atomics, packed, privatized or sorted");
   refused({"--channels", "48"}, "channels must be 16, 32 or 64");
   refused({"--size", "20"}, "--size '20': must be a multiple of 8");
   refused({"--preset", "huge"}, "--preset 'huge': must be tiny, small, medium or full");
@@ -310,4 +512,9 @@ TEST_CASE("deformable gradients: the program's default run, its picture, its fla
   CAPTURE(predicted.errors);
   CHECK(predicted.exit_code == 0);
   CHECK(predicted.output.find("not compared") != std::string::npos);
+}
+
+TEST_CASE("deformable gradients on a T4") { check_twin_on_t4("deformable gradients: right*"); }
+TEST_CASE("checked deformable gradients in other orders") {
+  check_in_other_orders("checked deformable gradients: without*");
 }

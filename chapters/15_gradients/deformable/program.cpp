@@ -13,6 +13,7 @@
 #include "../../../common/lab/progress.h"
 #include "../../../common/lab/report.h"
 #include "../../../common/lab/tensors.h"
+#include "json/json.h"
 #include "steps.h"
 
 namespace lab::deformable {
@@ -164,6 +165,96 @@ GradientComparisons compared(const GradientArrays& a, const ExpectedGradients& e
                            a.grad_weights.download(), expected, shape);
 }
 
+// The line of a step: compared, where there is something to compare with.
+Comparison judged(const GradientRun& run, const std::string& name, Report& report) {
+  if (!run.expected) return Comparison::none();
+  const GradientComparisons right = compared(run.arrays[0], *run.expected, run.shape());
+  report.require(right.locations.pass,
+                 name + ": gradient of locations: " + right.locations.describe());
+  report.require(right.weights.pass, name + ": gradient of weights: " + right.weights.describe());
+  return right.value;
+}
+
+// What is predicted of a stage of several kernels: of each by itself, as a capture of the stage has them.
+// Those that get no prediction are left out of the sum, and named in a note.
+void add_up_kernels(const std::string& stage, const StepLaunch& launch, Timing& timing,
+                    Report& report) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamCreate(&stream));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  launch(0, stream);
+  check(cudaStreamEndCapture(stream, &graph));
+  size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  check(cudaGraphGetNodes(graph, nodes.data(), &count));
+  double sum_us = 0, error = 0;
+  int kernels = 0, unknown = 0;
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    check(cudaGraphNodeGetType(node, &type));
+    if (type == cudaGraphNodeTypeMemset) {
+      cudaMemsetParams set{};
+      check(cudaGraphMemsetNodeGetParams(node, &set));
+      check(cudaMemset2D(set.dst, set.pitch, int(set.value), set.width * set.elementSize,
+                         set.height));
+    }
+    if (type != cudaGraphNodeTypeKernel) continue;
+    cudaKernelNodeParams kernel{};
+    check(cudaGraphKernelNodeGetParams(node, &kernel));
+    const vgpu::Predicting predicting(true);
+    check(cudaLaunchKernel(kernel.func, kernel.gridDim, kernel.blockDim, kernel.kernelParams,
+                           kernel.sharedMemBytes, nullptr));
+    check(cudaDeviceSynchronize());
+    const double us = vgpu::counter("/predicted/us");
+    ++kernels;
+    unknown += !std::isfinite(us);
+    if (!std::isfinite(us)) continue;
+    sum_us += us;
+    error = vgpu::counter("/predicted/error");
+  }
+  check(cudaGraphDestroy(graph));
+  check(cudaStreamDestroy(stream));
+  timing.counters.clear();
+  if (unknown == kernels) return;
+  timing.counters =
+      json::Value(
+          {{"predicted", {{"us", sum_us}, {"error", error}, {"stalls", json::Value::object()}}}})
+          .dump();
+  report.note(
+      format("%s: %d kernels of CUB's; its time is the sum of %d. The others get no prediction.",
+             stage.c_str(), kernels, kernels - unknown));
+}
+
+// The stages of a step one by one, then the step as a whole.
+void run_stages(GradientRun& run, const GradientStep& step, const StepLaunch& whole,
+                Report& report) {
+  const Options& options = run.asked.common;
+  const DeformableShape& shape = run.shape();
+  DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
+  std::vector<Timing> timings;
+  for (const GradientStage& stage : step.stages) {
+    if (options.predict) step.fill_scratch(run.problem, scratch.data());
+    const StepLaunch launch = [&](int i, cudaStream_t stream) {
+      stage.launch(run.arrays[size_t(i % run.copies)], shape, scratch.data(), stream);
+    };
+    timings.push_back(
+        time_step(run.device, launch, run.copies, options.warmup, options.iterations));
+    if (!stage.one_kernel && run.device.is_virtual)
+      add_up_kernels(stage.name, launch, timings.back(), report);
+  }
+  const Comparison of_stages = judged(run, step.name + " in stages", report);
+  for (size_t i = 0; i < step.stages.size(); ++i)
+    report.add_launch(step.stages[i].name, timings[i], step.stages[i].cost(shape), of_stages,
+                      Report::Errors::kOfStep);
+  GradientArrays& checked = run.arrays[0];
+  checked.grad_value.fill_nan(), checked.grad_locations.fill_nan(), checked.grad_weights.fill_nan();
+  const Timing total =
+      time_total(run.device, whole, run.copies, options.warmup, options.iterations, timings);
+  report.add_total(step.name, total, gradient_cost(shape), judged(run, step.name, report));
+}
+
 void run_timed(GradientRun& run, const GradientStep& step, Report& report) {
   const Options& options = run.asked.common;
   GradientArrays& checked = run.arrays[0];
@@ -172,18 +263,13 @@ void run_timed(GradientRun& run, const GradientStep& step, Report& report) {
   const StepLaunch launch = [&](int i, cudaStream_t stream) {
     run_step(step, run.arrays[size_t(i % run.copies)], run.shape(), stream);
   };
-  const Timing timing =
-      time_step(run.device, launch, run.copies, options.warmup, options.iterations);
-  if (!run.expected) {
-    report.add(step.name, timing, gradient_cost(run.shape()), Comparison::none());
+  if (!step.stages.empty()) {
+    run_stages(run, step, launch, report);
     return;
   }
-  const GradientComparisons right = compared(checked, *run.expected, run.shape());
-  report.add(step.name, timing, gradient_cost(run.shape()), right.worst());
-  report.require(right.locations.pass,
-                 step.name + ": gradient of locations: " + right.locations.describe());
-  report.require(right.weights.pass,
-                 step.name + ": gradient of weights: " + right.weights.describe());
+  const Timing timing =
+      time_step(run.device, launch, run.copies, options.warmup, options.iterations);
+  report.add(step.name, timing, gradient_cost(run.shape()), judged(run, step.name, report));
 }
 
 void write_gradients(const GradientArrays& a, const DeformableShape& shape,

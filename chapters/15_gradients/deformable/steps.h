@@ -7,9 +7,23 @@
 
 namespace lab::deformable {
 
+// A part of a step, launched by itself where each is timed.
+struct GradientStage {
+  std::string name;
+  void (*launch)(GradientArrays& arrays, const DeformableShape& shape, void* scratch,
+                 cudaStream_t stream);
+  Cost (*cost)(const DeformableShape& shape);
+  bool one_kernel = true;
+};
+
 struct GradientStep {
   std::string name;
   GradientFunction function;
+  // Of a step in stages: what they hand over in `scratch`, and the same from the host, for stages
+  // whose predecessors have not run as a whole (--predict).
+  std::vector<GradientStage> stages = {};
+  size_t (*scratch_bytes)(const DeformableShape& shape) = nullptr;
+  void (*fill_scratch)(const GradientProblem& problem, void* scratch) = nullptr;
 };
 // In the order in which they are told.
 const std::vector<GradientStep>& gradient_steps();

@@ -1,0 +1,122 @@
+// The stages of step 4: its kernels, and between them the sort, which is CUB's.
+#pragma once
+
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "sorted.cuh"
+
+namespace deformable_gradients {
+
+// Throws std::invalid_argument beyond what 32 bits number.
+inline void require_sortable(const DeformableShape& shape) {
+  require_deformable_shape(shape);
+  const auto refuse = [&](const char* limit) {
+    throw std::invalid_argument("sorted gradients of deformable attention of shape " +
+                                describe(shape) + ": " + limit);
+  };
+  if (shape.samples() > INT32_MAX) refuse("samples must be fewer than 2^31");
+  if (cells_of(shape).all >= UINT32_MAX) refuse("cells must be fewer than 2^32 - 1");
+}
+
+inline cudaError_t sort_by_cub(const Sorting& sorting, void* scratch, size_t& bytes,
+                               const DeformableShape& shape, cudaStream_t stream) {
+  const int bits = std::bit_width(uint64_t(cells_of(shape).all));
+  return cub::DeviceRadixSort::SortPairs(scratch, bytes, sorting.cell, sorting.sorted_cell,
+                                         sorting.sample, sorting.sorted_sample,
+                                         int(shape.samples()), 0, bits, stream);
+}
+
+// A scratch of so many bytes, and where in it what lies; of a null pointer, the bytes alone count.
+inline size_t sorted_scratch_bytes(const DeformableShape& shape, void* scratch = nullptr,
+                                   Sorting* sorting = nullptr) {
+  require_sortable(shape);
+  Sorting parts{};
+  size_t used = 0;
+  const auto take = [&](auto*& part, size_t bytes) {
+    part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(static_cast<char*>(scratch) +
+                                                                     used);
+    used += (bytes + 255) / 256 * 256;
+  };
+  const size_t bytes = size_t(shape.samples()) * 4;
+  require_launched(sort_by_cub(parts, nullptr, parts.cub_bytes, shape, nullptr), shape);
+  take(parts.cell, bytes);
+  take(parts.sample, bytes);
+  take(parts.sorted_cell, bytes);
+  take(parts.sorted_sample, bytes);
+  take(parts.first, size_t(cells_of(shape).all + 1) * 4);
+  take(parts.cub, parts.cub_bytes);
+  if (sorting) *sorting = parts;
+  return used;
+}
+
+// The stages, one after the other: cells, sort, starts, pixels, samples. `scratch` has
+// sorted_scratch_bytes(shape) and starts at a multiple of 256 bytes.
+inline void sorted_cells(const Arrays& arrays, const DeformableShape& shape, void* scratch,
+                         cudaStream_t stream) {
+  Sorting sorting;
+  sorted_scratch_bytes(shape, scratch, &sorting);
+  cells_kernel<<<blocks_for(shape.samples(), kSortedThreads, shape), kSortedThreads, 0, stream>>>(
+      arrays.locations, sorting, problem_of(shape), cells_of(shape), int(shape.samples()));
+  require_launched(cudaGetLastError(), shape);
+}
+inline void sorted_sort(const Arrays&, const DeformableShape& shape, void* scratch,
+                        cudaStream_t stream) {
+  Sorting sorting;
+  sorted_scratch_bytes(shape, scratch, &sorting);
+  require_launched(sort_by_cub(sorting, sorting.cub, sorting.cub_bytes, shape, stream), shape);
+}
+inline void sorted_starts(const Arrays&, const DeformableShape& shape, void* scratch,
+                          cudaStream_t stream) {
+  Sorting sorting;
+  sorted_scratch_bytes(shape, scratch, &sorting);
+  const int64_t cells = cells_of(shape).all;
+  starts_kernel<<<blocks_for(cells + 1, kSortedThreads, shape), kSortedThreads, 0, stream>>>(
+      sorting, cells, int(shape.samples()));
+  require_launched(cudaGetLastError(), shape);
+}
+inline void sorted_pixels(const Arrays& arrays, const DeformableShape& shape, void* scratch,
+                          cudaStream_t stream) {
+  Sorting sorting;
+  sorted_scratch_bytes(shape, scratch, &sorting);
+  const int64_t pixels = int64_t(shape.batch) * shape.pixels() * shape.heads;
+  const auto launch = [&]<int kChannels>() {
+    pixels_kernel<kChannels>
+        <<<blocks_for(pixels, kSortedThreads / 32, shape), kSortedThreads, 0, stream>>>(
+            arrays, sorting, problem_of(shape), cells_of(shape));
+  };
+  shape.channels == 16   ? launch.template operator()<16>()
+  : shape.channels == 32 ? launch.template operator()<32>()
+                         : launch.template operator()<64>();
+  require_launched(cudaGetLastError(), shape);
+}
+inline void sorted_samples(const Arrays& arrays, const DeformableShape& shape, void*,
+                           cudaStream_t stream) {
+  const auto launch = [&]<int kChannels>() {
+    constexpr int kRows = kSortedThreads / Lanes<kChannels>::kOfRow;
+    samples_kernel<kChannels>
+        <<<blocks_for(shape.rows(), kRows, shape), kSortedThreads, 0, stream>>>(arrays,
+                                                                                problem_of(shape));
+  };
+  shape.channels == 16   ? launch.template operator()<16>()
+  : shape.channels == 32 ? launch.template operator()<32>()
+                         : launch.template operator()<64>();
+  require_launched(cudaGetLastError(), shape);
+}
+
+// As atomics(), also what it throws; the same bits every time. Its scratch is stream-ordered.
+inline void sorted(const half* value, const half* locations, const half* weights,
+                   const half* grad_out, float* grad_value, float* grad_locations,
+                   float* grad_weights, const DeformableShape& shape, cudaStream_t stream) {
+  const Arrays arrays{value,      locations,      weights,     grad_out,
+                      grad_value, grad_locations, grad_weights};
+  require_arguments(
+      shape, {value, locations, weights, grad_out, grad_value, grad_locations, grad_weights});
+  void* scratch = nullptr;
+  require_launched(cudaMallocAsync(&scratch, sorted_scratch_bytes(shape), stream), shape);
+  for (const auto stage : {sorted_cells, sorted_sort, sorted_starts, sorted_pixels, sorted_samples})
+    stage(arrays, shape, scratch, stream);
+  require_launched(cudaFreeAsync(scratch, stream), shape);
+}
+
+}  // namespace deformable_gradients
