@@ -205,13 +205,16 @@ def uses_tiles(chapter, kernel, root=ROOT):
 def own_kernels(result):
     """Names of the chapter's own steps among the lines of its report.
 
-    Of a chapter with one kernel.cuh what its ratios lead to, else its last line: the others are
-    stages, or another chapter's. Of a chapter with several steps all lines but stages, which have
-    no bytes of their own that must move.
+    Of a chapter with one kernel.cuh what its ratios lead to, and a first step that has a file in the
+    chapter, too; else its last line: the others are stages, or another chapter's. Of a chapter with
+    several steps all lines but stages, which have no bytes of their own that must move.
     """
-    kernels = result["kernels"]
-    if not os.path.exists(os.path.join(ROOT, "chapters", result["chapter"], "kernel.cuh")):
+    folder, kernels = os.path.join(ROOT, "chapters", result["chapter"]), result["kernels"]
+    if not os.path.exists(os.path.join(folder, "kernel.cuh")):
         return [kernel["name"] for kernel in kernels if kernel.get("bytes") != 0]
-    after = {ratio["after"] for ratio in result.get("ratios", [])}
-    return [kernel["name"] for kernel in kernels if kernel["name"] in after] or \
+    ratios = result.get("ratios", [])
+    own = {ratio["after"] for ratio in ratios} | {
+        ratio["before"] for ratio in ratios if "before" in ratio and
+        os.path.exists(os.path.join(folder, ratio["before"].replace(" ", "_") + ".cuh"))}
+    return [kernel["name"] for kernel in kernels if kernel["name"] in own] or \
         [kernels[-1]["name"]]

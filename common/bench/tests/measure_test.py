@@ -368,6 +368,10 @@ class Own(unittest.TestCase):
         self.assertEqual(self.own("01_naive_attention", [("scores", 8.0), ("attention", 8.0)]),
                          ["attention"])
 
+    def test_a_first_step_with_a_file_in_the_chapter(self):
+        self.assertEqual(self.own("15_gradients", [("P", 0.0), ("naive", 9.0), ("recompute", 9.0)],
+                                  ("naive", "recompute")), ["naive", "recompute"])
+
     def test_several_steps_and_stages(self):
         self.assertEqual(self.own("08_fused_conv_norm", [
             ("convolution", 0.0), ("ReLU", 0.0), ("three passes", 9.0), ("warp norm", 5.0)],
