@@ -13,16 +13,23 @@ int64_t scratch_bytes(const AttentionShape&) { return 0; }
 lab::ExitCode chapter(const lab::Run& run) {
   if (const std::string lack = hopper::lacks(); !lack.empty())
     throw lab::LackError("chapter 14 " + lack);
-  return lab::run_ladder(
-      run, {{.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
-            {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true},
-            {.name = "wgmma", .attention = hopper::wgmma, .tensor_cores = true}});
+  return lab::run_ladder(run);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lab::attention_main(argc, argv,
-                             {"14_hopper", "Chapter 14: attention on tensor maps and warpgroups.",
-                              scratch_bytes, chapter});
+  return lab::attention_main(
+      argc, argv,
+      {"14_hopper",
+       "Chapter 14: attention on tensor maps and warpgroups.",
+       scratch_bytes,
+       chapter,
+       {{.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
+        {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true},
+        {.name = "wgmma", .attention = hopper::wgmma, .tensor_cores = true},
+        {.name = "one block",
+         .attention = hopper::wgmma_of<true>,
+         .tensor_cores = true,
+         .variant = true}}});
 }

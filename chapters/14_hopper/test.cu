@@ -52,6 +52,15 @@ TEST_CASE("attention: every shape") {
     check_right(attention, random_case(1, 1, 577, 64));
   });
 }
+TEST_CASE("attention: one block an SM") {
+  if (cannot_run("one block")) return;
+  check_right(hopper::wgmma_of<true>, random_case(1, 3, 130, 64));
+  if (skipped_without_counters("blocks of an SM")) return;
+  run_for_counters(hopper::wgmma_of<true>, 1, 1, 65, 64);
+  CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 1);
+  run_for_counters(hopper::wgmma, 1, 1, 65, 64);
+  CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 2);
+}
 TEST_CASE("attention: unusual scores") { each("unusual scores", check_unusual_scores); }
 TEST_CASE("attention: rounded once") { each("rounding", check_rounding); }
 TEST_CASE("attention: arrays from PyTorch") { each("arrays from PyTorch", check_pytorch); }
