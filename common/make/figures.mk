@@ -164,6 +164,8 @@ $(call picture,13_flash_attention/warp_phases.png,warp_phases,phases_13.json:reg
 # Chapter 14: the life of the ring's stages, of nine whole tiles.
 $(call timeline,ring_14,14,--batch 32 --tokens 576 --predict)
 $(call picture,14_hopper/ring_life.png,ring_life,ring_14.json:tensor_maps_kernel:tensor_maps,4:9)
+$(call picture,14_hopper/warp_phases.png,warp_phases,ring_14.json:tensor_maps_kernel:tensor_maps \
+  ring_14.json:wgmma_kernel:wgmma,29500)
 
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
