@@ -66,25 +66,14 @@ def draw(plt, rows, path):
     print(f"{path}: drawn")
 
 
-def main():
-    if len(sys.argv) != 3:
-        print("usage: bytes_moved.py PICTURE.png RESULT.json", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"bytes_moved: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        with open(sys.argv[2], encoding="utf-8") as file:
-            rows = bars(json.load(file))
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        print(f"bytes_moved: {sys.argv[2]}: {error!r}", file=sys.stderr)
-        return 2
-    draw(plt, rows, sys.argv[1])
-    return 0
+def picture(path, result):
+    plt = palette.plot()
+    with open(result, encoding="utf-8") as file:
+        draw(plt, bars(json.load(file)), path)
 
+
+def main():
+    return palette.main("bytes_moved.py PICTURE.png RESULT.json", lambda of: len(of) == 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,12 +10,11 @@ other trace samples (see sample_points.py). Needs matplotlib (Debian: python3-ma
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
+import palette
 import sample_points
 import traces
-from sample_points import Rectangle, plt
 from traces import Refused
 
 
@@ -31,10 +30,9 @@ def staged_pixels(file_name, channels):
     return {o // (2 * channels) for a in loads for o in a["offsets"] if o is not None}
 
 
-def main():
-    if len(sys.argv) != 6:
-        raise Refused("cluster_shares.py PICTURE.png LEVELS CHANNELS SHARE.json QUERY.json")
-    picture, level_text, channels, share, query = sys.argv[1:]
+def picture(path, level_text, channels, share, query):
+    plt = palette.pyplot()
+    from matplotlib.patches import Rectangle
     levels = [tuple(map(int, level.split("x"))) for level in level_text.split(",")]
     staged = staged_pixels(share, int(channels))
     asked = sample_points.read_pixels(query, int(channels))
@@ -57,12 +55,12 @@ def main():
                      "reads", fontsize=8)
         start += height * width
     figure.tight_layout()
-    figure.savefig(picture, dpi=110, metadata={"Software": None})
+    figure.savefig(path, dpi=110, metadata={"Software": None})
 
+
+def main():
+    return palette.main("cluster_shares.py PICTURE.png LEVELS CHANNELS SHARE.json QUERY.json",
+                        lambda of: len(of) == 5, picture, Refused)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (OSError, json.JSONDecodeError, KeyError, ValueError, Refused) as error:
-        print(f"cluster_shares: {traces.in_words(error)}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(main())

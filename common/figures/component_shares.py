@@ -106,32 +106,22 @@ def draw(plt, found, path, words):
     print(f"{path}: drawn")
 
 
-def main():
-    if len(sys.argv) != 3:
-        print("usage: component_shares.py PICTURE.png SWEEPS.json", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"component_shares: {missing}; on Debian or Ubuntu: apt-get install "
-              "python3-matplotlib", file=sys.stderr)
-        return 3
-    try:
-        swept = results.read(sys.argv[2])
-        runs = sweeps.runs_of(swept, 12)
-        error = max(line["error"] for run in runs for line in run["lines"])
-        problem = runs[0]["problem"]
-        draw(plt, bars(runs), sys.argv[1],
-             f"Virtual {swept['device']['name']}, ViT {problem['model']}, "
-             f"{min(run['problem']['size'] for run in runs)} pixels, ±{100 * error:.0f} %. "
-             f"Grey: components below {100 * SMALL / 3:.0f} %. No label: below {100 * SMALL:.0f} %, "
-             "coloured as in the other bars.")
-    except (OSError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"component_shares: {error if isinstance(error, Refused) else repr(error)}",
-              file=sys.stderr)
-        return 2
-    return 0
+def picture(path, file):
+    plt = palette.plot()
+    swept = results.read(file)
+    runs = sweeps.runs_of(swept, 12)
+    error = max(line["error"] for run in runs for line in run["lines"])
+    problem = runs[0]["problem"]
+    draw(plt, bars(runs), path,
+         f"Virtual {swept['device']['name']}, ViT {problem['model']}, "
+         f"{min(run['problem']['size'] for run in runs)} pixels, ±{100 * error:.0f} %. "
+         f"Grey: components below {100 * SMALL / 3:.0f} %. No label: below {100 * SMALL:.0f} %, "
+         "coloured as in the other bars.")
 
+
+def main():
+    return palette.main("component_shares.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture,
+                        Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

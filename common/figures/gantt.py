@@ -13,13 +13,7 @@ Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 import json
 import sys
 
-try:
-    import palette
-    plt = palette.plot()
-except ImportError:
-    print("gantt.py needs matplotlib; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
+import palette
 
 CALL, WAIT, IN, KERNEL, OUT = "#9aa0a6", "#c9ccd1", "#2f7fe0", "#e5534b", "#1f8a8a"
 BEGIN = ("cudaMemcpyAsync", "cudaLaunchKernel", "cudaGraphLaunch")
@@ -57,12 +51,10 @@ def read(path):
     return bars
 
 
-def main():
-    if len(sys.argv) < 4:
-        raise ValueError("gantt.py PICTURE.png US TIMELINE.json:TITLE ...")
-    picture, last = sys.argv[1], float(sys.argv[2])
+def picture(path, us, *arguments):
+    plt, last = palette.plot(), float(us)
     panels = [(title.replace("_", " "), read(path))
-              for path, title in (argument.split(":", 1) for argument in sys.argv[3:])]
+              for path, title in (argument.split(":", 1) for argument in arguments)]
     lanes_of = [["calls", "copies in",
                  *sorted({lane for lane, *_ in bars if lane.startswith("kernels")}), "copies out"]
                 for _, bars in panels]
@@ -87,14 +79,14 @@ def main():
             ax.set_xticklabels([])
     axes[-1][0].set_xlabel("µs on the virtual clock; hatched: the host waits")
     figure.tight_layout()
-    figure.savefig(picture, dpi=110, metadata={"Software": None}, transparent=False,
+    figure.savefig(path, dpi=110, metadata={"Software": None}, transparent=False,
                    facecolor="white")
-    print(f"{picture}: drawn")
+    print(f"{path}: drawn")
 
+
+def main():
+    return palette.main("gantt.py PICTURE.png US TIMELINE.json:TITLE ...",
+                        lambda of: len(of) >= 3 and all(":" in panel for panel in of[2:]), picture)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (OSError, ValueError, KeyError) as error:
-        print(f"gantt.py: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(main())

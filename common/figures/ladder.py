@@ -272,9 +272,9 @@ def main():
     except Lacking as error:
         print(f"ladder: {error}", file=sys.stderr)
         return 3
-    except (OSError, KeyError, IndexError, Refused) as error:
-        print(f"ladder: {error!r}" if isinstance(error, KeyError) else f"ladder: {error}",
-              file=sys.stderr)
+    except (OSError, KeyError, IndexError, TypeError, Refused) as error:
+        print(f"ladder: {error!r}" if isinstance(error, (KeyError, TypeError)) else
+              f"ladder: {error}", file=sys.stderr)
         return 2
     return 0
 

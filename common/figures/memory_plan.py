@@ -93,39 +93,29 @@ def draw_alive(ax, plan):
     ax.set_xlabel("stage, of the whole net; line: the plan's high-water mark")
 
 
-def main():
-    if len(sys.argv) != 3:
-        print("usage: memory_plan.py PICTURE.png RESULT.json", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"memory_plan: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        result = results.read(sys.argv[2])
-        plan, problem = result["memory_plan"], result["problem"]
-        both = overlap(plan)
-        if both:
-            raise Refused(f"'{both[0]}' lies where '{both[1]}' does, at the same time")
-        stages = shown_stages(plan)
-        fig, (above, below) = plt.subplots(2, 1, figsize=(9.6, 7.4), dpi=110, layout="constrained",
-                                           gridspec_kw={"height_ratios": [1, 3]})
-        draw_alive(above, plan)
-        draw_plan(below, plan, stages)
-        above.set_title(f"{len(plan['buffers'])} arrays of {plan['separate_bytes'] / KIB:,.0f} KiB fit "
-                        f"into {plan['bytes'] / KIB:,.0f} KiB; no stage needs more than "
-                        f"{max(alive(plan)) / KIB:,.0f} KiB of them\n(ViT {problem['model']}, batch "
-                        f"{problem['batch']}, {problem['tokens']} tokens)")
-        below.set_title("The same places hold other arrays as soon as the last reader is done")
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"memory_plan: {error if isinstance(error, Refused) else repr(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn")
-    return 0
+def picture(path, file):
+    plt = palette.plot()
+    result = results.read(file)
+    plan, problem = result["memory_plan"], result["problem"]
+    both = overlap(plan)
+    if both:
+        raise Refused(f"'{both[0]}' lies where '{both[1]}' does, at the same time")
+    stages = shown_stages(plan)
+    fig, (above, below) = plt.subplots(2, 1, figsize=(9.6, 7.4), dpi=110, layout="constrained",
+                                       gridspec_kw={"height_ratios": [1, 3]})
+    draw_alive(above, plan)
+    draw_plan(below, plan, stages)
+    above.set_title(f"{len(plan['buffers'])} arrays of {plan['separate_bytes'] / KIB:,.0f} KiB fit "
+                    f"into {plan['bytes'] / KIB:,.0f} KiB; no stage needs more than "
+                    f"{max(alive(plan)) / KIB:,.0f} KiB of them\n(ViT {problem['model']}, batch "
+                    f"{problem['batch']}, {problem['tokens']} tokens)")
+    below.set_title("The same places hold other arrays as soon as the last reader is done")
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{path}: drawn")
 
+
+def main():
+    return palette.main("memory_plan.py PICTURE.png RESULT.json", lambda of: len(of) == 2, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

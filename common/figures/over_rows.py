@@ -53,28 +53,16 @@ def draw(plt, found, path):
     print(f"{path}: drawn")
 
 
-def main():
-    if len(sys.argv) < 3:
-        print("usage: over_rows.py PICTURE.png RESULT.json...", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"over_rows: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        results = []
-        for path in sys.argv[2:]:
-            with open(path, encoding="utf-8") as file:
-                results.append(json.load(file))
-        found = times(results)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        print(f"over_rows: {error!r}", file=sys.stderr)
-        return 2
-    draw(plt, found, sys.argv[1])
-    return 0
+def picture(path, *paths):
+    plt, results = palette.plot(), []
+    for result in paths:
+        with open(result, encoding="utf-8") as file:
+            results.append(json.load(file))
+    draw(plt, times(results), path)
 
+
+def main():
+    return palette.main("over_rows.py PICTURE.png RESULT.json...", lambda of: len(of) >= 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

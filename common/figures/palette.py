@@ -1,8 +1,12 @@
-"""Colours that are readable on white and on a dark page, and pictures saved as SVG and PNG.
+"""Colours that are readable on white and on a dark page, pictures saved as SVG and PNG, and what the
+scripts that draw have around their drawing.
 
 Everything is drawn on a transparent ground, in colours of middle brightness: each has a contrast of
 at least 3 (WCAG 2.1) with white and with GitHub's dark ground, the ink for text 4.
 """
+import os
+import sys
+
 INK = "#797e86"
 GROUNDS = ("#ffffff", "#0d1117")
 # Of chapters 1, 2, ...; neighbours differ in hue and a little in brightness.
@@ -28,10 +32,51 @@ def of_chapter(number):
     return CHAPTERS[(number - (1 if number < 13 else 7)) % len(CHAPTERS)]
 
 
-def plot():
-    """matplotlib.pyplot, set to these colours. Throws ImportError where there is none."""
+def main(usage, fits, draw, refused=OSError):
+    """The exit status of a script: draw(*arguments) where fits(arguments), else its usage on stderr.
+
+    Without matplotlib it is 3, with input that is not what the script reads 2, each said in a line that
+    begins with the script's name. refused: the script's own errors, which say in words what is wrong.
+    """
+    name, arguments = usage.split(".py ")[0], sys.argv[1:]
+    if not fits(arguments):
+        print(f"usage: {usage}", file=sys.stderr)
+        return 2
+    try:
+        draw(*arguments)
+    except ImportError as missing:
+        print(f"{name}: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
+              file=sys.stderr)
+        return 3
+    except (OSError, ArithmeticError, LookupError, TypeError, ValueError, StopIteration,
+            refused) as error:
+        print(f"{name}: {in_words(error, arguments, refused)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def in_words(error, arguments, refused):
+    """What is wrong; of which of the arguments' files where the error does not know."""
+    if isinstance(error, (OSError, refused)):
+        return str(error)
+    files = [path for path in (of.split(".json")[0] + ".json" for of in arguments if ".json" in of)
+             if os.path.isfile(path)]
+    words = str(error) if isinstance(error, ValueError) else repr(error)
+    return f"{' or '.join(dict.fromkeys(files))}: {words}" if files else words
+
+
+def pyplot():
+    """matplotlib.pyplot as it comes, without a screen. Throws ImportError where there is none."""
     import matplotlib
     matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    return plt
+
+
+def plot():
+    """The same, set to these colours."""
+    plt = pyplot()
+    import matplotlib
     matplotlib.rcParams.update({
         "svg.hashsalt": "figures", "font.size": 9.5, "text.color": INK, "axes.labelcolor": INK,
         "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
@@ -40,7 +85,6 @@ def plot():
         "grid.linewidth": 0.7,
         "axes.axisbelow": True, "legend.frameon": False, "axes.facecolor": "none",
         "figure.facecolor": "none", "savefig.transparent": True})
-    import matplotlib.pyplot as plt
     return plt
 
 

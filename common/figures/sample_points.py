@@ -11,22 +11,12 @@ Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import os
 import sys
 
+import palette
 import traces
 from traces import Refused
-
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
-except ImportError as missing:
-    print(f"sample_points: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
 
 
 def read_pixels(file_name, channels):
@@ -39,10 +29,9 @@ def read_pixels(file_name, channels):
     return [min(o for o in a["offsets"] if o is not None) // (2 * channels) for a in loads]
 
 
-def main():
-    if len(sys.argv) < 5:
-        raise Refused("sample_points.py PICTURE.png LEVELS CHANNELS TRACE...")
-    picture, level_text, channels, *files = sys.argv[1:]
+def picture(path, level_text, channels, *files):
+    plt = palette.pyplot()
+    from matplotlib.patches import Rectangle
     levels = [tuple(map(int, level.split("x"))) for level in level_text.split(",")]
     figure, rows = plt.subplots(len(files), len(levels), figsize=(11, 2.1 * len(files)),
                                 squeeze=False)
@@ -64,12 +53,12 @@ def main():
             raise Refused(f"'{file_name}': {len(pixels) - inside} loads outside of these levels")
         panels[0].set_ylabel(os.path.basename(file_name).split("_")[-1].removesuffix(".json"))
     figure.tight_layout()
-    figure.savefig(picture, dpi=110, metadata={"Software": None})
+    figure.savefig(path, dpi=110, metadata={"Software": None})
 
+
+def main():
+    return palette.main("sample_points.py PICTURE.png LEVELS CHANNELS TRACE...", lambda of: len(of) >= 4,
+                        picture, Refused)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (OSError, json.JSONDecodeError, KeyError, ValueError, Refused) as error:
-        print(f"sample_points: {traces.in_words(error)}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(main())

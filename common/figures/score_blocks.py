@@ -11,21 +11,12 @@ each row of Q that it loads with each row of K. Needs matplotlib (Debian: python
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
+import palette
 import traces
 from traces import Refused
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch, Rectangle
-except ImportError as missing:
-    print(f"score_blocks: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
 
 SHOWN_ROWS = 24  # of the score matrix
 OF_BLOCK, OF_LOAD, EMPTY, EDGE = "#f6b26b", "#7a1f1f", "#f2f2f2", "#b0b0b0"
@@ -68,6 +59,7 @@ def measure(trace, tokens, head_dim):
 
 
 def draw(top, bottom, trace, tokens, head_dim):
+    from matplotlib.patches import Rectangle
     pairs, of_load, times = measure(trace, tokens, head_dim)
     top.add_patch(Rectangle((0, 0), tokens, SHOWN_ROWS, facecolor=EMPTY, edgecolor=EDGE))
     for colour, some in ((OF_BLOCK, pairs - of_load), (OF_LOAD, of_load)):
@@ -96,31 +88,29 @@ def draw(top, bottom, trace, tokens, head_dim):
     return max(times)
 
 
-def main():
-    if len(sys.argv) < 5 or not (sys.argv[2].isdigit() and sys.argv[3].isdigit()):
-        print("usage: score_blocks.py PICTURE.png TOKENS HEAD_DIM TRACE.json...", file=sys.stderr)
-        return 2
-    try:
-        panels = [traces.read(name) for name in sys.argv[4:]]
-        fig, axes = plt.subplots(2, len(panels), figsize=(10.4, 3.9), dpi=100, squeeze=False,
-                                 gridspec_kw={"height_ratios": [3, 1]})
-        most = max(draw(axes[0][i], axes[1][i], panel, int(sys.argv[2]), int(sys.argv[3]))
-                   for i, panel in enumerate(panels))
-        for ax in axes[1]:
-            ax.set_ylim(0, 1.1 * most)
-            ax.yaxis.grid(color=EDGE, linewidth=0.5)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"score_blocks: {traces.in_words(error)}", file=sys.stderr)
-        return 2
+def picture(path, tokens, head_dim, *files):
+    plt = palette.pyplot()
+    from matplotlib.patches import Patch
+    panels = [traces.read(name) for name in files]
+    fig, axes = plt.subplots(2, len(panels), figsize=(10.4, 3.9), dpi=100, squeeze=False,
+                             gridspec_kw={"height_ratios": [3, 1]})
+    most = max(draw(axes[0][i], axes[1][i], panel, int(tokens), int(head_dim))
+               for i, panel in enumerate(panels))
+    for ax in axes[1]:
+        ax.set_ylim(0, 1.1 * most)
+        ax.yaxis.grid(color=EDGE, linewidth=0.5)
     fig.legend(handles=[Patch(color=OF_LOAD, label="scores that this one load works for"),
                         Patch(color=OF_BLOCK, label="the block's other scores"),
                         Patch(facecolor=EMPTY, edgecolor=EDGE, label="scores of other blocks")],
                loc="lower center", fontsize=7.5, frameon=False, ncol=3)
     fig.tight_layout(rect=(0, 0.06, 1, 1))
-    fig.savefig(sys.argv[1], metadata={"Software": None})
-    print(f"{sys.argv[1]}: drawn from {len(panels)} blocks")
-    return 0
+    fig.savefig(path, metadata={"Software": None})
+    print(f"{path}: drawn from {len(panels)} blocks")
 
+
+def main():
+    return palette.main("score_blocks.py PICTURE.png TOKENS HEAD_DIM TRACE.json...",
+                        lambda of: len(of) >= 4 and of[1].isdigit() and of[2].isdigit(), picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

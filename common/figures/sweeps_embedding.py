@@ -127,25 +127,15 @@ def panels_of(found):
     return panels, words
 
 
-def main():
-    if len(sys.argv) != 3:
-        print("usage: sweeps_embedding.py PICTURE.png SWEEPS.json", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"sweeps_embedding: {missing}; on Debian or Ubuntu: apt-get install "
-              "python3-matplotlib", file=sys.stderr)
-        return 3
-    try:
-        panels, words = panels_of(results.read(sys.argv[2]))
-        draw(plt, panels, sys.argv[1], words)
-    except (KeyError, TypeError, ValueError, Refused) as error:
-        print(f"sweeps_embedding: {sys.argv[2]}: {error!r}" if isinstance(error, KeyError) else
-              f"sweeps_embedding: {error}", file=sys.stderr)
-        return 2
-    return 0
+def picture(path, file):
+    plt = palette.plot()
+    panels, words = panels_of(results.read(file))
+    draw(plt, panels, path, words)
 
+
+def main():
+    return palette.main("sweeps_embedding.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture,
+                        Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -113,49 +113,39 @@ def titles(lines, sizes):
             f"The net's arrays share places: each apart,\nthey would take {less:.2g} times as much memory")
 
 
-def main():
-    if len(sys.argv) != 3:
-        print("usage: sweeps_net.py PICTURE.png SWEEPS.json", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"sweeps_net: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        found = results.read(sys.argv[2])
-        runs = sweeps.runs_of(found, 12)
-        lines = lines_of(runs)
-        sizes = sorted({size for _, size in lines})
-        batches = sorted({batch for points in lines.values() for batch, _ in points})
-        fig, axes = plt.subplots(1, 2, figsize=(11.4, 5.0), dpi=110, layout="constrained")
-        scale(axes[0], batches, "images a second, predicted")
-        scale(axes[1], batches, "MiB of the device's memory")
-        ends = (draw_rates(axes[0], lines, sizes), draw_memory(axes[1], lines, sizes))
-        for ax, title in zip(axes, titles(lines, sizes)):
-            ax.set_title(title)
-            ticks = [10 ** power for power in range(-3, 9)]
-            low, high = ax.get_ylim()
-            shown = [tick for tick in ticks if low <= tick <= high]
-            ax.set_yticks(shown, [f"{tick:,g}" for tick in shown])
-        error = max(line["error"] for run in runs for line in run["lines"])
-        fast = next(choices for choices, _ in lines if set(choices[:3]) != {"simple"})
-        words = ", ".join(f"--{flag} {step}" for flag, step in zip(CHOICES, fast))
-        fig.supxlabel(f"Virtual {found['device']['name']}, ViT {runs[0]['problem']['model']}, "
-                      f"±{100 * error:.0f} %. Full lines on the left: {words}.", fontsize=8.5,
-                      color=palette.INK)
-        fig.canvas.draw()
-        fig.set_layout_engine("none")
-        for ax, end in zip(axes, ends):
-            labels.at_the_end(ax, end)
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, KeyError, TypeError, ValueError, StopIteration, Refused) as error:
-        print(f"sweeps_net: {error if isinstance(error, Refused) else repr(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn")
-    return 0
+def picture(path, file):
+    plt = palette.plot()
+    found = results.read(file)
+    runs = sweeps.runs_of(found, 12)
+    lines = lines_of(runs)
+    sizes = sorted({size for _, size in lines})
+    batches = sorted({batch for points in lines.values() for batch, _ in points})
+    fig, axes = plt.subplots(1, 2, figsize=(11.4, 5.0), dpi=110, layout="constrained")
+    scale(axes[0], batches, "images a second, predicted")
+    scale(axes[1], batches, "MiB of the device's memory")
+    ends = (draw_rates(axes[0], lines, sizes), draw_memory(axes[1], lines, sizes))
+    for ax, title in zip(axes, titles(lines, sizes)):
+        ax.set_title(title)
+        ticks = [10 ** power for power in range(-3, 9)]
+        low, high = ax.get_ylim()
+        shown = [tick for tick in ticks if low <= tick <= high]
+        ax.set_yticks(shown, [f"{tick:,g}" for tick in shown])
+    error = max(line["error"] for run in runs for line in run["lines"])
+    fast = next(choices for choices, _ in lines if set(choices[:3]) != {"simple"})
+    words = ", ".join(f"--{flag} {step}" for flag, step in zip(CHOICES, fast))
+    fig.supxlabel(f"Virtual {found['device']['name']}, ViT {runs[0]['problem']['model']}, "
+                  f"±{100 * error:.0f} %. Full lines on the left: {words}.", fontsize=8.5,
+                  color=palette.INK)
+    fig.canvas.draw()
+    fig.set_layout_engine("none")
+    for ax, end in zip(axes, ends):
+        labels.at_the_end(ax, end)
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{path}: drawn")
 
+
+def main():
+    return palette.main("sweeps_net.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

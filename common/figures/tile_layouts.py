@@ -11,7 +11,6 @@ eight pieces that the first ldmatrix reads together. Needs matplotlib (Debian: p
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
 import palette
@@ -90,35 +89,25 @@ def title_of(title, load):
             f"ldmatrix takes {load['wavefronts']} clocks, {load['ideal_wavefronts']} at best")
 
 
-def main():
-    if len(sys.argv) < 4 or not sys.argv[2].partition(":")[2].isdigit():
-        print("usage: tile_layouts.py PICTURE.png ARRAY:ROW_BYTES TRACE.json:TITLE...",
-              file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"tile_layouts: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        array, _, row_bytes = sys.argv[2].partition(":")
-        panels = [read_panel(argument, array, int(row_bytes)) for argument in sys.argv[3:]]
-        fig, axes = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 4.1), dpi=110,
-                                 squeeze=False, layout="constrained")
-        for ax, (title, places, load) in zip(axes[0], panels):
-            draw_tile(ax, places, load["offsets"][:8])
-            ax.set_title(title_of(title, load), fontsize=9)
-        axes[0][0].set_ylabel("byte of shared memory")
-        fig.supxlabel("a cell: 16 bytes, row.piece of the tile; white: padding; outlined: one of the "
-                      "four matrices that an ldmatrix loads", fontsize=8.5, color=palette.INK)
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"tile_layouts: {traces.in_words(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn from {len(panels)} traces")
-    return 0
+def picture(path, tile, *arguments):
+    plt = palette.plot()
+    array, _, row_bytes = tile.partition(":")
+    panels = [read_panel(argument, array, int(row_bytes)) for argument in arguments]
+    fig, axes = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 4.1), dpi=110,
+                             squeeze=False, layout="constrained")
+    for ax, (title, places, load) in zip(axes[0], panels):
+        draw_tile(ax, places, load["offsets"][:8])
+        ax.set_title(title_of(title, load), fontsize=9)
+    axes[0][0].set_ylabel("byte of shared memory")
+    fig.supxlabel("a cell: 16 bytes, row.piece of the tile; white: padding; outlined: one of the "
+                  "four matrices that an ldmatrix loads", fontsize=8.5, color=palette.INK)
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{path}: drawn from {len(panels)} traces")
 
+
+def main():
+    return palette.main("tile_layouts.py PICTURE.png ARRAY:ROW_BYTES TRACE.json:TITLE...",
+                        lambda of: len(of) >= 3 and of[1].partition(":")[2].isdigit(), picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,6 @@ python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
 import palette
@@ -156,40 +155,33 @@ def draw_stores(ax, trace, array, row_bytes):
     ax.grid(False)
 
 
-def main():
-    if len(sys.argv) != 5 or not all(of.partition(":")[2].isdigit() for of in sys.argv[2:4]):
-        print("usage: tile_life.py PICTURE.png COPIED:ROW_BYTES STORED:ROW_BYTES TRACE.json",
-              file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-    except ImportError as missing:
-        print(f"tile_life: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        trace = traces.read(sys.argv[4])
-        (copied, copied_bytes), (stored, stored_bytes) = (
-            (of.partition(":")[0], int(of.partition(":")[2])) for of in sys.argv[2:4])
-        fig, axes = plt.subplots(2, 2, figsize=(11.6, 8.2), dpi=110, layout="constrained")
-        draw_global(axes[0][0], trace, copied, copied_bytes)
-        draw_story(axes[0][1], story(trace, copied, copied_bytes))
-        load = tile_layouts.first_load(trace)
-        tile_layouts.draw_tile(axes[1][0], tile_layouts.pieces_of(trace, copied, copied_bytes),
-                               load["offsets"][:8])
-        axes[1][0].set_title(f"3. A stage in shared memory, row.piece: ldmatrix reads the outlined "
-                             f"ones\nfrom {tile_layouts.banks_of(load['offsets'][:8])} groups of "
-                             f"banks, {load['wavefronts']} clocks for four such matrices",
-                             fontsize=9.5)
-        axes[1][0].set_ylabel("byte of the stage")
-        draw_stores(axes[1][1], trace, stored, stored_bytes)
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"tile_life: {traces.in_words(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn")
-    return 0
+def picture(path, *arguments):
+    plt = palette.plot()
+    *arrays, file = arguments
+    trace = traces.read(file)
+    (copied, copied_bytes), (stored, stored_bytes) = (
+        (of.partition(":")[0], int(of.partition(":")[2])) for of in arrays)
+    fig, axes = plt.subplots(2, 2, figsize=(11.6, 8.2), dpi=110, layout="constrained")
+    draw_global(axes[0][0], trace, copied, copied_bytes)
+    draw_story(axes[0][1], story(trace, copied, copied_bytes))
+    load = tile_layouts.first_load(trace)
+    tile_layouts.draw_tile(axes[1][0], tile_layouts.pieces_of(trace, copied, copied_bytes),
+                           load["offsets"][:8])
+    axes[1][0].set_title(f"3. A stage in shared memory, row.piece: ldmatrix reads the outlined "
+                         f"ones\nfrom {tile_layouts.banks_of(load['offsets'][:8])} groups of "
+                         f"banks, {load['wavefronts']} clocks for four such matrices",
+                         fontsize=9.5)
+    axes[1][0].set_ylabel("byte of the stage")
+    draw_stores(axes[1][1], trace, stored, stored_bytes)
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{path}: drawn")
 
+
+def main():
+    return palette.main(
+        "tile_life.py PICTURE.png COPIED:ROW_BYTES STORED:ROW_BYTES TRACE.json",
+        lambda of: len(of) == 4 and all(part.partition(":")[2].isdigit() for part in of[1:3]),
+        picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,21 +10,12 @@ at a time, in the color of its warp. Needs matplotlib (Debian: python3-matplotli
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
+import palette
 import traces
 from traces import Refused
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch, Rectangle
-except ImportError as missing:
-    print(f"tile_owners: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
 
 LANES = 32
 COLORS = ["#f6b26b", "#7a1f1f", "#6fa8a0", "#3d5a80", "#d9c26a", "#a35d7a", "#9bb365", "#5b5b5b"]
@@ -59,6 +50,7 @@ def read_panel(argument):
 
 
 def draw(ax, panel):
+    from matplotlib.patches import Rectangle
     for offset, warp in panel["owners"].items():
         ax.add_patch(Rectangle((offset % panel["row_bytes"], offset // panel["row_bytes"]),
                                panel["size"], 1, facecolor=COLORS[warp % len(COLORS)],
@@ -81,29 +73,26 @@ def draw(ax, panel):
         side.set_visible(False)
 
 
-def main():
-    if len(sys.argv) < 3:
-        print("usage: tile_owners.py PICTURE.png TRACE.json:ALLOCATION:ROWS:BYTES:QUERY_ROWS...",
-              file=sys.stderr)
-        return 2
-    try:
-        panels = [read_panel(argument) for argument in sys.argv[2:]]
-        fig, axes = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 4.6), dpi=100,
-                                 squeeze=False)
-        for ax, panel in zip(axes[0], panels):
-            draw(ax, panel)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"tile_owners: {traces.in_words(error)}", file=sys.stderr)
-        return 2
+def picture(path, *arguments):
+    plt = palette.pyplot()
+    from matplotlib.patches import Patch
+    panels = [read_panel(argument) for argument in arguments]
+    fig, axes = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 4.6), dpi=100,
+                             squeeze=False)
+    for ax, panel in zip(axes[0], panels):
+        draw(ax, panel)
     axes[0, 0].set_ylabel("key of the tile", fontsize=7.5)
     most = max(panel["warps"] for panel in panels)
     fig.legend(handles=[Patch(color=COLORS[warp], label=f"warp {warp}") for warp in range(most)],
                loc="lower center", fontsize=7.5, frameon=False, ncol=most)
     fig.tight_layout(rect=(0, 0.05, 1, 1))
-    fig.savefig(sys.argv[1], metadata={"Software": None})
-    print(f"{sys.argv[1]}: drawn from {len(panels)} traces")
-    return 0
+    fig.savefig(path, metadata={"Software": None})
+    print(f"{path}: drawn from {len(panels)} traces")
 
+
+def main():
+    return palette.main("tile_owners.py PICTURE.png TRACE.json:ALLOCATION:ROWS:BYTES:QUERY_ROWS...",
+                        lambda of: len(of) >= 2, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,22 +14,13 @@ different words; 8 bytes a lane go as two half-warps, 16 bytes as four quarters.
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import re
 import sys
 
+import palette
 import traces
 from traces import Refused
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch, Rectangle
-except ImportError as missing:
-    print(f"warp_banks: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
 
 BANKS, WORD, LANES = 32, 4, 32
 IDLE, BUSY, SHARED, EDGE = "#f2f2f2", "#f6b26b", "#d98032", "#b0b0b0"
@@ -75,6 +66,7 @@ def text_of(lanes):
 
 
 def draw(ax, kernel, access):
+    from matplotlib.patches import Rectangle
     rows = wavefronts(access)
     for y, words in enumerate(rows):
         for bank in range(BANKS):
@@ -98,30 +90,28 @@ def draw(ax, kernel, access):
         side.set_visible(False)
 
 
-def main():
-    if len(sys.argv) < 3:
-        print("usage: warp_banks.py PICTURE.png TRACE.json:store:NUMBER...", file=sys.stderr)
-        return 2
-    try:
-        panels = [read_panel(argument) for argument in sys.argv[2:]]
-        heights = [len(wavefronts(access)) + 1.6 for _, access in panels]
-        fig, axes = plt.subplots(len(panels), 1, figsize=(10.4, 0.27 * sum(heights) + 0.9), dpi=100,
-                                 gridspec_kw={"height_ratios": heights}, squeeze=False)
-        for ax, panel in zip(axes[:, 0], panels):
-            draw(ax, *panel)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"warp_banks: {traces.in_words(error)}", file=sys.stderr)
-        return 2
+def picture(path, *arguments):
+    plt = palette.pyplot()
+    from matplotlib.patches import Patch
+    panels = [read_panel(argument) for argument in arguments]
+    heights = [len(wavefronts(access)) + 1.6 for _, access in panels]
+    fig, axes = plt.subplots(len(panels), 1, figsize=(10.4, 0.27 * sum(heights) + 0.9), dpi=100,
+                             gridspec_kw={"height_ratios": heights}, squeeze=False)
+    for ax, panel in zip(axes[:, 0], panels):
+        draw(ax, *panel)
     axes[-1, 0].set_xlabel("bank; in the cell: the lanes that it serves in this clock", fontsize=7.5)
     fig.legend(handles=[Patch(color=BUSY, label="one lane"),
                         Patch(color=SHARED, label="several lanes, the same word"),
                         Patch(facecolor=IDLE, edgecolor=EDGE, label="idle")],
                loc="lower right", fontsize=7.5, frameon=False, ncol=3)
     fig.tight_layout(rect=(0, 0.02, 1, 1))
-    fig.savefig(sys.argv[1], metadata={"Software": None})
-    print(f"{sys.argv[1]}: drawn from {len(panels)} accesses")
-    return 0
+    fig.savefig(path, metadata={"Software": None})
+    print(f"{path}: drawn from {len(panels)} accesses")
 
+
+def main():
+    return palette.main("warp_banks.py PICTURE.png TRACE.json:store:NUMBER...",
+                        lambda of: len(of) >= 2, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

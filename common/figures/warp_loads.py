@@ -12,21 +12,12 @@ python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import sys
 
+import palette
 import traces
 from traces import Refused
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch, Rectangle
-except ImportError as missing:
-    print(f"warp_loads: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-          file=sys.stderr)
-    sys.exit(3)
 
 SECTOR, ROW = 32, 128  # bytes
 UNTOUCHED, MOVED, USED, EDGE = "#f2f2f2", "#f6b26b", "#7a1f1f", "#b0b0b0"
@@ -48,6 +39,7 @@ def read_panel(argument):
 
 
 def draw(ax, kernel, access):
+    from matplotlib.patches import Rectangle
     size, offsets = access["bytes"], access["offsets"]
     touched = {sector for offset in offsets
                for sector in range(offset // SECTOR, (offset + size - 1) // SECTOR + 1)}
@@ -83,27 +75,21 @@ def draw(ax, kernel, access):
         side.set_visible(False)
 
 
-def main():
-    if len(sys.argv) < 3:
-        print("usage: warp_loads.py PICTURE.png TRACE.json:ALLOCATION:load:NUMBER...",
-              file=sys.stderr)
-        return 2
-    try:
-        panels = [read_panel(argument) for argument in sys.argv[2:]]
-        fig = plt.figure(figsize=(10.4, 6.0), dpi=100)
-        left = fig.add_gridspec(1, 1, left=0.095, right=0.475, top=0.92, bottom=0.085)
-        right = fig.add_gridspec(len(panels), 1, left=0.605, right=0.985, top=0.92, bottom=0.02,
-                                 hspace=1.1)
-        first = fig.add_subplot(left[0])
-        draw(first, *panels[0])
-        longest = max(len(label.get_text()) for label in first.get_yticklabels())
-        # A character's share of the width; long ones name lines far into a large allocation.
-        left.update(left=max(0.095, 0.0056 * longest))
-        for i, panel in enumerate(panels[1:]):
-            draw(fig.add_subplot(right[i]), *panel)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, Refused) as error:
-        print(f"warp_loads: {traces.in_words(error)}", file=sys.stderr)
-        return 2
+def picture(path, *arguments):
+    plt = palette.pyplot()
+    from matplotlib.patches import Patch
+    panels = [read_panel(argument) for argument in arguments]
+    fig = plt.figure(figsize=(10.4, 6.0), dpi=100)
+    left = fig.add_gridspec(1, 1, left=0.095, right=0.475, top=0.92, bottom=0.085)
+    right = fig.add_gridspec(len(panels), 1, left=0.605, right=0.985, top=0.92, bottom=0.02,
+                             hspace=1.1)
+    first = fig.add_subplot(left[0])
+    draw(first, *panels[0])
+    longest = max(len(label.get_text()) for label in first.get_yticklabels())
+    # A character's share of the width; long ones name lines far into a large allocation.
+    left.update(left=max(0.095, 0.0056 * longest))
+    for i, panel in enumerate(panels[1:]):
+        draw(fig.add_subplot(right[i]), *panel)
     legend = fig.add_subplot(right[len(panels) - 1])
     legend.axis("off")
     legend.legend(handles=[Patch(color=USED, label="used by a lane"),
@@ -113,10 +99,13 @@ def main():
                   columnspacing=0.7, handlelength=1.2)
     fig.text(0.095, 0.025, "offset in the allocation, bytes: of the line (left) + in the line "
              "(below)", fontsize=7.5)
-    fig.savefig(sys.argv[1], metadata={"Software": None})
-    print(f"{sys.argv[1]}: drawn from {len(panels)} accesses")
-    return 0
+    fig.savefig(path, metadata={"Software": None})
+    print(f"{path}: drawn from {len(panels)} accesses")
 
+
+def main():
+    return palette.main("warp_loads.py PICTURE.png TRACE.json:ALLOCATION:load:NUMBER...",
+                        lambda of: len(of) >= 2, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())

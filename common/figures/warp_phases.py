@@ -14,7 +14,7 @@ import re
 import sys
 
 import palette
-from traces import Refused, in_words
+from traces import Refused
 
 STEP = 40  # clocks; each step of the picture has the colour of what takes most of them
 # What an instruction is for. A short wait, and each instruction not named here, belongs to the next
@@ -120,43 +120,37 @@ def draw(ax, title, warps, last):
     ax.grid(axis="y", visible=False)
 
 
-def main():
-    if len(sys.argv) < 4 or not sys.argv[2].isdigit() or int(sys.argv[2]) < STEP or \
-            any(of.count(":") < 2 for of in sys.argv[3:]):
-        print("usage: warp_phases.py PICTURE.png CLOCKS TIMELINE.json:KERNEL:TITLE ..., CLOCKS a "
-              f"number from {STEP} on", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-        from matplotlib.patches import Patch
-    except ImportError as missing:
-        print(f"warp_phases: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        panels, files = [], {}
-        for argument in sys.argv[3:]:
-            path, kernel, title = argument.split(":", 2)
-            if path not in files:
-                with open(path, encoding="utf-8") as file:
-                    files[path] = json.load(file)["traceEvents"]
-            panels.append((title.replace("_", " "), warps_of(files[path], kernel)))
-        last = int(sys.argv[2])
-        fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
-                                 squeeze=False, layout="constrained")
-        for (title, warps), (ax,) in zip(panels, axes):
-            draw(ax, title, warps, last)
-        axes[-1][0].set_xlabel("clocks from the kernel's begin on")
-        axes[-1][0].legend(handles=[Patch(color=color, label=phase)
-                                    for phase, color in COLORS.items()],
-                           loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"warp_phases: {in_words(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn")
-    return 0
+def picture(to, clocks, *arguments):
+    plt = palette.plot()
+    from matplotlib.patches import Patch
+    panels, files = [], {}
+    for argument in arguments:
+        path, kernel, title = argument.split(":", 2)
+        if path not in files:
+            with open(path, encoding="utf-8") as file:
+                files[path] = json.load(file)["traceEvents"]
+        panels.append((title.replace("_", " "), warps_of(files[path], kernel)))
+    last = int(clocks)
+    fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
+                             squeeze=False, layout="constrained")
+    for (title, warps), (ax,) in zip(panels, axes):
+        draw(ax, title, warps, last)
+    axes[-1][0].set_xlabel("clocks from the kernel's begin on")
+    axes[-1][0].legend(handles=[Patch(color=color, label=phase)
+                                for phase, color in COLORS.items()],
+                       loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
+    fig.savefig(to, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{to}: drawn")
 
+
+def fits(arguments):
+    return len(arguments) >= 3 and arguments[1].isdigit() and int(arguments[1]) >= STEP and \
+        all(of.count(":") >= 2 for of in arguments[2:])
+
+
+def main():
+    return palette.main("warp_phases.py PICTURE.png CLOCKS TIMELINE.json:KERNEL:TITLE ..., CLOCKS a "
+                        f"number from {STEP} on", fits, picture, Refused)
 
 if __name__ == "__main__":
     sys.exit(main())
