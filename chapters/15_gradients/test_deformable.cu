@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "../../common/lab/device.h"
+#include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
@@ -48,6 +49,55 @@ GradientCase gradient_case(const DeformableShape& shape, Distribution distributi
   }
   result.expected = expected_gradients(result.problem);
   return result;
+}
+
+// data/golden: the arrays that PyTorch computed in double precision, in place of the reference's.
+std::vector<GradientCase> golden_cases() {
+  const std::string folder = lab::repository_path("data/golden/");
+  const std::string forward = file_content(folder + "deformable.json"),
+                    backward = file_content(folder + "deformable_gradients.json");
+  std::vector<GradientCase> cases;
+  for (int i = 0; i < 6; ++i) {
+    const std::string at = "/cases/" + std::to_string(i) + "/";
+    const auto number = [&](const std::string& what) {
+      return std::stoi(json_at(forward, at + what));
+    };
+    const std::string name = json_at(forward, at + "name");  // with its quotes
+    REQUIRE(json_at(backward, at + "name") == name);
+    DeformableShape shape{number("batch"),
+                          number("queries"),
+                          number("heads"),
+                          number("channels"),
+                          0,
+                          number("points"),
+                          {}};
+    for (const std::string levels = json_at(forward, at + "levels");
+         shape.levels < int(std::count(levels.begin(), levels.end(), '[')) - 1; ++shape.levels) {
+      const std::string level = "levels/" + std::to_string(shape.levels);
+      shape.level[shape.levels] = {number(level + "/0"), number(level + "/1")};
+    }
+    const auto read = [&](const char* array) {
+      return lab::read_npy(folder + "deformable_" + name.substr(1, name.size() - 2) + "_" + array +
+                           ".npy")
+          .values;
+    };
+    const auto halves = [&](const char* array) {
+      std::vector<half> result;
+      for (const double v : read(array)) result.push_back(__float2half(float(v)));
+      return result;
+    };
+    GradientCase result{name + " (PyTorch)",
+                        {{shape, halves("value"), halves("locations"), halves("weights"), "", {}},
+                         halves("grad_out")},
+                        {}};
+    result.expected = expected_gradients(result.problem);
+    reference::DeformableGradients& gradients = result.expected.gradients;
+    gradients.value = read("grad_value");
+    gradients.locations = read("grad_locations");
+    gradients.weights = read("grad_weights");
+    cases.push_back(std::move(result));
+  }
+  return cases;
 }
 
 // Ragged in queries, heads, levels; one pixel wide or high; each number of channels and points.
@@ -208,7 +258,34 @@ TEST_CASE("gradient reference: 0 outside, and where a location is no number") {
     for (const double element : *array) CHECK(element == 0);
 }
 
+TEST_CASE("gradient reference: arrays from PyTorch") {
+  for (const GradientCase& problem : golden_cases()) {
+    CAPTURE(problem.name);
+    const reference::DeformableGradients ours = expected_gradients(problem.problem).gradients,
+                                         &torch = problem.expected.gradients;
+    const auto same = [](const std::vector<double>& got, const std::vector<double>& expected) {
+      REQUIRE(got.size() == expected.size());
+      double worst = 0, largest = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::abs(got[i] - expected[i]));
+        largest = std::max(largest, std::abs(expected[i]));
+      }
+      CHECK(worst <= 1e-12 * largest);
+      CHECK(largest > 0.1);
+    };
+    same(ours.value, torch.value);
+    same(ours.locations, torch.locations);
+    same(ours.weights, torch.weights);
+  }
+}
+
 // ---- The steps ----------------------------------------------------------------------------------
+
+TEST_CASE("deformable gradients: arrays from PyTorch") {
+  if (skipped("deformable gradients: PyTorch")) return;
+  for (const GradientCase& problem : golden_cases())
+    for (const GradientStep& step : gradient_steps()) check_case(step, problem);
+}
 
 TEST_CASE("deformable gradients: right on every kind of shape, and on borders") {
   if (skipped("deformable gradients")) return;
