@@ -167,6 +167,14 @@ $(call picture,14_hopper/ring_life.png,ring_life,ring_14.json:tensor_maps_kernel
 $(call picture,14_hopper/warp_phases.png,warp_phases,ring_14.json:tensor_maps_kernel:tensor_maps \
   ring_14.json:wgmma_kernel:wgmma,29500)
 
+# Chapter 15: the rows that a block touches, and what one patch's gradient says of the keys.
+$(call trace,walk_15,15,tensor_kernel:1,--step 'tensor cores' --tokens 320 --heads 1)
+$(call picture,15_gradients/block_walks.png,block_walks,walk_15.json:tensor_cores,320 K+V:load:128 \
+  Q+dO:load:128 workspace:atomic:256:dQ dK+dV:store:128 --)
+pictures += chapters/15_gradients/gradients.jpg
+chapters/15_gradients/gradients.jpg: $D/chapter15 $V/libvgpu.so
+	$(docs_env) $< --step 'tensor cores' --out $@ | tail -n 1
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))
