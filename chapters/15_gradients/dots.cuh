@@ -76,20 +76,20 @@ __global__ void __launch_bounds__(kDotsThreads)
 inline int64_t sums_workspace(const AttentionShape& shape) {
   return shape.elements() + shape.rows();
 }
-inline float* dots_behind_sums(const Pointers& p, const AttentionShape& shape) {
+inline float* dots_behind_sums(const GradientPointers& p, const AttentionShape& shape) {
   return p.workspace + shape.elements();
 }
 
 // Throws unless shape and arrays are what steps 2 to 4 take.
-inline void require_gradients(const Pointers& p, const AttentionShape& shape) {
+inline void require_gradients(const GradientPointers& p, const AttentionShape& shape) {
   require_attention_shape(shape);
   require_alignment(
       {p.Q, p.K, p.V, p.O, p.dO, p.dQ, p.dK, p.dV, reinterpret_cast<const half*>(p.workspace)},
       "Q, K, V, O, dO, dQ, dK, dV and the workspace");
 }
 
-inline void launch_dots(const Pointers& p, float* dots, float* dQ_sums, const AttentionShape& shape,
-                        cudaStream_t stream) {
+inline void launch_dots(const GradientPointers& p, float* dots, float* dQ_sums,
+                        const AttentionShape& shape, cudaStream_t stream) {
   require_gradients(p, shape);
   const int64_t pieces = shape.elements() / 8;
   const unsigned blocks =
@@ -102,11 +102,12 @@ inline void launch_dots(const Pointers& p, float* dots, float* dQ_sums, const At
 }
 
 // D behind dQ's sums, which become 0.
-inline void dots_and_zeros(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void dots_and_zeros(const GradientPointers& p, const AttentionShape& shape,
+                           cudaStream_t stream) {
   launch_dots(p, dots_behind_sums(p, shape), p.workspace, shape, stream);
 }
 
-inline void finish(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void finish(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   require_gradients(p, shape);
   const int64_t pieces = shape.elements() / 8;
   const unsigned blocks =

@@ -1,6 +1,7 @@
 #include "kernels.cuh"
 
 #include "forward.cuh"
+#include "kernel.cuh"
 #include "naive.cuh"
 #include "recompute.cuh"
 #include "tensor_cores.cuh"
@@ -28,7 +29,12 @@ const std::vector<Step>& steps() {
        .tensor_cores = true,
        .same_bits = false,
        .workspace_of = sums_workspace,
-       .launches = {{"D", dots_and_zeros}, {"columns", tensor_cores}, {"dQ in fp16", finish}}}};
+       .launches = {{"D", dots_and_zeros}, {"columns", tensor_cores}, {"dQ in fp16", finish}}},
+      {.name = "deterministic",
+       .tensor_cores = true,
+       .same_bits = true,
+       .workspace_of = dots_workspace,
+       .launches = {{"D", only_dots}, {"columns", columns_alone}, {"rows", rows}}}};
   return all;
 }
 

@@ -51,10 +51,10 @@ __global__ void weights_kernel(const half* Q,             // [batch, heads, toke
   P[index] = expf(score * scale - log_sum_exp[at.row]);
 }
 
-__global__ void weight_gradients_kernel(const half* dO,  // [batch, heads, tokens, head_dim]
-                                        const half* V,   // the same
-                                        float* dP,       // [batch, heads, tokens, tokens]
-                                        int64_t count, int tokens, int head_dim) {
+__global__ void dP_kernel(const half* dO,  // [batch, heads, tokens, head_dim]
+                          const half* V,   // the same
+                          float* dP,       // [batch, heads, tokens, tokens]
+                          int64_t count, int tokens, int head_dim) {
   const int64_t index = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= count) return;
   const Place at = place_of(index, tokens, tokens);
@@ -63,9 +63,9 @@ __global__ void weight_gradients_kernel(const half* dO,  // [batch, heads, token
 }
 
 // A warp a row; dS takes the place of dP.
-__global__ void score_gradients_kernel(const float* P,  // [batch, heads, tokens, tokens]
-                                       float* dP,       // the same, then dS
-                                       int64_t rows, int tokens) {
+__global__ void dS_kernel(const float* P,  // [batch, heads, tokens, tokens]
+                          float* dP,       // the same, then dS
+                          int64_t rows, int tokens) {
   const int64_t row = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (row >= rows) return;
@@ -120,39 +120,40 @@ inline unsigned naive_blocks(int64_t threads, const AttentionShape& shape) {
   return grid_of((threads + kNaiveThreads - 1) / kNaiveThreads, shape, "naive gradients");
 }
 
-inline void naive_weights(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void naive_weights(const GradientPointers& p, const AttentionShape& shape,
+                          cudaStream_t stream) {
   weights_kernel<<<naive_blocks(shape.scores(), shape), kNaiveThreads, 0, stream>>>(
       p.Q, p.K, p.log_sum_exp, p.workspace, shape.scores(), shape.tokens, shape.head_dim,
       shape.scale);
   require_launched(cudaGetLastError(), shape, "naive gradients");
 }
 
-inline void naive_dV(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void naive_dV(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   sums_over_queries_kernel<<<naive_blocks(shape.elements(), shape), kNaiveThreads, 0, stream>>>(
       p.workspace, p.dO, p.dV, shape.elements(), shape.tokens, shape.head_dim, 1.0f);
   require_launched(cudaGetLastError(), shape, "naive gradients");
 }
 
-inline void naive_dP(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
-  weight_gradients_kernel<<<naive_blocks(shape.scores(), shape), kNaiveThreads, 0, stream>>>(
+inline void naive_dP(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
+  dP_kernel<<<naive_blocks(shape.scores(), shape), kNaiveThreads, 0, stream>>>(
       p.dO, p.V, p.workspace + shape.scores(), shape.scores(), shape.tokens, shape.head_dim);
   require_launched(cudaGetLastError(), shape, "naive gradients");
 }
 
-inline void naive_dS(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
-  score_gradients_kernel<<<naive_blocks(32 * shape.rows(), shape), kNaiveThreads, 0, stream>>>(
+inline void naive_dS(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
+  dS_kernel<<<naive_blocks(32 * shape.rows(), shape), kNaiveThreads, 0, stream>>>(
       p.workspace, p.workspace + shape.scores(), shape.rows(), shape.tokens);
   require_launched(cudaGetLastError(), shape, "naive gradients");
 }
 
-inline void naive_dQ(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void naive_dQ(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   sums_over_keys_kernel<<<naive_blocks(shape.elements(), shape), kNaiveThreads, 0, stream>>>(
       p.workspace + shape.scores(), p.K, p.dQ, shape.elements(), shape.tokens, shape.head_dim,
       shape.scale);
   require_launched(cudaGetLastError(), shape, "naive gradients");
 }
 
-inline void naive_dK(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void naive_dK(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   sums_over_queries_kernel<<<naive_blocks(shape.elements(), shape), kNaiveThreads, 0, stream>>>(
       p.workspace + shape.scores(), p.Q, p.dK, shape.elements(), shape.tokens, shape.head_dim,
       shape.scale);

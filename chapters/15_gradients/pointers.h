@@ -11,16 +11,18 @@
 
 #include "../../common/attention/shape.h"
 
-namespace gradients {
-
 // Arrays on the device. With S = scale Q Kᵀ, P = softmax(S) and O = P V, dQ is the gradient of the sum
 // of dO ∘ O in Q, and so on.
-struct Pointers {
+struct GradientPointers {
   const half *Q, *K, *V, *O, *dO;  // [batch, heads, tokens, head_dim], from multiples of 16 bytes
   const float* log_sum_exp;        // [batch, heads, tokens]: ln of the sum of exp(S) of each row
   half *dQ, *dK, *dV;              // as Q
   float* workspace;                // as many numbers as the step says, from a multiple of 16 bytes
 };
+
+namespace gradients {
+
+using Pointers = GradientPointers;
 
 // One launch of a step. Throws std::invalid_argument naming shape and limit for what it cannot do,
 // std::runtime_error where CUDA refuses.

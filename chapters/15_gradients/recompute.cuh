@@ -148,13 +148,13 @@ __global__ void __launch_bounds__(kRecomputeThreads)
 }
 
 template <int kHeadDim>
-void launch_recompute(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+void launch_recompute(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   recompute_kernel<kHeadDim><<<blocks_for(shape, kTile), kRecomputeThreads, 0, stream>>>(
       p.Q, p.K, p.V, p.dO, p.log_sum_exp, dots_behind_sums(p, shape), p.workspace, p.dK, p.dV,
       shape.tokens, shape.scale);
   require_launched(cudaGetLastError(), shape, "gradients, recompute");
 }
-inline void recompute(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+inline void recompute(const GradientPointers& p, const AttentionShape& shape, cudaStream_t stream) {
   require_gradients(p, shape);
   const auto of_head_dim = shape.head_dim == 32   ? launch_recompute<32>
                            : shape.head_dim == 64 ? launch_recompute<64>

@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "../../common/attention/launch.cuh"
@@ -21,10 +22,9 @@
 #include "../13_flash_attention/fragments.cuh"
 #include "dots.cuh"
 #include "pointers.h"
+#include "products.cuh"
 
 namespace gradients {
-
-constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
 // kQueries: of a tile.
 template <int kHeadDim, int kQueries>
@@ -42,30 +42,8 @@ struct TensorTiles {
     tile::SharedTile<half, kQueries, kHeadDim, tile::Swizzled> q, d_o;
     float log2_sum[kQueries], dots[kQueries];
   } stages[2];
-  tile::SharedTile<half, kKeys, kQueries, tile::Swizzled> ds;  // dSᵀ
+  tile::SharedTile<half, kKeys, kQueries, tile::Swizzled> ds;  // dSᵀ, last: only for dQ
 };
-
-// sums += left rightᵀ: rows of one tile from `left_row` on with rows of another from `row` on.
-template <int kBlocks, int kPairs, class Left, class Right>
-__device__ void multiply_rows(tile::Sums (&sums)[kBlocks][kPairs], const Left& left,
-                              unsigned left_row, const Right& right, unsigned row) {
-#pragma unroll
-  for (int d = 0; d < Left::kColumns / 16; ++d) {
-    tile::LeftFragment<half> left_frag[kBlocks];
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) tile::load_left(left_frag[b], left, left_row + 16 * b, 2 * d);
-#pragma unroll
-    for (int j = 0; j < kPairs; j += 2) {
-      tile::RightFragment<half> right_frag[2];
-      tile::load_right(right_frag, right, row + 8 * j, 2 * d);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        tile::multiply_add(sums[b][j], left_frag[b], right_frag[0]);
-        tile::multiply_add(sums[b][j + 1], left_frag[b], right_frag[1]);
-      }
-    }
-  }
-}
 
 // Sᵀ and dPᵀ of 32 queries from `first` on become Pᵀ and dSᵀ.
 template <int kBlocks, int kPairs>
@@ -161,7 +139,8 @@ __device__ void add_queries(const Tiles& tiles, float* dQ_sums, int queries) {
     }
 }
 
-template <int kHeadDim, int kQueries>
+// kSumsQueries: dQ, too.
+template <bool kSumsQueries, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kThreads, 2)
     tensor_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all halves
                   const half* K, const half* V, const half* dO,
@@ -212,10 +191,12 @@ __global__ void __launch_bounds__(kThreads, 2)
                       tokens - first_key - warp_key);
       flash_attention::multiply_values(dv_frag, s_frag, now.d_o, query);
       flash_attention::multiply_values(dk_frag, dp_frag, now.q, query);
-      store_transposed(dp_frag, tiles.ds, warp_key, query);
+      if (kSumsQueries) store_transposed(dp_frag, tiles.ds, warp_key, query);
     }
-    __syncthreads();
-    add_queries<kHeadDim>(tiles, dQ_sums + matrix + int64_t(first) * kHeadDim, tokens - first);
+    if (kSumsQueries) {
+      __syncthreads();
+      add_queries<kHeadDim>(tiles, dQ_sums + matrix + int64_t(first) * kHeadDim, tokens - first);
+    }
     stages.next();
   }
 
@@ -231,28 +212,38 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <int kHeadDim, int kQueries>
-void launch_tensor_cores(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+template <bool kSumsQueries, int kHeadDim, int kQueries>
+void launch_tensor_kernel(const GradientPointers& p, const float* dots, const AttentionShape& shape,
+                          cudaStream_t stream) {
   using Tiles = TensorTiles<kHeadDim, kQueries>;
-  const auto kernel = tensor_kernel<kHeadDim, kQueries>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks_for(shape, Tiles::kKeys), kThreads, sizeof(Tiles), stream>>>(
-      p.Q, p.K, p.V, p.dO, p.log_sum_exp, dots_behind_sums(p, shape), p.workspace, p.dK, p.dV,
+  constexpr size_t kBytes = kSumsQueries ? sizeof(Tiles) : offsetof(Tiles, ds);
+  const auto kernel = tensor_kernel<kSumsQueries, kHeadDim, kQueries>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  kernel<<<blocks_for(shape, Tiles::kKeys), kThreads, kBytes, stream>>>(
+      p.Q, p.K, p.V, p.dO, p.log_sum_exp, dots, kSumsQueries ? p.workspace : nullptr, p.dK, p.dV,
       shape.tokens, shape.scale);
-  require_launched(cudaGetLastError(), shape, "gradients, tensor cores");
+  require_launched(cudaGetLastError(), shape, "gradients, columns");
 }
 // The larger tile of queries where the device's shared memory holds it: a T4 has 64 KiB.
-inline void tensor_cores(const Pointers& p, const AttentionShape& shape, cudaStream_t stream) {
+template <bool kSumsQueries>
+void launch_columns(const GradientPointers& p, const float* dots, const AttentionShape& shape,
+                    cudaStream_t stream) {
   require_gradients(p, shape);
   const auto fits = [](size_t bytes) { return bytes <= size_t(shared_limit()); };
-  const auto of_64 =
-      fits(sizeof(TensorTiles<64, 64>)) ? launch_tensor_cores<64, 64> : launch_tensor_cores<64, 32>;
-  const auto of_128 = fits(sizeof(TensorTiles<128, 32>)) ? launch_tensor_cores<128, 32>
-                                                         : launch_tensor_cores<128, 16>;
-  const auto of_head_dim = shape.head_dim == 32   ? launch_tensor_cores<32, 64>
+  const auto of_64 = fits(sizeof(TensorTiles<64, 64>)) ? launch_tensor_kernel<kSumsQueries, 64, 64>
+                                                       : launch_tensor_kernel<kSumsQueries, 64, 32>;
+  const auto of_128 = fits(sizeof(TensorTiles<128, 32>))
+                          ? launch_tensor_kernel<kSumsQueries, 128, 32>
+                          : launch_tensor_kernel<kSumsQueries, 128, 16>;
+  const auto of_head_dim = shape.head_dim == 32   ? launch_tensor_kernel<kSumsQueries, 32, 64>
                            : shape.head_dim == 64 ? of_64
                                                   : of_128;
-  of_head_dim(p, shape, stream);
+  of_head_dim(p, dots, shape, stream);
+}
+
+inline void tensor_cores(const GradientPointers& p, const AttentionShape& shape,
+                         cudaStream_t stream) {
+  launch_columns<true>(p, dots_behind_sums(p, shape), shape, stream);
 }
 
 }  // namespace gradients

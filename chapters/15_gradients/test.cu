@@ -95,8 +95,9 @@ TEST_CASE("gradients: what they cannot do they refuse, with the value") {
 }
 
 TEST_CASE("program: the whole way, with a photo") {
-  const auto run = check_photo_run("chapter15", 64, {}, {3, 1, 12, 17, 64},
-                                   {"forward", "naive", "recompute", "tensor cores"});
+  const auto run =
+      check_photo_run("chapter15", 64, {}, {3, 1, 12, 17, 64},
+                      {"forward", "naive", "recompute", "tensor cores", "deterministic"});
   if (!run) return;
   CHECK(json_at(run->json, "/problem/tokens") == "17");
   CHECK(run->output.find("for patch 2,2 to come out of attention as it went in") !=
