@@ -21,7 +21,8 @@ $(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy tensor_map c
 $(eval $(call group,common/vgpu/group_watchers,\
   $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
-$(eval $(call group,common/vgpu/time/group,recording sm sm_units kernel_time timing walk walk_steps))
+$(eval $(call group,common/vgpu/time/group,recording sm sm_units sm_barriers kernel_time timing \
+  walk walk_way walk_steps))
 # What runs a few times a program or a launch, compiled for little work: from text to a launch,
 $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_names parser parser_module \
   parser_operand parser_text paths types unassigned) \

@@ -13,6 +13,8 @@ namespace vgpu::time {
 inline constexpr double kNever = 1e300;
 inline constexpr std::int64_t kAsleep = std::int64_t{1} << 62;
 inline constexpr int kSchedulers = 4;
+// Sources of an instruction that goes nowhere have been read after so many clocks.
+inline constexpr double kSourcesRead = 6;
 
 // Units of one scheduler that take one instruction for some clocks.
 enum class Unit : std::uint8_t {
