@@ -131,10 +131,10 @@ __device__ uint64_t operand(const BoxTile<kRows, kColumns>& from, int row, int c
   constexpr uint64_t kSwizzle = kLine == 128 ? 1 : 2;
   constexpr uint64_t kFixed =
       kSwizzle << 62 | (8 * kLine / 16) << 32 | uint64_t(Tile::kPanelBytes / 16) << 16;
-  const uint32_t start = shared_address(from.bytes) +
-                         column / Tile::kPanelColumns * Tile::kPanelBytes + row * kLine +
-                         column % Tile::kPanelColumns * sizeof(half);
-  return kFixed | (start & 0x3ffff) >> 4;
+  // (Shared memory ends before the field does: what is added to a tile's own descriptor carries nowhere.)
+  const uint32_t offset = column / Tile::kPanelColumns * Tile::kPanelBytes + row * kLine +
+                          column % Tile::kPanelColumns * sizeof(half);
+  return kFixed | (shared_address(from.bytes) / 16 + offset / 16);
 }
 
 // Before the first product, and between other accesses to registers and a product that uses them.
@@ -151,64 +151,99 @@ __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-// sums[64 x kColumns] += left rightᵀ over a depth of 16, or = where `adds` is false: both operands in
-// shared memory, rows along the depth. `sums` of a warp are those of its 16 rows.
-// PTX ISA, "Asynchronous wgmma.mma_async" (.m64nNk16, K-major both).
+// sums[64 x kColumns] = left rightᵀ over a depth of 16: both operands in shared memory, rows along the
+// depth. `d` of a warp are those of its 16 rows.
+// PTX ISA, "Asynchronous wgmma.mma_async" (.m64nNk16, both K-major).
 template <int kColumns>
-__device__ inline void multiply_async(Sums* d, uint64_t left, uint64_t right, bool adds) {
+__device__ inline void multiply_async(Sums* d, uint64_t left, uint64_t right) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 48 || kColumns == 64);
   if constexpr (kColumns == 16)
     asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %10, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, adds, 1, 1, 0, 0;\n"
-        "}"
-        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
-          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3])
-        : "l"(left), "l"(right), "r"(int(adds))
+        "%8, %9, 0, 1, 1, 0, 0;"
+        : "=f"(d[0].value[0]), "=f"(d[0].value[1]), "=f"(d[0].value[2]), "=f"(d[0].value[3]),
+          "=f"(d[1].value[0]), "=f"(d[1].value[1]), "=f"(d[1].value[2]), "=f"(d[1].value[3])
+        : "l"(left), "l"(right)
         : "memory");
   else if constexpr (kColumns == 32)
     asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %18, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
-        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, adds, 1, 1, 0, 0;\n"
-        "}"
+        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 0, 1, 1, 0, 0;"
+        : "=f"(d[0].value[0]), "=f"(d[0].value[1]), "=f"(d[0].value[2]), "=f"(d[0].value[3]),
+          "=f"(d[1].value[0]), "=f"(d[1].value[1]), "=f"(d[1].value[2]), "=f"(d[1].value[3]),
+          "=f"(d[2].value[0]), "=f"(d[2].value[1]), "=f"(d[2].value[2]), "=f"(d[2].value[3]),
+          "=f"(d[3].value[0]), "=f"(d[3].value[1]), "=f"(d[3].value[2]), "=f"(d[3].value[3])
+        : "l"(left), "l"(right)
+        : "memory");
+  else if constexpr (kColumns == 48)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, "
+        "%25, 0, 1, 1, 0, 0;"
+        : "=f"(d[0].value[0]), "=f"(d[0].value[1]), "=f"(d[0].value[2]), "=f"(d[0].value[3]),
+          "=f"(d[1].value[0]), "=f"(d[1].value[1]), "=f"(d[1].value[2]), "=f"(d[1].value[3]),
+          "=f"(d[2].value[0]), "=f"(d[2].value[1]), "=f"(d[2].value[2]), "=f"(d[2].value[3]),
+          "=f"(d[3].value[0]), "=f"(d[3].value[1]), "=f"(d[3].value[2]), "=f"(d[3].value[3]),
+          "=f"(d[4].value[0]), "=f"(d[4].value[1]), "=f"(d[4].value[2]), "=f"(d[4].value[3]),
+          "=f"(d[5].value[0]), "=f"(d[5].value[1]), "=f"(d[5].value[2]), "=f"(d[5].value[3])
+        : "l"(left), "l"(right)
+        : "memory");
+  else if constexpr (kColumns == 64)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, 0, 1, 1, 0, 0;"
+        : "=f"(d[0].value[0]), "=f"(d[0].value[1]), "=f"(d[0].value[2]), "=f"(d[0].value[3]),
+          "=f"(d[1].value[0]), "=f"(d[1].value[1]), "=f"(d[1].value[2]), "=f"(d[1].value[3]),
+          "=f"(d[2].value[0]), "=f"(d[2].value[1]), "=f"(d[2].value[2]), "=f"(d[2].value[3]),
+          "=f"(d[3].value[0]), "=f"(d[3].value[1]), "=f"(d[3].value[2]), "=f"(d[3].value[3]),
+          "=f"(d[4].value[0]), "=f"(d[4].value[1]), "=f"(d[4].value[2]), "=f"(d[4].value[3]),
+          "=f"(d[5].value[0]), "=f"(d[5].value[1]), "=f"(d[5].value[2]), "=f"(d[5].value[3]),
+          "=f"(d[6].value[0]), "=f"(d[6].value[1]), "=f"(d[6].value[2]), "=f"(d[6].value[3]),
+          "=f"(d[7].value[0]), "=f"(d[7].value[1]), "=f"(d[7].value[2]), "=f"(d[7].value[3])
+        : "l"(left), "l"(right)
+        : "memory");
+}
+// The same, added to the sums.
+template <int kColumns>
+__device__ inline void multiply_add_async(Sums* d, uint64_t left, uint64_t right) {
+  static_assert(kColumns == 16 || kColumns == 32 || kColumns == 48 || kColumns == 64);
+  if constexpr (kColumns == 16)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "%8, %9, 1, 1, 1, 0, 0;"
+        : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
+          "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3])
+        : "l"(left), "l"(right)
+        : "memory");
+  else if constexpr (kColumns == 32)
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
         : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
           "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
           "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
           "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3])
-        : "l"(left), "l"(right), "r"(int(adds))
+        : "l"(left), "l"(right)
         : "memory");
   else if constexpr (kColumns == 48)
     asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %26, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
         "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, %24, "
-        "%25, adds, 1, 1, 0, 0;\n"
-        "}"
+        "%25, 1, 1, 1, 0, 0;"
         : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
           "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
           "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
           "+f"(d[3].value[0]), "+f"(d[3].value[1]), "+f"(d[3].value[2]), "+f"(d[3].value[3]),
           "+f"(d[4].value[0]), "+f"(d[4].value[1]), "+f"(d[4].value[2]), "+f"(d[4].value[3]),
           "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3])
-        : "l"(left), "l"(right), "r"(int(adds))
+        : "l"(left), "l"(right)
         : "memory");
   else if constexpr (kColumns == 64)
     asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %34, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, "
         "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
-        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0;\n"
-        "}"
+        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
         : "+f"(d[0].value[0]), "+f"(d[0].value[1]), "+f"(d[0].value[2]), "+f"(d[0].value[3]),
           "+f"(d[1].value[0]), "+f"(d[1].value[1]), "+f"(d[1].value[2]), "+f"(d[1].value[3]),
           "+f"(d[2].value[0]), "+f"(d[2].value[1]), "+f"(d[2].value[2]), "+f"(d[2].value[3]),
@@ -217,13 +252,13 @@ __device__ inline void multiply_async(Sums* d, uint64_t left, uint64_t right, bo
           "+f"(d[5].value[0]), "+f"(d[5].value[1]), "+f"(d[5].value[2]), "+f"(d[5].value[3]),
           "+f"(d[6].value[0]), "+f"(d[6].value[1]), "+f"(d[6].value[2]), "+f"(d[6].value[3]),
           "+f"(d[7].value[0]), "+f"(d[7].value[1]), "+f"(d[7].value[2]), "+f"(d[7].value[3])
-        : "l"(left), "l"(right), "r"(int(adds))
+        : "l"(left), "l"(right)
         : "memory");
 }
 // sums[64 x kColumns] += left right: left in registers, a warp's 16 rows in each warp; right
 // [16, kColumns] in shared memory, rows across the depth. PTX ISA, likewise (A in registers, B MN-major).
 template <int kColumns>
-__device__ inline void multiply_async(Sums* d, const LeftFragment<half>& left, uint64_t right) {
+__device__ inline void multiply_add_async(Sums* d, const LeftFragment<half>& left, uint64_t right) {
   static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128);
   const uint32_t(&a)[4] = left.registers;
   if constexpr (kColumns == 32)
@@ -284,9 +319,26 @@ __device__ inline void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A barrier of `threads` threads of the block, with a number from 1 to 15. PTX ISA, "bar".
-__device__ inline void meet(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+// A barrier of kThreads threads of the block, with a number from 1 to 15. PTX ISA, "bar".
+template <int kThreads>
+__device__ inline void meet(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+// As meet(), but goes on at once: others wait for this thread, too. PTX ISA, "bar.arrive".
+template <int kThreads>
+__device__ inline void arrive_at(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
+// Registers of a thread from now on, by all of a warpgroup: what one gives back, another takes, and waits
+// until it is there. A multiple of 8 from 24 to 256. PTX ISA, "setmaxnreg".
+template <int kRegisters>
+__device__ inline void give_registers_back() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 }  // namespace tile

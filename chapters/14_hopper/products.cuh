@@ -2,6 +2,8 @@
 // 4 compute with. Nothing waits here; the caller's fence stands before, its wait behind.
 #pragma once
 
+#include <type_traits>
+
 #include "../13_flash_attention/fragments.cuh"
 #include "maps.cuh"
 
@@ -16,9 +18,10 @@ constexpr int kGroupRows = 64, kGroupThreads = 128;  // of a warpgroup
 // copy engine has put them. s_frag: blocks of 8 keys, as the tensor cores leave them to a warp's 16 rows.
 template <int kKeys, class QueryTile, class KeyTile>
 __device__ void ask_for_scores(tile::Sums* s_frag, const QueryTile& q, int row, const KeyTile& k) {
+  tile::multiply_async<kKeys>(s_frag, tile::operand(q, row, 0), tile::operand(k, 0, 0));
 #pragma unroll
-  for (int d = 0; d < QueryTile::kColumns; d += 16)
-    tile::multiply_async<kKeys>(s_frag, tile::operand(q, row, d), tile::operand(k, 0, d), d > 0);
+  for (int d = 16; d < QueryTile::kColumns; d += 16)
+    tile::multiply_add_async<kKeys>(s_frag, tile::operand(q, row, d), tile::operand(k, 0, d));
 }
 
 // Asks for O += weights times the first 16 kSteps rows of a tile of V. The weights stay in registers.
@@ -27,7 +30,20 @@ __device__ void ask_for_values(tile::Sums (&o_frag)[kValueBlocks],
                                const tile::LeftFragment<half>* weights, const ValueTile& v) {
 #pragma unroll
   for (int j = 0; j < kSteps; ++j)
-    tile::multiply_async<8 * kValueBlocks>(o_frag, weights[j], tile::operand(v, 16 * j, 0));
+    tile::multiply_add_async<8 * kValueBlocks>(o_frag, weights[j], tile::operand(v, 16 * j, 0));
+}
+
+// Calls f with the width of the narrowest product that has so many keys, 1 to 64, as a constant.
+template <class F>
+__device__ void with_width(int keys, const F& f) {
+  if (keys > 48)
+    f(std::integral_constant<int, 64>{});
+  else if (keys > 32)
+    f(std::integral_constant<int, 48>{});
+  else if (keys > 16)
+    f(std::integral_constant<int, 32>{});
+  else
+    f(std::integral_constant<int, 16>{});
 }
 
 // Gives a warpgroup's 64 queries from `row` on the sign of the scale, as flash::load_queries() does. A
@@ -43,7 +59,7 @@ __device__ void sign_queries(QueryTile& q, int row, float scale_log2, int barrie
   }
   // Tensor cores read these rows next, by another way than the one they were written on.
   tile::fence_async();
-  tile::meet(barrier, kGroupThreads);
+  tile::meet<kGroupThreads>(barrier);
 }
 #endif
 

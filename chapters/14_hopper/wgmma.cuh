@@ -9,8 +9,6 @@
 // No fragment of K, V or Q is loaded by a warp any more. The rest is step 1's.
 #pragma once
 
-#include <type_traits>
-
 #include "products.cuh"
 
 namespace hopper {
@@ -68,13 +66,13 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
   sign_queries(tiles.q, group_row, scale_log2, 1 + group);
 
   flash::RowSoftmax softmax;
-  tile::Sums s_frag[kKeyTile / 8], o_frag[kHeadDim / 8];
+  tile::Sums o_frag[kHeadDim / 8];
   const float scale = flash::positive_scale(scale_log2);
   Ring<Tiles::kStages> ring;
   // The first kKeys keys of the ring's stage, of which `keys` are there.
   const auto update = [&](auto key_count, int keys) {
     constexpr int kKeys = decltype(key_count)::value;
-    auto& s = reinterpret_cast<tile::Sums(&)[kKeys / 8]>(s_frag);
+    tile::Sums s[kKeys / 8];
     const auto& [k, v] = tiles.stages[ring.stage];
     tiles.full[ring.stage].wait(ring.parity);
     tile::warpgroup_fence();
@@ -103,14 +101,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
   int keys = tokens;  // that are not yet multiplied
   for (; keys >= kKeyTile; keys -= kKeyTile)
     update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
-  if (keys > 48)
-    update(std::integral_constant<int, 64>{}, keys);
-  else if (keys > 32)
-    update(std::integral_constant<int, 48>{}, keys);
-  else if (keys > 16)
-    update(std::integral_constant<int, 32>{}, keys);
-  else if (keys > 0)
-    update(std::integral_constant<int, 16>{}, keys);
+  if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
 
   // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
   if (first_row >= tokens) return;

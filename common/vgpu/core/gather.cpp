@@ -20,7 +20,7 @@ bool copies_to_shared(const Instr& instr) {
 }
 Access access_of(const Instr& instr) {
   if (instr.op_class == OpClass::atomic) return Access::atomic;
-  return instr.d[0].valid() ? Access::load : Access::store;
+  return instr.d[0].valid() || instr.list_results > 0 ? Access::load : Access::store;
 }
 // How an allocation in global memory is accessed, of which a copy reads.
 std::size_t access_to_global(const Instr& instr) {
