@@ -3,6 +3,7 @@
 #include "../../common/lab.cuh"
 #include "../13_flash_attention/kernel.cuh"
 #include "maps.cuh"
+#include "specialized.cuh"
 #include "tensor_maps.cuh"
 #include "wgmma.cuh"
 
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
        {{.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
         {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true},
         {.name = "wgmma", .attention = hopper::wgmma, .tensor_cores = true},
+        {.name = "specialized", .attention = hopper::specialized, .tensor_cores = true},
         {.name = "one block",
          .attention = hopper::wgmma_of<true>,
          .tensor_cores = true,

@@ -7,6 +7,7 @@
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "maps.cuh"
+#include "specialized.cuh"
 #include "tensor_maps.cuh"
 #include "wgmma.cuh"
 
@@ -20,7 +21,8 @@ struct Step {
 };
 const std::vector<Step>& steps() {
   static const std::vector<Step> all = {{"tensor maps", hopper::tensor_maps},
-                                        {"wgmma", hopper::wgmma}};
+                                        {"wgmma", hopper::wgmma},
+                                        {"specialized", hopper::specialized}};
   return all;
 }
 // Says so and returns true where there is no device that can run this chapter.
