@@ -69,10 +69,16 @@ Cost sort_cost(const DeformableShape& shape) { return {16.0 * double(shape.sampl
 Cost starts_cost(const DeformableShape& shape) {
   return {4.0 * double(shape.samples() + steps::cells_of(shape).all), 0};
 }
-Cost pixels_cost(const DeformableShape& shape) {
-  return {4.0 * double(shape.value_elements() + steps::cells_of(shape).all) +
-              10.0 * double(shape.samples()) + 2.0 * double(shape.out_elements()),
+Cost corners_cost(const DeformableShape& shape) {
+  const double cells = double(steps::cells_of(shape).all);
+  return {10.0 * double(shape.samples()) + 2.0 * double(shape.out_elements()) +
+              cells * (4 + 16.0 * shape.channels),
           8.0 * double(shape.samples()) * shape.channels};
+}
+Cost pixels_cost(const DeformableShape& shape) {
+  const double cells = double(steps::cells_of(shape).all);
+  return {4.0 * double(shape.value_elements()) + cells * (4 + 16.0 * shape.channels),
+          4.0 * double(shape.value_elements())};
 }
 Cost samples_cost(const DeformableShape& shape) {
   return {
@@ -92,6 +98,7 @@ const std::vector<GradientStep>& gradient_steps() {
        {{"cells", stage<steps::sorted_cells>, cells_cost},
         {"sort", stage<steps::sorted_sort>, sort_cost, false},
         {"starts", stage<steps::sorted_starts>, starts_cost},
+        {"corners", stage<steps::sorted_corners>, corners_cost},
         {"pixels", stage<steps::sorted_pixels>, pixels_cost},
         {"samples", stage<steps::sorted_samples>, samples_cost}},
        [](const DeformableShape& shape) { return steps::sorted_scratch_bytes(shape); },

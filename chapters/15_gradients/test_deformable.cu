@@ -154,8 +154,8 @@ void check_case(const GradientStep& step, const GradientCase& problem) {
   CHECK(outcome.caught_by == "");
 }
 
-// The pixels that samples give a share to, over all samples.
-double corners_inside(const GradientProblem& problem) {
+// The pixels that samples give a share to, over all samples; or how many samples have such a pixel.
+double corners_inside(const GradientProblem& problem, bool samples = false) {
   const DeformableShape& shape = problem.shape();
   double corners = 0;
   for (int64_t s = 0; s < shape.samples(); ++s) {
@@ -168,7 +168,7 @@ double corners_inside(const GradientProblem& problem) {
         inside[axis] +=
             std::isfinite(at) && std::floor(at) + next >= 0 && std::floor(at) + next < size;
     }
-    corners += inside[0] * inside[1];
+    corners += samples ? inside[0] * inside[1] > 0 : inside[0] * inside[1];
   }
   return corners;
 }
@@ -357,7 +357,8 @@ TEST_CASE(
       gradient_case({2, 37, 1, 32, 2, 8, {{9, 16}, {3, 4}}}, Distribution::kUniform, 5, true);
   const DeformableShape& shape = problem.problem.shape();
   const GradientStep& step = gradient_steps()[3];
-  const double samples = double(shape.samples()), corners = corners_inside(problem.problem);
+  const double samples = double(shape.samples()), corners = corners_inside(problem.problem),
+               inside = corners_inside(problem.problem, true);
   std::vector<GradientArrays> arrays = upload(problem.problem, 1);
   lab::DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
   for (const GradientStage& stage : step.stages) {
@@ -369,11 +370,12 @@ TEST_CASE(
       CHECK(counted("locations", "load/bytes_asked") == 4 * samples);
       CHECK(counted("scratch", "store/bytes_asked") == 8 * samples);
     }
-    if (stage.name == "pixels") {
-      CHECK(counted("grad_value", "store/bytes_asked") == 4 * double(shape.value_elements()));
-      CHECK(counted("grad_out", "load/bytes_asked") == corners * 64);
-      CHECK(counted("weights", "load/bytes_asked") == corners * 8 * 2);  // in all lanes of a group
+    if (stage.name == "corners") {
+      CHECK(counted("grad_out", "load/bytes_asked") == inside * 64);
+      CHECK(counted("weights", "load/bytes_asked") == inside * 8 * 2);  // in all lanes of a group
     }
+    if (stage.name == "pixels")
+      CHECK(counted("grad_value", "store/bytes_asked") == 4 * double(shape.value_elements()));
     if (stage.name == "samples") CHECK(counted("value", "load/bytes_asked") == corners * 64);
   }
   const GradientComparisons right =
@@ -510,6 +512,8 @@ TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in sorted gradients*")) return;
   check_planted(
       "sorted.cuh",
+      "template __global__ void corners_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
+      "Problem, const __grid_constant__ Cells);\n"
       "template __global__ void pixels_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
       "Problem, const __grid_constant__ Cells);\n"
       "template __global__ void samples_kernel<32>(const Arrays, const __grid_constant__ "
@@ -522,8 +526,10 @@ TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
         lab::DeviceArray<unsigned> cell(size_t(samples), "cell"), sorted(size_t(samples), "sorted");
         lab::DeviceArray<int> sample(size_t(samples), "sample"), order(size_t(samples), "order"),
             first(size_t(cells.all) + 1, "first");
-        const steps::Sorting sorting{
-            cell.data(), sample.data(), sorted.data(), order.data(), first.data(), nullptr, 0};
+        lab::DeviceArray<float> corners(size_t(cells.all) * 4 * shape.channels, "corners");
+        corners.fill_nan();
+        const steps::Sorting sorting{cell.data(),  sample.data(),  sorted.data(), order.data(),
+                                     first.data(), corners.data(), nullptr,       0};
         launch(kernel("cells_kernel", {}), unsigned(samples + 255) / 256, 256, 0, nullptr,
                a.locations, sorting, problem, cells, samples);
         // Sorted by the host.
@@ -537,7 +543,9 @@ TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
         launch(kernel("starts_kernel", {}), unsigned(cells.all + 256) / 256, 256, 0, nullptr,
                sorting, cells.all, samples);
         const unsigned pixels = unsigned(shape.batch * shape.pixels() * shape.heads);
-        launch(kernel("pixels_kernel", {32}), (pixels + 7) / 8, 256, 0, nullptr, a, sorting,
+        launch(kernel("corners_kernel", {32}), unsigned(cells.all + 7) / 8, 256, 0, nullptr, a,
+               sorting, problem, cells);
+        launch(kernel("pixels_kernel", {32}), (pixels + 31) / 32, 256, 0, nullptr, a, sorting,
                problem, cells);
         launch(kernel("samples_kernel", {32}), unsigned(shape.rows() + 31) / 32, 256, 0, nullptr, a,
                problem);

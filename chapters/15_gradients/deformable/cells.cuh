@@ -29,6 +29,7 @@ struct Sorting {
   unsigned* sorted_cell;  // [samples]: ascending
   int* sorted_sample;     // [samples]: those of a cell in the order of their numbers
   int* first;             // [cells + 1]: where a cell's samples begin among the sorted ones
+  float* corners;         // [cells, 4, channels]: what a cell adds to its four pixels
   void* cub;
   size_t cub_bytes;
 };

@@ -49,8 +49,10 @@ const std::vector<Mutant> kGradientPrivatizedBugs = {
 };
 
 const std::vector<Mutant> kGradientSortedBugs = {
-    {"corners are mirrored", "const float4 share = place.share(corner)",
-     "const float4 share = place.share(3 - corner)", "element"},
+    {"corners are mirrored", "sums[corner] + place.share(corner)",
+     "sums[corner] + place.share(3 - corner)", "element"},
+    {"empty cells are added", "if (sorting.first[cell] == sorting.first[cell + 1]) continue;", "",
+     "not finite"},
     {"a cell's last sample is left out", "i < last; i += L::kRowsPerWarp",
      "i < last - 1; i += L::kRowsPerWarp", "element"},
     {"samples outside are in some cell", "inside ? cell : unsigned(cells.all)", "cell", "element"},

@@ -27,8 +27,18 @@ __device__ inline float4 widened(uint2 four) {
 __device__ inline float4 operator*(float factor, float4 v) {
   return {factor * v.x, factor * v.y, factor * v.z, factor * v.w};
 }
+__device__ inline float4 operator+(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
 __device__ inline float dot(float4 a, float4 b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+// The lane's whose number differs in that bit.
+__device__ inline float4 from_lane(float4 v, int bit) {
+  constexpr unsigned kAll = 0xffffffffu;
+  return {__shfl_xor_sync(kAll, v.x, bit), __shfl_xor_sync(kAll, v.y, bit),
+          __shfl_xor_sync(kAll, v.z, bit), __shfl_xor_sync(kAll, v.w, bit)};
 }
 
 // Adds to four floats in global memory: from sm_90 on one instruction, and each of the four additions

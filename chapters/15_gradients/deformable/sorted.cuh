@@ -1,6 +1,6 @@
-// Step 4, sorted: samples are sorted by the cell that they fall into, so that each pixel finds those of
-// the four cells around it side by side and adds them up by itself: no atomics, and the same order
-// of additions every time.
+// Step 4, sorted: samples are sorted by the cell that they fall into. A cell adds up its own, one sum
+// for each of its four pixels, and a pixel adds four cells' sums: no atomics, and the same order of
+// additions every time.
 #pragma once
 
 #include "cells.cuh"
@@ -45,13 +45,56 @@ __global__ void __launch_bounds__(kSortedThreads)
   sorting.first[cell] = low;
 }
 
-// A warp a pixel; its groups of lanes take the samples of a cell in turn. Every pixel is written once.
+// A warp a cell; its groups of lanes take the samples in turn, and have a sum for each corner. A cell
+// without samples is not written.
+template <int kChannels>
+__global__ void __launch_bounds__(kSortedThreads)
+    corners_kernel(const Arrays arrays, Sorting sorting, const __grid_constant__ Problem problem,
+                   const __grid_constant__ Cells cells) {
+  using L = Lanes<kChannels>;
+  const int64_t cell = (int64_t(blockIdx.x) * kSortedThreads + threadIdx.x) / 32;
+  if (cell >= cells.all) return;
+  const int first = sorting.first[cell], last = sorting.first[cell + 1];
+  if (first == last) return;
+  int l = 0;
+  while (l + 1 < problem.levels && int(cell % cells.of_plane) >= cells.start[l + 1]) ++l;
+  const Level level = problem.level[l];
+
+  float4 sums[4] = {};
+#pragma unroll 4  // a sample's number, then what it names: the loads of four samples overlap
+  for (int i = first + L::row(); i < last; i += L::kRowsPerWarp) {
+    const int sample = sorting.sorted_sample[i];
+    const Place place = place_of(reinterpret_cast<const half2*>(arrays.locations)[sample], level);
+    const float weight = __half2float(arrays.weights[sample]);
+    const int64_t row = sample / (problem.levels * problem.points);
+    const float4 grad =
+        widened(reinterpret_cast<const uint2*>(arrays.grad_out)[row * L::kOfRow + L::lane()]);
+    const float4 weighted = weight * grad;
+#pragma unroll
+    for (int corner = 0; corner < 4; ++corner)
+      sums[corner] = sums[corner] + place.share(corner) * weighted;
+  }
+
+  // The warp's groups, always in the same order; then each stores some of the corners.
+#pragma unroll
+  for (int corner = 0; corner < 4; ++corner) {
+#pragma unroll
+    for (int distance = L::kOfRow; distance < 32; distance *= 2)
+      sums[corner] = sums[corner] + from_lane(sums[corner], distance);
+    if (corner % L::kRowsPerWarp == L::row())
+      reinterpret_cast<float4*>(sorting.corners)[(cell * 4 + corner) * L::kOfRow + L::lane()] =
+          sums[corner];
+  }
+}
+
+// A group of lanes a pixel, which is corner 0 of the cell to its lower right, corner 3 of that to its
+// upper left. Every pixel is written once.
 template <int kChannels>
 __global__ void __launch_bounds__(kSortedThreads)
     pixels_kernel(const Arrays arrays, Sorting sorting, const __grid_constant__ Problem problem,
                   const __grid_constant__ Cells cells) {
   using L = Lanes<kChannels>;
-  const int64_t mine = (int64_t(blockIdx.x) * kSortedThreads + threadIdx.x) / 32;
+  const int64_t mine = (int64_t(blockIdx.x) * kSortedThreads + threadIdx.x) / L::kOfRow;
   if (mine >= int64_t(problem.batch) * problem.pixels * problem.heads) return;
   const int head = int(mine % problem.heads), pixel = int(mine / problem.heads % problem.pixels);
   const int64_t image = mine / problem.heads / problem.pixels;
@@ -60,34 +103,16 @@ __global__ void __launch_bounds__(kSortedThreads)
   const Level level = problem.level[l];
   const int column = (pixel - level.start) % level.width, row = (pixel - level.start) / level.width;
 
-  // The pixel is corner 0 of the cell to its lower right, corner 3 of that to its upper left.
   float4 sum{};
 #pragma unroll
   for (int corner = 0; corner < 4; ++corner) {
     const int64_t cell = (image * problem.heads + head) * cells.of_plane + cells.start[l] +
                          (row + 1 - corner / 2) * (level.width + 1) + column + 1 - corner % 2;
-    const int last = sorting.first[cell + 1];
-    for (int i = sorting.first[cell] + L::row(); i < last; i += L::kRowsPerWarp) {
-      const int sample = sorting.sorted_sample[i];
-      const Place place = place_of(reinterpret_cast<const half2*>(arrays.locations)[sample], level);
-      const float weight = __half2float(arrays.weights[sample]);
-      const int64_t of_out = sample / (problem.levels * problem.points);
-      const float4 grad =
-          widened(reinterpret_cast<const uint2*>(arrays.grad_out)[of_out * L::kOfRow + L::lane()]);
-      const float4 share = place.share(corner) * (weight * grad);
-      sum = {sum.x + share.x, sum.y + share.y, sum.z + share.z, sum.w + share.w};
-    }
+    if (sorting.first[cell] == sorting.first[cell + 1]) continue;
+    sum = sum + reinterpret_cast<const float4*>(
+                    sorting.corners)[(cell * 4 + corner) * L::kOfRow + L::lane()];
   }
-
-  // The warp's groups, always in the same order.
-#pragma unroll
-  for (int distance = L::kOfRow; distance < 32; distance *= 2)
-    sum = {sum.x + __shfl_xor_sync(0xffffffffu, sum.x, distance),
-           sum.y + __shfl_xor_sync(0xffffffffu, sum.y, distance),
-           sum.z + __shfl_xor_sync(0xffffffffu, sum.z, distance),
-           sum.w + __shfl_xor_sync(0xffffffffu, sum.w, distance)};
-  if (L::row() == 0)
-    reinterpret_cast<float4*>(arrays.grad_value)[mine * L::kOfRow + L::lane()] = sum;
+  reinterpret_cast<float4*>(arrays.grad_value)[mine * L::kOfRow + L::lane()] = sum;
 }
 
 // Locations and weights: as in the steps before, and nothing goes to a pixel.

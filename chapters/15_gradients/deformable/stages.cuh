@@ -45,12 +45,13 @@ inline size_t sorted_scratch_bytes(const DeformableShape& shape, void* scratch =
   take(parts.sorted_cell, bytes);
   take(parts.sorted_sample, bytes);
   take(parts.first, size_t(cells_of(shape).all + 1) * 4);
+  take(parts.corners, size_t(cells_of(shape).all) * 16 * shape.channels);
   take(parts.cub, parts.cub_bytes);
   if (sorting) *sorting = parts;
   return used;
 }
 
-// The stages, one after the other: cells, sort, starts, pixels, samples. `scratch` has
+// The stages, one after the other: cells, sort, starts, corners, pixels, samples. `scratch` has
 // sorted_scratch_bytes(shape) and starts at a multiple of 256 bytes.
 inline void sorted_cells(const Arrays& arrays, const DeformableShape& shape, void* scratch,
                          cudaStream_t stream) {
@@ -75,6 +76,21 @@ inline void sorted_starts(const Arrays&, const DeformableShape& shape, void* scr
       sorting, cells, int(shape.samples()));
   require_launched(cudaGetLastError(), shape);
 }
+inline void sorted_corners(const Arrays& arrays, const DeformableShape& shape, void* scratch,
+                           cudaStream_t stream) {
+  Sorting sorting;
+  sorted_scratch_bytes(shape, scratch, &sorting);
+  const int64_t cells = cells_of(shape).all;
+  const auto launch = [&]<int kChannels>() {
+    corners_kernel<kChannels>
+        <<<blocks_for(cells, kSortedThreads / 32, shape), kSortedThreads, 0, stream>>>(
+            arrays, sorting, problem_of(shape), cells_of(shape));
+  };
+  shape.channels == 16   ? launch.template operator()<16>()
+  : shape.channels == 32 ? launch.template operator()<32>()
+                         : launch.template operator()<64>();
+  require_launched(cudaGetLastError(), shape);
+}
 inline void sorted_pixels(const Arrays& arrays, const DeformableShape& shape, void* scratch,
                           cudaStream_t stream) {
   Sorting sorting;
@@ -82,8 +98,8 @@ inline void sorted_pixels(const Arrays& arrays, const DeformableShape& shape, vo
   const int64_t pixels = int64_t(shape.batch) * shape.pixels() * shape.heads;
   const auto launch = [&]<int kChannels>() {
     pixels_kernel<kChannels>
-        <<<blocks_for(pixels, kSortedThreads / 32, shape), kSortedThreads, 0, stream>>>(
-            arrays, sorting, problem_of(shape), cells_of(shape));
+        <<<blocks_for(pixels, kSortedThreads / Lanes<kChannels>::kOfRow, shape), kSortedThreads, 0,
+           stream>>>(arrays, sorting, problem_of(shape), cells_of(shape));
   };
   shape.channels == 16   ? launch.template operator()<16>()
   : shape.channels == 32 ? launch.template operator()<32>()
@@ -114,7 +130,8 @@ inline void sorted(const half* value, const half* locations, const half* weights
       shape, {value, locations, weights, grad_out, grad_value, grad_locations, grad_weights});
   void* scratch = nullptr;
   require_launched(cudaMallocAsync(&scratch, sorted_scratch_bytes(shape), stream), shape);
-  for (const auto stage : {sorted_cells, sorted_sort, sorted_starts, sorted_pixels, sorted_samples})
+  for (const auto stage :
+       {sorted_cells, sorted_sort, sorted_starts, sorted_corners, sorted_pixels, sorted_samples})
     stage(arrays, shape, scratch, stream);
   require_launched(cudaFreeAsync(scratch, stream), shape);
 }
