@@ -175,6 +175,11 @@ pictures += chapters/15_gradients/gradients.jpg
 chapters/15_gradients/gradients.jpg: $D/chapter15 $V/libvgpu.so
 	$(docs_env) $< --step 'tensor cores' --out $@ | tail -n 1
 
+# Chapter 15: where the gradient of deformable attention is.
+pictures += chapters/15_gradients/deformable/gradient.jpg
+chapters/15_gradients/deformable/gradient.jpg: $D/chapter15 $V/libvgpu.so
+	$(docs_env) $< --deformable --queries 1 --size 96 --step sorted --out $@ | tail -n 1
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))
