@@ -1,0 +1,100 @@
+"""Chapter 15's lesson: its numbers by hand agree with each other, with chapter 13 and with the results."""
+import json
+import os
+import re
+import unittest
+
+from support import ROOT, Case
+
+CHAPTERS = os.path.join(ROOT, "chapters")
+GAINS = os.path.join(ROOT, "data", "results", "virtual_h200", "gains.json")
+
+
+def text_of(chapter):
+    with open(os.path.join(CHAPTERS, chapter, "README.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+def tables(text):
+    """[[row of cells]] of each table, its head first."""
+    return [[[cell.strip() for cell in row.strip().strip("|").split("|")]
+             for row in block.splitlines() if not re.match(r"^ *\|[-:| ]+$", row)]
+            for block in re.findall(r"(?:^ *\|.*\n)+", text, flags=re.MULTILINE)]
+
+
+def number(cell):
+    return float(cell.replace(",", "")) if re.fullmatch(r"[\d,.]+", cell) else None
+
+
+def launches(text):
+    """{step and tokens: {launch: µs}}"""
+    [(head, *rows)] = [of for of in tables(text) if of[0][0] == "launch"]
+    return {name: {row[0]: number(row[i]) for row in rows if number(row[i]) is not None}
+            for i, name in enumerate(head) if i}
+
+
+def naive(text):
+    [(head, row)] = [of for of in tables(text) if of[0][0] == "P"]
+    return dict(zip(head, map(number, row)))
+
+
+class GradientsLesson(Case):
+    def setUp(self):
+        super().setUp()
+        if not os.path.exists(os.path.join(CHAPTERS, "15_gradients", "README.md")):
+            self.skipTest("no lesson of chapter 15")
+        self.text = text_of("15_gradients")
+        self.of = launches(self.text)
+
+    def bold(self):
+        """The numbers that matter: [(number, unit)]"""
+        return re.findall(r"^- \*\*([\d.]+)(%?)\*\*:", self.text, flags=re.MULTILINE)
+
+    def test_launches_add_up(self):
+        for name, of in [*self.of.items(), ("naive", naive(self.text))]:
+            parts = sum(us for launch, us in of.items() if launch != "all")
+            self.assertAlmostEqual(parts / of["all"], 1, delta=0.006, msg=name)
+        self.assertEqual(len(self.of), 4)
+
+    def test_totals_are_those_of_the_results(self):
+        with open(GAINS, encoding="utf-8") as file:
+            found = {step["name"]: step["predicted"]["us"] for run in json.load(file)["runs"]
+                     if run["title"] == "gradients" and run["problem"].get("tokens") == 197
+                     for step in run["steps"]}
+        if not found:
+            self.skipTest("no results of chapter 15: make bench DEVICE=vgpu")
+        stated = {"naive": naive(self.text)["all"],
+                  **{step: self.of[f"{step}, 197"]["all"] for step in ("tensor cores",
+                                                                       "deterministic")}}
+        for step, us in stated.items():
+            self.assertAlmostEqual(us / found[step], 1, delta=0.02, msg=f"{step}: {found[step]}")
+
+    def test_the_numbers_that_matter(self):
+        forward = {row[0]: min(float(cell.split()[0]) for cell in row[1:])
+                   for row in next(of for of in tables(text_of("13_flash_attention"))
+                                   if of[0][:2] == ["tokens", "coalesced K"] and "(" in of[1][2])[1:]}
+        for tokens in ("197", "1025"):
+            self.assertRegex(self.text, rf"\b{forward[tokens]:g} µs for")
+        short, long = self.of["tensor cores, 197"], self.of["tensor cores, 1025"]
+        small = [100 * (of["D"] + of["dQ in fp16"]) / of["all"] for of in (short, long)]
+        self.assertEqual(self.bold(), [
+            (f"{short['all'] / forward['197']:.1f}", ""), (f"{small[0]:.0f}", "%"),
+            (f"{self.of['deterministic, 197']['all'] / short['all']:.2f}", "")])
+        flat = " ".join(self.text.split())
+        same = self.of["deterministic, 1025"]["all"]
+        for words in (f"For 1025 tokens the ratio is {same / long['all']:.2f}",
+                      f"is {100 - long['all'] / 11.5:.0f}% below it, *deterministic* "
+                      f"{100 - same / 11.5:.0f}%",
+                      f"take {short['columns'] / forward['197']:.1f} times as long",
+                      f"their share is {small[1]:.0f}%",
+                      f"take {long['all'] / forward['1025']:.1f} times as long"):
+            self.assertIn(words, flat)
+
+    def test_shares_of_the_first_step(self):
+        of = naive(self.text)
+        self.assertIn(f"P and dP take {100 * (of['P'] + of['dP']) / of['all']:.0f}%", self.text)
+        self.assertLess(of["dS"] / of["all"], 0.01)
+
+
+if __name__ == "__main__":
+    unittest.main()
