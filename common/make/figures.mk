@@ -169,8 +169,10 @@ $(call picture,14_hopper/warp_phases.png,warp_phases,ring_14.json:tensor_maps_ke
 
 # Chapter 15: the rows that a block touches, and what one patch's gradient says of the keys.
 $(call trace,walk_15,15,tensor_kernel:1,--step 'tensor cores' --tokens 320 --heads 1)
-$(call picture,15_gradients/block_walks.png,block_walks,walk_15.json:tensor_cores,320 K+V:load:128 \
-  Q+dO:load:128 workspace:atomic:256:dQ dK+dV:store:128 --)
+$(call trace,walk_15_rows,15,rows_kernel:1,--step deterministic --tokens 320 --heads 1)
+$(call picture,15_gradients/block_walks.png,block_walks,walk_15.json:tensor_cores \
+  walk_15_rows.json:rows_of_deterministic,320 K+V:load:128 Q+dO:load:128 workspace:atomic:256:dQ \
+  dK+dV:store:128 dQ:store:128 --)
 pictures += chapters/15_gradients/gradients.jpg
 chapters/15_gradients/gradients.jpg: $D/chapter15 $V/libvgpu.so
 	$(docs_env) $< --step 'tensor cores' --out $@ | tail -n 1
