@@ -2,11 +2,15 @@
 // run, silent under all checks.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
+#include "../../common/attention/reference.h"
 #include "../../common/attention/test_cases.h"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "maps.cuh"
+#include "planted_bugs.h"
 #include "specialized.cuh"
 #include "tensor_maps.cuh"
 #include "wgmma.cuh"
@@ -73,7 +77,8 @@ TEST_CASE("attention: what it cannot do it refuses") {
 }
 TEST_CASE("checked: without a finding") { each("checks", check_without_findings); }
 TEST_CASE("all checks, six schedules") {
-  check_all_checks("chapter14", {{"--tokens", "83", "--heads", "1", "--head-dim", "64"},
+  // More tiles than a ring has stages.
+  check_all_checks("chapter14", {{"--tokens", "330", "--heads", "1", "--head-dim", "32"},
                                  {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
 }
 TEST_CASE("program: the whole way on a photo") {
@@ -96,4 +101,107 @@ TEST_CASE("program: a device that is no Hopper is refused by its name") {
                       "of H100, H200 and GH200: this device has ") +
               capability + ", and code for sm_90a runs on no other\n");
   }
+}
+
+// ---- Counters -----------------------------------------------------------------------------------
+
+namespace {
+
+double divide_up(double a, double b) { return std::ceil(a / b); }
+
+// Two heads. rows, keys: what the products' rows and keys are multiples of.
+template <class Tiles>
+void check_counters(const AnyAttention& attention, int tokens, int head_dim, int rows, int keys) {
+  using lab::vgpu::counter;
+  run_for_counters(attention, 1, 2, tokens, head_dim);
+  const double blocks = 2 * divide_up(tokens, Tiles::kQueryRows);
+  // A tile is a copy, or two of 64 columns each; rows past the end are filled in and not read.
+  const double copies = blocks * divide_up(tokens, Tiles::kKeyTile) * (head_dim == 128 ? 2 : 1);
+  const double bytes = tokens * head_dim * 2.0;  // of a head
+  for (const char* array : {"K", "V"}) {
+    CAPTURE(array);
+    CHECK(counted(array, "copy_engine/load/copies") == copies);
+    CHECK(counted(array, "copy_engine/load/bytes") == blocks * bytes);
+  }
+  CHECK(counted("Q", "copy_engine/load/copies") == blocks * (head_dim == 128 ? 2 : 1));
+  CHECK(counted("Q", "copy_engine/load/bytes") == 2 * bytes);
+  // (What arrives are whole boxes.)
+  const double rows_of_block =
+      Tiles::kQueryRows + 2 * divide_up(tokens, Tiles::kKeyTile) * Tiles::kKeyTile;
+  CHECK(counter("/async_copied_bytes") == blocks * rows_of_block * head_dim * 2);
+  // The load/store unit has nothing to do with any of it. It writes barriers once, and O.
+  CHECK(counter("/global/load/requests") == 0);
+  CHECK(counter("/global/store/bytes_asked") == 2 * bytes);
+  CHECK(counter("/shared/store/bytes_asked") ==
+        blocks * 8 * (1 + 2 * Tiles::kStages) + 2 * divide_up(tokens, 16) * 16 * head_dim * 2);
+  CHECK(counter("/tensor_macs") ==
+        2 * 2 * divide_up(tokens, rows) * rows * divide_up(tokens, keys) * keys * head_dim);
+  CHECK(shared_conflicts() == 0);
+}
+template <int kHeadDim>
+void check_counters() {
+  for (const int tokens : {64, 197}) {
+    CAPTURE(kHeadDim);
+    CAPTURE(tokens);
+    check_counters<hopper::TensorMapsTiles<kHeadDim>>(hopper::tensor_maps, tokens, kHeadDim, 16, 8);
+    check_counters<hopper::WgmmaTiles<kHeadDim>>(hopper::wgmma, tokens, kHeadDim, 64, 16);
+    check_counters<hopper::SpecializedTiles<kHeadDim>>(hopper::specialized, tokens, kHeadDim, 64,
+                                                       16);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("counters: two copies a tile, bytes and multiply-adds by formula") {
+  if (cannot_run("counters") || skipped_without_counters("counters")) return;
+  check_counters<32>();
+  check_counters<64>();
+  check_counters<128>();
+}
+
+// ---- Planted bugs -------------------------------------------------------------------------------
+
+namespace {
+
+// Head_dim 64, and more tiles than a ring has stages.
+std::vector<AttentionCase> bug_cases() {
+  std::vector<AttentionCase> cases = {random_case(1, 1, 33, 64), random_case(1, 2, 330, 64),
+                                      stepped_case(1, 1, 129, 64, {0, -100, 100})};
+  AttentionCase negative = random_case(1, 1, 65, 64);  // Q gets another sign
+  negative.name += ", scale -0.125";
+  lab::AttentionProblem& p = negative.problem;
+  p.shape.scale = -0.125f;
+  reference::attention(lab::to_float(p.q).data(), lab::to_float(p.k).data(),
+                       lab::to_float(p.v).data(), p.shape, negative.expected.data());
+  cases.push_back(negative);
+  return cases;
+}
+
+template <class Tiles>
+void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
+  static const std::vector<AttentionCase> cases = bug_cases();
+  Mutants loaded("chapters/14_hopper/" + step + ".cuh", "hopper", bugs,
+                 "const auto instance = &" + step + "_kernel<64>;", Mutants::kKernelsOnly);
+  // From wgmma on no warp loads a fragment.
+  CHECK((loaded.ptx().find("ldmatrix") == std::string::npos) == (step != "tensor_maps"));
+  const auto run = [&](size_t number, size_t trial) {
+    const AnyAttention attention = [&](const half* Q, const half* K, const half* V, half* O,
+                                       const AttentionShape& shape, cudaStream_t stream) {
+      launch(loaded.kernel(number, step + "_kernel", {64}), blocks_for(shape, Tiles::kQueryRows),
+             Tiles::kThreads, sizeof(Tiles), stream,
+             hopper::maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape), O,
+             shape.tokens, log2_scale(shape));
+    };
+    return named(cases[trial].name, run_attention(attention, cases[trial]));
+  };
+  check_each_bug(bugs, cases.size(), run, [&] { loaded.reset(); });
+}
+
+}  // namespace
+
+TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
+  if (cannot_run("planted bugs") || rerun_with_checks("planted bugs*")) return;
+  check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", planted::kTensorMapsBugs);
+  check_bugs<hopper::WgmmaTiles<64>>("wgmma", planted::kWgmmaBugs);
+  check_bugs<hopper::SpecializedTiles<64>>("specialized", planted::kSpecializedBugs);
 }

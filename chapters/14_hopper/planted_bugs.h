@@ -1,0 +1,76 @@
+// The mistakes that chapter 14's tests plant in its steps, one at a time, and what must find each.
+// A "check" is the virtual GPU's.
+#pragma once
+
+#include "../../common/testing/testing.h"
+
+namespace planted {
+
+using lab::testing::Mutant;
+
+const std::vector<Mutant> kTensorMapsBugs = {
+    {"phases: every round waits for the first one's", "parity ^= stage == 0;", "", "error"},
+    {"the producer does not wait for an empty stage",
+     "    tiles.empty[ring.stage].wait(ring.parity ^ 1);  // nobody waits in the first round\n", "",
+     "error"},
+    {"the producer waits for the wrong phase of an empty stage",
+     "tiles.empty[ring.stage].wait(ring.parity ^ 1)", "tiles.empty[ring.stage].wait(ring.parity)",
+     "error"},
+    {"a stage is given back before all lanes have read it",
+     "    __syncwarp();\n    if (lane == 0) tiles.empty", "    if (lane == 0) tiles.empty",
+     "check"},
+    {"Q is read before it has come", "  tiles.q_full.wait(0);\n", "", "check"},
+    {"the next head's K is multiplied", "tile::copy_tile(k, maps.k, key, matrix, full)",
+     "tile::copy_tile(k, maps.k, key, matrix + 1, full)", "element"},
+    {"V comes from one key further on", "tile::copy_tile(v, maps.v, key, matrix, full)",
+     "tile::copy_tile(v, maps.v, key + 1, matrix, full)", "element"},
+    {"the stages do not change in the loop", "keys -= kKeyTile, ring.next())", "keys -= kKeyTile)",
+     "error"},
+    {"a barrier expects the bytes of K alone", "full.arrive_expecting(sizeof(k) + sizeof(v))",
+     "full.arrive_expecting(sizeof(k))", "check"},
+    {"a barrier expects a byte row too many", "full.arrive_expecting(sizeof(k) + sizeof(v))",
+     "full.arrive_expecting(sizeof(k) + sizeof(v) + 16)", "error"},
+};
+
+const std::vector<Mutant> kWgmmaBugs = {
+    {"no fence between Q's new sign and its products", "  tile::fence_async();\n", "", "check"},
+    {"the other warps' rows of Q have no sign yet", "  tile::meet<kGroupThreads>(barrier);\n", "",
+     "check"},
+    {"scores are read before they are there", "    tile::wait_for_products<0>();\n\n    // Softmax",
+     "\n    // Softmax", "check"},
+    {"a stage is given back before V is read",
+     "    tile::wait_for_products<0>();\n    // The stage is the producer's again, when all lanes "
+     "of all "
+     "warps have read it.\n    __syncwarp();\n    if (lane == 0) tiles.empty[ring.stage].arrive();",
+     "    __syncwarp();\n    if (lane == 0) tiles.empty[ring.stage].arrive();\n"
+     "    tile::wait_for_products<0>();",
+     "check"},
+    {"a stage is given back by a lane that does not know of the others",
+     "    __syncwarp();\n    if (lane == 0) tiles.empty", "    if (lane == 0) tiles.empty",
+     "check"},
+    {"no fence between the weights and their product",
+     "    tile::warpgroup_fence();\n    ask_for_values", "    ask_for_values", "check"},
+    {"V's descriptor has another swizzle than its map", "tile::operand(v, 16 * j, 0)",
+     "tile::operand(v, 16 * j, 0) ^ uint64_t(3) << 62", "element"},
+    {"K's descriptor stays at the first columns", "tile::operand(k, 0, d)",
+     "tile::operand(k, 0, 0)", "element"},
+    {"O is not rescaled", "      flash::scale_rows(o_frag, factor);\n    tile::LeftFragment",
+     "      ;\n    tile::LeftFragment", "element"},
+    {"keys past the end take part", "    if (keys < kKeys) flash::leave_out(s, keys);\n", "",
+     "element"},
+    {"only one warp of a warpgroup gives a stage back",
+     "    if (lane == 0) tiles.empty[ring.stage].arrive();",
+     "    if (lane == 0 && warp % 4 == 0) tiles.empty[ring.stage].arrive();", "error"},
+};
+
+const std::vector<Mutant> kSpecializedBugs = {
+    {"the weights are written while their product reads them",
+     "      tile::wait_for_products<0>();\n      // The stage", "      // The stage", "check"},
+    {"nobody has the first turn", "group == 1) tile::arrive_at", "false) tile::arrive_at", "error"},
+    {"more registers are taken than the block has", "tile::take_registers<Tiles::kManyRegisters>()",
+     "tile::take_registers<Tiles::kManyRegisters + 24>()", "error"},
+    {"the producer keeps its registers", "    tile::give_registers_back<Tiles::kFewRegisters>();\n",
+     "", "error"},
+};
+
+}  // namespace planted
