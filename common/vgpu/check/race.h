@@ -78,6 +78,7 @@ struct WarpState {
   Time now = 0;             // of its accesses
   Meetings met;             // what a lane did is over
   Meetings read;            // what a lane read it has
+  Time products = 0;        // what it read as operands of its warpgroup is over
   Knowledge known, fenced;  // of all its lanes
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {
@@ -188,6 +189,7 @@ class RaceCheck final : public Observer {
   void barrier_complete(Block& block, int barrier) override;
   void warp_sync(Warp& warp, const Instr&, std::uint32_t mask, std::uint32_t members) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
+  void products_complete(Warp& warp, bool fresh) override;
   void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override;
   void cluster_complete(Cluster& cluster) override;
   void cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) override;

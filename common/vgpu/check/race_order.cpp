@@ -2,6 +2,7 @@
 // of the block and of the cluster. race.h says the rules.
 #include <bit>
 
+#include "../core/warpgroup.h"
 #include "race.h"
 
 namespace vgpu::race {
@@ -267,6 +268,23 @@ void RaceCheck::barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int
     tick(state);
   }
   block.arrivals[static_cast<std::size_t>(barrier)].push_back(std::move(arrival));
+}
+
+// Who has waited for a product of the warpgroup knows that all four warps have read its operands. (What
+// else they did before counts as known, too.)
+void RaceCheck::products_complete(Warp& warp, bool fresh) {
+  BlockState& block = state_of(*warp.block);
+  const std::uint32_t first = warp.index / kWarpsOfGroup * kWarpsOfGroup;
+  WarpState& own = block.warps[warp.index];
+  for (std::uint32_t w = first; w < first + kWarpsOfGroup; ++w) {
+    WarpState& other = block.warps[w];
+    if (fresh) {
+      other.products = other.now;
+      tick(other);
+    }
+    own.known =
+        learn(own.known, root_, thread_key(warp.block->linear, w, 0), kWarpLevel, other.products);
+  }
 }
 
 void RaceCheck::barrier_complete(Block& of, int barrier) {

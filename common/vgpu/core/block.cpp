@@ -512,6 +512,12 @@ std::string Block::waits_for_ever(std::size_t resident) {
                             " registers for the warp, of which " + std::to_string(free_registers) +
                             " are free in the block, and no other warp gives any back" +
                             threads_at_barrier() + "; waiting");
+      if (warp.ahead_of_group)
+        return describe(
+            warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
+            "deadlock: a product of a warpgroup is complete when all 4 warps have asked "
+            "for it, and not all of them come to do so" +
+                threads_at_barrier() + "; waiting");
       std::string what = "deadlock: " + who + " in a loop for what no other thread does";
       if (const auto allocation = host_memory_of(warp))
         what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +

@@ -86,6 +86,10 @@ class Observer {
   enum class Reading : std::uint8_t { begins, ends };
   virtual void operand_read(Warp&, const Instr&, std::span<const std::uint32_t> pieces, Reading);
 
+  // A wait of `warp` for products of its warpgroup is over. `fresh`: it is the first of the four to wait
+  // for them, and all four have read their operands.
+  virtual void products_complete(Warp&, bool fresh) { (void)fresh; }
+
   // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets
   // into the warp's local memory as a GPU lays it out: word 0 of all 32 lanes, then word 1 of all, and
   // so on. Only called in launches that are counted.

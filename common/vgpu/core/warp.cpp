@@ -208,12 +208,12 @@ Warp::Leave Warp::fetch(Running& r, const Instr& instr, std::uint32_t on) {
   return instructions >= r.stop_at ? Leave::yield : Leave::no;
 }
 
-// When there are not enough registers the instruction is tried again in the warp's next turn, and the warp
-// counts as waiting, like one in a loop.
+// When there are not enough registers, or the warpgroup has not come, the instruction is tried again in the
+// warp's next turn, and the warp counts as waiting, like one in a loop.
 Warp::Leave Warp::change_registers(Running& r, const Instr& instr, std::uint32_t on) {
-  const bool again = short_of != 0;
+  const bool again = short_of || ahead_of_group;
   instr.run(*this, instr, on);
-  if (!short_of) {
+  if (!short_of && !ahead_of_group) {
     if (again) fragments[r.current].waiting = false;
     ++r.pc;
     return Leave::no;
@@ -240,7 +240,8 @@ Warp::Leave Warp::step(Running& r, const Instr& instr) {
     not_executed(instr, on);
     return meet(r);
   }
-  if (worker->audience)
+  const bool again = instr.flow == Flow::registers && (short_of || ahead_of_group);
+  if (worker->audience && !again)
     for (Observer* follower : worker->audience->followers)
       follower->instruction(*this, instr, r.mask, on);
   if (instr.flow == Flow::fetch) return fetch(r, instr, on);

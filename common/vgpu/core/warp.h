@@ -157,11 +157,22 @@ struct PendingProduct {
   Ref<Frame> frame;            // the function call in which the warp asked
   std::uint64_t a = 0, b = 0;  // matrix descriptors; a: 0 when A is in registers
   bool accumulates = false;    // scale-d
+  std::uint64_t number = 0;    // among those that the warp has asked for
+  // What was read of shared memory when the product was complete, and this warp had not waited yet.
+  struct Operands {
+    std::uint32_t a[4][kWarpSize];
+    std::unique_ptr<std::uint32_t[][kWarpSize]> b;  // by core matrix
+  };
+  std::shared_ptr<const Operands> operands;
+};
+struct ProductGroup {
+  std::vector<PendingProduct> products;  // that are not computed yet
+  std::uint64_t end = 0;                 // the number behind the last of them
 };
 struct WarpProducts {
   std::uint64_t issued = 0;          // products so far
   std::vector<PendingProduct> open;  // those that are in no group yet
-  Queue<std::vector<PendingProduct>> groups;
+  Queue<ProductGroup> groups;
 };
 
 class Warp {
@@ -212,7 +223,10 @@ class Warp {
   std::unique_ptr<WarpProducts> products;  // made at the first one
   // Of a thread; setmaxnreg changes it. 0: not known.
   std::uint32_t registers = 0;
-  std::uint32_t short_of = 0;  // registers of the warp that setmaxnreg.inc waits for
+  // What the warp tries again in its next turn: setmaxnreg.inc for lack of so many registers, or a
+  // wait for products that not all warps of the warpgroup have asked for.
+  std::uint32_t short_of = 0;
+  bool ahead_of_group = false;
 
   enum class Status : std::uint8_t {
     blocked,  // no fragment is ready

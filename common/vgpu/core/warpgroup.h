@@ -1,7 +1,8 @@
 // Warpgroups: four warps with consecutive numbers whose tensor cores multiply together (wgmma).
 //
-// Each of the four computes 16 of the 64 rows, so a warp needs nothing of the other three but that they
-// execute the same products in the same order. That is compared here.
+// Each of the four computes 16 of the 64 rows. They execute the same products in the same order, which is
+// compared here, and a product is complete for all of them at once: a thread of one warp may tell others
+// that its operands are free.
 #pragma once
 #include <cstdint>
 
@@ -31,6 +32,7 @@ class WarpgroupLog {
   void forget_before(std::uint64_t number) {
     for (; first_ < number; ++first_) entries_.pop();
   }
+  std::uint64_t complete = 0;  // products that a warp has waited for
 
  private:
   std::uint64_t first_ = 0;  // number of the oldest entry

@@ -1,9 +1,11 @@
 // Products of a warpgroup (wgmma): 64 x n, of operands in shared memory, asynchronous.
 //
-// A product is computed as late as the program allows, when its group is waited for: code that forgets
-// the wait, or overwrites an operand too early, gets a wrong result every time. In a shuffled schedule
-// some products are computed as early as allowed, when they are asked for, which shows an operand that
-// was not there yet. Registers are read and written at the same time.
+// A product is complete for its four warps at once. The first of them that waits for it does so until
+// all have asked for it, and then the operands of all are read. Each warp's results come when it waits
+// itself. That is as late as the program allows: code that forgets the wait, or overwrites an operand
+// too early, gets a wrong result every time. In a shuffled schedule some products are computed as early
+// as allowed, when they are asked for, which shows an operand that was not there yet. Registers are
+// read and written at the same time.
 #include <algorithm>
 #include <cstdio>
 
@@ -141,6 +143,20 @@ void read_b(Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t (*w
   for (int i = 0; i < pieces; i += 8) read_core_matrix(warp, at + i, op.b_mn_major, *words++);
 }
 
+// The same of a product whose operands may have been read before.
+void read_a(Warp& warp, const PendingProduct& product, uint32_t (*words)[kWarpSize]) {
+  if (product.operands && !op_of(*product.instr).a_in_registers)
+    std::memcpy(words, product.operands->a, sizeof product.operands->a);
+  else
+    read_a(warp, *product.instr, product.a, words);
+}
+const uint32_t (*words_of(Warp& warp, const PendingProduct& product,
+                          uint32_t (*space)[kWarpSize]))[kWarpSize] {
+  if (product.operands) return product.operands->b.get();
+  read_b(warp, op_of(*product.instr), product.b, space);
+  return space;
+}
+
 template <class T>
 void multiply(Warp& warp, const PendingProduct& product) {
   const Instr& instr = *product.instr;
@@ -148,13 +164,13 @@ void multiply(Warp& warp, const PendingProduct& product) {
   const int each = op.k / 8;  // elements of a register
   alignas(64) uint32_t words[4][kWarpSize], sorted[kWarpSize];
   alignas(64) T a[4 * 4 * kWarpSize], b[2 * 4 * kWarpSize], sums[4 * kWarpSize];
-  read_a(warp, instr, product.a, words);
+  read_a(warp, product, words);
   for (int r = 0; r < 4; ++r) unpack_as(op.a, words[r], a + r * each * kWarpSize);
   if constexpr (std::is_floating_point_v<T>)
     if (op.negate)
       for (int i = 0; i < 4 * each * kWarpSize; ++i) a[i] = -a[i];
-  alignas(64) uint32_t words_of_b[kMostColumns / 8 * 2][kWarpSize];
-  read_b(warp, op, product.b, words_of_b);
+  alignas(64) uint32_t space[kMostColumns / 8 * 2][kWarpSize];
+  const auto* const words_of_b = words_of(warp, product, space);
   for (int tile = 0; tile < op.n / 8; ++tile) {
     for (int deep = 0; deep < 2; ++deep) {
       sort_columns(words_of_b[tile * 2 + deep], sorted);
@@ -183,13 +199,12 @@ void multiply(Warp& warp, const PendingProduct& product) {
 void multiply_bits(Warp& warp, const PendingProduct& product) {
   const Instr& instr = *product.instr;
   const WarpgroupOp& op = op_of(instr);
-  alignas(64) uint32_t a[4][kWarpSize], b[2][kWarpSize], sums[4 * kWarpSize];
-  read_a(warp, instr, product.a, a);
-  uint32_t at[kMostPiecesOfB];
-  place_b(op, product.b, at);
+  alignas(64) uint32_t a[4][kWarpSize], sums[4 * kWarpSize];
+  read_a(warp, product, a);
+  alignas(64) uint32_t space[kMostColumns / 8 * 2][kWarpSize];
+  const auto* const words_of_b = words_of(warp, product, space);
   for (int tile = 0; tile < op.n / 8; ++tile) {
-    for (int deep = 0; deep < 2; ++deep)
-      read_core_matrix(warp, at + (tile * 2 + deep) * 8, false, b[deep]);
+    const auto* const b = words_of_b + tile * 2;
     const uint32_t* list = instr.list + tile * 4;
     std::fill_n(sums, 4 * kWarpSize, 0u);
     if (product.accumulates) read_sums(warp, op, list, sums);
@@ -220,26 +235,55 @@ void each_operand(Warp& warp, const Instr& instr, uint64_t a, uint64_t b, F f) {
   f("B", b, std::span<const uint32_t>(at, static_cast<std::size_t>(pieces)));
 }
 
-void compute(Warp& warp, const PendingProduct& product) {
+// Calls f with the registers of the function that asked for the product, once its reading is told.
+template <class F>
+void at_its_end(Warp& warp, const PendingProduct& product, F f) {
   Frame* const running = std::exchange(warp.frame, product.frame.get());
   std::byte* const registers = std::exchange(warp.base[0], warp.frame->registers);
-  if (warp.worker->audience)
+  if (warp.worker->audience && !product.operands)
     each_operand(warp, *product.instr, product.a, product.b,
                  [&](const char*, uint64_t, std::span<const uint32_t> pieces) {
                    warp.worker->notify([&](Observer& o) {
                      o.operand_read(warp, *product.instr, pieces, Observer::Reading::ends);
                    });
                  });
-  const WarpgroupOp& op = op_of(*product.instr);
-  (op.a == Type::b1    ? multiply_bits
-   : op.d == Type::s32 ? multiply<uint32_t>
-                       : multiply<float>)(warp, product);
+  f();
   warp.frame = running;
   warp.base[0] = registers;
 }
 
+void compute(Warp& warp, const PendingProduct& product) {
+  at_its_end(warp, product, [&] {
+    const WarpgroupOp& op = op_of(*product.instr);
+    (op.a == Type::b1    ? multiply_bits
+     : op.d == Type::s32 ? multiply<uint32_t>
+                         : multiply<float>)(warp, product);
+  });
+}
+
 void compute_all(Warp& warp, std::vector<PendingProduct> products) {
   for (const PendingProduct& product : products) compute(warp, product);
+}
+
+// The products of a warp with numbers below `end` are complete. It may still wait long for them: they
+// are multiplied then, of operands as they are now.
+void read_before(Warp& warp, uint64_t end) {
+  const auto read = [&](std::vector<PendingProduct>& products) {
+    for (PendingProduct& product : products) {
+      if (product.number >= end || product.operands) continue;
+      at_its_end(warp, product, [&] {
+        const WarpgroupOp& op = op_of(*product.instr);
+        auto operands = std::make_shared<PendingProduct::Operands>();
+        if (!op.a_in_registers) read_a(warp, *product.instr, product.a, operands->a);
+        operands->b =
+            std::make_unique<uint32_t[][kWarpSize]>(static_cast<std::size_t>(op.n / 8 * 2));
+        read_b(warp, op, product.b, operands->b.get());
+        product.operands = std::move(operands);
+      });
+    }
+  };
+  for (ProductGroup& group : warp.products->groups) read(group.products);
+  read(warp.products->open);
 }
 
 [[noreturn]] void refuse(Warp& warp, const Instr& instr, const std::string& what) {
@@ -419,12 +463,13 @@ void ask(Warp& warp, const Instr& instr, uint32_t mask) {
   product.b = same_in_all_lanes(warp, instr, instr.b, "B");
   product.accumulates = accumulates(warp, instr);
   if (!warp.products) warp.products = std::make_unique<WarpProducts>();
+  product.number = warp.products->issued;
   compare_with_group(warp, instr, product);
   check_and_count(warp, instr, product);
   WarpProducts& products = *warp.products;
   products.open.push_back(std::move(product));
   if (!at_once(warp)) return;
-  for (auto& group : products.groups) compute_all(warp, std::exchange(group, {}));
+  for (auto& group : products.groups) compute_all(warp, std::exchange(group.products, {}));
   compute_all(warp, std::exchange(products.open, {}));
 }
 
@@ -477,14 +522,33 @@ void fence(Warp& warp, const Instr& instr, uint32_t mask) {
 void commit(Warp& warp, const Instr& instr, uint32_t mask) {
   fence(warp, instr, mask);
   if (!warp.products) warp.products = std::make_unique<WarpProducts>();
-  warp.products->groups.push(std::exchange(warp.products->open, {}));
+  WarpProducts& products = *warp.products;
+  products.groups.push({std::exchange(products.open, {}), products.issued});
 }
 
 void wait(Warp& warp, const Instr& instr, uint32_t mask) {
   fence(warp, instr, mask);
+  warp.ahead_of_group = false;
   if (!warp.products) return;
-  while (warp.products->groups.size() > static_cast<std::size_t>(instr.constant))
-    compute_all(warp, warp.products->groups.pop());
+  auto& groups = warp.products->groups;
+  const auto stay = static_cast<std::size_t>(instr.constant);
+  uint64_t end = 0;  // of the products to wait for
+  for (std::size_t i = 0; i + stay < groups.size(); ++i) end = groups[i].end;
+  const uint32_t first = first_of_group(warp);
+  WarpgroupLog* const log = end ? &warp.block->warpgroups[first / kWarpsOfGroup] : nullptr;
+  const bool fresh = log && log->complete < end;
+  if (fresh) {
+    for (uint32_t w = first; w < first + kWarpsOfGroup; ++w) {
+      const Warp& other = warp.block->warps[w];
+      warp.ahead_of_group = !other.products || other.products->issued < end;
+      if (warp.ahead_of_group) return;
+    }
+    for (uint32_t w = first; w < first + kWarpsOfGroup; ++w)
+      if (w != warp.index) read_before(warp.block->warps[w], end);
+    log->complete = end;
+  }
+  while (groups.size() > stay) compute_all(warp, groups.pop().products);
+  if (log) warp.worker->notify([&](Observer& o) { o.products_complete(warp, fresh); });
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ enum class Flow : std::uint8_t {
   barrier,    // bar, barrier
   warp_sync,  // shfl.sync, vote.sync, match.sync, redux.sync, bar.warp.sync, elect.sync
   yield,      // nanosleep and the like: let others go first
-  registers,  // setmaxnreg, which may have to wait for others
+  registers,  // setmaxnreg and wgmma.wait_group, which may have to wait for others
   trap,
 };
 

@@ -123,6 +123,33 @@ TEST_CASE("wgmma: operands are read as late as the wait allows, or in shuffled s
                 0) == 17);
 }
 
+TEST_CASE("wgmma: one warp's wait says that all four have read the operands") {
+  // Warp 0 tells warp 4 when it has waited; warp 4 overwrites B and lets warp 3 go on.
+  const std::string body =
+      "setp.ge.u32 %p3, %thread, 128; @%p3 bra overwrite;\n" + kFirst + kCommit + wait(0) +
+      "setp.ge.u32 %p4, %thread, 32; @%p4 bra behind; bar.arrive 1, 64;\n"
+      "behind: setp.lt.u32 %p4, %thread, 96; @%p4 bra out; bar.sync 2, 64; bra out;\n"
+      "overwrite: setp.ge.u32 %p4, %thread, 160; @%p4 bra end; bar.sync 1, 64; mov.u32 %r4, 0; "
+      "mad.lo.u32 %r5, %lane, 8, %r1;\n"
+      "st.shared.v2.u32 [%r5+2048], {%r4, %r4}; bar.arrive 2, 64; bra end;\n"
+      "out:\n" +
+      store(0, "%d0") + "end:\n";
+  for (const std::uint64_t seed : {0, 1, 2, 3, 4}) {
+    Gpu gpu({.threads = 1, .schedule_seed = seed, .check_race = true, .check_sync = true});
+    const auto out = gpu.array<float>(1024, -1.f);
+    const LaunchOutcome outcome =
+        gpu.launch(specific(kernel(kOnes + body, kShared)), {out.address(), 0}, {256, 1, 1});
+    REQUIRE(outcome.fault.message == "");
+    CHECK(outcome.findings.size() == 0);
+    CHECK(value(out.values(), 0) == 17);
+  }
+  // Warp 0 cannot wait for a product that the others ask for only when it has.
+  has(fault("setp.lt.u32 %p3, %thread, 32; @!%p3 bar.sync 1, 128;\n" + kFirst + kCommit + wait(0) +
+            "@%p3 bar.sync 1, 128;\n"),
+      "deadlock: a product of a warpgroup is complete when all 4 warps have asked for it, and not "
+      "all of them come to do so");
+}
+
 TEST_CASE("wgmma: what the four warps of a warpgroup must have in common") {
   CHECK(fault(kFirst + kCommit + wait(0)) == "");
   CHECK(fault(kFirst + kCommit + wait(0), {256, 1, 1}) == "");
