@@ -72,32 +72,9 @@ static void compute_op(Op& op, Kind kind, const Timing& t, std::string_view name
   }
 }
 
-Op Sm::decode(const MachineInstr& instr) const {
-  const Timing& t = timing_;
-  std::string_view name;
-  if (instr.name < request_.code->names.size()) name = request_.code->names[instr.name];
-  Op op;
-  op.kind = instr.kind;
-  op.write = instr.write_barrier;
-  op.read = instr.read_barrier;
-  op.mask = instr.wait_mask & 63;
-  op.stall = static_cast<float>(std::max<int>(1, instr.stall));
-  op.pending = instr.pending;
-  op.bytes = instr.bytes;
-  op.arrives_only =
-      instr.arrives_only || (instr.kind == Kind::cluster_barrier && name.find("ARV") != name.npos);
-  switch (instr.kind) {
-    case Kind::constant:
-      op.act = Act::constant;
-      op.unit = Unit::memory;
-      op.busy = Stall::mio_throttle;
-      op.latency = static_cast<float>(t.constant_latency.value);
-      break;
-    case Kind::special_register:
-      op.unit = Unit::memory;
-      op.busy = Stall::mio_throttle;
-      op.latency = static_cast<float>(t.special_register_latency.value);
-      break;
+// What goes the way to memory and comes back from there; false for anything else.
+static bool memory_path_op(Op& op, Kind kind, const Timing& t) {
+  switch (kind) {
     case Kind::shuffle:
       memory_op(op, Act::shuffle, Stall::mio_throttle, t.shuffle_latency);
       break;
@@ -132,6 +109,42 @@ Op Sm::decode(const MachineInstr& instr) const {
       memory_op(op, Act::copy, Stall::lg_throttle, t.l1_latency);
       op.waits_for = Stall::long_scoreboard;
       break;
+    case Kind::bulk_copy:
+      memory_op(op, Act::bulk, Stall::mio_throttle, t.bulk_latency);
+      op.waits_for = Stall::long_scoreboard;
+      break;
+    default:
+      return false;
+  }
+  return true;
+}
+
+Op Sm::decode(const MachineInstr& instr) const {
+  const Timing& t = timing_;
+  std::string_view name;
+  if (instr.name < request_.code->names.size()) name = request_.code->names[instr.name];
+  Op op;
+  op.kind = instr.kind;
+  op.write = instr.write_barrier;
+  op.read = instr.read_barrier;
+  op.mask = instr.wait_mask & 63;
+  op.stall = static_cast<float>(std::max<int>(1, instr.stall));
+  op.pending = instr.pending;
+  op.bytes = instr.bytes;
+  op.arrives_only =
+      instr.arrives_only || (instr.kind == Kind::cluster_barrier && name.find("ARV") != name.npos);
+  switch (instr.kind) {
+    case Kind::constant:
+      op.act = Act::constant;
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.constant_latency.value);
+      break;
+    case Kind::special_register:
+      op.unit = Unit::memory;
+      op.busy = Stall::mio_throttle;
+      op.latency = static_cast<float>(t.special_register_latency.value);
+      break;
     case Kind::async_commit:
       op.act = Act::commit;
       op.waits_for = Stall::long_scoreboard;
@@ -158,10 +171,6 @@ Op Sm::decode(const MachineInstr& instr) const {
       op.busy = Stall::mio_throttle;
       op.latency = static_cast<float>(t.mbarrier_latency.value);
       break;
-    case Kind::bulk_copy:
-      memory_op(op, Act::bulk, Stall::mio_throttle, t.bulk_latency);
-      op.waits_for = Stall::long_scoreboard;
-      break;
     case Kind::fence:
       if (starts_with(name, "MEMBAR"))
         op.act = name.find(".CTA") != name.npos ? Act::fence_block : Act::fence;
@@ -181,7 +190,7 @@ Op Sm::decode(const MachineInstr& instr) const {
     case Kind::convergence:
       break;
     default:
-      compute_op(op, instr.kind, t, name);
+      if (!memory_path_op(op, instr.kind, t)) compute_op(op, instr.kind, t, name);
   }
   if (const Tensor* const product = tensor_of(instr.flavour); product && product->of_warpgroup()) {
     op.act = Act::product;
