@@ -10,6 +10,27 @@
 
 using namespace lab::testing;
 
+TEST_CASE("reference: PyTorch's arrays to 9 digits") {
+  const std::vector<GradientCase> cases = gradient_golden_cases();
+  REQUIRE(cases.size() == 4);
+  for (const GradientCase& problem : cases) {
+    CAPTURE(problem.name);
+    const lab::GradientExpected own = lab::expected_gradients(problem.problem);
+    const auto farthest = [](const std::vector<double>& got, const std::vector<double>& expected) {
+      REQUIRE(got.size() == expected.size());
+      double most = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        most = std::max(most, std::abs(got[i] - expected[i]) / (1 + std::abs(expected[i])));
+      return most;
+    };
+    CHECK(farthest(own.O, problem.expected.O) < 1e-9);
+    CHECK(farthest(own.log_sum_exp, problem.expected.log_sum_exp) < 1e-9);
+    CHECK(farthest(own.dQ, problem.expected.dQ) < 1e-9);
+    CHECK(farthest(own.dK, problem.expected.dK) < 1e-9);
+    CHECK(farthest(own.dV, problem.expected.dV) < 1e-9);
+  }
+}
+
 TEST_CASE("reference: gradients are central differences") {
   const AttentionShape shape{2, 1, 5, 32, 0.3f};
   const size_t elements = size_t(shape.elements());

@@ -1,6 +1,12 @@
 #include "test_support.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "../../common/lab/errors.h"
+#include "../../common/lab/files.h"
+#include "../../common/lab/program.h"
+#include "../../common/lab/tensors.h"
 
 namespace lab::testing {
 
@@ -42,6 +48,42 @@ std::vector<GradientCase> extreme_gradient_cases(int tokens, int head_dim) {
   });
   add("negative scale", 7, [&](GradientProblem& p) { p.attention.shape.scale = -0.25f; });
   add("scale 0", 8, [&](GradientProblem& p) { p.attention.shape.scale = 0; });
+  return cases;
+}
+
+std::vector<GradientCase> gradient_golden_cases() {
+  const std::string folder = repository_path("data/golden/");
+  const auto manifest = nlohmann::json::parse(read_file(folder + "attention_gradients.json"));
+  std::vector<GradientCase> cases;
+  for (const auto& entry : manifest.at("cases")) {
+    GradientCase result;
+    result.name = entry.at("name").get<std::string>() + " (PyTorch)";
+    AttentionProblem& a = result.problem.attention;
+    a.shape = {entry.at("batch"), entry.at("heads"), entry.at("tokens"), entry.at("head_dim"),
+               entry.at("scale")};
+    a.source = result.name;
+    const size_t elements = size_t(a.shape.elements()), rows = size_t(a.shape.rows());
+    const auto read = [&](const char* which, size_t count) {
+      const Array file = read_npy(folder + entry.at(which).at("file").get<std::string>());
+      if (file.values.size() != count)
+        throw UsageError(folder + ": " + result.name + ": " + which + " and manifest differ");
+      return file.values;
+    };
+    const std::vector<double> in = read("inputs", 4 * elements),
+                              out = read("outputs", 4 * elements + rows);
+    std::vector<half>* const inputs[] = {&a.q, &a.k, &a.v, &result.problem.d_o};
+    GradientExpected& e = result.expected;
+    std::vector<double>* const outputs[] = {&e.O, &e.dQ, &e.dK, &e.dV};
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t at = i * elements; at < (i + 1) * elements; ++at)
+        inputs[i]->push_back(__float2half(float(in[at])));
+      outputs[i]->assign(out.begin() + ptrdiff_t(i * elements),
+                         out.begin() + ptrdiff_t((i + 1) * elements));
+    }
+    e.log_sum_exp.assign(out.end() - ptrdiff_t(rows), out.end());
+    set_tolerances(result.problem, e);
+    cases.push_back(std::move(result));
+  }
   return cases;
 }
 
