@@ -33,8 +33,8 @@ string at(const char* field, size_t i) { return string(field) + "[" + to_string(
 void check(bool good, const string& field, const string& value, const string& right) {
   if (!good) wrong(field, value, right);
 }
-[[noreturn]] void lacks(const string& what) {
-  throw TensorMapFault{what + " is not supported by the virtual GPU", false};
+[[noreturn]] void lacks(const string& what, const string& why = "") {
+  throw TensorMapFault{what + " is not supported by the virtual GPU" + why, false};
 }
 
 void check_pointers(const TensorMapRequest& r) {
@@ -68,8 +68,11 @@ void check_kinds(const TensorMapRequest& r) {
                           : ""));
   if (r.interleave == 2)
     check(r.swizzle == 1, "swizzle", to_string(r.swizzle), "interleave 32B needs 1 (32B)");
-  if (r.type >= kTensorTypes) lacks("tensorDataType " + to_string(r.type) + " (packed 16U4, 16U6)");
-  if (r.swizzle > 3) lacks("swizzle " + to_string(r.swizzle) + " (128B_ATOM)");
+  // (ptxas refuses both for sm_90a, where tensormap.replace would set them.)
+  const string since = ": GPUs have it from compute capability 10.0 on";
+  if (r.type >= kTensorTypes)
+    lacks("tensorDataType " + to_string(r.type) + " (packed 16U4, 16U6)", since);
+  if (r.swizzle > 3) lacks("swizzle " + to_string(r.swizzle) + " (128B_ATOM)", since);
   if (r.interleave)
     lacks("interleave " + string(r.interleave == 1 ? "16B" : "32B") +
           " (NVIDIA does not say where the slices lie)");

@@ -156,8 +156,10 @@ TEST_CASE("tensor map: what CUDA has beyond this is refused by its name") {
   Wanted packed, atom, slices;
   packed.r.type = 13;
   CHECK(lacks(packed.fault(false), "tensorDataType 13 (packed 16U4, 16U6) is not supported") == "");
+  CHECK(lacks(packed.fault(false), "GPUs have it from compute capability 10.0 on") == "");
   atom.r.swizzle = 4;
   CHECK(lacks(atom.fault(false), "swizzle 4 (128B_ATOM) is not supported") == "");
+  CHECK(lacks(atom.fault(false), "GPUs have it from compute capability 10.0 on") == "");
   slices.r.interleave = 1;
   CHECK(lacks(slices.fault(false), "interleave 16B (NVIDIA does not say where") == "");
 }
