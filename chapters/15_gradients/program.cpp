@@ -279,8 +279,8 @@ void draw(GradientRun& run, const Step& step, Report& report) {
   for (int t = 0; t < shape.tokens; ++t)
     if (t != token && (next < 0 || sizes[t] > sizes[next])) next = t;
   report.note(format(
-      "%s: for %s to come out of attention as it went in, these keys would have to "
-      "change;\nits own by %.3g, that of %s, the next, by %.3g",
+      "%s: for %s to come out of attention as it went in, keys would have to\nchange; "
+      "its own by %.3g, that of %s, the next, by %.3g",
       options.out.c_str(), place(token).c_str(), sizes[token], place(next).c_str(), sizes[next]));
 }
 
