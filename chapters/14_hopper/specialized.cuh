@@ -102,8 +102,7 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
     softmax.update(s, scale, factor);
     if constexpr (kHasValues) {
       tile::wait_for_products<0>();
-      // The stage is the producer's again, when all lanes of all warps have read it.
-      __syncwarp();
+      // The stage is the producer's again, when all warps have waited for their products.
       if (lane == 0) tiles.empty[now.stage].arrive();
       now.next();
       if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))

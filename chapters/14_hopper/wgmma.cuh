@@ -94,8 +94,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
     ask_for_values<kKeys / 16>(o_frag, weights, v);
     tile::end_products();
     tile::wait_for_products<0>();
-    // The stage is the producer's again, when all lanes of all warps have read it.
-    __syncwarp();
+    // The stage is the producer's again, when all warps have waited for their products.
     if (lane == 0) tiles.empty[ring.stage].arrive();
     ring.next();
   };
