@@ -1,4 +1,4 @@
-// Chapter 14: attention as Hopper wants it, in four steps behind the last one of chapter 13.
+// Chapter 14: attention as Hopper wants it, in three steps behind the last one of chapter 13.
 #include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../13_flash_attention/kernel.cuh"
