@@ -131,8 +131,10 @@ def picture(to, clocks, *arguments):
                 files[path] = json.load(file)["traceEvents"]
         panels.append((title.replace("_", " "), warps_of(files[path], kernel)))
     last = int(clocks)
-    fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
-                             squeeze=False, layout="constrained")
+    heights = [max(1.65, 0.165 * len(warps)) for _, warps in panels]  # each warp's name needs its line
+    fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + sum(heights)), dpi=110,
+                             squeeze=False, layout="constrained",
+                             gridspec_kw={"height_ratios": heights})
     for (title, warps), (ax,) in zip(panels, axes):
         draw(ax, title, warps, last)
     axes[-1][0].set_xlabel("clocks from the kernel's begin on")

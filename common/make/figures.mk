@@ -165,7 +165,7 @@ $(call picture,13_flash_attention/warp_phases.png,warp_phases,phases_13.json:reg
 $(call timeline,ring_14,14,--batch 32 --tokens 576 --predict)
 $(call picture,14_hopper/ring_life.png,ring_life,ring_14.json:tensor_maps_kernel:tensor_maps,4:9)
 $(call picture,14_hopper/warp_phases.png,warp_phases,ring_14.json:tensor_maps_kernel:tensor_maps \
-  ring_14.json:wgmma_kernel:wgmma ring_14.json:specialized_kernel:specialized,29500)
+  ring_14.json:wgmma_kernel:wgmma ring_14.json:specialized_kernel:specialized,30000)
 
 # Chapter 15: the rows that a block touches, and what one patch's gradient says of the keys.
 $(call trace,walk_15,15,tensor_kernel:1,--step 'tensor cores' --tokens 320 --heads 1)
