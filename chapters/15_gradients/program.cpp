@@ -235,8 +235,9 @@ void run_step(GradientRun& run, const Step& step, Report& report) {
   else
     report.note(format(
         "%s, run again: %lld of %lld numbers of dQ have other bits\n(atomic additions may "
-        "come in any order)",
-        step.name.c_str(), static_cast<long long>(other), static_cast<long long>(before.size())));
+        "come in any order%s)",
+        step.name.c_str(), static_cast<long long>(other), static_cast<long long>(before.size()),
+        run.device.is_virtual ? "; the virtual GPU repeats its own" : ""));
 }
 
 void write_output(const GradientRun& run) {

@@ -189,6 +189,25 @@ TEST_CASE("bits: the same in every order of blocks, but for atomic additions") {
   }
 }
 
+// A query gets a share from each block of 128 keys, and 0 + a + b = 0 + b + a.
+TEST_CASE("bits: dQ of tensor cores, the same in every order up to two blocks of keys") {
+  if (skipped_without_counters("bits")) return;
+  const TemporaryFolder folder;
+  const auto bits = [&](const char* tokens, const char* schedule) {
+    setenv("VGPU_SCHEDULE", schedule, 1);
+    const ProgramResult result = run_program(
+        "chapter15",
+        {"--step", "tensor cores", "--tokens", tokens, "--heads", "1", "--output", "out"},
+        folder.folder());
+    unsetenv("VGPU_SCHEDULE");
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return lab::read_safetensors(folder.path("out"), {"out"})[0].values;
+  };
+  CHECK(bits("256", "random:1") == bits("256", "random:2"));
+  CHECK(bits("257", "random:1") != bits("257", "random:2"));
+}
+
 TEST_CASE("bits: replayed from a graph") {
   if (skipped("bits: graph")) return;
   const GradientCase problem = random_gradient_case(1, 2, 70, 64);
