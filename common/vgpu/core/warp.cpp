@@ -119,7 +119,8 @@ Warp::Leave Warp::branch_table(Running& r, const Instr& instr, std::uint32_t on)
   return after_jump(r, backward);
 }
 
-Warp::Leave Warp::after_jump(const Running& r, bool backward) {
+Warp::Leave Warp::after_jump(Running& r, bool backward) {
+  r.progress |= backward && changed;  // who has written has got further, even if it waits again now
   const bool enough = backward && (turn_of_loop(fragments[r.current]) || instructions >= r.stop_at);
   return enough ? Leave::yield : Leave::no;
 }

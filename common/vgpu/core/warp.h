@@ -260,7 +260,7 @@ class Warp {
   Leave step(Running& r, const Instr& instr);
   Leave branch(Running& r, const Instr& instr, std::uint32_t on);
   Leave branch_table(Running& r, const Instr& instr, std::uint32_t on);
-  Leave after_jump(const Running& r, bool backward);
+  Leave after_jump(Running& r, bool backward);
   Leave meet(Running& r);
   Leave call(Running& r, const Instr& instr, std::uint32_t on);
   Leave end(Running& r, const Instr& instr, std::uint32_t on);

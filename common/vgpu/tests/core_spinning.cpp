@@ -52,6 +52,44 @@ REST: setp.eq.u32 %p3, %lane, 9;
   }
 }
 
+TEST_CASE(
+    "control: a lane that waits, writes and waits again does not lose the others of its warp") {
+  // Lane 0 of two warps hand on turns by two mbarriers, as the two ends of a pipeline do; the loops are
+  // left by a jump forward.
+  const std::string wait_and_arrive = R"(
+      setp.ne.u32 %p1, %thread, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared.b64 [bars], 1; mbarrier.init.shared.b64 [bars+8], 1;
+READY: bar.sync 0;
+      setp.ne.u32 %p1, %lane, 0;
+      @%p1 bra REST;
+      mov.u32 %r1, bars;
+      shr.u32 %r2, %thread, 5;
+      shl.b32 %r3, %r2, 3;
+      add.u32 %r3, %r1, %r3;  // this warp waits here,
+      xor.b32 %r4, %r3, 8;    // the other one there
+      xor.b32 %r5, %r2, 1;    // warp 0 begins
+      mov.u32 %r6, 0;
+NEXT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], %r5;
+      @%p2 bra DONE;
+      bra NEXT;
+DONE: mbarrier.arrive.shared.b64 _, [%r4];
+      xor.b32 %r5, %r5, 1;
+      add.u32 %r6, %r6, 1;
+      setp.lt.u32 %p3, %r6, 200;
+      @%p3 bra NEXT;
+REST: activemask.b32 %r7;
+      st.global.u32 [%mine], %r7;)";
+  for (const std::uint64_t seed : {0, 5}) {
+    Gpu gpu({.threads = 1, .schedule_seed = seed});
+    const auto out = gpu.array<std::uint32_t>(64, 0);
+    const LaunchOutcome outcome = gpu.launch(
+        kernel(wait_and_arrive, ".shared .align 8 .b64 bars[2];"), {out.address(), 0}, {64, 1, 1});
+    REQUIRE(outcome.fault.message == "");
+    CHECK_SAME(out.values(), expected(64, [](auto) { return 0xffffffffu; }));
+  }
+}
+
 TEST_CASE("control: blocks hand a value on, in either order") {
   for (const bool backward : {false, true})
     for (const std::uint64_t seed : {0, 7}) {
