@@ -294,11 +294,11 @@ void draw_photo(const GradientRun& run, const Image& photo, Report& report) {
   const GradientComparisons right = compared(a[0], expected_gradients(pyramid), pyramid.shape());
   save_image(options.out,
              draw_gradient(pyramid.forward.photo, options.size, a[0].grad_value.download()));
-  report.note(
-      format("%s: %s of %s, %d x %d pixels: where a change of the pyramid changes what the "
-             "queries of\nthe picture's middle third find",
-             options.out.c_str(), step.name.c_str(), file_name(options.image).c_str(), options.size,
-             options.size));
+  report.note(format(
+      "%s: %s of %s, %d x %d pixels: where a change of the\npyramid changes what the queries "
+      "of the picture's middle third find",
+      options.out.c_str(), step.name.c_str(), file_name(options.image).c_str(), options.size,
+      options.size));
   report.require(right.worst().pass, "on the photo: " + right.worst().describe());
 }
 

@@ -26,6 +26,32 @@ std::string quoted(const char* variable, std::string_view value) {
   return std::string(variable) + "='" + std::string(value) + "': ";
 }
 
+// Switches on the checks of a list, "race,init"; returns the first name that is none.
+std::optional<std::string> choose_checks(std::string_view list, Settings& settings) {
+  MachineOptions& options = settings.options;
+  std::optional<std::string> none;
+  while (true) {
+    const auto comma = list.find(',');
+    const std::string_view check = list.substr(0, comma);
+    if (check == "all")
+      options.check_race = options.check_init = options.check_sync = options.check_proxy = true;
+    else if (check == "race")
+      options.check_race = true;
+    else if (check == "init")
+      options.check_init = true;
+    else if (check == "sync")
+      options.check_sync = true;
+    else if (check == "proxy")
+      options.check_proxy = true;
+    else if (check == "leaks")
+      settings.leaks = true;
+    else if (check != "memory" && !none)
+      none = std::string(check);
+    if (comma == std::string_view::npos) return none;
+    list = list.substr(comma + 1);
+  }
+}
+
 }  // namespace
 
 Settings read_settings(const std::function<const char*(const char*)>& variable) {
@@ -81,29 +107,9 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
   }
 
   if (const auto value = get("VGPU_CHECK")) {
-    std::string_view rest = *value;
-    while (true) {
-      const auto comma = rest.find(',');
-      const std::string_view check = rest.substr(0, comma);
-      if (check == "all")
-        settings.options.check_race = settings.options.check_init = settings.options.check_sync =
-            settings.options.check_proxy = true;
-      else if (check == "race")
-        settings.options.check_race = true;
-      else if (check == "init")
-        settings.options.check_init = true;
-      else if (check == "sync")
-        settings.options.check_sync = true;
-      else if (check == "proxy")
-        settings.options.check_proxy = true;
-      else if (check == "leaks")
-        settings.leaks = true;
-      else if (check != "memory")
-        wrong(quoted("VGPU_CHECK", *value) + "no check '" + std::string(check) +
-              "'; say a list of memory (always on), leaks, race, init, sync, proxy, or all");
-      if (comma == std::string_view::npos) break;
-      rest = rest.substr(comma + 1);
-    }
+    if (const auto none = choose_checks(*value, settings))
+      wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
+            "'; say a list of memory (always on), leaks, race, init, sync, proxy, or all");
   }
 
   if (const auto value = get("VGPU_CACHE")) {
