@@ -1,9 +1,7 @@
-// The lab: what chapters' programs share. Exit codes, checked CUDA calls, device arrays that free
-// themselves, timing, one comparison for everything, and the report. It knows no kernel and no
-// chapter.
+// The lab, which knows no kernel and no chapter: exit codes, checked CUDA calls, device arrays that
+// free themselves, timing, one comparison for everything, and the report.
 //
-// The bodies are in common/lab/, a file for each subject. What else programs need is there, too:
-// device, images, tensors, flags, program.
+// The bodies are in common/lab/, a file for each subject, with what else programs need: device, ...
 #pragma once
 
 #include <cuda_fp16.h>
@@ -77,8 +75,7 @@ class DeviceArray {
     check(cudaMemcpy(host.data(), data_ + first, count * sizeof(T), cudaMemcpyDeviceToHost));
     return host;
   }
-  // An element that a kernel does not write stays NaN, which never compares as right. All bits one
-  // is a NaN in fp16, bf16, fp32 and fp64.
+  // All bits one, a NaN in each type: what a kernel does not write never compares as right.
   void fill_nan() { check(cudaMemset(data_, 0xff, size_ * sizeof(T))); }
 
  private:
@@ -90,9 +87,8 @@ std::vector<float> to_float(const std::vector<half>& values);
 
 // ---- Timing -------------------------------------------------------------------------------------
 
-// How long a stage took. On a GPU events time it, and a sample is one launch; where a single stage
-// takes less than 0.2 ms, it is the mean of as many launches as fill that time. On the virtual GPU
-// it is wall time on the host.
+// How long a stage took. On a GPU events time it: a sample is one launch, or for a single stage
+// below 0.2 ms the mean of as many as fill that time. On the virtual GPU it is the host's wall time.
 struct Timing {
   double median_us = 0, min_us = 0, mean_us = 0;
   double spread = 0;         // (90th - 10th percentile) / median; NaN with fewer than 3 samples
@@ -123,9 +119,8 @@ using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations);
 
-// The same for a step whose launches have been timed one by one: on the virtual GPU they have
-// counters and predicted times, and the step as a whole gets none. With --predict it is not run once
-// more: its host time is the sum of theirs.
+// The same for a step whose launches were timed one by one: on the virtual GPU these have counters
+// and predicted times, the step none. With --predict it is not run, its host time is their sum.
 Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,
                   int iterations, const std::vector<Timing>& launches);
 
@@ -168,8 +163,7 @@ struct Comparison {
 // An array as a comparison reads it: a std::vector of any of these.
 using Values = std::variant<std::span<const half>, std::span<const float>, std::span<const double>>;
 
-// Compares two arrays of shape dims, both row-major. Throws std::invalid_argument where a size is not
-// that of dims.
+// Compares row-major arrays of shape dims. Throws std::invalid_argument where a size is another.
 Comparison compare(const Values& got, const Values& expected, const Tolerance& tolerance,
                    const std::vector<int64_t>& dims);
 
@@ -193,9 +187,9 @@ class Report {
   // rate of DRAM, and for its operations at that of the units that compute.
   void add(const std::string& name, const Timing& timing, const Cost& cost,
            const Comparison& comparison);
-  // One launch of the step that the next add_total() names. The comparison is of what this launch
-  // wrote, or of what all launches of that step wrote together: `of` says which. A line may stand for
-  // several launches alike: then time and cost are those of all of them, counters those of one.
+  // One launch of the step that the next add_total() names; `of`: the comparison is of what this
+  // launch wrote, or of what all of that step wrote. Where the line stands for several launches
+  // alike, time and cost are those of all, counters those of one.
   enum class Errors { kOfLaunch, kOfStep };
   void add_launch(const std::string& name, const Timing& timing, const Cost& cost,
                   const Comparison& comparison, Errors of, int launches = 1);
@@ -204,9 +198,8 @@ class Report {
                  const Comparison& comparison);
   // Work outside the steps, such as packing weights once; `comparison` is that of a step.
   void add_beside(const std::string& name, const Timing& timing, const Comparison& comparison);
-  // How much faster the line `after` is than the line `before`, both already added: in time on a
-  // GPU, in predicted time on the virtual one. Without predictions the ratio is one of modelled
-  // limits, which --json says and the table leaves out.
+  // How much faster line `after` is than line `before`, both already added: in time on a GPU, in
+  // predicted time on the virtual one, else in modelled limits, for --json alone.
   void add_ratio(const std::string& after, const std::string& before);
   // One more number of a line that is there already, for --json.
   void add_number(const std::string& line, const std::string& name, double value);
@@ -216,8 +209,7 @@ class Report {
   // A check that has no line of its own. Where it fails, the report does, and `otherwise` says why.
   void require(bool ok, const std::string& otherwise);
 
-  // Prints the table, the notes and with --profile the counters; writes --json and --csv. Returns
-  // the exit code.
+  // Prints table, notes and with --profile counters; writes --json and --csv. Gives the exit code.
   ExitCode finish() const;
 
  private:

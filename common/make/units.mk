@@ -40,8 +40,8 @@ $(eval $(call group,common/vgpu/group_runtime,$(addprefix runtime/,allocate capt
     pool register stream tensor_map vgpu_c)))
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
-$(eval $(call group,common/lab/group,device files images program progress report sources table tensors \
-  timing))
+$(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
+  sources table tensors timing))
 $(eval $(call group,common/attention/group,all heat_map ladder program))
 
 # $(call units,files): what is compiled instead, as if it were files
