@@ -15,7 +15,7 @@ endef
 $(eval $(call group,common/vgpu/core/group,block cluster calls random turns waiting warp warp_sync \
   access builtins joins memory straight))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
-$(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup))
+$(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup warpgroup_product))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
 $(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy tensor_map core/tensor_map))
 $(eval $(call group,common/vgpu/group_watchers,\
