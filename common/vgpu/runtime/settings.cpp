@@ -52,33 +52,59 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
   }
 }
 
-}  // namespace
+// Reads variables, and keeps the message about the first that is not understood.
+class SettingsReader {
+ public:
+  explicit SettingsReader(const std::function<const char*(const char*)>& variable)
+      : variable_(variable) {}
 
-Settings read_settings(const std::function<const char*(const char*)>& variable) {
-  Settings settings;
-  const auto get = [&](const char* name) -> std::optional<std::string_view> {
-    const char* value = variable(name);
+  Settings read() {
+    read_device();
+    read_execution();
+    read_checks();
+    read_model();
+    read_outputs();
+    return std::move(settings_);
+  }
+
+ private:
+  std::optional<std::string_view> get(const char* name) const {
+    const char* value = variable_(name);
     if (!value || !*value) return std::nullopt;  // set but empty means not set
     return value;
-  };
-  const auto wrong = [&](std::string text) {
-    if (settings.error.empty()) settings.error = std::move(text);
-  };
+  }
+  void wrong(std::string text) {
+    if (settings_.error.empty()) settings_.error = std::move(text);
+  }
 
+  void read_device();
+  void read_execution();
+  void read_checks();
+  void read_model();
+  void read_outputs();
+
+  const std::function<const char*(const char*)>& variable_;
+  Settings settings_;
+};
+
+void SettingsReader::read_device() {
   const std::string_view device = get("VGPU_DEVICE").value_or("h200");
   if (auto spec = find_device(device)) {
-    settings.spec = *spec;
+    settings_.spec = *spec;
   } else {
     std::string names;
     for (const std::string& key : device_keys()) names += (names.empty() ? "" : ", ") + key;
     wrong(quoted("VGPU_DEVICE", device) + "no such device; there are " + names);
-    settings.unknown_device = true;
+    settings_.unknown_device = true;
   }
+}
 
+// How much may be executed, by how many, in which order.
+void SettingsReader::read_execution() {
   if (const auto value = get("VGPU_THREADS")) {
     const auto threads = number<int>(*value);
     if (threads && *threads >= 1 && *threads <= 1024)
-      settings.options.threads = *threads;
+      settings_.options.threads = *threads;
     else
       wrong(quoted("VGPU_THREADS", *value) + "say a number of host threads from 1 to 1024");
   }
@@ -86,7 +112,7 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
   if (const auto value = get("VGPU_INSTRUCTIONS")) {
     const auto limit = number<std::uint64_t>(*value);
     if (limit && *limit > 0)
-      settings.instruction_limit = *limit;
+      settings_.instruction_limit = *limit;
     else
       wrong(quoted("VGPU_INSTRUCTIONS", *value) +
             "say a whole number from 1, warp instructions of a host thread in one launch");
@@ -98,25 +124,30 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
     for (const std::string_view kind : {kRandom, kHostile})
       if (value->starts_with(kind)) seed = number<std::uint64_t>(value->substr(kind.size()));
     if (seed && *seed > 0) {
-      settings.options.schedule_seed = *seed;
-      settings.options.hostile = value->starts_with(kHostile);
+      settings_.options.schedule_seed = *seed;
+      settings_.options.hostile = value->starts_with(kHostile);
     } else {
       wrong(quoted("VGPU_SCHEDULE", *value) +
             "say random:SEED or hostile:SEED with a whole number from 1");
     }
   }
+}
 
+void SettingsReader::read_checks() {
   if (const auto value = get("VGPU_CHECK")) {
-    if (const auto none = choose_checks(*value, settings))
+    if (const auto none = choose_checks(*value, settings_))
       wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
             "'; say a list of memory (always on), leaks, race, init, sync, proxy, or all");
   }
+}
 
+// What of a GPU is modelled besides: its cache and its time.
+void SettingsReader::read_model() {
   if (const auto value = get("VGPU_CACHE")) {
     if (*value == "1" || *value == "cold")
-      settings.options.cache = CacheMode::cold;
+      settings_.options.cache = CacheMode::cold;
     else if (*value == "warm")
-      settings.options.cache = CacheMode::warm;
+      settings_.options.cache = CacheMode::warm;
     else if (*value != "0")
       wrong(quoted("VGPU_CACHE", *value) +
             "say 1 (or cold: each launch begins with an empty L2), warm, or 0");
@@ -124,9 +155,9 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 
   if (const auto value = get("VGPU_TIME")) {
     if (*value == "1")
-      settings.options.time = TimeMode::on;
+      settings_.options.time = TimeMode::on;
     else if (*value == "sample")
-      settings.options.time = TimeMode::sample;
+      settings_.options.time = TimeMode::sample;
     else if (*value != "0")
       wrong(quoted("VGPU_TIME", *value) +
             "say 1 (predict how long launches take), sample (and execute only the blocks that this "
@@ -136,31 +167,38 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
   if (const auto value = get("VGPU_TIME_ROUNDS")) {
     const auto rounds = number<int>(*value);
     if (rounds && *rounds >= 1)
-      settings.options.time_rounds = *rounds;
+      settings_.options.time_rounds = *rounds;
     else
       wrong(quoted("VGPU_TIME_ROUNDS", *value) +
             "say a whole number from 1: how many times as many blocks as an SM holds a prediction "
             "simulates at most (4 unless you say it)");
   }
+}
 
+void SettingsReader::read_outputs() {
   if (const auto value = get("VGPU_TRACE")) {
     std::string error;
-    settings.trace = parse_trace(*value, error);
-    if (!settings.trace) wrong(quoted("VGPU_TRACE", *value) + error);
+    settings_.trace = parse_trace(*value, error);
+    if (!settings_.trace) wrong(quoted("VGPU_TRACE", *value) + error);
   }
 
-  if (const auto value = get("VGPU_TIMELINE")) settings.timeline = *value;
+  if (const auto value = get("VGPU_TIMELINE")) settings_.timeline = *value;
 
   if (const auto value = get("VGPU_PROFILE")) {
     constexpr std::string_view kJson = "json:";
     if (*value == "text")
-      settings.profile_text = true;
+      settings_.profile_text = true;
     else if (value->starts_with(kJson) && value->size() > kJson.size())
-      settings.profile_json = value->substr(kJson.size());
+      settings_.profile_json = value->substr(kJson.size());
     else
       wrong(quoted("VGPU_PROFILE", *value) + "say text or json:FILE");
   }
-  return settings;
+}
+
+}  // namespace
+
+Settings read_settings(const std::function<const char*(const char*)>& variable) {
+  return SettingsReader(variable).read();
 }
 
 std::string unknown_variable(const char* const* environment) {
