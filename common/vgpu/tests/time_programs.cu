@@ -480,7 +480,7 @@ int main() {
   }
   cudaMemcpy(trips, host, 8192 * 4, cudaMemcpyHostToDevice);
   even<<<8000, 256>>>(out, in);
-  uneven<<<4000, 64>>>(out, trips);
+  uneven<<<8000, 64>>>(out, trips);
   count<<<64, 64>>>(out);
   int rounds = 3;
   void* arguments[] = {&out, &rounds};
@@ -832,6 +832,110 @@ TEST_CASE("time programs: with all blocks of the SM simulated, a prediction is h
       MESSAGE(where, ": ", 100 * error, " %");
     }
   }
+}
+
+namespace {
+
+// Persistent blocks, two on each SM, of which some have more items to work on than others. What the launch
+// next to it does on every SM is what it does itself on the busiest one.
+constexpr const char* kItems = R"cuda(
+#include <cstdio>
+#include <cuda_runtime.h>
+constexpr int kSms = 132, kBlocks = 2 * kSms, kBytes = 100 << 10;
+extern "C" __global__ void items(float* out, const float* in, const int* count) {
+  float sum = 0;
+  for (int item = 0; item < count[blockIdx.x]; ++item) {
+    for (int i = 0; i < 64; ++i) {
+      const float x = in[(item * 64 + i) * 256 + threadIdx.x];
+      for (int k = 0; k < 16; ++k) sum = sum * x + k;
+    }
+    __syncthreads();
+  }
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+template <class F>
+void run(float* out, const float* in, int* count, F of_block) {
+  int host[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) host[b] = of_block(b);
+  cudaMemcpy(count, host, sizeof(host), cudaMemcpyHostToDevice);
+  items<<<kBlocks, 256, kBytes>>>(out, in, count);
+}
+int main() {
+  float *out, *in;
+  int* count;
+  cudaMalloc(&out, kBlocks * 256 * 4);
+  cudaMalloc(&in, 8 * 64 * 256 * 4);
+  cudaMalloc(&count, kBlocks * 4);
+  cudaMemset(in, 0, 8 * 64 * 256 * 4);
+  cudaFuncSetAttribute(items, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  run(out, in, count, [](int b) { return 1 + (b < 36); });    // 300 items, one after the other
+  run(out, in, count, [](int b) { return 1 + (b < kSms); });  // SM 0's
+  run(out, in, count, [](int b) { return 1 + b % 3; });       // on an SM twice 1, 2 or 3
+  run(out, in, count, [](int) { return 3; });
+  run(out, in, count, [](int b) { return b % kSms < 44 ? 1 : b < kSms ? 6 : 2; });
+  run(out, in, count, [](int b) { return b < kSms ? 6 : 2; });
+  run(out, in, count, [](int b) { return b % kSms % 5 ? 3 : 0; });  // SM 0 has none
+  run(out, in, count, [](int) { return 3; });
+  std::printf("%d\n", (int)cudaDeviceSynchronize());
+}
+)cuda";
+
+}  // namespace
+
+TEST_CASE("time programs: of persistent blocks with unequal work the busiest SM decides") {
+  const Program made(kItems, code_for(kTargets[2]));
+  for (const bool sampled : {true, false}) {
+    const auto launches =
+        made.launches(std::string("VGPU_DEVICE=h200 VGPU_TIME=") + (sampled ? "sample" : "1"));
+    REQUIRE(launches.size() == 8);
+    for (std::size_t i = 0; i < launches.size(); i += 2) {
+      INFO("launch ", i, sampled ? ", sampled: " : ": ", why(launches[i]));
+      CHECK(std::abs(predicted_us(launches[i]) / predicted_us(launches[i + 1]) - 1) < 0.1);
+      CHECK(launches[i].at("predicted").at("blocks_of_sm").get<int>() == 2);
+    }
+  }
+}
+
+namespace {
+
+// A barrier of half of the block's warps, the number and the count of threads as immediates and in registers.
+constexpr const char* kHalfBarrier = R"cuda(
+#include <cstdio>
+#include <cuda_runtime.h>
+template <class Meet>
+__device__ void turns(float* out, const Meet& meet) {
+  float sum = threadIdx.x;
+  if (threadIdx.x < 64) {
+    for (int i = 0; i < 32; ++i) {
+      for (int k = 0; k < (threadIdx.x < 32 ? 40 : 4); ++k) sum = sum * 0.5f + 1;
+      meet();
+    }
+  }
+  out[blockIdx.x * 128 + threadIdx.x] = sum;
+}
+extern "C" __global__ void immediate(float* out) {
+  turns(out, [] { asm volatile("bar.sync 1, 64;" ::: "memory"); });
+}
+extern "C" __global__ void in_registers(float* out, int number, int threads) {
+  turns(out, [=] { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); });
+}
+int main() {
+  float* out;
+  cudaMalloc(&out, 132 * 128 * 4);
+  immediate<<<132, 128>>>(out);
+  in_registers<<<132, 128>>>(out, 1, 64);
+  std::printf("%d\n", (int)cudaDeviceSynchronize());
+}
+)cuda";
+
+}  // namespace
+
+TEST_CASE("time programs: a barrier waits for as many threads as a register says") {
+  const auto launches =
+      Program(kHalfBarrier, code_for(kTargets[2])).launches("VGPU_DEVICE=h200 VGPU_TIME=1");
+  REQUIRE(launches.size() == 2);
+  INFO(why(launches[0]), why(launches[1]));
+  CHECK(predicted_us(launches[1]) / predicted_us(launches[0]) == doctest::Approx(1).epsilon(0.1));
 }
 
 namespace {

@@ -177,10 +177,10 @@ double blocks_left(const Recording& recording, const LaunchCounters& counters,
   const auto left = static_cast<double>(of_sm - simulated);
   if (own == 0) return left;
   own /= static_cast<double>(simulated);
-  if (!counters.sampled && recording.cluster_blocks == 1 && !counters.issued_by_sm.empty() &&
-      counters.issued_by_sm[0])
-    return std::max(
-        0.0, static_cast<double>(counters.issued_by_sm[0]) / own - static_cast<double>(simulated));
+  if (!counters.sampled && recording.cluster_blocks == 1 &&
+      recording.sm < counters.issued_by_sm.size() && counters.issued_by_sm[recording.sm])
+    return std::max(0.0, static_cast<double>(counters.issued_by_sm[recording.sm]) / own -
+                             static_cast<double>(simulated));
   double sum = own * static_cast<double>(simulated), count = static_cast<double>(simulated);
   for (const BlockRecord& block : recording.probes)
     if (!block.warps.empty()) {
@@ -215,18 +215,25 @@ double longest_of_one_each(const Recording& recording) {
   return own > 0 ? most / own : 1;
 }
 
-// How many times as much as SM 0 the SM executes that decides.
+// How many times as much as the simulated SM the one executes that decides.
 double unevenness(const Recording& recording, const LaunchCounters& counters, double busy_sms,
                   bool many_rounds) {
+  if (counters.sampled && recording.most_of_sm > 0) {
+    double own = 0;
+    for (const BlockRecord& block : recording.blocks) own += instructions_of(block);
+    return own > 0 ? recording.most_of_sm / own : 1;
+  }
   if (counters.sampled) return recording.blocks_of_sm == 1 ? longest_of_one_each(recording) : 1;
-  if (counters.issued_by_sm.empty() || !counters.issued_by_sm[0]) return 1;
+  if (recording.sm >= counters.issued_by_sm.size() || !counters.issued_by_sm[recording.sm])
+    return 1;
   double most = 0, sum = 0;
   for (const std::uint64_t n : counters.issued_by_sm) {
     most = std::max(most, static_cast<double>(n));
     sum += static_cast<double>(n);
   }
   // With more blocks than places the SM that is done first gets the next block.
-  return (many_rounds ? sum / busy_sms : most) / static_cast<double>(counters.issued_by_sm[0]);
+  return (many_rounds ? sum / busy_sms : most) /
+         static_cast<double>(counters.issued_by_sm[recording.sm]);
 }
 
 void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& counters,
@@ -300,8 +307,10 @@ class Prediction {
     busy_sms_ = static_cast<double>(std::min<std::uint64_t>(
         recording_.grid_blocks, static_cast<std::uint64_t>(device_.sm_count)));
     uneven_ = unevenness(recording_, counters_, busy_sms_, of_sm_ > 2 * resident_);
-    // With one block an SM the longest one decides; shorter ones, as the last of a ragged grid, do not.
-    const bool by_mean = counters_.sampled && recording_.blocks_of_sm > 1;
+    // Where all blocks of an SM run together the busiest SM decides; others, as those that get the last
+    // blocks of a ragged grid, do not.
+    const bool by_mean =
+        counters_.sampled && recording_.blocks_of_sm > 1 && recording_.most_of_sm == 0;
     if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
         !(by_mean && spread(recording_, blocks_) > kMostSpread))
       return "";
@@ -395,7 +404,7 @@ class Prediction {
   double joined(double accesses) const {
     double by_ptx = 0;
     for (const auto* by_sm : {&counters_.l1_clocks_by_sm, &counters_.shared_clocks_by_sm})
-      if (!by_sm->empty()) by_ptx += by_sm->front();
+      if (recording_.sm < by_sm->size()) by_ptx += (*by_sm)[recording_.sm];
     const double counted =
         static_cast<double>(counters_.sampled ? recording_.blocks.size() : of_sm_);
     return by_ptx > 0 ? accesses * counted / static_cast<double>(blocks_) / by_ptx : 1;

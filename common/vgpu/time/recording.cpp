@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
+#include <cmath>
+#include <map>
 
 #include "../core/access.h"
 #include "../core/block.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kLocalMemory = 1ull << 60;  // where local memory lies for the L1
 constexpr std::size_t kPieces = 4096;               // line pieces that are allocated together
+constexpr double kNoticeable = 1.05;                // so much more work than SM 0 has
 
 // The block that the host thread runs now.
 struct Running {
@@ -80,17 +82,6 @@ std::uint8_t lanes_at_bank(const std::uint32_t* offsets, std::uint32_t mask, std
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
-// The count in "bar.sync 1, 64;", 0 when there is none or it is in a register.
-std::uint32_t threads_of_barrier(std::string_view line) {
-  const std::size_t comma = line.rfind(',');
-  if (comma == line.npos) return 0;
-  line.remove_prefix(comma + 1);
-  while (!line.empty() && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
-  std::uint32_t value = 0;
-  std::from_chars(line.data(), line.data() + line.size(), value);
-  return value;
-}
-
 Layout::Line describe(const Function& function, const Instr& instr) {
   Layout::Line line;
   line.name = dotted_name(function, instr);
@@ -112,8 +103,6 @@ Layout::Line describe(const Function& function, const Instr& instr) {
     line.polls = line.mbarrier == MemoryEvent::Mbarrier::wait;
   } else if (instr.flow == Flow::barrier) {
     line.role = Layout::Role::barrier;
-    line.barrier_threads =
-        threads_of_barrier(function.module->lines[std::max(1u, instr.ptx_line) - 1]);
   } else if ((instr.op_class == OpClass::memory || instr.op_class == OpClass::atomic) &&
              instr.space != Space::param && instr.space != Space::constant) {
     line.role = Layout::Role::memory;
@@ -216,6 +205,27 @@ void Recorder::lay_out(const Launch& launch) {
   for (const Function* f : functions) find_blocks(*f, layout);
 }
 
+// A few clusters all over the grid. Where all blocks of an SM run together, as those of a persistent
+// kernel, these are all of some SMs: the busiest of them decides.
+void Recorder::choose_probes(std::uint64_t clusters) {
+  if (whole_sms_) {
+    const std::uint64_t sms = std::max(kLeastSms, kProbes / recording_->blocks_of_sm);
+    for (std::uint64_t k = 1; k <= sms; ++k) {
+      // Multiples of the golden ratio: spread over the SMs, and in step with no period of the work.
+      const auto sm = static_cast<std::uint64_t>(
+          std::fmod(0.6180339887 * static_cast<double>(k), 1.0) * static_cast<double>(stride_));
+      for (std::uint64_t cluster = sm; cluster < clusters; cluster += stride_)
+        if (!watches(cluster)) probes_.push_back(cluster);
+    }
+    return;
+  }
+  for (std::uint64_t k = 0; k < kProbes; ++k) {
+    std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
+    if (cluster % stride_ == 0 && cluster + 1 < clusters) ++cluster;  // of another SM than 0
+    if (!watches(cluster)) probes_.push_back(cluster);
+  }
+}
+
 void Recorder::launch_begin(Launch& launch) {
   lay_out(launch);
   const LaunchRequest& request = launch.request;
@@ -232,12 +242,10 @@ void Recorder::launch_begin(Launch& launch) {
   if (!recording_->why.empty()) clusters_ = 0;
   recording_->blocks.resize(clusters_);
   recording_->cluster_blocks = cluster_blocks_;
-  if ((launch.only_sampled || recording_->layout.global_atomics) && clusters_)
-    for (std::uint64_t k = 0; k < kProbes; ++k) {
-      std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
-      if (cluster % stride_ == 0 && cluster + 1 < clusters) ++cluster;  // of another SM than 0
-      if (!watches(cluster)) probes_.push_back(cluster);
-    }
+  const auto resident = static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm));
+  whole_sms_ = recording_->blocks_of_sm > 1 && recording_->blocks_of_sm <= resident;
+  if ((launch.only_sampled || recording_->layout.global_atomics || whole_sms_) && clusters_)
+    choose_probes(clusters);
   recording_->probes.resize(probes_.size());
   workspace_ = launch.workspace;
 }
@@ -274,6 +282,42 @@ void Recorder::block_end(Block& block) {
   running = {};
 }
 
+// Of the SMs that were looked at as a whole the busiest becomes the one that is simulated.
+void Recorder::launch_end(Launch&, std::vector<std::string>&) {
+  if (!whole_sms_ || recording_->blocks.empty()) return;
+  struct Sm {
+    double instructions = 0;
+    bool cut = false;
+    std::vector<BlockRecord*> blocks;
+  };
+  std::map<std::uint64_t, Sm> sms;
+  const auto add = [&](BlockRecord& block, std::uint64_t cluster) {
+    Sm& sm = sms[cluster % stride_];
+    for (const WarpRecord& warp : block.warps)
+      sm.instructions += static_cast<double>(warp.instructions);
+    sm.cut |= block.cut || block.warps.empty();
+    sm.blocks.push_back(&block);
+  };
+  for (std::size_t i = 0; i < probes_.size(); ++i) add(recording_->probes[i], probes_[i]);
+  for (std::size_t i = 0; i < recording_->blocks.size(); ++i)
+    add(recording_->blocks[i], i * stride_);
+  std::uint64_t chosen = 0;  // until one has noticeably more to do
+  for (const auto& [number, sm] : sms) {
+    recording_->most_of_sm = std::max(recording_->most_of_sm, sm.instructions);
+    const double least = (chosen ? 1 : kNoticeable) * sms[chosen].instructions;
+    if (!sm.cut && sm.instructions > least) chosen = number;
+  }
+  if (chosen == 0) return;
+  std::vector<BlockRecord> blocks, probes;
+  for (auto& [number, sm] : sms)
+    for (BlockRecord* const block : sm.blocks)
+      (number == chosen ? blocks : probes).push_back(std::move(*block));
+  recording_->blocks_of_sm = blocks.size();
+  recording_->sm = chosen * cluster_blocks_;
+  recording_->blocks = std::move(blocks);
+  recording_->probes = std::move(probes);
+}
+
 Recorder::BlockState* Recorder::state_of(const Block& block) {
   if (running.owner == this && running.block == &block)
     return static_cast<BlockState*>(running.state);
@@ -287,17 +331,19 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
   BlockState* const block = state_of(*warp.block);
   const Layout::Line* const line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
   if (!line) return;
-  if (block->probe) {
-    ++block->record->warps[warp.index].instructions;
+  WarpState& state = block->warps[warp.index];
+  WarpRecord& record = block->record->warps[warp.index];
+  if (block->probe && (!whole_sms_ || state.cut)) {
+    ++record.instructions;
     return;
   }
-  WarpState& state = block->warps[warp.index];
   if (state.cut) return;
-  WarpRecord& record = block->record->warps[warp.index];
   if (line->instr == &instr) ++record.issued[line->ordinal];
-  if (++record.instructions % 1024 == 0 &&
-      recorded_.fetch_add(1024, std::memory_order_relaxed) > kMost)
-    state.cut = block->record->cut = true;
+  if (++record.instructions % 1024 == 0) {
+    auto& recorded = block->probe ? recorded_of_probes_ : recorded_;
+    if (recorded.fetch_add(1024, std::memory_order_relaxed) > (block->probe ? kMost / 4 : kMost))
+      state.cut = block->record->cut = true;
+  }
   switch (line->role) {
     case Layout::Role::branch: {
       const std::uint8_t outcome =
@@ -319,7 +365,6 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
       MemoryEvent event;
       event.bypasses_l1 = line->bypasses_l1;
       if (on) event.mbarrier = line->mbarrier;
-      event.barrier_threads = line->barrier_threads;
       record.events[line->slot].push_back(event);
       if (on && !line->polls) ++state.activity;
       return;
@@ -332,7 +377,8 @@ void Recorder::instruction(Warp& warp, const Instr& instr, std::uint32_t mask, s
 MemoryEvent* Recorder::last_event(Warp& warp, const Instr& instr, const Layout::Line*& line) {
   BlockState* const block = state_of(*warp.block);
   line = block ? recording_->layout.at(instr.ptx_line) : nullptr;
-  if (!line || line->role < Layout::Role::memory || block->probe || block->warps[warp.index].cut)
+  if (!line || line->role < Layout::Role::memory || (block->probe && !whole_sms_) ||
+      block->warps[warp.index].cut)
     return nullptr;
   auto& events = block->record->warps[warp.index].events[line->slot];
   return events.empty() ? nullptr : &events.back();
@@ -548,10 +594,12 @@ void Recorder::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,
 
 void Recorder::barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
                               bool) {
-  (void)mask;
   const Layout::Line* line = nullptr;
-  if (MemoryEvent* event = last_event(warp, instr, line))
-    event->barrier = static_cast<std::uint8_t>(barrier);
+  MemoryEvent* const event = last_event(warp, instr, line);
+  if (!event) return;
+  event->barrier = static_cast<std::uint8_t>(barrier);
+  if (instr.b.valid())
+    event->barrier_threads = warp.lanes<const std::uint32_t>(instr.b)[std::countr_zero(mask)];
 }
 
 void Recorder::mbarrier_phase(Block& home, std::uint32_t offset) {

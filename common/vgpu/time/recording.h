@@ -24,8 +24,7 @@ struct Layout {
     std::uint32_t ordinal =
         0;                   // among all lines with an instruction: index into WarpRecord::issued
     std::uint32_t slot = 0;  // among the branches, or among the lines with events
-    std::uint32_t barrier_threads = 0;   // of bar.sync with a count that is an immediate
-    std::string_view name;               // "ld.global.u32"; of several on the line, the first
+    std::string_view name;   // "ld.global.u32"; of several on the line, the first
     const Instr* instr = nullptr;        // that one: the line is issued when it is
     std::uint32_t block = 0;             // basic block of the PTX code that it is in
     std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
@@ -85,15 +84,19 @@ struct Recording {
   Layout layout;
   std::string why;                  // not empty: what cannot be recorded, for the user
   std::vector<BlockRecord> blocks;  // of one SM, in the order in which it gets them
+  std::uint64_t sm = 0;             // which one: 0, or the busiest of those that were looked at
   // A few of other SMs, whose instructions and atomic operations are counted: when only recorded
   // blocks are executed, and where blocks may meet at an address.
   std::vector<BlockRecord> probes;
   std::uint64_t blocks_of_sm = 0;  // how many that SM gets in all
+  // PTX instructions of the busiest of the SMs that were looked at as a whole; 0: none were.
+  double most_of_sm = 0;
   std::uint64_t grid_blocks = 0;
   std::uint64_t cluster_blocks = 1;
 };
 
-// An observer of the blocks that SM 0 gets, the first few of them.
+// An observer of the blocks that SM 0 gets, the first few of them. Where all blocks of an SM are resident
+// together, those of a few other SMs are recorded as well, and the busiest SM stands for all.
 class Recorder : public Observer {
  public:
   // rounds: how many times as many blocks as are resident on an SM together are recorded at most.
@@ -103,6 +106,7 @@ class Recorder : public Observer {
   bool watches(std::uint64_t cluster) const override;
   bool wants_instructions() const override { return true; }
   void launch_begin(Launch& launch) override;
+  void launch_end(Launch& launch, std::vector<std::string>& findings) override;
   void block_begin(Block& block) override;
   void block_end(Block& block) override;
   void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on) override;
@@ -124,6 +128,8 @@ class Recorder : public Observer {
   // Blocks of other SMs that are looked at: whether they do as much as those of this one, and which
   // addresses they share with it.
   static constexpr std::uint64_t kProbes = 8;
+  // SMs that are looked at as a whole, beside SM 0, where these would be more blocks than that.
+  static constexpr std::uint64_t kLeastSms = 3;
 
  private:
   struct WarpState {  // what only the recording needs
@@ -137,7 +143,7 @@ class Recorder : public Observer {
   };
   struct BlockState {
     BlockRecord* record = nullptr;
-    bool probe = false;  // its instructions are counted, nothing else
+    bool probe = false;  // of another SM than 0: where whole_sms_ is not set, counted and no more
     std::vector<WarpState> warps;
     std::unordered_map<std::uint32_t, std::uint32_t> phases;  // by offset: phases that are complete
   };
@@ -149,6 +155,7 @@ class Recorder : public Observer {
   void add_atomics(BlockRecord& record, const Layout::Line& line, const std::uint64_t* addresses,
                    std::uint32_t mask);
   void lay_out(const Launch& launch);
+  void choose_probes(std::uint64_t clusters);
   void poll_or_activity(WarpState& state, const Layout::Line& line,
                         std::vector<MemoryEvent>& events);
 
@@ -157,7 +164,8 @@ class Recorder : public Observer {
   std::uint64_t stride_ = 1, clusters_ = 0, cluster_blocks_ = 1;
   std::uint64_t workspace_ = 0;
   std::vector<std::uint64_t> probes_;  // clusters
-  std::atomic<std::uint64_t> recorded_{0};
+  bool whole_sms_ = false;             // the probes are all blocks of some SMs
+  std::atomic<std::uint64_t> recorded_{0}, recorded_of_probes_{0};
   std::mutex mutex_;
   std::unordered_map<const Block*, std::unique_ptr<BlockState>> running_;
 };
