@@ -1,0 +1,112 @@
+// Mean and variance of a channel from those of its tiles. A tile's sum of squares is that of distances
+// from the tile's own mean (M2), so a large mean takes no digits from it. The parts meet as in Chan, Golub
+// and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979):
+//
+//   mean = Σ count · mean_of_part / Σ count
+//   M2   = Σ M2_of_part + count · (mean_of_part - mean)²
+#pragma once
+
+#include "elements.cuh"
+
+namespace conv_projection {
+
+// Sums of distances from `shift`, a number that is as large as the others.
+struct Shifted {
+  float shift = 0, sum = 0, squares = 0;
+  __device__ void add(float value) {
+    const float distance = value - shift;
+    sum += distance;
+    squares += distance * distance;
+  }
+  // {mean, M2} of so many numbers.
+  __device__ float2 moments(int count) const {
+    if (count == 0) return {0, 0};
+    const float mean = sum / float(count);
+    return {shift + mean, squares - sum * mean};
+  }
+};
+
+// How many positions of q, or of k and v, a tile of these rows and columns has.
+__host__ __device__ inline int positions(int rows, int columns, int which) {
+  return which == kQuery ? rows * columns : (rows + 1) / 2 * ((columns + 1) / 2);
+}
+
+// What is left of BatchNorm's forward pass when the moments are known.
+struct Statistics {
+  Three<const float*> scale, shift;  // [channels] each
+  Saved saved;
+  Three<float*> running_mean, running_variance;  // null: not wanted
+};
+__device__ inline void finish_channel(const Statistics& to, int which, int channel, float mean,
+                                      float m2, float count) {
+  const float variance = m2 / count;
+  const float inverse = rsqrtf(variance + kEpsilon), factor = to.scale.of[which][channel] * inverse;
+  to.saved.mean[which][channel] = mean;
+  to.saved.inverse_deviation[which][channel] = inverse;
+  to.saved.factor[which][channel] = factor;
+  to.saved.offset[which][channel] = to.shift.of[which][channel] - mean * factor;
+  // Running statistics: the variance is the unbiased one.
+  if (float* const running = to.running_mean.of[which])
+    running[channel] += kMomentum * (mean - running[channel]);
+  if (float* const running = to.running_variance.of[which])
+    running[channel] += kMomentum * (m2 / (count - 1) - running[channel]);
+}
+
+// The sum over a block's warps of each lane's number, in all of them, in the same order every time.
+template <int kWarps>
+__device__ float sum_of_warps(float own, float (&of_warps)[kWarps][32]) {
+  const int lane = threadIdx.x % 32;
+  __syncthreads();  // the last sum is read
+  of_warps[threadIdx.x / 32][lane] = own;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += of_warps[w][lane];
+  return sum;
+}
+
+// A block has 32 channels of q, k or v (blockIdx.y), a lane one, and the warps share the tiles.
+constexpr int kFinishWarps = 16;
+static __global__ void __launch_bounds__(32 * kFinishWarps)
+    finish_moments_kernel(const float2* partials,  // [tiles, 3, channels], {mean, M2}
+                          const __grid_constant__ Statistics to,
+                          const __grid_constant__ Shape shape,
+                          const __grid_constant__ Tiling tiling) {
+  __shared__ float of_warps[kFinishWarps][32];
+  const int which = blockIdx.y, warp = threadIdx.x / 32, channels = shape.channels;
+  const int channel = blockIdx.x * 32 + threadIdx.x % 32;
+  const int tiles = channel < channels ? shape.batch * tiling.of_sample() : 0;
+  const auto count_of = [&](int tile) {
+    const int left = tile % tiling.strips * tiling.columns;
+    const int top = tile / tiling.strips % tiling.bands * tiling.rows;
+    return float(positions(min(tiling.rows, shape.height - top),
+                           min(tiling.columns, shape.width - left), which));
+  };
+
+  // Deviations are from the first tile's mean, which is as large as the others'.
+  const float2* const mine = partials + which * channels + channel;
+  const float near = tiles > 0 ? mine[0].x : 0.0f;
+  float sum = 0;
+  for (int tile = warp; tile < tiles; tile += kFinishWarps)
+    sum += count_of(tile) * (mine[int64_t(tile) * 3 * channels].x - near);
+  const float count = float(shape.batch) * float(positions(shape.height, shape.width, which));
+  const float mean = near + sum_of_warps(sum, of_warps) / count;
+
+  float m2 = 0;
+  for (int tile = warp; tile < tiles; tile += kFinishWarps) {
+    const float2 part = mine[int64_t(tile) * 3 * channels];
+    const float distance = part.x - mean;
+    m2 += part.y + count_of(tile) * distance * distance;
+  }
+  m2 = sum_of_warps(m2, of_warps);
+  if (warp == 0 && channel < channels) finish_channel(to, which, channel, mean, m2, count);
+}
+
+inline void finish_moments(const float2* partials, const Statistics& to, const Shape& shape,
+                           const Tiling& tiling, cudaStream_t stream) {
+  const dim3 grid(blocks_of(shape.channels, 32), 3);
+  finish_moments_kernel<<<grid, 32 * kFinishWarps, 0, stream>>>(partials, to, shape, tiling);
+  require_launched(cudaGetLastError(), shape);
+}
+
+}  // namespace conv_projection
