@@ -27,11 +27,11 @@ struct EmbedShape {
 
 // x [batch, height, width, in_channels], w [out_channels, in_channels, kernel, kernel], bias [out_channels]
 // → y [batch, out_height, out_width, out_channels].
-void embed_forward(const float* x, const float* w, const float* bias, float* y, const EmbedShape& shape,
-                   cudaStream_t stream);
+void embed_forward(const float* x, const float* w, const float* bias, float* y,
+                   const EmbedShape& shape, cudaStream_t stream);
 // dx may be null: nobody needs the gradient of a photo.
-void embed_backward(const float* x, const float* w, const float* dy, float* dx, float* dw, float* dbias,
-                    const EmbedShape& shape, cudaStream_t stream);
+void embed_backward(const float* x, const float* w, const float* dy, float* dx, float* dw,
+                    float* dbias, const EmbedShape& shape, cudaStream_t stream);
 
 // ---- Convolutional projection -------------------------------------------------------------------
 
@@ -76,8 +76,9 @@ void projection_forward(const float* x, const ProjectionWeights& weights, float*
                         cudaStream_t stream);
 // dmaps[i]: gradients of what BatchNorm gave, as maps[i] (class tokens: of what was copied).
 // dx [batch, queries, channels] is written whole, class tokens with the sum of their three gradients.
-void projection_backward(const float* x, const float* const maps[3], const ProjectionWeights& weights,
-                         const BatchNormSaved& saved, const float* const dmaps[3], float* dx,
+void projection_backward(const float* x, const float* const maps[3],
+                         const ProjectionWeights& weights, const BatchNormSaved& saved,
+                         const float* const dmaps[3], float* dx,
                          const ProjectionGradients& gradients, const ProjectionShape& shape,
                          cudaStream_t stream);
 // At inference: factor and offset from running statistics; then maps[i] * factor + offset as above.
@@ -105,26 +106,29 @@ struct LinearOptions {
   float* before_gelu = nullptr;
   const float* added = nullptr;
 };
-void linear_forward(const float* x, const float* w, const float* bias, float* y, const Rows& rows, int in,
-                    int out, const LinearOptions& options, cudaStream_t stream);
+void linear_forward(const float* x, const float* w, const float* bias, float* y, const Rows& rows,
+                    int in, int out, const LinearOptions& options, cudaStream_t stream);
 // dx [rows, in] = dy w, times GELU's derivative at before_gelu [rows, in] where that is not null; + added
 // [rows, in] where that is not null.
-void linear_backward_x(const float* dy, const float* w, float* dx, const Rows& rows, int in, int out,
-                       const LinearOptions& options, cudaStream_t stream);
+void linear_backward_x(const float* dy, const float* w, float* dx, const Rows& rows, int in,
+                       int out, const LinearOptions& options, cudaStream_t stream);
 // dw [out, in] = dyᵀ x, dbias [out] = sums of dy (or null). Where factor is not null, x stands for
 // x * factor + offset, [in] each. add: to what is there.
-void linear_backward_w(const float* dy, const float* x, float* dw, float* dbias, const Rows& rows, int in,
-                       int out, const float* factor, const float* offset, bool add, cudaStream_t stream);
+void linear_backward_w(const float* dy, const float* x, float* dw, float* dbias, const Rows& rows,
+                       int in, int out, const float* factor, const float* offset, bool add,
+                       cudaStream_t stream);
 
 // ---- LayerNorm ----------------------------------------------------------------------------------
 
 // Rows of `channels`, eps 1e-5. mean and inverse_deviation [rows] are for backward.
-void layer_norm_forward(const float* x, const float* scale, const float* shift, float* y, float* mean,
-                        float* inverse_deviation, int rows, int channels, cudaStream_t stream);
+void layer_norm_forward(const float* x, const float* scale, const float* shift, float* y,
+                        float* mean, float* inverse_deviation, int rows, int channels,
+                        cudaStream_t stream);
 // dx = the gradient, + added [rows, channels] where that is not null (a residual's).
 void layer_norm_backward(const float* x, const float* scale, const float* mean,
-                         const float* inverse_deviation, const float* dy, const float* added, float* dx,
-                         float* dscale, float* dshift, int rows, int channels, cudaStream_t stream);
+                         const float* inverse_deviation, const float* dy, const float* added,
+                         float* dx, float* dscale, float* dshift, int rows, int channels,
+                         cudaStream_t stream);
 
 // ---- Attention with fewer keys than queries -------------------------------------------------------
 
@@ -135,11 +139,11 @@ struct CrossShape {
   float scale;
 };
 void cross_attention_forward(const float* q, const float* k, const float* v, float* o,
-                             float* log_sum_exp /* [batch, heads, queries] */, const CrossShape& shape,
-                             cudaStream_t stream);
+                             float* log_sum_exp /* [batch, heads, queries] */,
+                             const CrossShape& shape, cudaStream_t stream);
 void cross_attention_backward(const float* q, const float* k, const float* v, const float* o,
-                              const float* log_sum_exp, const float* d_o, float* dq, float* dk, float* dv,
-                              const CrossShape& shape, cudaStream_t stream);
+                              const float* log_sum_exp, const float* d_o, float* dq, float* dk,
+                              float* dv, const CrossShape& shape, cudaStream_t stream);
 
 // ---- Loss and optimizer --------------------------------------------------------------------------
 
@@ -158,10 +162,10 @@ void adamw(float* parameters, const float* gradients, float* m, float* v, int64_
 // ---- Small moves ----------------------------------------------------------------------------------
 
 // A class token [channels] in front of each sample: x [batch, tokens, channels] → y [batch, 1 + tokens, ...].
-void prepend_token(const float* x, const float* token, float* y, int batch, int tokens, int channels,
-                   cudaStream_t stream);
+void prepend_token(const float* x, const float* token, float* y, int batch, int tokens,
+                   int channels, cudaStream_t stream);
 // Back: dy [batch, 1 + tokens, channels] → dx [batch, tokens, channels] and dtoken [channels].
-void prepend_token_backward(const float* dy, float* dx, float* dtoken, int batch, int tokens, int channels,
-                            cudaStream_t stream);
+void prepend_token_backward(const float* dy, float* dx, float* dtoken, int batch, int tokens,
+                            int channels, cudaStream_t stream);
 
 }  // namespace cvt
