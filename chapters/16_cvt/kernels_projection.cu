@@ -3,6 +3,7 @@
 #include "projection/backward.cuh"
 #include "projection/fold.cuh"
 #include "projection/fused.cuh"
+#include "projection/naive.cuh"
 #include "projection/steps.h"
 
 namespace cvt {
@@ -63,41 +64,130 @@ void fold_batch_norm(const float* w, const float* bias, const float* factor, con
 namespace conv_projection {
 namespace {
 
-template <class T>
-const std::vector<Forward<T>> kForward = {
-    {"fused",
-     [](const T* x, const Weights& weights, T* const maps[3], const Saved& saved,
-        float* const running_mean[3], float* const running_variance[3],
-        const cvt::ProjectionShape& shape, cudaStream_t stream) {
-       fused_forward(x, weights, maps, saved, running_mean, running_variance, shape, stream);
-     }},
+// Parts of a scratch, each at a multiple of 256 bytes.
+struct Parts {
+  char* next;
+  template <class T>
+  T* take(size_t count) {
+    T* const part = reinterpret_cast<T*>(next);
+    next += (count * sizeof(T) + 255) / 256 * 256;
+    return part;
+  }
 };
+double outputs(const Shape& shape, int which) {
+  return double(shape.batch) * shape.channels * (which == kQuery ? shape.queries() : shape.keys());
+}
+
 template <class T>
-const std::vector<Backward<T>> kBackward = {
-    {"fused",
-     [](const T* x, const T* const maps[3], const Weights& weights, const Saved& saved,
-        const T* const dmaps[3], T* dx, const Gradients& gradients,
-        const cvt::ProjectionShape& shape, cudaStream_t stream) {
-       fused_backward(x, maps, weights, saved, dmaps, dx, gradients, shape, stream);
-     }},
-};
+size_t naive_scratch(const cvt::ProjectionShape& shape) {
+  return naive_normalized(shape) * sizeof(T) + naive_partials(shape) * sizeof(float2) + 512;
+}
+template <class T>
+std::vector<Launch> naive_launches(const ForwardArguments<T>& a, void* scratch,
+                                   const cvt::ProjectionShape& cvt_shape) {
+  const Shape shape = cvt_shape;
+  Parts parts{static_cast<char*>(scratch)};
+  T* const normalized = parts.take<T>(naive_normalized(shape));
+  float2* const partials = parts.take<float2>(naive_partials(shape));
+  const Statistics to = statistics_of(a.weights, a.saved, a.running_mean, a.running_variance);
+  std::vector<Launch> launches;
+  for (int i = 0; i < 3; ++i) {
+    const std::string of = std::string(" ") + "qkv"[i];
+    const double map = sizeof(T) * outputs(shape, i);
+    launches.push_back({"convolution" + of,
+                        [=](cudaStream_t stream) {
+                          naive_convolution(a.x, a.weights.w[i], a.maps[i], i, shape, stream);
+                        },
+                        sizeof(T) * outputs(shape, kQuery) + map, 18 * outputs(shape, i)});
+    launches.push_back(
+        {"moments" + of,
+         [=](cudaStream_t stream) { naive_moments(a.maps[i], partials, i, shape, stream); }, map,
+         3 * outputs(shape, i)});
+    launches.push_back({"normalize" + of,
+                        [=](cudaStream_t stream) {
+                          naive_normalize(a.maps[i], partials, normalized, to, i, shape, stream);
+                        },
+                        2 * map, 3 * outputs(shape, i)});
+  }
+  return launches;
+}
+
+template <class T>
+size_t fused_scratch(const cvt::ProjectionShape& shape) {
+  return size_t(forward_partials(shape)) * sizeof(float2);
+}
+template <class T>
+std::vector<Launch> fused_launches(const ForwardArguments<T>& a, void* scratch,
+                                   const cvt::ProjectionShape& cvt_shape) {
+  const Shape shape = cvt_shape;
+  float2* const partials = static_cast<float2*>(scratch);
+  const Statistics to = statistics_of(a.weights, a.saved, a.running_mean, a.running_variance);
+  require_statistics(to, shape);
+  const double numbers = 2 * outputs(shape, kQuery) + outputs(shape, kKey) + outputs(shape, kValue);
+  return {{"convolutions",
+           [=](cudaStream_t stream) {
+             fused_convolutions(a.x, a.weights, a.maps, partials, shape, stream);
+           },
+           sizeof(T) * numbers, 18 * (numbers - outputs(shape, kQuery))},
+          {"finish",
+           [=](cudaStream_t stream) {
+             finish_moments(partials, to, shape, forward_tiling(shape), stream);
+           },
+           double(fused_scratch<T>(cvt_shape)), 0}};
+}
+
+// Sums of slabs, slopes, sums of tiles. (Slabs are most where nothing is moved in pieces.)
+template <class T>
+size_t backward_scratch(const cvt::ProjectionShape& shape) {
+  const size_t slabs = std::max(slabs_of(shape, 1).of_sample(), slabs_of(shape, 8).of_sample());
+  return size_t(shape.batch) * slabs * shape.channels * sizeof(float2) +
+         3 * size_t(shape.channels) * sizeof(Slope) + tap_partials(shape) * sizeof(float) + 1024;
+}
+template <class T>
+std::vector<Launch> backward_launches(const BackwardArguments<T>& b, void* scratch,
+                                      const cvt::ProjectionShape& cvt_shape) {
+  const Shape shape = cvt_shape;
+  const BackwardArrays<T> a =
+      backward_arrays(b.x, b.maps, b.weights, b.saved, b.dmaps, b.dx, b.gradients, shape);
+  Parts parts{static_cast<char*>(scratch)};
+  float2* const sums = parts.take<float2>(slab_partials(a, shape));
+  Slope* const slopes = parts.take<Slope>(3 * size_t(shape.channels));
+  float* const taps = parts.take<float>(tap_partials(shape));
+  const double maps = outputs(shape, kQuery) + outputs(shape, kKey) + outputs(shape, kValue);
+  return {
+      {"sums", [=](cudaStream_t stream) { backward_sums(a, sums, shape, stream); },
+       sizeof(T) * 2 * maps, 4 * maps},
+      {"finish sums", [=](cudaStream_t stream) { backward_finish(a, sums, slopes, shape, stream); },
+       double(slab_partials(a, shape) * sizeof(float2)), 0},
+      {"spread", [=](cudaStream_t stream) { backward_spread(a, slopes, taps, shape, stream); },
+       sizeof(T) * (2 * maps + 2 * outputs(shape, kQuery)), 36 * maps},
+      {"gather", [=](cudaStream_t stream) { backward_gather(a, taps, shape, stream); },
+       double(tap_partials(shape) * sizeof(float)), 0}};
+}
+
+template <class T>
+const std::vector<Step<ForwardArguments<T>>> kForward = {
+    {"naive", naive_scratch<T>, naive_launches<T>}, {"fused", fused_scratch<T>, fused_launches<T>}};
+template <class T>
+const std::vector<Step<BackwardArguments<T>>> kBackward = {
+    {"backward", backward_scratch<T>, backward_launches<T>}};
 
 }  // namespace
 
 template <>
-const std::vector<Forward<half>>& forward_steps() {
+const std::vector<Step<ForwardArguments<half>>>& forward_steps() {
   return kForward<half>;
 }
 template <>
-const std::vector<Forward<float>>& forward_steps() {
+const std::vector<Step<ForwardArguments<float>>>& forward_steps() {
   return kForward<float>;
 }
 template <>
-const std::vector<Backward<half>>& backward_steps() {
+const std::vector<Step<BackwardArguments<half>>>& backward_steps() {
   return kBackward<half>;
 }
 template <>
-const std::vector<Backward<float>>& backward_steps() {
+const std::vector<Step<BackwardArguments<float>>>& backward_steps() {
   return kBackward<float>;
 }
 

@@ -22,12 +22,11 @@ struct Outcome {
 
 // A forward step, then a backward step on what it left.
 template <class T>
-Outcome run(const conv_projection::Forward<T>& forward,
-            const conv_projection::Backward<T>& backward, const ProjectionProblem& problem,
-            const ExpectedProjection& expected, bool running) {
+Outcome run(size_t forward, const ProjectionProblem& problem, const ExpectedProjection& expected,
+            bool running = true) {
   Arrays<T> arrays(problem, running);
-  arrays.forward(forward.function, problem.shape, nullptr);
-  arrays.backward(backward.function, problem.shape, nullptr);
+  conv_projection::forward_steps<T>()[forward].run(arrays.forward(), problem.shape, nullptr);
+  conv_projection::backward_steps<T>()[0].run(arrays.backward(), problem.shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   Outcome outcome;
   outcome.results = arrays.download();
@@ -36,20 +35,22 @@ Outcome run(const conv_projection::Forward<T>& forward,
   return outcome;
 }
 
+std::string describe(const ProjectionShape& s) {
+  return std::to_string(s.batch) + " x " + std::to_string(s.height) + " x " +
+         std::to_string(s.width) + " x " + std::to_string(s.channels) + ", class tokens " +
+         std::to_string(s.class_tokens);
+}
+
+constexpr size_t kNaive = 0, kFused = 1;
 template <class T>
 void check_problem(const ProjectionProblem& problem) {
+  CAPTURE(describe(problem.shape));
   const ProjectionShape& s = problem.shape;
-  const std::string name = std::to_string(s.batch) + " x " + std::to_string(s.height) + " x " +
-                           std::to_string(s.width) + " x " + std::to_string(s.channels) +
-                           ", class tokens " + std::to_string(s.class_tokens);
-  CAPTURE(name);
-  const ExpectedProjection expected = expected_projection(problem);
   const bool running = s.batch * s.out_height() * s.out_width() > 1;
-  const auto& forwards = conv_projection::forward_steps<T>();
-  const auto& backwards = conv_projection::backward_steps<T>();
-  for (size_t i = 0; i < forwards.size(); ++i) {
-    CAPTURE(forwards[i].name);
-    const Outcome outcome = run(forwards[i], backwards[i], problem, expected, running);
+  for (const size_t step : {kNaive, kFused}) {
+    const ExpectedProjection expected = expected_projection(problem, step == kNaive);
+    CAPTURE(conv_projection::forward_steps<T>()[step].name);
+    const Outcome outcome = run<T>(step, problem, expected, running);
     CHECK_MESSAGE(outcome.forward.second.pass,
                   outcome.forward.first << ": " << outcome.forward.second.describe());
     CHECK_MESSAGE(outcome.backward.second.pass,
@@ -129,9 +130,7 @@ TEST_CASE(
   if (skipped("projection: one position")) return;
   const ProjectionProblem problem = random_projection({1, 1, 1, 3, 1}, Storage::kFp32, 6);
   const ExpectedProjection expected = expected_projection(problem);
-  const Outcome outcome =
-      run(conv_projection::forward_steps<float>().back(),
-          conv_projection::backward_steps<float>().back(), problem, expected, false);
+  const Outcome outcome = run<float>(kFused, problem, expected, false);
   CHECK_MESSAGE(outcome.forward.second.pass, outcome.forward.first);
   const double near_zero =
       16 * 0x1p-24 / std::sqrt(1e-5);  // roundings of dy times BatchNorm's factor

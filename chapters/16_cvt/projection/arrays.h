@@ -73,19 +73,21 @@ class Arrays {
     return p;
   }
 
-  template <class Function>
-  void forward(const Function& function, const cvt::ProjectionShape& shape, cudaStream_t stream) {
-    T* const maps[3] = {map[0]->data(), map[1]->data(), map[2]->data()};
-    float *means[3] = {}, *variances[3] = {};
-    for (int i = 0; i < 3 && running_mean[i]; ++i)
-      means[i] = running_mean[i]->data(), variances[i] = running_variance[i]->data();
-    function(x.data(), weights(), maps, saved(), means, variances, shape, stream);
+  conv_projection::ForwardArguments<T> forward() {
+    conv_projection::ForwardArguments<T> a{x.data(), weights(), {}, saved(), {}, {}};
+    for (int i = 0; i < 3; ++i) {
+      a.maps[i] = map[i]->data();
+      if (!running_mean[i]) continue;
+      a.running_mean[i] = running_mean[i]->data();
+      a.running_variance[i] = running_variance[i]->data();
+    }
+    return a;
   }
-  template <class Function>
-  void backward(const Function& function, const cvt::ProjectionShape& shape, cudaStream_t stream) {
-    const T* const maps[3] = {map[0]->data(), map[1]->data(), map[2]->data()};
-    const T* const dmaps[3] = {dmap[0]->data(), dmap[1]->data(), dmap[2]->data()};
-    function(x.data(), maps, weights(), saved(), dmaps, dx.data(), gradients(), shape, stream);
+  conv_projection::BackwardArguments<T> backward() {
+    conv_projection::BackwardArguments<T> a{x.data(), {},        {},         weights(),
+                                            saved(),  dx.data(), gradients()};
+    for (int i = 0; i < 3; ++i) a.maps[i] = map[i]->data(), a.dmaps[i] = dmap[i]->data();
+    return a;
   }
 
   ProjectionResults download() const {

@@ -62,7 +62,7 @@ ProjectionProblem random_projection(const cvt::ProjectionShape& shape, Storage s
   return problem;
 }
 
-ExpectedProjection expected_projection(const ProjectionProblem& problem) {
+ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of_stored) {
   ExpectedProjection e;
   const reference::ProjectionSizes sizes = problem.sizes();
   e.out = reference::project(problem.in, sizes);
@@ -82,7 +82,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem) {
     const double count = sizes.positions(which);
     ExpectedProjection::OfMap& n = e.near[which];
     const double map_size = std::max(largest(e.out.maps[which]), 1e-3);
-    const double map_error = 10 * u * map_size;
+    const double map_error = 10 * u * map_size + (of_stored ? s * map_size : 0);
     double least_deviation = 1e30, factor_size = largest(e.out.factor[which]);
     e.inverse_deviation[which].resize(C);
     e.running_mean[which].resize(C);

@@ -42,7 +42,8 @@ struct ExpectedProjection {
   std::array<OfMap, 3> near;
   Tolerance dx;
 };
-ExpectedProjection expected_projection(const ProjectionProblem& problem);
+// of_stored: for a step whose moments are those of the map as it is stored, which are off by that much more.
+ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of_stored = false);
 
 // What forward and backward steps wrote.
 struct ProjectionResults {

@@ -2,35 +2,65 @@
 // kernels_projection.cu.
 #pragma once
 
+#include <cuda_fp16.h>
+
+#include <functional>
 #include <string>
 #include <vector>
 
-#include <cuda_fp16.h>
 #include "../operations.h"
 
 namespace conv_projection {
 
-// As cvt::projection_forward() and cvt::projection_backward(), for either storage.
-template <class T>
-struct Forward {
+// One launch of a step. bytes: what it must at least move with DRAM.
+struct Launch {
   std::string name;
-  void (*function)(const T* x, const cvt::ProjectionWeights& weights, T* const maps[3],
-                   const cvt::BatchNormSaved& saved, float* const running_mean[3],
-                   float* const running_variance[3], const cvt::ProjectionShape& shape,
-                   cudaStream_t stream);
+  std::function<void(cudaStream_t stream)> run;
+  double bytes, flops;
+};
+
+// Arrays of cvt::projection_forward() and cvt::projection_backward(), for either storage.
+template <class T>
+struct ForwardArguments {
+  const T* x;
+  cvt::ProjectionWeights weights;
+  T* maps[3];
+  cvt::BatchNormSaved saved;
+  float *running_mean[3], *running_variance[3];
 };
 template <class T>
-struct Backward {
-  std::string name;
-  void (*function)(const T* x, const T* const maps[3], const cvt::ProjectionWeights& weights,
-                   const cvt::BatchNormSaved& saved, const T* const dmaps[3], T* dx,
-                   const cvt::ProjectionGradients& gradients, const cvt::ProjectionShape& shape,
-                   cudaStream_t stream);
+struct BackwardArguments {
+  const T* x;
+  const T *maps[3], *dmaps[3];
+  cvt::ProjectionWeights weights;
+  cvt::BatchNormSaved saved;
+  T* dx;
+  cvt::ProjectionGradients gradients;
 };
-// In the order in which they are told.
+// A step's launches, in their order, on those arrays and a scratch of scratch_bytes(shape) that begins
+// at a multiple of 256 bytes. Throws as cvt::projection_forward().
+template <class Arguments>
+struct Step {
+  std::string name;
+  size_t (*scratch_bytes)(const cvt::ProjectionShape& shape);
+  std::vector<Launch> (*launches)(const Arguments& arguments, void* scratch,
+                                  const cvt::ProjectionShape& shape);
+
+  void run(const Arguments& arguments, const cvt::ProjectionShape& shape,
+           cudaStream_t stream) const {
+    void* scratch = nullptr;
+    if (const cudaError_t error = cudaMallocAsync(&scratch, scratch_bytes(shape), stream))
+      throw std::runtime_error(std::string("scratch of a projection: ") +
+                               cudaGetErrorString(error));
+    for (const Launch& launch : launches(arguments, scratch, shape)) launch.run(stream);
+    cudaFreeAsync(scratch, stream);
+  }
+};
+
+// In the order in which they are told: naive and fused; back there is but one.
 template <class T>
-const std::vector<Forward<T>>& forward_steps();
+const std::vector<Step<ForwardArguments<T>>>& forward_steps();
 template <class T>
-const std::vector<Backward<T>>& backward_steps();
+const std::vector<Step<BackwardArguments<T>>>& backward_steps();
 
 }  // namespace conv_projection
