@@ -52,6 +52,14 @@ class Arrays {
     }
   }
 
+  // Running statistics as they are before a step.
+  void reset_running(const ProjectionProblem& problem) {
+    for (int i = 0; i < 3 && running_mean[i]; ++i) {
+      running_mean[i]->upload(numbers_of<float>(problem.running_mean[i]));
+      running_variance[i]->upload(numbers_of<float>(problem.running_variance[i]));
+    }
+  }
+
   cvt::ProjectionWeights weights() const {
     cvt::ProjectionWeights p{};
     for (int i = 0; i < 3; ++i)

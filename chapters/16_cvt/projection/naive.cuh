@@ -85,7 +85,8 @@ template <class T>
 __global__ void __launch_bounds__(kNaiveThreads)
     normalize_kernel(const T* map, const float2* partials, T* normalized,
                      const __grid_constant__ Statistics to, int which,
-                     const __grid_constant__ Shape shape, const __grid_constant__ NaiveSlabs slabs) {
+                     const __grid_constant__ Shape shape,
+                     const __grid_constant__ NaiveSlabs slabs) {
   __shared__ float of_warps[kNaiveWarps][32];
   const int channel = blockIdx.y * 32 + threadIdx.x % 32, warp = threadIdx.x / 32;
   const bool there = channel < shape.channels;
@@ -115,10 +116,10 @@ template <class T>
 void naive_convolution(const T* x, const float* w, T* map, int which, const Shape& shape,
                        cudaStream_t stream) {
   require_pointers(shape, {x, w, map});
-  const int64_t outputs = int64_t(shape.batch) * shape.channels *
-                          (which == kQuery ? shape.queries() : shape.keys());
+  const int64_t outputs =
+      int64_t(shape.batch) * shape.channels * (which == kQuery ? shape.queries() : shape.keys());
   convolve_kernel<<<blocks_of(outputs, kNaiveThreads), kNaiveThreads, 0, stream>>>(x, w, map, which,
-                                                                                  shape);
+                                                                                   shape);
   require_launched(cudaGetLastError(), shape);
 }
 template <class T>
@@ -136,7 +137,7 @@ void naive_normalize(const T* map, const float2* partials, T* normalized, const 
   const NaiveSlabs slabs = naive_slabs(shape, which);
   const dim3 grid(slabs.slabs, blocks_of(shape.channels, 32));
   normalize_kernel<<<grid, kNaiveThreads, 0, stream>>>(map, partials, normalized, to, which, shape,
-                                                      slabs);
+                                                       slabs);
   require_launched(cudaGetLastError(), shape);
 }
 
