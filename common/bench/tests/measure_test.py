@@ -1,5 +1,6 @@
 """The driver of `make bench`, with programs and an nvidia-smi that stand in for those of a GPU."""
 import dataclasses
+import glob
 import json
 import math
 import os
@@ -572,6 +573,28 @@ class Rounds(unittest.TestCase):
             self.assertGreater(problems.predicted_seconds(peered, 7, True, 4), 7 * least)
         total = sum(problems.predicted_seconds(of, 7, True, 16) for of in problems.TABLE)
         self.assertLess(total, 30 * 60)
+
+    def test_gradients_take_longer_than_what_they_are_of(self):
+        times = {of.chapter: problems.predicted_seconds(of, 7, False, 1) for of in problems.TABLE
+                 if of.name == "1025 tokens"}
+        self.assertAlmostEqual(times[15] - problems.RUN_S, 2.5 * (times[13] - problems.RUN_S))
+
+
+class Table(unittest.TestCase):
+    """Which chapters are measured and validated: all that have a program and steps timed on the device."""
+
+    def test_no_chapter_is_left_out(self):
+        programs = {int(os.path.basename(os.path.dirname(path))[:2])
+                    for path in glob.glob(os.path.join(problems.ROOT, "chapters", "*", "main.cu"))}
+        # Chapter 9's steps are timed from the host's first call to its last wait, chapter 0 has none.
+        timed = programs - {0, 9}
+        self.assertEqual({of.chapter for of in problems.TABLE} & programs, timed)
+        self.assertEqual(set(problems.VALIDATED) & programs, timed)
+        self.assertEqual(set(problems.TIMED) & programs, timed)
+
+    def test_names_are_unlike_within_a_chapter(self):
+        names = [(of.chapter, of.name) for of in problems.TABLE]
+        self.assertEqual(len(names), len(set(names)))
 
 
 class Bootstrap(unittest.TestCase):
