@@ -452,9 +452,12 @@ ladder: $(ladder_programs)
 # depend on the machine.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 lessons := $(foreach n,$(chapters),$(if $(wildcard $(call folder_of,$n)/README.md),$n))
-# A lesson may want a second run, with the flags of its second block.
+# A lesson may want a second run, with the flags of its second block; or flags for its only one, which is then
+# no run on a photo.
 lesson_flags = $(shell sed -n 's/^<!-- counters:begin \(--.*\) -->$$/\1/p' $(call folder_of,$1)/README.md 2>/dev/null)
-docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$T/docs/chapter$1-more.json)
+lesson_blocks = $(shell grep -c '^<!-- counters:begin' $(call folder_of,$1)/README.md 2>/dev/null)
+only_flags = $(if $(filter 1,$(call lesson_blocks,$1)),$(call lesson_flags,$1))
+docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$(if $(call only_flags,$1),,$T/docs/chapter$1-more.json))
 docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
 	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
@@ -464,7 +467,8 @@ docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	  README.md chapters/README.md $(foreach n,$(lessons),$(call folder_of,$n)/README.md)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
-	$(docs_env) $< --json $@ --out $(@:.json=.png) >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }
+	$(docs_env) $< $(or $(call only_flags,$*),--out $(@:.json=.png)) --json $@ >$(@:.json=.log) || \
+	  { cat $(@:.json=.log); exit 1; }
 $T/docs/chapter%-more.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) $< $(call lesson_flags,$*) --json $@ >$(@:.json=.log) || { cat $(@:.json=.log); exit 1; }

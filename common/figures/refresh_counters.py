@@ -35,16 +35,18 @@ tokens; `large-arrays` leaves out lines without a formula that
 are less than 1% of their kernel's sectors.
 
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
-many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags.
+many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags; so may
+a README's only block.
 
 Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README, or
-in another .cuh of the chapter's steps.
+in another .cuh of the chapter's steps or of a folder that is a part of the chapter.
 
 Exit status: 0 written or up to date, 1 stale or a formula or a quote is wrong, 2 bad input.
 """
 import argparse
 import ast
 import difflib
+import glob
 import json
 import operator
 import os
@@ -418,9 +420,10 @@ def stray_quotes(text, kernel):
 
 
 def kernel_text(folder):
-    """All .cuh files of a chapter's steps: not those of its exercises."""
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".cuh") and
-                   not re.match(r"(exercise|solution|task|bug)\d*\.cuh", name))
+    """All .cuh files of a chapter's steps and of its parts: not those of its exercises."""
+    names = sorted(name for pattern in ("*.cuh", "*/*.cuh")
+                   for name in glob.glob(pattern, root_dir=folder)
+                   if not re.match(r"(exercise|solution|task|bug)\d*\.cuh", name))
     text = ""
     for name in names:
         with open(os.path.join(folder, name), encoding="utf-8") as file:

@@ -440,8 +440,12 @@ class Quotes(Case):
         for name in ("kernel", "wide_loads", "exercise", "solution", "solution2", "task2", "bug"):
             with open(self.path(name + ".cuh"), "w", encoding="utf-8") as file:
                 file.write(f"int {name};\n")
+        os.makedirs(self.path("projection"))
+        with open(self.path("projection/fused.cuh"), "w", encoding="utf-8") as file:
+            file.write("int fused;\n")
         kernel = refresh_counters.kernel_text(self.folder)
-        lesson = "".join(f"    int {name};\n" for name in ("kernel", "wide_loads", "task2", "bug"))
+        lesson = "".join(f"    int {name};\n"
+                         for name in ("kernel", "wide_loads", "task2", "fused", "bug"))
         self.assertEqual(refresh_counters.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
 
 
