@@ -30,6 +30,7 @@ ATTENTION = "attention"
 BACKWARD = "_gradients"         # of the same tensors, and no step of attention's ladder
 NET = "vision transformer"      # its steps are choices of components
 PROJECTION = "q, k and v inside attention's kernel or apart"
+CVT = "CvT, "                   # and the component; a net's parts stand beside no step of another chapter
 CHOICES = ("attention", "embed", "norm", "mlp", "qkv")
 
 
@@ -39,6 +40,8 @@ def title_of(chapter, problem):
         return NET
     if "sizes" in problem:
         return PROJECTION
+    if "component" in problem:
+        return CVT + problem["component"]
     if "tokens" in problem and not chapter.endswith(BACKWARD):
         return ATTENTION
     return chapter.split("_", 1)[1].replace("_", " ")
@@ -78,7 +81,7 @@ def choices_of(problem):
 def steps_of(result):
     """The chapter's own steps, in the order of the result. Of a net one: with these components."""
     own, title = problems.own_kernels(result), title_of(result["chapter"], result["problem"])
-    own_total = title in (NET, PROJECTION)  # no file is the step's
+    own_total = title in (NET, PROJECTION) or title.startswith(CVT)  # no file is the step's
     if own_total:
         own = [kernel["name"] for kernel in result["kernels"] if not kernel.get("counters")]
     number = results.number_of(result["chapter"])
@@ -101,6 +104,17 @@ def steps_of(result):
                 **({"variant": True} if kernel.get("variant") else {})}
         steps.append({**step, "predicted": predicted})
     return steps
+
+
+def ladders(title, result, steps):
+    """[(title, steps)]: of a component's steps those that the result compares are a ladder; each other
+    one, such as its gradients, stands by itself."""
+    if not title.startswith(CVT):
+        return [(title, steps)]
+    compared = {ratio[of] for ratio in result.get("ratios", []) for of in ("before", "after")}
+    return [(title, [step for step in steps if step["name"] in compared]),
+            *((f"{title}, {step['name']}", [step]) for step in steps
+              if step["name"] not in compared)]
 
 
 def merge(paths, ptxas=None):
@@ -129,12 +143,13 @@ def merge(paths, ptxas=None):
             gains = {**head, "runs": []}
         elif {name: gains[name] for name in head} != head:
             raise Refused(f"{path}: of another device or compiler than {paths[0]}")
-        for run in gains["runs"]:
-            if (run["title"], run["problem"]) == (title, problem):
-                run["steps"] += steps
-                break
-        else:
-            gains["runs"].append({"title": title, "problem": problem, "steps": steps})
+        for of, own in ladders(title, result, steps):
+            for run in gains["runs"]:
+                if (run["title"], run["problem"]) == (of, problem):
+                    run["steps"] += own
+                    break
+            else:
+                gains["runs"].append({"title": of, "problem": problem, "steps": own})
     for run in gains["runs"]:
         every = sorted(run["steps"], key=lambda of: results.number_of(of["chapter"]))  # stable
         run["steps"] = [step for step in every if not step.get("variant")]
@@ -185,6 +200,9 @@ def short(run):
         heads = problem["heads"]
         return (f"{problem['distribution']} points, batch {problem['batch']}, "
                 f"{problem['queries']:,} queries, {heads} head{'s' * (heads != 1)}")
+    if run["title"].startswith(CVT) and "channels" in problem:
+        return (f"batch {problem['batch']}, {problem['height']} x {problem['width']} tokens, "
+                f"{problem['channels']} channels, {problem['dtype']}")
     if "hidden" in problem:
         return f"{problem['rows']:,} rows, {problem['width']} to {problem['hidden']}"
     if "preset" in problem:

@@ -106,6 +106,23 @@ class Gains(Case):
                          [("attention", "batch 32, 1025 tokens"),
                           ("gradients", "batch 32, 12 heads, 1,025 tokens")])
 
+    def test_a_components_gradients_stand_by_themselves(self):
+        stage = {**line("convolutions", launch(30.0)), "bytes": 7}
+        total = {**line("fused", launch(30.0)), "bytes": 7}
+        del total["counters"]
+        naive, back = ({**total, "name": name} for name in ("naive", "backward"))
+        result = {**NAIVE, "chapter": "16_cvt", "kernels": [stage, naive, stage, total, stage, back],
+                  "ratios": [{"before": "naive", "after": "fused"}],
+                  "problem": {"component": "projection", "batch": 2, "height": 5, "width": 6,
+                              "channels": 8, "dtype": "fp16"}}
+        merged = gains.merge([self.write("a", result)])
+        self.assertEqual([(run["title"], [step["name"] for step in run["steps"]])
+                          for run in merged["runs"]],
+                         [("CvT, projection", ["naive", "fused"]),
+                          ("CvT, projection, backward", ["backward"])])
+        self.assertEqual({gains.short(run) for run in merged["runs"]},
+                         {"batch 2, 5 x 6 tokens, 8 channels, fp16"})
+
     def test_what_was_tried_and_not_kept_is_no_step_of_the_ladder(self):
         tried = {**line("in fours", launch(90.0)), "variant": 1}  # a step that no file is named after
         merged = gains.merge([self.write("a", NAIVE), self.write("b", TILING),

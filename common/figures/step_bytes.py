@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Draws what one training step of chapter 16 moves, operation by operation, forward and backward.
+
+    step_bytes.py PICTURE.png PROFILE.json
+
+PROFILE.json is what VGPU_PROFILE=json:PROFILE.json writes of a run of chapter 16's program. The first step
+in it is drawn: launches up to the loss are forward, those behind it backward, the optimizer's are neither.
+A bar is what all launches of an operation ask for and store. Needs matplotlib (Debian: python3-matplotlib).
+
+Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
+"""
+import json
+import re
+import sys
+
+import palette
+
+# The first that fits a kernel's name is its operation; a product's operands tell whose it is.
+OPERATIONS = (("convolutional projection", r"conv_projection::"),
+              ("embedding", r"Gathered|TapWeights|pack_weights"),
+              ("attention", r"attention|dots_kernel|keys_kernel|queries_kernel"),
+              ("LayerNorm", r"norm"), ("loss", r"cross_entropy|mean_kernel"), ("AdamW", r"adamw"),
+              ("class token", r"token"), ("linear layers", r"product_kernel"))
+FINISHES = r"finish_weights_kernel"  # it adds up the shares of the product before it
+LOSS, OPTIMIZER = "loss", "AdamW"
+LEAST = 0.01  # of all bytes; operations with less have no bar
+PHASES = ("forward", "backward", "update")
+
+
+class Refused(Exception):
+    """Bad input, in words."""
+
+
+def operation_of(kernel, before=None):
+    if before and re.search(FINISHES, kernel):
+        return before
+    for name, pattern in OPERATIONS:
+        if re.search(pattern, kernel):
+            return name
+    raise Refused(f"kernel {kernel}: of no operation that is known; there are "
+                  f"{', '.join(name for name, _ in OPERATIONS)}")
+
+
+def bytes_of(launch):
+    moved = sum(launch["global"][access]["bytes_asked"] for access in ("load", "store", "atomic"))
+    return moved + sum(launch["copy_engine"][access]["bytes"] for access in ("load", "store", "atomic"))
+
+
+def first_step(launches):
+    """{operation: {phase: bytes}} of the launches up to the end of the first optimizer's."""
+    found, phase, operation = {}, 0, None
+    for launch in launches:
+        operation = operation_of(launch["kernel"], operation)
+        if operation == OPTIMIZER:
+            phase = 2
+        elif phase == 2:
+            break  # the next step's
+        elif operation == LOSS:
+            phase = 1
+        of = found.setdefault(operation, dict.fromkeys(PHASES, 0))
+        of["forward" if operation == LOSS else PHASES[phase]] += bytes_of(launch)
+    if phase < 2:
+        raise Refused("no whole training step in it: neither loss nor optimizer" if phase == 0 else
+                      "no whole training step in it: no optimizer behind the loss")
+    return found
+
+
+def draw(plt, found, path):
+    sizes = {name: sum(of.values()) for name, of in found.items()}
+    names = sorted((name for name, size in sizes.items() if size >= LEAST * sum(sizes.values())),
+                   key=lambda name: -sizes[name])
+    fig, ax = plt.subplots(figsize=(8.6, 0.46 * len(names) + 1.2), dpi=100)
+    ax.set_axisbelow(True)
+    colors = dict(zip(PHASES, (palette.CHAPTERS[0], palette.CHAPTERS[5], palette.INK)))
+    for at, name in enumerate(names):
+        start = 0.0
+        for phase in PHASES:
+            size = found[name][phase] / 2**20
+            ax.barh(at, size, left=start, height=0.62, color=colors[phase])
+            start += size
+        forward, backward = found[name]["forward"], found[name]["backward"]
+        words = f"{start:.1f}" + (f", {backward / forward:.1f} times as much back"
+                                  if forward and backward else "")
+        ax.annotate(words, (start, at), xytext=(5, 0), textcoords="offset points", va="center",
+                    fontsize=8.5)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.margins(x=0.25)
+    ax.set_xlabel("MiB that loads ask for or that are stored, in one training step")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in colors.values()]
+    ax.legend(handles, PHASES, ncol=3, loc="lower center", bbox_to_anchor=(0.4, 1.0), fontsize=8.5)
+    fig.savefig(path, dpi=140, bbox_inches="tight", metadata={"Software": None})
+    return fig
+
+
+def picture(path, profile):
+    plt = palette.plot()
+    with open(profile, encoding="utf-8") as file:
+        launches = json.load(file)
+    try:
+        found = first_step(launches)
+    except Refused as error:
+        raise Refused(f"{profile}: {error}") from None
+    draw(plt, found, path)
+    print(f"{path}: drawn")
+
+
+def main():
+    return palette.main("step_bytes.py PICTURE.png PROFILE.json", lambda of: len(of) == 2, picture,
+                        Refused)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
