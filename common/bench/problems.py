@@ -36,6 +36,8 @@ TABLE = [
       for tokens in TOKENS),
     *(Problem(15, f"deformable {distribution}", "--deformable --preset small --distribution " +
               distribution) for distribution in ("local", "uniform")),
+    *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}")
+      for stage in (1, 2, 3)),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
       for n in LADDER for tokens in TOKENS),
     # Attention's peers stand beside the last chapter that a GPU before Hopper runs, and the last of all.

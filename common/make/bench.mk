@@ -34,6 +34,7 @@ $(call sized,attention-13-small-tiles,13,--batch 32 --tokens 577 --step 'small t
 $(call sized,attention-14-one-block,14,--batch 32 --tokens 577 --step 'one block')
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
 $(call sized,gradients,15,--batch 32 --tokens 197)
+$(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))
 # Chapter 12's net: attention's first step and its last, the best steps around it, and qkv by heads.
 fast_net := --embed one_product --norm rows --mlp epilogue
 $(call sized,vit-0,12,--batch 32 --attention naive)

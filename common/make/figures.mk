@@ -182,6 +182,14 @@ pictures += chapters/15_gradients/deformable/gradient.jpg
 chapters/15_gradients/deformable/gradient.jpg: $D/chapter15 $V/libvgpu.so
 	$(docs_env) $< --deformable --queries 1 --size 96 --step sorted --out $@ | tail -n 1
 
+# Chapter 16: the bytes of one training step, by operation.
+pictures += chapters/16_cvt/step_bytes.png
+$T/docs/step_16.json: $D/chapter16 $V/libvgpu.so
+	@mkdir -p $(@D)
+	$(docs_env) VGPU_PROFILE=json:$@ $< --steps 1 --out $(@:.json=.png) | tail -n 1
+chapters/16_cvt/step_bytes.png: $T/docs/step_16.json
+	'$(python_plot)' common/figures/step_bytes.py $@ $<
+
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)
 figures: $(if $(filter figures,$(MAKECMDGOALS)),$(if $(python_plot),$(pictures)))
