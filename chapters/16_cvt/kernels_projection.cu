@@ -105,6 +105,8 @@ std::vector<Launch> naive_launches(const ForwardArguments<T>& a, void* scratch,
          3 * outputs(shape, i)});
     launches.push_back({"normalize" + of,
                         [=](cudaStream_t stream) {
+                          if (shape.class_tokens)
+                            naive_class_tokens(a.x, a.maps[i], i, shape, stream);
                           naive_normalize(a.maps[i], partials, normalized, to, i, shape, stream);
                         },
                         2 * map, 3 * outputs(shape, i)});

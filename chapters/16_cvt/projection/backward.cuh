@@ -22,7 +22,7 @@ namespace conv_projection {
 
 // ---- Sums ---------------------------------------------------------------------------------------
 
-constexpr int kSumThreads = 256, kSlabPasses = 8;
+constexpr int kSumThreads = 256, kSlabPasses = 8, kSumWarps = 32;
 
 // A block has a slab of one sample's rows of q, k or v, and up to 32 pieces of each row.
 struct Slabs {
@@ -103,25 +103,28 @@ struct Slope {
   float factor, mean, slope, constant;
 };
 
-static __global__ void __launch_bounds__(32 * kFinishWarps)
+static __global__ void __launch_bounds__(32 * kSumWarps)
     finish_sums_kernel(const float2* partials,  // [batch, slabs, channels]
                        const __grid_constant__ Saved saved,
                        const __grid_constant__ Three<float*> dscale,
                        const __grid_constant__ Three<float*> dshift,
                        Slope* slopes,  // [3, channels]
                        const __grid_constant__ Shape shape, const __grid_constant__ Slabs slabs) {
-  __shared__ float of_warps[kFinishWarps][32];
+  __shared__ float of_warps[kSumWarps][32];
   const int which = blockIdx.y, warp = threadIdx.x / 32, channels = shape.channels;
   const int channel = blockIdx.x * 32 + threadIdx.x % 32;
   const int count = which == kQuery ? slabs.q : slabs.kv;
   const int first = which == kQuery ? 0 : which == kKey ? slabs.q : slabs.q + slabs.kv;
   float2 sums{};
   if (channel < channels)
-    for (int i = warp; i < shape.batch * count; i += kFinishWarps) {
-      const int64_t slab = int64_t(i / count) * slabs.of_sample() + first + i % count;
-      const float2 part = partials[slab * channels + channel];
-      sums.x += part.x;
-      sums.y += part.y;
+    for (int sample = warp; sample < shape.batch; sample += kSumWarps) {
+      const float2* const mine =
+          partials + (int64_t(sample) * slabs.of_sample() + first) * channels + channel;
+#pragma unroll 8
+      for (int i = 0; i < count; ++i) {
+        sums.x += mine[int64_t(i) * channels].x;
+        sums.y += mine[int64_t(i) * channels].y;
+      }
     }
   sums.x = sum_of_warps(sums.x, of_warps);
   sums.y = sum_of_warps(sums.y, of_warps);
@@ -162,7 +165,7 @@ __device__ inline float dmap_of(const Slope& slope, float dy, float map, bool th
 }
 
 template <class T, bool kPieces>
-__global__ void __launch_bounds__(kBackwardThreads)
+__global__ void __launch_bounds__(kBackwardThreads, 2)
     spread_kernel(const T* x,  // [batch, queries, channels]
                   const __grid_constant__ Three<const T*> maps,
                   const __grid_constant__ Three<const T*> dmaps,
@@ -180,16 +183,6 @@ __global__ void __launch_bounds__(kBackwardThreads)
   const int column = tile.left + part * kColumnsBack;
   const bool mine = channel < channels && column < tile.right;
   const int out_height = shape.out_height(), out_width = shape.out_width();
-  float w[3][9] = {}, dw[3][9] = {};
-  Slope slope[3] = {};
-  if (mine)
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      slope[i] = slopes[i * channels + channel];
-#pragma unroll
-      for (int t = 0; t < 9; ++t) w[i][t] = weights.of[i][channel * 9 + t];
-    }
-
   // Step j brings rows 2j + 1 and 2j + 2 of q's gradient and row j + 1 of k's and v's, and rows 2j and
   // 2j + 1 of x, whose neighbours are all there then. The first step has no x.
   const int first = tile.top / 2 - 1, last = (tile.bottom + 1) / 2;
@@ -199,7 +192,6 @@ __global__ void __launch_bounds__(kBackwardThreads)
     if (j < last) {
       T* const to = ring + stage * places.all();
       const Window q{2 * j + 1,
-                     2,
                      tile.left - 1,
                      places.q_columns,
                      0,
@@ -208,7 +200,6 @@ __global__ void __launch_bounds__(kBackwardThreads)
                      min(tile.right + 1, shape.width),
                      shape.width};
       const Window kv{j + 1,
-                      1,
                       tile.left / 2,
                       places.kv_columns,
                       0,
@@ -216,23 +207,36 @@ __global__ void __launch_bounds__(kBackwardThreads)
                       0,
                       min(tile.right / 2 + 1, out_width),
                       out_width};
-      const Window here{2 * j,       2,         tile.left,  places.x_columns, tile.top,
-                        tile.bottom, tile.left, tile.right, shape.width};
-      const auto copy = [&](T* to_shared, const T* map, const Window& window) {
-        copy_window<kPieces>(to_shared, map, window, tile.channel, channels);
+      const Window here{2 * j,       tile.left, places.x_columns, tile.top,
+                        tile.bottom, tile.left, tile.right,       shape.width};
+      const auto copy = [&]<int kRows>(T* to_shared, const T* map, const Window& window) {
+        copy_window<kPieces, kRows>(to_shared, map, window, tile.channel, channels);
       };
-      copy(to + places.q(0), dmaps.of[kQuery] + q_base, q);
-      copy(to + places.q(1), maps.of[kQuery] + q_base, q);
-      copy(to + places.kv(0), dmaps.of[kKey] + kv_base, kv);
-      copy(to + places.kv(1), maps.of[kKey] + kv_base, kv);
-      copy(to + places.kv(2), dmaps.of[kValue] + kv_base, kv);
-      copy(to + places.kv(3), maps.of[kValue] + kv_base, kv);
-      copy(to + places.x(), x + q_base, here);
+      copy.template operator()<2>(to + places.q(0), dmaps.of[kQuery] + q_base, q);
+      copy.template operator()<2>(to + places.q(1), maps.of[kQuery] + q_base, q);
+      copy.template operator()<1>(to + places.kv(0), dmaps.of[kKey] + kv_base, kv);
+      copy.template operator()<1>(to + places.kv(1), maps.of[kKey] + kv_base, kv);
+      copy.template operator()<1>(to + places.kv(2), dmaps.of[kValue] + kv_base, kv);
+      copy.template operator()<1>(to + places.kv(3), maps.of[kValue] + kv_base, kv);
+      copy.template operator()<2>(to + places.x(), x + q_base, here);
     }
     tile::end_copies();
   };
   using Stages = tile::Stages<kBackwardStages<T>>;
   for (int s = 0; s < Stages::kAhead; ++s) copy_step(first + s, s);
+
+  __shared__ GroupWeights group;
+  group.load(weights, tile.channel, channels);
+  __syncthreads();
+  float w[3][9] = {}, dw[3][9] = {};
+  Slope slope[3] = {};
+  if (mine)
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      slope[i] = slopes[i * channels + channel];
+#pragma unroll
+      for (int t = 0; t < 9; ++t) w[i][t] = group.of[i][in_group * 9 + t];
+    }
 
   // dq: rows 2j - 1 to 2j + 2; dkv: rows j and j + 1.
   float dq[4][kColumnsBack + 2] = {}, dkv[2][2][kColumnsBack / 2 + 1] = {};
@@ -335,6 +339,7 @@ static __global__ void __launch_bounds__(32 * kFinishWarps)
   const int which = blockIdx.y / 9, t = blockIdx.y % 9;
   float sum = 0;
   if (channel < channels)
+#pragma unroll 8
     for (int tile = warp; tile < tiles; tile += kFinishWarps)
       sum += partials[(int64_t(tile) * 27 + blockIdx.y) * channels + channel];
   sum = sum_of_warps(sum, of_warps);
@@ -402,7 +407,7 @@ void backward_finish(const BackwardArrays<T>& a, const float2* partials, Slope* 
                      const Shape& shape, cudaStream_t stream) {
   const Gradients& g = a.gradients;
   const dim3 grid(blocks_of(shape.channels, 32), 3);
-  finish_sums_kernel<<<grid, 32 * kFinishWarps, 0, stream>>>(
+  finish_sums_kernel<<<grid, 32 * kSumWarps, 0, stream>>>(
       partials, a.saved, Three<float*>{g.scale[0], g.scale[1], g.scale[2]},
       Three<float*>{g.shift[0], g.shift[1], g.shift[2]}, slopes, shape, slabs_for(a, shape));
   require_launched(cudaGetLastError(), shape);

@@ -8,14 +8,14 @@
 
 namespace conv_projection {
 
-constexpr int kForwardThreads = 448, kForwardStages = 4;
+constexpr int kForwardThreads = 256, kForwardStages = 4, kForwardColumns = 28;
 
 // One convolution's nine weights of a channel.
 struct Taps {
   float w[3][3] = {};
-  __device__ void load(const float* weights, int channel) {  // [channels, 3, 3]
+  __device__ void load(const float* weights) {  // [3, 3]
 #pragma unroll
-    for (int t = 0; t < 9; ++t) w[t / 3][t % 3] = weights[channel * 9 + t];
+    for (int t = 0; t < 9; ++t) w[t / 3][t % 3] = weights[t];
   }
   // What row `row` of the weights adds for these three neighbours in a row of x.
   __device__ float of_row(int row, const float* values, float sum) const {
@@ -27,7 +27,7 @@ struct Taps {
 
 // kColumns columns a thread, 2 or 4.
 template <class T, int kColumns, bool kPieces>
-__global__ void __launch_bounds__(kForwardThreads)
+__global__ void __launch_bounds__(kForwardThreads, 3)
     fused_kernel(const T* x,  // [batch, queries, channels]
                  const __grid_constant__ Three<const float*> weights,
                  const __grid_constant__ Three<T*> maps,
@@ -40,12 +40,6 @@ __global__ void __launch_bounds__(kForwardThreads)
   const int channel = tile.channel + in_group, part = threadIdx.x / tiling.lanes;
   const int column = tile.left + part * kColumns;  // my first
   const int my_columns = channel < channels ? min(max(tile.right - column, 0), kColumns) : 0;
-  Taps q, k, v;
-  if (my_columns > 0) {
-    q.load(weights.of[kQuery], channel);
-    k.load(weights.of[kKey], channel);
-    v.load(weights.of[kValue], channel);
-  }
 
   // Step j has rows 2j - 1 and 2j of x, with a column more on either side.
   const int pixels = tiling.columns + 2, first = tile.top / 2, last = (tile.bottom + 1) / 2;
@@ -53,15 +47,23 @@ __global__ void __launch_bounds__(kForwardThreads)
       x + (int64_t(tile.sample) * shape.queries() + shape.class_tokens) * channels;
   const auto copy_step = [&](int j, int stage) {
     const Window window{
-        2 * j - 1,  2, tile.left - 1, pixels, 0, shape.height, 0, min(tile.right + 1, shape.width),
+        2 * j - 1,  tile.left - 1, pixels, 0, shape.height, 0, min(tile.right + 1, shape.width),
         shape.width};
     if (j <= last)
-      copy_window<kPieces>(ring + stage * 2 * pixels * kGroup, sample, window, tile.channel,
-                           channels);
+      copy_window<kPieces, 2>(ring + stage * 2 * pixels * kGroup, sample, window, tile.channel,
+                              channels);
     tile::end_copies();
   };
   using Stages = tile::Stages<kForwardStages>;
   for (int s = 0; s < Stages::kAhead; ++s) copy_step(first + s, s);
+
+  __shared__ GroupWeights group;
+  group.load(weights, tile.channel, channels);
+  __syncthreads();
+  Taps q, k, v;
+  q.load(group.of[kQuery] + in_group * 9);
+  k.load(group.of[kKey] + in_group * 9);
+  v.load(group.of[kValue] + in_group * 9);
 
   T* q_at = maps.of[kQuery] +
             (int64_t(tile.sample) * shape.queries() + shape.class_tokens + tile.top * shape.width +
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kForwardThreads)
 // be few threads or many of them with nothing to do.
 inline bool takes_four_columns(const Shape& shape) { return shape.width > 16; }
 inline Tiling forward_tiling(const Shape& shape) {
-  return tiling_of(shape, 56, takes_four_columns(shape) ? 4 : 2);
+  return tiling_of(shape, kForwardColumns, takes_four_columns(shape) ? 4 : 2);
 }
 
 // The first launch: raw maps, and the moments of each tile. partials: [batch · tiles of a sample, 3,

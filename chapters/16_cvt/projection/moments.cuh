@@ -2,8 +2,9 @@
 // from the tile's own mean (M2), so a large mean takes no digits from it. The parts meet as in Chan, Golub
 // and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979):
 //
-//   mean = Σ count · mean_of_part / Σ count
-//   M2   = Σ M2_of_part + count · (mean_of_part - mean)²
+//   distance = mean_of_part - near           near: some part's mean, so that distances are small
+//   mean     = near + Σ count · distance / N
+//   M2       = Σ (M2_of_part + count · distance²) - (Σ count · distance)² / N
 #pragma once
 
 #include "elements.cuh"
@@ -76,29 +77,31 @@ static __global__ void __launch_bounds__(32 * kFinishWarps)
   const int which = blockIdx.y, warp = threadIdx.x / 32, channels = shape.channels;
   const int channel = blockIdx.x * 32 + threadIdx.x % 32;
   const int tiles = channel < channels ? shape.batch * tiling.of_sample() : 0;
+  const bool alike = shape.height % tiling.rows == 0 && shape.width % tiling.columns == 0;
   const auto count_of = [&](int tile) {
+    if (alike) return float(positions(tiling.rows, tiling.columns, which));
     const int left = tile % tiling.strips * tiling.columns;
     const int top = tile / tiling.strips % tiling.bands * tiling.rows;
     return float(positions(min(tiling.rows, shape.height - top),
                            min(tiling.columns, shape.width - left), which));
   };
 
-  // Deviations are from the first tile's mean, which is as large as the others'.
+  // Distances are from the first tile's mean, which is as large as the others': count, sum and squares
+  // of all tiles in one pass.
   const float2* const mine = partials + which * channels + channel;
   const float near = tiles > 0 ? mine[0].x : 0.0f;
-  float sum = 0;
-  for (int tile = warp; tile < tiles; tile += kFinishWarps)
-    sum += count_of(tile) * (mine[int64_t(tile) * 3 * channels].x - near);
-  const float count = float(shape.batch) * float(positions(shape.height, shape.width, which));
-  const float mean = near + sum_of_warps(sum, of_warps) / count;
-
-  float m2 = 0;
+  float sum = 0, m2 = 0;
+#pragma unroll 8
   for (int tile = warp; tile < tiles; tile += kFinishWarps) {
     const float2 part = mine[int64_t(tile) * 3 * channels];
-    const float distance = part.x - mean;
-    m2 += part.y + count_of(tile) * distance * distance;
+    const float distance = part.x - near, weighted = count_of(tile) * distance;
+    sum += weighted;
+    m2 += part.y + weighted * distance;
   }
-  m2 = sum_of_warps(m2, of_warps);
+  const float count = float(shape.batch) * float(positions(shape.height, shape.width, which));
+  sum = sum_of_warps(sum, of_warps);
+  m2 = sum_of_warps(m2, of_warps) - sum * (sum / count);
+  const float mean = near + sum / count;
   if (warp == 0 && channel < channels) finish_channel(to, which, channel, mean, m2, count);
 }
 

@@ -9,26 +9,21 @@ namespace conv_projection {
 
 constexpr int kNaiveThreads = 256, kNaiveWarps = kNaiveThreads / 32;
 
-// A thread an output: of [batch, tokens, channels] of q, k or v.
+// A thread an output position and channel of q, k or v.
 template <class T>
 __global__ void __launch_bounds__(kNaiveThreads)
     convolve_kernel(const T* x,      // [batch, queries, channels]
                     const float* w,  // [channels, 3, 3]
                     T* map, int which, const __grid_constant__ Shape shape) {
-  const int tokens = which == kQuery ? shape.queries() : shape.keys();
-  const int64_t i = int64_t(blockIdx.x) * kNaiveThreads + threadIdx.x;
-  if (i >= int64_t(shape.batch) * tokens * shape.channels) return;
-  const int channel = int(i % shape.channels), row_of_all = int(i / shape.channels);
-  const int token = row_of_all % tokens, sample = row_of_all / tokens;
+  const int of_sample = positions(shape.height, shape.width, which);
+  const int i = blockIdx.x * kNaiveThreads + threadIdx.x;
+  if (i >= shape.batch * of_sample * shape.channels) return;
+  const int channel = i % shape.channels, position = i / shape.channels % of_sample,
+            sample = i / shape.channels / of_sample;
   const T* const from = x + int64_t(sample) * shape.queries() * shape.channels + channel;
-  if (token < shape.class_tokens) {
-    map[i] = from[0];
-    return;
-  }
   const int stride = which == kQuery ? 1 : 2;
   const int columns = which == kQuery ? shape.width : shape.out_width();
-  const int row = (token - shape.class_tokens) / columns * stride,
-            column = (token - shape.class_tokens) % columns * stride;
+  const int row = position / columns * stride, column = position % columns * stride;
   float sum = 0;
 #pragma unroll
   for (int t = 0; t < 9; ++t) {
@@ -37,7 +32,8 @@ __global__ void __launch_bounds__(kNaiveThreads)
       sum += w[channel * 9 + t] *
              widened(from[int64_t(shape.class_tokens + r * shape.width + c) * shape.channels]);
   }
-  map[i] = rounded<T>(sum);
+  const int64_t token = int64_t(sample) * (shape.class_tokens + of_sample) + shape.class_tokens;
+  map[(token + position) * shape.channels + channel] = rounded<T>(sum);
 }
 
 // Positions of all samples in a row, dealt out in slabs.
@@ -117,10 +113,20 @@ void naive_convolution(const T* x, const float* w, T* map, int which, const Shap
                        cudaStream_t stream) {
   require_pointers(shape, {x, w, map});
   const int64_t outputs =
-      int64_t(shape.batch) * shape.channels * (which == kQuery ? shape.queries() : shape.keys());
+      int64_t(shape.batch) * positions(shape.height, shape.width, which) * shape.channels;
   convolve_kernel<<<blocks_of(outputs, kNaiveThreads), kNaiveThreads, 0, stream>>>(x, w, map, which,
                                                                                    shape);
   require_launched(cudaGetLastError(), shape);
+}
+// Class tokens, which no convolution sees: a copy from sample to sample.
+template <class T>
+void naive_class_tokens(const T* x, T* map, int which, const Shape& shape, cudaStream_t stream) {
+  const size_t token = shape.channels * sizeof(T);
+  require_launched(
+      cudaMemcpy2DAsync(map, (which == kQuery ? shape.queries() : shape.keys()) * token, x,
+                        shape.queries() * token, token, shape.batch, cudaMemcpyDeviceToDevice,
+                        stream),
+      shape);
 }
 template <class T>
 void naive_moments(const T* map, float2* partials, int which, const Shape& shape,

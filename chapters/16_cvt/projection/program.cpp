@@ -27,18 +27,21 @@ ProjectionOptions projection_options(int argc, char** argv) {
   ProjectionOptions result;
   Options& options = result.common;
   Flags flags(
-      "CvT's convolutional projection: depthwise 3x3 and BatchNorm to q at stride 1 and to k and v\n"
+      "CvT's convolutional projection: depthwise 3x3 and BatchNorm to q at stride 1 and to k and "
+      "v\n"
       "at stride 2, forward and back, compared with the CPU reference.",
       "x is random, and so are the weights and the gradients that arrive.");
-  flags.text("--preset", result.preset, "NAME",
-             "small: 2 maps of 14 x 14 x 64; cvt13-1, cvt13-2, cvt13-3: CvT-13's three stages at 224 "
-             "pixels,\n56 x 56 x 64, 28 x 28 x 192 and 14 x 14 x 384 with a class token, in batches of "
-             "32 (GPU: cvt13-1,\nvirtual GPU: small)");
+  flags.text(
+      "--preset", result.preset, "NAME",
+      "small: 2 maps of 14 x 14 x 64; cvt13-1, cvt13-2, cvt13-3: CvT-13's three stages at 224 "
+      "pixels,\n56 x 56 x 64, 28 x 28 x 192 and 14 x 14 x 384 with a class token, in batches of "
+      "32 (GPU: cvt13-1,\nvirtual GPU: small)");
   flags.number("--batch", options.batch, 1, kMaxBatch, "N", "maps, in place of the preset's");
   flags.number("--height", result.height, 1, kMaxSize, "N", "rows, in place of the preset's");
   flags.number("--width", result.width, 1, kMaxSize, "N", "columns, in place of the preset's");
   flags.number("--channels", result.channels, 1, kMaxChannels, "N", "in place of the preset's");
-  flags.number("--class-tokens", result.class_tokens, 0, 1, "N", "0 or 1, in place of the preset's");
+  flags.number("--class-tokens", result.class_tokens, 0, 1, "N",
+               "0 or 1, in place of the preset's");
   flags.text("--dtype", result.dtype, "NAME",
              "fp16 or fp32: of x, maps and their gradients (fp16); weights and sums are fp32");
   flags.run_flags(options, "of the random problem (1)");
@@ -51,8 +54,9 @@ ProjectionOptions projection_options(int argc, char** argv) {
 }
 
 cvt::ProjectionShape shape_of(const ProjectionOptions& asked, bool is_virtual) {
-  const std::string preset =
-      !asked.preset.empty() ? asked.preset : is_virtual ? "small" : "cvt13-1";
+  const std::string preset = !asked.preset.empty() ? asked.preset
+                             : is_virtual          ? "small"
+                                                   : "cvt13-1";
   cvt::ProjectionShape shape = preset == "small"     ? cvt::ProjectionShape{2, 14, 14, 64, 0}
                                : preset == "cvt13-1" ? cvt::ProjectionShape{32, 56, 56, 64, 0}
                                : preset == "cvt13-2" ? cvt::ProjectionShape{32, 28, 28, 192, 0}
@@ -64,30 +68,33 @@ cvt::ProjectionShape shape_of(const ProjectionOptions& asked, bool is_virtual) {
   if (asked.class_tokens >= 0) shape.class_tokens = asked.class_tokens;
   const double most = double(shape.batch) * shape.queries() * shape.channels;
   if (most >= double(1 << 30) * 2)
-    throw UsageError(format("--batch %d, --height %d, --width %d and --channels %d: must be fewer "
-                            "than 2^31 numbers together",
-                            shape.batch, shape.height, shape.width, shape.channels));
+    throw UsageError(
+        format("--batch %d, --height %d, --width %d and --channels %d: must be fewer "
+               "than 2^31 numbers together",
+               shape.batch, shape.height, shape.width, shape.channels));
   if (shape.batch * shape.out_height() * shape.out_width() < 2)
-    throw UsageError("one map of at most 2 x 2 pixels: BatchNorm's running variance needs at least 2 "
-                     "positions of k and v");
+    throw UsageError(
+        "one map of at most 2 x 2 pixels: BatchNorm's running variance needs at least 2 "
+        "positions of k and v");
   return shape;
 }
 
 ReportHead report_head(const ProjectionOptions& asked, const Device& device,
                        const ProjectionProblem& problem) {
   const cvt::ProjectionShape& s = problem.shape;
-  ReportHead head{"16_cvt",
-                  asked.common,
-                  device,
-                  format("random, seed %llu", (unsigned long long)asked.common.seed),
-                  format("[batch %d, height %d, width %d, channels %d], %d class tokens, %s", s.batch,
-                         s.height, s.width, s.channels, s.class_tokens, asked.dtype.c_str()),
-                  {{"batch", s.batch},
-                   {"height", s.height},
-                   {"width", s.width},
-                   {"channels", s.channels},
-                   {"class_tokens", s.class_tokens}},
-                  {}};
+  ReportHead head{
+      "16_cvt",
+      asked.common,
+      device,
+      format("random, seed %llu", (unsigned long long)asked.common.seed),
+      format("[batch %d, height %d, width %d, channels %d], %d class tokens, %s", s.batch, s.height,
+             s.width, s.channels, s.class_tokens, asked.dtype.c_str()),
+      {{"batch", s.batch},
+       {"height", s.height},
+       {"width", s.width},
+       {"channels", s.channels},
+       {"class_tokens", s.class_tokens}},
+      {}};
   head.details.emplace_back("dtype", "\"" + asked.dtype + "\"");
   head.details.emplace_back("component", "\"projection\"");
   return head;
@@ -98,7 +105,9 @@ template <class T>
 class Run {
  public:
   Run(const ProjectionOptions& asked, const Device& device, const ProjectionProblem& problem)
-      : options_(asked.common), device_(device), problem_(problem),
+      : options_(asked.common),
+        device_(device),
+        problem_(problem),
         report_(report_head(asked, device, problem)) {
     if (!options_.predict) {
       const Progress progress("CPU reference");
@@ -115,20 +124,22 @@ class Run {
     const auto& forward = conv_projection::forward_steps<T>();
     for (const auto& step : forward) {
       const bool naive = &step == &forward.front();
-      take(step, [&](Arrays<T>& arrays) { return arrays.forward(); },
-           forward_cost(problem_.shape, problem_.storage), [&] {
-             return compare_forward(arrays_[0].download(), naive ? *of_stored_ : *expected_,
-                                    problem_.shape);
-           });
+      take(
+          step, [&](Arrays<T>& arrays) { return arrays.forward(); },
+          forward_cost(problem_.shape, problem_.storage),
+          [&] {
+            return compare_forward(arrays_[0].download(), naive ? *of_stored_ : *expected_,
+                                   problem_.shape);
+          });
       // Running statistics are brought forward once, and then they are compared.
       for (Arrays<T>& arrays : arrays_) arrays.reset_running(problem_);
     }
     // The maps of the last forward step are those that gradients need.
     const auto& back = conv_projection::backward_steps<T>().back();
-    take(back, [&](Arrays<T>& arrays) { return arrays.backward(); },
-         backward_cost(problem_.shape, problem_.storage), [&] {
-           return compare_backward(arrays_[0].download(), *expected_, problem_.shape);
-         });
+    take(
+        back, [&](Arrays<T>& arrays) { return arrays.backward(); },
+        backward_cost(problem_.shape, problem_.storage),
+        [&] { return compare_backward(arrays_[0].download(), *expected_, problem_.shape); });
     report_.add_ratio(forward.back().name, forward.front().name);
     return report_.finish();
   }
