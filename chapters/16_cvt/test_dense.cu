@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "../../common/testing/checks.h"
@@ -36,10 +37,9 @@ std::vector<float> spread(const std::vector<float>& values, const Rows& rows, in
                           int rows_in_memory) {
   std::vector<float> result(size_t(rows_in_memory) * columns, std::nanf(""));
   for (int r = 0; r < rows.count; ++r) {
-    const size_t at = size_t(rows.first) + size_t(r / rows.of_group) * rows.pitch +
-                      r % rows.of_group;
-    for (int c = 0; c < columns; ++c)
-      result[at * columns + c] = values[size_t(r) * columns + c];
+    const size_t at =
+        size_t(rows.first) + size_t(r / rows.of_group) * rows.pitch + r % rows.of_group;
+    for (int c = 0; c < columns; ++c) result[at * columns + c] = values[size_t(r) * columns + c];
   }
   return result;
 }
@@ -60,8 +60,7 @@ Trial forward_trial(const LinearCase& c, uint64_t seed) {
              w = numbers(size_t(c.out) * c.in, seed + 1, 1 / std::sqrt(double(c.in))),
              bias = c.bias ? numbers(size_t(c.out), seed + 2) : std::vector<float>{},
              added = c.added ? numbers(outputs, seed + 3) : std::vector<float>{};
-  const Array before =
-      ref::linear(widened(x), widened(w), widened(bias), c.rows, c.in, c.out);
+  const Array before = ref::linear(widened(x), widened(w), widened(bias), c.rows, c.in, c.out);
   Array y = before;
   for (size_t i = 0; i < outputs; ++i) {
     if (c.gelu) y[i] = ref::gelu(y[i]);
@@ -149,8 +148,8 @@ TEST_CASE("dense: gradients of weights, in shares, added or stored, of x or of x
     Array taken = widened(x);
     for (size_t i = 0; c.gelu && i < taken.size(); ++i)
       taken[i] = taken[i] * double(factor[i % c.in]) + double(offset[i % c.in]);
-    auto d = ref::linear_gradients(taken, Array(size_t(c.out) * c.in), widened(dy), c.rows, c.in,
-                                   c.out);
+    auto d =
+        ref::linear_gradients(taken, Array(size_t(c.out) * c.in), widened(dy), c.rows, c.in, c.out);
     for (size_t i = 0; c.added && i < d.w.size(); ++i) d.w[i] += double(dw_before[i]);
     for (size_t i = 0; c.added && i < d.bias.size(); ++i) d.bias[i] += double(dbias_before[i]);
     Trial trial{name_of(c), {{"dy", dy}, {"x", x}, {"factor", factor}, {"offset", offset}}, {}};
@@ -184,7 +183,9 @@ TEST_CASE("dense: linear layers of some rows of an array leave the others alone"
       for (int r = 0; r < rows.count; ++r)
         for (int i = 0; i < c.out; ++i)
           expected[(size_t(rows.first) + size_t(r / rows.of_group) * rows.pitch +
-                    r % rows.of_group) * c.out + i] = output.expected[size_t(r) * c.out + i];
+                    r % rows.of_group) *
+                       c.out +
+                   i] = output.expected[size_t(r) * c.out + i];
       output.expected = expected;
     }
     check_trial(forward_operation(c, rows), trial);
@@ -234,13 +235,13 @@ TEST_CASE("dense: token embedding, forward and back") {
          {{"y", ref::embed(widened(x), widened(w), widened(bias), shape),
            for_sums(depth, widened(x), widened(w))}}});
     const auto d = ref::embed_gradients(widened(x), widened(w), widened(dy), shape);
-    Trial trial{name,
-                {{"x", x}, {"w", w}, {"dy", dy}},
-                {{"dw", d.w, for_sums(int(positions), widened(x), widened(dy))},
-                 {"dbias", d.bias, for_sums(int(positions), {1}, widened(dy))},
-                 {"dx", d.x,
-                  for_sums(shape.kernel * shape.kernel * shape.out_channels, widened(w),
-                           widened(dy))}}};
+    Trial trial{
+        name,
+        {{"x", x}, {"w", w}, {"dy", dy}},
+        {{"dw", d.w, for_sums(int(positions), widened(x), widened(dy))},
+         {"dbias", d.bias, for_sums(int(positions), {1}, widened(dy))},
+         {"dx", d.x,
+          for_sums(shape.kernel * shape.kernel * shape.out_channels, widened(w), widened(dy))}}};
     const auto backward = [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
       embed_backward(in[0], in[1], in[2], out.size() > 2 ? out[2] : nullptr, out[0], out[1], shape,
                      nullptr);
@@ -348,8 +349,7 @@ TEST_CASE("dense: cross entropy, with smoothing, of logits of every size") {
         // expf is good to two units of its last place.
         CHECK(std::abs(got.loss - expected.loss) <= 1e-6 + 2e-6 * std::abs(expected.loss));
         const lab::Comparison right = lab::compare(got.dlogits, expected.dlogits,
-                                                   {1e-6 / batch, 1e-5, 1e-5},
-                                                   {batch, classes});
+                                                   {1e-6 / batch, 1e-5, 1e-5}, {batch, classes});
         CAPTURE(right.describe());
         const bool zeros = largest(expected.dlogits) == 0;  // one class: no gradient at all
         CHECK((zeros ? right.bad == 0 : right.pass));
@@ -414,8 +414,106 @@ TEST_CASE("dense: a class token in front, and back") {
             const std::vector<const float*>& in, const std::vector<float*>& out) {
           prepend_token_backward(in[0], out[0], out[1], batch, tokens, channels, nullptr);
         },
-        {"class token, back",
-         {{"dy", dy}},
-         {{"dx", dx, {}}, {"dtoken", dtoken, relative(1e-6)}}});
+        {"class token, back", {{"dy", dy}}, {{"dx", dx, {}}, {"dtoken", dtoken, relative(1e-6)}}});
+  }
+}
+
+// ---- The formulas themselves --------------------------------------------------------------------
+
+namespace {
+// Numbers of any size for formulas in double.
+Array doubles(size_t count, uint64_t seed) { return widened(numbers(count, seed)); }
+double dot(const Array& a, const Array& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+// Each element of `gradient` is the slope of loss(array) there.
+void check_slopes(const char* name, const std::function<double(const Array&)>& loss, Array array,
+                  const Array& gradient) {
+  CAPTURE(name);
+  REQUIRE(array.size() == gradient.size());
+  const double step = 1e-5;
+  for (size_t i = 0; i < array.size(); ++i) {
+    const double middle = array[i];
+    array[i] = middle + step;
+    const double above = loss(array);
+    array[i] = middle - step;
+    const double slope = (above - loss(array)) / (2 * step);
+    array[i] = middle;
+    CAPTURE(i);
+    CHECK(std::abs(slope - gradient[i]) <= 1e-7 * (1 + std::abs(slope)));
+  }
+}
+}  // namespace
+
+TEST_CASE("dense: gradients' formulas are central differences of the forward ones") {
+  for (double v = -4; v <= 4; v += 0.5)
+    check_slopes("GELU", [](const Array& x) { return ref::gelu(x[0]); }, {v},
+                 {ref::gelu_derivative(v)});
+  {
+    const Array x = doubles(6, 1), w = doubles(8, 2), bias = doubles(4, 3), dy = doubles(12, 4);
+    const auto d = ref::linear_gradients(x, w, dy, 3, 2, 4);
+    const auto loss = [&](const Array& x, const Array& w, const Array& bias) {
+      return dot(dy, ref::linear(x, w, bias, 3, 2, 4));
+    };
+    check_slopes(
+        "x", [&](const Array& a) { return loss(a, w, bias); }, x, d.x);
+    check_slopes(
+        "w", [&](const Array& a) { return loss(x, a, bias); }, w, d.w);
+    check_slopes(
+        "bias", [&](const Array& a) { return loss(x, w, a); }, bias, d.bias);
+  }
+  for (const EmbedShape& s : {EmbedShape{1, 5, 4, 2, 3, 3, 2, 1}, {2, 7, 6, 1, 2, 7, 4, 2}}) {
+    const size_t outputs = size_t(s.batch) * s.out_height() * s.out_width() * s.out_channels;
+    const Array x = doubles(size_t(s.batch) * s.height * s.width * s.in_channels, 5),
+                w = doubles(size_t(s.out_channels) * s.in_channels * s.kernel * s.kernel, 6),
+                bias = doubles(size_t(s.out_channels), 7), dy = doubles(outputs, 8);
+    const auto d = ref::embed_gradients(x, w, dy, s);
+    const auto loss = [&](const Array& x, const Array& w, const Array& bias) {
+      return dot(dy, ref::embed(x, w, bias, s));
+    };
+    check_slopes(
+        "map", [&](const Array& a) { return loss(a, w, bias); }, x, d.x);
+    check_slopes(
+        "kernel", [&](const Array& a) { return loss(x, a, bias); }, w, d.w);
+    check_slopes(
+        "bias", [&](const Array& a) { return loss(x, w, a); }, bias, d.bias);
+  }
+  {
+    const Array x = doubles(10, 9), scale = doubles(5, 10), shift = doubles(5, 11),
+                dy = doubles(10, 12);
+    const auto d = ref::layer_norm_gradients(x, scale, dy, 2, 5);
+    const auto loss = [&](const Array& x, const Array& scale, const Array& shift) {
+      return dot(dy, ref::layer_norm(x, scale, shift, 2, 5).y);
+    };
+    check_slopes(
+        "x", [&](const Array& a) { return loss(a, scale, shift); }, x, d.x);
+    check_slopes(
+        "scale", [&](const Array& a) { return loss(x, a, shift); }, scale, d.scale);
+    check_slopes(
+        "shift", [&](const Array& a) { return loss(x, scale, a); }, shift, d.shift);
+  }
+  {
+    const CrossShape s{2, 3, 2, 2, 4, 0.7f};
+    const Array q = doubles(48, 13), k = doubles(32, 14), v = doubles(32, 15),
+                d_o = doubles(48, 16);
+    const auto d = ref::attention_gradients(q, k, v, d_o, s);
+    const auto loss = [&](const Array& q, const Array& k, const Array& v) {
+      return dot(d_o, ref::attention(q, k, v, s).o);
+    };
+    check_slopes(
+        "q", [&](const Array& a) { return loss(a, k, v); }, q, d.q);
+    check_slopes(
+        "k", [&](const Array& a) { return loss(q, a, v); }, k, d.k);
+    check_slopes(
+        "v", [&](const Array& a) { return loss(q, k, a); }, v, d.v);
+  }
+  for (const double smoothing : {0.0, 0.2}) {
+    const std::vector<int> labels = {2, 0, 4};
+    const Array logits = doubles(15, 17);
+    check_slopes(
+        "logits", [&](const Array& a) { return ref::cross_entropy(a, labels, 5, smoothing).loss; },
+        logits, ref::cross_entropy(logits, labels, 5, smoothing).dlogits);
   }
 }

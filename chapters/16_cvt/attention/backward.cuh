@@ -7,7 +7,7 @@
 
 #include "fragments.cuh"
 
-namespace cvt {
+namespace fewer_keys {
 
 // D of each query and head: [batch, heads, queries]. kHeadDim / 4 lanes a row.
 template <int kHeadDim>
@@ -52,8 +52,7 @@ __device__ void score_gradients(tile::Sums (&s)[kBlocks], tile::Sums (&dp)[kBloc
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto [log2_sum, dot] = of_number(b, i);
-      const float p =
-          flash_attention::power_of_2(fmaf(s[b].value[i], scale_log2, -log2_sum));
+      const float p = flash_attention::power_of_2(fmaf(s[b].value[i], scale_log2, -log2_sum));
       s[b].value[i] = p;
       dp[b].value[i] = p * (dp[b].value[i] - dot);
     }
@@ -86,8 +85,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       if (threadIdx.x < Tiles::kWalked) {
         const int query = first + threadIdx.x;
         const bool there = query < shape.queries;
-        to.log2_sum[threadIdx.x] =
-            there ? log_sum_exp[head.first_sum + query] * kLog2E : INFINITY;
+        to.log2_sum[threadIdx.x] = there ? log_sum_exp[head.first_sum + query] * kLog2E : INFINITY;
         to.dots[threadIdx.x] = there ? dots[head.first_sum + query] : 0.0f;
       }
     }
@@ -126,16 +124,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
   if (!works) return;
   store_rows<kHeadDim>(dk_sums, {shape.scale, shape.scale}, dk + head.first_key, head.pitch,
                        first_key + warp_row, shape.keys);
-  store_rows<kHeadDim>(dv_sums, {1.0f, 1.0f}, dv + head.first_key, head.pitch,
-                       first_key + warp_row, shape.keys);
+  store_rows<kHeadDim>(dv_sums, {1.0f, 1.0f}, dv + head.first_key, head.pitch, first_key + warp_row,
+                       shape.keys);
 }
 
 // dq of 64 queries, 16 a warp: S = q kᵀ and dP = dO vᵀ, then dq += dS k.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kAttentionThreads)
     queries_kernel(const float* q, const float* k, const float* v, const float* d_o,
-                   const float* log_sum_exp, const float* dots, float* dq,
-                   const CrossShape shape) {
+                   const float* log_sum_exp, const float* dots, float* dq, const CrossShape shape) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kBlocks = Tiles::kWalked / 8, kSteps = kHeadDim / 8;
   extern __shared__ __align__(128) unsigned char shared_memory[];
@@ -195,24 +192,4 @@ __global__ void __launch_bounds__(kAttentionThreads)
                        first_query + warp_row, shape.queries);
 }
 
-void cross_attention_backward(const float* q, const float* k, const float* v, const float* o,
-                              const float* log_sum_exp, const float* d_o, float* dq, float* dk,
-                              float* dv, const CrossShape& shape, cudaStream_t stream) {
-  const std::string what = require_attention(shape, {q, k, v, o, d_o, dq, dk, dv});
-  require_that(log_sum_exp != nullptr, what, "an array is null");
-  const int64_t rows = int64_t(shape.batch) * shape.heads * shape.queries;
-  const Scratch<float> dots(rows, what, stream);
-  with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    dots_kernel<kHeadDim><<<divide_up(rows * (kHeadDim / 4), kAttentionThreads),
-                            kAttentionThreads, 0, stream>>>(o, d_o, dots.data(), shape);
-    require_cuda(what);
-    constexpr int kBytes = int(sizeof(BackwardTiles<kHeadDim>));
-    const float* const of_rows = dots.data();
-    launch_attention(keys_kernel<kHeadDim>, shape.keys, kBytes, shape, what, stream, q, k, v, d_o,
-                     log_sum_exp, of_rows, dk, dv);
-    launch_attention(queries_kernel<kHeadDim>, shape.queries, kBytes, shape, what, stream, q, k, v,
-                     d_o, log_sum_exp, of_rows, dq);
-  });
-}
-
-}  // namespace cvt
+}  // namespace fewer_keys

@@ -4,7 +4,7 @@
 
 #include "fragments.cuh"
 
-namespace cvt {
+namespace fewer_keys {
 
 template <int kHeadDim>
 struct ForwardTiles {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
         largest[i / 2] = fmaxf(largest[i / 2], score);
       }
 
-    // What is there so far counts by the new largest score.
+      // What is there so far counts by the new largest score.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       largest[h] = fmaxf(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], 1));
@@ -112,15 +112,4 @@ __global__ void __launch_bounds__(kAttentionThreads)
                        shape.queries);
 }
 
-void cross_attention_forward(const float* q, const float* k, const float* v, float* o,
-                             float* log_sum_exp, const CrossShape& shape, cudaStream_t stream) {
-  const std::string what = require_attention(shape, {q, k, v, o});
-  require_that(log_sum_exp != nullptr, what, "an array is null");
-  with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    launch_attention(attention_forward_kernel<kHeadDim>, shape.queries,
-                     int(sizeof(ForwardTiles<kHeadDim>)), shape, what, stream, q, k, v, o,
-                     log_sum_exp);
-  });
-}
-
-}  // namespace cvt
+}  // namespace fewer_keys

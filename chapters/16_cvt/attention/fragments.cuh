@@ -17,9 +17,12 @@
 #include "../../13_flash_attention/power_of_2.cuh"
 #include "../linear/product.cuh"
 
-namespace cvt {
+namespace fewer_keys {
 
-constexpr int kAttentionThreads = 128;                // 4 warps
+using namespace cvt;
+using namespace linear_layers;
+
+constexpr int kAttentionThreads = 128;                 // 4 warps
 constexpr int kOwnRows = kAttentionThreads / 32 * 16;  // of a block: 16 a warp
 constexpr float kLog2E = 1.44269504f;
 
@@ -76,10 +79,9 @@ __device__ void multiply_across(tile::Sums (&sums)[kHeadDim / 8],
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const float(&w)[4] = weights[b].value;
-    const tile::LeftFragment<float> left{{tile::to_tf32(__float_as_uint(w[0])),
-                                          tile::to_tf32(__float_as_uint(w[2])),
-                                          tile::to_tf32(__float_as_uint(w[1])),
-                                          tile::to_tf32(__float_as_uint(w[3]))}};
+    const tile::LeftFragment<float> left{
+        {tile::to_tf32(__float_as_uint(w[0])), tile::to_tf32(__float_as_uint(w[2])),
+         tile::to_tf32(__float_as_uint(w[1])), tile::to_tf32(__float_as_uint(w[3]))}};
 #pragma unroll
     for (int d = 0; d < kHeadDim / 8; d += kN) {
       const Beside even = reinterpret_cast<const Beside&>(right.at(8 * b + 2 * t, 8 * d + kN * g));
@@ -87,9 +89,9 @@ __device__ void multiply_across(tile::Sums (&sums)[kHeadDim / 8],
           reinterpret_cast<const Beside&>(right.at(8 * b + 2 * t + 1, 8 * d + kN * g));
 #pragma unroll
       for (int n = 0; n < kN; ++n)
-        tile::multiply_add(sums[d + n], left,
-                           tile::RightFragment<float>{
-                               {tile::to_tf32(even.bits[n]), tile::to_tf32(odd.bits[n])}});
+        tile::multiply_add(
+            sums[d + n], left,
+            tile::RightFragment<float>{{tile::to_tf32(even.bits[n]), tile::to_tf32(odd.bits[n])}});
     }
   }
 }
@@ -137,8 +139,8 @@ struct Head {
 
 inline std::string describe(const CrossShape& s) {
   return "[batch " + std::to_string(s.batch) + ", queries " + std::to_string(s.queries) +
-         ", keys " + std::to_string(s.keys) + ", heads " + std::to_string(s.heads) +
-         ", head_dim " + std::to_string(s.head_dim) + "]";
+         ", keys " + std::to_string(s.keys) + ", heads " + std::to_string(s.heads) + ", head_dim " +
+         std::to_string(s.head_dim) + "]";
 }
 // Throws std::invalid_argument naming shape and limit, std::runtime_error where there is no tf32.
 inline std::string require_attention(const CrossShape& s,
@@ -176,4 +178,4 @@ void launch_attention(Kernel kernel, int rows, int bytes, const CrossShape& shap
   require_cuda(what);
 }
 
-}  // namespace cvt
+}  // namespace fewer_keys

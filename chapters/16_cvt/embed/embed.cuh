@@ -5,7 +5,10 @@
 
 #include "../linear/linear.cuh"
 
-namespace cvt {
+namespace token_embedding {
+
+using namespace cvt;
+using namespace linear_layers;
 
 // As a product's operand: a row is a position of a grid over a map, its columns are the numbers that the
 // kernel's taps read there, [tap row, tap column, channel]. Tap (i, j) of position (r, c) reads row
@@ -34,9 +37,10 @@ struct Gathered {
     const int tap = column / channels;
     const int r = place.row + tap / tap_columns * sign;
     const int c = place.column + tap % tap_columns * sign;
-    const bool inside = place.sample && tap < tap_rows * tap_columns && unsigned(r) < unsigned(height) &&
-                        unsigned(c) < unsigned(width);
-    return inside ? place.sample + (int64_t(r) * width + c) * channels + column % channels : nullptr;
+    const bool inside = place.sample && tap < tap_rows * tap_columns &&
+                        unsigned(r) < unsigned(height) && unsigned(c) < unsigned(width);
+    return inside ? place.sample + (int64_t(r) * width + c) * channels + column % channels
+                  : nullptr;
   }
   __device__ void copy(uint32_t to_shared, const Place& place, int column) const {
     if (whole) {
@@ -86,8 +90,8 @@ inline void pack_weights(const float* w, float* packed, const EmbedShape& shape,
   constexpr int kThreads = 256;
   const int taps = shape.kernel * shape.kernel;
   const int64_t count = int64_t(shape.out_channels) * shape.in_channels * taps;
-  pack_weights_kernel<<<divide_up(count, kThreads), kThreads, 0, stream>>>(
-      w, packed, count, shape.in_channels, taps);
+  pack_weights_kernel<<<divide_up(count, kThreads), kThreads, 0, stream>>>(w, packed, count,
+                                                                           shape.in_channels, taps);
   require_cuda(what);
 }
 
@@ -140,24 +144,22 @@ inline std::string require_embed(const EmbedShape& s, std::initializer_list<cons
 
 // What an output's position reads of x.
 inline Gathered patches(const float* x, const EmbedShape& s) {
-  return {x,          s.height,   s.width,    s.in_channels, s.batch, s.out_height(),
-          s.out_width(), s.kernel, s.kernel, -s.padding,   -s.padding, s.stride,
-          1,          whole_pieces(s.in_channels, x)};
+  return {x,
+          s.height,
+          s.width,
+          s.in_channels,
+          s.batch,
+          s.out_height(),
+          s.out_width(),
+          s.kernel,
+          s.kernel,
+          -s.padding,
+          -s.padding,
+          s.stride,
+          1,
+          whole_pieces(s.in_channels, x)};
 }
 inline int positions_of(const EmbedShape& s) { return s.batch * s.out_height() * s.out_width(); }
-
-void embed_forward(const float* x, const float* w, const float* bias, float* y,
-                   const EmbedShape& shape, cudaStream_t stream) {
-  const std::string what = require_embed(shape, {x, w, bias, y});
-  const int depth = shape.in_channels * shape.kernel * shape.kernel, out = shape.out_channels;
-  const Scratch<float> packed(int64_t(out) * depth, what, stream);
-  pack_weights(w, packed.data(), shape, what, stream);
-  const int positions = positions_of(shape);
-  const LinearFinish finish{y,       bias, nullptr, nullptr, nullptr, Rows::all(positions),
-                            out, all_whole(out, {bias, y})};
-  launch_product<Along, Along>(patches(x, shape), matrix(packed.data(), Rows::all(out), depth),
-                               finish, positions, out, depth, 1, what, stream);
-}
 
 // Of dx: input rows first, first + stride, ... read the same rows of the kernel.
 struct Phase {
@@ -172,40 +174,37 @@ inline Phase phase_of(int first, int size, const EmbedShape& s) {
 
 // dx: gathered from dy. With a stride of 2 a position's row, even or odd, decides which rows of the kernel
 // have reached it; each kind of position is a product of its own.
-inline void embed_backward_x(const float* dy, const float* packed, float* dx,
-                             const EmbedShape& s, const std::string& what, cudaStream_t stream) {
+inline void embed_backward_x(const float* dy, const float* packed, float* dx, const EmbedShape& s,
+                             const std::string& what, cudaStream_t stream) {
   for (int i = 0; i < s.stride; ++i)
     for (int j = 0; j < s.stride; ++j) {
       const Phase row = phase_of(i, s.height, s), column = phase_of(j, s.width, s);
       const int positions = s.batch * row.count * column.count;
       if (positions == 0) continue;
       const int taps = row.taps * column.taps;
-      const Gathered left{dy,        s.out_height(), s.out_width(),   s.out_channels,
-                          s.batch,   row.count,      column.count,    row.taps,
-                          column.taps, row.out_row,  column.out_row,  1,
-                          -1,        whole_pieces(s.out_channels, dy)};
-      const TapWeights right{packed,   s.in_channels, s.out_channels, s.kernel,
-                             s.stride, row.tap,       column.tap,     row.taps,
-                             column.taps, whole_pieces(s.in_channels, packed)};
-      const PhaseFinish finish{dx, s.height, s.width, s.in_channels, row.count, column.count,
-                               i,  j,        s.stride, whole_pieces(s.in_channels, dx)};
+      const Gathered left{dy,
+                          s.out_height(),
+                          s.out_width(),
+                          s.out_channels,
+                          s.batch,
+                          row.count,
+                          column.count,
+                          row.taps,
+                          column.taps,
+                          row.out_row,
+                          column.out_row,
+                          1,
+                          -1,
+                          whole_pieces(s.out_channels, dy)};
+      const TapWeights right{
+          packed,  s.in_channels, s.out_channels, s.kernel,    s.stride,
+          row.tap, column.tap,    row.taps,       column.taps, whole_pieces(s.in_channels, packed)};
+      const PhaseFinish finish{
+          dx,           s.height, s.width, s.in_channels, row.count,
+          column.count, i,        j,       s.stride,      whole_pieces(s.in_channels, dx)};
       launch_product<Along, Across>(left, right, finish, positions, s.in_channels,
                                     taps * s.out_channels, 1, what, stream);
     }
 }
 
-void embed_backward(const float* x, const float* w, const float* dy, float* dx, float* dw,
-                    float* dbias, const EmbedShape& shape, cudaStream_t stream) {
-  const std::string what = require_embed(shape, {x, w, dy, dw, dbias});
-  const int taps = shape.kernel * shape.kernel, depth = shape.in_channels * taps;
-  const int positions = positions_of(shape);
-  weight_gradient(matrix(dy, Rows::all(positions), shape.out_channels), patches(x, shape),
-                  shape.out_channels, depth, positions,
-                  {dw, dbias, nullptr, nullptr, false, shape.in_channels, taps}, what, stream);
-  if (!dx) return;
-  const Scratch<float> packed(int64_t(shape.out_channels) * depth, what, stream);
-  pack_weights(w, packed.data(), shape, what, stream);
-  embed_backward_x(dy, packed.data(), dx, shape, what, stream);
-}
-
-}  // namespace cvt
+}  // namespace token_embedding

@@ -6,7 +6,7 @@
 
 #include "weights.cuh"
 
-namespace cvt {
+namespace linear_layers {
 
 // GELU's derivative, Phi(v) + v phi(v) of the normal distribution.
 __device__ inline float gelu_derivative(float v) {
@@ -53,8 +53,10 @@ struct LinearFinish {
     }
     if (gelu_derivative) {
       const float4 v = load(gelu_derivative + at, column);
-      four = {four.x * cvt::gelu_derivative(v.x), four.y * cvt::gelu_derivative(v.y),
-              four.z * cvt::gelu_derivative(v.z), four.w * cvt::gelu_derivative(v.w)};
+      four = {four.x * linear_layers::gelu_derivative(v.x),
+              four.y * linear_layers::gelu_derivative(v.y),
+              four.z * linear_layers::gelu_derivative(v.z),
+              four.w * linear_layers::gelu_derivative(v.w)};
     }
     if (added) {
       const float4 v = load(added + at, column);
@@ -85,34 +87,4 @@ inline std::string require_linear(const Rows& rows, int in, int out,
   return what;
 }
 
-void linear_forward(const float* x, const float* w, const float* bias, float* y, const Rows& rows,
-                    int in, int out, const LinearOptions& options, cudaStream_t stream) {
-  const std::string what = require_linear(rows, in, out, {x, w, y});
-  const LinearFinish finish{
-      y,       bias, options.before_gelu,
-      nullptr, options.added, rows,
-      out,     all_whole(out, {bias, y, options.before_gelu, options.added})};
-  launch_product<Along, Along>(matrix(x, rows, in), matrix(w, Rows::all(out), in), finish,
-                               rows.count, out, in, 1, what, stream);
-}
-
-void linear_backward_x(const float* dy, const float* w, float* dx, const Rows& rows, int in,
-                       int out, const LinearOptions& options, cudaStream_t stream) {
-  const std::string what = require_linear(rows, in, out, {dy, w, dx});
-  const LinearFinish finish{
-      dx,  nullptr, nullptr, options.before_gelu, options.added, rows,
-      in,  all_whole(in, {dx, options.before_gelu, options.added})};
-  launch_product<Along, Across>(matrix(dy, rows, out), matrix(w, Rows::all(out), in), finish,
-                                rows.count, in, out, 1, what, stream);
-}
-
-void linear_backward_w(const float* dy, const float* x, float* dw, float* dbias, const Rows& rows,
-                       int in, int out, const float* factor, const float* offset, bool add,
-                       cudaStream_t stream) {
-  const std::string what = require_linear(rows, in, out, {dy, x, dw});
-  require_that(!factor == !offset, what, "factor and offset must be there or null together");
-  weight_gradient(matrix(dy, rows, out), matrix(x, rows, in), out, in, rows.count,
-                  {dw, dbias, factor, offset, add, in, 1}, what, stream);
-}
-
-}  // namespace cvt
+}  // namespace linear_layers

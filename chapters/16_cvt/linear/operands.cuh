@@ -21,10 +21,12 @@
 #include "../../../common/tile.cuh"
 #include "../operations.h"
 
-namespace cvt {
+namespace linear_layers {
 
-constexpr int kSlice = 32;   // numbers of a sum that are in shared memory at a time
-constexpr int kStages = 3;   // slices: one is multiplied, two are on their way
+using namespace cvt;
+
+constexpr int kSlice = 32;  // numbers of a sum that are in shared memory at a time
+constexpr int kStages = 3;  // slices: one is multiplied, two are on their way
 
 __host__ __device__ inline unsigned row_of_product(unsigned row) { return row / 2 + row % 2 * 4; }
 // Which of an operand's rows lies in row `row` of a tile along k.
@@ -133,4 +135,4 @@ struct Across {
   }
 };
 
-}  // namespace cvt
+}  // namespace linear_layers

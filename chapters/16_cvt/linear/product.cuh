@@ -10,7 +10,7 @@
 #include "../../11_mlp/launch.cuh"
 #include "operands.cuh"
 
-namespace cvt {
+namespace linear_layers {
 
 template <int kRows_, int kColumns_, int kWarpRows_, int kWarpColumns_>
 struct ProductTile {
@@ -42,11 +42,10 @@ __device__ void round_all(uint32_t (&operands)[kCount][2][4]) {
       for (uint32_t& bits : half_of_step) bits = tile::to_tf32(bits);
 }
 
-template <class T, template <class, int, int> class LeftKind, class Left,
-          template <class, int, int> class RightKind, class Right, class Finish>
-__global__ void __launch_bounds__(T::kThreads)
-    product_kernel(const Left left, const Right right, const Finish finish,
-                   const ProductSize size) {
+template <class T, template <class, int, int> class LeftKind,
+          template <class, int, int> class RightKind, class Left, class Right, class Finish>
+__device__ void product_tile(const Left& left, const Right& right, const Finish& finish,
+                             const ProductSize& size) {
   using LeftTiles = LeftKind<Left, T::kRows, T::kThreads>;
   using RightTiles = RightKind<Right, T::kColumns, T::kThreads>;
   struct Stage {
@@ -153,6 +152,15 @@ __global__ void __launch_bounds__(T::kThreads)
       }
 }
 
+template <class T, template <class, int, int> class LeftKind,
+          template <class, int, int> class RightKind, class Left, class Right, class Finish>
+__global__ void __launch_bounds__(T::kThreads)
+    product_kernel(const __grid_constant__ Left left, const __grid_constant__ Right right,
+                   const __grid_constant__ Finish finish,
+                   const __grid_constant__ ProductSize size) {
+  product_tile<T, LeftKind, RightKind>(left, right, finish, size);
+}
+
 // ---- Launch -------------------------------------------------------------------------------------
 
 inline int divide_up(int64_t a, int64_t b) { return int((a + b - 1) / b); }
@@ -198,14 +206,15 @@ template <class T, template <class, int, int> class LeftKind,
           template <class, int, int> class RightKind, class Left, class Right, class Finish>
 void launch_product_of(const Left& left, const Right& right, const Finish& finish,
                        const ProductSize& size, const std::string& what, cudaStream_t stream) {
-  constexpr int kBytes = kStages * int(sizeof(typename LeftKind<Left, T::kRows, T::kThreads>::Tile) +
-                                       sizeof(typename RightKind<Right, T::kColumns, T::kThreads>::Tile));
-  const auto kernel = product_kernel<T, LeftKind, Left, RightKind, Right, Finish>;
+  constexpr int kBytes =
+      kStages * int(sizeof(typename LeftKind<Left, T::kRows, T::kThreads>::Tile) +
+                    sizeof(typename RightKind<Right, T::kColumns, T::kThreads>::Tile));
+  const auto kernel = product_kernel<T, LeftKind, RightKind, Left, Right, Finish>;
   require_cuda(what,
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  const dim3 blocks(unsigned(divide_up(size.rows, T::kRows)) *
-                        unsigned(divide_up(size.columns, T::kColumns)),
-                    unsigned(std::max(1, divide_up(size.slices, size.slices_of_share))));
+  const dim3 blocks(
+      unsigned(divide_up(size.rows, T::kRows)) * unsigned(divide_up(size.columns, T::kColumns)),
+      unsigned(std::max(1, divide_up(size.slices, size.slices_of_share))));
   kernel<<<blocks, T::kThreads, kBytes, stream>>>(left, right, finish, size);
   require_cuda(what);
 }
@@ -221,14 +230,15 @@ void launch_product(const Left& left, const Right& right, const Finish& finish, 
   const ProductSize size{rows, columns, slices, std::max(1, divide_up(slices, shares))};
   (takes_large_tiles(rows, columns, shares)
        ? launch_product_of<LargeProduct, LeftKind, RightKind, Left, Right, Finish>
-       : launch_product_of<SmallProduct, LeftKind, RightKind, Left, Right, Finish>)(
-      left, right, finish, size, what, stream);
+       : launch_product_of<SmallProduct, LeftKind, RightKind, Left, Right, Finish>)(left, right,
+                                                                                    finish, size,
+                                                                                    what, stream);
 }
 
 // In how many shares a sum goes: as many as give each SM two blocks, of at least four slices.
 inline int shares_of(int rows, int columns, int sum_length) {
-  const int64_t tiles = int64_t(divide_up(rows, SmallProduct::kRows)) *
-                        divide_up(columns, SmallProduct::kColumns);
+  const int64_t tiles =
+      int64_t(divide_up(rows, SmallProduct::kRows)) * divide_up(columns, SmallProduct::kColumns);
   const int64_t wanted =
       divide_up(2 * mlp::device_attribute(cudaDevAttrMultiProcessorCount), tiles);
   const int slices = divide_up(sum_length, kSlice);
@@ -236,4 +246,4 @@ inline int shares_of(int rows, int columns, int sum_length) {
   return divide_up(slices, divide_up(slices, at_most));  // none of them empty
 }
 
-}  // namespace cvt
+}  // namespace linear_layers

@@ -4,7 +4,7 @@
 
 #include "product.cuh"
 
-namespace cvt {
+namespace linear_layers {
 
 // What the shares of dw [out, in] and dbias [out] are kept as, and what the second launch makes of them.
 struct WeightShares {
@@ -37,8 +37,8 @@ struct WeightFinish {
   int channels, taps;
 };
 
-static __global__ void finish_weights_kernel(const WeightShares from, const WeightFinish to,
-                                             int shares) {
+__device__ inline void finish_weights(const WeightShares& from, const WeightFinish& to,
+                                      int shares) {
   const int64_t element = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t count = int64_t(from.out) * from.in;
   if (element >= count + from.out) return;
@@ -62,6 +62,10 @@ static __global__ void finish_weights_kernel(const WeightShares from, const Weig
       to.dw + int64_t(row) * from.in + column % to.channels * to.taps + column / to.channels;
   *place = to.add ? *place + sum : sum;
 }
+static __global__ void finish_weights_kernel(const __grid_constant__ WeightShares from,
+                                             const __grid_constant__ WeightFinish to, int shares) {
+  finish_weights(from, to, shares);
+}
 
 // dw [out, in] = leftᵀ right over `length` rows of both, as `to` says.
 template <class Right>
@@ -78,4 +82,4 @@ void weight_gradient(const Matrix& left, const Right& right, int out, int in, in
   require_cuda(what);
 }
 
-}  // namespace cvt
+}  // namespace linear_layers

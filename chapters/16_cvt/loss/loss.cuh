@@ -5,7 +5,10 @@
 
 #include "../linear/product.cuh"
 
-namespace cvt {
+namespace losses {
+
+using namespace cvt;
+using namespace linear_layers;
 
 constexpr int kLossThreads = 256, kLossWarps = kLossThreads / 32;
 
@@ -54,8 +57,7 @@ static __global__ void __launch_bounds__(kLossThreads)
   const float share = smoothing / float(classes);
   for (int i = lane; i < classes; i += 32) {
     const float target = share + (i == label ? 1.0f - smoothing : 0.0f);
-    dlogits[int64_t(row) * classes + i] =
-        (expf(from[i] - largest) / sum - target) / float(batch);
+    dlogits[int64_t(row) * classes + i] = (expf(from[i] - largest) / sum - target) / float(batch);
   }
   // log p = distance - log_sum.
   if (lane == 0) {
@@ -72,27 +74,12 @@ static __global__ void __launch_bounds__(32)
   if (threadIdx.x == 0) *mean = sum / float(count);
 }
 
-void cross_entropy(const float* logits, const int* labels, float* loss, float* dlogits, int batch,
-                   int classes, float smoothing, cudaStream_t stream) {
-  const std::string what = "cross entropy of " + std::to_string(batch) + " rows of " +
-                           std::to_string(classes) + " classes";
-  require_that(batch >= 1 && classes >= 1, what, "both must be at least 1");
-  require_that(smoothing >= 0.0f && smoothing <= 1.0f, what,
-               "smoothing " + std::to_string(smoothing) + " must be 0 to 1");
-  require_that(logits && labels && loss && dlogits, what, "an array is null");
-  const Scratch<float> row_loss(batch, what, stream);
-  cross_entropy_kernel<<<divide_up(batch, kLossWarps), kLossThreads, 0, stream>>>(
-      logits, labels, row_loss.data(), dlogits, batch, classes, smoothing);
-  mean_kernel<<<1, 32, 0, stream>>>(row_loss.data(), loss, batch);
-  require_cuda(what);
-}
-
 // ---- AdamW --------------------------------------------------------------------------------------
 
 // As torch.optim.AdamW: decay shrinks the parameter itself and never enters m and v; then
 // p -= step_size m / (sqrt(v) / root_correction + eps).
 struct AdamWStep {
-  float keep;             // 1 - rate decay
+  float keep;  // 1 - rate decay
   float beta1, beta2;
   float step_size;        // rate / (1 - beta1^step)
   float root_correction;  // sqrt(1 - beta2^step)
@@ -121,33 +108,6 @@ __global__ void __launch_bounds__(kLossThreads)
   for (int i = 0; i < kWidth; ++i)
     step.take(p.number[i], g.number[i], mean.number[i], square.number[i]);
   *piece_of(parameters) = p, *piece_of(m) = mean, *piece_of(v) = square;
-}
-
-void adamw(float* parameters, const float* gradients, float* m, float* v, int64_t count, int step,
-           const AdamW& o, cudaStream_t stream) {
-  const std::string what = "AdamW of " + std::to_string(count) + " numbers, step " +
-                           std::to_string(step);
-  require_that(count >= 1 && step >= 1, what, "both must be at least 1");
-  require_that(parameters && gradients && m && v, what, "an array is null");
-  require_that(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, what,
-               "beta1 and beta2 must be 0 or more, and below 1");
-  const double first = 1 - std::pow(double(o.beta1), step);
-  const double second = 1 - std::pow(double(o.beta2), step);
-  const AdamWStep numbers{float(1 - double(o.rate) * double(o.decay)),
-                          o.beta1,
-                          o.beta2,
-                          float(double(o.rate) / first),
-                          float(std::sqrt(second)),
-                          o.eps};
-  bool whole = count % 4 == 0;
-  for (const float* const array : {static_cast<const float*>(parameters), gradients,
-                                   static_cast<const float*>(m), static_cast<const float*>(v)})
-    whole = whole && reinterpret_cast<uintptr_t>(array) % 16 == 0;
-  const int64_t pieces = whole ? count / 4 : count;
-  (whole ? adamw_kernel<4> : adamw_kernel<1>)<<<divide_up(pieces, kLossThreads), kLossThreads, 0,
-                                                stream>>>(parameters, gradients, m, v, pieces,
-                                                          numbers);
-  require_cuda(what);
 }
 
 // ---- The class token ----------------------------------------------------------------------------
@@ -184,23 +144,4 @@ inline std::string require_tokens(int batch, int tokens, int channels, bool arra
   return what;
 }
 
-void prepend_token(const float* x, const float* token, float* y, int batch, int tokens,
-                   int channels, cudaStream_t stream) {
-  const std::string what = require_tokens(batch, tokens, channels, x && token && y);
-  const int64_t count = int64_t(batch) * (tokens + 1) * channels;
-  move_tokens_kernel<false><<<divide_up(count, kLossThreads), kLossThreads, 0, stream>>>(
-      const_cast<float*>(x), token, y, count, tokens, channels);
-  require_cuda(what);
-}
-void prepend_token_backward(const float* dy, float* dx, float* dtoken, int batch, int tokens,
-                            int channels, cudaStream_t stream) {
-  const std::string what = require_tokens(batch, tokens, channels, dy && dx && dtoken);
-  const int64_t of_sample = int64_t(tokens + 1) * channels, count = batch * of_sample;
-  move_tokens_kernel<true><<<divide_up(count, kLossThreads), kLossThreads, 0, stream>>>(
-      dx, nullptr, const_cast<float*>(dy), count, tokens, channels);
-  token_sums_kernel<<<divide_up(channels, kLossThreads), kLossThreads, 0, stream>>>(
-      dy, dtoken, batch, of_sample, channels);
-  require_cuda(what);
-}
-
-}  // namespace cvt
+}  // namespace losses

@@ -8,7 +8,10 @@
 #include "../../10_layer_norm/backward.cuh"
 #include "../linear/product.cuh"
 
-namespace cvt {
+namespace token_norm {
+
+using namespace cvt;
+using namespace linear_layers;
 
 constexpr int kNormThreads = 256, kNormWarps = kNormThreads / 32;
 constexpr float kNormEpsilon = 1e-5f;
@@ -125,7 +128,8 @@ __global__ void __launch_bounds__(kNormThreads)
 
 // ---- Launch -------------------------------------------------------------------------------------
 
-inline std::string require_norm(int rows, int channels, std::initializer_list<const float*> arrays) {
+inline std::string require_norm(int rows, int channels,
+                                std::initializer_list<const float*> arrays) {
   const std::string what = "layer norm of " + std::to_string(rows) + " rows of " +
                            std::to_string(channels) + " channels";
   require_that(rows >= 1, what, "rows must be at least 1");
@@ -140,50 +144,11 @@ void with_norm_pieces(int channels, std::initializer_list<const float*> arrays, 
   bool whole = true;
   for (const float* array : arrays) whole = whole && whole_pieces(channels, array);
   if (whole)
-    layer_norm::with_count<1, 2, 3, 4, 8>(divide_up(channels, 128), [&]<int kPieces>() {
-      run.template operator()<4, kPieces>();
-    });
+    layer_norm::with_count<1, 2, 3, 4, 8>(
+        divide_up(channels, 128), [&]<int kPieces>() { run.template operator()<4, kPieces>(); });
   else
-    layer_norm::with_count<1, 4, 12, 32>(divide_up(channels, 32), [&]<int kPieces>() {
-      run.template operator()<1, kPieces>();
-    });
+    layer_norm::with_count<1, 4, 12, 32>(
+        divide_up(channels, 32), [&]<int kPieces>() { run.template operator()<1, kPieces>(); });
 }
 
-void layer_norm_forward(const float* x, const float* scale, const float* shift, float* y,
-                        float* mean, float* inverse_deviation, int rows, int channels,
-                        cudaStream_t stream) {
-  const std::string what =
-      require_norm(rows, channels, {x, scale, shift, y, mean, inverse_deviation});
-  with_norm_pieces(channels, {x, scale, shift, y}, [&]<int kWidth, int kPieces>() {
-    norm_forward_kernel<kWidth, kPieces>
-        <<<divide_up(rows, kNormWarps), kNormThreads, 0, stream>>>(
-            x, scale, shift, y, mean, inverse_deviation, rows, channels);
-  });
-  require_cuda(what);
-}
-
-void layer_norm_backward(const float* x, const float* scale, const float* mean,
-                         const float* inverse_deviation, const float* dy, const float* added,
-                         float* dx, float* dscale, float* dshift, int rows, int channels,
-                         cudaStream_t stream) {
-  const std::string what =
-      require_norm(rows, channels, {x, scale, mean, inverse_deviation, dy, dx, dscale, dshift});
-  // Four rows a warp or more, and two blocks an SM or fewer: each block's sums are moved twice.
-  const int most = 2 * mlp::device_attribute(cudaDevAttrMultiProcessorCount);
-  const int rows_of_block = std::max(4 * kNormWarps, divide_up(rows, most));
-  const int blocks = divide_up(rows, rows_of_block);
-  const Scratch<float> partials(int64_t(blocks) * 2 * channels, what, stream);
-  const std::initializer_list<const float*> arrays = {x, scale, dy, added, dx};
-  with_norm_pieces(channels, arrays, [&]<int kWidth, int kPieces>() {
-    norm_backward_kernel<kWidth, kPieces>
-        <<<blocks, kNormThreads, size_t(kNormWarps) * channels * sizeof(float), stream>>>(
-            x, scale, mean, inverse_deviation, dy, added, dx, partials.data(), rows, channels,
-            rows_of_block);
-  });
-  require_cuda(what);
-  layer_norm::finish_kernel<<<divide_up(2 * channels, 32), layer_norm::kThreads, 0, stream>>>(
-      partials.data(), dscale, dshift, blocks, channels);
-  require_cuda(what);
-}
-
-}  // namespace cvt
+}  // namespace token_norm
