@@ -9,8 +9,10 @@
 #   build/TOOLKIT_ID/host/           other objects of g++: common/*.cpp, tests, and the doctest main()
 #   build/TOOLKIT_ID/vgpu/           libvgpu.so, the launcher vgpu, its libraries in vgpu-lib/,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
-#   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, and the programs chapterN, test_chapterN, lab_tests
+#   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, the programs chapterN, test_chapterN, lab_tests, and
+#                                    libvision_operators.so with its operators_tests
 #   build/vgpu, build/vgpu-lib       links to the newest of those above
+#   build/operators/                 links to the newest libvision_operators.so of each device
 #   ./run                            link to the newest program
 #
 # Every choice that changes an object is in its path, so switching never meets a stale object.
@@ -214,6 +216,7 @@ lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.c
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
 include common/make/vgpu.mk
+include common/make/operators.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
 
 # ---- targets for people --------------------------------------------------------------------------
@@ -246,6 +249,8 @@ help:
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
+#> make operators       the chapters' kernels as a library of C functions, and for PyTorch and NumPy
+#>                      (common/operators/README.md)
 #> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
@@ -337,7 +342,8 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
-python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py)
+python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py) \
+  $(operators_python)
 # Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of
 # bench and those of bad input run all programs; then come the chapters, the last ones before the first.
 last_first = $(if $1,$(call last_first,$(wordlist 2,$(words $1),$1)) $(firstword $1))
@@ -355,7 +361,7 @@ endif
 long_tests := $(if $(VGPU_LIBS),$(filter $(vgpu_tests_program) $V/tests/time_programs,$(vgpu_tests))) \
   $(filter $D/bad_input_tests,$(lab_tests))
 tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) \
-  $(filter-out $(long_tests),$(lab_tests) $(if $(VGPU_LIBS),$(vgpu_tests))) \
+  $(filter-out $(long_tests),$(lab_tests) $(if $(VGPU_LIBS),$(vgpu_tests))) $(operators_tests) \
   common/make/check_words.sh data/check.sh
 
 # What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
@@ -423,7 +429,8 @@ tests_chosen = $(call chosen,$(tests))
 # Those of the virtual GPU and of the exercises run no program of a chapter, no case of a suite does.
 # The newest chapters take longest to compile: they start first, so that none is alone at the end.
 backwards = $(if $1,$(call backwards,$(wordlist 2,$(words $1),$1)) $(firstword $1))
-test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests),$(tests_chosen))),\
+test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests) $(operators_tests) $(operators_python),\
+    $(tests_chosen))),\
     $(call backwards,$(chapters:%=$D/chapter%))) $(tests_chosen) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 

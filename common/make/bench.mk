@@ -165,10 +165,11 @@ endif
 
 # The tests of what runs on a device, and no others: on a GPU, those that only a GPU can fail.
 # ONLY chooses some, as of `make test`, what runs on no GPU left out; TEST_TIMEOUT=300 is for each.
-device_tests_chosen = $(call chosen,$(lab_tests) $(chapter_tests))
+device_tests := $(lab_tests) $(chapter_tests) $(operators_tests)
+device_tests_chosen = $(call chosen,$(device_tests))
 ifneq ($(if $(TOOLKIT_ID),$(filter test-gpu,$(MAKECMDGOALS))),)
 $(if $(device_tests_chosen),,$(error ONLY=$(ONLY): nothing of that runs on a GPU; there are: \
-  $(foreach t,$(lab_tests) $(chapter_tests),$(call test_name,$t))))
+  $(foreach t,$(device_tests),$(call test_name,$t))))
 endif
 .PHONY: test-gpu
 ifeq ($(GPU_ARCH)$(bench_reference),)

@@ -1,0 +1,154 @@
+"""The C functions on torch tensors and NumPy arrays: results come back as what came in. No gradients are
+recorded here; see autograd.py.
+
+Every function raises BadArgument (a ValueError) that names the argument, what it is and what it must be.
+"""
+import ctypes
+
+from .library import BadArgument, ConvNormOptions, Output, View, is_torch, run
+
+
+def empty_like(array, shape, dtype=None):
+    """An array of the same library on the same device; dtype None: of the same type."""
+    if is_torch(array):
+        import torch
+        return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else array.dtype, device=array.device)
+    import numpy
+    return numpy.empty(shape, dtype=dtype or array.dtype)
+
+
+def _shape(array):
+    return tuple(getattr(array, "shape", ()))
+
+
+def _call(function, inputs, outputs, order):
+    """order: names, or what ctypes passes on. An array that is None is passed as null."""
+    try:
+        views = {name: View(name, array) for name, array in {**inputs, **outputs}.items() if array is not None}
+        arguments = []
+        for item in order:
+            if not isinstance(item, str):
+                arguments.append(item)
+            elif item not in views:
+                arguments.append(None)
+            else:
+                arguments.append(Output(views[item]) if item in outputs else views[item])
+        run(function, list(views.values()), arguments)
+    except BadArgument as error:
+        text = str(error)
+        raise BadArgument(text if text.startswith(function) else f"{function}: {text}") from None
+
+
+def default_scale(q, scale):
+    return float(_shape(q)[-1]) ** -0.5 if scale is None and _shape(q) else float(scale or 0)
+
+
+def attention_forward(q, k, v, scale=None, with_log_sum_exp=False):
+    """softmax(scale q kT) v, and the rows' log-sum-exp or None. q, k, v float16 [batch, heads, tokens, head_dim],
+    head_dim 32, 64 or 128; scale None: 1 / sqrt(head_dim)."""
+    outputs = {"o": empty_like(q, _shape(q)),
+               "log_sum_exp": empty_like(q, _shape(q)[:3], "float32") if with_log_sum_exp else None}
+    _call("attention_forward", {"q": q, "k": k, "v": v}, outputs,
+          ["q", "k", "v", "o", "log_sum_exp", ctypes.c_float(default_scale(q, scale))])
+    return outputs["o"], outputs["log_sum_exp"]
+
+
+def attention_backward(q, k, v, o, log_sum_exp, d_o, scale=None, deterministic=True):
+    """dq, dk and dv."""
+    outputs = {name: empty_like(q, _shape(q)) for name in ("dq", "dk", "dv")}
+    _call("attention_backward", {"q": q, "k": k, "v": v, "o": o, "log_sum_exp": log_sum_exp, "d_o": d_o}, outputs,
+          ["q", "k", "v", "o", "log_sum_exp", "d_o", "dq", "dk", "dv", ctypes.c_float(default_scale(q, scale)),
+           ctypes.c_int(bool(deterministic))])
+    return outputs["dq"], outputs["dk"], outputs["dv"]
+
+
+def _levels(level_sizes):
+    flat = [int(size) for pair in level_sizes for size in pair]
+    return (ctypes.c_int64 * max(len(flat), 1))(*flat), ctypes.c_int(len(flat) // 2)
+
+
+def deformable_attention_forward(value, level_sizes, locations, weights):
+    """[batch, queries, heads * channels]. float16: value [batch, pixels, heads, channels], locations [batch,
+    queries, heads, levels, points, 2], weights [batch, queries, heads, levels, points]; level_sizes: height and
+    width of each level."""
+    of_value, of_locations = _shape(value), _shape(locations)
+    if len(of_value) != 4 or len(of_locations) != 6:
+        raise BadArgument(f"deformable_attention_forward: value has shape {list(of_value)}, must be [batch, pixels, "
+                          f"heads, channels]; locations has {list(of_locations)}, must be [batch, queries, heads, "
+                          "levels, points, 2]")
+    out = empty_like(value, (of_value[0], of_locations[1], of_value[2] * of_value[3]))
+    _call("deformable_attention_forward", {"value": value, "locations": locations, "weights": weights},
+          {"out": out}, ["value", *_levels(level_sizes), "locations", "weights", "out"])
+    return out
+
+
+def deformable_attention_backward(value, level_sizes, locations, weights, d_out, deterministic=True):
+    """Gradients of value, locations and weights in float32."""
+    outputs = {"d_" + name: empty_like(value, _shape(array), "float32")
+               for name, array in (("value", value), ("locations", locations), ("weights", weights))}
+    _call("deformable_attention_backward",
+          {"value": value, "locations": locations, "weights": weights, "d_out": d_out}, outputs,
+          ["value", *_levels(level_sizes), "locations", "weights", "d_out", *outputs,
+           ctypes.c_int(bool(deterministic))])
+    return tuple(outputs.values())
+
+
+def conv_norm_forward(x, weight, gamma, beta, residual=None, stride=1, padding=(1, 1, 1, 1), reflect=False,
+                      relu=True, epsilon=1e-5):
+    """act(instance norm of the convolution + residual). x [batch, in_channels, height, width], weight
+    [out_channels, in_channels, kernel, kernel]; padding: top, left, bottom, right, or one number for all. gamma
+    and beta float32."""
+    top, left, bottom, right = padding if isinstance(padding, (tuple, list)) else (padding,) * 4
+    options = ConvNormOptions(stride, top, left, bottom, right, bool(reflect), bool(relu), epsilon)
+    of_x, of_weight = _shape(x), _shape(weight)
+    if len(of_x) != 4 or len(of_weight) != 4 or stride not in (1, 2):
+        raise BadArgument(f"conv_norm: x has shape {list(of_x)}, must be [batch, in_channels, height, width]; weight "
+                          f"has {list(of_weight)}, must be [out_channels, in_channels, kernel, kernel]; stride is "
+                          f"{stride}, must be 1 or 2")
+    size = [max(0, (of_x[2] + top + bottom - of_weight[2]) // stride + 1),
+            max(0, (of_x[3] + left + right - of_weight[3]) // stride + 1)]
+    y = empty_like(x, (of_x[0], of_weight[0], *size))
+    _call("conv_norm", {"x": x, "weight": weight, "gamma": gamma, "beta": beta, "residual": residual}, {"y": y},
+          ["x", "weight", "gamma", "beta", "residual", "y", ctypes.byref(options)])
+    return y
+
+
+def layer_norm_forward(x, scale, bias, residual=None, epsilon=1e-5):
+    """y and sum: y is the norm of x [rows, columns], or of sum = x + residual. Without residual, sum is None."""
+    y, total = empty_like(x, _shape(x)), None
+    if residual is not None:
+        total = empty_like(x, _shape(x))
+    _call("layer_norm_forward", {"x": x, "residual": residual, "scale": scale, "bias": bias},
+          {"sum": total, "y": y}, ["x", "residual", "scale", "bias", "sum", "y", ctypes.c_float(epsilon)])
+    return y, total
+
+
+def layer_norm_backward(dy, x, scale, epsilon=1e-5):
+    """dx, and in float32 d_scale and d_bias; x: what was normalized."""
+    outputs = {"dx": empty_like(x, _shape(x)), "d_scale": empty_like(x, _shape(scale), "float32"),
+               "d_bias": empty_like(x, _shape(scale), "float32")}
+    _call("layer_norm_backward", {"dy": dy, "x": x, "scale": scale}, outputs,
+          ["dy", "x", "scale", *outputs, ctypes.c_float(epsilon)])
+    return tuple(outputs.values())
+
+
+def linear_forward(x, weight, bias=None, residual=None, gelu=False):
+    """act(x weightT + bias) + residual in float16, x [rows, in], weight [out, in]."""
+    if len(_shape(x)) != 2 or len(_shape(weight)) != 2:
+        raise BadArgument(f"linear: x has shape {list(_shape(x))}, must be [rows, in]; weight has "
+                          f"{list(_shape(weight))}, must be [out, in]")
+    y = empty_like(x, (_shape(x)[0], _shape(weight)[0]))
+    _call("linear", {"x": x, "weight": weight, "bias": bias, "residual": residual}, {"y": y},
+          ["x", "weight", "bias", "residual", "y", ctypes.c_int(bool(gelu))])
+    return y
+
+
+def mlp_forward(x, w1, b1, w2, b2, residual=None):
+    """w2 gelu(w1 x + b1) + b2 + residual in float16, x [rows, in], w1 [hidden, in], w2 [out, hidden]."""
+    if len(_shape(x)) != 2 or len(_shape(w2)) != 2:
+        raise BadArgument(f"mlp: x has shape {list(_shape(x))}, must be [rows, in]; w2 has {list(_shape(w2))}, "
+                          "must be [out, hidden]")
+    y = empty_like(x, (_shape(x)[0], _shape(w2)[0]))
+    _call("mlp", {"x": x, "w1": w1, "b1": b1, "w2": w2, "b2": b2, "residual": residual}, {"y": y},
+          ["x", "w1", "b1", "w2", "b2", "residual", "y"])
+    return y

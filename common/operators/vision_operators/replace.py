@@ -1,0 +1,169 @@
+"""Puts the operators into models without touching their code.
+
+    with vision_operators.replaced(model) as used:
+        model(x)
+    print(used)         # calls by operator, and what was left to PyTorch with the reason
+
+Inside the block torch.nn.functional.scaled_dot_product_attention and layer_norm are ours for every caller, and of
+`model` each MLP of timm (timm.layers.Mlp), and each attention and MLP of Hugging Face's CvT. A call that our
+kernels cannot do goes to PyTorch; `used` says why. Tensors of other types than float16 are rounded to it where the
+kernel takes nothing else (attention, linear layers).
+"""
+import collections
+import contextlib
+import types
+
+import torch
+
+from . import autograd as kernels_with_gradients
+from .library import BadArgument, DeviceError, MissingLibrary
+
+
+class Used:
+    """calls[operator] and left[(operator, reason)]: how many."""
+
+    def __init__(self):
+        self.calls, self.left = collections.Counter(), collections.Counter()
+
+    def __str__(self):
+        lines = [f"{name}: {count} calls" for name, count in sorted(self.calls.items())]
+        lines += [f"{name}: {count} calls left to PyTorch: {reason}"
+                  for (name, reason), count in sorted(self.left.items())]
+        return "\n".join(lines) or "no call"
+
+    def run(self, name, ours, theirs):
+        """ours(), or where that refuses, theirs()."""
+        try:
+            result = ours()
+        except BadArgument as reason:
+            self.left[name, str(reason)] += 1
+            return theirs()
+        except (DeviceError, MissingLibrary):
+            raise
+        self.calls[name] += 1
+        return result
+
+
+def _attention(used, kernels, original):
+    def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                     **others):
+        def ours():
+            for name, is_so in (("attn_mask", attn_mask is not None), ("dropout_p", dropout_p != 0),
+                                ("is_causal", is_causal), ("enable_gqa", others.get("enable_gqa", False))):
+                if is_so:
+                    raise BadArgument(f"attention: {name} is not supported")
+            if query.shape == key.shape == value.shape:
+                return kernels.attention(query.contiguous(), key.contiguous(), value.contiguous(), scale, cast=True)
+            return kernels.cross_attention(query, key, value, scale, cast=True)
+
+        return used.run("attention", ours, lambda: original(query, key, value, attn_mask, dropout_p, is_causal,
+                                                            scale=scale, **others))
+    return scaled_dot_product_attention
+
+
+def _layer_norm(used, kernels, original):
+    def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+        def ours():
+            if len(normalized_shape) != 1 or tuple(normalized_shape) != tuple(input.shape[-1:]):
+                raise BadArgument(f"layer_norm: normalized_shape is {list(normalized_shape)}, must be the last dimension")
+            if weight is None or bias is None:
+                raise BadArgument("layer_norm: weight and bias must be there")
+            return kernels.layer_norm(input.contiguous(), weight, bias, eps)
+
+        return used.run("layer_norm", ours, lambda: original(input, normalized_shape, weight, bias, eps))
+    return layer_norm
+
+
+def _is_exact_gelu(module):
+    return isinstance(module, torch.nn.GELU) and getattr(module, "approximate", "none") == "none"
+
+
+def _drops(*modules):
+    """Whether one of these drops something now."""
+    return any(m.p > 0 and m.training for m in modules if isinstance(m, torch.nn.Dropout))
+
+
+def _timm_mlp(used, kernels, module, original):
+    def forward(self, x):
+        def ours():
+            if not isinstance(self.fc1, torch.nn.Linear) or not isinstance(self.norm, torch.nn.Identity) or \
+                    not _is_exact_gelu(self.act) or _drops(self.drop1, self.drop2):
+                raise BadArgument("mlp: must be two linear layers with the exact GELU, without norm and dropout")
+            return kernels.mlp(x.contiguous(), self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias,
+                                cast=True)
+        return used.run("mlp", ours, lambda: original(x))
+    return types.MethodType(forward, module)
+
+
+def _cvt_intermediate(used, kernels, module, original):
+    def forward(self, hidden_state):
+        def ours():
+            if not _is_exact_gelu(self.activation):
+                raise BadArgument("linear: activation must be the exact GELU")
+            return kernels.linear(hidden_state.contiguous(), self.dense.weight, self.dense.bias, gelu=True, cast=True)
+        return used.run("linear with GELU", ours, lambda: original(hidden_state))
+    return types.MethodType(forward, module)
+
+
+def _cvt_output(used, kernels, module, original):
+    def forward(self, hidden_state, input_tensor):
+        def ours():
+            if _drops(self.dropout):
+                raise BadArgument("linear: no dropout")
+            # The residual stays in the caller's type: it is added there.
+            return kernels.linear(hidden_state.contiguous(), self.dense.weight, self.dense.bias,
+                                   cast=True) + input_tensor
+        return used.run("linear", ours, lambda: original(hidden_state, input_tensor))
+    return types.MethodType(forward, module)
+
+
+def _cvt_attention(used, kernels, module, original):
+    def forward(self, hidden_state, height, width):
+        def ours():
+            if _drops(self.dropout):
+                raise BadArgument("attention: no dropout")
+            tokens = hidden_state
+            if self.with_cls_token:
+                class_token, tokens = torch.split(hidden_state, [1, height * width], 1)
+            photo = tokens.permute(0, 2, 1).reshape(tokens.shape[0], -1, height, width)
+            heads = []
+            for name in ("query", "key", "value"):
+                found = getattr(self, "convolution_projection_" + name)(photo)
+                if self.with_cls_token:
+                    found = torch.cat((class_token, found), dim=1)
+                found = getattr(self, "projection_" + name)(found)
+                heads.append(found.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
+            run = kernels.attention if heads[0].shape == heads[1].shape else kernels.cross_attention
+            context = run(*(x.contiguous() for x in heads), self.scale, cast=True)
+            return context.transpose(1, 2).flatten(2)
+        return used.run("attention", ours, lambda: original(hidden_state, height, width))
+    return types.MethodType(forward, module)
+
+
+# By class name and where it comes from, so that neither package has to be there.
+_MODULES = {("timm.layers.mlp", "Mlp"): _timm_mlp,
+            ("transformers.models.cvt.modeling_cvt", "CvtIntermediate"): _cvt_intermediate,
+            ("transformers.models.cvt.modeling_cvt", "CvtOutput"): _cvt_output,
+            ("transformers.models.cvt.modeling_cvt", "CvtSelfAttention"): _cvt_attention}
+
+
+@contextlib.contextmanager
+def replaced(model=None, kernels=kernels_with_gradients):
+    """See above. At the end all is as before. kernels: what has attention, cross_attention, layer_norm, linear and mlp
+    of autograd.py, for those who put something else there."""
+    used, functional = Used(), torch.nn.functional
+    before = functional.scaled_dot_product_attention, functional.layer_norm
+    changed = []
+    try:
+        functional.scaled_dot_product_attention = _attention(used, kernels, before[0])
+        functional.layer_norm = _layer_norm(used, kernels, before[1])
+        for module in model.modules() if model is not None else ():
+            make = _MODULES.get((type(module).__module__, type(module).__name__))
+            if make:
+                module.forward = make(used, kernels, module, module.forward)
+                changed.append(module)
+        yield used
+    finally:
+        functional.scaled_dot_product_attention, functional.layer_norm = before
+        for module in changed:
+            del module.forward
