@@ -369,7 +369,7 @@ void RaceCheck::end(BlockState& block) {
                   [&] { return words_for_end(*launch_, r, visit, home); });
   }
   block.block->async_arrivals.each([&](const AsyncArrival& copy) {
-    if (copy.warp->block == block.block || !copy.bytes) return;
+    if (!copy.bytes) return;
     findings_.add(where(*copy.instr, *copy.frame->function) + "|flight",
                   [&] { return words_for_end(*launch_, copy, home); });
   });

@@ -89,10 +89,12 @@ std::string words_for_end(const Launch& launch, const Record& access, const Visi
 }
 
 std::string words_for_end(const Launch& launch, const AsyncArrival& copy, std::uint64_t home) {
-  return where(*copy.instr, *copy.frame->function) + ": error: race: asynchronous copy of " +
-         bytes_text(copy.bytes) + " to the shared memory of block " + block_text(launch, home) +
-         " by block " + block_text(launch, copy.warp->block->linear) +
-         ", and the end of that block before it waited for the copy, in " +
+  const std::uint64_t by = copy.warp->block->linear;
+  std::string text = where(*copy.instr, *copy.frame->function) +
+                     ": error: race: asynchronous copy of " + bytes_text(copy.bytes) +
+                     " to the shared memory of block " + block_text(launch, home);
+  if (by != home) text += " by block " + block_text(launch, by);
+  return text + ", and the end of that block before it waited for the copy, in " +
          launch.request.function->display;
 }
 

@@ -440,3 +440,34 @@ xor.b32 %r2, %r4, 128;
 )";
   check_silent(body);
 }
+
+TEST_CASE("race: a block must not end while a bulk copy into its shared memory is under way") {
+  // The next block on the SM would find bytes in its shared memory that nobody there asked for.
+  const std::string ask = R"(mov.u32 %r1, s; setp.eq.u32 %p1, %thread, 0;
+@%p1 mbarrier.init.shared.b64 [%r1+1024], 1;
+bar.sync 0;
+@!%p1 bra ASKED;
+mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r1+1024], 256;
+#9: cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%in], 256, [%r1+1024];
+ASKED:
+)";
+  const std::string wait =
+      "WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r1+1024], 0; @!%p2 bra WAIT;\n";
+  CHECK(races(ask) ==
+        Texts{"s.cu:9: error: race: asynchronous copy of 256 bytes to the shared memory of block "
+              "(0,0,0), and the end of that block before it waited for the copy, in k"});
+  check_silent(ask + wait);
+  check_silent(ask + "@!%p1 bra END;\n" + wait + "END:\n");  // one thread's wait is enough
+  // Of two copies on one barrier, and of a ring of which a tile too many was asked for.
+  const std::string more =
+      "@!%p1 bra LAST;\nmbarrier.arrive.expect_tx.shared.b64 %rd9, [%r1+1024], 512;\n"
+      "#20: cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+256], [%in], "
+      "512, [%r1+1024];\nLAST:\n";
+  CHECK(races(ask + wait + "bar.sync 0;\n" + more) ==
+        Texts{"s.cu:20: error: race: asynchronous copy of 512 bytes to the shared memory of block "
+              "(0,0,0), and the end of that block before it waited for the copy, in k"});
+  check_silent(ask + wait + "bar.sync 0;\n" + more +
+               "NEXT: mbarrier.try_wait.parity.shared.b64 %p2, [%r1+1024], 1; @!%p2 bra NEXT;\n");
+  // Each block's own; told once.
+  CHECK(Checked(race_only()).run(ask, {64, 1, 1}, {2, 1, 1}).size() == 1);
+}
