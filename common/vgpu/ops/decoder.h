@@ -92,6 +92,7 @@ class Decoder {
   void all_vectors(Instr& instr);
 
   void warpgroup_product(Instr& instr);  // decode_warpgroup.cpp
+  void selection(Instr& instr);          // of a sparse one
 
   // ---- statements ----------------------------------------------------------------------------
   void stamp(Instr& instr) const;

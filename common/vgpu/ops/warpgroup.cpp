@@ -6,11 +6,11 @@
 // too early, gets a wrong result every time. In a shuffled schedule some products are computed as early
 // as allowed, when they are asked for, which shows an operand that was not there yet. Registers are
 // read and written at the same time.
-#include "warpgroup.h"
-
 #include <algorithm>
-#include <bit>
 #include <cstdio>
+
+#include "../core/access.h"
+#include "warpgroup_product.h"
 
 namespace vgpu {
 namespace {
@@ -51,7 +51,7 @@ void at_its_end(Warp& warp, const PendingProduct& product, F f) {
 }
 
 void compute(Warp& warp, const PendingProduct& product) {
-  at_its_end(warp, product, [&] { multiply(warp, product); });
+  at_its_end(warp, product, [&] { multiply_for_warp(warp, product); });
 }
 
 void compute_all(Warp& warp, std::vector<PendingProduct> products) {
@@ -64,7 +64,15 @@ void read_before(Warp& warp, uint64_t end) {
   const auto read = [&](std::vector<PendingProduct>& products) {
     for (PendingProduct& product : products) {
       if (product.number >= end || product.operands) continue;
-      at_its_end(warp, product, [&] { read_operands(warp, product); });
+      at_its_end(warp, product, [&] {
+        const WarpgroupOp& op = op_of(*product.instr);
+        auto operands = std::make_shared<PendingProduct::Operands>();
+        if (!op.a_in_registers) read_a(warp, *product.instr, product.a, operands->a);
+        operands->b = std::make_unique<uint32_t[][kWarpSize]>(
+            static_cast<std::size_t>(op.n / 8 * op.depth()));
+        read_b(warp, op, product.b, operands->b.get());
+        product.operands = std::move(operands);
+      });
     }
   };
   for (ProductGroup& group : warp.products->groups) read(group.products);
@@ -171,7 +179,8 @@ void compare_with_group(Warp& warp, const Instr& instr, const PendingProduct& pr
 }
 
 void count_work(Worker& worker, const WarpgroupOp& op) {
-  const auto work = uint64_t{16} * static_cast<uint64_t>(op.n) * static_cast<uint64_t>(op.k);
+  const auto work =  // of a sparse A only what is there is multiplied
+      uint64_t{16} * static_cast<uint64_t>(op.n) * static_cast<uint64_t>(op.k / (op.depth() / 2));
   const bool f8 = op.a == Type::e4m3 || op.a == Type::e5m2, f16_sums = op.d == Type::f16;
   WarpgroupType type = f8 ? (f16_sums ? WarpgroupType::f8_sums_f16 : WarpgroupType::f8)
                           : (f16_sums ? WarpgroupType::f16_sums : WarpgroupType::f16);
@@ -246,6 +255,12 @@ void ask(Warp& warp, const Instr& instr, uint32_t mask) {
   product.frame = Ref<Frame>(warp.frame);
   if (!op_of(instr).a_in_registers) product.a = same_in_all_lanes(warp, instr, instr.a, "A");
   product.b = same_in_all_lanes(warp, instr, instr.b, "B");
+  const WarpgroupOp& op = op_of(instr);
+  if (op.sparse && !op.b_mn_major && decode_descriptor(product.b).row == 32)
+    refuse(
+        warp, instr,
+        "K-major B of a sparse product, 64 bytes along K, with a swizzle of 32 bytes (descriptor " +
+            hex(product.b) + "): where its second half lies is not documented; executed");
   product.accumulates = accumulates(warp, instr);
   if (!warp.products) warp.products = std::make_unique<WarpProducts>();
   product.number = warp.products->issued;
@@ -369,12 +384,15 @@ Handler bind_wgmma(Instr& instr, const Mods& mods) {
   if (types.size() != 3) return nullptr;
   op.d = types[0], op.a = types[1], op.b = types[2];
   op.saturate = mods.has("satfinite");
-  op.a_in_registers = instr.list_count > instr.list_results;
-  const int registers = op.n / 8 * op.per_tile();
-  if (instr.list_results != registers) return nullptr;
-  if (op.a_in_registers && instr.list_count != registers + 4) return nullptr;
+  op.sparse = mods.has("sp");
   // Decoder::warpgroup_product has put them there.
   const auto flags = static_cast<uint64_t>(instr.constant);
+  op.selector = static_cast<int>(flags >> 4 & 1);
+  op.a_in_registers = flags & 32;
+  const int registers = op.n / 8 * op.per_tile();
+  if (instr.list_results != registers) return nullptr;
+  if (instr.list_count != registers + (op.a_in_registers ? 4 : 0) + (op.sparse ? 1 : 0))
+    return nullptr;
   op.negate = (flags & 1) != (flags >> 1 & 1);
   op.a_mn_major = flags & 4;
   op.b_mn_major = flags & 8;

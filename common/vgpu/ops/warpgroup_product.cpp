@@ -1,8 +1,11 @@
-// The arithmetic of products of a warpgroup: operands in shared memory or in registers, sums in registers.
+// A warp's 16 rows of a product of its warpgroup: operands, sums, and how they are multiplied.
+#include "warpgroup_product.h"
+
 #include <algorithm>
 
+#include "../core/block.h"
 #include "products.h"
-#include "warpgroup.h"
+#include "sparse.h"
 
 namespace vgpu {
 namespace {
@@ -12,15 +15,29 @@ using namespace tensor;
 
 // ---- operands in shared memory --------------------------------------------------------------
 
-// Offsets of the 16-byte pieces of `tiles` x 2 core matrices from tile `first` on:
+// Offsets of the 16-byte pieces of `tiles` x `depth` core matrices from tile `first` on:
 // [tile][deep][line].
 void place_pieces(uint64_t descriptor, bool mn_major, uint32_t first, uint32_t tiles,
-                  uint32_t* at) {
+                  uint32_t depth, uint32_t* at) {
   const MatrixDescriptor d = decode_descriptor(descriptor);
   for (uint32_t tile = first; tile < first + tiles; ++tile)
-    for (uint32_t deep = 0; deep < 2; ++deep, at += 8)
+    for (uint32_t deep = 0; deep < depth; ++deep, at += 8)
       core_matrix_lines(d, mn_major, tile, deep, at);
 }
+}  // namespace
+
+void place_a(const Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t* at) {
+  place_pieces(descriptor, op.a_mn_major, warp.index % kWarpsOfGroup * 2, 2, 2, at);
+}
+int place_b(const WarpgroupOp& op, uint64_t descriptor, uint32_t* at) {
+  const int depth = op.depth();
+  place_pieces(descriptor, op.b_mn_major, 0, static_cast<uint32_t>(op.n / 8),
+               static_cast<uint32_t>(depth), at);
+  return op.n / 8 * depth * 8;
+}
+
+namespace {
+
 // A core matrix as registers have it: 4 neighbouring lanes hold a row of M or N.
 void read_core_matrix(const Warp& warp, const uint32_t* at, bool mn_major, uint32_t* lanes) {
   Half8 lines[8];
@@ -85,7 +102,8 @@ void write_sums(Warp& warp, const WarpgroupOp&, const uint32_t* list, const uint
     std::memcpy(warp.lanes<uint32_t>(Slot{list[r]}), sums + kWarpSize * r, 4 * kWarpSize);
 }
 
-// Words of A by register: [16 bytes of K][half of the rows]. They are in registers or in memory.
+}  // namespace
+
 void read_a(Warp& warp, const Instr& instr, uint64_t descriptor, uint32_t (*words)[kWarpSize]) {
   const WarpgroupOp& op = op_of(instr);
   if (op.a_in_registers) {
@@ -101,12 +119,13 @@ void read_a(Warp& warp, const Instr& instr, uint64_t descriptor, uint32_t (*word
       read_core_matrix(warp, at + (half * 2 + deep) * 8, op.a_mn_major, words[deep * 2 + half]);
 }
 
-// Words of B by core matrix. All at once: to read what was just written in smaller pieces takes long.
 void read_b(Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t (*words)[kWarpSize]) {
   uint32_t at[kMostPiecesOfB];
   const int pieces = place_b(op, descriptor, at);
   for (int i = 0; i < pieces; i += 8) read_core_matrix(warp, at + i, op.b_mn_major, *words++);
 }
+
+namespace {
 
 // The same of a product whose operands may have been read before.
 void read_a(Warp& warp, const PendingProduct& product, uint32_t (*words)[kWarpSize]) {
@@ -123,10 +142,10 @@ const uint32_t (*words_of(Warp& warp, const PendingProduct& product,
 }
 
 template <class T>
-void multiply_as(Warp& warp, const PendingProduct& product) {
+void multiply(Warp& warp, const PendingProduct& product) {
   const Instr& instr = *product.instr;
   const WarpgroupOp& op = op_of(instr);
-  const int each = op.k / 8;  // elements of a register
+  const int each = op.each();
   alignas(64) uint32_t words[4][kWarpSize], sorted[kWarpSize];
   alignas(64) T a[4 * 4 * kWarpSize], b[2 * 4 * kWarpSize], sums[4 * kWarpSize];
   read_a(warp, product, words);
@@ -160,6 +179,92 @@ void multiply_as(Warp& warp, const PendingProduct& product) {
   }
 }
 
+// The sums of 8 columns belong to these rows and columns.
+struct SumPlace {
+  int row, column;
+};
+constexpr SumPlace place_of_sum(int i) {
+  const int lane = i % kWarpSize;
+  return {i / 64 * 8 + lane / 4, lane % 4 * 2 + i / kWarpSize % 2};
+}
+
+[[noreturn]] void refuse_metadata(Warp& warp, const Instr& instr, int row, int chunk,
+                                  uint32_t metadata) {
+  const bool pairs = op_of(instr).a != Type::tf32;
+  throw Fault{FaultKind::illegal_instruction,
+              describe(warp, instr, row % 8 * 4,
+                       "the metadata of a sparse A are " + std::to_string(metadata) +
+                           " for chunk " + std::to_string(chunk) + " of row " +
+                           std::to_string(warp.index % kWarpsOfGroup * 16 + row) + ", where " +
+                           (pairs ? "the two places must differ, executed"
+                                  : "they must be 4 or 14, executed"))};
+}
+
+// The elements of A that are there, each times the row of B that it meets.
+template <class T>
+void multiply_sparse(Warp& warp, const PendingProduct& product) {
+  const Instr& instr = *product.instr;
+  const WarpgroupOp& op = op_of(instr);
+  const SparseShape shape{type_bits(op.a), op.selector};
+  const int each = op.each(), tiles = op.n / 8, wide = padded(op.n);
+  alignas(64) uint32_t words[4][kWarpSize];
+  alignas(64) T a[4 * 4 * kWarpSize], part[4 * kWarpSize];
+  read_a(warp, product, words);
+  for (int r = 0; r < 4; ++r) unpack_as(op.a, words[r], a + r * each * kWarpSize);
+  if constexpr (std::is_floating_point_v<T>)
+    if (op.negate)
+      for (int i = 0; i < 4 * each * kWarpSize; ++i) a[i] = -a[i];
+
+  alignas(64) uint32_t space[kMostColumns / 8 * 4][kWarpSize];
+  const auto* const words_of_b = words_of(warp, product, space);
+  std::vector<T> b(static_cast<std::size_t>(op.k * wide));  // [k][column]
+  for (int core = 0; core < tiles * 4; ++core) {
+    unpack_as(op.b, words_of_b[core], part);
+    for (int i = 0; i < each * kWarpSize; ++i) {
+      const int lane = i % kWarpSize, k = (core % 4 * 4 + lane % 4) * each + i / kWarpSize;
+      b[static_cast<std::size_t>(k * wide + core / 4 * 8 + lane / 4)] = part[i];
+    }
+  }
+
+  std::vector<T> sums(static_cast<std::size_t>(16 * wide));  // [row][column]
+  const auto each_tile = [&](bool stores) {
+    for (int tile = 0; tile < tiles; ++tile) {
+      const uint32_t* list = instr.list + tile * op.per_tile();
+      const bool adds = product.accumulates && (stores ? op.saturate : !op.saturate);
+      if (adds) read_sums(warp, op, list, part);
+      for (int i = 0; i < 4 * kWarpSize; ++i) {
+        const SumPlace at = place_of_sum(i);
+        T& sum = sums[static_cast<std::size_t>(at.row * wide + tile * 8 + at.column)];
+        if (!stores) {
+          if (adds) sum = part[i];
+        } else if constexpr (std::is_integral_v<T>) {
+          const int64_t all =
+              int64_t{static_cast<int32_t>(sum)} + (adds ? static_cast<int32_t>(part[i]) : 0);
+          part[i] = static_cast<T>(std::clamp<int64_t>(all, INT32_MIN, INT32_MAX));
+        } else {
+          part[i] = sum;
+        }
+      }
+      if (stores) write_sums(warp, op, list, part);
+    }
+  };
+  each_tile(false);
+  for (int row = 0; row < 16; ++row) {
+    for (int i = 0; i < shape.kept(); ++i) {
+      const int rest = i % (4 * each), r = i / (4 * each) * 2 + row / 8;
+      const T value = a[(r * each + rest % each) * kWarpSize + row % 8 * 4 + rest / each];
+      const int chunk = i / shape.in_chunk();
+      const uint32_t metadata = shape.metadata(warp.lanes<const uint32_t>(instr.e), row, chunk);
+      const auto k = shape.place(chunk, metadata, i % shape.in_chunk());
+      if (!k && value == T{}) continue;  // what is filled up at the edge of a matrix may have none
+      if (!k) refuse_metadata(warp, instr, row, chunk, metadata);
+      add_row(value, &b[static_cast<std::size_t>(*k * wide)],
+              &sums[static_cast<std::size_t>(row * wide)], wide);
+    }
+  }
+  each_tile(true);
+}
+
 // Single bits: the number of places where both have a one.
 void multiply_bits(Warp& warp, const PendingProduct& product) {
   const Instr& instr = *product.instr;
@@ -186,28 +291,14 @@ void multiply_bits(Warp& warp, const PendingProduct& product) {
 
 }  // namespace
 
-void place_a(const Warp& warp, const WarpgroupOp& op, uint64_t descriptor, uint32_t* at) {
-  place_pieces(descriptor, op.a_mn_major, warp.index % kWarpsOfGroup * 2, 2, at);
-}
-int place_b(const WarpgroupOp& op, uint64_t descriptor, uint32_t* at) {
-  place_pieces(descriptor, op.b_mn_major, 0, static_cast<uint32_t>(op.n / 8), at);
-  return op.n / 8 * 16;
-}
-
-void read_operands(Warp& warp, PendingProduct& product) {
+void multiply_for_warp(Warp& warp, const PendingProduct& product) {
   const WarpgroupOp& op = op_of(*product.instr);
-  auto operands = std::make_shared<PendingProduct::Operands>();
-  if (!op.a_in_registers) read_a(warp, *product.instr, product.a, operands->a);
-  operands->b = std::make_unique<uint32_t[][kWarpSize]>(static_cast<std::size_t>(op.n / 8 * 2));
-  read_b(warp, op, product.b, operands->b.get());
-  product.operands = std::move(operands);
-}
-
-void multiply(Warp& warp, const PendingProduct& product) {
-  const WarpgroupOp& op = op_of(*product.instr);
-  (op.a == Type::b1    ? multiply_bits
-   : op.d == Type::s32 ? multiply_as<uint32_t>
-                       : multiply_as<float>)(warp, product);
+  if (op.a == Type::b1) return multiply_bits(warp, product);
+  const bool integers = op.d == Type::s32;
+  if (op.sparse)
+    (integers ? multiply_sparse<uint32_t> : multiply_sparse<float>)(warp, product);
+  else
+    (integers ? multiply<uint32_t> : multiply<float>)(warp, product);
 }
 
 }  // namespace vgpu

@@ -184,6 +184,8 @@ TEST_CASE("wgmma: what is no instruction is refused with its name") {
   has(other("m64n8k16", "m64n12k16"), "does not know '.m64n12k16'");
   has(other("f32.f16.f16", "f32.f16.bf16"), "does not know '.bf16'");
   has(other("mma_async", "mma_async.sp"), "does not know '.sp' in 'wgmma.mma_async.sp");
+  has(other("mma_async.sync.aligned.m64n8k16", "mma_async.sp.sync.aligned.m64n8k32"),
+      "the metadata of a sparse product need a register of 32 bits");
   has(other("{%d0, %d1, %d2, %d3}", "{%d0, %d1, %d2}"), "does not support");
   has(other("%rd1, %rd2", "{%d0, %d1}, %rd2"),
       "this form of wgmma.mma_async has 7 operands, not 8");

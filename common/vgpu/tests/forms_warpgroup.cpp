@@ -116,29 +116,31 @@ struct Layout {
   }
 };
 
-// A layout for `count` rows of M or N with random gaps between its parts. Returns the byte behind it.
-int choose_layout(Layout& l, int count, int from, std::mt19937& random) {
+// A layout for `count` rows of M or N and `depth` times 16 bytes of K, with random gaps between its parts.
+// Returns the byte behind it.
+int choose_layout(Layout& l, int count, int depth, int from, std::mt19937& random) {
   const int line = l.swizzle ? l.swizzle : 16, pattern = std::max(16, l.swizzle * 8);
   const auto gaps = [&](int unit) { return static_cast<int>(random() % 2) * unit; };
   l.start = (from + pattern - 1) / pattern * pattern;
   const int group = 8 * line;  // bytes of 8 lines
   if (!l.mn_major) {
     if (l.swizzle) {
-      l.start += static_cast<int>(random() % static_cast<unsigned>(line / 32)) * 32;  // along K
+      const int wide = 16 * depth;  // bytes of K
+      l.start += static_cast<int>(random() % static_cast<unsigned>(line / wide)) * wide;
       l.stride = group + gaps(group), l.leading = 16 * static_cast<int>(random() % 9);
     } else if (random() % 2) {
-      l.leading = group + gaps(16), l.stride = 2 * l.leading + gaps(16);
+      l.leading = group + gaps(16), l.stride = depth * l.leading + gaps(16);
     } else {
       l.stride = group + gaps(16), l.leading = count / 8 * l.stride + gaps(16);
     }
-    return l.start + count / 8 * l.stride + 2 * group + (l.swizzle ? 0 : l.leading);
+    return l.start + count / 8 * l.stride + 2 * group + (l.swizzle ? 0 : (depth - 1) * l.leading);
   }
   if (!l.swizzle) {
     l.stride = group + gaps(16), l.leading = count / 8 * l.stride + gaps(16);
-    return l.start + 2 * l.leading + group;
+    return l.start + depth * l.leading + group;
   }
   const int lines = (count * 2 + line - 1) / line;
-  l.stride = group + gaps(group), l.leading = 2 * l.stride + gaps(group);
+  l.stride = group + gaps(group), l.leading = depth * l.stride + gaps(group);
   return l.start + lines * l.leading + group;
 }
 
@@ -167,13 +169,16 @@ struct Product {
   Layout of_a, of_b;
   bool a_in_registers = false, accumulates = true, saturate = false;
   int scale_a = 1, scale_b = 1;
+  bool sparse = false;
+  int selector = 0;
 
-  int k() const { return 256 / bits_of(a); }
+  int kept() const { return 256 / bits_of(a); }  // elements of a row of A that are there
+  int k() const { return sparse ? 2 * kept() : kept(); }
   bool floating() const { return d != "s32"; }
   std::string name() const {
-    std::string text = "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" +
-                       std::to_string(k()) + (saturate ? ".satfinite." : ".") + d + "." + a + "." +
-                       b;
+    std::string text = std::string("wgmma.mma_async") + (sparse ? ".sp" : "") +
+                       ".sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(k()) +
+                       (saturate ? ".satfinite." : ".") + d + "." + a + "." + b;
     return a == "b1" ? text + ".and.popc" : text;
   }
   int registers() const { return d == "f16" ? n / 4 : n / 2; }
@@ -207,9 +212,9 @@ const std::string kFill =
     "2048; add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 48;\n@%p1 bra FILL;\n"
     "fence.proxy.async.shared::cta;\nbar.sync 0;\n";
 
-// Behind the image of shared memory come A's registers and D's, [register][thread].
+// Behind the image of shared memory come A's registers, D's and the metadata, [register][thread].
 std::string body_of(const Product& p) {
-  std::string text = ".reg .b32 %d<128>; .reg .b32 %a<4>; .reg .pred %scale;\n" + kFill;
+  std::string text = ".reg .b32 %d<128>, %a<4>, %chosen; .reg .pred %scale;\n" + kFill;
   text +=
       "mul.wide.u32 %rd11, %thread, 4; add.u64 %rd12, %in, 98304; add.u64 %rd12, %rd12, %rd11;\n";
   for (int i = 0; i < 4; ++i)
@@ -217,11 +222,14 @@ std::string body_of(const Product& p) {
   for (int i = 0; i < p.registers(); ++i)
     text += "ld.global.u32 %d" + std::to_string(i) + ", [%rd12+" + std::to_string(512 * (i + 4)) +
             "];\n";
+  text += "ld.global.u32 %chosen, [%rd12+" + std::to_string(512 * 132) + "];\n";
   text += "mov.u64 %rd1, " + constant(p.of_a.descriptor()) + "; mov.u64 %rd2, " +
           constant(p.of_b.descriptor()) + ";\nsetp.eq.u32 %scale, 0, " +
           (p.accumulates ? "0" : "1") + ";\nwgmma.fence.sync.aligned;\n";
   text += p.name() + " " + list("%d", p.registers()) + ", " +
-          (p.a_in_registers ? list("%a", 4) : "%rd1") + ", %rd2, %scale" + p.numbers() + ";\n";
+          (p.a_in_registers ? list("%a", 4) : "%rd1") + ", %rd2, " +
+          (p.sparse ? "%chosen, " + std::to_string(p.selector) + ", " : "") + "%scale" +
+          p.numbers() + ";\n";
   text += "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n";
   text += "add.u64 %rd13, %out, %rd11;\n";
   for (int i = 0; i < p.registers(); ++i)
@@ -243,12 +251,49 @@ At place_a(int bits, int thread, int r, int i) {
   return {thread / 32 * 16 + g + (r % 2 ? 8 : 0), (r >= 2 ? 4 * each : 0) + t * each + i};
 }
 
-std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Matrix& b,
-                                    const Matrix& c) {
-  std::vector<std::uint32_t> in(kSharedBytes / 4 + std::size_t{kThreads} * (4 + 128));
+// Which column of a sparse A each of its kept elements stands in, by row.
+using Columns = std::vector<std::vector<int>>;
+Columns choose_columns(const Product& p, std::mt19937& random) {
+  Columns all(kRows);
+  const int chunk = bits_of(p.a) == 32 ? 2 : 4;
+  for (std::vector<int>& row : all) {
+    for (int k = 0; k < p.k(); ++k) {  // of each chunk half of the elements
+      if (!p.sparse) row.push_back(k);
+      const int had = static_cast<int>(row.size()) - k / chunk * chunk / 2,
+                left = chunk - k % chunk;
+      const int want = chunk / 2 - had;
+      if (p.sparse && static_cast<int>(random() % static_cast<unsigned>(left)) < want)
+        row.push_back(k);
+    }
+  }
+  return all;
+}
+// The metadata, as the figures of the ISA have them: in two threads of four, or in all four for types of
+// 8 bits. The registers of the other threads hold anything.
+void put_metadata(const Product& p, const Columns& columns, std::uint32_t* by_thread) {
   const int bits = bits_of(p.a);
+  for (int thread = 0; thread < kThreads; ++thread)
+    by_thread[thread] = bits == 8 || thread % 4 / 2 == p.selector ? 0 : 0x12345678u * (thread + 1u);
+  const auto add = [&](int row, int in_quad, int bit, int value) {
+    by_thread[row / 16 * 32 + row % 8 * 4 + in_quad] |= static_cast<std::uint32_t>(value) << bit;
+  };
+  for (int row = 0; row < kRows; ++row)
+    for (int i = 0; i < p.kept(); ++i) {
+      const int k = columns[row][i], lower = row % 16 < 8 ? 0 : 1;
+      if (bits == 16) add(row, 2 * p.selector + k / 16, 16 * lower + i % 8 * 2, k % 4);
+      if (bits == 8) add(row, k / 32 * 2 + lower, i % 16 * 2, k % 4);
+      if (bits == 32) add(row, 2 * p.selector + k / 8, 16 * lower + i % 4 * 4, k % 2 ? 14 : 4);
+    }
+}
+
+std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Matrix& b,
+                                    const Matrix& c, const Columns& columns) {
+  std::vector<std::uint32_t> in(kSharedBytes / 4 + std::size_t{kThreads} * (4 + 128 + 1));
+  const int bits = bits_of(p.a);
+  if (p.sparse)
+    put_metadata(p, columns, in.data() + kSharedBytes / 4 + std::size_t{kThreads} * 132);
   for (int k = 0; k < p.k(); ++k) {
-    for (int m = 0; m < kRows && !p.a_in_registers; ++m)
+    for (int m = 0; m < kRows && !p.a_in_registers && k < p.kept(); ++m)
       put(in, p.of_a.at(p.a, m, k), bits, a.at(m, k));
     for (int n = 0; n < p.n; ++n) put(in, p.of_b.at(p.b, n, k), bits, b.at(k, n));
   }
@@ -273,24 +318,27 @@ std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Mat
 
 // The bits that an element of D must have: one fused multiply-add after the other, k rising.
 std::uint64_t wanted(const Product& p, const Matrix& a, const Matrix& b, const Matrix& c, int row,
-                     int column) {
+                     const Columns& columns, int column) {
+  const std::vector<int>& ks = columns[row];
   if (p.floating()) {
     const float sign = p.scale_a * p.scale_b < 0 ? -1.f : 1.f;
     float sum = p.accumulates ? static_cast<float>(number(p.d, c.at(row, column))) : 0.f;
-    for (int k = 0; k < p.k(); ++k)
-      sum = std::fma(sign * static_cast<float>(number(p.a, a.at(row, k))),
-                     static_cast<float>(number(p.b, b.at(k, column))), sum);
+    for (int i = 0; i < p.kept(); ++i)
+      sum = std::fma(sign * static_cast<float>(number(p.a, a.at(row, i))),
+                     static_cast<float>(number(p.b, b.at(ks[i], column))), sum);
     return p.d == "f16" ? half_from_float(sum) : std::bit_cast<std::uint32_t>(canonical(sum));
   }
   double sum = p.accumulates ? number(p.d, c.at(row, column)) : 0;
-  for (int k = 0; k < p.k(); ++k) sum += number(p.a, a.at(row, k)) * number(p.b, b.at(k, column));
+  for (int i = 0; i < p.kept(); ++i)
+    sum += number(p.a, a.at(row, i)) * number(p.b, b.at(ks[i], column));
   if (p.saturate) sum = std::min(std::max(sum, -0x1p31), 0x1p31 - 1);
   return static_cast<std::uint32_t>(static_cast<std::int64_t>(sum));
 }
 
-int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b, const Matrix& c) {
+int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b, const Matrix& c,
+                   const Columns& columns) {
   const auto out = gpu.array<std::uint32_t>(std::size_t{128} * kThreads);
-  const auto in = gpu.array<std::uint32_t>(image_of(p, a, b, c));
+  const auto in = gpu.array<std::uint32_t>(image_of(p, a, b, c, columns));
   const LaunchOutcome outcome = gpu.launch(for_warpgroups(kernel(body_of(p), kShared)),
                                            {out.address(), in.address()}, {kThreads, 1, 1});
   REQUIRE(outcome.fault.message == "");
@@ -301,7 +349,8 @@ int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b,
       for (int i = 0; i < (halves ? 2 : 1); ++i) {
         const At at = place_d(halves, thread, r, i);
         const std::uint32_t word = out[static_cast<std::size_t>(r) * kThreads + thread];
-        wrong += (halves ? word >> 16 * i & 0xffff : word) != wanted(p, a, b, c, at.row, at.column);
+        wrong += (halves ? word >> 16 * i & 0xffff : word) !=
+                 wanted(p, a, b, c, at.row, columns, at.column);
       }
   gpu.machine.memory().release(out.address());
   gpu.machine.memory().release(in.address());
@@ -318,8 +367,8 @@ void check(Gpu& gpu, const Product& p, std::mt19937& random, bool any_numbers = 
                          : encode(type, small_value(type == "s32" ? "s8" : type, random));
     };
   };
-  const Matrix a(kRows, p.k(), code(p.a)), b(p.k(), p.n, code(p.b)), c(kRows, p.n, code(p.d));
-  CHECK(wrong_elements(gpu, p, a, b, c) == 0);
+  const Matrix a(kRows, p.kept(), code(p.a)), b(p.k(), p.n, code(p.b)), c(kRows, p.n, code(p.d));
+  CHECK(wrong_elements(gpu, p, a, b, c, choose_columns(p, random)) == 0);
 }
 
 // Fills in what the test does not care about.
@@ -336,9 +385,15 @@ void choose(Product& p, std::mt19937& random) {
     p.scale_b = random() % 3 ? 1 : -1;
   }
 }
+void choose_sparse(Product& p, std::mt19937& random) {
+  choose(p, random);
+  p.sparse = true;
+  p.selector = bits_of(p.a) == 8 ? 0 : static_cast<int>(random() % 2);
+  if (p.of_b.swizzle == 32 && !p.of_b.mn_major) p.of_b.swizzle = 64;  // see the last test
+}
 void place(Product& p, std::mt19937& random) {
-  const int end = choose_layout(p.of_a, kRows, 0, random);
-  choose_layout(p.of_b, p.n, end, random);
+  const int end = choose_layout(p.of_a, kRows, 2, 0, random);
+  choose_layout(p.of_b, p.n, p.sparse ? 4 : 2, end, random);
 }
 
 }  // namespace
@@ -406,4 +461,66 @@ TEST_CASE("forms: wgmma's sums are exact products added in fp32, k rising, bit f
       place(p, random);
       check(gpu, p, random, true);
     }
+}
+
+TEST_CASE("forms: wgmma with a sparse A multiplies what the metadata say is there") {
+  Gpu gpu;
+  std::mt19937 random(10);
+  const char* const f8[] = {"e4m3", "e5m2"};
+  const char* const i8[] = {"s8", "u8"};
+  for (int n = 8, i = 0; n <= 256; n += 8, ++i) {
+    std::vector<Product> all = {types("f32", "f16", "f16"), types("f16", "f16", "f16"),
+                                types("f32", "bf16", "bf16"), types("f32", "tf32", "tf32"),
+                                types(i / 4 % 2 ? "f16" : "f32", f8[i % 2], f8[i / 2 % 2])};
+    if (n <= 32 || n % 16 == 0) {
+      all.push_back(types("s32", i8[i % 2], i8[i / 2 % 2]));
+      all.back().saturate = random() % 2;
+    }
+    for (Product& p : all) {
+      p.n = n;
+      choose_sparse(p, random);
+      place(p, random);
+      check(gpu, p, random, n % 3 == 0);  // an infinite B that meets no element is left out
+    }
+  }
+}
+
+TEST_CASE("forms: wgmma with a sparse A that has no meaning is refused") {
+  Gpu gpu;
+  std::mt19937 random(11);
+  // `row`: both kept elements of its chunk 2 stand in one column.
+  const auto fault = [&](Product p, int row = -1, int value = 1) {
+    p.sparse = true;
+    if (!p.of_a.start) place(p, random);
+    Columns columns = choose_columns(p, random);
+    if (row >= 0) columns[row][4] = columns[row][5] = 9;
+    const Matrix a(kRows, p.kept(), [&] { return encode(p.a, value); });
+    const Matrix b(p.k(), p.n, [&] { return encode(p.b, 1); }),
+        c(kRows, p.n, [&] { return std::uint64_t{0}; });
+    const auto in = gpu.array<std::uint32_t>(image_of(p, a, b, c, columns));
+    const auto out = gpu.array<std::uint32_t>(std::size_t{128} * kThreads);
+    return gpu
+        .launch(for_warpgroups(kernel(body_of(p), kShared)), {out.address(), in.address()},
+                {kThreads, 1, 1})
+        .fault.message;
+  };
+  Product p = types("f32", "f16", "f16");
+  p.of_b.swizzle = 128;
+  CHECK(fault(p) == "");
+  const std::string same = fault(p, 21);
+  CHECK(
+      same.find("the metadata of a sparse A are 5 for chunk 2 of row 21, where the two places must "
+                "differ, executed by thread (52,0,0)") != same.npos);
+  CHECK(fault(p, 21, 0) == "");  // zeros there are what fills up the edge of a matrix
+  // K-major B with lines of 32 bytes, of which it needs 64.
+  p.of_b.swizzle = 32;
+  p.of_b.stride = 256;
+  p.of_a.start = 4096;
+  const std::string narrow = fault(p);
+  CHECK(narrow.find("K-major B of a sparse product, 64 bytes along K, with a swizzle of 32 bytes "
+                    "(descriptor 0xc0") != narrow.npos);
+  p = types("f32", "e4m3", "e4m3");
+  p.selector = 1;
+  CHECK(fault(p).find("the sparsity selector is 1 and must be 0 for types of 8 bits") !=
+        std::string::npos);
 }
