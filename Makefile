@@ -195,13 +195,12 @@ test_archives := $H/libtesting.a $H/liblab.a $H/libdoctest_main.a
 optimize := -O1
 $(filter %/reference.o %/problem.o %/style.o,$(chapter_objects)) $P/common/attention/reference.o \
 $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o $P/common/vgpu/group_watchers.o \
-$H/common/lab/compare.o $H/common/grader/cases.o: optimize := -O3
-$P/common/vgpu/ops/group_tensor_copies.o: optimize := -O1
+$H/common/lab/group_values.o $H/common/grader/cases.o: optimize := -O3
 $H/common/lab/group_flags.o: optimize := -O0
 # Of what a first build compiles, what runs a few times a program, a launch or an instruction of the text:
 # a fifth less work for the compiler than -O1, half as much as -O3.
-seldom_run := $V/common/vgpu/group_runtime.o $P/common/vgpu/group_programs.o $P/common/vgpu/group_reports.o \
-  $H/common/lab/group.o $H/common/attention/group.o
+seldom_run := $V/common/vgpu/group_runtime.o $P/common/vgpu/group_programs.o $P/common/json/group.o \
+  $H/common/lab/group.o
 $(seldom_run): optimize := -Og
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \

@@ -47,12 +47,6 @@ struct Scratch {
   }
 };
 
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 // The arguments of this run without those that each chapter gets its own of.
 std::string arguments_for_all(int argc, char** argv) {
   std::string text;
@@ -60,7 +54,7 @@ std::string arguments_for_all(int argc, char** argv) {
     const std::string argument = argv[i];
     const std::string flag = argument.substr(0, argument.find('='));
     const bool drop = flag == "--all" || flag == "--json" || flag == "--out" || flag == "--output";
-    if (!drop) text += " " + quoted(argument);
+    if (!drop) text += " " + shell_word(argument);
     if (drop && flag != "--all" && argument == flag) ++i;  // its value
   }
   return text;
@@ -211,17 +205,17 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
                  output = scratch.path / "o.safetensors";
   for (const int n : chapters) {
     const fs::path file = scratch.path / format("%d.json", n), log = scratch.path / "log";
-    std::string command = quoted((programs / format("chapter%d", n)).string()) + arguments +
-                          " --json " + quoted(file.string());
-    if (!options.out.empty()) command += " --out " + quoted(picture.string());
-    if (!options.output.empty()) command += " --output " + quoted(output.string());
+    std::string command = shell_word((programs / format("chapter%d", n)).string()) + arguments +
+                          " --json " + shell_word(file.string());
+    if (!options.out.empty()) command += " --out " + shell_word(picture.string());
+    if (!options.output.empty()) command += " --output " + shell_word(output.string());
     const bool watched = isatty(STDERR_FILENO);
     const fs::path program = programs / format("chapter%d", n);
     if (const std::string words = stale_program(program.string());
         !words.empty() && !fs::equivalent(program, "/proc/self/exe"))
       std::fprintf(stderr, "%s\n", words.c_str());
     if (watched) std::fprintf(stderr, "chapter %d of %d ...", n, *std::rbegin(kChapters));
-    const int status = std::system((command + " >" + quoted(log.string()) + " 2>&1").c_str());
+    const int status = std::system((command + " >" + shell_word(log.string()) + " 2>&1").c_str());
     if (watched) std::fputs("\r                    \r", stderr);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kWrong);
     if (code != kCorrect) {

@@ -1,4 +1,9 @@
 // The one file that is compiled with nlohmann's library: reading JSON, and the digits of numbers.
+// Without what is not used of it: a third of its headers.
+#define JSON_NO_IO
+#define JSON_HAS_FILESYSTEM 0
+#define JSON_HAS_EXPERIMENTAL_FILESYSTEM 0
+#define JSON_HAS_RANGES 0
 #include <nlohmann/json.hpp>
 
 #include "json.h"

@@ -189,6 +189,15 @@ std::string canonical_path(const std::string& path) {
                                                        : target;
 }
 
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string command_output(const std::string& command) {
   FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
   if (!pipe) return "";

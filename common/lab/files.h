@@ -48,6 +48,9 @@ void open_standard_files();
 // Flushes standard output. Throws LackError when something printed did not arrive: a full disk.
 void require_output_written();
 
+// A text as one word of a shell's command: in quotes where it needs them.
+std::string shell_word(const std::string& text);
+
 // Standard output of a command, without the last line end; empty when it fails.
 std::string command_output(const std::string& command);
 

@@ -2,6 +2,7 @@
 #include "errors.h"
 #include "program.h"
 
+#define CLI11_HAS_FILESYSTEM 0  // nothing of it is used
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>

@@ -71,16 +71,6 @@ struct Changed {
   }
 };
 
-std::string quoted(const std::string& path) {
-  if (path.find_first_not_of(
-          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./") ==
-      std::string::npos)
-    return path;
-  std::string text = "'";
-  for (const char c : path) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 std::string stale_program(const std::string& program, const std::string& more) {
@@ -107,7 +97,7 @@ std::string stale_program(const std::string& program, const std::string& more) {
   const bool here = fs::equivalent(fs::current_path(error), root, error);
   return format("%s %s changed since this program was built: make%s %s%s", what.c_str(),
                 changed.count == 1 ? "has" : "have",
-                here ? "" : (" -C " + quoted(root.string())).c_str(), noted.command.c_str(),
+                here ? "" : (" -C " + shell_word(root.string())).c_str(), noted.command.c_str(),
                 more.c_str());
 }
 

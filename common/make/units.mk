@@ -6,30 +6,30 @@
 # needs it still includes itself.
 
 # $(call group,folder/name,files): they become the object $P (or $V, $H)/folder/name.o; a file of
-# another folder is named from common/vgpu on
+# another folder is named from common/ or from common/vgpu on
 groups :=
 define group
 groups += $1
-files_of_$1 := $(foreach f,$2,$(if $(findstring /,$f),common/vgpu/,$(dir $1))$f.cpp)
+files_of_$1 := $(foreach f,$2,$(if $(filter common/%,$f),,$(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
 endef
 $(eval $(call group,common/vgpu/core/group,block cluster calls random turns waiting warp warp_sync \
   access builtins joins memory straight))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup warpgroup_product))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
-$(eval $(call group,common/vgpu/ops/group_tensor_copies,tensor_copy tensor_map core/tensor_map))
 $(eval $(call group,common/vgpu/group_watchers,\
   $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
+# (The copy engine's tensor maps are compiled as the time is, with -O1.)
 $(eval $(call group,common/vgpu/time/group,recording sm sm_units sm_barriers kernel_time timing \
-  walk walk_way walk_steps))
-# What runs a few times a program or a launch, compiled for little work: from text to a launch,
+  walk walk_way walk_steps ops/tensor_copy ops/tensor_map core/tensor_map))
+# What runs a few times a program or a launch, compiled for little work: from text to a launch, and what is
+# said of it,
 $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_names parser parser_module \
   parser_operand parser_text paths types unassigned) \
   $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
-  $(addprefix core/,gather loading machine names spelling)))
-# what is said of it,
-$(eval $(call group,common/vgpu/group_reports,$(addprefix check/,checks race_words streams) \
+  $(addprefix core/,gather loading machine names spelling) \
+  $(addprefix check/,checks race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
     predicted timeline timeline_json) \
   $(addprefix time/,annotate assembler code_cache cubin_code debug_line machine_code opcodes)))
@@ -41,8 +41,9 @@ $(eval $(call group,common/vgpu/group_runtime,$(addprefix runtime/,allocate capt
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
-  sources table tensors timing))
-$(eval $(call group,common/attention/group,all heat_map ladder program))
+  sources table tensors timing $(addprefix common/attention/,all heat_map ladder program)))
+# Loops over tensors.
+$(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 
 # $(call units,files): what is compiled instead, as if it were files
 units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \

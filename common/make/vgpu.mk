@@ -40,7 +40,7 @@ $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
 $V/$(vgpu_built_with).o: private vgpu_host_flags += \
   -DVGPU_BUILT_WITH='"$(patsubst %/,%,$(dir $(call absolute,$(NVCC))))"'
-$P/common/vgpu/group_reports.o: | $P/generated/devices.inc
+$P/common/vgpu/group_programs.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
 $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
@@ -62,8 +62,7 @@ link_vgpu = $(CXX) -shared $(vgpu_objects) $V/$(vgpu_cuda12).o -Wl,-soname,libvg
   $(vgpu_exports:%=-Wl,--version-script=%) -lzstd -llz4 $(libs) -o $@
 # What others wait for first, then the long ones: make starts them in this order.
 $V/libvgpu.so: $P/generated/devices.inc $(cudart_objects) $(filter $V/%,$(vgpu_objects)) \
-  $(patsubst %,$P/common/vgpu/%.o,group_reports group_watchers core/group group_programs ops/group_floats \
-    time/group) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
+  $(patsubst %,$P/common/vgpu/%.o,group_programs group_watchers ops/group_floats time/group core/group) $(vgpu_objects) $V/$(vgpu_cuda12).o $(vgpu_exports)
 	$(call run,link,$@,$(link_vgpu))
 	$(call note_sources,,$(vgpu_objects) $V/$(vgpu_cuda12).o)
 
