@@ -1,8 +1,9 @@
-// Chapter 14: attention as Hopper wants it, in three steps behind the last one of chapter 13.
+// Chapter 14: attention as Hopper wants it, in four steps behind the last one of chapter 13.
 #include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../13_flash_attention/kernel.cuh"
 #include "maps.cuh"
+#include "persistent.cuh"
 #include "specialized.cuh"
 #include "tensor_maps.cuh"
 #include "wgmma.cuh"
@@ -30,6 +31,11 @@ int main(int argc, char** argv) {
         {.name = "tensor maps", .attention = hopper::tensor_maps, .tensor_cores = true},
         {.name = "wgmma", .attention = hopper::wgmma, .tensor_cores = true},
         {.name = "specialized", .attention = hopper::specialized, .tensor_cores = true},
+        {.name = "persistent", .attention = hopper::persistent, .tensor_cores = true},
+        {.name = "polynomials",
+         .attention = hopper::persistent_of<1>,
+         .tensor_cores = true,
+         .variant = true},
         {.name = "one block",
          .attention = hopper::wgmma_of<true>,
          .tensor_cores = true,

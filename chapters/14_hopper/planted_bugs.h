@@ -69,4 +69,34 @@ const std::vector<Mutant> kSpecializedBugs = {
      "", "error"},
 };
 
+const std::vector<Mutant> kPersistentBugs = {
+    {"Q of the item after next comes while O is written there",
+     "    tiles.q_empty[q_ring.stage].wait(q_ring.parity ^ 1);\n", "", "error"},
+    {"every second item reads Q before it has come",
+     "tiles.q_full[q_ring.stage].wait(q_ring.parity)", "tiles.q_full[0].wait(q_ring.parity)",
+     "check"},
+    {"no fence between O and the Q that takes its place",
+     "    tile::fence_async();\n    __syncwarp();\n", "    __syncwarp();\n", "check"},
+    {"the ring begins anew with each item",
+     "    tiles.q_empty[q_ring.stage].wait(q_ring.parity ^ 1);\n",
+     "    tiles.q_empty[q_ring.stage].wait(q_ring.parity ^ 1);\n    ring = {};\n", "error"},
+    {"the last item is nobody's", "return number < count;", "return number + 1 < count;",
+     "not finite"},
+    {"the producer goes another way through the row blocks than the consumers",
+     "tile::copy_tile(q, maps.q, item.row(Tiles::kQueryRows), matrix,",
+     "tile::copy_tile(q, maps.q, item.number % item.row_blocks * Tiles::kQueryRows, matrix,",
+     "element"},
+    {"a warpgroup without rows never gives its stages back",
+     "        if (lane == 0) tiles.empty[ring.stage].arrive();\n      }\n", "      }\n", "error"},
+    {"a warpgroup without rows gives a stage back before it has come",
+     "        tiles.full[ring.stage].wait(ring.parity);\n        if (lane", "        if (lane",
+     "error"},
+    {"a maximum may grow until weights leave fp16's range", "kMostGrowth = 8;", "kMostGrowth = 24;",
+     "not finite"},
+    {"the sum of the weights keeps its old scale", "        row_sum[r] *= factor[r];\n", "",
+     "element"},
+    {"O keeps its old scale", "      flash::scale_rows(o_frag, factor);\n    }\n", "    }\n",
+     "element"},
+};
+
 }  // namespace planted

@@ -1,5 +1,5 @@
-// Both products of attention by a warpgroup, four warps that multiply 64 rows together: what steps 2 and
-// 3 compute with. Nothing waits here; the caller's fence stands before, its wait behind.
+// Both products of attention by a warpgroup, four warps that multiply 64 rows together: what steps 2 to
+// 4 compute with. Nothing waits here; the caller's fence stands before, its wait behind.
 #pragma once
 
 #include <type_traits>

@@ -10,6 +10,7 @@
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "maps.cuh"
+#include "persistent.cuh"
 #include "planted_bugs.h"
 #include "specialized.cuh"
 #include "tensor_maps.cuh"
@@ -26,7 +27,8 @@ struct Step {
 const std::vector<Step>& steps() {
   static const std::vector<Step> all = {{"tensor maps", hopper::tensor_maps},
                                         {"wgmma", hopper::wgmma},
-                                        {"specialized", hopper::specialized}};
+                                        {"specialized", hopper::specialized},
+                                        {"persistent", hopper::persistent}};
   return all;
 }
 // Says so and returns true where there is no device that can run this chapter.
@@ -66,6 +68,66 @@ TEST_CASE("attention: one block an SM") {
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 1);
   run_for_counters(hopper::wgmma, 1, 1, 65, 64);
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 2);
+}
+// A persistent kernel on a grid of so many blocks: each gets several items. head_dim 64.
+AnyAttention persistent_on(int blocks, const void* kernel = reinterpret_cast<const void*>(
+                                           hopper::persistent_kernel<64, 0>)) {
+  return [=](const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+             cudaStream_t stream) {
+    using Tiles = hopper::PersistentTiles<64>;
+    const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
+    launch(kernel, blocks, Tiles::kThreads, sizeof(Tiles), stream,
+           hopper::maps_of<hopper::QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape), O,
+           shape.tokens, row_blocks, int(shape.matrices()) * row_blocks, log2_scale(shape));
+  };
+}
+TEST_CASE("attention: blocks with several items, and unequally many") {
+  if (cannot_run("several items")) return;
+  // Items of one, two and six tiles; the second row block of a head with and without a second warpgroup.
+  for (const int tokens : {1, 64, 65, 130, 193, 330}) {
+    CAPTURE(tokens);
+    for (const int blocks : {1, 4})
+      check_right(persistent_on(blocks), random_case(1, 5, tokens, 64));
+  }
+  check_right(hopper::persistent, random_case(3, 100, 17, 64));  // more items than blocks
+}
+TEST_CASE("attention: maxima that grow by less than the threshold, and by more") {
+  if (cannot_run("growing maxima")) return;
+  // In units of log2 by 5.8, 11.5 and 17.3 from tile to tile; fp16 holds weights up to 2^16.
+  for (const double move : {4., 8., 12.})
+    check_right(persistent_on(1), stepped_case(1, 2, 193, 64, {0, move, 2 * move, 3 * move}));
+}
+TEST_CASE("attention: some exponentials as polynomials") {
+  if (cannot_run("polynomials")) return;
+  for (const int head_dim : {32, 64, 128})
+    check_right(hopper::persistent_of<1>, random_case(1, 2, 81, head_dim));
+  check_right(hopper::persistent_of<1>, stepped_case(1, 1, 129, 64, {0, -100, 100}));
+}
+
+namespace {
+__global__ void polynomials_of_2(float* result, float first, float step, int count) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x)
+    result[i] = hopper::polynomial_of_2(first + float(i) * step);
+}
+}  // namespace
+TEST_CASE("a polynomial's power of 2 is off by 8e-5 at most") {
+  if (cannot_run("polynomial")) return;
+  constexpr int kCount = 1 << 16;
+  constexpr float kFirst = -126, kStep = 134.0f / kCount;  // to 8
+  float* result = nullptr;
+  lab::check(cudaMallocManaged(&result, kCount * sizeof(float)));
+  polynomials_of_2<<<1, 1024>>>(result, kFirst, kStep, kCount);
+  lab::check(cudaDeviceSynchronize());
+  double worst = 0;
+  for (int i = 64; i < kCount; ++i)
+    worst =
+        std::fmax(worst, std::fabs(result[i] / std::exp2(double(kFirst + float(i) * kStep)) - 1));
+  CHECK(worst < 8e-5);
+  CHECK(worst > 6e-5);  // the bound is no larger than it must be
+  polynomials_of_2<<<1, 1>>>(result, -INFINITY, 0, 1);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(std::fabs(result[0]) <= 0x1p-126);
+  lab::check(cudaFree(result));
 }
 TEST_CASE("attention: unusual scores") { each("unusual scores", check_unusual_scores); }
 TEST_CASE("attention: rounded once") { each("rounding", check_rounding); }
@@ -109,9 +171,11 @@ namespace {
 
 double divide_up(double a, double b) { return std::ceil(a / b); }
 
-// Two heads. rows, keys: what the products' rows and keys are multiples of.
+// Two heads. rows, keys: what the products' rows and keys are multiples of. q_barriers: those of Q, of a
+// block.
 template <class Tiles>
-void check_counters(const AnyAttention& attention, int tokens, int head_dim, int rows, int keys) {
+void check_counters(const AnyAttention& attention, int tokens, int head_dim, int rows, int keys,
+                    int q_barriers = 1) {
   using lab::vgpu::counter;
   run_for_counters(attention, 1, 2, tokens, head_dim);
   const double blocks = 2 * divide_up(tokens, Tiles::kQueryRows);
@@ -132,8 +196,8 @@ void check_counters(const AnyAttention& attention, int tokens, int head_dim, int
   // The load/store unit has nothing to do with any of it. It writes barriers once, and O.
   CHECK(counter("/global/load/requests") == 0);
   CHECK(counter("/global/store/bytes_asked") == 2 * bytes);
-  CHECK(counter("/shared/store/bytes_asked") ==
-        blocks * 8 * (1 + 2 * Tiles::kStages) + 2 * divide_up(tokens, 16) * 16 * head_dim * 2);
+  CHECK(counter("/shared/store/bytes_asked") == blocks * 8 * (q_barriers + 2 * Tiles::kStages) +
+                                                    2 * divide_up(tokens, 16) * 16 * head_dim * 2);
   CHECK(counter("/tensor_macs") ==
         2 * 2 * divide_up(tokens, rows) * rows * divide_up(tokens, keys) * keys * head_dim);
   CHECK(shared_conflicts() == 0);
@@ -147,6 +211,9 @@ void check_counters() {
     check_counters<hopper::WgmmaTiles<kHeadDim>>(hopper::wgmma, tokens, kHeadDim, 64, 16);
     check_counters<hopper::SpecializedTiles<kHeadDim>>(hopper::specialized, tokens, kHeadDim, 64,
                                                        16);
+    // (As many items as blocks.)
+    check_counters<hopper::PersistentTiles<kHeadDim>>(hopper::persistent, tokens, kHeadDim, 64, 16,
+                                                      4);
   }
 }
 
@@ -166,7 +233,9 @@ namespace {
 // Head_dim 64, and more tiles than a ring has stages.
 std::vector<AttentionCase> bug_cases() {
   std::vector<AttentionCase> cases = {random_case(1, 1, 33, 64), random_case(1, 2, 330, 64),
-                                      stepped_case(1, 1, 129, 64, {0, -100, 100})};
+                                      stepped_case(1, 1, 129, 64, {0, -100, 100}),
+                                      random_case(1, 7, 64, 64),  // of one tile each
+                                      stepped_case(1, 1, 129, 64, {0, 8, 16})};
   AttentionCase negative = random_case(1, 1, 65, 64);  // Q gets another sign
   negative.name += ", scale -0.125";
   lab::AttentionProblem& p = negative.problem;
@@ -177,24 +246,34 @@ std::vector<AttentionCase> bug_cases() {
   return cases;
 }
 
-template <class Tiles>
-void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
+// arguments: the kernel's as a template. attention: the launch of a kernel.
+void check_bugs(const std::string& step, const std::string& arguments,
+                const std::vector<Mutant>& bugs,
+                const std::function<AnyAttention(const void* kernel)>& attention) {
   static const std::vector<AttentionCase> cases = bug_cases();
   Mutants loaded("chapters/14_hopper/" + step + ".cuh", "hopper", bugs,
-                 "const auto instance = &" + step + "_kernel<64>;", Mutants::kKernelsOnly);
+                 "const auto instance = &" + step + "_kernel<" + arguments + ">;",
+                 Mutants::kKernelsOnly);
   // From wgmma on no warp loads a fragment.
   CHECK((loaded.ptx().find("ldmatrix") == std::string::npos) == (step != "tensor_maps"));
+  const std::vector<int> integers = arguments == "64" ? std::vector{64} : std::vector{64, 0};
   const auto run = [&](size_t number, size_t trial) {
-    const AnyAttention attention = [&](const half* Q, const half* K, const half* V, half* O,
-                                       const AttentionShape& shape, cudaStream_t stream) {
-      launch(loaded.kernel(number, step + "_kernel", {64}), blocks_for(shape, Tiles::kQueryRows),
-             Tiles::kThreads, sizeof(Tiles), stream,
+    const AnyAttention mutant = attention(loaded.kernel(number, step + "_kernel", integers));
+    return named(cases[trial].name, run_attention(mutant, cases[trial]));
+  };
+  check_each_bug(bugs, cases.size(), run, [&] { loaded.reset(); });
+}
+
+template <class Tiles>
+void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
+  check_bugs(step, "64", bugs, [](const void* kernel) -> AnyAttention {
+    return [kernel](const half* Q, const half* K, const half* V, half* O,
+                    const AttentionShape& shape, cudaStream_t stream) {
+      launch(kernel, blocks_for(shape, Tiles::kQueryRows), Tiles::kThreads, sizeof(Tiles), stream,
              hopper::maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape), O,
              shape.tokens, log2_scale(shape));
     };
-    return named(cases[trial].name, run_attention(attention, cases[trial]));
-  };
-  check_each_bug(bugs, cases.size(), run, [&] { loaded.reset(); });
+  });
 }
 
 }  // namespace
@@ -204,4 +283,6 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", planted::kTensorMapsBugs);
   check_bugs<hopper::WgmmaTiles<64>>("wgmma", planted::kWgmmaBugs);
   check_bugs<hopper::SpecializedTiles<64>>("specialized", planted::kSpecializedBugs);
+  check_bugs("persistent", "64, 0", planted::kPersistentBugs,
+             [](const void* kernel) { return persistent_on(1, kernel); });
 }

@@ -42,6 +42,10 @@ class HopperLesson(Case):
                                              r"`ragged`, at 1025 tokens. At 577 tokens it is ([\d.]+) "
                                              r"times, at 197 tokens ([\d.]+) times"), (1025, 577, 197)):
             self.assertAlmostEqual(value, us[tokens, "ragged"] / us[tokens, "wgmma"], delta=0.0101)
+        for value, tokens in zip(self.stated(r"\*\*([\d.]+)\*\*: how many times as fast `persistent` is as "
+                                             r"`wgmma`, at 1025 tokens. At 577 tokens it is ([\d.]+) "
+                                             r"times, at 197 tokens ([\d.]+) times"), (1025, 577, 197)):
+            self.assertAlmostEqual(value, us[tokens, "wgmma"] / us[tokens, "persistent"], delta=0.0101)
         self.assertAlmostEqual(self.stated(r"\*\*([\d.]+)\*\*: at 577 tokens `tensor maps` \*loses\*")[0],
                                us[577, "ragged"] / us[577, "tensor maps"], delta=0.0101)
 

@@ -898,7 +898,7 @@ TEST_CASE("time programs: of persistent blocks with unequal work the busiest SM 
 
 namespace {
 
-// A barrier of half of the block's warps, the number and the count of threads as immediates and in registers.
+// A barrier of half of the warps, its number and count of threads as immediates and in registers.
 constexpr const char* kHalfBarrier = R"cuda(
 #include <cstdio>
 #include <cuda_runtime.h>
