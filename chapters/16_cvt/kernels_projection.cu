@@ -80,6 +80,7 @@ double outputs(const Shape& shape, int which) {
 
 template <class T>
 size_t naive_scratch(const cvt::ProjectionShape& shape) {
+  require_shape(shape);
   return naive_normalized(shape) * sizeof(T) + naive_partials(shape) * sizeof(float2) + 512;
 }
 template <class T>
@@ -116,6 +117,7 @@ std::vector<Launch> naive_launches(const ForwardArguments<T>& a, void* scratch,
 
 template <class T>
 size_t fused_scratch(const cvt::ProjectionShape& shape) {
+  require_shape(shape);
   return size_t(forward_partials(shape)) * sizeof(float2);
 }
 template <class T>
@@ -141,6 +143,7 @@ std::vector<Launch> fused_launches(const ForwardArguments<T>& a, void* scratch,
 // Sums of slabs, slopes, sums of tiles. (Slabs are most where nothing is moved in pieces.)
 template <class T>
 size_t backward_scratch(const cvt::ProjectionShape& shape) {
+  require_shape(shape);
   const size_t slabs = std::max(slabs_of(shape, 1).of_sample(), slabs_of(shape, 8).of_sample());
   return size_t(shape.batch) * slabs * shape.channels * sizeof(float2) +
          3 * size_t(shape.channels) * sizeof(Slope) + tap_partials(shape) * sizeof(float) + 1024;

@@ -8,6 +8,7 @@
 #include "../../common/lab/random.h"
 #include "../../common/testing/checks.h"
 #include "projection/arrays.h"
+#include "projection/elements.cuh"
 
 using namespace lab::testing;
 using namespace lab::projection;
@@ -154,4 +155,216 @@ TEST_CASE("checked projection: without a finding") {
         ProjectionShape{1, 14, 14, 72, 1}})
     check_shape(shape, 7);
   CHECK(lab::vgpu::findings() == findings);
+}
+
+// ---- Bits and bytes -----------------------------------------------------------------------------
+
+TEST_CASE("projection: the same bits twice") {
+  if (skipped("projection: bits")) return;
+  const ProjectionProblem problem = random_projection({3, 17, 30, 40, 1}, Storage::kFp32, 11);
+  const ExpectedProjection expected = expected_projection(problem);
+  const auto numbers = [&] {
+    const ProjectionResults r = run<float>(kFused, problem, expected).results;
+    std::vector<double> all = r.dx;
+    for (int i = 0; i < 3; ++i)
+      for (const std::vector<double>* array :
+           {&r.maps[i], &r.mean[i], &r.inverse_deviation[i], &r.running_variance[i], &r.dw[i],
+            &r.dscale[i], &r.dshift[i]})
+        all.insert(all.end(), array->begin(), array->end());
+    return all;
+  };
+  CHECK(numbers() == numbers());
+}
+
+namespace {
+
+// Numbers of a map that lie in the tiles of one sample, each with so many rows and columns around it that
+// its windows have them; stride 2: of k and v.
+double in_windows(const ProjectionShape& shape, const conv_projection::Tiling& t, int which,
+                  int before, int behind) {
+  const int stride = which == cvt::kQuery ? 1 : 2;
+  const int rows = which == cvt::kQuery ? shape.height : shape.out_height();
+  const int columns = which == cvt::kQuery ? shape.width : shape.out_width();
+  const auto length = [&](int begin, int tile, int all, int map) {
+    const int first = begin / stride - before,
+              end = stride == 1 ? std::min(begin + tile, all) + behind
+                                : (std::min(begin + tile, all) + (behind ? 2 : 1)) / 2;
+    return double(std::min(end, map) - std::max(first, 0));
+  };
+  double sum = 0;
+  for (int band = 0; band < t.bands; ++band)
+    for (int strip = 0; strip < t.strips; ++strip)
+      sum += length(band * t.rows, t.rows, shape.height, rows) *
+             length(strip * t.columns, t.columns, shape.width, columns);
+  return sum;
+}
+
+struct Traffic {
+  double x, map[3], dmap[3], partials;  // numbers read; partials: bytes written
+};
+Traffic forward_traffic(const ProjectionShape& shape) {
+  const conv_projection::Tiling t = conv_projection::forward_tiling(shape);
+  const double columns = double(shape.batch) * shape.channels;
+  return {columns * (in_windows(shape, t, cvt::kQuery, 1, 1) + shape.class_tokens),
+          {},
+          {},
+          columns * t.of_sample() * 3 * 8};
+}
+Traffic spread_traffic(const ProjectionShape& shape) {
+  const conv_projection::Tiling t = conv_projection::backward_tiling(shape);
+  const double columns = double(shape.batch) * shape.channels;
+  Traffic traffic{columns * shape.height * shape.width, {}, {}, columns * t.of_sample() * 27 * 4};
+  for (int i = 0; i < 3; ++i) {
+    const double windows = in_windows(shape, t, i, i == cvt::kQuery, 1);
+    traffic.map[i] = columns * windows;
+    traffic.dmap[i] = columns * (windows + shape.class_tokens);
+  }
+  return traffic;
+}
+double tokens(const ProjectionShape& shape, int which) {
+  return double(shape.batch) * shape.channels *
+         (which == cvt::kQuery ? shape.queries() : shape.keys());
+}
+std::string named(const char* array, int which) { return std::string(array) + "_" + "qkv"[which]; }
+
+template <class T>
+void check_traffic(const ProjectionShape& shape) {
+  CAPTURE(describe(shape));
+  const double bytes = sizeof(T);
+  Arrays<T> arrays(random_projection(shape, bytes == 2 ? Storage::kFp16 : Storage::kFp32, 12));
+  const auto& forward = conv_projection::forward_steps<T>()[kFused];
+  lab::DeviceArray<char> scratch(forward.scratch_bytes(shape), "scratch");
+  for (const auto& launch : forward.launches(arrays.forward(), scratch.data(), shape)) {
+    launch.run(nullptr);
+    lab::check(cudaDeviceSynchronize());
+    if (launch.name != "convolutions") continue;
+    const Traffic t = forward_traffic(shape);
+    CHECK(counted("x", "load/bytes_asked") == bytes * t.x);
+    CHECK(counted("scratch", "store/bytes_asked") == t.partials);
+    for (int i = 0; i < 3; ++i)
+      CHECK(counted(named("map", i), "store/bytes_asked") == bytes * tokens(shape, i));
+  }
+  const auto& back = conv_projection::backward_steps<T>()[0];
+  lab::DeviceArray<char> more(back.scratch_bytes(shape), "more_scratch");
+  for (const auto& launch : back.launches(arrays.backward(), more.data(), shape)) {
+    launch.run(nullptr);
+    lab::check(cudaDeviceSynchronize());
+    const Traffic t = spread_traffic(shape);
+    for (int i = 0; i < 3; ++i) {
+      const double positions =
+          tokens(shape, i) - double(shape.batch) * shape.channels * shape.class_tokens;
+      for (const char* array : {"map", "dmap"}) {
+        if (launch.name == "sums")
+          CHECK(counted(named(array, i), "load/bytes_asked") == bytes * positions);
+        if (launch.name == "spread")
+          CHECK(counted(named(array, i), "load/bytes_asked") ==
+                bytes * (array[0] == 'm' ? t.map[i] : t.dmap[i]));
+      }
+    }
+    if (launch.name != "spread") continue;
+    CHECK(counted("x", "load/bytes_asked") == bytes * t.x);
+    CHECK(counted("dx", "store/bytes_asked") == bytes * tokens(shape, 0));
+    CHECK(counted("more_scratch", "store/bytes_asked") == t.partials);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("projection, counters: what each launch asks for, by formula") {
+  if (skipped_without_counters("projection: counters")) return;
+  check_traffic<half>({2, 30, 57, 40, 1});
+  check_traffic<half>({2, 28, 28, 33, 0});
+  check_traffic<float>({1, 13, 14, 8, 1});
+}
+
+TEST_CASE(
+    "projection: at most 1.1 times the bytes that must move, at CvT-13's stages, forward and "
+    "back") {
+  for (const ProjectionShape& shape :
+       {ProjectionShape{32, 56, 56, 64, 0}, ProjectionShape{32, 28, 28, 192, 0},
+        ProjectionShape{32, 14, 14, 384, 1}}) {
+    CAPTURE(describe(shape));
+    const Traffic there = forward_traffic(shape), back = spread_traffic(shape);
+    const double maps = tokens(shape, 0) + tokens(shape, 1) + tokens(shape, 2);
+    // Partial sums are written once and read once.
+    const double forward = 2 * (there.x + maps) + 2 * there.partials;
+    CHECK(forward <= 1.1 * forward_bytes(shape, Storage::kFp16));
+    CHECK(forward >= forward_bytes(shape, Storage::kFp16));
+    double backward = 2 * (2 * maps + back.x + tokens(shape, 0)) + 2 * back.partials;
+    for (int i = 0; i < 3; ++i) backward += 2 * (back.map[i] + back.dmap[i]);
+    CHECK(backward <= 1.1 * backward_bytes(shape, Storage::kFp16));
+  }
+}
+
+// ---- Inference ----------------------------------------------------------------------------------
+
+TEST_CASE("projection: BatchNorm folded into the linear layer behind it") {
+  if (skipped("projection: folded")) return;
+  const int in = 37, out = 50;
+  const ProjectionProblem problem = random_projection({1, 2, 3, in, 0}, Storage::kFp32, 13);
+  Arrays<float> arrays(problem);
+  const float *means[3], *variances[3];
+  for (int i = 0; i < 3; ++i)
+    means[i] = arrays.running_mean[i]->data(), variances[i] = arrays.running_variance[i]->data();
+  cvt::batch_norm_from_running(arrays.weights(), means, variances, arrays.saved(), in, nullptr);
+  std::vector<float> w(size_t(out) * in), bias(out);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = float(lab::normal(14, i));
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = float(lab::normal(15, i));
+  const lab::DeviceArray<float> w_device(w, "w"), bias_device(bias, "bias");
+  for (int which = 0; which < 3; ++which)
+    for (const bool biased : {true, false}) {
+      lab::DeviceArray<float> folded_w(w.size(), "folded_w"),
+          folded_bias(bias.size(), "folded_bias");
+      folded_w.fill_nan(), folded_bias.fill_nan();
+      cvt::fold_batch_norm(w_device.data(), biased ? bias_device.data() : nullptr,
+                           arrays.factor[which]->data(), arrays.offset[which]->data(),
+                           folded_w.data(), folded_bias.data(), in, out, nullptr);
+      // Beside BatchNorm and the layer one after the other, in double.
+      const std::vector<float> got_w = folded_w.download(), got_bias = folded_bias.download();
+      std::vector<double> got, expected;
+      for (int o = 0; o < out; ++o) {
+        double y = got_bias[size_t(o)], normalized = biased ? bias[size_t(o)] : 0;
+        for (int i = 0; i < in; ++i) {
+          const size_t c = size_t(i);
+          const double map = lab::normal(16, uint64_t(i));
+          y += got_w[size_t(o * in + i)] * map;
+          normalized +=
+              w[size_t(o * in + i)] * ((map - problem.running_mean[which][c]) /
+                                           std::sqrt(problem.running_variance[which][c] + 1e-5) *
+                                           problem.in.scale[which][c] +
+                                       problem.in.shift[which][c]);
+        }
+        got.push_back(y), expected.push_back(normalized);
+      }
+      const lab::Comparison right =
+          lab::compare(std::span<const double>(got), std::span<const double>(expected),
+                       lab::Tolerance::fp32_sum(in + 6, 40), {out});
+      CHECK_MESSAGE(right.pass, right.describe());
+    }
+}
+
+TEST_CASE("projection: what it cannot do is refused by name") {
+  if (skipped("projection: refusals")) return;
+  const ProjectionProblem problem = random_projection({1, 2, 2, 4, 0}, Storage::kFp32, 17);
+  Arrays<float> arrays(problem);
+  const auto refused = [&](const ProjectionShape& shape, const char* words) {
+    CAPTURE(words);
+    std::string said;
+    try {
+      conv_projection::forward_steps<float>()[kFused].run(arrays.forward(), shape, nullptr);
+    } catch (const std::invalid_argument& error) {
+      said = error.what();
+    }
+    CHECK(said.find(words) != std::string::npos);
+  };
+  refused({1, 2, 2, 4, 0}, "a running variance needs at least 2 positions");
+  refused({1, 2, 2, 4, 2}, "class tokens must be 0 or 1");
+  refused({1, 0, 2, 4, 0}, "height 0, width 2, channels 4");
+  refused({1 << 20, 64, 64, 64, 0}, "fewer than 2^31");
+  refused({1, 5000, 2, 4, 0}, "at most 4096");
+}
+
+TEST_CASE("projection on a T4") { check_twin_on_t4("projection: right*"); }
+TEST_CASE("checked projection in other orders") {
+  check_in_other_orders("checked projection: without*");
 }

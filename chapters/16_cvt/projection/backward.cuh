@@ -142,8 +142,7 @@ static __global__ void __launch_bounds__(32 * kSumWarps)
 
 // ---- Spread -------------------------------------------------------------------------------------
 
-constexpr int kBackwardColumns = 28, kColumnsBack = 4;  // of a strip at most, and of a thread
-constexpr int kBackwardThreads = kBackwardColumns / kColumnsBack * kGroup;
+constexpr int kBackwardThreads = kMostColumns / kColumnsBack * kGroup;
 template <class T>
 constexpr int kBackwardStages = std::is_same_v<T, half> ? 3 : 2;  // 48 and 64 KB
 
@@ -377,10 +376,6 @@ template <class T>
 bool backward_takes_pieces(const BackwardArrays<T>& a, const Shape& shape) {
   return takes_pieces<T>(shape, {a.x, a.maps.of[0], a.maps.of[1], a.maps.of[2], a.dmaps.of[0],
                                  a.dmaps.of[1], a.dmaps.of[2]});
-}
-inline Tiling backward_tiling(const Shape& shape) {
-  return tiling_of(shape, kBackwardColumns, kColumnsBack);
-  ;
 }
 template <class T>
 Slabs slabs_for(const BackwardArrays<T>& a, const Shape& shape) {

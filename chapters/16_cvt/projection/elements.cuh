@@ -162,6 +162,17 @@ inline Tiling tiling_of(const Shape& shape, int most_columns, int of_thread) {
   return t;
 }
 
+// Strips of the fused steps have at most 28 columns. A thread of the convolutions has 4 of them, or 2
+// where the map is so small that there would be few threads; of the way back, 4.
+constexpr int kMostColumns = 28, kColumnsBack = 4;
+inline bool takes_four_columns(const Shape& shape) { return shape.width > 16; }
+inline Tiling forward_tiling(const Shape& shape) {
+  return tiling_of(shape, kMostColumns, takes_four_columns(shape) ? 4 : 2);
+}
+inline Tiling backward_tiling(const Shape& shape) {
+  return tiling_of(shape, kMostColumns, kColumnsBack);
+}
+
 struct Tile {
   int sample, top, bottom, left, right;  // rows [top, bottom), columns [left, right)
   int channel;                           // its first one

@@ -8,7 +8,7 @@
 
 namespace conv_projection {
 
-constexpr int kForwardThreads = 256, kForwardStages = 4, kForwardColumns = 28;
+constexpr int kForwardThreads = 256, kForwardStages = 4;
 
 // One convolution's nine weights of a channel.
 struct Taps {
@@ -174,13 +174,6 @@ __global__ void __launch_bounds__(kForwardThreads, 3)
                channel] = token;
 }
 
-// Of the fused convolutions: each thread has 4 columns, or 2 where the map is so small that there would
-// be few threads or many of them with nothing to do.
-inline bool takes_four_columns(const Shape& shape) { return shape.width > 16; }
-inline Tiling forward_tiling(const Shape& shape) {
-  return tiling_of(shape, kForwardColumns, takes_four_columns(shape) ? 4 : 2);
-}
-
 // The first launch: raw maps, and the moments of each tile. partials: [batch · tiles of a sample, 3,
 // channels]. Throws std::invalid_argument, std::runtime_error as projection_forward().
 template <class T>
@@ -211,19 +204,6 @@ void fused_convolutions(const T* x, const Weights& weights, T* const maps[3], fl
 
 inline int64_t forward_partials(const Shape& shape) {
   return int64_t(shape.batch) * forward_tiling(shape).of_sample() * 3 * shape.channels;
-}
-
-inline Statistics statistics_of(const Weights& weights, const Saved& saved,
-                                float* const running_mean[3], float* const running_variance[3]) {
-  Statistics to{};
-  to.saved = saved;
-  for (int i = 0; i < 3; ++i) {
-    to.scale.of[i] = weights.scale[i];
-    to.shift.of[i] = weights.shift[i];
-    to.running_mean.of[i] = running_mean ? running_mean[i] : nullptr;
-    to.running_variance.of[i] = running_variance ? running_variance[i] : nullptr;
-  }
-  return to;
 }
 
 // Throws std::invalid_argument where an array of BatchNorm is null, or where an unbiased variance is

@@ -38,6 +38,19 @@ struct Statistics {
   Saved saved;
   Three<float*> running_mean, running_variance;  // null: not wanted
 };
+inline Statistics statistics_of(const Weights& weights, const Saved& saved,
+                                float* const running_mean[3], float* const running_variance[3]) {
+  Statistics to{};
+  to.saved = saved;
+  for (int i = 0; i < 3; ++i) {
+    to.scale.of[i] = weights.scale[i];
+    to.shift.of[i] = weights.shift[i];
+    to.running_mean.of[i] = running_mean ? running_mean[i] : nullptr;
+    to.running_variance.of[i] = running_variance ? running_variance[i] : nullptr;
+  }
+  return to;
+}
+
 __device__ inline void finish_channel(const Statistics& to, int which, int channel, float mean,
                                       float m2, float count) {
   const float variance = m2 / count;
