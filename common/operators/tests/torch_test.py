@@ -225,6 +225,13 @@ class Functional(Case):
         self.assertEqual(dict(used.left), {("layer_norm", "layer_norm: weight and bias must be there"): 1,
                                            ("attention", "attention: is_causal is not supported"): 1})
 
+    def test_head_dim_that_the_kernel_has_not(self):
+        q = self.normal(1, 2, 9, 48, dtype=torch.float32)
+        with ops.replaced() as used:
+            got = F.scaled_dot_product_attention(q, q, q)
+        self.near(got, F.scaled_dot_product_attention(q, q, q), 1e-2)
+        self.assertEqual((dict(used.calls), dict(used.left)), ({"attention": 1}, {}))
+
     def test_put_back_after_an_error(self):
         before = F.layer_norm
         with self.assertRaises(ZeroDivisionError), ops.replaced():

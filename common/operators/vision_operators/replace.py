@@ -44,6 +44,13 @@ class Used:
         return result
 
 
+def _attend(kernels, q, k, v, scale):
+    """By the kernel as it is, or filled up where there are fewer keys, or another head_dim."""
+    is_plain = q.shape == k.shape == v.shape and q.shape[-1] in (32, 64, 128)
+    run = kernels.attention if is_plain else kernels.cross_attention
+    return run(q.contiguous(), k.contiguous(), v.contiguous(), scale, cast=True)
+
+
 def _attention(used, kernels, original):
     def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                      **others):
@@ -52,9 +59,7 @@ def _attention(used, kernels, original):
                                 ("is_causal", is_causal), ("enable_gqa", others.get("enable_gqa", False))):
                 if is_so:
                     raise BadArgument(f"attention: {name} is not supported")
-            if query.shape == key.shape == value.shape:
-                return kernels.attention(query.contiguous(), key.contiguous(), value.contiguous(), scale, cast=True)
-            return kernels.cross_attention(query, key, value, scale, cast=True)
+            return _attend(kernels, query, key, value, scale)
 
         return used.run("attention", ours, lambda: original(query, key, value, attn_mask, dropout_p, is_causal,
                                                             scale=scale, **others))
@@ -122,6 +127,11 @@ def _cvt_attention(used, kernels, module, original):
         def ours():
             if _drops(self.dropout):
                 raise BadArgument("attention: no dropout")
+            # Whatever is refused is refused here, before a BatchNorm of the projections has counted this batch.
+            head_dim = self.embed_dim // self.num_heads
+            if head_dim > 127 or self.scale < 1 / 256:
+                raise BadArgument(f"attention: head_dim is {head_dim} and scale {self.scale}, must be at most 127 and at "
+                                  "least 1/256")
             tokens = hidden_state
             if self.with_cls_token:
                 class_token, tokens = torch.split(hidden_state, [1, height * width], 1)
@@ -133,9 +143,7 @@ def _cvt_attention(used, kernels, module, original):
                     found = torch.cat((class_token, found), dim=1)
                 found = getattr(self, "projection_" + name)(found)
                 heads.append(found.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
-            run = kernels.attention if heads[0].shape == heads[1].shape else kernels.cross_attention
-            context = run(*(x.contiguous() for x in heads), self.scale, cast=True)
-            return context.transpose(1, 2).flatten(2)
+            return _attend(kernels, *heads, self.scale).transpose(1, 2).flatten(2)
         return used.run("attention", ours, lambda: original(hidden_state, height, width))
     return types.MethodType(forward, module)
 
