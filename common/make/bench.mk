@@ -18,7 +18,7 @@ define predicted_rule
 $1 += $T/docs/$2.json
 $T/docs/$2.json: $D/chapter$3 $V/libvgpu.so
 	@mkdir -p $$(@D)
-	$(docs_env) $$< --predict $4 --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
+	$(docs_env) $$< $4 --predict --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
 endef
 sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
 sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
