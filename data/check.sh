@@ -5,7 +5,7 @@
 #   data/check.sh --update    writes the list anew
 set -eu
 cd "$(dirname "$0")"
-files() { find images golden -type f ! -name '*.pyc' | LC_ALL=C sort; }
+files() { find images golden fashion_mnist -type f ! -name '*.pyc' | LC_ALL=C sort; }
 
 if [ "${1:-}" = --update ]; then
   files | xargs sha256sum >SHA256SUMS
