@@ -47,13 +47,11 @@ struct Gathered {
       const float* const from = number(place, column);
       return tile::copy_async(to_shared, from ? from : map, from != nullptr);
     }
-    uint32_t four[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float* const from = number(place, column + i);
-      four[i] = from ? __float_as_uint(*from) : 0u;
+      copy_number(to_shared + 4 * i, from ? from : map, from != nullptr);
     }
-    tile::store_piece(to_shared, {four[0], four[1], four[2], four[3]});
   }
 };
 

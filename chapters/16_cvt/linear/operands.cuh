@@ -36,14 +36,22 @@ __device__ inline int row_of_tile(unsigned row) {
 
 // ---- Where numbers come from --------------------------------------------------------------------
 
-// `count` numbers from `from` on, at most four, zeros behind them; asynchronously where they are whole
-// pieces.
+// One number from global to shared memory, asynchronously; zero where `there` is false, and then nothing is
+// read. PTX ISA, "Data Movement and Conversion Instructions: cp.async" (.ca, 4 bytes).
+__device__ inline void copy_number(uint32_t to_shared, const float* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to_shared), "l"(from),
+               "r"(there ? 4 : 0)
+               : "memory");
+#else
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to_shared), "f"(there ? *from : 0.0f) : "memory");
+#endif
+}
+// `count` numbers from `from` on, at most four, zeros behind them; in one piece where they are whole ones.
 __device__ inline void copy_four(uint32_t to_shared, const float* from, int count, bool whole) {
   if (whole) return tile::copy_async(to_shared, from, count > 0);
-  uint32_t four[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) four[i] = i < count ? __float_as_uint(from[i]) : 0u;
-  tile::store_piece(to_shared, {four[0], four[1], four[2], four[3]});
+  for (int i = 0; i < 4; ++i) copy_number(to_shared + 4 * i, from + i, i < count);
 }
 
 // Row `row` of a product as a row in memory.
