@@ -100,8 +100,8 @@ LayerNorm layer_norm(const Array& x, const Array& scale, const Array& shift, int
 
 LayerNormGradients layer_norm_gradients(const Array& x, const Array& scale, const Array& dy,
                                         int rows, int channels) {
-  const LayerNorm forward = layer_norm(x, Array(size_t(channels), 1), Array(size_t(channels)),
-                                       rows, channels);
+  const LayerNorm forward =
+      layer_norm(x, Array(size_t(channels), 1), Array(size_t(channels)), rows, channels);
   LayerNormGradients d{Array(x.size()), Array(size_t(channels)), Array(size_t(channels))};
   for (int r = 0; r < rows; ++r) {
     const size_t first = size_t(r) * channels;
@@ -134,8 +134,7 @@ void for_each_row(const Array& q, const Array& k, const CrossShape& s, const Use
         const size_t first_key = size_t(b) * s.keys * pitch + size_t(h) * s.head_dim;
         for (int j = 0; j < s.keys; ++j) {
           double score = 0;
-          for (int d = 0; d < s.head_dim; ++d)
-            score += q[query + d] * k[first_key + j * pitch + d];
+          for (int d = 0; d < s.head_dim; ++d) score += q[query + d] * k[first_key + j * pitch + d];
           weights[j] = score * double(s.scale);
         }
         const double largest = *std::max_element(weights.begin(), weights.end());
