@@ -111,38 +111,39 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of
 
     // Back. n is off by what its map is stored with, at random from position to position, and by what
     // mean and deviation are off, everywhere alike. Of the first kind sums have 5 times the root.
-    const double stored_error = s * map_size / least_deviation,
-                 alike_error = mean_error / least_deviation + 8 * relative, root = std::sqrt(count);
+    const double stored_error = (s * map_size + map_error) / least_deviation,
+                 alike_error = mean_error / least_deviation + relative, root = std::sqrt(count);
     const double dy_norm = norm(problem.dy[which]), dy_size = largest(problem.dy[which]);
     double sum_size = 0;
     for (const double v : problem.dy[which]) sum_size += std::abs(v);
     sum_size = 2 * sum_size / double(C) + dy_size;  // of one channel
     const double dy_rms = dy_norm / std::sqrt(double(problem.dy[which].size()));
     const double dshift_error = sum_size * kMeetings * u;
-    const double dscale_error =
-        5 * root * dy_rms * stored_error + sum_size * (alike_error + 4 * kMeetings * u);
+    // A mean that is off adds its distance times the sum of dy; a deviation, its share of the sum.
+    const double dscale_error = 5 * root * dy_rms * stored_error +
+                                mean_error / least_deviation * largest(e.back.dshift[which]) +
+                                relative * largest(e.back.dscale[which]) + 3 * dshift_error;
     n.dscale = near(dscale_error, 4 * u, e.back.dscale[which]);
     n.dshift = near(dshift_error, 4 * u, e.back.dshift[which]);
     const double dmap_size = largest(e.back.dmaps[which]);
+    const double dscale_size = largest(e.back.dscale[which]);
     const double at_random =
-        factor_size * (4 * u * dy_size + stored_error * largest(e.back.dscale[which]) / count) +
-        4 * u * dmap_size;
+        factor_size * (4 * u * dy_size + stored_error * dscale_size / count) + 4 * u * dmap_size;
     const double alike =
-        factor_size *
-            (dshift_error + alike_error * largest(e.back.dscale[which]) + 4 * dscale_error) /
-            count +
-        relative * dmap_size;
-    const double x_size = largest(problem.in.x), x_norm = norm(problem.in.x) / std::sqrt(double(C));
-    n.dw = near(5 * root * x_size * at_random + 4 * root * x_norm * alike +
+        factor_size * (dshift_error + alike_error * dscale_size + dscale_error) / count;
+    // (x_norm is a channel's, of which the largest is at most 2.5 times the mean; n's is the root.)
+    const double x_size = largest(problem.in.x),
+                 x_norm = 2.5 * norm(problem.in.x) / std::sqrt(double(C));
+    n.dw = near(5 * root * x_size * at_random + root * x_norm * alike +
                     kMeetings * u * x_size * dmap_size * root,
-                4 * u, e.back.dw[which]);
+                4 * u + relative, e.back.dw[which]);
     double w_sum = 0;
     for (size_t i = 0; i < C; ++i) {
       double sum = 0;
       for (int t = 0; t < 9; ++t) sum += std::abs(problem.in.w[which][i * 9 + t]);
       w_sum = std::max(w_sum, sum);
     }
-    dx_error += w_sum * (at_random + alike + 10 * u * dmap_size);
+    dx_error += w_sum * (at_random + 4 * alike + (relative + 10 * u) * dmap_size);
   }
   e.dx = near(dx_error, 2 * s, e.back.dx);
   return e;
