@@ -47,8 +47,8 @@ struct AttentionStrides {
 };
 }  // namespace
 
-void attention_forward(const float* q, const float* k, const float* v, float* o,
-                       float* log_sum_exp, const CrossShape& s, cudaStream_t stream) {
+void attention_forward(const float* q, const float* k, const float* v, float* o, float* log_sum_exp,
+                       const CrossShape& s, cudaStream_t stream) {
   const AttentionStrides strides(s);
   const int64_t rows = int64_t(s.batch) * s.heads * s.queries;
   const Scratch<float> scores(rows * s.keys, "naive attention", stream);
@@ -62,8 +62,8 @@ void attention_forward(const float* q, const float* k, const float* v, float* o,
 }
 
 void attention_backward(const float* q, const float* k, const float* v, const float*,
-                        const float* log_sum_exp, const float* d_o, float* dq, float* dk,
-                        float* dv, const CrossShape& s, cudaStream_t stream) {
+                        const float* log_sum_exp, const float* d_o, float* dq, float* dk, float* dv,
+                        const CrossShape& s, cudaStream_t stream) {
   const AttentionStrides strides(s);
   const int64_t rows = int64_t(s.batch) * s.heads * s.queries;
   const Scratch<float> weights(rows * s.keys, "naive attention, back", stream);
@@ -97,8 +97,8 @@ void gather_patches(const float* x, float* patches, const EmbedShape& s, cudaStr
 }
 }  // namespace
 
-void embed_forward(const float* x, const float* w, const float* bias, float* y,
-                   const EmbedShape& s, cudaStream_t stream) {
+void embed_forward(const float* x, const float* w, const float* bias, float* y, const EmbedShape& s,
+                   cudaStream_t stream) {
   const int depth = s.kernel * s.kernel * s.in_channels, positions = positions_of(s);
   const Scratch<float> patches(int64_t(positions) * depth, "patches", stream);
   const Scratch<float> packed(int64_t(s.out_channels) * depth, "packed weights", stream);
@@ -121,12 +121,13 @@ void embed_backward(const float* x, const float* w, const float* dy, float* dx, 
   token_embedding::pack_weights_kernel<<<divide_up(int64_t(s.out_channels) * depth, kThreads),
                                          kThreads, 0, stream>>>(
       packed.data(), dw, int64_t(s.out_channels) * depth, taps, s.in_channels);
+  if (!dx) return;
   token_embedding::pack_weights(w, packed.data(), s, "packed weights", stream);
   cvt::linear_backward_x(dy, packed.data(), patches.data(), rows, depth, s.out_channels, {},
                          stream);
   const int64_t count = int64_t(s.batch) * s.height * s.width * s.in_channels;
-  unfold_kernel<<<divide_up(count, kThreads), kThreads, 0, stream>>>(
-      patches.data(), dx, count, s, s.out_height(), s.out_width());
+  unfold_kernel<<<divide_up(count, kThreads), kThreads, 0, stream>>>(patches.data(), dx, count, s,
+                                                                     s.out_height(), s.out_width());
   require_cuda("gradients of patches");
 }
 

@@ -9,8 +9,8 @@ namespace planted {
 using lab::testing::Mutant;
 
 const std::vector<Mutant> kLinearBugs = {
-    {"a slice is not waited for", "    stages.wait();\n    copy(", "    __syncthreads();\n    copy(",
-     "check"},
+    {"a slice is not waited for", "    stages.wait();\n    copy(",
+     "    __syncthreads();\n    copy(", "check"},
     {"copies go into the slice that is read", "copy(slice + stages.kAhead, stages.write)",
      "copy(slice + stages.kAhead, stages.read)", "check"},
     {"of an operand across the sum neighbours take the place of t and t + 4",
@@ -20,8 +20,7 @@ const std::vector<Mutant> kLinearBugs = {
      "element"},
     {"GELU's derivative of the gradient", "four.y * linear_layers::gelu_derivative(v.y)",
      "four.y * linear_layers::gelu_derivative(four.y)", "element"},
-    {"what is before GELU is not kept", "store(before_gelu + at, column, four);", "",
-     "not finite"},
+    {"what is before GELU is not kept", "store(before_gelu + at, column, four);", "", "not finite"},
     {"a share is added twice",
      "for (int s = 0; s < shares; ++s) sum += from.products[int64_t(s) * count",
      "for (int s = -1; s < shares; ++s) sum += from.products[int64_t(max(s, 0)) * count",
@@ -82,7 +81,8 @@ const std::vector<Mutant> kNormBugs = {
      "          g *= scales[p].element[e];\n"
      "          dscale[p].element[e] += g * n, dshift[p].element[e] += g;\n",
      "element"},
-    {"dshift overwrites dscale before it is added", "  for (int which = 0; which < 2; ++which) {\n    __syncthreads();\n",
+    {"dshift overwrites dscale before it is added",
+     "  for (int which = 0; which < 2; ++which) {\n    __syncthreads();\n",
      "  for (int which = 0; which < 2; ++which) {\n", "check"},
 };
 

@@ -74,10 +74,10 @@ Trial backward_trial(const Problem& p) {
   const auto tolerance = [&](int which) {
     return lab::Tolerance{error * d.largest_terms[which] + 1e-6, 0, 4 * error + 1e-3};
   };
-  return {name_of(p.shape) + ", back",
-          {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"o", o}, {"log-sum-exp", log_sum_exp},
-           {"dO", p.d_o}},
-          {{"dq", d.q, tolerance(0)}, {"dk", d.k, tolerance(1)}, {"dv", d.v, tolerance(2)}}};
+  return {
+      name_of(p.shape) + ", back",
+      {{"q", p.q}, {"k", p.k}, {"v", p.v}, {"o", o}, {"log-sum-exp", log_sum_exp}, {"dO", p.d_o}},
+      {{"dq", d.q, tolerance(0)}, {"dk", d.k, tolerance(1)}, {"dv", d.v, tolerance(2)}}};
 }
 Operation backward_operation(const CrossShape& shape) {
   return [=](const std::vector<const float*>& in, const std::vector<float*>& out) {
@@ -105,10 +105,15 @@ void check_both(const Problem& p) {
 TEST_CASE("attention: forward and back, any queries and keys, each head_dim") {
   if (skipped("attention")) return;
   uint64_t seed = 1;
-  for (const CrossShape& shape :
-       {CrossShape{1, 1, 1, 1, 32, 0}, {1, 5, 1, 1, 16, 0}, {2, 49, 16, 1, 32, 0},
-        {1, 64, 32, 2, 64, 0}, {1, 65, 33, 3, 32, 0}, {2, 17, 31, 2, 16, 0},
-        {1, 50, 17, 2, 64, 0}, {1, 3, 70, 1, 64, 0}, {1, 129, 97, 1, 16, 0}})
+  for (const CrossShape& shape : {CrossShape{1, 1, 1, 1, 32, 0},
+                                  {1, 5, 1, 1, 16, 0},
+                                  {2, 49, 16, 1, 32, 0},
+                                  {1, 64, 32, 2, 64, 0},
+                                  {1, 65, 33, 3, 32, 0},
+                                  {2, 17, 31, 2, 16, 0},
+                                  {1, 50, 17, 2, 64, 0},
+                                  {1, 3, 70, 1, 64, 0},
+                                  {1, 129, 97, 1, 16, 0}})
     check_both(problem(shape, seed += 10));
 }
 

@@ -29,8 +29,8 @@ struct Trial {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
 };
-using Operation =
-    std::function<void(const std::vector<const float*>& inputs, const std::vector<float*>& outputs)>;
+using Operation = std::function<void(const std::vector<const float*>& inputs,
+                                     const std::vector<float*>& outputs)>;
 
 struct Outcome : Verdict {
   std::vector<std::vector<float>> outputs;

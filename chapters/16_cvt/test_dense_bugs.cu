@@ -89,7 +89,8 @@ NamedTrial backward_x_trial() {
   const auto dy = numbers(size_t(kRows) * kOut, 5), w = numbers(size_t(kOut) * kIn, 6, 0.1),
              before = numbers(size_t(kRows) * kIn, 7, 2);
   Array dx =
-      ref::linear_gradients(Array(size_t(kRows) * kIn), widened(w), widened(dy), kRows, kIn, kOut).x;
+      ref::linear_gradients(Array(size_t(kRows) * kIn), widened(w), widened(dy), kRows, kIn, kOut)
+          .x;
   for (size_t i = 0; i < dx.size(); ++i) dx[i] *= ref::gelu_derivative(double(before[i]));
   return {{"back to x",
            {{"dy", dy}, {"w", w}, {"before_gelu", before}},
@@ -235,10 +236,10 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
   const size_t count = size_t(kNormRows) * kChannels;
   const auto x = numbers(count, 30, 2, 1), scale = numbers(kChannels, 31, 0.5, 1),
              dy = numbers(count, 32);
-  const auto forward = ref::layer_norm(widened(x), widened(scale), Array(kChannels, 0.0), kNormRows,
-                                       kChannels);
-  const auto d = ref::layer_norm_gradients(widened(x), widened(scale), widened(dy), kNormRows,
-                                           kChannels);
+  const auto forward =
+      ref::layer_norm(widened(x), widened(scale), Array(kChannels, 0.0), kNormRows, kChannels);
+  const auto d =
+      ref::layer_norm_gradients(widened(x), widened(scale), widened(dy), kNormRows, kChannels);
   Array partials = d.scale;  // of one block: dscale, then dshift
   partials.insert(partials.end(), d.shift.begin(), d.shift.end());
   const lab::Tolerance tolerance{1e-4, 0, 1e-5};
@@ -260,8 +261,7 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
                }}});
 }
 
-TEST_CASE("planted bugs in AdamW: each is caught, and by what" *
-          doctest::test_suite("toolkit")) {
+TEST_CASE("planted bugs in AdamW: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in AdamW*")) return;
   const Mutants mutants(kFolder + "loss/loss.cuh", "losses", planted::kLossBugs, R"(
 __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int count,
@@ -279,17 +279,18 @@ __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int
   Array after_p = widened(p), after_m = widened(m), after_v = widened(v);
   ref::adamw(after_p, widened(g), after_m, after_v, kStep, options);
   const lab::Tolerance tolerance{1e-6, 1e-5, 1e-5};
-  check_bugs(
-      mutants, planted::kLossBugs,
-      {{{"AdamW",
-         {{"gradients", g}},
-         {{"parameters", after_p, tolerance, p}, {"m", after_m, tolerance, m}, {"v", after_v, tolerance, v}}},
-        [](const Mutants& mutants, size_t number) -> Operation {
-          return [&mutants, number](const auto& in, const auto& out) {
-            launch(mutants.kernel(number, "planted_kernel"), blocks_of(kCount, 128), 128, 0, nullptr,
-                   out[0], in[0], out[1], out[2], kCount, float(1 - 1e-2 * 0.1),
-                   float(1e-2 / (1 - std::pow(0.9, kStep))),
-                   float(std::sqrt(1 - std::pow(0.99, kStep))));
-          };
-        }}});
+  check_bugs(mutants, planted::kLossBugs,
+             {{{"AdamW",
+                {{"gradients", g}},
+                {{"parameters", after_p, tolerance, p},
+                 {"m", after_m, tolerance, m},
+                 {"v", after_v, tolerance, v}}},
+               [](const Mutants& mutants, size_t number) -> Operation {
+                 return [&mutants, number](const auto& in, const auto& out) {
+                   launch(mutants.kernel(number, "planted_kernel"), blocks_of(kCount, 128), 128, 0,
+                          nullptr, out[0], in[0], out[1], out[2], kCount, float(1 - 1e-2 * 0.1),
+                          float(1e-2 / (1 - std::pow(0.9, kStep))),
+                          float(std::sqrt(1 - std::pow(0.99, kStep))));
+                 };
+               }}});
 }

@@ -36,9 +36,8 @@ Outcome run_trial(const Operation& operation, const Trial& trial, int shift) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     untouched = outputs[i]->download(outcome.outputs[i]) && untouched;
     const Output& output = trial.outputs[i];
-    const lab::Comparison comparison = lab::compare(outcome.outputs[i], output.expected,
-                                                    output.tolerance,
-                                                    {int64_t(output.expected.size())});
+    const lab::Comparison comparison = lab::compare(
+        outcome.outputs[i], output.expected, output.tolerance, {int64_t(output.expected.size())});
     if (i == 0 || (outcome.comparison.pass && !comparison.pass)) {
       outcome.comparison = comparison;
       wrong = output.name;

@@ -76,18 +76,19 @@ Comparison compared(const Step& step, const std::vector<Expected>& expected, con
                     Report& report) {
   std::optional<Comparison> worst;
   for (const Expected& e : expected) {
-    const Comparison comparison = compare(arrays.at(e.name).download(), e.values, e.tolerance,
-                                          {int64_t(e.values.size())});
+    const Comparison comparison =
+        compare(arrays.at(e.name).download(), e.values, e.tolerance, {int64_t(e.values.size())});
     if (!comparison.pass) report.note(step.name + ": " + e.name + ": " + comparison.describe());
-    if (!worst || (worst->pass && (!comparison.pass || comparison.relative_l2 > worst->relative_l2)))
+    if (!worst ||
+        (worst->pass && (!comparison.pass || comparison.relative_l2 > worst->relative_l2)))
       worst = comparison;
   }
   return *worst;
 }
 
 // A step as a whole: its time is that of all its launches. Other counters are there where it has but one.
-Timing time_whole(const Device& device, const Step& step,
-                  std::vector<Arrays>& arrays, const Options& options) {
+Timing time_whole(const Device& device, const Step& step, std::vector<Arrays>& arrays,
+                  const Options& options) {
   const int copies = int(arrays.size());
   Timing timing = time_step(
       device, [&](int i, cudaStream_t stream) { step.run(arrays[size_t(i % copies)], stream); },
@@ -100,8 +101,8 @@ Timing time_whole(const Device& device, const Step& step,
   const double us = predicting.us();
   if (std::isfinite(us) && us > 1.001 * last_us)
     timing.counters =
-        json::Value({{"predicted",
-                      {{"us", us}, {"error", error}, {"stalls", json::Value::object()}}}})
+        json::Value(
+            {{"predicted", {{"us", us}, {"error", error}, {"stalls", json::Value::object()}}}})
             .dump();
   return timing;
 }
@@ -112,9 +113,10 @@ ExitCode dense_program(const std::string& name, int argc, char** argv) {
   Options& options = asked.common;
   const Device device = open_device();
   if (component.tensor_cores && device.major < 8)
-    throw LackError(format("--component %s: products in tf32 need compute capability 8.0 or newer, "
-                           "this device has %d.%d",
-                           name.c_str(), device.major, device.minor));
+    throw LackError(
+        format("--component %s: products in tf32 need compute capability 8.0 or newer, "
+               "this device has %d.%d",
+               name.c_str(), device.major, device.minor));
   complete_for(device, options);
   if (asked.preset.empty()) asked.preset = device.is_virtual ? "small" : "cvt13-1";
   const DenseProblem problem = [&] {
@@ -130,9 +132,13 @@ ExitCode dense_program(const std::string& name, int argc, char** argv) {
   for (int i = 0; i < copies; ++i)
     arrays.push_back(arrays_of(problem, i ? format(" (copy %d)", i + 1) : ""));
 
-  ReportHead head{"16_cvt",      options, device, format("random, seed %llu",
-                                                         (unsigned long long)options.seed),
-                  problem.shape, problem.sizes, {}};
+  ReportHead head{"16_cvt",
+                  options,
+                  device,
+                  format("random, seed %llu", (unsigned long long)options.seed),
+                  problem.shape,
+                  problem.sizes,
+                  {}};
   head.details.emplace_back("component", "\"" + name + "\"");
   head.details.emplace_back("preset", "\"" + asked.preset + "\"");
   Report report(head);
@@ -148,9 +154,9 @@ ExitCode dense_program(const std::string& name, int argc, char** argv) {
       const Progress progress(step.name);
       for (const Expected& e : expected) arrays[0].at(e.name).fill_nan();
       const Timing timing = time_whole(device, step, arrays, options);
-      report.add(step.name, timing, step.cost,
-                 options.predict ? Comparison::none()
-                                 : compared(step, expected, arrays[0], report));
+      report.add(
+          step.name, timing, step.cost,
+          options.predict ? Comparison::none() : compared(step, expected, arrays[0], report));
       if (!before.empty()) report.add_ratio(step.name, before);
       before = step.name;
     }

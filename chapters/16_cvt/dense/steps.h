@@ -21,14 +21,14 @@ void layer_norm_backward(const float* x, const float* scale, const float* mean,
                          float* dshift, int rows, int channels, cudaStream_t stream);
 
 // Scores and their gradients go to memory, [batch, heads, queries, keys]; a thread an output, fp32.
-void attention_forward(const float* q, const float* k, const float* v, float* o,
-                       float* log_sum_exp, const cvt::CrossShape& shape, cudaStream_t stream);
+void attention_forward(const float* q, const float* k, const float* v, float* o, float* log_sum_exp,
+                       const cvt::CrossShape& shape, cudaStream_t stream);
 void attention_backward(const float* q, const float* k, const float* v, const float* o,
-                        const float* log_sum_exp, const float* d_o, float* dq, float* dk,
-                        float* dv, const cvt::CrossShape& shape, cudaStream_t stream);
+                        const float* log_sum_exp, const float* d_o, float* dq, float* dk, float* dv,
+                        const cvt::CrossShape& shape, cudaStream_t stream);
 
 // Patches go to memory, [positions, taps, in_channels]; products as linear layers have them. Back, patches
-// are gathered again, and dx is gathered from those of dx.
+// are gathered again, and dx, unless it is null, is gathered from those of dx.
 void embed_forward(const float* x, const float* w, const float* bias, float* y,
                    const cvt::EmbedShape& shape, cudaStream_t stream);
 void embed_backward(const float* x, const float* w, const float* dy, float* dx, float* dw,
