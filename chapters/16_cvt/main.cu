@@ -1,18 +1,31 @@
-// Chapter 16, CvT: a small Convolutional vision Transformer, trained on photos of garments. With --component as the
-// first flag one of its operations alone, forward and backward.
+// Chapter 16, CvT: a small Convolutional vision Transformer, trained on photos of garments. With
+// --component as the first flag one of its operations alone, forward and backward.
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "dense/program.h"
 #include "program.h"
 #include "projection/program.h"
 
 int main(int argc, char** argv) {
-  if (argc < 2 || std::string(argv[1]) != "--component") return cvt::cvt_main(argc, argv);
-  const std::string name = argc > 2 ? argv[2] : "";
-  if (name != "projection") {
-    std::fprintf(stderr, "16_cvt: --component '%s': must be projection\n", name.c_str());
-    return 2;
-  }
-  argv[2] = argv[0];
-  return projection_main(argc - 2, argv + 2);
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first != "--component" && first.rfind("--component=", 0) != 0)
+    return cvt::cvt_main(argc, argv);
+  const int words = first == "--component" ? 2 : 1;  // that the flag and its value are
+  const std::string name = words == 1 ? first.substr(12) : argc > 2 ? argv[2] : "";
+  std::vector<char*> rest = {argv[0]};
+  for (int i = 1 + words; i < argc; ++i) rest.push_back(argv[i]);
+  const int count = int(rest.size());
+  rest.push_back(nullptr);
+  if (name == "projection") return projection_main(count, rest.data());
+  const std::vector<std::string>& dense = dense_components();
+  if (std::find(dense.begin(), dense.end(), name) != dense.end())
+    return dense_main(name, count, rest.data());
+  std::string names = "projection";
+  for (const std::string& one : dense) names += ", " + one;
+  std::fprintf(stderr, "16_cvt: --component '%s': must be one of %s\n", name.c_str(),
+               names.c_str());
+  return 2;
 }

@@ -94,8 +94,9 @@ Asked asked_for(int argc, char** argv) {
       "Chapter 16: trains a small CvT on photos of garments (Fashion-MNIST).",
       "Without flags: a few steps on 400 of the 500 photos in data/fashion_mnist; the other 100 "
       "are held\n"
-      "out. ./run --steps 800 --checkpoint cvt.safetensors trains until it beats a linear\n"
-      "classifier. Ctrl-C leaves a checkpoint.");
+      "out. A whole training: ./run --steps 800 --checkpoint cvt.safetensors. Ctrl-C leaves a\n"
+      "checkpoint. As the first flag --component NAME shows one operation:\n"
+      "projection, linear, layer_norm, attention or embedding (--component NAME --help).");
   flags.number("--steps", settings.steps, 1, kMaxSteps, "N", format("steps (%d)", settings.steps));
   flags.number("--batch", settings.batch, 2, kMaxBatch, "N",
                format("images a step (%d)", settings.batch));

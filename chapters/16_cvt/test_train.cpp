@@ -215,7 +215,7 @@ TEST_CASE("program: bad usage ends with 2 and says what is right") {
       {{"--held-out", "5"}, "goes only with --data"},
       {{"--data", "nowhere"}, "nowhere/train-images-idx3-ubyte"},
       {{"--batch", "401"}, "--batch '401': must be at most 400"},
-      {{"--component", "nothing"}, "--component 'nothing': must be"}};
+      {{"--component", "nothing"}, "--component 'nothing': must be one of projection"}};
   for (const auto& [arguments, part] : bad) {
     const ProgramResult result = run_program("chapter16", arguments, folder.folder());
     CAPTURE(result.errors);
