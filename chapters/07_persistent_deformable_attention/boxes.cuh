@@ -3,8 +3,7 @@
 // copy brings up to 256 pixels.
 #pragma once
 
-#include <cuda.h>  // types alone: the driver's function is found at run time
-
+#include "../../common/tensor_map.cuh"
 #include "bulk.cuh"
 
 namespace persistent_deformable_attention {
@@ -23,22 +22,6 @@ struct LevelMaps {
   CUtensorMap map[kMaxLevels];
   int box[kMaxLevels];  // pixels of a copy
 };
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-// The driver's function that makes maps; null where there is none.
-inline EncodeTiled encode_tiled() {
-  static const EncodeTiled function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                         &result) != cudaSuccess) {
-      cudaGetLastError();  // it is not there, and that is all
-      found = nullptr;
-    }
-    return reinterpret_cast<EncodeTiled>(found);
-  }();
-  return function;
-}
 
 // Throws std::runtime_error naming the level when the driver refuses its map.
 inline LevelMaps maps_of(const half* value, const DeformableShape& shape, const Staging& staging) {

@@ -2,7 +2,6 @@
 // it, and why a device cannot run them.
 #pragma once
 
-#include <cuda.h>  // types alone: the driver's function is found at run time
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -12,6 +11,7 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
+#include "../../common/tensor_map.cuh"
 #include "../../common/tile_sm90.cuh"
 
 namespace hopper {
@@ -35,22 +35,6 @@ struct Ring {
 struct TensorMaps {
   CUtensorMap q, k, v;
 };
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-// The driver's function that makes maps; null where there is none.
-inline EncodeTiled encode_tiled() {
-  static const EncodeTiled function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                         &result) != cudaSuccess) {
-      cudaGetLastError();  // it is not there, and that is all
-      found = nullptr;
-    }
-    return reinterpret_cast<EncodeTiled>(found);
-  }();
-  return function;
-}
 
 // The map of an array [batch, heads, tokens, head_dim] as one of matrices: with three dimensions a box
 // ends where its matrix does, and never reads the next head. Throws std::runtime_error when the driver

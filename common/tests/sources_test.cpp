@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "lab/files.h"
 #include "lab/sources.h"
 #include "testing/testing.h"
 
@@ -58,6 +59,13 @@ class Inside {
 };
 
 }  // namespace
+
+TEST_CASE("a word of a shell's command comes back as it was, whatever is in it") {
+  CHECK(lab::shell_word("data/photo-1.png") == "data/photo-1.png");
+  for (const std::string text : {"", "two words", "it's", "$HOME", "a;b", "*", "\\"})
+    CHECK(lab::command_output("printf '%s[%s]%s' - " + lab::shell_word(text) + " -") ==
+          "-[" + text + "]-");
+}
 
 TEST_CASE("stale program: nothing to say where nothing is newer") {
   const Built built;
