@@ -16,7 +16,7 @@ namespace {
 using std::int64_t, std::uint32_t, std::uint64_t;
 
 constexpr uint32_t kMostArrivals = (1u << 20) - 1;
-constexpr int64_t kMostBytes = 1 << 21;
+constexpr int64_t kMostBytes = (1 << 20) - 1;  // told and not landed, or the other way round
 
 struct Object {
   uint32_t pending = 0, expected = 0;
@@ -131,8 +131,14 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
     const uint32_t value = operand ? operand[lane] : 1;
     if (instr.variant >= kExpectAndArrive) {
       object.bytes += instr.variant == kComplete ? -int64_t{value} : int64_t{value};
-      if (value % 4 || object.bytes >= kMostBytes || object.bytes < -kMostBytes)
-        refuse(warp, instr, lane, "mbarrier told of " + std::to_string(value) + " bytes");
+      if (value % 4)
+        refuse(warp, instr, lane,
+               "mbarrier told of " + std::to_string(value) +
+                   " bytes, which must be a multiple of 4 on the virtual GPU,");
+      if (object.bytes > kMostBytes || object.bytes < -kMostBytes)
+        refuse(warp, instr, lane,
+               "mbarrier told of " + std::to_string(value) + " bytes, so that " +
+                   std::to_string(object.bytes) + " are outstanding (-1048575 to 1048575),");
       if (instr.variant >= kExpect && object.complete_phase()) tell_phase(warp, at);
       put(at, object);
     }

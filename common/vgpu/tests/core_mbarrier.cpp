@@ -264,6 +264,19 @@ TEST_CASE("mbarrier: too many arrivals, no object, a bulk copy out of bounds") {
                 "1;\ncp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], "
                 "[%in], 144, [%r1];")
             .find("out-of-bounds read of 144 bytes") != std::string::npos);
+  // What is told and has not landed has 20 bits and a sign.
+  const std::string told =
+      "mbarrier.init.shared.b64 [%r1], 1;\n"
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], ";
+  CHECK(message(told + "1048572;") == "");
+  CHECK(
+      message(told + "1048572;\nmbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 4;")
+          .find("mbarrier told of 4 bytes, so that 1048576 are outstanding (-1048575 to 1048575), "
+                "by thread") != std::string::npos);
+  CHECK(message("mbarrier.init.shared.b64 [%r1], 1;\n"
+                "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 1048576;")
+            .find("so that -1048576 are outstanding") != std::string::npos);
+  CHECK(message(told + "6;").find("6 bytes, which must be a multiple of 4") != std::string::npos);
   // Nobody else will come.
   CHECK(message("mbarrier.init.shared.b64 [%r1], 2; mbarrier.arrive.shared.b64 %rd1, [%r1];\n"
                 "again: mbarrier.test_wait.shared.b64 %p1, [%r1], %rd1;\n@!%p1 bra again;") != "");
