@@ -190,6 +190,29 @@ double blocks_left(const Recording& recording, const LaunchCounters& counters,
   return left * sum / count / own;
 }
 
+// PTX instructions of the grid over those of the simulated blocks. Where these are the busiest SM's, others
+// have less.
+double grid_over_simulated(const Recording& recording, const LaunchCounters& counters,
+                           std::size_t simulated) {
+  const auto grid = static_cast<double>(recording.grid_blocks);
+  double own = 0;
+  for (std::size_t b = 0; b < simulated; ++b) own += instructions_of(recording.blocks[b]);
+  if (recording.most_of_sm == 0 || recording.cluster_blocks > 1 || own == 0)
+    return grid / static_cast<double>(simulated);
+  double sum = own, count = static_cast<double>(simulated);
+  if (!counters.sampled && !counters.issued_by_sm.empty()) {
+    sum = 0;
+    for (const std::uint64_t n : counters.issued_by_sm) sum += static_cast<double>(n);
+    return sum / own;
+  }
+  for (const BlockRecord& block : recording.probes)
+    if (!block.warps.empty()) {
+      sum += instructions_of(block);
+      ++count;
+    }
+  return sum / count * grid / own;
+}
+
 // Standard deviation over mean of the PTX instructions of the blocks that were executed.
 double spread(const Recording& recording, std::size_t blocks) {
   double sum = 0, squares = 0, count = 0;
@@ -378,8 +401,8 @@ class Prediction {
     out.error = kStatedError;
     out.issue_share =
         static_cast<double>(sm_.issued) / (sm_.clocks * std::max(1, device_.schedulers_per_sm));
-    out.machine_instructions = static_cast<double>(length_) / static_cast<double>(blocks_) *
-                               static_cast<double>(recording_.grid_blocks);
+    out.machine_instructions =
+        static_cast<double>(length_) * grid_over_simulated(recording_, counters_, blocks_);
     for (const PipeUse& pipe : sm_.pipes)
       out.pipes.push_back({std::string(pipe.name),
                            out.machine_instructions * static_cast<double>(pipe.issued) /
