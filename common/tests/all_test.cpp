@@ -42,7 +42,7 @@ TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the c
   CHECK(names == std::vector<std::string>{"attention", "tiling", "coalesced loads", "4 rows a warp",
                                           "wmma", "4 warps", "8 warps", "coalesced K",
                                           "loads in flight", "registers", "pipeline", "ragged",
-                                          "tensor maps", "wgmma", "specialized"});
+                                          "tensor maps", "wgmma", "specialized", "persistent"});
   CHECK_FALSE(all.at("steps")[0].contains("ratio"));
   if (lab::vgpu::present())
     CHECK(all.at("steps")[7].at("ratio").at("ratio") == six.at("ratios")[0].at("ratio"));
