@@ -11,7 +11,7 @@ namespace cvt {
 
 // What determines a run: the same settings on the same data give the same bits.
 struct Settings {
-  int steps = 8, batch = 32;
+  int steps = 6, batch = 32;
   double rate = 0.003;  // AdamW's, at its highest
   uint64_t seed = 1;
   float decay = 0.05f, smoothing = 0.1f;
