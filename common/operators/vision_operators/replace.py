@@ -8,10 +8,14 @@ Inside the block torch.nn.functional.scaled_dot_product_attention and layer_norm
 `model` each MLP of timm (timm.layers.Mlp), and each attention and MLP of Hugging Face's CvT. A call that our
 kernels cannot do goes to PyTorch; `used` says why. Tensors of other types than float16 are rounded to it where the
 kernel takes nothing else (attention, linear layers).
+
+Functions and classes are changed, never a module: it can be copied and pickled inside the block, and a
+copy has PyTorch's own MLPs. Blocks may be nested and may end in any order, also in several threads: the
+one that was entered last counts, and when the last one has ended all is as before.
 """
 import collections
 import contextlib
-import types
+import threading
 
 import torch
 
@@ -88,7 +92,7 @@ def _drops(*modules):
     return any(m.p > 0 and m.training for m in modules if isinstance(m, torch.nn.Dropout))
 
 
-def _timm_mlp(used, kernels, module, original):
+def _timm_mlp(used, kernels, original):
     def forward(self, x):
         def ours():
             if not isinstance(self.fc1, torch.nn.Linear) or not isinstance(self.norm, torch.nn.Identity) or \
@@ -96,21 +100,21 @@ def _timm_mlp(used, kernels, module, original):
                 raise BadArgument("mlp: must be two linear layers with the exact GELU, without norm and dropout")
             return kernels.mlp(x.contiguous(), self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias,
                                 cast=True)
-        return used.run("mlp", ours, lambda: original(x))
-    return types.MethodType(forward, module)
+        return used.run("mlp", ours, lambda: original(self, x))
+    return forward
 
 
-def _cvt_intermediate(used, kernels, module, original):
+def _cvt_intermediate(used, kernels, original):
     def forward(self, hidden_state):
         def ours():
             if not _is_exact_gelu(self.activation):
                 raise BadArgument("linear: activation must be the exact GELU")
             return kernels.linear(hidden_state.contiguous(), self.dense.weight, self.dense.bias, gelu=True, cast=True)
-        return used.run("linear with GELU", ours, lambda: original(hidden_state))
-    return types.MethodType(forward, module)
+        return used.run("linear with GELU", ours, lambda: original(self, hidden_state))
+    return forward
 
 
-def _cvt_output(used, kernels, module, original):
+def _cvt_output(used, kernels, original):
     def forward(self, hidden_state, input_tensor):
         def ours():
             if _drops(self.dropout):
@@ -118,11 +122,11 @@ def _cvt_output(used, kernels, module, original):
             # The residual stays in the caller's type: it is added there.
             return kernels.linear(hidden_state.contiguous(), self.dense.weight, self.dense.bias,
                                    cast=True) + input_tensor
-        return used.run("linear", ours, lambda: original(hidden_state, input_tensor))
-    return types.MethodType(forward, module)
+        return used.run("linear", ours, lambda: original(self, hidden_state, input_tensor))
+    return forward
 
 
-def _cvt_attention(used, kernels, module, original):
+def _cvt_attention(used, kernels, original):
     def forward(self, hidden_state, height, width):
         def ours():
             if _drops(self.dropout):
@@ -144,8 +148,8 @@ def _cvt_attention(used, kernels, module, original):
                 found = getattr(self, "projection_" + name)(found)
                 heads.append(found.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
             return _attend(kernels, *heads, self.scale).transpose(1, 2).flatten(2)
-        return used.run("attention", ours, lambda: original(hidden_state, height, width))
-    return types.MethodType(forward, module)
+        return used.run("attention", ours, lambda: original(self, hidden_state, height, width))
+    return forward
 
 
 # By class name and where it comes from, so that neither package has to be there.
@@ -155,23 +159,66 @@ _MODULES = {("timm.layers.mlp", "Mlp"): _timm_mlp,
             ("transformers.models.cvt.modeling_cvt", "CvtSelfAttention"): _cvt_attention}
 
 
+class _Block:
+    """What one `replaced` puts in the place of what."""
+
+    def __init__(self, model, kernels):
+        self.used, self.kernels = Used(), kernels
+        # By identity: a module may compare equal to another one.
+        self.modules = {id(m): m for m in (model.modules() if model is not None else ())
+                        if (type(m).__module__, type(m).__name__) in _MODULES}
+        self.classes = {type(m) for m in self.modules.values()}
+
+
+_lock = threading.Lock()
+_blocks = []     # those that are open, the last one entered at the end
+_originals = {}  # (torch.nn.functional or a class, name): what stood there before the first block
+
+
+def _put(place, name, value):
+    _originals.setdefault((place, name), getattr(place, name))
+    setattr(place, name, value)
+
+
+def _forward_of(kind):
+    """For a class: ours for the modules of the last open block that has them, else its own."""
+    original = _originals.get((kind, "forward"), kind.forward)
+    make = _MODULES[kind.__module__, kind.__name__]
+
+    def forward(self, *arguments, **named):
+        for block in reversed(tuple(_blocks)):
+            if id(self) in block.modules:
+                return make(block.used, block.kernels, original)(self, *arguments, **named)
+        return original(self, *arguments, **named)
+    return forward
+
+
+def _install():
+    """Makes functions and classes what the open blocks want; with _lock held."""
+    if _blocks:
+        last, functional = _blocks[-1], torch.nn.functional
+        for name, make in (("scaled_dot_product_attention", _attention), ("layer_norm", _layer_norm)):
+            original = _originals.get((functional, name), getattr(functional, name))
+            _put(functional, name, make(last.used, last.kernels, original))
+        for kind in {kind for block in _blocks for kind in block.classes}:
+            _put(kind, "forward", _forward_of(kind))
+        return
+    for (place, name), original in _originals.items():
+        setattr(place, name, original)
+    _originals.clear()
+
+
 @contextlib.contextmanager
 def replaced(model=None, kernels=kernels_with_gradients):
-    """See above. At the end all is as before. kernels: what has attention, cross_attention, layer_norm, linear and mlp
-    of autograd.py, for those who put something else there."""
-    used, functional = Used(), torch.nn.functional
-    before = functional.scaled_dot_product_attention, functional.layer_norm
-    changed = []
+    """See above. kernels: what has attention, cross_attention, layer_norm, linear and mlp of autograd.py, for
+    those who put something else there."""
+    block = _Block(model, kernels)
+    with _lock:
+        _blocks.append(block)
+        _install()
     try:
-        functional.scaled_dot_product_attention = _attention(used, kernels, before[0])
-        functional.layer_norm = _layer_norm(used, kernels, before[1])
-        for module in model.modules() if model is not None else ():
-            make = _MODULES.get((type(module).__module__, type(module).__name__))
-            if make:
-                module.forward = make(used, kernels, module, module.forward)
-                changed.append(module)
-        yield used
+        yield block.used
     finally:
-        functional.scaled_dot_product_attention, functional.layer_norm = before
-        for module in changed:
-            del module.forward
+        with _lock:
+            _blocks.remove(block)
+            _install()
