@@ -100,6 +100,26 @@ class Files(unittest.TestCase):
                                         f"/nowhere/library.so is not there: .* make operators DEVICE={kind}"):
                 library.library(kind)
 
+    def test_what_is_no_library_names_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = os.path.join(folder, "text.so")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("no library")
+            with self.assertRaisesRegex(library.MissingLibrary, "text.so cannot be used: .* make operators "
+                                                                "DEVICE=vgpu"):
+                library.Library(text, staged=True)
+
+    @unittest.skipUnless(shutil.which("cc"), "no cc")
+    def test_another_interface_names_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, words in (("vision_interface", "has interface 7, this module needs 1: build it again"),
+                                ("another", "cannot be used: .*vision_interface.* build it again")):
+                path = os.path.join(folder, name + ".so")
+                subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], text=True, check=True,
+                               input=f"int {name}(void) {{ return 7; }}")
+                with self.assertRaisesRegex(library.MissingLibrary, words + ".*make operators DEVICE=cuda"):
+                    library.Library(path, staged=False)
+
     def test_structs_are_the_headers(self):
         with open(os.path.join(ROOT, "common", "operators", "operators.h"), encoding="utf-8") as file:
             header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
@@ -175,6 +195,32 @@ print(found.device())
             self.run_beside(other)
 
 
+class Forked(unittest.TestCase):
+    CODE = """
+import ctypes, os, sys
+sys.path.insert(0, {module!r})
+from vision_operators import library
+found = library.library("vgpu")
+address = ctypes.c_void_p()
+found.check(found._c.vision_allocate(ctypes.c_int64(256), ctypes.byref(address)))
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+    found.check(found._c.vision_allocate(ctypes.c_int64(256), ctypes.byref(address)))
+except library.DeviceError as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+
+    def test_says_what_to_do(self):
+        on_the_host(self)
+        code = self.CODE.format(module=os.path.join(ROOT, "common", "operators"))
+        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"forked after the library was loaded.*get_context\('spawn'\)")
+
+
 class Import(unittest.TestCase):
     def test_without_torch_its_functions_say_so(self):
         code = ("import sys; sys.modules['torch'] = None\nimport vision_operators\n"
@@ -183,6 +229,13 @@ class Import(unittest.TestCase):
         said = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
                               env=os.environ | {"PYTHONPATH": os.path.join(ROOT, "common", "operators")}).stdout
         self.assertEqual(said, "vision_operators.attention needs PyTorch, which this Python has not\n")
+
+    def test_without_torch_all_else_can_be_imported(self):
+        code = ("import sys; sys.modules['torch'] = None\nfrom vision_operators import *\n"
+                "print(linear_forward.__name__)\n")
+        said = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
+                              env=os.environ | {"PYTHONPATH": os.path.join(ROOT, "common", "operators")}).stdout
+        self.assertEqual(said, "linear_forward\n")
 
 
 if __name__ == "__main__":

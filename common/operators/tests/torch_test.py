@@ -1,6 +1,8 @@
 """The operators with gradients, against PyTorch's own in double. On a GPU where there is one and a library for it,
 else on the CPU."""
+import copy
 import os
+import pickle
 import unittest
 
 from library_test import on_the_host
@@ -139,6 +141,36 @@ class Gradients(Case):
         with self.assertRaisesRegex(ops.BadArgument, r"weight requires a gradient, .* torch.no_grad\(\)"):
             ops.conv_norm(x, weight.requires_grad_(), gamma, beta)
 
+    def test_sums_beyond_float16(self):
+        """The scaled gradient has sums over rows that float16 does not hold; float32 has."""
+        rows = 16384
+        x, weight = torch.ones(rows, 8, device=DEVICE), torch.ones(8, 8, device=DEVICE).requires_grad_()
+        ops.linear(x, weight, cast=True).sum().backward()
+        self.assertTrue((weight.grad == rows).all())
+
+    def test_largest_gradients_of_float32(self):
+        v = self.normal(1, 1, 4, 32, dtype=torch.float32).requires_grad_()
+        q = torch.zeros_like(v)
+        ops.attention(q, q, v, cast=True).backward(torch.full_like(v, 1e38))
+        self.near(v.grad.cpu(), torch.full(v.shape, 1e38), 1e-2)
+
+    def test_residual_of_another_shape(self):
+        """Its rows are what counts, and its gradient has its shape."""
+        x, flat = self.normal(3, 2, 64), self.normal(6, 64).requires_grad_()
+        ones = torch.ones_like(x[0, 0])
+        for y in (ops.linear(x, self.normal(64, 64), None, flat),
+                  ops.layer_norm_residual(x, flat, ones, ones)[1],
+                  ops.mlp(x, self.normal(8, 64), None, self.normal(64, 8), None, flat)):
+            flat.grad = None
+            y.sum().backward()
+            self.assertTrue(torch.equal(flat.grad, torch.ones_like(flat)))
+
+    def test_a_second_derivative_is_refused(self):
+        x = self.normal(1, 1, 8, 32).requires_grad_()
+        first, = torch.autograd.grad(ops.attention(x, x, x).sum(), x, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "have no second derivatives"):
+            (x.sum() + (first ** 2).sum()).backward()
+
     def test_gradients_of_nothing_and_of_half_of_it(self):
         """An input that needs no gradient gets none, and no log-sum-exp is kept where none needs one."""
         q, k, v = (self.normal(1, 1, 8, 32) for _ in range(3))
@@ -168,6 +200,9 @@ class Refused(Case):
                 (q.tolist(), "k is a list, must be a torch tensor")):
             with self.assertRaisesRegex(ops.BadArgument, words):
                 ops.attention(q, k, q)
+        for call in (lambda: ops.linear(None, q), lambda: ops.layer_norm(None, q, q)):
+            with self.assertRaisesRegex(ops.BadArgument, "x is a NoneType, must be a torch tensor"):
+                call()
         with self.assertRaisesRegex(ops.BadArgument, "k has type int64, must be a floating type"):
             ops.attention(q, q.long(), q, cast=True)
         with self.assertRaisesRegex(ops.BadArgument, "head_dim must be 32, 64 or 128"):
@@ -182,6 +217,27 @@ class Refused(Case):
             ops.attention_forward(q, q.to_sparse(), q)
         with self.assertRaisesRegex(ops.BadArgument, "scale is 0.001, must be at least 1/256"):
             ops.cross_attention(q, self.normal(1, 2, 5, 32), self.normal(1, 2, 5, 32), 0.001)
+
+    def test_numbers(self):
+        q = self.normal(1, 2, 8, 32)
+        for scale in (float("nan"), 1e39, "a"):
+            with self.assertRaisesRegex(ops.BadArgument, "scale is .*, must be a finite number"):
+                ops.attention(q, q, q, scale)
+        for sizes in ([(6, 4, 9)], [6, 4]):
+            with self.assertRaisesRegex(ops.BadArgument, r"level_sizes is .*, must be pairs \(height, width\)"):
+                ops.deformable_attention(q, sizes, q[None, None], q)
+        for padding in ((1, 1), 1.5):
+            with self.assertRaisesRegex(ops.BadArgument, "padding is .*, must be an integer, or four"):
+                ops.conv_norm(q, q, q, q, padding=padding)
+
+    @unittest.skipIf(torch and ON_GPU, "on a GPU nobody looks at the numbers")
+    def test_beyond_float16(self):
+        q = self.normal(1, 1, 8, 32, dtype=torch.float32)
+        with self.assertRaisesRegex(ops.BadArgument, "attention: v has an element of size 1e\\+06, must be at most 65504"):
+            ops.attention(q, q, torch.full_like(q, -1e6), cast=True)
+        v = q.clone()
+        v[0, 0, 0, 0] = float("inf")  # the caller's own infinity arrives
+        self.assertTrue(bool(ops.attention(q, q, v, cast=True).isinf().any()))
 
     def test_misaligned(self):
         """On the CPU arrays are copied, wherever they begin; on a GPU they are used where they are."""
@@ -232,11 +288,87 @@ class Functional(Case):
         self.near(got, F.scaled_dot_product_attention(q, q, q), 1e-2)
         self.assertEqual((dict(used.calls), dict(used.left)), ({"attention": 1}, {}))
 
+    def test_blocks_that_end_in_another_order(self):
+        before = F.layer_norm
+        first, second = ops.replaced(), ops.replaced()
+        first.__enter__()
+        used = second.__enter__()
+        first.__exit__(None, None, None)
+        torch.nn.LayerNorm(64).to(DEVICE)(self.normal(2, 64, dtype=torch.float32))
+        self.assertEqual(dict(used.calls), {"layer_norm": 1})
+        second.__exit__(None, None, None)
+        self.assertIs(F.layer_norm, before)
+
     def test_put_back_after_an_error(self):
         before = F.layer_norm
         with self.assertRaises(ZeroDivisionError), ops.replaced():
             1 / 0
         self.assertIs(F.layer_norm, before)
+
+
+if torch:
+    class Doubling(torch.nn.Module):
+        """In the place of a class that `replaced` knows."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            return self.scale * x
+
+
+@unittest.skipUnless(torch, "no PyTorch")
+class Modules(unittest.TestCase):
+    """Blocks with a model: a class of this file stands for timm's."""
+
+    def setUp(self):
+        from vision_operators import replace
+
+        def make(used, kernels, original):
+            def forward(self, x):
+                return used.run("ours", lambda: 10 * original(self, x), None)
+            return forward
+        place = (Doubling.__module__, "Doubling")
+        self.addCleanup(replace._MODULES.pop, place)
+        replace._MODULES[place] = make
+        self.forward = Doubling.forward
+        self.model, self.x = torch.nn.Sequential(Doubling()), torch.tensor(3.0)
+
+    def tearDown(self):
+        self.assertIs(Doubling.forward, self.forward)
+        self.assertEqual(self.model(self.x).item(), 6)
+
+    def test_nested(self):
+        with ops.replaced(self.model) as outer:
+            with ops.replaced(self.model) as inner:
+                self.assertEqual(self.model(self.x).item(), 60)
+            self.assertEqual((dict(outer.calls), dict(inner.calls)), ({}, {"ours": 1}))
+            self.assertEqual(self.model(self.x).item(), 60)
+            with ops.replaced():
+                self.assertEqual(self.model(self.x).item(), 60)
+        self.assertEqual(outer.calls["ours"], 2)
+
+    def test_a_copy_is_its_own(self):
+        """With its own weights, and without ours."""
+        with ops.replaced(self.model):
+            others = copy.deepcopy(self.model), pickle.loads(pickle.dumps(self.model))
+            for other in others:
+                with torch.no_grad():
+                    other[0].scale.fill_(5)
+                self.assertEqual(other(self.x).item(), 15)
+        for other in others:
+            self.assertEqual(other(self.x).item(), 15)
+
+    def test_a_forward_that_somebody_put_there_stays(self):
+        self.model[0].forward = lambda x: 2 * x
+        with ops.replaced(self.model):
+            self.assertEqual(self.model(self.x).item(), 6)
+        self.assertIn("forward", self.model[0].__dict__)
+
+    def test_put_back_after_an_error(self):
+        with self.assertRaises(ZeroDivisionError), ops.replaced(self.model):
+            1 / 0
 
 
 if __name__ == "__main__":

@@ -16,8 +16,19 @@ _OF_TORCH = {"autograd": ("attention", "cross_attention", "deformable_attention"
              "replace": ("replaced", "Used")}
 __all__ = ["attention_backward", "attention_forward", "conv_norm_forward", "deformable_attention_backward",
            "deformable_attention_forward", "layer_norm_backward", "layer_norm_forward", "linear_forward", "mlp_forward",
-           "BadArgument", "DeviceError", "MissingLibrary", "describe",
-           *(name for names in _OF_TORCH.values() for name in names)]
+           "BadArgument", "DeviceError", "MissingLibrary", "describe"]
+
+
+def _has_torch():
+    from importlib.util import find_spec
+    try:
+        return find_spec("torch") is not None
+    except ValueError:  # something without a specification stands in its place
+        return False
+
+
+if _has_torch():
+    __all__ += [name for names in _OF_TORCH.values() for name in names]
 
 
 def __getattr__(name):

@@ -7,10 +7,33 @@ float16 holds the small ones, and divided by it behind. Without it a tensor of a
 import math
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from . import functions
 from .library import BadArgument
+
+
+class _Underivable(torch.autograd.Function):
+    """A gradient as it is, whose own gradient is refused."""
+
+    @staticmethod
+    def forward(ctx, gradient):
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, _):
+        raise RuntimeError("the operators of vision_operators have no second derivatives")
+
+
+def _once(backward):
+    """Without a graph behind the gradients. Where a graph is wanted (create_graph=True) a later use of it is
+    refused; torch's once_differentiable would leave it out where the arriving gradient is a constant."""
+    def run(ctx, *arrived):
+        with torch.no_grad():
+            gradients = backward(ctx, *arrived)
+        if not torch.is_grad_enabled():
+            return gradients
+        return tuple(None if g is None else _Underivable.apply(g.detach().requires_grad_()) for g in gradients)
+    return run
 
 
 def _half(name, tensor, cast):
@@ -23,16 +46,23 @@ def _half(name, tensor, cast):
                           "(cast=True rounds it)")
     if not tensor.dtype.is_floating_point:
         raise BadArgument(f"{name} has type {str(tensor.dtype).removeprefix('torch.')}, must be a floating type")
-    return tensor.half()
+    half = tensor.half()
+    # On a GPU nothing waits for a look at the numbers.
+    if tensor.device.type == "cpu" and bool((half.isinf() & tensor.isfinite()).any()):
+        largest = float(tensor[tensor.isfinite()].abs().max())
+        raise BadArgument(f"{name} has an element of size {largest:g}, must be at most 65504, which float16 holds")
+    return half
 
 
-def _scaled_half(gradient, exact):
+def _scaled_half(gradient, exact, added=1):
     """A gradient in float16, and what it was multiplied by: the power of two that brings the largest element
-    to 8 .. 16. exact: nothing is multiplied, since the caller has float16 itself."""
+    to 8 .. 16, or less, so that float16 holds a sum of `added` of them. exact: nothing is multiplied, since
+    the caller has float16 itself."""
     if exact:
         return gradient.contiguous(), None
-    largest = gradient.detach().abs().amax().float().clamp(min=2.0 ** -100, max=2.0 ** 100)
-    factor = torch.exp2(3 - torch.floor(torch.log2(largest)))
+    largest = gradient.detach().abs().amax().float().clamp(min=2.0 ** -100, max=2.0 ** 127)
+    exponent = min(3, 14 - (added - 1).bit_length())
+    factor = torch.exp2(exponent - torch.floor(torch.log2(largest)))
     return (gradient.float() * factor).half().contiguous(), factor
 
 
@@ -44,6 +74,8 @@ def _unscaled(gradient, factor, dtype):
 
 def _rows(name, tensor):
     """[..., columns] as [rows, columns], the same memory."""
+    if not isinstance(tensor, torch.Tensor):
+        raise BadArgument(f"{name} is a {type(tensor).__name__}, must be a torch tensor")
     if tensor.dim() < 1:
         raise BadArgument(f"{name} has shape [], must be [..., columns]")
     if not tensor.is_contiguous():
@@ -64,10 +96,10 @@ class Attention(torch.autograd.Function):
         return o.to(q.dtype)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx, d_o):
         q, k, v, o, log_sum_exp = ctx.saved_tensors
-        d_o, factor = _scaled_half(d_o, ctx.types[0] == torch.float16)
+        d_o, factor = _scaled_half(d_o, ctx.types[0] == torch.float16, added=q.shape[2])
         gradients = functions.attention_backward(q, k, v, o, log_sum_exp, d_o, ctx.scale, ctx.deterministic)
         return (*(_unscaled(g, factor, t) for g, t in zip(gradients, ctx.types)), None, None, None)
 
@@ -131,7 +163,7 @@ class DeformableAttention(torch.autograd.Function):
         return functions.deformable_attention_forward(arrays[0], level_sizes, *arrays[1:]).to(value.dtype)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx, d_out):
         value, locations, weights = ctx.saved_tensors
         d_out, factor = _scaled_half(d_out, ctx.types[0] == torch.float16)
@@ -159,14 +191,15 @@ class LayerNorm(torch.autograd.Function):
         rows = _rows("layer_norm: x", x)
         added = None if residual is None else _rows("layer_norm: residual", residual)
         y, total = functions.layer_norm_forward(rows, scale, bias, added, epsilon)
-        ctx.epsilon, ctx.with_residual = epsilon, residual is not None
+        ctx.epsilon = epsilon
+        ctx.residual_shape = None if residual is None else residual.shape
         ctx.save_for_backward(rows if total is None else total, scale)
         if total is None:
             return y.view(x.shape), None
         return y.view(x.shape), total.view(x.shape)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx, dy, d_sum):
         normalized, scale = ctx.saved_tensors
         dx, d_scale, d_bias = functions.layer_norm_backward(_rows("dy", dy.contiguous()), normalized, scale,
@@ -174,7 +207,8 @@ class LayerNorm(torch.autograd.Function):
         dx = dx.view(dy.shape)
         if d_sum is not None:
             dx = dx + d_sum
-        return (dx, dx if ctx.with_residual else None, d_scale.to(scale.dtype), d_bias.to(scale.dtype), None)
+        d_residual = None if ctx.residual_shape is None else dx.view(ctx.residual_shape)
+        return dx, d_residual, d_scale.to(scale.dtype), d_bias.to(scale.dtype), None
 
 
 def layer_norm(x, scale, bias, epsilon=1e-5):
@@ -205,10 +239,23 @@ def _gelu_slope(v):
     return 0.5 * (1 + torch.erf(v * math.sqrt(0.5))) + v * torch.exp(-0.5 * v * v) * math.sqrt(0.5 / math.pi)
 
 
-def _linear_gradients(dy, x, weight, needs):
-    """dx, d_weight and d_bias of y = x weightT + bias; sums over rows as products of the same kernel."""
-    return (_product(dy, weight.t().contiguous()) if needs[0] else None,
-            _product(dy.t().contiguous(), x.t().contiguous()) if needs[1] else None,
+def _wide_product(x, weight):
+    """x weightT in float32. Both are made smaller by powers of two first, where a sum could become larger
+    than float16 holds."""
+    bound = x.shape[1] * x.abs().amax().float() * weight.abs().amax().float()
+    exponent = torch.ceil(torch.log2(bound.clamp(min=1.0) / 2.0 ** 15)).clamp(min=0)
+    exponent = torch.nan_to_num(exponent, nan=0.0, posinf=0.0)  # NaN and infinity stay what they are
+    of_x = torch.exp2(torch.floor(exponent / 2))
+    of_weight = torch.exp2(exponent) / of_x
+    y = _product((x.float() / of_x).half(), (weight.float() / of_weight).half())
+    return y.float() * of_x * of_weight
+
+
+def _linear_gradients(dy, x, weight, needs, product):
+    """dx, d_weight and d_bias of y = x weightT + bias; sums over rows as products of the same kernel.
+    product: _product, or _wide_product of a scaled dy, whose sums float16 need not hold."""
+    return (product(dy, weight.t().contiguous()) if needs[0] else None,
+            product(dy.t().contiguous(), x.t().contiguous()) if needs[1] else None,
             dy.float().sum(0) if needs[2] else None)
 
 
@@ -221,20 +268,22 @@ class Linear(torch.autograd.Function):
         rows = _rows("linear: x", x16)
         added = None if r16 is None else _rows("linear: residual", r16)
         ctx.gelu, ctx.shape = gelu, x.shape
+        ctx.residual_shape = None if residual is None else residual.shape
         ctx.save_for_backward(rows, w16, b16)
         y = functions.linear_forward(rows, w16, b16, added, gelu)
         return y.view(*x.shape[:-1], weight.shape[0]).to(x.dtype)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx, dy):
         x, weight, bias = ctx.saved_tensors
-        d_residual = dy if ctx.types[3] is not None and ctx.needs_input_grad[3] else None
+        d_residual = dy.reshape(ctx.residual_shape) if ctx.needs_input_grad[3] else None
         dy, factor = _scaled_half(dy, ctx.types[0] == torch.float16)
         dy = _rows("dy", dy)
         if ctx.gelu:
             dy = (dy.float() * _gelu_slope(_product(x, weight, bias=bias))).half()
-        dx, d_weight, d_bias = _linear_gradients(dy, x, weight, ctx.needs_input_grad)
+        dx, d_weight, d_bias = _linear_gradients(dy, x, weight, ctx.needs_input_grad,
+                                                 _product if factor is None else _wide_product)
         dx = None if dx is None else dx.view(ctx.shape)
         return (_unscaled(dx, factor, ctx.types[0]), _unscaled(d_weight, factor, ctx.types[1]),
                 _unscaled(d_bias, factor, ctx.types[2]), d_residual, None, None)
@@ -254,26 +303,30 @@ class Mlp(torch.autograd.Function):
         halves = [None if t is None else _half("mlp: " + name, t, cast) for name, t in named]
         rows = _rows("mlp: x", halves[0])
         added = None if residual is None else _rows("mlp: residual", halves[5])
-        ctx.shape = x.shape
+        ctx.shape, ctx.residual_shape = x.shape, None if residual is None else residual.shape
         ctx.save_for_backward(rows, *halves[1:4])
         y = functions.mlp_forward(rows, *halves[1:5], added)
         return y.view(*x.shape[:-1], w2.shape[0]).to(x.dtype)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx, dy):
         x, w1, b1, w2 = ctx.saved_tensors
         needs = ctx.needs_input_grad
-        d_residual = dy if ctx.types[5] is not None and needs[5] else None
+        d_residual = dy.reshape(ctx.residual_shape) if needs[5] else None
         dy, factor = _scaled_half(dy, ctx.types[0] == torch.float16)
         dy = _rows("dy", dy)
         # The hidden array was scratch: it is computed once more.
         hidden = _product(x, w1, gelu=True, bias=b1)
-        d_hidden, d_w2, d_b2 = _linear_gradients(dy, hidden, w2, (True, needs[3], needs[4]))
-        d_before = (d_hidden.float() * _gelu_slope(_product(x, w1, bias=b1))).half()
-        dx, d_w1, d_b1 = _linear_gradients(d_before, x, w1, needs)
+        product = _product if factor is None else _wide_product
+        d_hidden, d_w2, d_b2 = _linear_gradients(dy, hidden, w2, (True, needs[3], needs[4]), product)
+        d_before = d_hidden.float() * _gelu_slope(_product(x, w1, bias=b1))
+        d_before, more = _scaled_half(d_before.to(dy.dtype) if factor is None else d_before, factor is None)
+        dx, d_w1, d_b1 = _linear_gradients(d_before, x, w1, needs, product)
         dx = None if dx is None else dx.view(ctx.shape)
-        gradients = [_unscaled(g, factor, t) for g, t in zip((dx, d_w1, d_b1, d_w2, d_b2), ctx.types)]
+        first = None if factor is None else factor * more
+        gradients = [_unscaled(g, f, t) for g, f, t in
+                     zip((dx, d_w1, d_b1, d_w2, d_b2), (first,) * 3 + (factor,) * 2, ctx.types)]
         return (*gradients, d_residual, None)
 
 

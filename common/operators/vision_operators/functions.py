@@ -4,6 +4,7 @@ recorded here; see autograd.py.
 Every function raises BadArgument (a ValueError) that names the argument, what it is and what it must be.
 """
 import ctypes
+import math
 
 from .library import BadArgument, ConvNormOptions, Output, View, is_torch, run
 
@@ -40,7 +41,16 @@ def _call(function, inputs, outputs, order):
 
 
 def default_scale(q, scale):
-    return float(_shape(q)[-1]) ** -0.5 if scale is None and _shape(q) else float(scale or 0)
+    """scale, or where that is None 1 / sqrt(head_dim). Refuses what is no finite number in float32."""
+    if scale is None:
+        return float(_shape(q)[-1] or 1) ** -0.5 if _shape(q) else 0.0
+    try:
+        found = float(scale)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(ctypes.c_float(found).value):
+        raise BadArgument(f"attention: scale is {scale!r}, must be a finite number")
+    return found
 
 
 def attention_forward(q, k, v, scale=None, with_log_sum_exp=False):
@@ -63,7 +73,14 @@ def attention_backward(q, k, v, o, log_sum_exp, d_o, scale=None, deterministic=T
 
 
 def _levels(level_sizes):
-    flat = [int(size) for pair in level_sizes for size in pair]
+    try:
+        pairs = [tuple(int(size) for size in pair) for pair in level_sizes]
+        if any(len(pair) != 2 for pair in pairs):
+            raise TypeError
+    except (TypeError, ValueError):
+        raise BadArgument(f"deformable_attention: level_sizes is {level_sizes!r}, must be pairs "
+                          "(height, width)") from None
+    flat = [size for pair in pairs for size in pair]
     return (ctypes.c_int64 * max(len(flat), 1))(*flat), ctypes.c_int(len(flat) // 2)
 
 
@@ -98,7 +115,11 @@ def conv_norm_forward(x, weight, gamma, beta, residual=None, stride=1, padding=(
     """act(instance norm of the convolution + residual). x [batch, in_channels, height, width], weight
     [out_channels, in_channels, kernel, kernel]; padding: top, left, bottom, right, or one number for all. gamma
     and beta float32."""
-    top, left, bottom, right = padding if isinstance(padding, (tuple, list)) else (padding,) * 4
+    sides = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 4
+    if len(sides) != 4 or not all(isinstance(side, int) for side in sides):
+        raise BadArgument(f"conv_norm: padding is {padding!r}, must be an integer, or four: top, left, "
+                          "bottom, right")
+    top, left, bottom, right = sides
     options = ConvNormOptions(stride, top, left, bottom, right, bool(reflect), bool(relu), epsilon)
     of_x, of_weight = _shape(x), _shape(weight)
     if len(of_x) != 4 or len(of_weight) != 4 or stride not in (1, 2):

@@ -111,13 +111,18 @@ class Library:
     """One library file. `staged`: arrays are copied to its memory and back."""
 
     def __init__(self, path, staged):
-        self.path, self.staged = path, staged
-        self._c = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)  # its names are for nobody else
+        self.path, self.staged, self._process = path, staged, os.getpid()
+        command = "make operators DEVICE=" + ("vgpu" if staged else "cuda")
+        try:
+            self._c = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)  # its names are for nobody else
+            interface = self._c.vision_interface()
+        except (OSError, AttributeError) as error:
+            raise MissingLibrary(f"{path} cannot be used: {error}: build it again, {command}") from None
+        if interface != INTERFACE:
+            raise MissingLibrary(f"{path} has interface {interface}, this module needs {INTERFACE}: build it "
+                                 f"again, {command}")
         self._c.vision_last_message.restype = ctypes.c_char_p
         self._c.vision_device.restype = ctypes.c_char_p
-        if self._c.vision_interface() != INTERFACE:
-            raise MissingLibrary(f"{path} has interface {self._c.vision_interface()}, this module needs "
-                                 f"{INTERFACE}: build it again, make operators")
 
     def device(self):
         """What the kernels run on, in words."""
@@ -133,7 +138,9 @@ class Library:
         if status == 2:
             raise BadArgument(self.message())
         if status:
-            raise DeviceError(self.message())
+            raise DeviceError(self.message() + ("" if os.getpid() == self._process else ": this process was forked "
+                              "after the library was loaded, and a device is not shared that way; start it with "
+                              "multiprocessing.get_context('spawn')"))
 
     def call(self, function, arguments, stream=None):
         """vision_FUNCTION(arguments..., stream). Of a View the C function gets a tensor, of None null, of what
