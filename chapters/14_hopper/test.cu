@@ -97,6 +97,23 @@ TEST_CASE("attention: maxima that grow by less than the threshold, and by more")
   for (const double move : {4., 8., 12.})
     check_right(persistent_on(1), stepped_case(1, 2, 193, 64, {0, move, 2 * move, 3 * move}));
 }
+TEST_CASE("attention: warpgroups without turns") {
+  if (cannot_run("no turns")) return;
+  // A second warpgroup with rows and without, one tile and more than a ring has stages.
+  for (const int tokens : {33, 81, 330})
+    check_right(hopper::specialized_of<0>, random_case(1, 2, tokens, 64));
+  for (const int head_dim : {32, 128})
+    check_right(hopper::specialized_of<0>, random_case(1, 2, 81, head_dim));
+  if (skipped_without_counters("barriers")) return;
+  // Of two warpgroups with three tiles, each of four warps: a barrier before the scores of each tile, a
+  // barrier behind, and the first turn; the first warpgroup waits for the other's last one.
+  const auto barriers = [](const AnyAttention& attention) {
+    run_for_counters(attention, 1, 1, 129, 64);
+    return lab::vgpu::counter("/classes/barrier/warp");
+  };
+  CHECK(barriers(hopper::specialized) - barriers(hopper::specialized_of<0>) ==
+        4 * (2 * 3 * 2 + 1 + 1));
+}
 TEST_CASE("attention: some exponentials as polynomials") {
   if (cannot_run("polynomials")) return;
   for (const int head_dim : {32, 64, 128})
@@ -247,26 +264,29 @@ std::vector<AttentionCase> bug_cases() {
 }
 
 // arguments: the kernel's as a template. attention: the launch of a kernel.
-void check_bugs(const std::string& step, const std::string& arguments,
+void check_bugs(const std::string& step, const std::vector<int>& arguments,
                 const std::vector<Mutant>& bugs,
                 const std::function<AnyAttention(const void* kernel)>& attention) {
   static const std::vector<AttentionCase> cases = bug_cases();
+  std::string list;
+  for (const int argument : arguments)
+    list += (list.empty() ? "" : ", ") + std::to_string(argument);
   Mutants loaded("chapters/14_hopper/" + step + ".cuh", "hopper", bugs,
-                 "const auto instance = &" + step + "_kernel<" + arguments + ">;",
+                 "const auto instance = &" + step + "_kernel<" + list + ">;",
                  Mutants::kKernelsOnly);
   // From wgmma on no warp loads a fragment.
   CHECK((loaded.ptx().find("ldmatrix") == std::string::npos) == (step != "tensor_maps"));
-  const std::vector<int> integers = arguments == "64" ? std::vector{64} : std::vector{64, 0};
   const auto run = [&](size_t number, size_t trial) {
-    const AnyAttention mutant = attention(loaded.kernel(number, step + "_kernel", integers));
+    const AnyAttention mutant = attention(loaded.kernel(number, step + "_kernel", arguments));
     return named(cases[trial].name, run_attention(mutant, cases[trial]));
   };
   check_each_bug(bugs, cases.size(), run, [&] { loaded.reset(); });
 }
 
 template <class Tiles>
-void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
-  check_bugs(step, "64", bugs, [](const void* kernel) -> AnyAttention {
+void check_bugs(const std::string& step, const std::vector<int>& arguments,
+                const std::vector<Mutant>& bugs) {
+  check_bugs(step, arguments, bugs, [](const void* kernel) -> AnyAttention {
     return [kernel](const half* Q, const half* K, const half* V, half* O,
                     const AttentionShape& shape, cudaStream_t stream) {
       launch(kernel, blocks_for(shape, Tiles::kQueryRows), Tiles::kThreads, sizeof(Tiles), stream,
@@ -280,9 +300,9 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
 
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (cannot_run("planted bugs") || rerun_with_checks("planted bugs*")) return;
-  check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", planted::kTensorMapsBugs);
-  check_bugs<hopper::WgmmaTiles<64>>("wgmma", planted::kWgmmaBugs);
-  check_bugs<hopper::SpecializedTiles<64>>("specialized", planted::kSpecializedBugs);
-  check_bugs("persistent", "64, 0", planted::kPersistentBugs,
+  check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", {64}, planted::kTensorMapsBugs);
+  check_bugs<hopper::WgmmaTiles<64>>("wgmma", {64}, planted::kWgmmaBugs);
+  check_bugs<hopper::SpecializedTiles<64>>("specialized", {64, 1}, planted::kSpecializedBugs);
+  check_bugs("persistent", {64, 0}, planted::kPersistentBugs,
              [](const void* kernel) { return persistent_on(1, kernel); });
 }

@@ -31,7 +31,7 @@ $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
 # What was tried and not kept, which runs only by name.
 $(call sized,attention-13-small-tiles,13,--batch 32 --tokens 577 --step 'small tiles')
-$(call sized,attention-14-one-block,14,--batch 32 --tokens 577 --step 'one block')
+$(foreach v,one-block no-turns,$(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
 $(call sized,gradients,15,--batch 32 --tokens 197)
 $(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))
