@@ -277,16 +277,22 @@ def operations():
     for class_tokens in (0, 1):
         height, width, channels = 7, 5, 8
         inputs = [("x", draw(2, class_tokens + height * width, channels))]
-        x, outputs = inputs[0][1], []
+        x, outputs, running = inputs[0][1], [], []
         for which, stride in (("q", 1), ("k", 2), ("v", 2)):
             own = [("w_" + which, draw(channels, 3, 3)), ("scale_" + which, draw(channels)),
                    ("shift_" + which, draw(channels))]
+            before = (torch.linspace(-1, 1, channels, dtype=torch.float64),
+                      torch.linspace(0.5, 2, channels, dtype=torch.float64))
+            mean, variance = before[0].clone(), before[1].clone()
             image = x[:, class_tokens:].transpose(1, 2).reshape(2, channels, height, width)
             image = functional.conv2d(image, own[0][1][:, None], stride=stride, padding=1, groups=channels)
-            image = functional.batch_norm(image, None, None, own[1][1], own[2][1], training=True, eps=1e-5)
+            image = functional.batch_norm(image, mean, variance, own[1][1], own[2][1], training=True,
+                                          momentum=0.1, eps=1e-5)
+            running += [("mean_before_" + which, before[0]), ("variance_before_" + which, before[1]),
+                        ("running_mean_" + which, mean), ("running_variance_" + which, variance)]
             outputs.append((which, torch.cat([x[:, :class_tokens], image.flatten(2).transpose(1, 2)], 1)))
             inputs.extend(own)
-        found[f"projection_{class_tokens}"] = entry(inputs, outputs)
+        found[f"projection_{class_tokens}"] = entry(inputs, outputs) + running
     for name, (size, into, out, kernel, stride, padding) in {
             "embed_7": (11, 1, 8, 7, 4, 2), "embed_3": (5, 8, 16, 3, 2, 1)}.items():
         x, w, bias = draw(2, size, size, into), draw(out, into, kernel, kernel), draw(out)
@@ -302,6 +308,21 @@ def operations():
         loss = functional.cross_entropy(logits, torch.arange(5) * 2 % 10, label_smoothing=smoothing)
         (dlogits,) = torch.autograd.grad(loss, [logits])
         found[f"cross_entropy_{smoothing}"] = [("logits", logits), ("loss", loss), ("dlogits", dlogits)]
+    x, scale, shift = draw(7, 40), draw(40), draw(40)
+    found["layer_norm"] = entry([("x", x), ("scale", scale), ("shift", shift)],
+                                [("y", functional.layer_norm(x, (40,), scale, shift, 1e-5))])
+    x, w, bias = draw(9, 36), draw(24, 36), draw(24)
+    found["linear_gelu"] = entry([("x", x), ("w", w), ("bias", bias)],
+                                 [("y", functional.gelu(functional.linear(x, w, bias)))])
+    p = draw(50)
+    optimizer = torch.optim.AdamW([p], lr=2**-7, betas=(0.875, 0.984375), eps=1e-8, weight_decay=0.125)
+    gradients = torch.randn(3, 50, generator=random).to(torch.float64)
+    first = p.detach().clone()
+    for p.grad in gradients:
+        optimizer.step()
+    state = optimizer.state[p]
+    found["adamw"] = [("first", first), ("gradients", gradients), ("parameters", p),
+                      ("m", state["exp_avg"]), ("v", state["exp_avg_sq"])]
     return found
 
 
