@@ -38,7 +38,7 @@ std::map<std::string, Array> golden(const std::string& operation) {
   return found;
 }
 
-void check_same(const char* name, const Array& got, const Array& expected) {
+void check_same(const std::string& name, const Array& got, const Array& expected) {
   CAPTURE(name);
   REQUIRE(!expected.empty());
   REQUIRE(got.size() == expected.size());
