@@ -25,7 +25,7 @@ class CvtLesson(Case):
     def test_the_numbers_that_matter(self):
         self.assertEqual(self.bold, [f"{NAIVE / FUSED:g}", f"{BACKWARD / FUSED:g}", "16"])
         flat = " ".join(self.text.split())
-        for words in (f"= {NAIVE:g}.", f"moves {FUSED:g}.", f"that makes {BACKWARD:g}, or",
+        for words in (f"= {NAIVE:g}.", f"raw maps: {FUSED:g}.", f"that makes {BACKWARD:g}, or",
                       f"{BACKWARD:g} maps instead of {FUSED:g}"):
             self.assertIn(words, flat)
 
@@ -44,14 +44,19 @@ class CvtLesson(Case):
             runs = [run for run in json.load(file)["runs"] if run["title"].startswith("CvT, projection")]
         if not runs:
             self.skipTest("no results of chapter 16: make bench DEVICE=vgpu")
+        times = {"naive": [], "fused": [], "backward": []}
         for run in runs:
-            steps = {step["name"]: step for step in run["steps"]}
-            for step in steps.values():
-                if step["name"] != "naive":  # neither is at its limit
+            for step in run["steps"]:
+                if step["name"] != "naive":  # neither is near its limit
                     self.assertLess(2 * step["bound_us"], step["predicted"]["us"])
-            if "us" in steps.get("naive", {}).get("predicted", {}):
-                times = [steps[name]["predicted"]["us"] for name in ("naive", "fused")]
-                self.assertGreater(times[0] / times[1], NAIVE / FUSED)
+                times[step["name"]].append(step["predicted"]["us"])
+        flat = " ".join(self.text.split())
+        for over, under, after in (("naive", "fused", "as long: bytes"),
+                                   ("backward", "fused", "times as long as *fused*.")):
+            ratios = [f"{one / other:.1f}" for one, other in zip(times[over], times[under], strict=True)]
+            self.assertEqual(len(ratios), 3)
+            self.assertRegex(flat, rf"It takes {ratios[0]}, {ratios[1]} and {ratios[2]} (times )?{re.escape(after)}")
+        self.assertTrue(all(one / other > NAIVE / FUSED for one, other in zip(times["naive"], times["fused"])))
 
 
 if __name__ == "__main__":
