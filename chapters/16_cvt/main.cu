@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     return dense_main(name, count, rest.data());
   std::string names = "projection";
   for (const std::string& one : dense) names += ", " + one;
-  std::fprintf(stderr, "16_cvt: --component '%s': must be one of %s\n", name.c_str(),
+  std::fprintf(stderr, "16_cvt: error: --component '%s': must be one of %s\n", name.c_str(),
                names.c_str());
   return 2;
 }

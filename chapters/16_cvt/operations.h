@@ -99,7 +99,7 @@ struct Rows {
   static Rows all(int count) { return {count, count, count, 0}; }
 };
 
-// y = x wᵀ + bias, then GELU (exact, by erf) where before_gelu is not null: it gets what is before GELU, which
+// y = x wᵀ + bias, then GELU (that of erf, within 4.8e-7) where before_gelu is not null: it gets what is before GELU, which
 // backward needs; then + added where that is not null. x [rows, in], w [out, in], bias [out] or null, y,
 // added and before_gelu [rows, out]. x, y, added and before_gelu are all addressed by `rows`.
 struct LinearOptions {

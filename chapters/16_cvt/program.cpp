@@ -68,21 +68,36 @@ void require_consistent(const lab::Flags& flags, Asked& asked) {
       throw UsageError(
           "--infer needs --checkpoint FILE, a trained net: ./run --steps 800 --checkpoint "
           "FILE trains one");
+    if (!asked.common.json.empty()) lab::require_writable("--json", asked.common.json);
+    lab::require_distinct({{"--checkpoint", asked.checkpoint},
+                           {"--infer", asked.infer},
+                           {"--json", asked.common.json}});
     return;
   }
   if (!asked.resume.empty())
     flags.refuse({"--steps", "--batch", "--lr", "--seed"},
                  "does not go with --resume: the checkpoint's own goes on");
   if (asked.data.empty()) flags.refuse({"--held-out"}, "goes only with --data");
-  const std::string& saved = asked.checkpoint;
+  const std::string saved = asked.checkpoint;
+  if (saved.empty()) {
+    if (asked.resume.empty())
+      flags.refuse({"--stop-after"},
+                   "goes only with --checkpoint FILE or --resume FILE: else the "
+                   "steps are lost");
+    asked.checkpoint = asked.resume;
+    if (!asked.resume.empty()) lab::require_writable("--resume", asked.resume);
+  }
   if (!saved.empty() && access(saved.c_str(), F_OK) == 0 &&
       (asked.resume.empty() || !lab::same_file(saved, asked.resume)))
     throw UsageError("--checkpoint " + saved + ": is there already: --resume " + saved +
                      " goes on with it; else name another file");
   if (!saved.empty()) lab::require_writable("--checkpoint", saved);
-  if (saved.empty()) asked.checkpoint = asked.resume;
   lab::require_files(asked.common);
   lab::require_writable("--out", misread_path(asked.common.out));
+  lab::require_distinct({{"--checkpoint", asked.checkpoint},
+                         {"--json", asked.common.json},
+                         {"--out", asked.common.out},
+                         {"the misread images of --out", misread_path(asked.common.out)}});
 }
 
 Asked asked_for(int argc, char** argv) {
@@ -135,20 +150,28 @@ volatile sig_atomic_t interrupted = 0;
 void catch_interrupt() {
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = SA_RESETHAND;
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
 }
 
+// "./run --resume cvt.safetensors goes on"
+std::string going_on(const Asked& asked, const std::string& path) {
+  std::string data;
+  if (!asked.data.empty())
+    data = " --data " + lab::shell_word(asked.data) + format(" --held-out %d", asked.held_out);
+  return "./run --resume " + lab::shell_word(path) + data + " goes on";
+}
+
 // Where the run was interrupted: leaves a checkpoint, says how to go on, ends as by the signal.
-[[noreturn]] void leave(const Trainer& trainer, const std::string& checkpoint) {
-  std::string path = checkpoint;
+[[noreturn]] void leave(const Trainer& trainer, const Asked& asked) {
+  std::string path = asked.checkpoint;
   for (int i = 1; path.empty(); ++i) {
     const std::string candidate = format("interrupted-%d.safetensors", i);
     if (access(candidate.c_str(), F_OK) != 0) path = candidate;
   }
   trainer.save(path);
-  std::printf("interrupted after step %lld: ./run --resume %s goes on\n",
-              static_cast<long long>(trainer.steps_done()), path.c_str());
+  std::printf("interrupted after step %lld: %s\n", static_cast<long long>(trainer.steps_done()),
+              going_on(asked, path).c_str());
   std::fflush(stdout);
   signal(SIGINT, SIG_DFL);
   raise(SIGINT);
@@ -184,6 +207,7 @@ Trained train(Trainer& trainer, const Asked& asked, const Split& split) {
   for (int done = 0; trainer.steps_done() < steps && done < asked.stop_after; ++done) {
     const Clock::time_point begin = Clock::now();
     const float loss = trainer.step();
+    lab::check(cudaDeviceSynchronize());  // the way back and AdamW belong to the step's time
     result.seconds.push_back(seconds(begin));
     right += trainer.right_in_batch(), seen += trainer.settings().batch;
     const int64_t step = trainer.steps_done();
@@ -199,9 +223,11 @@ Trained train(Trainer& trainer, const Asked& asked, const Split& split) {
       std::printf("%8lld held out: %d of %d right\n", static_cast<long long>(step),
                   result.held_out.back().second, split.held_out.count);
     }
-    if (interrupted) leave(trainer, asked.checkpoint);
+    if (interrupted) leave(trainer, asked);
   }
   if (!asked.checkpoint.empty()) trainer.save(asked.checkpoint);
+  signal(SIGINT, SIG_DFL);
+  if (interrupted) leave(trainer, asked);
   return result;
 }
 
@@ -215,6 +241,9 @@ lab::Comparison compare_losses(const Trainer& trainer, const Asked& asked) {
       run.rate != usual.rate || run.warm_up != usual.warm_up)
     return lab::Comparison::none();
   const lab::Array golden = lab::read_npy(lab::repository_path("data/golden/cvt_losses.npy"));
+  if (golden.values.size() < 4 * kGoldenSteps)
+    throw UsageError(format("data/golden/cvt_losses.npy has %zu numbers, must have 4 rows of %d",
+                            golden.values.size(), int(kGoldenSteps)));
   const size_t count = std::min<size_t>(kGoldenSteps, trainer.losses().size());
   const auto loss = [&](size_t row, size_t step) {
     return golden.values[row * kGoldenSteps + step];
@@ -349,7 +378,10 @@ lab::ExitCode train_program(const Asked& asked) {
   require_tf32(device);
   const Split split = asked.data.empty() ? read_excerpt() : read_folder(asked.data, asked.held_out);
   if (asked.settings.batch > split.training.count)
-    throw UsageError(format("--batch '%d': must be at most %d, the training images",
+    throw UsageError(format(asked.resume.empty()
+                                ? "--batch '%d': must be at most %d, the training images"
+                                : "--resume: was trained with a batch of %d, here are %d training "
+                                  "images: --data DIR names its own",
                             asked.settings.batch, split.training.count));
   Trainer trainer(NetShape{}, split.training, asked.settings);
   if (!asked.resume.empty()) {
@@ -372,7 +404,7 @@ lab::ExitCode train_program(const Asked& asked) {
                    static_cast<long long>(comparison.count), comparison.pass ? "PASS" : "FAIL",
                    comparison.max_abs_error));
   if (timing.samples > 0)
-    report.note(format("a step took %.2f s on this machine (median)", 1e-6 * timing.median_us));
+    report.note(format("a step took %.3g ms on this machine (median)", 1e-3 * timing.median_us));
   report.add_number("training step", "held_out_right", right);
   report.add_number("training step", "linear_right", linear.right);
   report.add_number("training step", "linear_decay", linear.decay);
@@ -383,9 +415,9 @@ lab::ExitCode train_program(const Asked& asked) {
   report.note("held out, linear classifier: " + with_interval(linear.right, split.held_out.count) +
               format(", the best of four, L2 %g", linear.decay));
   if (trainer.steps_done() < trainer.settings().steps && !asked.checkpoint.empty())
-    report.note(format("%lld of %d steps are done: ./run --resume %s goes on",
+    report.note(format("%lld of %d steps are done: %s",
                        static_cast<long long>(trainer.steps_done()), trainer.settings().steps,
-                       asked.checkpoint.c_str()));
+                       going_on(asked, asked.checkpoint).c_str()));
   return report.finish();
 }
 
@@ -418,7 +450,7 @@ lab::ExitCode infer_program(const Asked& asked) {
   Net net(NetShape{}, 1);
   load_parameters(asked.checkpoint, net);
   bool turned = false;
-  const std::vector<float> logits = net.forward(garment_of(photo, turned), 1, false);
+  const std::vector<float> logits = logits_of(net, garment_of(photo, turned), 1);
   const std::vector<double> p = probabilities(logits.data(), kClasses);
   std::vector<int> order(kClasses);
   std::iota(order.begin(), order.end(), 0);

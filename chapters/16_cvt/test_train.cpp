@@ -164,9 +164,15 @@ TEST_CASE("training: resumed, it ends with the bits of an uninterrupted run") {
     values[second.net().layout().of("stages.2.norm.bias")] = std::nanf("");
     second.net().set_parameters(values);
     const std::string message = message_of([&] { second.step(); });
-    CHECK(has(message, "step 4: the loss is"));
+    CHECK(has(message, "step 5: the loss is"));
     CHECK(has(message, "parameter stages.2.norm.bias"));
     CHECK(second.losses().size() == 4);
+    const std::string before = file_content(path);
+    CHECK(has(message_of([&] { second.save(path); }), "is not written"));
+    CHECK(file_content(path) == before);
+    CHECK(
+        has(message_of([&] { cvt::logits_of(second.net(), cvt::pixels(split.held_out, {0}), 1); }),
+            "a logit is"));
   }
 }
 
@@ -215,6 +221,9 @@ TEST_CASE("program: bad usage ends with 2 and says what is right") {
       {{"--held-out", "5"}, "goes only with --data"},
       {{"--data", "nowhere"}, "nowhere/train-images-idx3-ubyte"},
       {{"--batch", "401"}, "--batch '401': must be at most 400"},
+      {{"--stop-after", "1"}, "--stop-after goes only with --checkpoint FILE or --resume FILE"},
+      {{"--checkpoint", "a", "--json", "a"}, "--checkpoint and --json name the same file a"},
+      {{"--infer", "p.png", "--checkpoint", "c", "--json", "c"}, "name the same file c"},
       {{"--component", "nothing"}, "--component 'nothing': must be one of projection"}};
   for (const auto& [arguments, part] : bad) {
     const ProgramResult result = run_program("chapter16", arguments, folder.folder());

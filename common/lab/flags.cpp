@@ -22,6 +22,8 @@ std::string lower_ending(const std::string& path) {
   return ending;
 }
 
+}  // namespace
+
 void require_distinct(const std::vector<std::pair<std::string, std::string>>& files) {
   for (size_t i = 0; i < files.size(); ++i)
     for (size_t j = i + 1; j < files.size(); ++j)
@@ -30,8 +32,6 @@ void require_distinct(const std::vector<std::pair<std::string, std::string>>& fi
         throw UsageError(files[i].first + " and " + files[j].first + " name the same file " +
                          files[j].second);
 }
-
-}  // namespace
 
 Flags::Flags(const std::string& about, const std::string& footer)
     : app_(std::make_unique<CLI::App>(about)) {

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "errors.h"
 #include "program.h"
@@ -80,6 +82,8 @@ class Flags {
 
 // Throws UsageError unless what is to be written can be, and all files are different ones.
 void require_files(const Options& options);
+// Throws UsageError where two of these pairs of a flag and a path, which may be empty, name one file.
+void require_distinct(const std::vector<std::pair<std::string, std::string>>& files);
 
 // "photo.png" of a path.
 std::string file_name(const std::string& path);

@@ -30,7 +30,7 @@ Split read_excerpt();
 // train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-... in that folder; of the held-out images the
 // first `held_out`.
 Split read_folder(const std::string& folder, int held_out);
-// Of all images and labels: two data sets that differ have different ones.
+// Of all images and labels: tells data sets apart, but for chance.
 uint64_t checksum(const Dataset& data);
 
 // How images of a batch are changed: mirrored half the time, turned, scaled, shifted.

@@ -24,6 +24,7 @@ double Settings::rate_of(int64_t step) const {
 
 Trainer::Trainer(const NetShape& shape, const Dataset& data, const Settings& settings)
     : data_(data),
+      checksum_(checksum(data)),
       settings_(settings),
       net_(shape, settings.batch),
       m_(net_.layout().size, "AdamW's m"),
@@ -51,7 +52,7 @@ float Trainer::step() {
     throw NotFinite(
         format("step %lld: the loss is %g; the first array with such a number is %s; a "
                "smaller --lr than %g may help",
-               static_cast<long long>(number), double(loss),
+               static_cast<long long>(number + 1), double(loss),
                where.empty() ? "the loss itself" : where.c_str(), settings_.rate));
   }
   net_.backward();
@@ -197,7 +198,15 @@ void Trainer::save(const std::string& path) const {
   checkpoint.parameters = net_.parameters(), checkpoint.running = net_.running();
   checkpoint.m = m_.download(), checkpoint.v = v_.download();
   checkpoint.losses = losses_;
-  checkpoint.config = config_of(settings_, checksum(data_));
+  for (const auto* all :
+       {&checkpoint.parameters, &checkpoint.running, &checkpoint.m, &checkpoint.v})
+    for (const float value : *all)
+      if (!std::isfinite(value))
+        throw NotFinite(format(
+            "behind step %lld a parameter, running statistic or average of AdamW is %g, so "
+            "%s is not written; a smaller --lr than %g may help",
+            static_cast<long long>(steps_done()), double(value), path.c_str(), settings_.rate));
+  checkpoint.config = config_of(settings_, checksum_);
   std::vector<lab::NamedTensor> tensors = tensors_of(checkpoint, net_.layout());
   std::vector<float> hash;
   append_bits(hash, hash_of(tensors));
@@ -207,15 +216,19 @@ void Trainer::save(const std::string& path) const {
 
 void Trainer::resume(const std::string& path) {
   const Checkpoint checkpoint = read_checkpoint(path, net_.layout());
-  if (checkpoint.data != checksum(data_))
+  if (checkpoint.data != checksum_)
     throw UsageError(
-        format("%s: was trained on other images (checksum %016llx, these have %016llx)",
+        format("%s: was trained on other images (checksum %016llx, these have %016llx); --data "
+               "names their folder",
                path.c_str(), static_cast<unsigned long long>(checkpoint.data),
-               static_cast<unsigned long long>(checksum(data_))));
+               static_cast<unsigned long long>(checksum_)));
   if (checkpoint.settings.batch != settings_.batch)
     throw UsageError(format("%s: was trained with a batch of %d, not %d", path.c_str(),
                             checkpoint.settings.batch, settings_.batch));
-  settings_ = checkpoint.settings;
+  Settings settings = checkpoint.settings;  // what the file does not hold stays as it was
+  settings.decay = settings_.decay, settings.smoothing = settings_.smoothing;
+  settings.augmentation = settings_.augmentation;
+  settings_ = settings;
   net_.set_parameters(checkpoint.parameters);
   net_.set_running(checkpoint.running);
   m_.upload(checkpoint.m), v_.upload(checkpoint.v);
@@ -243,6 +256,10 @@ std::vector<float> logits_of(Net& net, const std::vector<float>& images, int cou
     const int batch = std::min(net.most(), count - first);
     const auto begin = images.begin() + first * pixels;
     const std::vector<float> part = net.forward({begin, begin + batch * pixels}, batch, false);
+    for (const float value : part)
+      if (!std::isfinite(value))
+        throw NotFinite(format("a logit is %g; the first array with such a number is %s",
+                               double(value), net.first_not_finite().c_str()));
     result.insert(result.end(), part.begin(), part.end());
   }
   return result;

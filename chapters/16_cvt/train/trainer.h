@@ -9,7 +9,7 @@
 
 namespace cvt {
 
-// What determines a run: the same settings on the same data give the same bits.
+// What determines a run: the same settings on the same data and device give the same bits.
 struct Settings {
   int steps = 6, batch = 32;
   double rate = 0.003;  // AdamW's, at its highest
@@ -49,6 +49,7 @@ class Trainer {
 
  private:
   const Dataset& data_;
+  const uint64_t checksum_;  // of data_
   Settings settings_;
   Net net_;
   lab::DeviceArray<float> m_, v_;
