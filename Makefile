@@ -311,7 +311,8 @@ exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.con
 	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 # (What runs a chapter's own kernels is no part of its exercise.)
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu)) \
-  $(filter-out %/program.o %/run.o %/projection.o %/net/net.o %/train/trainer.o %/dense/problem.o,$(call objects_of,$(call folder_of,$1)))
+  $(filter-out %/program.o %/run.o %/projection.o %/net/net.o %/train/trainer.o %/dense/problem.o,\
+    $(call objects_of,$(call folder_of,$1)))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 $(exercises:%=$V/tests/exercise%-solution): Makefile
