@@ -444,8 +444,10 @@ ladder_tokens := 197 577 1025
 ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6 13 14,$(chapters)))
 # Predicted times follow from the machine code of this ptxas, whichever the machine has beside it.
 docs_ptxas := $(dir $(call absolute,$(NVCC)))ptxas
+# (Threads of OpenMP that wait leave the cores to the other runs.)
 docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIME \
-  -u VGPU_TIMELINE -u VGPU_TIME_ROUNDS -u VGPU_TRACE VGPU_DEVICE=h200 VGPU_PTXAS='$(docs_ptxas)'
+  -u VGPU_TIMELINE -u VGPU_TIME_ROUNDS -u VGPU_TRACE VGPU_DEVICE=h200 OMP_WAIT_POLICY=passive \
+  VGPU_PTXAS='$(docs_ptxas)'
 ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \

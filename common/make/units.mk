@@ -28,7 +28,7 @@ $(eval $(call group,common/vgpu/time/group,recording sm sm_units sm_barriers ker
 $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_names parser parser_module \
   parser_operand parser_text paths types unassigned) \
   $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
-  $(addprefix core/,gather loading machine names spelling) \
+  $(addprefix core/,gather host_threads loading machine names spelling) \
   $(addprefix check/,checks race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
     predicted timeline timeline_json) \

@@ -1,8 +1,6 @@
 // Running launches: what they need is prepared, their blocks are spread over host threads.
 #include "machine.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -245,8 +243,7 @@ class Machine::Run {
   }
 
   void make_workers(bool one) {
-    const int wanted =
-        machine_->options.threads > 0 ? machine_->options.threads : omp_get_num_procs();
+    const int wanted = machine_->options.threads > 0 ? machine_->options.threads : processors();
     const auto threads = one ? 1
                              : std::clamp<std::uint64_t>(
                                    clusters(), 1, static_cast<std::uint64_t>(std::max(1, wanted)));
@@ -270,10 +267,7 @@ class Machine::Run {
         std::max<std::uint64_t>(1, resident_blocks() / request_.cluster.count() / workers_.size());
     std::atomic<std::uint64_t> next{0};
     for (const auto& observer : observers_) observer->launch_begin(launch_);
-    const int threads = static_cast<int>(workers_.size());
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-      const int t = threads > 1 ? omp_get_thread_num() : 0;
+    machine_->threads.run(static_cast<int>(workers_.size()), [&](int t) {
       try {
         Work work(launch_, *workers_[static_cast<std::size_t>(t)]);
         work.run(order, resident, next);
@@ -281,7 +275,7 @@ class Machine::Run {
       } catch (const std::exception& error) {  // bad_alloc, and what else must not end the process
         out_of_memory(error, "running");
       }
-    }
+    });
   }
 
   std::size_t sms() const { return static_cast<std::size_t>(machine_->spec.sm_count); }

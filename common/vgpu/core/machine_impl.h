@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "host_threads.h"
 #include "instruction_set.h"
 #include "machine.h"
 
@@ -58,6 +59,7 @@ struct Machine::Impl {
   DeviceSpec spec;
   MachineOptions options;
   Memory memory;
+  HostThreads threads;
   std::shared_ptr<FunctionTables> tables = std::make_shared<FunctionTables>();
   std::atomic<std::uint64_t> heap_used{0};
   std::uint64_t launches = 0;
