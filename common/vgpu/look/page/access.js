@@ -60,7 +60,8 @@ function banksOf(access, size) {
 }
 
 class AccessView {
-  constructor() {
+  constructor(name) {
+    this.hatch = 'unused-' + name;
     const slider = (name, label, set) => {
       const input = el('input', {
         type: 'range',
@@ -139,7 +140,10 @@ class AccessView {
     }
     this.drawSliders(m);
     const instruction = m.instructions[state.instruction];
-    if (instruction.space === 'shared')
+    this.lane.hidden = Array.isArray(access.rows);
+    if (Array.isArray(access.rows))
+      this.drawBulk(access);
+    else if (instruction.space === 'shared')
       this.drawShared(access, instruction);
     else
       this.drawGlobal(access, instruction);
@@ -179,28 +183,29 @@ class AccessView {
     const used = sectors.reduce((sum, sector) => sum + usedBytes(sector), 0);
     const moved = isNumber(access.s) ? access.s : sectors.length, needed = Math.ceil(used / 32);
     const active = laneOffsets(access).filter((offset) => offset !== null).length;
-    const verb =
-        {load: 'load', store: 'store', atomic: 'change', async: 'copy'}[instruction.kind] ||
-        'touch';
     const names = [...new Set(sectors.map((sector) => sector.allocation))].join(', ');
     this.words.replaceChildren(
-        `${active} of 32 lanes ${verb} ${bytes(instruction.bytes)} each of `,
+        `${active} of 32 lanes ${verbOf(instruction)} ${bytes(instruction.bytes)} each of `,
         el('b', {text: names}), ': ',
         el('strong', {class: 'sectors-moved', text: plural(moved, 'sector')}), ' moved, ',
         el('strong', {text: `${needed}`}), ' needed',
         needed > 0 ? ` (${times(moved / needed)}); ${
                          percent(used / (32 * moved), 0)} of the bytes moved are used.` :
-                     '.');
+                     '.',
+        isNumber(access.v) ?
+            ` Into shared memory: ${plural(access.v, 'wavefront')}, ${count(access.d)} needed.` :
+            '');
   }
   sayShared(access, instruction, banks) {
+    const where = isNumber(access.of) ? `the shared memory of block ${access.of}` : 'shared memory';
     const most = Math.max(...banks.map((bank) => bank.length));
     const active = laneOffsets(access).filter((offset) => offset !== null).length;
     const extra = isNumber(access.v) && isNumber(access.d) ? access.v - access.d : null;
-    const verb =
-        {load: 'load', store: 'store', atomic: 'change', async: 'copy'}[instruction.kind] ||
-        'touch';
     this.words.replaceChildren(
-        `${active} of 32 lanes ${verb} ${bytes(instruction.bytes)} each of shared memory: `,
+        instruction.kind === 'operand' ?
+            `The matrix unit reads ${active} pieces of ${bytes(instruction.bytes)} of ${where}: ` :
+            `${active} of 32 lanes ${verbOf(instruction)} ${bytes(instruction.bytes)} each of ${
+                where}: `,
         el('strong', {
           class: 'wavefronts',
           text: isNumber(access.v) ? plural(access.v, 'wavefront') : 'wavefronts ' + UNKNOWN
@@ -211,7 +216,7 @@ class AccessView {
                          ', no bank conflict',
         `. The fullest bank serves ${plural(most, 'word')}.`);
   }
-  // The row of lanes on top; `centers` is filled with the middle of each.
+  // The row of lanes on top.
   lanesRow(offsets, parts) {
     offsets.forEach((offset, lane) => {
       parts.push(svg(
@@ -232,6 +237,7 @@ class AccessView {
     const picture =
         svg('svg', {
           class: 'lanes-picture',
+          style: `--hatch: url(#${this.hatch})`,
           viewBox: `0 0 ${PICTURE} ${height}`,
           tabindex: '0',
           role: 'application',
@@ -250,7 +256,7 @@ class AccessView {
         },
             svg('defs', {},
                 svg('pattern', {
-                  id: 'unused',
+                  id: this.hatch,
                   width: 5,
                   height: 5,
                   patternUnits: 'userSpaceOnUse',
@@ -332,6 +338,36 @@ class AccessView {
     }
     return parts;
   }
+  // A copy of the copy engine: one thread asks for it, rows of bytes move.
+  drawBulk(access) {
+    const rows = access.rows, most = Math.max(1, ...rows.map(([, size]) => size)), parts = [];
+    const all = isNumber(access.row_count) ? access.row_count : rows.length;
+    this.words.replaceChildren(
+        'One thread asks the copy engine for ', el('b', {text: bytes(access.bytes)}), ' of ',
+        el('b', {text: allocationOf(access, 0)}), ` in ${plural(all, 'row')}: `,
+        el('strong', {class: 'sectors-moved', text: plural(access.s, 'sector')}),
+        ' moved. No other lane takes part.');
+    rows.forEach(([offset, size], i) => {
+      const y = 8 + i * 26, width = Math.max(2, size / most * (PICTURE - 300));
+      parts.push(
+          svg('text', {class: 'lane-word', x: 0, y: y + 14, text: `+${count(offset)}`}),
+          svg('rect', {class: 'used', x: 120, y, width, height: 18}),
+          svg('text', {class: 'tick', x: 128 + width, y: y + 14, text: bytes(size)}));
+    });
+    if (all > rows.length) {
+      const text = `and ${plural(all - rows.length, 'more row')}`;
+      parts.push(svg('text', {class: 'tick', x: 120, y: 22 + rows.length * 26, text}));
+    }
+    const height = 16 + (rows.length + (all > rows.length ? 1 : 0)) * 26;
+    this.picture.replaceChildren(
+        svg('svg', {
+          class: 'lanes-picture',
+          viewBox: `0 0 ${PICTURE} ${height}`,
+          role: 'img',
+          'aria-label': 'Rows of the copy'
+        },
+            parts));
+  }
   drawShared(access, instruction) {
     const offsets = laneOffsets(access), banks = banksOf(access, instruction.bytes), parts = [],
           lines = [];
@@ -362,7 +398,7 @@ class AccessView {
         }));
         if (cell >= 12)
           parts.push(svg('text', {
-            class: 'in-word',
+            class: 'in-word' + (ranges(lanes).length > 3 && lanes.length < 3 ? ' long' : ''),
             'data-lanes': lanes.join(' '),
             x: x + LANE_WIDTH / 2,
             y: y + cell / 2 + 4,
@@ -408,6 +444,9 @@ class AccessView {
     this.lane.textContent = laneWords(m, access, lane);
   }
 }
+const verbOf = ({kind}) =>
+    ({load: 'load', store: 'store', atomic: 'change', async: 'copy', operand: 'read'}[kind] ||
+     'touch');
 function laneWords(m, access, lane) {
   const instruction = m.instructions[state.instruction], offset = laneOffsets(access)[lane];
   const parts = [`Lane ${lane}`];

@@ -7,10 +7,7 @@ const blockView = {
   built: -1
 };
 
-function buildBlockView() {
-  blockView.access = new AccessView();
-  drawBlock();
-}
+function buildBlockView() { blockView.access = new AccessView('block'); }
 function drawBlock() {
   const view = byId('view-block');
   blockView.chart = null;
@@ -19,7 +16,7 @@ function drawBlock() {
     view.replaceChildren(sentence(noLaunch('there is no block to follow')));
     return;
   }
-  const m = model(), warps = object(m.launch.warps), rows = list(warps.warps);
+  const m = model(), warps = object(m.launch.warps), rows = warpSegments(warps);
   if (!rows.some((segments) => list(segments).length)) {
     view.replaceChildren(
         el('h2', {}, kernelMark(m)),
@@ -53,10 +50,14 @@ function drawBlock() {
                (isNumber(warps.clock_mhz) && warps.clock_mhz > 0 ?
                     `, ${time(warps.clocks / warps.clock_mhz)} at ${count(warps.clock_mhz)} MHz` :
                     '') +
-               '. Simulated: a prediction, not a measurement.'
+               '. Simulated: a prediction, not a measurement.' +
+               (warps.resolution > 1 ?
+                    ` Each mark stands for ${
+                        count(warps.resolution)} clocks, which a warp may spend in several ways.` :
+                    '')
          })),
-      legend(phaseShares(chart.rows)), chart.element, stepButtons(), blockView.detail,
-      blockView.access.element);
+      legend(phaseShares(chart.rows, warps.resolution)), chart.element, stepButtons(),
+      blockView.detail, blockView.access.element);
   if (state.step >= 0) chart.choose(state.stepWarp, state.step, true);
   drawDetail();
   blockView.access.draw();
@@ -65,8 +66,8 @@ function blockSegment([begin, end, kind, ptx, reason]) {
   const label = {wait: reason ? stallWord(reason) : 'waits'}[kind] || kind;
   return {begin, end, kind, ptx, reason: reason || '', label};
 }
-// The share of the warps' time of each phase, most first.
-function phaseShares(rows) {
+// The share of the warps' time of each phase, most first. Marks of several clocks have no such shares.
+function phaseShares(rows, resolution) {
   const sums = {};
   let all = 0;
   for (const row of rows) {
@@ -77,7 +78,9 @@ function phaseShares(rows) {
   }
   return Object.entries(sums)
       .sort((a, b) => b[1] - a[1])
-      .map(([kind, clocks]) => [kind, `${PHASES[kind] || kind} ${percent(clocks / all)}`]);
+      .map(
+          ([kind, clocks]) =>
+              [kind, (PHASES[kind] || kind) + (resolution > 1 ? '' : ' ' + percent(clocks / all))]);
 }
 function blockWords(m, row, i) {
   const {begin, end, kind, ptx, reason} = blockView.chart.rows[row].segments[i];

@@ -50,6 +50,8 @@ function readData() {
     device: object(data.device),
     sources: list(data.sources),
     launches: trouble ? [] : list(data.launches).map(object),
+    findings: list(data.findings),
+    detail: isNumber(data.detail) ? data.detail : 1,
     leftOut: data.launches_left_out || 0,
     timeline: data.timeline && Array.isArray(data.timeline.traceEvents) ? data.timeline : null,
   };
@@ -105,7 +107,8 @@ function makeModel(launch) {
     if (instruction.l > 0 && instruction.f >= 0 && LOOK.sources[instruction.f]) {
       const key = lineKey(instruction.f, instruction.l);
       push(m.ptxOfLine, key, i);
-      hits.set(instruction.f, (hits.get(instruction.f) || 0) + 1);
+      if (Array.isArray(LOOK.sources[instruction.f].lines))
+        hits.set(instruction.f, (hits.get(instruction.f) || 0) + 1);
       if (instruction.c) {
         if (!m.costsOfLine.has(key)) m.costsOfLine.set(key, {});
         addCosts(m.costsOfLine.get(key), instruction.c);
@@ -113,7 +116,9 @@ function makeModel(launch) {
     }
     if (instruction.c) addCosts(m.total, instruction.c);
   });
-  m.files = [...hits.keys()].sort((a, b) => hits.get(b) - hits.get(a));
+  // The file where the kernel begins comes first, then those with most of its instructions.
+  const [own] = hits.keys();
+  m.files = [...hits.keys()].sort((a, b) => (b === own) - (a === own) || hits.get(b) - hits.get(a));
   list(sass).forEach((instruction, j) => push(m.sassOfPtx, instruction.p, j));
   m.instructions.forEach((instruction, i) => push(m.instructionsOfPtx, instruction.p, i));
   for (const access of list(object(launch.accesses).list)) {
@@ -139,6 +144,23 @@ function sourceText(file, line) {
   const source = LOOK.sources[file];
   return source ? list(source.lines)[line - 1] || '' : '';
 }
+// Of each warp of the block over time [begin, end, kind, index of the PTX, reason]: written out, or packed
+// as numbers: length, kind, PTX, reason, one segment after the other from clock `begin` of the warp.
+function warpSegments(warps) {
+  if (!Array.isArray(warps.packed)) return list(warps.warps).map(list);
+  return warps.packed.map((packed, w) => {
+    const segments = [];
+    let clock = list(warps.begin)[w] || 0;
+    for (let at = 0; at + 3 < packed.length; at += 4) {
+      const [length, kind, ptx, reason] = packed.slice(at, at + 4);
+      if (kind >= 0)
+        segments.push(
+            [clock, clock + length, warps.kinds[kind], ptx, list(warps.reasons)[reason] || '']);
+      clock += length;
+    }
+    return segments;
+  });
+}
 const hasTime = (m) => isNumber(m.predicted.us);
 // "7.25 µs ±25 %", or "unknown".
 function predictedWords(m) {
@@ -146,7 +168,8 @@ function predictedWords(m) {
   return time(m.predicted.us) +
       (isNumber(m.predicted.error) ? ` ±${percent(m.predicted.error, 0)}` : ', error unknown');
 }
-const whyNoTime = (m) => m.predicted.why || 'nobody asked for a prediction';
+const whyNoTime = (m) =>
+    m.report.failed ? 'the launch failed' : m.predicted.why || 'nobody asked for a prediction';
 
 // ---- the selected line ------------------------------------------------------------------------
 
@@ -207,6 +230,8 @@ function selectRow(pane, row) {
   const m = model();
   Object.assign(state, {pane, row});
   const links = linked(m, pane, row);
+  const file = links.line ? Number(links.line.split(':')[0]) : -1;
+  if (pane !== 'source' && m.files.includes(file)) state.file = file;
   const candidates = accessesOfSelection(m);
   if (!candidates.includes(state.instruction)) {
     state.instruction = candidates.length ? candidates[0] : -1;

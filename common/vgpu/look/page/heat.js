@@ -29,7 +29,8 @@ function heatOf(costs, mode, total) {
       return {
         value: costs.time,
         text: percent(share),
-        tip: `${compact(costs.time)} clocks of warps, ${percent(share)} of the kernel's, predicted`
+        tip: `${compact(costs.time)} clocks of the simulated warps, ${
+            percent(share)} of the kernel's, predicted`
       };
     }
     case 'instructions':

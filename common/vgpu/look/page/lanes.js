@@ -2,7 +2,7 @@
 // and patterns, and says in words what is under the cursor.
 
 const KINDS =
-    ['load', 'store', 'compute', 'tensor', 'wait', 'barrier', 'call', 'copy', 'kernel', 'other'];
+    ['load', 'store', 'tensor', 'compute', 'barrier', 'wait', 'call', 'copy', 'kernel', 'other'];
 
 // options: rows [{label, segments: [{begin, end, kind, label}]}], words(row, i) -> text, place(time) -> text of
 // an axis mark, chosen(row, i) called when the cursor moves, height of a row in pixels, label for readers.
@@ -214,6 +214,8 @@ class LaneChart {
     ink.clip();
     ink.fillText(label, 0, y + h / 2 + 1);
     ink.restore();
+    const first = Math.max(0, this.find(r, this.from)), end = this.find(r, this.to);
+    if (end - first > (width - this.labelWidth) / 2) return this.drawShares(ink, r, width, color);
     let drawnTo = -1;
     for (let i = Math.max(0, this.find(r, this.from) - 1);
          i < segments.length && segments[i].begin < this.to; ++i) {
@@ -223,6 +225,31 @@ class LaneChart {
       if (x1 <= this.labelWidth || x1 < drawnTo + 0.35) continue;
       drawnTo = x1;
       this.drawSegment(ink, segment, x0, y, Math.max(0.75, x1 - x0), h, color);
+    }
+  }
+  // Of more segments than there is room for: columns, in which each kind is as high as its share of the
+  // time; a rule below stands for waiting.
+  drawShares(ink, r, width, color) {
+    const {segments} = this.rows[r], y = this.axis + r * this.rowHeight, h = this.rowHeight - 5;
+    const columns = Math.floor((width - this.labelWidth) / 3);
+    const span = (this.to - this.from) / columns;
+    let i = Math.max(0, this.find(r, this.from));
+    for (let column = 0; column < columns; ++column) {
+      const from = this.from + column * span, to = from + span, sums = {};
+      while (i < segments.length && segments[i].end <= from) ++i;
+      for (let k = i; k < segments.length && segments[k].begin < to; ++k) {
+        const {begin, end, kind} = segments[k];
+        sums[kind] = (sums[kind] || 0) + Math.min(end, to) - Math.max(begin, from);
+      }
+      let top = y + h;
+      for (const kind of KINDS) {
+        if (!sums[kind]) continue;
+        const high = sums[kind] / span * h, wait = kind === 'wait';
+        ink.fillStyle = color('--kind-' + kind);
+        ink.fillRect(
+            this.labelWidth + column * 3, wait ? y + h - 2 : top - high, 2.5, wait ? 2 : high);
+        if (!wait) top -= high;
+      }
     }
   }
   drawSegment(ink, segment, x, y, w, h, color) {

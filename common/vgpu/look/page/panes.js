@@ -56,7 +56,7 @@ function buildSourceView() {
   const tabs =
       choiceRow('Pane', PANES.map((pane) => [pane, PANE_NAMES[pane]]), panes.narrow, showPane);
   tabs.id = 'pane-choice';
-  panes.access = new AccessView();
+  panes.access = new AccessView('source');
   view.replaceChildren(
       el('div', {class: 'toolbar'}, el('span', {class: 'toolbar-label', text: 'Heat'}),
          panes.choice, panes.status),
@@ -115,6 +115,9 @@ function hasAccess(m, pane, row) {
       .some((i) => m.instructionsOfPtx.has(i));
 }
 function missingPane(m, pane) {
+  const file = LOOK.sources[state.file];
+  if (pane === 'source' && file)
+    return `${file.path} is not shown: ${file.why || 'its text is not known'}.`;
   if (pane === 'source')
     return 'The source is not known: the kernel was compiled without -lineinfo, or its files are not on this machine.';
   if (pane === 'ptx') return m.launch.ptx_why || 'There is no PTX of this launch.';

@@ -45,7 +45,7 @@ function drawRoofline() {
   return el('div', {}, parts);
 }
 function roofScales(peaks, points) {
-  const tops = [peaks.fp32, peaks.tensor].filter(isNumber);
+  const tops = [peaks.fp32, peaks.tensor, peaks.wgmma].filter(isNumber);
   const ridge = Math.max(...tops, ...points.map((p) => p.y)) / peaks.DRAM;
   const x0 = 10 ** Math.floor(Math.log10(Math.min(0.5, ...points.map((p) => p.x))));
   const x1 = 10 ** Math.ceil(Math.log10(Math.max(ridge * 2, ...points.map((p) => p.x * 1.5))));
@@ -113,7 +113,8 @@ function roofChart(peaks, points) {
 }
 function roofs(peaks, s) {
   const parts = [];
-  const tops = [['fp32', peaks.fp32], ['tensor', peaks.tensor]].filter(([, v]) => isNumber(v));
+  const tops = [['fp32', peaks.fp32], ['tensor', peaks.tensor], ['wgmma', peaks.wgmma]].filter(
+      ([, v]) => isNumber(v));
   const highest = tops.length ? Math.max(...tops.map(([, v]) => v)) : s.y1;
   const from = Math.max(s.x0, s.y0 / peaks.DRAM), to = Math.min(s.x1, highest / peaks.DRAM);
   parts.push(svg('line', {
@@ -138,7 +139,7 @@ function roofs(peaks, s) {
   for (const [name, v] of tops) {
     const begin = Math.max(s.x0, v / peaks.DRAM);
     parts.push(svg('line', {
-      class: 'roof' + (name === 'tensor' ? ' dashed' : ''),
+      class: 'roof' + (name === 'fp32' ? '' : ' dashed'),
       x1: s.x(begin),
       x2: s.x(s.x1),
       y1: s.y(v),
@@ -147,7 +148,7 @@ function roofs(peaks, s) {
     parts.push(svg('text', {
       class: 'roof-name',
       x: s.x(s.x1) - 4,
-      y: s.y(v) - 6,
+      y: s.y(v) + (name === 'tensor' && isNumber(peaks.wgmma) ? 14 : -6),
       'text-anchor': 'end',
       text: `${name} ${rate(v, 'FLOP/s')}`
     }));

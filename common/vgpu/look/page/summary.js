@@ -93,6 +93,9 @@ function launchTable() {
   ];
   if (LOOK.leftOut > 0)
     notes.push(`${plural(LOOK.leftOut, 'further launch is', 'further launches are')} left out.`);
+  if (LOOK.detail < 1)
+    notes.push(
+        `Of accesses and blocks over time, ${percent(LOOK.detail, 0)} fitted into the page.`);
   return el(
       'div', {},
       el('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Table of launches'},
@@ -198,10 +201,17 @@ function occupancyText(m) {
 }
 function findingsText(m) {
   const findings = list(m.launch.findings);
-  if (!findings.length)
-    return sentence(
-        'No finding in this launch. Races and unwritten memory are only looked for with the checks switched on (VGPU_CHECK=all).');
-  return el('ol', {class: 'findings mono'}, findings.map((text) => el('li', {text: String(text)})));
+  const others = LOOK.findings.filter((text) => !findings.includes(text));
+  const items = (texts) =>
+      el('ol', {class: 'findings mono'}, texts.map((text) => el('li', {text: String(text)})));
+  const parts = [
+    findings.length ?
+        items(findings) :
+        sentence(
+            'No finding in this launch. Races and unwritten memory are only looked for with the checks switched on (VGPU_CHECK=all).')
+  ];
+  if (others.length) parts.push(el('h3', {text: 'Of other launches, and of none'}), items(others));
+  return el('div', {}, parts);
 }
 
 // ---- the costliest lines ----------------------------------------------------------------------

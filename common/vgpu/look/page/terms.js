@@ -32,7 +32,7 @@ const TERMS = {
   ptx: 'The instructions that nvcc makes of the source, before the machine code of one GPU.',
   sass: 'The machine code that the GPU executes, made of the PTX by ptxas.',
   time:
-      'Clocks that warps spend at this line: issuing it and waiting for it, as a share of the kernel\'s.',
+      'Clocks that warps spend at this line: issuing it and waiting for it, as a share of the kernel\'s. Predicted, for the blocks that are simulated.',
   instructions:
       'Warp instructions executed: one for each warp, whatever number of its lanes is active.',
   sectors: 'Sectors moved, divided by the fewest that hold the bytes asked for. 1.0 is ideal.',
