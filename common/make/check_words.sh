@@ -52,8 +52,8 @@ compiles() {
   done
 }
 
-for goal in chapter99 chapter chapter3x chapter0x3 chapter03 chapter-1; do
-  refused $goal -- "$goal: there is no such chapter; there are: chapter1 chapter2 "
+for goal in chapter99 chapter chapter00 chapter3x chapter0x3 chapter03 chapter-1; do
+  refused $goal -- "$goal: there is no such chapter; there are: chapter0 chapter1 "
 done
 for goal in exercise99 exercise exercise3x; do
   refused $goal -- "$goal: there is no such exercise; there are: exercise1 exercise2 "
@@ -70,7 +70,7 @@ refused 'DEVICE=cuda vgpu' chapter1 -- 'DEVICE=cuda vgpu: must be cuda'
 refused DEVICE=% chapter1 -- 'DEVICE=%: must be cuda'
 refused TOOLKIT=foo chapter1 -- 'TOOLKIT=foo: must be auto *or wheels'
 refused ARCHS=sm_70 compile-all -- 'ARCHS=sm_70: must be of sm_75 sm_80'
-refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/01_'
+refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/00_'
 refused 'ONLY=chapter3 vgppu' test -- 'ONLY=vgppu: no test program is called so or begins so; there are: toolkit *test_chapter3 *lab_tests *data/check.sh'
 refused ONLY=chapter99 test-gpu -- 'ONLY=chapter99: no test program is called so*there are: *test_chapter3 '
 refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there are: lab_tests *test_chapter3 '
