@@ -4,6 +4,7 @@
 #include "../../common/lab.cuh"
 #include "../04_wmma/kernel.cuh"
 #include "kernel.cuh"
+#include "more_warps.cuh"
 
 namespace {
 
@@ -39,5 +40,13 @@ int main(int argc, char** argv) {
        chapter,
        {{.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
         {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
-        {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true}}});
+        {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true},
+        {.name = "16 warps",
+         .attention = multi_warp::attention_of_more<16, 16>,
+         .tensor_cores = true,
+         .variant = true},
+        {.name = "24 resident",
+         .attention = multi_warp::attention_of_more<8, 24>,
+         .tensor_cores = true,
+         .variant = true}}});
 }

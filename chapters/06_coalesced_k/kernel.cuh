@@ -46,9 +46,9 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-template <int kHeadDim, int kKeyTile, int kWarps>
+template <int kHeadDim, int kKeyTile, int kWarps, int kKeyPad = kPad>
 struct alignas(32) Tiles {  // as WMMA wants its operands
-  half k[kKeyTile][kHeadDim + kPad];
+  half k[kKeyTile][kHeadDim + kKeyPad];
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles<kHeadDim, kKeyTile> warps[kWarps];
 };
@@ -90,9 +90,9 @@ struct OnlineSoftmax {
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
 // neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
 // pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
-template <int kRows, int kHeadDim, int kThreads>
+template <int kRows, int kHeadDim, int kThreads, int kStride>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
-                          half (*tile)[kHeadDim + kPad]) {
+                          half (*tile)[kStride]) {
   constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
@@ -158,14 +158,14 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
 // 128 takes the latter, since its fragments of Q and O alone need 128.
 constexpr int resident_warps(int head_dim) { return head_dim < 128 ? 16 : 8; }
 
-template <int kHeadDim, int kKeyTile, int kWarps>
+template <int kHeadDim, int kKeyTile, int kWarps, int kKeyPad = kPad>
 __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
   constexpr int kThreads = 32 * kWarps, kQueryRows = kTile * kWarps;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps>*>(shared_memory);
+  auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps, kKeyPad>*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   auto& own = tiles.warps[warp];
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
         wmma::fill_fragment(s_frag, 0.0f);
         for (int d = 0; d < kHeadDim; d += kTile) {
           KeyFragment k_frag;
-          wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kPad);
+          wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kKeyPad);
           wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
         }
         wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);

@@ -3,6 +3,7 @@
 #include "../../common/lab.cuh"
 #include "../05_multi_warp/kernel.cuh"
 #include "kernel.cuh"
+#include "no_padding.cuh"
 
 namespace {
 
@@ -18,5 +19,9 @@ int main(int argc, char** argv) {
        scratch_bytes,
        lab::run_ladder,
        {{.name = "multi-warp", .attention = multi_warp::attention, .tensor_cores = true},
-        {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true}}});
+        {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
+        {.name = "no padding",
+         .attention = coalesced_k::attention_without_padding,
+         .tensor_cores = true,
+         .variant = true}}});
 }

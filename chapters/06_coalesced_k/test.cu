@@ -7,6 +7,7 @@
 #include "../../common/lab/device.h"
 #include "../05_multi_warp/kernel.cuh"
 #include "kernel.cuh"
+#include "no_padding.cuh"
 
 using namespace lab::testing;
 using coalesced_k::attention_of;
@@ -36,9 +37,30 @@ TEST_CASE("attention: the same bits twice") {
   check_same_bits(attention_of<4>);
   check_same_bits(attention_of<8>);
 }
+TEST_CASE("attention: without padding, with head_dim 64") {
+  if (skipped("no padding")) return;
+  if (shared_limit() < 128 * 1024) return;  // on a T4 8 warps have smaller tiles
+  for (const int tokens : {1, 17, 127, 197, 577})
+    check_right(coalesced_k::attention_without_padding,
+                random_case(1, 2, tokens, 64, uint64_t(tokens)));
+  check_right(coalesced_k::attention_without_padding,
+              stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
+  const AttentionShape narrow = random_case(1, 1, 16, 32).problem.shape;
+  CHECK_THROWS_AS(
+      coalesced_k::attention_without_padding(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
+      std::invalid_argument);
+}
 TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(attention_of<4>, true);
   check_refusals(attention_of<8>, true);
+}
+TEST_CASE("counters: without padding a fragment of K takes eight times as long") {
+  if (skipped_without_counters("no padding")) return;
+  if (shared_limit() < 128 * 1024) return;
+  run_for_counters(coalesced_k::attention_without_padding, 1, 12, 197, 64);
+  // 13 warps with rows a head, 4 tiles, 16 fragments of 4 phases: 8 wavefronts where 1 would do.
+  CHECK(lab::vgpu::counter("/shared/load/conflicts") == 12.0 * 13 * 4 * 16 * 4 * 7);
+  CHECK(lab::vgpu::counter("/shared/store/conflicts") == 0);
 }
 TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>); }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter6"); }

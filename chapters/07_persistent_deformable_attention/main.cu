@@ -2,6 +2,7 @@
 // reference; the last one also finds the directions in a photo.
 #include "boxes.cuh"
 #include "cluster.cuh"
+#include "even_shares.cuh"
 #include "persistent.cuh"
 #include "problem.h"
 #include "shared.cuh"
@@ -18,5 +19,9 @@ int main(int argc, char** argv) {
                                {"shared", steps::shared},
                                {"persistent", steps::persistent},
                                {"cluster", steps::cluster, steps::cluster_lacks, "persistent"},
-                               {"bulk", steps::bulk_or_boxes, steps::bulk_lacks, "persistent"}});
+                               {"bulk", steps::bulk_or_boxes, steps::bulk_lacks, "persistent"},
+                               {.name = "even shares",
+                                .function = steps::even_shares,
+                                .before = "persistent",
+                                .variant = true}});
 }

@@ -61,6 +61,7 @@ struct DeformableStep {
   DeformableFunction function;
   std::string (*lacks)() = nullptr;  // why this device or build cannot run it; "" when it can
   std::string before = "";           // the step to compare with; empty: the one in front of it
+  bool variant = false;              // tried and not kept: run only where --step asks for it
 };
 
 // main() of chapter 7: flags and environment, memory, problem, the steps on it one after the other,

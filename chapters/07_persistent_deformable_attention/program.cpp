@@ -269,7 +269,7 @@ std::vector<DeformableStep> chosen_steps(const std::vector<DeformableStep>& step
   std::string names;
   for (const DeformableStep& step : steps) {
     names += (names.empty() ? "" : &step == &steps.back() ? " or " : ", ") + step.name;
-    if (!name.empty() && name != step.name) continue;
+    if (name.empty() ? step.variant : name != step.name) continue;
     const std::string lack = step.lacks ? step.lacks() : "";
     if (lack.empty())
       chosen.push_back(step);
@@ -391,6 +391,7 @@ std::vector<half> run_timed(DeformableRun& run, const DeformableStep& step,
   std::vector<half> out = checked.out.download();
   report.add(step.name, timing, cost_of(shape),
              expected ? expected->compared(out) : Comparison::none());
+  if (step.variant) report.add_number(step.name, "variant", 1);
   return out;
 }
 

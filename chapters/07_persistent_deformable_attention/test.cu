@@ -17,6 +17,7 @@
 #include "boxes.cuh"
 #include "bulk.cuh"
 #include "cluster.cuh"
+#include "even_shares.cuh"
 #include "persistent.cuh"
 #include "planted_bugs.h"
 #include "shared.cuh"
@@ -35,7 +36,8 @@ const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
                                                  {"shared", steps::shared},
                                                  {"persistent", steps::persistent},
                                                  {"cluster", steps::cluster, steps::cluster_lacks},
-                                                 {"bulk", steps::bulk_or_boxes, steps::bulk_lacks}};
+                                                 {"bulk", steps::bulk_or_boxes, steps::bulk_lacks},
+                                                 {"even shares", steps::even_shares}};
 
 // Those that the device can run.
 std::vector<lab::DeformableStep> runnable() {

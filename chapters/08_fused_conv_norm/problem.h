@@ -123,6 +123,7 @@ struct ConvNormStep {
   std::function<std::string()> lacking = nullptr;
   // With functions, the step's arrays are fp16, and `function` is null: run where --storage asks.
   HalfConvNorm in_fp16 = {};
+  bool variant = false;  // tried and not kept: run only where --step asks for it
 
   bool half_storage() const { return in_fp16.run; }
 };

@@ -23,6 +23,7 @@ struct ConvNormOptions {
   Options common;
   ConvNormShape shape;  // of random tensors; with --input stride and padding alone count
   std::string preset;   // that the shape comes from; empty: none was named
+  std::string step;     // empty: all, and instance norm alone
   bool with_residual = false, draws = true;
   std::string precision = "fp32", storage = "fp32";
 
@@ -62,6 +63,7 @@ ConvNormOptions conv_norm_options(int argc, char** argv, const char* about) {
   flags.text("--storage", result.storage, "NAME",
              "fp32 or fp16 (fp32): of x, weight, residual and y.\nfp16 rounds them, and adds a "
              "step on such arrays\n(with --precision fp16, which goes without saying)");
+  flags.text("--step", result.step, "NAME", "this step of the convolution alone");
   flags.given("--residual", result.with_residual, "random tensors with one to add");
   flags.number("--size", options.size, 16, kMaxSize, "PIXELS", "photo's side (224)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
@@ -214,7 +216,8 @@ void require_fp16_range(const ConvNormProblem& problem) {
 struct ConvNormRun {
   ConvNormOptions asked;
   std::vector<ConvNormStep> steps;  // those asked for
-  HalfConvNorm half_step;  // the functions of the one on arrays in fp16, if it is among them
+  HalfConvNorm
+      half_step;  // the functions of the one on arrays in fp16, where --storage asks for it
   Device device;
   ConvNormProblem problem;
   int copies = 1;  // of the arrays, in rotation
@@ -226,13 +229,21 @@ struct ConvNormRun {
   bool compares() const { return !asked.common.predict; }
 };
 
+// The step that --step names, or without it all that are no variants; of those that --precision and
+// --storage ask for. Throws UsageError with all their names where there is none.
 void choose_steps(ConvNormRun& run, const std::vector<ConvNormStep>& all_steps) {
+  const std::string& asked = run.asked.step;
+  std::string names;
   for (const ConvNormStep& step : all_steps) {
     if (!run.asked.has(step.precision)) continue;
     if (step.half_storage() && run.asked.storage != "fp16") continue;
-    run.steps.push_back(step);
     if (step.half_storage()) run.half_step = step.in_fp16;
+    names += (names.empty() ? "" : ", ") + step.name;
+    if (asked.empty() ? !step.variant : step.name == asked) run.steps.push_back(step);
   }
+  if (run.steps.empty())
+    throw UsageError("--step '" + asked + "': must be one of " + names +
+                     (run.asked.storage == "fp16" ? "" : "; --precision and --storage add others"));
 }
 
 // A file's tensors, the photo under its filters, or of random tensors the shape alone: they are
@@ -404,6 +415,7 @@ std::vector<float> run_step(ConvNormRun& run, const ConvNormStep& step, Report& 
   } else {
     report.add_total(step.name, whole, cost, compared(run, step, y));
   }
+  if (step.variant) report.add_number(step.name, "variant", 1);
   if (step.plan) report.note(step.name + ": " + step.plan(shape));
   if (run.device.is_virtual && run.compares())
     report.note(traffic_note(step.name, timings, shape, step.half_storage()));
@@ -484,7 +496,7 @@ ExitCode conv_norm_program(int argc, char** argv, const char* chapter, const cha
   for (const ConvNormStep& step : run.steps) y = run_step(run, step, report);
   for (size_t i = 1; i < run.steps.size(); ++i)
     report.add_ratio(run.steps[i].name, run.steps[i - 1].name);
-  run_norms(run, norms, report);
+  if (run.asked.step.empty()) run_norms(run, norms, report);
   write_results(run, y, report);
   return report.finish();
 }

@@ -7,7 +7,8 @@ GPU.
 
 Each argument after the picture is a panel: trace file, load or store, and the how manieth such access
 of the traced block's warp 0 to shared memory (from 0); "store2:20" counts only accesses of 2 bytes a
-lane. A row of a panel is one wavefront: what the banks do in one clock. A cell is a bank, 4 bytes wide,
+lane; ":without_padding" behind the number is the panel's title instead of the kernel's name (_ for blanks). A
+row of a panel is one wavefront: what the banks do in one clock. A cell is a bank, 4 bytes wide,
 and tells the lanes that it serves. An access is split into as many wavefronts as its worst bank has
 different words; 8 bytes a lane go as two half-warps, 16 bytes as four quarters. Needs matplotlib
 (Debian: python3-matplotlib).
@@ -28,12 +29,12 @@ IDLE, BUSY, SHARED, EDGE = "#f2f2f2", "#f6b26b", "#d98032", "#b0b0b0"
 
 def read_panel(argument):
     """(kernel, access): one access of a trace, as the trace has it."""
-    match = re.fullmatch(r"(.+):(load|store)(\d*):(\d+)", argument)
+    match = re.fullmatch(r"(.+):(load|store)(\d*):(\d+)(?::([^:]+))?", argument)
     if not match:
-        raise Refused(f"'{argument}': a panel reads FILE:store:NUMBER or FILE:store2:NUMBER")
+        raise Refused(f"'{argument}': a panel reads FILE:store:NUMBER or FILE:store2:NUMBER, and :TITLE behind it")
     name, kind, size, number = match[1], match[2], match[3], int(match[4])
     trace = traces.read(name)
-    return traces.title(trace), traces.picked(
+    return (match[5] or traces.title(trace)).replace("_", " "), traces.picked(
         trace, lambda a: a["warp"] == 0 and a["space"] == "shared" and a["access"] == kind and
         (not size or a["bytes"] == int(size)), argument, number)
 

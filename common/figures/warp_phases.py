@@ -23,10 +23,13 @@ FOR = {"global_load": "copy", "async_copy": "copy", "bulk_copy": "copy", "shared
        "global_store": "copy",
        "tensor": "multiply", "matrix_load": "multiply",
        "fp32": "softmax", "special": "softmax", "shuffle": "softmax", "vote": "softmax"}
+# The same where no warp of the block uses tensor cores.
+PLAIN = {**{what: "compute" for what in ("fp32", "fp16", "special", "shuffle", "vote", "shared_load")},
+         **{what: phase for what, phase in FOR.items() if phase == "copy"}}
 LONG = {"long_scoreboard": "wait for copies", "lg_throttle": "wait for copies",
         "barrier": "wait at a barrier"}
 COLORS = {"copy": palette.CHAPTERS[3], "multiply": palette.CHAPTERS[5],
-          "softmax": palette.CHAPTERS[1], "wait for copies": "#d5d8dc",
+          "softmax": palette.CHAPTERS[1], "compute": palette.CHAPTERS[1], "wait for copies": "#d5d8dc",
           "wait at a barrier": "#8f959d"}
 
 
@@ -61,22 +64,27 @@ def warps_of(events, kernel):
     return {warp: sorted(warps[warp], key=lambda told: told[1]) for warp in sorted(warps)}
 
 
-def phases(told):
+def kinds_of(warps):
+    """FOR, or PLAIN for a block of which no warp multiplies on tensor cores."""
+    return FOR if any(FOR.get(what) == "multiply" for told in warps.values() for what, *_ in told) else PLAIN
+
+
+def phases(told, kinds=FOR):
     """[(phase, begin, end)] of one warp. What comes before its first copy leads to that, unless it has
     multiplied by then; after its last instruction with a phase there is none. A warp without products has
     no softmax either: it computes where to copy."""
     found, phase = [], None
-    multiplies = any(FOR.get(what) == "multiply" for what, *_ in told)
+    multiplies = kinds is PLAIN or any(FOR.get(what) == "multiply" for what, *_ in told)
     for what, begin, end in reversed(told):
         if what in LONG:
             found.append((LONG[what], begin, end))
         else:
-            of = FOR.get(what, phase)
+            of = kinds.get(what, phase)
             phase = of if multiplies or of == "copy" else phase
             found.append((phase, begin, end))
     found.reverse()
-    first = next((i for i, (what, *_) in enumerate(told) if FOR.get(what) in ("copy", "multiply")), 0)
-    if told and FOR.get(told[first][0]) != "copy":
+    first = next((i for i, (what, *_) in enumerate(told) if kinds.get(what) in ("copy", "multiply")), 0)
+    if told and kinds.get(told[first][0]) != "copy":
         first = 0
     return [("copy", *found[i][1:]) if i < first else found[i] for i in range(len(found))]
 
@@ -93,9 +101,9 @@ def steps(found, last):
 
 def shares(warps):
     """{phase: share of all warps' clocks}, over the block's whole life."""
-    total = {}
+    total, kinds = {}, kinds_of(warps)
     for told in warps.values():
-        for phase, begin, end in phases(told):
+        for phase, begin, end in phases(told, kinds):
             total[phase] = total.get(phase, 0) + end - begin
     return {phase: clocks / sum(total.values()) for phase, clocks in total.items()}
 
@@ -109,8 +117,9 @@ def title_of(title, warps):
 
 
 def draw(ax, title, warps, last):
+    kinds = kinds_of(warps)
     for lane, told in enumerate(warps.values()):
-        drawn = steps(phases(told), last)
+        drawn = steps(phases(told, kinds), last)
         for phase, color in COLORS.items():
             bars = [(i * STEP, STEP) for i, of in enumerate(drawn) if of == phase]
             ax.broken_barh(bars, (lane - 0.4, 0.8), facecolor=color, linewidth=0)
@@ -138,9 +147,11 @@ def picture(to, clocks, *arguments):
     for (title, warps), (ax,) in zip(panels, axes):
         draw(ax, title, warps, last)
     axes[-1][0].set_xlabel("clocks from the kernel's begin on")
+    seen = set().union(*(shares(warps) for _, warps in panels))
     axes[-1][0].legend(handles=[Patch(color=color, label=phase)
-                                for phase, color in COLORS.items()],
-                       loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
+                                for phase, color in COLORS.items() if phase in seen],
+                       loc="upper center", bbox_to_anchor=(0.5, min(-0.1, -0.5 / heights[-1])),
+                       ncols=len(COLORS))
     fig.savefig(to, metadata={"Software": None}, transparent=False, facecolor="white")
     print(f"{to}: drawn")
 

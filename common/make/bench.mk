@@ -30,6 +30,12 @@ $(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --sto
 $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
 # What was tried and not kept, which runs only by name.
+$(foreach v,16-warps 24-resident,$(call sized,attention-5-$v,5,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
+$(call sized,attention-6-no-padding,6,--batch 32 --tokens 577 --step 'no padding')
+$(foreach d,local uniform,$(call sized,deformable-$d-even-shares,7,--distribution $d --heads 8 --step 'even shares'))
+$(call sized,convolution-photo-two-passes,8,--step 'two passes')
+$(call sized,convolution-deep-two-passes,8,--preset deep --precision tf32$(comma)fp16 --storage fp16 \
+  --step 'two passes')
 $(call sized,attention-13-small-tiles,13,--batch 32 --tokens 577 --step 'small tiles')
 $(foreach v,one-block no-turns,$(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))

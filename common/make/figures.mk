@@ -47,19 +47,39 @@ $(call trace,wmma,4,wmma_attention:0)
 $(call picture,04_wmma/warp_loads.png,warp_loads,wmma.json:K:load:20 coalescing_4.json:K:load:0 \
   wmma.json:V:load:20)
 
-# Chapter 5: of the kernels of that name the first launch has 4 warps, the second 8.
-$(call trace,wmma_5,5,wmma_attention:0)
-$(call trace,warps4,5,multi_warp:0@1)
-$(call trace,warps8,5,multi_warp:0@2)
-$(call picture,05_multi_warp/tile_owners.png,tile_owners,$(addsuffix .json:K:64:128:16,wmma_5 warps4 warps8))
+# $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
+define timeline_rule
+$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
+	  | tail -n 1
+endef
+timeline = $(eval $(timeline_rule))
 
-# Chapter 6
+# Chapter 5: what the warps of a block do, a run for each number of warps, since all kernels have one name.
+phases_5 := wmma 4_warps 8_warps 16_warps
+$(foreach s,$(phases_5),$(call timeline,phases_5_$s,5,--batch 32 --tokens 197 --predict \
+  --step '$(subst _, ,$s)'))
+$(call picture,05_multi_warp/warp_phases.png,warp_phases,$(foreach s,$(phases_5),\
+  phases_5_$s.json:attention_kernel:$(s:wmma=1_warp)),32000)
+
+# Chapter 6: the same before and after, and its step without padding.
+phases_6 := multi-warp coalesced_K
+$(foreach s,$(phases_6),$(call timeline,phases_6_$s,6,--batch 32 --tokens 197 --predict \
+  --step '$(subst _, ,$s)'))
+$(call picture,06_coalesced_k/warp_phases.png,warp_phases,$(foreach s,$(phases_6),\
+  phases_6_$s.json:attention_kernel:$s),27000)
+$(call trace,no_padding_6,6,coalesced_k:0,--step 'no padding')
+$(call picture,06_coalesced_k/padding.png,warp_banks,no_padding_6.json:load16:4:without_padding \
+  coalesced_k.json:load16:4:padded_by_16_bytes)
+pictures += chapters/06_coalesced_k/roofline.png
+chapters/06_coalesced_k/roofline.png: data/results/virtual_h200/gains.json
+	'$(python_plot)' common/figures/roofline.py $@ $< attention 1-6
 $(call trace,multi_warp,6,multi_warp:0)
 $(call trace,coalesced_k,6,coalesced_k:0)
 $(call picture,06_coalesced_k/warp_loads.png,warp_loads,multi_warp.json:K:load:4 \
   $(addprefix coalesced_k.json:,K:load:4 V:load:4))
-$(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4 \
-  coalesced_k.json:load16:4)
+$(call picture,06_coalesced_k/warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4)
 
 # What was measured, and the virtual GPU's limits: all result folders.
 result_folders := $(patsubst %/,%,$(dir $(wildcard data/results/*/chapter1.json)))
@@ -95,14 +115,6 @@ $(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_sm
   y:store:0 y:store:1))
 
 # Chapter 9: six outputs by each step, and all tokens by the last. A title has _ for blanks.
-# $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
-define timeline_rule
-$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
-	@mkdir -p $$(@D)
-	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
-	  | tail -n 1
-endef
-timeline = $(eval $(timeline_rule))
 $(call timeline,steps_9a,9,--part 1x6 --step 'channel launches')
 $(call timeline,steps_9b,9,--part 1x6 --step unified)
 $(call timeline,steps_9c,9,--part 1x6 --step '4 streams')

@@ -18,9 +18,10 @@ except ImportError:
 ARGUMENTS = {
     "bytes_moved": ["FILE"], "cluster_shares": ["2x2", "32", "FILE", "FILE"], "component_shares": ["FILE"],
     "gantt": ["80", "FILE:t"], "memory_plan": ["FILE"], "over_rows": ["FILE"],
+    "roofline": ["FILE", "attention", "1-6"],
     "sample_points": ["2x2", "32", "FILE"], "score_blocks": ["128", "64", "FILE"], "step_bytes": ["FILE"],
     "sweeps_embedding": ["FILE"], "sweeps_net": ["FILE"], "tile_layouts": ["x:384", "FILE:t"],
-    "tile_life": ["x:768", "hidden:256", "FILE"], "tile_owners": ["FILE:K:64:128:16"],
+    "tile_life": ["x:768", "hidden:256", "FILE"],
     "warp_banks": ["FILE:load16:0"], "warp_loads": ["FILE:K:load:0"], "warp_phases": ["100", "FILE:k:t"],
 }
 DAMAGED = {"empty.json": "{}", "list.json": "[]", "cut.json": '{"runs": [', "null.json": "null",

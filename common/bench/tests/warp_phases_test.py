@@ -57,6 +57,19 @@ class WarpPhases(Case):
         with self.assertRaisesRegex(Refused, "breaks off before warp 0 of block 3 ends"):
             warp_phases.warps_of(timeline(LIFE[:5]), "first_kernel")
 
+    def test_a_block_without_tensor_cores_computes(self):
+        life = (("global_load", 10), ("long_scoreboard", 50), ("wait", 4), ("fp16", 6), ("shared_load", 2),
+                ("alu", 8), ("global_store", 3), ("exit", 1))
+        clock, told = 0, []
+        for what, clocks in life:
+            told.append((what, clock, clock + clocks))
+            clock += clocks
+        kinds = warp_phases.kinds_of({0: told})
+        self.assertIs(kinds, warp_phases.PLAIN)
+        self.assertIs(warp_phases.kinds_of({0: told, 1: [("tensor", 0, 1)]}), warp_phases.FOR)
+        self.assertEqual([phase for phase, *_ in warp_phases.phases(told, kinds)],
+                         ["copy", "wait for copies", "compute", "compute", "compute", "copy", "copy", None])
+
     def test_a_short_wait_belongs_to_what_the_warp_gets_to(self):
         found = warp_phases.phases(warp_phases.warps_of(timeline(), "first_kernel")[0])
         self.assertEqual([of for of, *_ in found],
