@@ -223,6 +223,7 @@ ExitCode first_kernel_program(const PhotoOptions& asked, const char* chapter,
   for (const PhotoStep& step : steps) {
     if (!step.grey) provide_grey(run, steps);
     const Timing timing = run_step(run, step, report);
+    if (step.asked) report.add_number(step.name, "variant", 1);
     if (step.grey) grey_us = microseconds(run.device, timing);
     const bool has_before = asked.step.empty() && !step.before.empty();
     if (has_before) report.add_ratio(step.name, step.before);

@@ -31,6 +31,7 @@ BACKWARD = "_gradients"         # of the same tensors, and no step of attention'
 NET = "vision transformer"      # its steps are choices of components
 PROJECTION = "q, k and v inside attention's kernel or apart"
 CVT = "CvT, "                   # and the component; a net's parts stand beside no step of another chapter
+FIRST = "a first kernel"        # grey, sum and blur stand beside no step of one another
 CHOICES = ("attention", "embed", "norm", "mlp", "qkv")
 
 
@@ -108,7 +109,12 @@ def steps_of(result):
 
 def ladders(title, result, steps):
     """[(title, steps)]: of a component's steps those that the result compares are a ladder; each other
-    one, such as its gradients, stands by itself."""
+    one, such as its gradients, stands by itself. Of first kernels those are a ladder whose names begin
+    with the same word."""
+    if title == FIRST:
+        words = dict.fromkeys(step["name"].split()[0] for step in steps)
+        return [(f"{title}, {word}", [step for step in steps if step["name"].split()[0] == word])
+                for word in words]
     if not title.startswith(CVT):
         return [(title, steps)]
     compared = {ratio[of] for ratio in result.get("ratios", []) for of in ("before", "after")}
@@ -191,6 +197,8 @@ def short(run):
         return f"batch {problem['batch']}, {problem['tokens']} tokens"
     if run["title"] == BACKWARD[1:] and "tokens" in problem:
         return f"batch {problem['batch']}, {problem['heads']} heads, {problem['tokens']:,} tokens"
+    if run["title"].startswith(FIRST):
+        return f"{problem['height']:,} x {problem['width']:,} pixels"
     if run["title"] == NET:
         return (f"{problem['model']}, batch {problem['batch']}, {problem['size']} pixels, "
                 f"{problem['blocks']} blocks")

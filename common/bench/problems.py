@@ -38,6 +38,7 @@ TABLE = [
               distribution) for distribution in ("local", "uniform")),
     *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}")
       for stage in (1, 2, 3)),
+    Problem(0, "2048 pixels", "--size 2048"),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
       for n in LADDER for tokens in TOKENS),
     # Attention's peers stand beside the last chapter that a GPU before Hopper runs, and the last of all.
@@ -70,6 +71,7 @@ def by_worth(table):
 
 # Small and ragged: what `make validate` runs under a profiler, every kernel of a chapter.
 VALIDATED = {
+    0: "--height 31 --width 45",
     **{n: "--batch 1 --heads 2 --tokens 197 --head-dim 64" for n in LADDER},
     7: "--batch 1 --queries 999",
     8: "--in-channels 5 --out-channels 33 --height 31 --width 45",
@@ -85,6 +87,7 @@ VALIDATED = {
 # For `make validate`: problems whose predicted times are compared with measured ones. They have
 # work for every SM, and are those of gains.json (`sized` in common/make/bench.mk).
 TIMED = {
+    0: "--size 2048",
     **{n: "--batch 32 --tokens 577" for n in LADDER},
     7: "--distribution local --heads 8",
     8: "--preset deep --precision tf32,fp16 --storage fp16",

@@ -23,6 +23,8 @@ endef
 sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
 sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
+$(call sized,first-kernel,0,--size 2048)
+$(call sized,first-kernel-serial,0,--size 2048 --step 'sum serial')
 $(foreach n,$(filter 1 2 3 4 5 6 13 14,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
 $(foreach d,local uniform,$(call sized,deformable-$d,7,--distribution $d --heads 8))
 $(call sized,convolution-photo,8)

@@ -123,6 +123,22 @@ class Gains(Case):
         self.assertEqual({gains.short(run) for run in merged["runs"]},
                          {"batch 2, 5 x 6 tokens, 8 channels, fp16"})
 
+    def test_first_kernels_are_ladders_by_their_first_word(self):
+        names = ("grey columns", "grey rows", "sum threads", "sum blocks", "blur")
+        result = {**NAIVE, "chapter": "00_a_first_kernel", "ratios": [],
+                  "kernels": [{**line(name, launch(30.0)), "bytes": 7} for name in names],
+                  "problem": {"source": "a photo", "height": 1024, "width": 2048}}
+        tried = {**result, "kernels": [{**line("sum serial", launch(90.0)), "bytes": 7,
+                                        "variant": 1}]}
+        merged = gains.merge([self.write("a", result), self.write("b", tried)])
+        self.assertEqual([(run["title"], [step["name"] for step in run["steps"]])
+                          for run in merged["runs"]],
+                         [("a first kernel, grey", ["grey columns", "grey rows"]),
+                          ("a first kernel, sum", ["sum threads", "sum blocks"]),
+                          ("a first kernel, blur", ["blur"])])
+        self.assertEqual(gains.short(merged["runs"][1]), "1,024 x 2,048 pixels")
+        self.assertIn("sum serial", gain_tables.block(merged, 0, 0, "variants of sum blocks"))
+
     def test_what_was_tried_and_not_kept_is_no_step_of_the_ladder(self):
         tried = {**line("in fours", launch(90.0)), "variant": 1}  # a step that no file is named after
         merged = gains.merge([self.write("a", NAIVE), self.write("b", TILING),
