@@ -50,6 +50,7 @@ StyleOptions style_options(int argc, char** argv) {
   flags.given("--predict", options.predict,
               "predicted times alone (virtual GPU): executes only the\nblocks that they need, and "
               "writes no picture");
+  flags.look_flag(options);
   std::string precision = "fp32", storage = "fp32";
   flags.text("--precision", precision, "NAME", "fp32, all that style transfer has");
   flags.text("--storage", storage, "NAME", "fp32, so too");
@@ -70,7 +71,7 @@ StyleOptions style_options(int argc, char** argv) {
   if (options.image.empty()) options.image = repository_path("data/images/chelsea.png");
   result.squared = flags.given("--size");
   require_files(options);
-  for (const std::string& written : {options.out, options.json})
+  for (const std::string& written : {options.out, options.json, options.look})
     if (!written.empty() && !result.network.empty() && same_file(written, result.network))
       throw UsageError("--style and an output name the same file " + written);
   return result;

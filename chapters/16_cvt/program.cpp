@@ -68,10 +68,13 @@ void require_consistent(const lab::Flags& flags, Asked& asked) {
       throw UsageError(
           "--infer needs --checkpoint FILE, a trained net: ./run --steps 800 --checkpoint "
           "FILE trains one");
-    if (!asked.common.json.empty()) lab::require_writable("--json", asked.common.json);
+    for (const auto& [flag, file] :
+         {std::pair("--json", asked.common.json), std::pair("--look", asked.common.look)})
+      if (!file.empty()) lab::require_writable(flag, file);
     lab::require_distinct({{"--checkpoint", asked.checkpoint},
                            {"--infer", asked.infer},
-                           {"--json", asked.common.json}});
+                           {"--json", asked.common.json},
+                           {"--look", asked.common.look}});
     return;
   }
   if (!asked.resume.empty())
@@ -96,6 +99,7 @@ void require_consistent(const lab::Flags& flags, Asked& asked) {
   lab::require_writable("--out", misread_path(asked.common.out));
   lab::require_distinct({{"--checkpoint", asked.checkpoint},
                          {"--json", asked.common.json},
+                         {"--look", asked.common.look},
                          {"--out", asked.common.out},
                          {"the misread images of --out", misread_path(asked.common.out)}});
 }
@@ -134,6 +138,7 @@ Asked asked_for(int argc, char** argv) {
              "curve of the losses, .png or .jpg (training.png); beside it\n"
              "..._misread: the held-out images that it reads wrong");
   flags.text("--json", options.json, "FILE", "result as JSON");
+  flags.look_flag(options);
   flags.parse(argc, argv);
   require_consistent(flags, asked);
   if (!asked.resume.empty()) settings = settings_of(asked.resume);
@@ -375,6 +380,7 @@ void draw(const Asked& asked, const Trainer& trainer, int right, const Split& sp
 
 lab::ExitCode train_program(const Asked& asked) {
   const lab::Device device = lab::open_device();
+  lab::begin_look(device, asked.common);
   require_tf32(device);
   const Split split = asked.data.empty() ? read_excerpt() : read_folder(asked.data, asked.held_out);
   if (asked.settings.batch > split.training.count)
@@ -444,6 +450,7 @@ std::vector<float> garment_of(const lab::Image& photo, bool& turned) {
 
 lab::ExitCode infer_program(const Asked& asked) {
   const lab::Device device = lab::open_device();
+  lab::begin_look(device, asked.common);
   require_tf32(device);
   const lab::Image photo = lab::load_image(asked.infer);
   lab::require_not_flat(photo);

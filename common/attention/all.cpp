@@ -180,8 +180,10 @@ std::string table_of(const Json& steps, bool is_virtual) {
 }  // namespace
 
 ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
-  if (!options.csv.empty() || options.profile)
-    throw UsageError(std::string(options.profile ? "--profile" : "--csv") +
+  if (!options.csv.empty() || options.profile || !options.look.empty())
+    throw UsageError(std::string(options.profile         ? "--profile"
+                                 : !options.look.empty() ? "--look"
+                                                         : "--csv") +
                      " does not go with --all: run one chapter, or take --json");
   const fs::path programs = fs::canonical("/proc/self/exe").parent_path();
   std::vector<int> chapters;

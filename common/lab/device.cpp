@@ -195,6 +195,11 @@ double clock_us() {
   return function ? function() : std::nan("");
 }
 
+bool look(const std::string& file) {
+  static const auto function = find<int(const char*)>("vgpuLook");
+  return function && function(file.c_str()) == 0;
+}
+
 int findings() {
   static const auto function = find<int()>("vgpuFindings");
   return function ? function() : 0;

@@ -56,6 +56,11 @@ void Flags::given(const char* flag, bool& value, const std::string& help) {
 }
 bool Flags::given(const char* flag) const { return app_->count(flag) > 0; }
 
+void Flags::look_flag(Options& options) {
+  text("--look", options.look, "FILE.html",
+       "a page that shows the kernels from inside, for the browser\n(virtual GPU)");
+}
+
 void Flags::run_flags(Options& options, const std::string& seed_of) {
   number("--warmup", options.warmup, 0, kMaxRuns, "N",
          "runs before the timed ones, and 0.2 s of more on a GPU\n(5; virtual: 0; 0 also leaves "
@@ -69,6 +74,7 @@ void Flags::run_flags(Options& options, const std::string& seed_of) {
   given("--predict", options.predict,
         "predicted times alone, of large problems in seconds: executes\nonly the blocks that they "
         "need, compares nothing (virtual GPU)");
+  look_flag(options);
 }
 
 void Flags::parse(int argc, const char* const* argv) {
@@ -118,7 +124,8 @@ void require_files(const Options& options) {
   std::vector<std::pair<std::string, std::string>> files = {{"--out", options.out},
                                                             {"--output", options.output},
                                                             {"--json", options.json},
-                                                            {"--csv", options.csv}};
+                                                            {"--csv", options.csv},
+                                                            {"--look", options.look}};
   for (const auto& [flag, path] : files)
     if (!path.empty()) require_writable(flag, path);
   files.insert(files.end(), {{"--image", options.image}, {"--input", options.input}});

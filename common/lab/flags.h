@@ -64,7 +64,9 @@ class Flags {
   void text(const char* flag, std::string& value, const char* type, const std::string& help);
   // A flag that is there or not.
   void given(const char* flag, bool& value, const std::string& help);
-  // --warmup, --iterations, --seed, --json, --csv, --profile, --predict.
+  // --look.
+  void look_flag(Options& options);
+  // --warmup, --iterations, --seed, --json, --csv, --profile, --predict, --look.
   void run_flags(Options& options, const std::string& seed_of);
 
   // Prints the help and exits with 0 for --help. Throws UsageError, also where a flag's value is

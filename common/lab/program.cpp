@@ -43,7 +43,18 @@ static void prepare_to_predict(const Device& device) {
   vgpu::predict_by_samples();
 }
 
+void begin_look(const Device& device, const Options& options) {
+  if (options.look.empty()) return;
+  if (!device.is_virtual)
+    throw LackError(
+        "--look needs the virtual GPU (make DEVICE=vgpu); on this GPU: ncu --set full "
+        "--import-source yes ./run");
+  if (!vgpu::look(options.look))
+    throw LackError("--look: this virtual GPU cannot write " + options.look);
+}
+
 void complete_for(const Device& device, Options& options, const char* no_profile) {
+  begin_look(device, options);
   if (options.profile && !device.is_virtual) throw LackError(no_profile);
   if (options.predict)
     prepare_to_predict(device);

@@ -15,18 +15,21 @@ struct Options {
   int size = 224;                              // pixels of the squared photo
   uint64_t seed = 1;
   std::string image, out;
-  std::string input, prefix, output, json, csv;
+  std::string input, prefix, output, json, csv, look;
   bool profile = false;
   bool predict = false;  // predicted times alone: most blocks are not executed, nothing is compared
 };
 
 // Chooses what the flags left to the device: 5 warm-ups and 50 iterations on a GPU, 0 and 1 on the
-// virtual one. Throws LackError with those words for --profile on a GPU, and for --predict where the
-// device does not predict; UsageError where the environment asks for what does not go with it.
+// virtual one. Throws LackError with those words for --profile on a GPU, for --look there, and for --predict
+// where the device does not predict; UsageError where the environment asks for what does not go with it.
 void complete_for(const Device& device, Options& options,
                   const char* no_profile =
                       "--profile reads the virtual GPU's counters (make "
                       "DEVICE=vgpu); on this GPU: ncu --set full ./run");
+
+// --look: from here on the virtual GPU collects what its page shows. Throws LackError on a GPU.
+void begin_look(const Device& device, const Options& options);
 
 // Calls program() and returns its exit code; what it throws becomes one line on stderr and a code.
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program);

@@ -31,7 +31,7 @@ $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_na
   $(addprefix core/,gather host_threads loading machine names spelling) \
   $(addprefix check/,checks race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
-    predicted timeline timeline_json) \
+    predicted timeline timeline_json) $(addprefix look/,accesses code look warps) \
   $(addprefix time/,annotate assembler code_cache cubin_code debug_line machine_code opcodes)))
 # and CUDA's runtime.
 $(eval $(call group,common/vgpu/group_runtime,$(addprefix runtime/,allocate capture copy cubin fatbin graph \

@@ -7,7 +7,7 @@
 files_in = $(foreach d,$1,$(wildcard common/vgpu/$d/*.cpp))
 # (The one file that knows where this toolkit is.)
 vgpu_built_with := common/vgpu/time/built_with
-vgpu_units := $(call units,$(filter-out $(vgpu_built_with).cpp,$(call files_in,core ops check profile ptx time)))
+vgpu_units := $(call units,$(filter-out $(vgpu_built_with).cpp,$(call files_in,core ops check profile ptx time look)))
 cudart_objects := $(patsubst %.cpp,$V/%.o,$(call units,$(call files_in,runtime cudart)))
 vgpu_objects := $(vgpu_units:%.cpp=$P/%.o) $(cudart_objects) $V/$(vgpu_built_with).o $(json_objects)
 vgpu_objects := $(filter-out $(seldom_run),$(vgpu_objects)) $(filter $(seldom_run),$(vgpu_objects))
@@ -47,6 +47,15 @@ $P/generated/devices.inc: $(vgpu_devices) Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	@for f in $(vgpu_devices); do \
 	  printf '{"%s", R"json(' "$$(basename $$f .json)"; cat $$f; printf ')json"},\n'; done > $@
+
+# The page of a look inside: page.html with the styles and scripts that files.txt lists, in one piece.
+look_page := common/vgpu/look/page
+look_page_files := $(shell sed '/^ *\#/d; /^ *$$/d; s|^|$(look_page)/|' $(look_page)/files.txt)
+$P/generated/look_page.html: $(look_page)/page.html $(look_page)/files.txt $(look_page_files) \
+  common/make/look_page.sh
+	@mkdir -p $(@D)
+	@common/make/look_page.sh $(look_page) >$@
+$P/common/vgpu/look/page.o: $P/generated/look_page.html
 
 # The functions under CUDA 12's version name, see the head of cuda12.cc.
 vgpu_cuda12 := common/vgpu/cudart/cuda12

@@ -42,6 +42,10 @@ int vgpuTimeline(const char* file);
    kernels that it has waited for. Without a timeline under way the first call begins one that no file
    gets, at 0. Two calls around a part of a program say how long a GPU would take for it. */
 double vgpuClock(void);
+/* Collects a page of a look inside the kernels of the launches to come (see A look inside in README.md),
+   which is written to the file when the program ends, or at the next call; null begins none. 0: done, 1: a
+   file cannot be written (and said on stderr). */
+int vgpuLook(const char* file);
 /* Race, init, sync and proxy findings so far. */
 int vgpuFindings(void);
 

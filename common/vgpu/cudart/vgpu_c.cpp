@@ -136,6 +136,27 @@ VGPU_C int vgpuTimeline(const char* file) {
   return done ? 0 : 1;
 }
 
+VGPU_C int vgpuLook(const char* file) {
+  bool done = false;
+  guarded([&] {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard lock(runtime.mutex);
+    runtime.configure();
+    if (runtime.off != Status::success) return cudaSuccess;
+    done = runtime.end_look();
+    if (!file) return cudaSuccess;
+    const std::string why = *file ? vgpu::why_not_writable(file) : "the name is empty";
+    if (why.empty()) {
+      runtime.begin_look(file);
+    } else {
+      done = false;
+      say("vgpuLook(\"" + std::string(file) + "\"): cannot be written: " + why);
+    }
+    return cudaSuccess;
+  });
+  return done ? 0 : 1;
+}
+
 VGPU_C double vgpuClock(void) {
   double us = std::numeric_limits<double>::quiet_NaN();
   guarded([&] {

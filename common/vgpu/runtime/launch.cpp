@@ -195,16 +195,30 @@ void count_machine_instructions(LaunchCounters& counters) {
 void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcome) {
   Runtime& runtime = Runtime::get();
   const auto recording = runtime.machine().take_recording();
-  if (!recording || !request.count || outcome.fault.kind != FaultKind::none) return;
-  const bool shown = runtime.timeline() && runtime.order->shown() && !kernel.on_timeline;
-  std::vector<time::Activity> activities;
+  look::Launched launched = {request, outcome};
+  if (!recording || !request.count || outcome.fault.kind != FaultKind::none) {
+    if (runtime.look) runtime.look->add(launched);
+    return;
+  }
+  // (The page has an account of its own of what warps do.)
+  const bool shown = runtime.timeline() && runtime.order->shown() && !kernel.on_timeline &&
+                     (runtime.timeline_has_file() || !runtime.look);
+  time::SimulatedBlocks blocks;
+  blocks.first_alone = !shown;
+  const time::MachineCodeOrWhy& code = machine_code_of(kernel);
   outcome.counters.predicted =
-      time::predict(*recording, outcome.counters, machine_code_of(kernel), runtime.spec(),
-                    request.cooperative, shown ? &activities : nullptr, runtime.in_graph);
+      time::predict(*recording, outcome.counters, code, runtime.spec(), request.cooperative,
+                    shown || runtime.look ? &blocks : nullptr, runtime.in_graph);
   count_machine_instructions(outcome.counters);
-  if (activities.empty()) return;
+  if (runtime.look) {
+    launched.code = &code;
+    if (outcome.counters.predicted.why.empty()) launched.blocks = &blocks;
+    if (!recording->blocks.empty()) launched.block = recording->blocks[0].linear;
+    runtime.look->add(launched);
+  }
+  if (!shown || blocks.activities.empty()) return;
   kernel.on_timeline = true;
-  for (const time::Activity& a : activities)
+  for (const time::Activity& a : blocks.activities)
     runtime.timeline()->add_warp_activity(
         runtime.order->shown()->number, 0, recording->blocks[a.block].linear,
         static_cast<int>(a.warp), a.begin, a.end,
@@ -264,8 +278,8 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
   request.attributes.registers = kernel.cubin.registers;
   request.attributes.local_bytes = kernel.cubin.local_bytes;
   request.resident_blocks_per_sm = resident;
-  const bool profile =
-      runtime.settings.profile_text || !runtime.settings.profile_json.empty() || runtime.timeline();
+  const bool profile = runtime.settings.profile_text || !runtime.settings.profile_json.empty() ||
+                       runtime.timeline() || runtime.look;
   request.count = runtime.count || profile;
   StreamCheck* const order =
       runtime.order && runtime.order->active() ? runtime.order->check.get() : nullptr;

@@ -31,6 +31,7 @@ constexpr char kUsage[] =
     "  --time[=sample]       how long launches take (predicted)  as VGPU_TIME=1 or sample\n"
     "  --trace KERNEL:BLOCK[:FILE]  who touches what in a block   as VGPU_TRACE=...\n"
     "  --timeline FILE       calls and kernels over time       as VGPU_TIMELINE=FILE\n"
+    "  --look FILE           a page that shows its kernels from inside  as VGPU_LOOK=FILE\n"
     "  --threads N           host threads                      as VGPU_THREADS=N\n"
     "  --schedule random:N   shuffles warps and blocks         as VGPU_SCHEDULE=random:N\n"
     "  --schedule hostile:N  some run far ahead of others      as VGPU_SCHEDULE=hostile:N\n";
@@ -150,6 +151,8 @@ int main(int argc, char** argv) {
       setenv("VGPU_TRACE", v, 1);
     else if (const char* v = value("--timeline"))
       setenv("VGPU_TIMELINE", v, 1);
+    else if (const char* v = value("--look"))
+      setenv("VGPU_LOOK", v, 1);
     else if (const char* v = value("--device"))
       setenv("VGPU_DEVICE", v, 1);
     else if (const char* v = value("--threads"))

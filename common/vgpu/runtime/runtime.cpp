@@ -40,15 +40,20 @@ std::string wrong_files(const Settings& settings) {
   if (!timeline.empty())
     if (const std::string why = why_not_writable(timeline); !why.empty())
       return "VGPU_TIMELINE='" + timeline + "': cannot be written: " + why;
-  const auto same = [](const std::string& a, const std::string& b) {
-    return !a.empty() && !b.empty() && same_output_file(a, b);
-  };
-  if (same(profile, trace))
-    return "VGPU_PROFILE and VGPU_TRACE name the same file '" + trace + "': say two";
-  if (same(profile, timeline))
-    return "VGPU_PROFILE and VGPU_TIMELINE name the same file '" + timeline + "': say two";
-  if (same(trace, timeline))
-    return "VGPU_TRACE and VGPU_TIMELINE name the same file '" + timeline + "': say two";
+  const std::string& look = settings.look;
+  if (!look.empty())
+    if (const std::string why = why_not_writable(look); !why.empty())
+      return "VGPU_LOOK='" + look + "': cannot be written: " + why;
+  const std::pair<const char*, const std::string&> files[] = {{"VGPU_PROFILE", profile},
+                                                              {"VGPU_TRACE", trace},
+                                                              {"VGPU_TIMELINE", timeline},
+                                                              {"VGPU_LOOK", look}};
+  for (const auto& [one, file] : files)
+    for (const auto& [other, same] : files) {
+      if (&file == &same) break;  // each two once
+      if (!file.empty() && !same.empty() && same_output_file(file, same))
+        return std::string(other) + " and " + one + " name the same file '" + file + "': say two";
+    }
   return "";
 }
 
@@ -74,6 +79,7 @@ void Runtime::configure() {
   }
   if (settings.error.empty()) {
     if (!settings.timeline.empty()) begin_timeline(settings.timeline);
+    if (!settings.look.empty()) begin_look(settings.look);
     return;
   }
   off = settings.unknown_device ? Status::no_device : Status::not_initialized;
@@ -90,6 +96,8 @@ WatchedMachine& Runtime::machine() {
       if (!order || !order->active()) return nullptr;
       return make_touch_observer(order->check->touches());
     };
+    machine_->look = [this](const Launch& launch) { return look ? look->watch(launch) : nullptr; };
+    machine_->always_timed = look && !settings.no_time;
   }
   return *machine_;
 }
@@ -189,6 +197,23 @@ bool Runtime::end_timeline() {
   return why.empty();
 }
 
+void Runtime::begin_look(const std::string& file) {
+  look = std::make_unique<look::Look>(spec());
+  look_file_ = file;
+  if (!timeline()) begin_timeline("");
+  if (machine_) machine_->always_timed = !settings.no_time;
+}
+
+bool Runtime::end_look() {
+  if (!look) return true;
+  const std::string why =
+      write_output_file(look_file_, look->page({timeline() ? timeline()->json() : "", findings}));
+  look.reset();
+  if (machine_) machine_->always_timed = false;
+  if (!why.empty()) say("VGPU_LOOK: cannot write " + look_file_ + ": " + why);
+  return why.empty();
+}
+
 namespace {
 
 std::uint64_t leaks = 0, leaked_bytes = 0;  // so far, of the one Runtime
@@ -282,6 +307,7 @@ int Runtime::finish() {
   if (settings.options.time != TimeMode::off) std::fputs(times.text(settings.spec).c_str(), stderr);
   if (settings.profile_text) lost = std::fflush(stderr) != 0 || std::ferror(stderr) || lost;
   lost = lost || (machine_ && machine_->tracer().failed());
+  lost = !end_look() || lost;
   lost = !end_timeline() || lost;
   if (machine_) {
     if (const std::string text = machine_->tracer().missing(); !text.empty()) say(text);

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../look/look.h"
 #include "../profile/report.h"
 #include "../time/machine_code.h"
 #include "cubin.h"
@@ -174,6 +175,13 @@ class Runtime {
   void begin_timeline(const std::string& file);
   bool end_timeline();
   DeviceTimeline* timeline() { return order ? order->timeline.get() : nullptr; }
+  bool timeline_has_file() const { return !timeline_file_.empty(); }
+
+  // Collects a page that will be written to `file`, of the launches to come; and writes the one that is
+  // under way. False: it could not be written, and that was said.
+  void begin_look(const std::string& file);
+  bool end_look();
+  std::unique_ptr<look::Look> look;  // null: nobody wants one
 
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
@@ -200,7 +208,7 @@ class Runtime {
  private:
   bool configured_ = false;
   std::unique_ptr<WatchedMachine> machine_;
-  std::string timeline_file_;
+  std::string timeline_file_, look_file_;
 };
 
 // A call of the host on the timeline, as long as it lives: `us` and what it waits for. Under the lock.

@@ -1,5 +1,5 @@
 // Parses VGPU_DEVICE, VGPU_THREADS, VGPU_INSTRUCTIONS, VGPU_SCHEDULE, VGPU_CHECK, VGPU_CACHE,
-// VGPU_TRACE, VGPU_TIMELINE and VGPU_PROFILE. A value that is not understood switches the device off with
+// VGPU_TRACE, VGPU_TIMELINE, VGPU_LOOK and VGPU_PROFILE. A value that is not understood switches the device off with
 // a message: a check that silently does not run is worse.
 #include "settings.h"
 
@@ -158,7 +158,9 @@ void SettingsReader::read_model() {
       settings_.options.time = TimeMode::on;
     else if (*value == "sample")
       settings_.options.time = TimeMode::sample;
-    else if (*value != "0")
+    else if (*value == "0")
+      settings_.no_time = true;
+    else
       wrong(quoted("VGPU_TIME", *value) +
             "say 1 (predict how long launches take), sample (and execute only the blocks that this "
             "needs: results are incomplete) or 0");
@@ -183,6 +185,7 @@ void SettingsReader::read_outputs() {
   }
 
   if (const auto value = get("VGPU_TIMELINE")) settings_.timeline = *value;
+  if (const auto value = get("VGPU_LOOK")) settings_.look = *value;
 
   if (const auto value = get("VGPU_PROFILE")) {
     constexpr std::string_view kJson = "json:";
@@ -202,10 +205,10 @@ Settings read_settings(const std::function<const char*(const char*)>& variable) 
 }
 
 std::string unknown_variable(const char* const* environment) {
-  constexpr std::array<std::string_view, 13> kKnown = {
-      "VGPU_CACHE",    "VGPU_CACHE_DIR",   "VGPU_CHECK",    "VGPU_DEVICE",  "VGPU_INSTRUCTIONS",
-      "VGPU_PROFILE",  "VGPU_PTXAS",       "VGPU_SCHEDULE", "VGPU_THREADS", "VGPU_TIME",
-      "VGPU_TIMELINE", "VGPU_TIME_ROUNDS", "VGPU_TRACE"};
+  constexpr std::array<std::string_view, 14> kKnown = {
+      "VGPU_CACHE", "VGPU_CACHE_DIR", "VGPU_CHECK",       "VGPU_DEVICE",   "VGPU_INSTRUCTIONS",
+      "VGPU_LOOK",  "VGPU_PROFILE",   "VGPU_PTXAS",       "VGPU_SCHEDULE", "VGPU_THREADS",
+      "VGPU_TIME",  "VGPU_TIMELINE",  "VGPU_TIME_ROUNDS", "VGPU_TRACE"};
   constexpr std::array<std::string_view, 2> kOfTests = {"VGPU_LIST_MISSING", "VGPU_SEED"};
   for (; environment && *environment; ++environment) {
     const std::string_view entry = *environment;

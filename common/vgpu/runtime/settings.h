@@ -18,6 +18,8 @@ struct Settings {
   std::string profile_json;                 // VGPU_PROFILE=json:FILE
   std::optional<TraceSpec> trace;           // VGPU_TRACE
   std::string timeline;                     // VGPU_TIMELINE, a file
+  std::string look;                         // VGPU_LOOK, a file
+  bool no_time = false;                     // VGPU_TIME=0: no predictions, whoever asks for them
   bool leaks = false;                       // VGPU_CHECK=leaks
   std::uint64_t instruction_limit = ~0ull;  // VGPU_INSTRUCTIONS, of a host thread in a launch
   std::string error;            // what is wrong with a value, in words; the device stays off

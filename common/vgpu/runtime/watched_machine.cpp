@@ -22,10 +22,12 @@ std::vector<std::unique_ptr<Observer>> WatchedMachine::watch(const Launch& launc
   if (launch.request.count && mode != CacheMode::off)
     observers.push_back(std::make_unique<CacheModel>(mode == CacheMode::warm ? &l2_ : nullptr));
   recording_.reset();
-  if (launch.request.count && options().time != TimeMode::off) {
+  if (launch.request.count && (always_timed || options().time != TimeMode::off)) {
     recording_ = std::make_shared<time::Recording>();
     observers.push_back(std::make_unique<time::Recorder>(recording_, options().time_rounds));
   }
+  if (look)
+    if (auto observer = look(launch)) observers.push_back(std::move(observer));
   if (auto trace = tracer_.watch(launch)) observers.push_back(std::move(trace));
   return observers;
 }

@@ -19,8 +19,11 @@ class WatchedMachine : public Machine {
   Tracer& tracer() { return tracer_; }
   // What was recorded of the last launch, for its time; null when it was not.
   std::shared_ptr<time::Recording> take_recording() { return std::move(recording_); }
-  // Makes one more observer of the launches to come, or null. None: only those of the options.
+  // Make one more observer of the launches to come, or null. None: only those of the options.
   std::function<std::unique_ptr<Observer>()> another;
+  std::function<std::unique_ptr<Observer>(const Launch&)> look;
+  // Launches are recorded for their time although the options do not ask for it.
+  bool always_timed = false;
 
  private:
   std::vector<std::unique_ptr<Observer>> watch(const Launch& launch);

@@ -344,7 +344,7 @@ class Prediction {
   }
 
   // Plays the blocks on the SM.
-  std::string play(std::vector<Activity>* timeline) {
+  std::string play(SimulatedBlocks* more) {
     SmRequest request;
     request.code = &code_;
     request.timing = &timing_;
@@ -358,11 +358,13 @@ class Prediction {
     };
     request.l1_bytes = l1_beside_shared(device_, counters_.static_shared + counters_.dynamic_shared,
                                         static_cast<int>(together_));
-    request.timeline_blocks = timeline ? static_cast<int>(together_) : 0;
+    request.timeline_blocks = !more ? 0 : more->first_alone ? 1 : static_cast<int>(together_);
     share_traffic(request);
     sm_ = simulate(request);
     if (*sm_.stuck) return std::string("the simulated warps wait for ever (") + sm_.stuck + ")";
-    if (timeline) *timeline = std::move(sm_.timeline);
+    if (more)
+      *more = {more->first_alone, std::move(sm_.timeline), sm_.issued_by_instr, sm_.stalls_by_instr,
+               sm_.clocks};
     out.bytes_wanted = request.dram_bytes_per_clock * timing_.dram_latency.value;
     return "";
   }
@@ -483,7 +485,7 @@ class Prediction {
 
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      std::vector<Activity>* timeline, bool in_graph) {
+                      SimulatedBlocks* blocks, bool in_graph) {
   const Timing timing = timing_of(device);
   PredictedTime none;
   none.asked = true;
@@ -494,7 +496,7 @@ PredictedTime predict(const Recording& recording, const LaunchCounters& counters
     Prediction prediction(recording, counters, code.code, device, timing);
     why = prediction.walk();
     if (why.empty()) why = prediction.place();
-    if (why.empty()) why = prediction.play(timeline);
+    if (why.empty()) why = prediction.play(blocks);
     if (why.empty()) {
       prediction.add_up(cooperative, in_graph);
       return prediction.out;

@@ -1,6 +1,8 @@
 // How long a launch takes on the device: the blocks of one SM, simulated, and what all SMs share.
 #pragma once
+#include <array>
 #include <string>
+#include <vector>
 
 #include "../core/counters.h"
 #include "../core/device_spec.h"
@@ -21,11 +23,21 @@ inline constexpr double kMostSpread = 0.25;
 // When all were: SMs execute at most so many times as much as the one that is simulated, or as little.
 inline constexpr double kMostUneven = 2;
 
+// What is known of the simulated blocks besides, for who wants to see more than a time.
+struct SimulatedBlocks {
+  bool first_alone = false;          // activities of the first block only, not of all resident ones
+  std::vector<Activity> activities;  // of the first resident blocks' warps
+  // By machine instruction: how often it was issued, and clocks of the warps there by reason.
+  std::vector<std::uint64_t> issued;
+  std::vector<std::array<float, kStalls>> stalls;
+  double clocks = 0;  // until the last of them has ended
+};
+
 // The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
-//   timeline   null, or where the activities of the first resident blocks' warps go
+//   blocks     null, or where more about the simulated blocks goes
 //   in_graph   it is a node of a graph, not launched into a stream
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      std::vector<Activity>* timeline = nullptr, bool in_graph = false);
+                      SimulatedBlocks* blocks = nullptr, bool in_graph = false);
 
 }  // namespace vgpu::time

@@ -538,14 +538,14 @@ void Sm::charge(Warp& warp, std::uint32_t instr, Stall why, double begin, double
   int& last = last_activity_[static_cast<std::size_t>(&warp - warps_.data())];
   if (last >= 0) {
     Activity& before = out_.timeline[static_cast<std::size_t>(last)];
-    if (before.state == why && before.kind == kind && before.end == from) {
+    if (before.state == why && before.instr == instr && before.end == from) {
       before.end = to;
       return;
     }
   }
   last = static_cast<int>(out_.timeline.size());
   out_.timeline.push_back(
-      {static_cast<std::uint32_t>(warp.block->number), warp.index, from, to, why, kind});
+      {static_cast<std::uint32_t>(warp.block->number), warp.index, from, to, why, kind, instr});
 }
 
 }  // namespace vgpu::time

@@ -69,7 +69,8 @@ struct Activity {  // what a warp did over a while
   std::uint32_t block = 0, warp = 0;
   std::uint64_t begin = 0, end = 0;  // clocks
   Stall state = Stall::selected;
-  Kind kind = Kind::nop;  // of what it issued (selected)
+  Kind kind = Kind::nop;    // of what it issued (selected)
+  std::uint32_t instr = 0;  // which it issued or waited to issue: index into code
 };
 
 // What one of Nsight Compute's pipes did (sm__inst_executed_pipe_*).
