@@ -342,8 +342,11 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
+# The page of --look, in a browser: one of chapter 3, and those of objects made by hand.
+look_tests := $(if $(shell command -v python3),common/vgpu/look/tests/all.py)
+$(look_tests): | $D/chapter3
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py) \
-  $(operators_python)
+  $(look_tests) $(operators_python)
 # Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of
 # bench and those of bad input run all programs; then come the chapters, the last ones before the first.
 last_first = $(if $1,$(call last_first,$(wordlist 2,$(words $1),$1)) $(firstword $1))
@@ -429,7 +432,7 @@ tests_chosen = $(call chosen,$(tests))
 # Those of the virtual GPU and of the exercises run no program of a chapter, no case of a suite does.
 # The newest chapters take longest to compile: they start first, so that none is alone at the end.
 backwards = $(if $1,$(call backwards,$(wordlist 2,$(words $1),$1)) $(firstword $1))
-test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests) $(operators_tests) $(operators_python),\
+test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests) $(operators_tests) $(operators_python) $(look_tests),\
     $(tests_chosen))),\
     $(call backwards,$(chapters:%=$D/chapter%))) $(tests_chosen) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)

@@ -209,3 +209,8 @@ class Browser:
 
     def pdf(self):
         return base64.b64decode(self.call("Page.printToPDF")["data"])
+
+
+if __name__ == "__main__":  # Says whether there is one.
+    print(executable() or "no Chromium here (Debian's package chromium)")
+    raise SystemExit(executable() is None)
