@@ -7,8 +7,9 @@
 #
 # A doctest program or one of Python's unittest counts as its test cases; any other program as one. A
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
-# failed. Of a program that passes, lines that begin with `note: ` are shown. Ends with `N passed,
-# N failed`. TEST_TIMEOUT (900) is how many seconds one program may
+# failed. Skipped cases of unittest count as neither; a program that skips all counts as one failed. Of a
+# program that passes, lines that begin with `note: ` are shown, and doctest's messages `skipped: `. Ends with
+# `N passed, N failed`. TEST_TIMEOUT (900) is how many seconds one program may
 # take, TEST_JOBS (3) how many run at a time. With TEST_SUITE only the cases of that suite run of a
 # doctest program, and a program that has none counts as one failed. Exit status 2: one of these is no
 # such number, or there is no place for the programs' output.
@@ -42,7 +43,7 @@ wait_for_one() {
 }
 
 tell() {  # tell PLACE: the verdict on a program that has ended
-  local program=${programs[$1]} code=${code_of[$1]} log=$logs/$1 summary ok bad ran
+  local program=${programs[$1]} code=${code_of[$1]} log=$logs/$1 summary ok bad ran skipped=0
   # "[doctest] test cases:  3 |  3 passed | 0 failed | 0 skipped", with colours if there is a terminal
   summary=$(sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -a '^\[doctest\] test cases:' | tail -n 1)
   if [ -n "$summary" ]; then
@@ -51,12 +52,15 @@ tell() {  # tell PLACE: the verdict on a program that has ended
     ok=${ok:-0} bad=${bad:-0}
     if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
     if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ]; then bad=1; echo "$program: it ran no test case"; fi
-  # "Ran 12 tests in 0.5s", and then "FAILED (failures=1, errors=2)" unless all is well
+  # "Ran 12 tests in 0.5s", and then "OK (skipped=3)" or "FAILED (failures=1, errors=2, skipped=3)"
   elif ran=$(grep -a -oE '^Ran [0-9]+ tests? in' "$log" | grep -oE '[0-9]+'); then
-    bad=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -oE '(failures|errors)=[0-9]+' |
+    bad=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -oE '(^|, )(failures|errors)=[0-9]+' |
       awk -F= '{ sum += $2 } END { print sum + 0 }')
-    ok=$((ran > bad ? ran - bad : 0))
+    skipped=$(sed -nE 's/^(OK|FAILED) \(.*skipped=([0-9]+).*/\2/p' "$log" | tail -n 1)
+    skipped=${skipped:-0} ok=$((ran - bad - skipped))
+    if [ "$ok" -lt 0 ]; then ok=0; fi
     if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+    if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ]; then bad=1; echo "$program: it skipped all its cases"; fi
   elif [ "$code" -eq 0 ]; then ok=1 bad=0
   else ok=0 bad=1
   fi
@@ -68,9 +72,12 @@ tell() {  # tell PLACE: the verdict on a program that has ended
       head -n 200 "$log"; echo '[...]'; tail -n 200 "$log"
     else cat "$log"; fi
     echo "----"
-  else grep -a '^note: ' "$log"
+  else
+    grep -a '^note: ' "$log"
+    sed 's/\x1b\[[0-9;]*m//g' "$log" | sed -nE 's/^[^ ]+: MESSAGE: (skipped: .*)/note: \1/p' | sort -u
   fi
-  printf '%-44s %5d passed %5d failed %5d s\n' "$(basename "$program")" "$ok" "$bad" "${took[$1]}"
+  printf '%-44s %5d passed %5d failed %5d s%s\n' "$(basename "$program")" "$ok" "$bad" "${took[$1]}" \
+    "$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
   passed=$((passed + ok)) failed=$((failed + bad))
 }
 

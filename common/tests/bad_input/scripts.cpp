@@ -215,6 +215,32 @@ TEST_CASE("bad input: how tests are to be run") {
   bench.clear();
 }
 
+TEST_CASE("tests: skipped cases are named and not counted as passed") {
+  Bench& bench = Bench::get();
+  const auto told = [&](const std::string& output) {
+    bench.clear();
+    bench.write("program", "#!/bin/sh\ncat <<'END'\n" + output + "END\n");
+    fs::permissions(bench.path("program"), fs::perms::owner_all);
+    return bench.run({lab::repository_path("common/make/run_tests.sh"), {"program"}, {}});
+  };
+  const std::string ran = "Ran 12 tests in 0.5s\n\n";
+  Outcome outcome = told(ran + "OK (skipped=3)\nnote: no NumPy: skipped are A.b\n");
+  CHECK(outcome.output.find("note: no NumPy: skipped are A.b\n") != std::string::npos);
+  CHECK(outcome.output.find(", 3 skipped\n") != std::string::npos);
+  CHECK(outcome.output.ends_with("9 passed, 0 failed\n"));
+  outcome = told(ran + "FAILED (failures=1, errors=2, skipped=4, expected failures=1)\n");
+  CHECK(outcome.output.ends_with("5 passed, 3 failed\n"));
+  outcome = told(ran + "OK (skipped=12)\n");
+  CHECK(outcome.code == 1);
+  CHECK(outcome.output.ends_with("0 passed, 1 failed\n"));
+  outcome = told(
+      "a.cu:7: MESSAGE: skipped: bits: there is no GPU\n"
+      "[doctest] test cases: 2 | 2 passed | 0 failed | 0 skipped\n");
+  CHECK(outcome.output.find("note: skipped: bits: there is no GPU\n") != std::string::npos);
+  CHECK(outcome.output.ends_with("2 passed, 0 failed\n"));
+  bench.clear();
+}
+
 TEST_CASE("bad input: runs for the ladder's picture") {
   const auto ladder = [](const std::vector<std::string>& arguments) {
     Command command{"/usr/bin/env", {"python3", lab::repository_path("common/figures/ladder.py")}};
