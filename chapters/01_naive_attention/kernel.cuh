@@ -113,12 +113,13 @@ inline void launch_values(const float* weights, const half* V, half* O, const At
       weights, V, O, shape.elements(), shape.tokens, shape.head_dim);
 }
 
-// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
-// fp32 accumulation. Takes 4 batch heads tokens² bytes of scratch in stream order. Throws
-// std::invalid_argument naming the shape and the limit when it cannot, std::runtime_error when CUDA
-// refuses the scratch or a launch.
-inline void attention(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
+// A launch of the first kernel.
+using LaunchScores = void (*)(const half* Q, const half* K, float* scores,
+                              const AttentionShape& shape, cudaStream_t stream);
+
+// attention() below, with its scores from `launch`.
+inline void attention_with(LaunchScores launch, const half* Q, const half* K, const half* V,
+                           half* O, const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   blocks_for(shape.scores(), shape);  // throws before anything is taken
 
@@ -128,12 +129,21 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
     throw std::runtime_error("naive attention of shape " + describe(shape) + ": " +
                              std::to_string(bytes) +
                              " bytes for the scores: " + cudaGetErrorString(error));
-  launch_scores(Q, K, scores, shape, stream);
+  launch(Q, K, scores, shape, stream);
   launch_softmax(scores, shape, stream);
   launch_values(scores, V, O, shape, stream);
   const cudaError_t launched = cudaGetLastError();
   cudaFreeAsync(scores, stream);
   require_launched(launched, shape, "naive attention");
+}
+
+// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
+// fp32 accumulation. Takes 4 batch heads tokens² bytes of scratch in stream order. Throws
+// std::invalid_argument naming the shape and the limit when it cannot, std::runtime_error when CUDA
+// refuses the scratch or a launch.
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
+  attention_with(launch_scores, Q, K, V, O, shape, stream);
 }
 
 }  // namespace naive_attention

@@ -8,6 +8,7 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "kernel.cuh"
+#include "swapped_lanes.cuh"
 
 namespace {
 
@@ -44,6 +45,9 @@ struct Expected {
 
 lab::ExitCode chapter(const lab::Run& run) {
   const lab::AttentionProblem& problem = run.problem;
+  const lab::LadderStep& step = run.steps[0];
+  const auto launch_scores =
+      step.variant ? swapped_lanes::launch_scores : naive_attention::launch_scores;
   const AttentionShape& shape = problem.shape;
   const int64_t B = shape.batch, H = shape.heads, N = shape.tokens, D = shape.head_dim;
 
@@ -58,7 +62,7 @@ lab::ExitCode chapter(const lab::Run& run) {
   const std::vector<lab::Launch> kernels = {
       [&](int i) {
         const lab::AttentionArrays& a = arrays[i % copies];
-        naive_attention::launch_scores(a.Q.data(), a.K.data(), scores[i % copies].data(), shape, 0);
+        launch_scores(a.Q.data(), a.K.data(), scores[i % copies].data(), shape, 0);
       },
       [&](int i) { naive_attention::launch_softmax(scores[i % copies].data(), shape, 0); },
       [&](int i) {
@@ -67,7 +71,7 @@ lab::ExitCode chapter(const lab::Run& run) {
       }};
   const lab::StepLaunch whole_step = [&](int i, cudaStream_t stream) {
     lab::AttentionArrays& a = arrays[i % copies];
-    naive_attention::attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
+    step.attention(a.Q.data(), a.K.data(), a.V.data(), a.O.data(), shape, stream);
   };
 
   // Right or wrong, step by step; with --predict nothing is compared.
@@ -111,21 +115,24 @@ lab::ExitCode chapter(const lab::Run& run) {
   report.add_launch("scores", timings[0], {2 * io + matrix, 2 * multiply_adds}, scores_right, own);
   report.add_launch("softmax", timings[1], {2 * matrix, 0}, softmax_right, own);
   report.add_launch("values", timings[2], {2 * io + matrix, 2 * multiply_adds}, values_right, own);
-  report.add_total("attention", total, {4 * io, 4 * multiply_adds}, output_right(output));
+  report.add_total(step.name, total, {4 * io, 4 * multiply_adds}, output_right(output));
+  if (step.variant) report.add_number(step.name, "variant", 1);
   if (expected)
-    report.note(
-        "scores and softmax are compared in the first head, values and attention everywhere.");
-  lab::write_outputs(run, naive_attention::attention, output, report);
+    report.note("scores and softmax are compared in the first head, values and " + step.name +
+                " everywhere.");
+  lab::write_outputs(run, step.attention, output, report);
   return report.finish();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lab::attention_main(argc, argv,
-                             {"01_naive_attention",
-                              "Chapter 1: attention in three naive kernels, one thread per result.",
-                              scratch_bytes,
-                              chapter,
-                              {{.name = "attention", .attention = naive_attention::attention}}});
+  return lab::attention_main(
+      argc, argv,
+      {"01_naive_attention",
+       "Chapter 1: attention in three naive kernels, one thread per result.",
+       scratch_bytes,
+       chapter,
+       {{.name = "attention", .attention = naive_attention::attention},
+        {.name = "swapped lanes", .attention = swapped_lanes::attention, .variant = true}}});
 }

@@ -8,12 +8,14 @@
 #include "../../common/attention/inputs.h"
 #include "../../common/attention/reference.h"
 #include "../../common/attention/test_cases.h"
+#include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
 #include "kernel.cuh"
+#include "swapped_lanes.cuh"
 
 using lab::testing::AttentionCase;
 using lab::testing::Outcome;
@@ -137,6 +139,25 @@ TEST_CASE("attention: the weights of a query, read off by one-hot values") {
       lab::compare(lab::attention_weights(naive_attention::attention, problem.problem, query),
                    expected, lab::Tolerance::fp16_mean(1), {70});
   CHECK_MESSAGE(right.pass, right.describe());
+}
+
+TEST_CASE("swapped lanes: right, without a finding, the same flaw in Q and the stores") {
+  if (skipped("swapped lanes")) return;
+  lab::testing::check_every_shape(swapped_lanes::attention);
+  if (!lab::vgpu::present()) return;
+  // 64 tokens: 8192 scores are 256 full warps, each of one key.
+  const AttentionCase problem = lab::testing::random_case(1, 2, 64, 64);
+  const lab::DeviceArray<half> Q(problem.problem.q, "Q"), K(problem.problem.k, "K");
+  lab::DeviceArray<float> matrix(problem.problem.shape.scores(), "scores");
+  swapped_lanes::launch_scores(Q.data(), K.data(), matrix.data(), problem.problem.shape, 0);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(lab::vgpu::counter("/allocations/K/load/sectors") == 256 * 64);
+  CHECK(lab::vgpu::counter("/allocations/Q/load/sectors") == 256 * 64 * 32);
+  CHECK(lab::vgpu::counter("/allocations/scores/store/sectors") == 256 * 32);
+}
+
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  lab::testing::check_variant("chapter1", "swapped lanes", "attention");
 }
 
 TEST_CASE("attention: what it cannot do it refuses, naming shape and limit") {

@@ -3,6 +3,7 @@
 #include "../../common/lab.cuh"
 #include "../01_naive_attention/kernel.cuh"
 #include "kernel.cuh"
+#include "two_passes.cuh"
 
 namespace {
 
@@ -31,11 +32,13 @@ lab::ExitCode chapter(const lab::Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lab::attention_main(argc, argv,
-                             {"02_tiling",
-                              "Chapter 2: attention in one kernel, tile by tile in shared memory.",
-                              scratch_bytes,
-                              chapter,
-                              {{.name = "naive", .attention = naive_attention::attention},
-                               {.name = "tiling", .attention = tiling::attention}}});
+  return lab::attention_main(
+      argc, argv,
+      {"02_tiling",
+       "Chapter 2: attention in one kernel, tile by tile in shared memory.",
+       scratch_bytes,
+       chapter,
+       {{.name = "naive", .attention = naive_attention::attention},
+        {.name = "tiling", .attention = tiling::attention},
+        {.name = "two passes", .attention = two_passes::attention, .variant = true}}});
 }

@@ -6,6 +6,7 @@
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "kernel.cuh"
+#include "two_passes.cuh"
 
 using namespace lab::testing;
 
@@ -16,9 +17,27 @@ TEST_CASE("attention: arrays from PyTorch") { check_pytorch(tiling::attention); 
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(tiling::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(tiling::attention); }
 TEST_CASE("attention: what it cannot do it refuses") { check_refusals(tiling::attention, false); }
-TEST_CASE("checked: without a finding") { check_without_findings(tiling::attention); }
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;  // once for both
+  check_without_findings(tiling::attention);
+  check_without_findings(two_passes::attention);
+}
+TEST_CASE("two passes: right, and K asked for twice") {
+  check_every_shape(two_passes::attention);
+  check_unusual_scores(two_passes::attention);
+  check_same_bits(two_passes::attention);
+  if (skipped_without_counters("counters")) return;
+  run_for_counters(two_passes::attention, 1, 2, 197, 64);
+  const double bytes = 13 * 2 * 197 * 64 * 2;  // 13 blocks of rows in each of 2 heads
+  CHECK(counted("K", "load/bytes_asked") == 2 * bytes);
+  CHECK(counted("V", "load/bytes_asked") == bytes);
+  CHECK(shared_conflicts() == 0);
+}
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter2"); }
 TEST_CASE("program: the whole way on a photo") { check_program("chapter2", {"naive", "tiling"}); }
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  check_variant("chapter2", "two passes", "tiling");
+}
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/02_tiling/kernel.cuh", "", 3, tiling::kThreads);

@@ -21,5 +21,6 @@ int main(int argc, char** argv) {
        lab::run_ladder,
        {{.name = "tiling", .attention = tiling::attention},
         {.name = "coalesced loads", .attention = coalesced_loads::attention},
-        {.name = "4 rows a warp", .attention = coalescing::attention}}});
+        {.name = "4 rows a warp", .attention = coalescing::attention},
+        {.name = "no padding", .attention = coalesced_loads::attention_of<0>, .variant = true}}});
 }

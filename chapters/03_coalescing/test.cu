@@ -40,10 +40,22 @@ TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;
   check_without_findings(coalesced_loads::attention);
   check_without_findings(coalescing::attention);
+  check_without_findings(coalesced_loads::attention_of<0>);
+}
+TEST_CASE("no padding: right, and lanes meet in banks") {
+  check_every_shape(coalesced_loads::attention_of<0>);
+  if (skipped_without_counters("counters")) return;
+  run_for_counters(coalesced_loads::attention_of<0>, 1, 2, 197, 64);
+  // Only the scores' loads of K: 8 lanes read the same banks of 8 rows, 32 wavefronts instead of 4.
+  // 13 blocks of rows in each of 2 heads, 4 tiles, 4 warps, 8 pieces of a row.
+  CHECK(shared_conflicts() == 26 * 4 * 4 * 8 * (32 - 4));
 }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter3"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter3", {"tiling", "coalesced loads", "4 rows a warp"});
+}
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  check_variant("chapter3", "no padding", "coalesced loads");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
@@ -165,14 +177,22 @@ const std::vector<Mutant> kMutants = {
     {"rows are read past the end", "row < valid", "row <= valid", "error"},
 };
 
-// Both steps have the same grid and block.
-AnyAttention attention_of(const Mutants& mutants, size_t number) {
-  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
-                            const AttentionShape& shape, cudaStream_t stream) {
-    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
+// Both steps have the same grid and block. Step one's kernel has its padding as a second argument.
+AnyAttention kernel_of(const Mutants& mutants, size_t number, const std::vector<int>& more) {
+  return [&mutants, number, more](const half* Q, const half* K, const half* V, half* O,
+                                  const AttentionShape& shape, cudaStream_t stream) {
+    std::vector<int> arguments = {shape.head_dim};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    launch(mutants.kernel(number, "attention_kernel", arguments),
            blocks_for(shape, coalescing::kQueryRows), coalescing::kThreads, 0, stream, Q, K, V, O,
            shape.tokens, log2_scale(shape));
   };
+}
+AnyAttention step_one(const Mutants& mutants, size_t number) {
+  return kernel_of(mutants, number, {coalesced_loads::kPad});
+}
+AnyAttention step_two(const Mutants& mutants, size_t number) {
+  return kernel_of(mutants, number, {});
 }
 
 }  // namespace
@@ -180,7 +200,7 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 TEST_CASE("planted bugs: each is caught, and by what") {
   if (rerun_with_checks("planted bugs*")) return;
   check_planted_bugs("chapters/03_coalescing/coalesced_loads.cuh", "coalesced_loads", kLoadMutants,
-                     attention_of, "const auto instance = &attention_kernel<64>;");
-  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, attention_of,
+                     step_one, "const auto instance = &attention_kernel<64>;");
+  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, step_two,
                      "const auto instance = &attention_kernel<64>;");
 }

@@ -18,5 +18,9 @@ int main(int argc, char** argv) {
        scratch_bytes,
        lab::run_ladder,
        {{.name = "coalescing", .attention = coalescing::attention},
-        {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true}}});
+        {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
+        {.name = "4 loads at a time",
+         .attention = wmma_attention::attention_of<4>,
+         .tensor_cores = true,
+         .variant = true}}});
 }

@@ -19,10 +19,34 @@ TEST_CASE("attention: the same bits twice") { check_same_bits(wmma_attention::at
 TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(wmma_attention::attention, true);
 }
-TEST_CASE("checked: without a finding") { check_without_findings(wmma_attention::attention); }
+TEST_CASE("checked: without a finding") {
+  if (rerun_with_checks("checked*")) return;  // once for both
+  check_without_findings(wmma_attention::attention);
+  check_without_findings(wmma_attention::attention_of<4>);
+}
+TEST_CASE("4 loads at a time: right, and counted as the kernel with 16") {
+  check_every_shape(wmma_attention::attention_of<4>);
+  if (skipped_without_counters("counters")) return;
+  std::vector<double> counts[2];
+  for (const bool four : {false, true}) {
+    const AnyAttention attention = four ? AnyAttention(wmma_attention::attention_of<4>)
+                                        : AnyAttention(wmma_attention::attention);
+    run_for_counters(attention, 1, 2, 197, 64);
+    for (const char* array : {"K", "V"})
+      for (const char* what : {"load/requests", "load/sectors", "load/bytes_asked"})
+        counts[four].push_back(counted(array, what));
+    counts[four].push_back(shared_wavefronts());
+    counts[four].push_back(lab::vgpu::counter("/tensor_macs"));
+    counts[four].push_back(lab::vgpu::counter("/limit/us"));
+  }
+  CHECK(counts[0] == counts[1]);
+}
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter4"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter4", {"coalescing", "wmma"});
+}
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  check_variant("chapter4", "4 loads at a time", "wmma");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
@@ -175,7 +199,7 @@ const std::vector<Mutant> kMutants = {
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
-    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, wmma_attention::kMostLoads}),
            blocks_for(shape, wmma_attention::kQueryRows), wmma_attention::kThreads, 0, stream, Q, K,
            V, O, shape.tokens, log2_scale(shape));
   };

@@ -179,6 +179,24 @@ void check_program(const std::string& program, const std::vector<std::string>& s
   }
 }
 
+void check_variant(const std::string& program, const std::string& variant,
+                   const std::string& kept) {
+  if (skipped("a variant")) return;
+  const TemporaryFolder folder;
+  const auto has_line = [&](const std::string& step, std::vector<std::string> arguments) {
+    for (const char* more : {"--tokens", "40", "--heads", "1"}) arguments.push_back(more);
+    const ProgramResult result = run_program(program, arguments, folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return result.output.find("\n" + step + " ") != std::string::npos;
+  };
+  CHECK(has_line(variant, {"--step", variant}));
+  CHECK_FALSE(has_line(kept, {"--step", variant}));
+  CHECK(has_line(kept, {}));
+  CHECK_FALSE(has_line(variant, {}));
+}
+
 // ---- Counters -----------------------------------------------------------------------------------
 
 void run_for_counters(const AnyAttention& attention, int batch, int heads, int tokens,

@@ -56,6 +56,9 @@ void check_all_checks(const std::string& program);
 // The program runs a small problem: exit 0, a line for each of `steps`, their ratio, and a picture.
 void check_program(const std::string& program, const std::vector<std::string>& steps);
 
+// The program runs `variant` where --step names it, and then not `kept`, and nowhere else.
+void check_variant(const std::string& program, const std::string& variant, const std::string& kept);
+
 // ---- Counters -----------------------------------------------------------------------------------
 
 // Runs attention once on a random problem and leaves its counters as those of the last launch.

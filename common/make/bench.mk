@@ -32,6 +32,9 @@ $(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --sto
 $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
 # What was tried and not kept, which runs only by name.
+$(foreach v,1:swapped-lanes 2:two-passes 3:no-padding 4:4-loads-at-a-time,$(call \
+  sized,attention-$(subst :,-,$v),$(firstword $(subst :, ,$v)),--batch 32 --tokens 577 --step \
+  '$(subst -, ,$(lastword $(subst :, ,$v)))'))
 $(foreach v,16-warps 24-resident,$(call sized,attention-5-$v,5,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(call sized,attention-6-no-padding,6,--batch 32 --tokens 577 --step 'no padding')
 $(foreach d,local uniform,$(call sized,deformable-$d-even-shares,7,--distribution $d --heads 8 --step 'even shares'))
