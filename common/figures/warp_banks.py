@@ -5,13 +5,12 @@ GPU.
     VGPU_TRACE=attention_kernel:0:trace.json ./run
     warp_banks.py PICTURE.png trace.json:store:20 after.json:load:7 ...
 
-Each argument after the picture is a panel: trace file, load or store, and the how manieth such access
-of the traced block's warp 0 to shared memory (from 0); "store2:20" counts only accesses of 2 bytes a
-lane; ":without_padding" behind the number is the panel's title instead of the kernel's name (_ for blanks). A
-row of a panel is one wavefront: what the banks do in one clock. A cell is a bank, 4 bytes wide,
-and tells the lanes that it serves. An access is split into as many wavefronts as its worst bank has
-different words; 8 bytes a lane go as two half-warps, 16 bytes as four quarters. Needs matplotlib
-(Debian: python3-matplotlib).
+Each argument after the picture is a panel: trace file, load or store, and the how manieth such access of
+the traced block's warp 0 to shared memory (from 0); "store2:20" counts only accesses of 2 bytes a lane.
+":without_padding" behind the number is the panel's title instead of the kernel's name (_ for blanks), and
+":8" behind that the most clocks to be shown. A row of a panel is one wavefront: what the banks do in one
+clock. A cell is a bank, 4 bytes wide, and tells the lanes that it serves. An access is split into as many wavefronts as its worst bank has different words; 8 bytes
+a lane go as two half-warps, 16 bytes as four quarters. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
@@ -28,15 +27,16 @@ IDLE, BUSY, SHARED, EDGE = "#f2f2f2", "#f6b26b", "#d98032", "#b0b0b0"
 
 
 def read_panel(argument):
-    """(kernel, access): one access of a trace, as the trace has it."""
-    match = re.fullmatch(r"(.+):(load|store)(\d*):(\d+)(?::([^:]+))?", argument)
+    """(title, access, most clocks): one access of a trace, as the trace has it."""
+    match = re.fullmatch(r"(.+?):(load|store)(\d*):(\d+)(?::([^:]+)(?::(\d+))?)?", argument)
     if not match:
-        raise Refused(f"'{argument}': a panel reads FILE:store:NUMBER or FILE:store2:NUMBER, and :TITLE behind it")
+        raise Refused(f"'{argument}': a panel reads FILE:store:NUMBER or FILE:store2:NUMBER, "
+                      "perhaps with :TITLE or :TITLE:CLOCKS")
     name, kind, size, number = match[1], match[2], match[3], int(match[4])
     trace = traces.read(name)
     return (match[5] or traces.title(trace)).replace("_", " "), traces.picked(
         trace, lambda a: a["warp"] == 0 and a["space"] == "shared" and a["access"] == kind and
-        (not size or a["bytes"] == int(size)), argument, number)
+        (not size or a["bytes"] == int(size)), argument, number), int(match[6] or 99)
 
 
 def wavefronts(access):
@@ -66,10 +66,11 @@ def text_of(lanes):
         f"{lanes[0]}-{lanes[-1]}" if len(lanes) == lanes[-1] - lanes[0] + 1 else f"{lanes[0]}.."
 
 
-def draw(ax, kernel, access):
+def draw(ax, kernel, access, most):
     from matplotlib.patches import Rectangle
     rows = wavefronts(access)
-    for y, words in enumerate(rows):
+    shown = rows[:most]
+    for y, words in enumerate(shown):
         for bank in range(BANKS):
             ax.add_patch(Rectangle((bank, y), 1, 1, facecolor=IDLE, edgecolor=EDGE, linewidth=0.5))
         for word, lanes in words.items():
@@ -79,13 +80,14 @@ def draw(ax, kernel, access):
                     fontsize=5.6)
     many = "wavefront" if len(rows) == 1 else "wavefronts"
     ax.set_title(f"{kernel} {access['access']}s {access['bytes']} bytes a lane: {len(rows)} {many}, "
-                 f"{access['ideal_wavefronts']} if no two lanes met in a bank", fontsize=9, loc="left")
+                 f"{access['ideal_wavefronts']} if no two lanes met in a bank" +
+                 (f"; the first {most}:" if len(rows) > most else ""), fontsize=9, loc="left")
     ax.set_xlim(0, BANKS)
-    ax.set_ylim(len(rows), 0)
+    ax.set_ylim(len(shown), 0)
     ax.set_xticks([bank + 0.5 for bank in range(0, BANKS, 4)] + [BANKS - 0.5])
     ax.set_xticklabels([str(bank) for bank in range(0, BANKS, 4)] + [str(BANKS - 1)])
-    ax.set_yticks([y + 0.5 for y in range(len(rows))])
-    ax.set_yticklabels([f"clock {y + 1}" for y in range(len(rows))])
+    ax.set_yticks([y + 0.5 for y in range(len(shown))])
+    ax.set_yticklabels([f"clock {y + 1}" for y in range(len(shown))])
     ax.tick_params(labelsize=7, length=2)
     for side in ax.spines.values():
         side.set_visible(False)
@@ -95,7 +97,7 @@ def picture(path, *arguments):
     plt = palette.pyplot()
     from matplotlib.patches import Patch
     panels = [read_panel(argument) for argument in arguments]
-    heights = [len(wavefronts(access)) + 1.6 for _, access in panels]
+    heights = [min(most, len(wavefronts(access))) + 1.6 for _, access, most in panels]
     fig, axes = plt.subplots(len(panels), 1, figsize=(10.4, 0.27 * sum(heights) + 0.9), dpi=100,
                              gridspec_kw={"height_ratios": heights}, squeeze=False)
     for ax, panel in zip(axes[:, 0], panels):

@@ -18,8 +18,16 @@ pictures += chapters/$1
 chapters/$1: $(addprefix $T/docs/,$(sort $(foreach p,$3,$(firstword $(subst :, ,$p)))))
 	'$$(python_plot)' common/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
 endef
+# $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
+define timeline_rule
+$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
+	  | tail -n 1
+endef
 trace = $(eval $(trace_rule))
 picture = $(eval $(picture_rule))
+timeline = $(eval $(timeline_rule))
 
 # Chapter 1
 pictures += chapters/01_naive_attention/attention.jpg
@@ -34,27 +42,29 @@ $(call picture,01_naive_attention/warp_loads.png,warp_loads,$(addprefix scores.j
 $(call trace,scores_128,2,scores_kernel:0,--tokens 128)
 $(call trace,tiling_128,2,tiling::attention_kernel:0,--tokens 128)
 $(call picture,02_tiling/score_blocks.png,score_blocks,scores_128.json tiling_128.json,128 64)
+$(call trace,tiling_197,2,tiling::attention_kernel:0,--tokens 197 --head-dim 32 --step tiling)
+$(call picture,02_tiling/tile_walk.png,tile_walk,tiling_197.json,197 32)
 
 # Chapter 3
 $(call trace,tiling,3,tiling::attention_kernel:0)
 $(call trace,coalescing,3,coalescing::attention_kernel:0)
 $(call picture,03_coalescing/warp_loads.png,warp_loads,tiling.json:K:load:20 \
   $(addprefix coalescing.json:,K:load:0 V:load:0 O:store:0))
+$(call trace,no_padding_3,3,coalesced_loads::attention_kernel:0,--step 'no padding')
+$(call trace,padded_3,3,coalesced_loads::attention_kernel:0,--step 'coalesced loads')
+$(call picture,03_coalescing/warp_banks.png,warp_banks,no_padding_3.json:load16:0:without_padding:8 \
+  padded_3.json:load16:0:with_8_halves_of_padding)
 
 # Chapter 4
 $(call trace,coalescing_4,4,coalescing::attention_kernel:0)
 $(call trace,wmma,4,wmma_attention:0)
 $(call picture,04_wmma/warp_loads.png,warp_loads,wmma.json:K:load:20 coalescing_4.json:K:load:0 \
   wmma.json:V:load:20)
-
-# $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
-define timeline_rule
-$T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
-	@mkdir -p $$(@D)
-	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
-	  | tail -n 1
-endef
-timeline = $(eval $(timeline_rule))
+$(call picture,04_wmma/fragment_layout.png,fragment_layout,wmma.json,72 5)
+$(call timeline,phases_4a,4,--batch 32 --tokens 197 --predict --step wmma)
+$(call timeline,phases_4b,4,--batch 32 --tokens 197 --predict --step '4 loads at a time')
+$(call picture,04_wmma/warp_phases.png,warp_phases,phases_4a.json:attention_kernel:wmma \
+  phases_4b.json:attention_kernel:4_loads_at_a_time,41000)
 
 # Chapter 5: what the warps of a block do, a run for each number of warps, since all kernels have one name.
 phases_5 := wmma 4_warps 8_warps 16_warps
