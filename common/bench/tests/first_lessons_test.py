@@ -1,0 +1,124 @@
+"""Lessons 1 to 4: what their prose says of counters and predicted times is what the results say."""
+import json
+import os
+import re
+import unittest
+
+from support import ROOT, Case
+
+RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+FOLDERS = {1: "01_naive_attention", 2: "02_tiling", 3: "03_coalescing", 4: "04_wmma"}
+
+
+def text(chapter):
+    """The lesson in one line, without what `make docs` writes."""
+    with open(os.path.join(ROOT, "chapters", FOLDERS[chapter], "README.md"), encoding="utf-8") as file:
+        found = re.sub(r"<!-- (counters|gains):begin.*?<!-- \1:end -->", "", file.read(), flags=re.DOTALL)
+    return " ".join(found.split())
+
+
+def read(name):
+    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def kernel(chapter, name):
+    """Of one photo."""
+    return next(of for of in read(f"chapter{chapter}.json")["runs"][0]["kernels"] if of["name"] == name)
+
+
+def micros(chapter, name):
+    return kernel(chapter, name)["predicted"]["us"]
+
+
+def sized(name):
+    """The predicted time with 32 photos of 577 tokens, of a step or a variant of chapters 1 to 4."""
+    run = next(of for of in read("gains.json")["runs"] if of["title"] == "attention" and
+               (of["problem"]["batch"], of["problem"]["tokens"]) == (32, 577))
+    return next(of for of in run["steps"] + run["variants"]
+                if of["name"] == name and of["chapter"] in FOLDERS.values())["predicted"]["us"]
+
+
+def sectors_of_a_request(chapter, name, array):
+    load = kernel(chapter, name)["allocations"][array]["load"]
+    return load["sectors"] / load["requests"]
+
+
+class FirstLessons(Case):
+    def stated(self, chapter, pattern):
+        match = re.search(pattern, text(chapter))
+        self.assertTrue(match, f"no '{pattern}' in chapter {chapter}'s lesson")
+        return [float(group.strip(".,").replace(",", "")) for group in match.groups()]
+
+    def near(self, stated, value, digits):
+        """The value rounded to as many digits."""
+        self.assertAlmostEqual(stated, float(f"{value:.{digits}g}"), places=9)
+
+    def test_chapter_1(self):
+        for stated, name in zip(self.stated(1, r"\*\*([\d.]+), ([\d.]+) and ([\d.]+) µs\*\* are the predicted "
+                                            "times of the scores, the softmax and the values"),
+                                ("scores", "softmax", "values")):
+            self.near(stated, micros(1, name), 3)
+        self.assertLess(abs(micros(1, "softmax") / micros(1, "scores") - 1), 0.25)
+        n, d = 197, 64
+        for pattern in (r"for \*\*(\d+) times\*\* as many", r"\*\*(\d+)\*\*: the bytes"):
+            self.near(self.stated(1, pattern)[0], n * (10 * d + 12) / (6 * d), 3)
+        self.assertIn("a twentieth of their bytes", text(1))
+        asked = {name: sum(of["load"]["bytes_asked"] for of in kernel(1, name)["allocations"].values()
+                           if "load" in of) for name in ("scores", "softmax")}
+        self.assertAlmostEqual(asked["softmax"] / asked["scores"], 1 / 20, delta=0.004)
+        self.assertEqual(self.stated(1, r"\*\*(\d+)\*\* sectors are moved by a request for K, where "
+                                     r"\*\*(\d+)\*\*"), [round(sectors_of_a_request(1, "scores", "K")), 2])
+        self.assertLess(abs(sized("swapped lanes") / sized("attention") - 1), 0.125)
+        self.assertGreater(sized("swapped lanes"), sized("attention"))
+
+    def test_chapter_2(self):
+        ratio, before, after = self.stated(2, r"\*\*([\d.]+)\*\* times as fast: ([\d.]+) → ([\d.]+) µs")
+        self.near(before, micros(2, "naive"), 3)
+        self.near(after, micros(2, "tiling"), 3)
+        self.near(ratio, micros(2, "naive") / micros(2, "tiling"), 2)
+        fewer, million, millions = self.stated(2, r"\*\*(\d+)\*\* times fewer bytes: ([\d.]+) MB of loads "
+                                               r"instead of (\d+)")
+        asked = kernel(2, "tiling")["global"]["load"]["bytes_asked"]
+        naive = sum(kernel(2, name)["global"]["load"]["bytes_asked"]
+                    for name in ("scores", "softmax", "values"))
+        self.near(million, asked / 1e6, 2)
+        self.near(millions, naive / 1e6, 3)
+        self.near(fewer, naive / asked, 2)
+        self.near(self.stated(2, r"\*\*(\d+)\*\* sectors a request for K")[0],
+                  sectors_of_a_request(2, "tiling", "K"), 2)
+        self.assertIn("the online softmax saves a third of the time", text(2))
+        self.assertAlmostEqual(1 - sized("tiling") / sized("two passes"), 1 / 3, delta=0.03)
+
+    def test_chapter_3(self):
+        gained = self.stated(3, r"\*\*([\d.]+)\*\* times as fast: step one gains")[0]
+        self.near(gained, sized("tiling") / sized("coalesced loads"), 2)
+        lost = self.stated(3, r"\*\*([\d.]+)\*\* times as \*slow\*: step two loses")[0]
+        self.near(lost, sized("4 rows a warp") / sized("coalesced loads"), 3)
+        self.near(self.stated(3, r"the predicted time is ([\d,]+) µs before")[0], sized("tiling"), 4)
+        loads = {name: kernel(3, name)["allocations"]["K"]["load"] for name in ("tiling", "coalesced loads")}
+        for word, of in (("sectors", 16), ("requests", 9)):
+            self.assertIn(f"**1/{of}** of", text(3))
+            self.assertEqual(round(loads["tiling"][word] / loads["coalesced loads"][word]), of)
+        one = kernel(3, "coalesced loads")
+        machine, ptx = self.stated(3, r"the unit needs ([\d.]+) µs at one photo instead of ([\d.]+)")
+        self.near(machine, one["limits"]["L1/shared"], 3)
+        self.near(ptx, one["limits_by_ptx"]["L1/shared"], 4)
+        self.assertLess(abs(micros(3, "4 rows a warp") / micros(3, "coalesced loads") - 1), 0.03)
+        self.assertGreater(sized("no padding"), sized("coalesced loads"))
+
+    def test_chapter_4(self):
+        gained = self.stated(4, r"\*\*([\d.]+)\*\* times as fast as chapter 3's fastest kernel")[0]
+        self.near(gained, min(sized("coalesced loads"), sized("4 rows a warp")) / sized("wmma"), 2)
+        waves = {name: kernel(4, name)["shared"]["load"]["wavefronts"] for name in ("coalescing", "wmma")}
+        self.assertEqual(round(waves["coalescing"] / waves["wmma"]),
+                         self.stated(4, r"\*\*1/(\d+)\*\* of the wavefronts")[0])
+        limits = kernel(4, "wmma")["limits"]
+        self.assertAlmostEqual(limits["tensor"] / limits["L1/shared"],
+                               1 / self.stated(4, r"\*\*1/(\d+)\*\*: the tensor cores' limit")[0], delta=0.01)
+        self.assertEqual(kernel(4, "wmma")["registers"], self.stated(4, r"is registers, (\d+) a thread")[0])
+        self.assertGreater(sized("4 loads at a time"), sized("wmma"))
+
+
+if __name__ == "__main__":
+    unittest.main()
