@@ -7,10 +7,11 @@ GPU.
 
 Each argument after the picture is a panel: trace file, load or store, and the how manieth such access of
 the traced block's warp 0 to shared memory (from 0); "store2:20" counts only accesses of 2 bytes a lane.
-":without_padding" behind the number is the panel's title instead of the kernel's name (_ for blanks), and
-":8" behind that the most clocks to be shown. A row of a panel is one wavefront: what the banks do in one
-clock. A cell is a bank, 4 bytes wide, and tells the lanes that it serves. An access is split into as many wavefronts as its worst bank has different words; 8 bytes
-a lane go as two half-warps, 16 bytes as four quarters. Needs matplotlib (Debian: python3-matplotlib).
+":without_padding" behind the number is the panel's title instead of the kernel's name (_ for blanks),
+and ":8" behind that the most clocks to be shown. A row of a panel is one wavefront: what the banks do in
+one clock. A cell is a bank, 4 bytes wide, and tells the lanes that it serves. An access is split into as
+many wavefronts as its worst bank has different words; 8 bytes a lane go as two half-warps, 16 bytes as
+four quarters. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
