@@ -5,7 +5,8 @@
     warp_phases.py PICTURE.png CLOCKS run.json:registers_kernel:title run.json:pipeline_kernel:title ...
 
 A panel for each argument, a lane for each warp of the first block of the kernel of that name, CLOCKS clocks
-from the kernel's begin on. A title has _ for blanks. Needs matplotlib (Debian: python3-matplotlib).
+from the kernel's begin on; of block 7 where the kernel reads registers_kernel@7. A title has _ for blanks. A
+dashed line is a fence of the device: there a block arrives at a barrier of the grid. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
@@ -44,15 +45,16 @@ def process_of(events, kernel):
 
 
 def warps_of(events, kernel):
-    """{warp: [(what, begin, end)]} of the kernel's first block, in clocks."""
+    """{warp: [(what, begin, end)]} of the kernel's first block, or of block N of KERNEL@N, in clocks."""
+    kernel, _, block = kernel.partition("@")
     process = process_of(events, kernel)
     names = {e["tid"]: re.fullmatch(r"block (\d+), warp (\d+)", e["args"]["name"]) for e in events
              if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == process}
     tracks = {tid: (int(name[1]), int(name[2])) for tid, name in names.items() if name}
     if not tracks:
         raise Refused(f"'{kernel}': the timeline has no warps of it")
-    first = min(block for block, _ in tracks.values())
-    warps = {warp: [] for block, warp in tracks.values() if block == first}
+    first = min(number for number, _ in tracks.values() if not block or number == int(block))
+    warps = {warp: [] for number, warp in tracks.values() if number == first}
     for e in events:
         if e["ph"] == "X" and e["pid"] == process and tracks[e["tid"]][0] == first:
             warps[tracks[e["tid"]][1]].append(
@@ -123,6 +125,8 @@ def draw(ax, title, warps, last):
         for phase, color in COLORS.items():
             bars = [(i * STEP, STEP) for i, of in enumerate(drawn) if of == phase]
             ax.broken_barh(bars, (lane - 0.4, 0.8), facecolor=color, linewidth=0)
+    for fence in sorted({begin for told in warps.values() for what, begin, _ in told if what == "membar"}):
+        ax.axvline(fence, color=palette.INK, linewidth=1.4, linestyle="--")
     ax.set_title(title_of(title, warps), fontsize=9.5)
     ax.set(xlim=(0, last), ylim=(len(warps) - 0.45, -0.55))
     ax.set_yticks(range(len(warps)), [f"warp {warp}" for warp in warps])

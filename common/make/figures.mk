@@ -22,7 +22,7 @@ endef
 define timeline_rule
 $T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
 	@mkdir -p $$(@D)
-	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3),,--out $$(@:.json=.png)) \
+	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3)$(findstring --predict,$3),,--out $$(@:.json=.png)) \
 	  | tail -n 1
 endef
 trace = $(eval $(trace_rule))
@@ -110,19 +110,25 @@ $(call picture,07_persistent_deformable_attention/sample_points.png,sample_point
   simple_uniform.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
 $(call picture,07_persistent_deformable_attention/warp_loads.png,warp_loads,vectorized_local.json:value:load:0 \
   $(addprefix simple_local.json:,value:load:0 value:load:1))
-$(call trace,cluster_3,7,cluster_kernel:3,--step cluster --batch 1 --queries 2000)
-$(call picture,07_persistent_deformable_attention/cluster_shares.png,cluster_shares,cluster_3.json \
-  simple_local.json,92x160$(comma)46x80$(comma)23x40$(comma)12x20 32)
+$(foreach s,persistent even_shares,$(call timeline,phases_7_$s,7,--heads 8 --queries 4000 --predict \
+  --step '$(subst _, ,$s)'))
+$(call picture,07_persistent_deformable_attention/warp_phases.png,warp_phases,\
+  phases_7_persistent.json:persistent_kernel:persistent \
+  phases_7_even_shares.json:persistent_kernel:even_shares,137000)
 
-# Chapter 8: block 36 of fused_kernel lies within the picture.
+# Chapter 8
 pictures += chapters/08_fused_conv_norm/responses.jpg chapters/08_fused_conv_norm/bytes_moved.png
 chapters/08_fused_conv_norm/responses.jpg: $D/chapter8 $V/libvgpu.so
 	$(docs_env) $< --size 160 --out $@ | tail -n 1
 chapters/08_fused_conv_norm/bytes_moved.png: $T/docs/chapter8.json
 	'$(python_plot)' common/figures/bytes_moved.py $@ $<
-$(call trace,fused_small,8,fused_kernel:36,--preset small)
-$(call picture,08_fused_conv_norm/warp_loads.png,warp_loads,$(addprefix fused_small.json:,weight:load:0 \
-  y:store:0 y:store:1))
+# Two blocks of one SM, of which the second computes longer: who waits at the barrier of the grid.
+$(call timeline,phases_8,8,--step fused --predict)
+$(call picture,08_fused_conv_norm/grid_barrier.png,warp_phases,phases_8.json:fused_kernel@112:block_112 \
+  phases_8.json:fused_kernel@244:block_244,110000)
+pictures += chapters/08_fused_conv_norm/roofline.png
+chapters/08_fused_conv_norm/roofline.png: data/results/virtual_h200/gains.json
+	'$(python_plot)' common/figures/roofline.py $@ $< 'fused conv norm' 8-8 preset=deep
 
 # Chapter 9: six outputs by each step, and all tokens by the last. A title has _ for blanks.
 $(call timeline,steps_9a,9,--part 1x6 --step 'channel launches')

@@ -17,7 +17,7 @@ except ImportError:
 # What stands behind the picture; FILE is damaged.
 ARGUMENTS = {
     "bytes_moved": ["FILE"], "fragment_layout": ["72", "5", "FILE"], "tile_walk": ["197", "32", "FILE"],
-    "cluster_shares": ["2x2", "32", "FILE", "FILE"], "component_shares": ["FILE"],
+    "component_shares": ["FILE"],
     "gantt": ["80", "FILE:t"], "memory_plan": ["FILE"], "over_rows": ["FILE"],
     "roofline": ["FILE", "attention", "1-6"],
     "sample_points": ["2x2", "32", "FILE"], "score_blocks": ["128", "64", "FILE"], "step_bytes": ["FILE"],
