@@ -4,12 +4,14 @@
     notebook.py [--skip TAG] FILE.ipynb
 
 In the current folder, one cell after the other, in one namespace; lines that begin with ! go to the
-shell. Pictures (IPython.display.Image and SVG) must be there and be pictures. Unlike in a notebook,
-a command that fails ends it. Cells with the tag are left out.
+shell. Pictures (IPython.display.Image and SVG) must be there and be pictures, a page in a frame
+(IPython.display.HTML) must have its end. Unlike in a notebook, a command that fails ends it. Cells with
+the tag are left out.
 
 Exit status: 0 all cells ran, 1 one failed, 2 no notebook.
 """
 import argparse
+import html
 import json
 import re
 import subprocess
@@ -43,10 +45,21 @@ class Picture:
         print(f"[picture {filename}]", flush=True)
 
 
+class Markup:
+    """HTML whose frame, where it has one, holds a whole page."""
+
+    def __init__(self, data=None, **_):
+        frame = re.search(r'<iframe[^>]* srcdoc="([^"]*)"', data or "")
+        if frame and not html.unescape(frame[1]).rstrip().endswith("</html>"):
+            raise ValueError("the page in the frame has no end")
+        print(f"[HTML of {len(data or '')} characters]", flush=True)
+
+
 def display_module():
     """What stands in for IPython.display."""
     package, module = types.ModuleType("IPython"), types.ModuleType("IPython.display")
     module.Image = module.SVG = Picture
+    module.HTML = Markup
     module.display = lambda *_: None
     package.display = module
     return {"IPython": package, "IPython.display": module}

@@ -47,6 +47,14 @@ class Executor(Case):
         self.assertEqual(status, 1)
         self.assertIn("holds no PNG", out)
 
+    def test_a_page_in_a_frame_must_be_whole(self):
+        show = ("import html\nfrom IPython.display import HTML, display\n"
+                "display(HTML('<iframe srcdoc=\"{}\"></iframe>'.format(html.escape('<html>\"a\"%s'))))")
+        self.assertEqual(self.run_cells(show % "</html>\\n")[0], 0)
+        status, out = self.run_cells(show % "")
+        self.assertEqual(status, 1)
+        self.assertIn("the page in the frame has no end", out)
+
     def test_cells_that_are_left_out(self):
         status, out = self.run_cells("print('a')", "1/0", flags=("--skip", "slow"), slow=True)
         self.assertEqual(status, 0)

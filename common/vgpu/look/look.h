@@ -17,7 +17,7 @@
 namespace vgpu::look {
 
 inline constexpr std::size_t kLaunches = 24;  // different ones that are shown
-inline constexpr std::size_t kAccesses = 3000, kPieces = 4000,
+inline constexpr std::size_t kAccesses = 3000, kPieces = 40000,
                              kEvents = 2000;  // of a launch at most
 inline constexpr std::size_t kPageBytes = 5'000'000;
 

@@ -1,6 +1,8 @@
 #include "warps.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace vgpu::look {
 namespace {
@@ -35,7 +37,19 @@ std::string_view phase_of(const time::Activity& activity) {
   }
 }
 
+constexpr std::array<std::string_view, 6> kPhases = {"wait",  "compute", "barrier",
+                                                     "store", "load",    "tensor"};
+std::size_t index_of(std::string_view phase) {
+  return static_cast<std::size_t>(std::find(kPhases.begin(), kPhases.end(), phase) -
+                                  kPhases.begin());
+}
+
 }  // namespace
+
+int Warps::rank(const Piece& piece) {
+  const bool issued = piece.reason == time::stall_name(time::Stall::selected);
+  return issued ? 1 + static_cast<int>(index_of(piece.phase)) : 0;
+}
 
 Warps::Warps(const time::SimulatedBlocks& blocks, const time::MachineCode& code,
              const PtxListing& ptx, std::uint64_t block, double clock_mhz)
@@ -60,9 +74,11 @@ Warps::Lane Warps::coarser(const Lane& lane, std::uint64_t resolution) {
   std::uint64_t at = 0;
   const auto close = [&] {
     if (window.empty()) return;
-    const auto most = std::max_element(
-        window.begin(), window.end(), [](const Piece& a, const Piece& b) { return a.end < b.end; });
-    Piece piece = *most;
+    const auto shown =
+        std::max_element(window.begin(), window.end(), [](const Piece& a, const Piece& b) {
+          return std::pair(rank(a), a.end) < std::pair(rank(b), b.end);
+        });
+    Piece piece = *shown;
     piece.begin = at;
     piece.end = at + resolution;
     if (!out.empty() && out.back().end == at && out.back().same(piece))
@@ -107,21 +123,39 @@ std::string Warps::json(std::size_t most) const {
     resolution *= 2;
     for (std::size_t i = 0; i < shown.size(); ++i) shown[i] = coarser(lanes_[i], resolution);
   }
-  std::string text = "{\"block\":" + std::to_string(block_) +
-                     ",\"clocks\":" + std::to_string(clocks_) +
-                     ",\"clock_mhz\":" + json::number_text(clock_mhz_) +
-                     ",\"resolution\":" + std::to_string(resolution) + ",\"warps\":[";
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    text += i ? ",\n[" : "\n[";
-    for (std::size_t n = 0; n < shown[i].size(); ++n) {
-      const Piece& p = shown[i][n];
-      text += (n ? ",[" : "[") + std::to_string(p.begin) + "," + std::to_string(p.end) + ",\"" +
-              std::string(p.phase) + "\"," + std::to_string(p.ptx) + ",\"" + std::string(p.reason) +
-              "\"]";
+  std::vector<std::string_view> reasons;
+  const auto reason_of = [&](std::string_view reason) {
+    const auto found = std::find(reasons.begin(), reasons.end(), reason);
+    if (found == reasons.end()) reasons.push_back(reason);
+    return static_cast<std::size_t>(found - reasons.begin());
+  };
+  std::string packed, begins;
+  for (const Lane& lane : shown) {
+    packed += packed.empty() ? "\n[" : ",\n[";
+    std::uint64_t at = lane.empty() ? 0 : lane.front().begin;
+    begins += (begins.empty() ? "" : ",") + std::to_string(at);
+    const auto add = [&](std::uint64_t end, const std::string& what) {
+      packed += (packed.back() == '[' ? "" : ",") + std::to_string(end - at) + "," + what;
+      at = end;
+    };
+    for (const Piece& p : lane) {
+      if (p.begin > at) add(p.begin, "-1,-1,-1");
+      add(p.end, std::to_string(index_of(p.phase)) + "," + std::to_string(p.ptx) + "," +
+                     std::to_string(reason_of(p.reason)));
     }
-    text += "]";
+    packed += "]";
   }
-  return text + "]}";
+  const auto names = [](const auto& list) {
+    std::string text;
+    for (const std::string_view name : list)
+      text += (text.empty() ? "\"" : ",\"") + std::string(name) + "\"";
+    return "[" + text + "]";
+  };
+  return "{\"block\":" + std::to_string(block_) + ",\"clocks\":" + std::to_string(clocks_) +
+         ",\"clock_mhz\":" + json::number_text(clock_mhz_) +
+         ",\"resolution\":" + std::to_string(resolution) + ",\"kinds\":" + names(kPhases) +
+         ",\"reasons\":" + names(reasons) + ",\"begin\":[" + begins + "],\"packed\":[" + packed +
+         "]}";
 }
 
 }  // namespace vgpu::look

@@ -16,8 +16,11 @@ class Warps {
   Warps(const time::SimulatedBlocks& blocks, const time::MachineCode& code, const PtxListing& ptx,
         std::uint64_t block, double clock_mhz);
 
-  // As SCHEMA of the page has it, "null" where nothing was simulated. At most about so many pieces: where
-  // there are more, each of `resolution` clocks shows what took most of them.
+  // "null" where nothing was simulated, else an object: block, clocks, clock_mhz, resolution, `kinds` and
+  // `reasons` (names), and of each warp `begin` (its first clock) and `packed`: four numbers for a piece,
+  // one after the other: its clocks, indices of its kind, its line of PTX and its reason; kind -1 is a gap.
+  // At most about so many pieces: where there are more, each of `resolution` clocks shows what the warp
+  // issued there, the rarest kind first, and what it waited for most only where it issued nothing.
   std::string json(std::size_t most) const;
 
  private:
@@ -29,7 +32,8 @@ class Warps {
       return phase == o.phase && reason == o.reason && ptx == o.ptx;
     }
   };
-  using Lane = std::vector<Piece>;  // of a warp
+  using Lane = std::vector<Piece>;      // of a warp
+  static int rank(const Piece& piece);  // which of a window is shown: 0 waits
   static Lane coarser(const Lane& lane, std::uint64_t resolution);
 
   std::uint64_t block_ = 0, clocks_ = 0;

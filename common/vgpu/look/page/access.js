@@ -96,12 +96,13 @@ class AccessView {
            slider('executionSlider', 'Execution', (at) => this.setExecution(at)),
            slider('warpSlider', 'Warp', (at) => this.setWarp(at)));
     this.words = el('p', {class: 'access-words'});
+    this.note = el('p', {class: 'note access-note'});
     this.picture = el('div', {class: 'access-picture scroll'});
     this.lane = el('p', {class: 'status access-lane', 'aria-live': 'polite'});
     this.controls = el('div', {class: 'access-head'}, this.title, this.choice, sliders);
     this.element =
         el('section', {class: 'access', 'aria-label': 'Access of the chosen line'}, this.controls,
-           this.words, this.picture, this.lane);
+           this.words, this.note, this.picture, this.lane);
   }
   focus() {
     const lanes = this.picture.querySelector('[tabindex]');
@@ -113,11 +114,13 @@ class AccessView {
   }
   setWarp(at) {
     const m = model();
+    state.wanted = null;
     state.warp = this.warps(m)[at];
     nearestAccess(m);
     tell('access');
   }
   setExecution(at) {
+    state.wanted = null;
     state.execution = model().recorded.get(state.instruction).get(state.warp)[at].k;
     tell('access');
   }
@@ -131,7 +134,7 @@ class AccessView {
           text: `${m.ptx[m.instructions[i].p] ? m.ptx[m.instructions[i].p].t : 'an instruction'}`,
           selected: i === state.instruction
         })));
-    for (const part of [this.executionSlider.box, this.warpSlider.box, this.lane])
+    for (const part of [this.executionSlider.box, this.warpSlider.box, this.lane, this.note])
       part.hidden = !access;
     if (!access) {
       this.words.replaceChildren(this.why(m));
@@ -139,6 +142,12 @@ class AccessView {
       return;
     }
     this.drawSliders(m);
+    const {wanted} = state;
+    const other = wanted && (wanted.warp !== state.warp || wanted.execution !== state.execution);
+    this.note.textContent = other ?
+        `The step's own access, execution ${wanted.execution + 1} of warp ${
+            wanted.warp}, was not recorded. The nearest is shown.` :
+        '';
     const instruction = m.instructions[state.instruction];
     this.lane.hidden = Array.isArray(access.rows);
     if (Array.isArray(access.rows))

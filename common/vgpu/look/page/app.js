@@ -42,7 +42,10 @@ function freshen() {
   }
 }
 function fillHead() {
-  byId('program').textContent = [LOOK.program, ...LOOK.arguments].join(' ');
+  // Where the page was written says nothing about the run.
+  const own = LOOK.arguments.filter(
+      (word, i, all) => !/^--look(=|$)/.test(word) && all[i - 1] !== '--look');
+  byId('program').textContent = [LOOK.program, ...own].join(' ');
   document.title = `${LOOK.program}: a look inside`;
   const d = LOOK.device;
   const parts = [d.name || 'device unknown'];

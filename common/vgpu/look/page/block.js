@@ -53,11 +53,17 @@ function drawBlock() {
                '. Simulated: a prediction, not a measurement.' +
                (warps.resolution > 1 ?
                     ` Each mark stands for ${
-                        count(warps.resolution)} clocks, which a warp may spend in several ways.` :
+                        count(
+                            warps
+                                .resolution)} clocks and shows what the warp issued there, and why it waited only where it issued nothing.` :
                     '')
          })),
-      legend(phaseShares(chart.rows, warps.resolution)), chart.element, stepButtons(),
-      blockView.detail, blockView.access.element);
+      legend(phaseShares(chart.rows, warps.resolution)), chart.element, el('p', {
+        class: 'note',
+        text:
+            'From afar, a column is as high as the share of the time that its phase takes. Closer (+), each step is a mark of its own.'
+      }),
+      stepButtons(), blockView.detail, blockView.access.element);
   if (state.step >= 0) chart.choose(state.stepWarp, state.step, true);
   drawDetail();
   blockView.access.draw();
@@ -130,18 +136,18 @@ function stepTo(row, i) {
     const {l: line, f: file} = m.ptx[ptx];
     if (line > 0 && file >= 0 && LOOK.sources[file]) state.file = file;
     state.instruction = -1;
-    selectRow('ptx', ptx);
+    selectRow('ptx', ptx, {warp: state.warp, execution: state.execution});
   } else {
     drawDetail();
   }
 }
-// How manieth execution of its instruction a step belongs to: waiting for it does not count again.
+// How manieth execution of its instruction a step belongs to: waiting for it and working out its address do
+// not count.
 function executionAt(segments, i) {
   const {ptx} = segments[i];
   let before = 0;
   for (let k = 0; k <= i; ++k)
-    if (segments[k].ptx === ptx && segments[k].kind !== 'wait' && segments[k].kind !== 'barrier')
-      ++before;
+    if (segments[k].ptx === ptx && isIssue(segments[k].kind)) ++before;
   return Math.max(0, before - 1);
 }
 // The instruction at the cursor, with its source line, its neighbours and its machine code.

@@ -225,10 +225,10 @@ function selectLaunch(index) {
   tell('launch');
   tell('line');
 }
-// Selects a row of a pane; `from` names who asks, so that it does not scroll under the pointer.
-function selectRow(pane, row) {
+// Selects a row of a pane. `wanted` is the access that a step of the block over time asks for.
+function selectRow(pane, row, wanted = null) {
   const m = model();
-  Object.assign(state, {pane, row});
+  Object.assign(state, {pane, row, wanted});
   const links = linked(m, pane, row);
   const file = links.line ? Number(links.line.split(':')[0]) : -1;
   if (pane !== 'source' && m.files.includes(file)) state.file = file;
