@@ -52,8 +52,8 @@ struct PhotoStep {
 struct PhotoKernels {
   std::vector<PhotoStep> steps;
   // Grey again, from the host's memory and back to it.
-  void (*whole_way)(const unsigned char* photo, unsigned char* grey, const PhotoShape& shape) =
-      nullptr;
+  void (*whole_way)(const unsigned char* photo, unsigned char* grey,
+                    const PhotoShape& shape) = nullptr;
 };
 
 // main() of chapter 0: flags, problem, the steps one after the other, picture; errors become one line

@@ -48,7 +48,8 @@ PhotoOptions photo_options(int argc, char** argv, const char* about) {
     throw UsageError("--height and --width go together: random pixels have both");
   const bool random = flags.given("--height");
   if (random)
-    flags.refuse({"--size", "--image"}, "does not go with --height and --width: no photo is loaded");
+    flags.refuse({"--size", "--image"},
+                 "does not go with --height and --width: no photo is loaded");
   flags.refuse_with_predict(options);
   if (flags.given("--step"))
     flags.refuse({"--out", "--output"}, "does not go with --step: it needs all steps");
@@ -135,9 +136,8 @@ Timing run_step(PhotoRun& run, const PhotoStep& step, Report& report) {
   if (step.grey) checked.grey.fill_nan();
   if (step.sum) checked.sum.fill_nan();
   if (step.blur) checked.blurred.fill_nan();
-  const Timing timing =
-      time_step(run.device, launch_of(run, step), int(run.arrays.size()), run.options().warmup,
-                run.options().iterations);
+  const Timing timing = time_step(run.device, launch_of(run, step), int(run.arrays.size()),
+                                  run.options().warmup, run.options().iterations);
   report.add(step.name, timing, cost_of(step, run.problem.shape), compared(run, step));
   return timing;
 }
@@ -175,9 +175,10 @@ void run_whole_way(PhotoRun& run, const PhotoKernels& kernels, double kernel_us,
   const double us = now_us() - start_us;
   report.require(grey == run.expected->grey, "the whole way gives another grey");
   if (std::isfinite(us) && std::isfinite(kernel_us))
-    report.note(format("The whole way, photo in and grey out: %.3g us, of which %.3g us are the "
-                       "kernel's",
-                       us, kernel_us));
+    report.note(
+        format("The whole way, photo in and grey out: %.3g us, of which %.3g us are the "
+               "kernel's",
+               us, kernel_us));
 }
 
 void note_mean(const PhotoRun& run, Report& report) {
@@ -234,10 +235,10 @@ ExitCode first_kernel_program(const PhotoOptions& asked, const char* chapter,
   }
   if (!run.options().output.empty()) {
     const std::vector<unsigned char> blurred = run.arrays[0].blurred.download();
-    write_safetensors(
-        run.options().output,
-        {{"out",
-          {{shape.height, shape.width}, std::vector<float>(blurred.begin(), blurred.end()), "F32"}}});
+    write_safetensors(run.options().output, {{"out",
+                                              {{shape.height, shape.width},
+                                               std::vector<float>(blurred.begin(), blurred.end()),
+                                               "F32"}}});
   }
   if (run.asked.draws) {
     save_image(run.options().out, draw_steps(run.problem, run.arrays[0].grey.download(),

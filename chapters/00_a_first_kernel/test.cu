@@ -89,11 +89,9 @@ TEST_CASE("right: a photo's whole way from the host and back") {
 TEST_CASE("right: the same when replayed from a graph, which sets a sum to 0 again") {
   if (skipped("right: graph")) return;
   const PhotoCase problem = photo_case({50, 60});
-  for (const Named& grey : kGreys)
-    check_right(grey.name, run_grey(in_a_graph(grey.step), problem));
+  for (const Named& grey : kGreys) check_right(grey.name, run_grey(in_a_graph(grey.step), problem));
   for (const NamedSum& sum : kSums) check_right(sum.name, run_sum(in_a_graph(sum.step), problem));
-  for (const Named& blur : kBlurs)
-    check_right(blur.name, run_blur(in_a_graph(blur.step), problem));
+  for (const Named& blur : kBlurs) check_right(blur.name, run_blur(in_a_graph(blur.step), problem));
 }
 
 TEST_CASE("what they cannot do they refuse") {
@@ -115,8 +113,7 @@ TEST_CASE("what they cannot do they refuse") {
     for (const NamedSum& any : kSums) try_one([&] { any.step(some, nullptr, shape, 0); });
     return said;
   };
-  CHECK(message({0, 5}, false) ==
-        "photo of shape [height 0, width 5]: height must be 1 to 16384");
+  CHECK(message({0, 5}, false) == "photo of shape [height 0, width 5]: height must be 1 to 16384");
   CHECK(message({5, 16385}, false) ==
         "photo of shape [height 5, width 16385]: width must be 1 to 16384");
   CHECK(message({4097, 4096}, false) ==
@@ -196,8 +193,7 @@ TEST_CASE("counters: a blur asks for up to 81 bytes a pixel, its tile for what t
     CHECK(counted("blurred", "store/sectors") == height * width / 32);
     // Tiles of 16 x 40 pixels for 8 x 32, without the 4 beyond each edge.
     steps::blur_tile(a.grey.data(), a.blurred.data(), shape, nullptr);
-    CHECK(counted("grey", "load/bytes_asked") ==
-          (height / 8 * 16 - 8) * (width / 32 * 40 - 8));
+    CHECK(counted("grey", "load/bytes_asked") == (height / 8 * 16 - 8) * (width / 32 * 40 - 8));
     CHECK(counted("blurred", "store/sectors") == height * width / 32);
   }
 }
@@ -217,12 +213,12 @@ Launched with_pixels(const void* kernel, dim3 block, bool lanes_along_y) {
   };
 }
 LaunchedSum with_sum(const void* kernel) {
-  return [=](const unsigned char* from, unsigned* sum, const PhotoShape& shape,
-             cudaStream_t stream) {
-    lab::check(cudaMemsetAsync(sum, 0, sizeof(unsigned), stream));
-    launch(kernel, steps::blocks_for(shape.pixels(), 256), 256, 0, stream, from, sum,
-           int(shape.pixels()));
-  };
+  return
+      [=](const unsigned char* from, unsigned* sum, const PhotoShape& shape, cudaStream_t stream) {
+        lab::check(cudaMemsetAsync(sum, 0, sizeof(unsigned), stream));
+        launch(kernel, steps::blocks_for(shape.pixels(), 256), 256, 0, stream, from, sum,
+               int(shape.pixels()));
+      };
 }
 
 void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,

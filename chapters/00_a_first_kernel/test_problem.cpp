@@ -62,8 +62,7 @@ TEST_CASE("problems: photos in planes, seeds, and the picture") {
   const lab::PhotoProblem problem = lab::photo_problem(photo, 40);
   const lab::Image resized = lab::square(photo, 40);
   CHECK(problem.photo.size() == 3 * 40 * 40);
-  for (int c = 0; c < 3; ++c)
-    CHECK(problem.photo[c * 1600 + 41] == resized.rgb[3 * 41 + c]);
+  for (int c = 0; c < 3; ++c) CHECK(problem.photo[c * 1600 + 41] == resized.rgb[3 * 41 + c]);
   CHECK(lab::random_photo({5, 6}, 1).photo == lab::random_photo({5, 6}, 1).photo);
   CHECK(lab::random_photo({5, 6}, 1).photo != lab::random_photo({5, 6}, 2).photo);
   // What nobody writes is 255 in a test.

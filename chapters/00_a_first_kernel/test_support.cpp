@@ -10,9 +10,7 @@ Verdict run(const Step& step, const PhotoCase& problem, const std::vector<unsign
   const GuardedInput<unsigned char> input(from, "input");
   GuardedOutput<Output> output(outputs, "output");
   Verdict verdict;
-  const auto launch = [&] {
-    step(input.data(), output.data(), problem.problem.shape, nullptr);
-  };
+  const auto launch = [&] { step(input.data(), output.data(), problem.problem.shape, nullptr); };
   if (!ran(launch, verdict)) return verdict;
   std::vector<Output> got;
   const bool guards = output.download(got);
@@ -30,8 +28,8 @@ PhotoCase photo_case(const PhotoShape& shape, uint64_t seed) {
 }
 
 std::vector<PhotoShape> photo_shapes() {
-  return {{1, 1},  {1, 7},    {7, 1},   {1, 300},  {300, 1},  {2, 2},   {4, 5},  {8, 32},
-          {9, 33}, {31, 33},  {32, 8},  {33, 31},  {64, 96},  {16, 16}, {5, 64}, {65, 3},
+  return {{1, 1},   {1, 7},    {7, 1},    {1, 300},   {300, 1}, {2, 2},   {4, 5},  {8, 32},
+          {9, 33},  {31, 33},  {32, 8},   {33, 31},   {64, 96}, {16, 16}, {5, 64}, {65, 3},
           {17, 15}, {197, 45}, {45, 197}, {100, 257}, {255, 1}, {1, 256}, {257, 1}};
 }
 

@@ -56,7 +56,7 @@ for goal in chapter99 chapter chapter00 chapter3x chapter0x3 chapter03 chapter-1
   refused $goal -- "$goal: there is no such chapter; there are: chapter0 chapter1 "
 done
 for goal in exercise99 exercise exercise3x; do
-  refused $goal -- "$goal: there is no such exercise; there are: exercise1 exercise2 "
+  refused $goal -- "$goal: there is no such exercise; there are: exercise0 exercise1 "
 done
 refused chapter1 chapter99 -- 'chapter99: there is no such chapter'
 refused ARCH=sm_70 chapter1 -- 'ARCH=sm_70: *must be one of sm_75 sm_80'
