@@ -116,7 +116,7 @@ struct ConvNormStep {
   using Stage = std::pair<std::string, std::function<void(ConvNormArrays&)>>;
   std::function<std::vector<Stage>(const ConvNormShape& shape)> stages;
   // What it does with this shape on the current device, in a line for people; may be null.
-  std::function<std::string(const ConvNormShape& shape)> plan;
+  std::function<std::string(const ConvNormShape& shape)> plan = nullptr;
   // Of its products: a step in tf32 or fp16 is run where --precision asks for it.
   std::string precision = "fp32";
   // Why the current device cannot, in words; empty where it can. May be null: it always can.

@@ -72,6 +72,8 @@ class LadderLessons(Case):
                                     r"are as 1 with 32 photos. Then 8 warps are ([\d.]+) times")
         self.near(first, us["wmma"] / us["4 warps"], 2)
         self.near(second, us["4 warps"] / us["8 warps"])
+        self.near(self.stated("05_multi_warp", r"8 warps take another (\d+)% off")[0],
+                  100 * (1 - us["8 warps"] / us["4 warps"]), 2)
         # By the clocks of L1 and shared memory.
         for stated, clocks in zip(self.stated("05_multi_warp", r"608/320 = \*\*([\d.]+)\*\* times as fast, "
                                               r"then 320/272 = ([\d.]+) times"), (608 / 320, 320 / 272)):
