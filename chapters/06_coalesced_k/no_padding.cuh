@@ -1,5 +1,5 @@
-// Tried and not kept: the tile of K without padding, as it lies in memory. All rows of it begin in the
-// same bank at head_dim 64, so the 8 rows of a fragment come one after the other.
+// Tried and not kept: the tile of K without padding, as it lies in memory. All rows of it begin in
+// the same bank at head_dim 64, so the 8 rows of a fragment come one after the other.
 #pragma once
 
 #include "kernel.cuh"
@@ -19,8 +19,8 @@ void launch_without_padding(const half* Q, const half* K, const half* V, half* O
   require_launched(cudaGetLastError(), shape);
 }
 
-// As attention(), with head_dim 64 alone: std::invalid_argument for another, and where a block of 8 warps
-// does not fit the device.
+// As attention(), with head_dim 64 alone: std::invalid_argument for another, std::runtime_error on a
+// device whose blocks have too little shared memory.
 inline void attention_without_padding(const half* Q, const half* K, const half* V, half* O,
                                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);

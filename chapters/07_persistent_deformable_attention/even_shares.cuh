@@ -1,5 +1,5 @@
-// Tried and not kept: persistent() with all queries dealt out in advance. No block fetches more work, so none
-// waits for the few queries at the end; and none helps another that is late.
+// Tried and not kept: persistent() with all queries dealt out in advance. No block fetches more
+// work, so none waits for the few queries at the end; and none helps another that is late.
 #pragma once
 
 #include "persistent.cuh"

@@ -144,6 +144,22 @@ TEST_CASE("program: spatial_shapes as PyTorch has them, in I64, and in other typ
   refused(run("F32", std::vector<float>{5, 4, NAN, 3}), "level 1 has a size of nan");
 }
 
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  if (skipped("a variant")) return;
+  const TemporaryFolder folder;
+  const auto has_line = [&](std::vector<std::string> arguments, const std::string& step) {
+    for (const char* more : {"--batch", "1", "--queries", "20"}) arguments.push_back(more);
+    const ProgramResult result = run_program("chapter7", arguments, folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return result.output.find("\n" + step + " ") != std::string::npos;
+  };
+  CHECK(has_line({"--step", "even shares"}, "even shares"));
+  CHECK_FALSE(has_line({"--step", "even shares"}, "persistent"));
+  CHECK_FALSE(has_line({}, "even shares"));
+}
+
 TEST_CASE("program: flags and environment that are not right") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::vector<std::string>& arguments, const std::string& named) {

@@ -34,8 +34,8 @@ struct PassArrays {
   float* conv;
   typename Tiles::Element* y;
 };
-// The two passes as launches. None where fused() is one launch because the output fits on the chip, unless
-// `always`. pass_arrays(arrays): what both are given of all arrays.
+// The two passes as launches. None where fused() is one launch because the output fits on the chip,
+// unless `always`. pass_arrays(arrays): what both are given of all arrays.
 template <class Tiles>
 std::vector<lab::ConvNormStep::Stage> two_stages(
     const ConvNormShape& shape, PassArrays<Tiles> (*pass_arrays)(ConvNormArrays& arrays),

@@ -375,6 +375,31 @@ TEST_CASE("conv-norm files: fused is read in four, and no step knows a later one
               .find("fused()") == std::string::npos);
 }
 
+TEST_CASE("conv-norm program: --step names one step, of which a variant runs only so") {
+  if (!lab::testing::has_device()) {
+    MESSAGE("skipped: --step: there is no device");
+    return;
+  }
+  const lab::testing::TemporaryFolder folder;
+  const auto has_lines = [&](std::vector<std::string> arguments, const char* step) {
+    for (const char* more :
+         {"--in-channels", "4", "--out-channels", "8", "--height", "12", "--width", "12"})
+      arguments.push_back(more);
+    const auto result = lab::testing::run_program("chapter8", arguments, folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    return result.output.find(std::string("\n") + step + " ") != std::string::npos;
+  };
+  const std::vector<std::string> alone = {"--step", "two passes"};
+  for (const char* line : {"two passes", "  first pass", "  second pass"})
+    CHECK(has_lines(alone, line));
+  for (const char* line : {"fused", "three passes", "naive norm"})
+    CHECK_FALSE(has_lines(alone, line));
+  CHECK(has_lines({}, "fused"));
+  CHECK_FALSE(has_lines({}, "two passes"));
+}
+
 TEST_CASE("conv-norm program: --predict has times of all launches and no results") {
   if (!lab::testing::has_device() || !lab::vgpu::present()) {
     MESSAGE("skipped: --predict: there is no virtual GPU");

@@ -3,9 +3,9 @@
 
     bytes_moved.py PICTURE.png RESULT.json
 
-RESULT.json is what chapter 8's program writes with --json. A bar for each launch of a step: on the left what DRAM
-must read and write with cold caches, each sector once; on the right all that loads and stores ask for, most of which
-the L1 and the L2 serve. Needs matplotlib (Debian: python3-matplotlib).
+RESULT.json is what chapter 8's program writes with --json. A bar for each launch of a step: on the left
+what DRAM must read and write with cold caches, each sector once; on the right all that loads and stores
+ask for, most of which the L1 and the L2 serve. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
@@ -33,7 +33,8 @@ def bars(result):
         for array, told in kernel["counters"]["allocations"].items():
             name = array if array in ARRAYS else "rest"
             dram[name] = dram.get(name, 0) + SECTOR * (told["sectors_read"] + told["sectors_written"]) / MIB
-            asked[name] = asked.get(name, 0) + (told["load"]["bytes_asked"] + told["store"]["bytes_asked"]) / MIB
+            asked[name] = asked.get(name, 0) + sum(told[access]["bytes_asked"]
+                                                   for access in ("load", "store")) / MIB
         rows.append((LAUNCHES[kernel["name"]], kernel["name"], dram, asked))
     if not rows:
         raise ValueError("no launch of chapter 8's steps with counters in it")

@@ -3,9 +3,9 @@
 
     roofline.py PICTURE.png GAINS.json TITLE FIRST-LAST [NAME=VALUE]...
 
-TITLE is a problem of gains.json, as 'attention', FIRST and LAST are chapters; NAME=VALUE chooses among several
-problems of that title, as preset=deep. Along is how many operations a step does for each byte that DRAM moves, up
-how many it does in a second. Needs matplotlib (Debian: python3-matplotlib).
+TITLE is a problem of gains.json, as 'attention', FIRST and LAST are chapters; NAME=VALUE chooses among
+several problems of that title, as preset=deep. Along is how many operations a step does for each byte
+that DRAM moves, up how many it does in a second. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """

@@ -6,7 +6,8 @@
 
 A panel for each argument, a lane for each warp of the first block of the kernel of that name, CLOCKS clocks
 from the kernel's begin on; of block 7 where the kernel reads registers_kernel@7. A title has _ for blanks. A
-dashed line is a fence of the device: there a block arrives at a barrier of the grid. Needs matplotlib (Debian: python3-matplotlib).
+dashed line is a fence of the device: there a block arrives at a barrier of the grid. Needs matplotlib
+(Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """

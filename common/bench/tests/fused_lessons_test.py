@@ -59,24 +59,29 @@ class FusedLessons(Case):
                 self.near(stated, us[name])
 
     def test_chapter_7_question(self):
-        us, busy = self.stated(SAMPLING, r"predicted to take (\d+) µs, and its schedulers issue in \*\*(\d+)%\*\*")
+        us, busy = self.stated(SAMPLING,
+                               r"predicted to take (\d+) µs, and its schedulers issue in \*\*(\d+)%\*\*")
         simple = sampled("local")["simple"]["predicted"]
         self.near(us, simple["us"])
         self.near(busy, 100 * simple["issue_share"], 2)
 
     def test_chapter_7_ratios(self):
         local, uniform = micros(sampled("local")), micros(sampled("uniform"))
-        self.near(self.stated(SAMPLING, r"\*\*([\d.]+)\*\*: how many times as fast `vectorized` is")[0],
+        self.near(self.stated(SAMPLING,
+                              r"\*\*([\d.]+)\*\*: how many times as fast `vectorized` is")[0],
                   local["simple"] / local["vectorized"], 2)
-        gain, less = self.stated(SAMPLING, r"\*\*([\d.]+)\*\*: what `shared` gains over `vectorized` with uniform "
+        gain, less = self.stated(SAMPLING,
+                                 r"\*\*([\d.]+)\*\*: what `shared` gains over `vectorized` with uniform "
                                  r"points. With local points it is ([\d.]+),")
         self.near(gain, uniform["vectorized"] / uniform["shared"])
         self.near(less, local["vectorized"] / local["shared"])
-        self.near(self.stated(SAMPLING, r"\*\*([\d.]+)\*\*: `persistent` over `shared`, with local points")[0],
+        self.near(self.stated(SAMPLING,
+                              r"\*\*([\d.]+)\*\*: how many times as fast `persistent` is as `shared`, with local")[0],
                   local["shared"] / local["persistent"], 2)
 
     def test_chapter_7_what_was_wrong(self):
-        shared, persistent, planes = self.stated(SAMPLING, r"`shared` stages (\d+) times, `persistent` at most (\d+) "
+        shared, persistent, planes = self.stated(SAMPLING,
+                                                 r"`shared` stages (\d+) times, `persistent` at most (\d+) "
                                                  r"\+ (\d+) times")
         self.assertEqual((shared, persistent, planes), (2 * 8 * -(-15422 // 256), 132, 2 * 8))
         kernels = {kernel["name"]: kernel for kernel in result("chapter7.json")["runs"][0]["kernels"]}
@@ -98,7 +103,8 @@ class FusedLessons(Case):
         self.near(least, all_of["fused"]["predicted"]["dram_bytes"] / 1e6, 2)
         for pattern in (r"That is \*\*([\d.]+)\*\* times too much", r"\*\*([\d.]+)\*\*: how many times less DRAM"):
             self.near(self.stated(FUSED, pattern)[0], large / least, 2)
-        total, *each = self.stated(FUSED, r"three passes take ([\d.]+) µs by prediction .*? convolution ([\d.]+), "
+        total, *each = self.stated(FUSED,
+                                   r"three passes take ([\d.]+) µs by prediction .*? convolution ([\d.]+), "
                                    r"instance norm ([\d.]+) and ReLU ([\d.]+)\.")
         for stated, name in zip((total, *each), ("three passes", "convolution", "instance norm", "ReLU")):
             kernel = self.photo()[name]
@@ -113,31 +119,38 @@ class FusedLessons(Case):
             self.near(stated, photo[name])
         for stated, name in zip(self.row(FUSED, "deep", 6), names):
             self.near(stated, deep[name])
-        self.near(self.stated(FUSED, r"\*\*([\d.]+)\*\*: how many times as fast it is on the photo")[0],
+        self.near(self.stated(FUSED,
+                              r"\*\*([\d.]+)\*\*: how many times as fast it is on the photo")[0],
                   photo["three passes"] / photo["fused"])
-        self.near(self.stated(FUSED, r"\*\*([\d.]+)\*\*: how many times as long `fused` takes as two passes")[0],
+        self.near(self.stated(FUSED,
+                              r"\*\*([\d.]+)\*\*: how many times as long `fused` takes as two passes")[0],
                   photo["fused"] / photo["two passes"])
-        self.near(self.stated(FUSED, r"tensor cores and numbers in fp16 make it ([\d.]+) times as fast")[0],
+        self.near(self.stated(FUSED,
+                              r"tensor cores and numbers in fp16 make it ([\d.]+) times as fast")[0],
                   deep["fused"] / deep["half storage"], 2)
         self.assertAlmostEqual(deep["fused"] / deep["three passes"], 1, delta=0.02)  # no faster
 
     def test_chapter_8_what_was_wrong(self):
         fused = steps("fused conv norm", preset=None)["fused"]["predicted"]
-        launch, launch_and_more, barrier = self.stated(FUSED, r"two cost 2 · ([\d.]+) µs by prediction, a cooperative "
+        launch, launch_and_more, barrier = self.stated(FUSED,
+                                                       r"two cost 2 · ([\d.]+) µs by prediction, a cooperative "
                                                        r"one with its barrier ([\d.]+) \+ ([\d.]+)\.")
         self.assertEqual((launch_and_more, barrier), (fused["launch_us"], fused["barrier_us"]))
         self.assertEqual(2 * launch, launch_and_more + barrier)
-        bytes_moved, most = self.stated(FUSED, r"DRAM moves ([\d.]+) MB in less than (\d+) µs, of 72")
+        bytes_moved, most = self.stated(FUSED,
+                                        r"DRAM moves ([\d.]+) MB in less than (\d+) µs, of 72")
         rate = result("gains.json")["device"]["dram_bytes_per_s"]
         self.assertLess(bytes_moved * 1e6 / rate * 1e6, most)
-        blocks, planes = self.stated(FUSED, r"Its second pass has (\d+) blocks for the same (\d+) planes")
+        blocks, planes = self.stated(FUSED,
+                                     r"Its second pass has (\d+) blocks for the same (\d+) planes")
         self.assertEqual((blocks, planes), (32 * -(-224 * 224 // (512 * 16)), 32))
         self.assertEqual(self.photo()["instance norm"]["blocks"], planes)
 
     def test_chapter_8_roof(self):
         deep, device = steps("fused conv norm", preset="deep"), result("gains.json")["device"]
         rate = {name: step["flops"] / step["predicted"]["us"] / 1e6 for name, step in deep.items()}
-        fused, of_fp32, best, of_tensor = self.stated(FUSED, r"In fp32 `fused` does (\d+) of (\d+) TFLOP/s on `deep`. "
+        fused, of_fp32, best, of_tensor = self.stated(FUSED,
+                                                      r"In fp32 `fused` does (\d+) of (\d+) TFLOP/s on `deep`. "
                                                       r"On tensor cores the best step does (\d+) of (\d+), a tenth")
         self.near(fused, rate["fused"], 2)
         self.near(best, rate["half storage"], 2)

@@ -7,6 +7,7 @@ import unittest
 from support import ROOT, Case
 
 RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+FIVE, SIX = "05_multi_warp", "06_coalesced_k"
 SMALL = {"batch": 1, "tokens": 197}   # the chapter's own run, on one photo
 LARGE = {"batch": 32, "tokens": 577}
 
@@ -56,49 +57,49 @@ class LadderLessons(Case):
     def test_chapter_5_times(self):
         us, one = large(), small(5)
         names = ("wmma", "4 warps", "8 warps")
-        for stated, name in zip(self.stated("05_multi_warp", r"\| 32 photos, 577 tokens, µs ±25% "
+        for stated, name in zip(self.stated(FIVE, r"\| 32 photos, 577 tokens, µs ±25% "
                                             r"\| (\d+) \| (\d+) \| (\d+) \|"), names):
             self.near(stated, us[name])
-        for stated, name in zip(self.stated("05_multi_warp", r"\| one photo, 197 tokens, µs ±25% "
+        for stated, name in zip(self.stated(FIVE, r"\| one photo, 197 tokens, µs ±25% "
                                             r"\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|"), names):
             self.near(stated, one[name][0])
-        for stated, name in zip(self.stated("05_multi_warp", r"limit rises from ([\d.]+) to ([\d.]+) "
+        for stated, name in zip(self.stated(FIVE, r"limit rises from ([\d.]+) to ([\d.]+) "
                                             r"and ([\d.]+) µs"), names):
             self.near(stated, one[name][1])
 
     def test_chapter_5_ratios(self):
         us, one = large(), small(5)
-        first, second = self.stated("05_multi_warp", r"\*\*([\d.]+)\*\*: how many times as fast 4 warps "
+        first, second = self.stated(FIVE, r"\*\*([\d.]+)\*\*: how many times as fast 4 warps "
                                     r"are as 1 with 32 photos. Then 8 warps are ([\d.]+) times")
         self.near(first, us["wmma"] / us["4 warps"], 2)
         self.near(second, us["4 warps"] / us["8 warps"])
-        self.near(self.stated("05_multi_warp", r"8 warps take another (\d+)% off")[0],
+        self.near(self.stated(FIVE, r"8 warps take another (\d+)% off")[0],
                   100 * (1 - us["8 warps"] / us["4 warps"]), 2)
         # By the clocks of L1 and shared memory.
-        for stated, clocks in zip(self.stated("05_multi_warp", r"608/320 = \*\*([\d.]+)\*\* times as fast, "
+        for stated, clocks in zip(self.stated(FIVE, r"608/320 = \*\*([\d.]+)\*\* times as fast, "
                                               r"then 320/272 = ([\d.]+) times"), (608 / 320, 320 / 272)):
             self.near(stated, clocks, 2 if stated == 1.9 else 3)
-        self.near(self.stated("05_multi_warp", r"\*\*([\d.]+)\*\*: on one photo 8 warps \*lose\*")[0],
+        self.near(self.stated(FIVE, r"\*\*([\d.]+)\*\*: on one photo 8 warps \*lose\*")[0],
                   one["4 warps"][0] / one["8 warps"][0], 2)
 
     def test_chapter_5_variants(self):
         us, tried = large(), {name: step["predicted"]["us"] for name, step in steps("variants").items()}
-        slower, ratio = self.stated("05_multi_warp", r"With 577 tokens it is ([\d.]+) times as slow, but not "
+        slower, ratio = self.stated(FIVE, r"With 577 tokens it is ([\d.]+) times as slow, but not "
                                     r"because of barriers: .*?48/40 is ([\d.]+)\.")
         self.near(slower, tried["16 warps"] / us["8 warps"])
         self.near(ratio, 48 / 40, 2)
         self.assertEqual((-(-577 // 256) * 16, -(-577 // 128) * 8, -(-577 // 16)), (48, 40, 37))
-        gain = self.stated("05_multi_warp", r"Occupancy grows by half, the time falls by (\d)%")[0]
+        gain = self.stated(FIVE, r"Occupancy grows by half, the time falls by (\d)%")[0]
         self.assertEqual(gain, round(100 * (1 - tried["24 resident"] / us["8 warps"])))
 
     def test_chapter_6_times(self):
         us, one = large(), small(6)
-        before, after, by_clocks = self.stated("06_coalesced_k", r"\| 32 photos, 577 tokens, µs \| (\d+) \| "
+        before, after, by_clocks = self.stated(SIX, r"\| 32 photos, 577 tokens, µs \| (\d+) \| "
                                                r"(\d+) \| (\d+) \|")
         self.near(before, us["8 warps"])
         self.near(after, us["coalesced K"])
         self.near(by_clocks, us["8 warps"] * 256 / 272)
-        before, after, by_clocks = self.stated("06_coalesced_k", r"\| one photo, 197 tokens, µs \| ([\d.]+) \| "
+        before, after, by_clocks = self.stated(SIX, r"\| one photo, 197 tokens, µs \| ([\d.]+) \| "
                                                r"([\d.]+) \| ([\d.]+) \|")
         self.near(before, one["multi-warp"][0])
         self.near(after, one["coalesced K"][0])
@@ -106,17 +107,19 @@ class LadderLessons(Case):
 
     def test_chapter_6_ratios(self):
         us, one = large(), small(6)
-        gain, clocks = self.stated("06_coalesced_k", r"\*\*([\d.]+)\*\*: how many times as fast the step is with "
+        gain, clocks = self.stated(SIX,
+                                   r"\*\*([\d.]+)\*\*: how many times as fast the step is with "
                                    r"32 photos. The clocks said ([\d.]+)\.")
         self.near(gain, us["8 warps"] / us["coalesced K"])
         self.near(clocks, 272 / 256)
-        gain, clocks = self.stated("06_coalesced_k", r"\*\*([\d.]+)\*\*: the same with one photo. The clocks said "
+        gain, clocks = self.stated(SIX,
+                                   r"\*\*([\d.]+)\*\*: the same with one photo. The clocks said "
                                    r"([\d.]+)\.")
         self.near(gain, one["multi-warp"][0] / one["coalesced K"][0])
         self.near(clocks, 416 / 352)
 
     def test_chapter_6_padding_is_worth_more_than_the_step(self):
-        self.assertIn("and is half as fast", lesson("06_coalesced_k"))
+        self.assertIn("and is half as fast", lesson(SIX))
         self.assertAlmostEqual(steps("variants")["no padding"]["predicted"]["us"] / large()["coalesced K"], 2,
                                delta=0.15)
 
@@ -124,12 +127,12 @@ class LadderLessons(Case):
         step = steps()["coalesced K"]
         rate = step["flops"] / step["predicted"]["us"] / 1e6
         roof = result("gains.json")["device"]["tensor_flop_per_s"] / 1e12
-        stated, of, share = self.stated("06_coalesced_k", r"does (\d+) TFLOP/s under a roof of (\d+)\. That is "
+        stated, of, share = self.stated(SIX, r"does (\d+) TFLOP/s under a roof of (\d+)\. That is "
                                         r"\*\*(\d+)%\*\*")
         self.near(stated, rate)
         self.near(of, roof)
         self.near(share, 100 * rate / roof, 2)
-        first, last, times = self.stated("06_coalesced_k", r"fell from ([\d.]+) ms to ([\d.]+) ms, (\d+) times")
+        first, last, times = self.stated(SIX, r"fell from ([\d.]+) ms to ([\d.]+) ms, (\d+) times")
         us = large()
         self.near(first, us["attention"] / 1e3)
         self.near(last, us["coalesced K"] / 1e3)
