@@ -5,6 +5,8 @@
 #                                                   that chapter's program
 #   $(call picture,FILE,SCRIPT,PANELS,OPTIONS)      FILE in chapters/, drawn by common/figures/SCRIPT.py;
 #                                                   each panel begins with NAME.json of a trace
+#   $(call look,FILE,CHAPTER,VIEW)                  FILE in chapters/: a look inside that chapter's program,
+#                                                   as common/vgpu/look/tests/screenshot.py shows it
 
 # --out belongs to a photo: random tensors (--tokens, --preset) have none.
 define trace_rule
@@ -25,7 +27,17 @@ $T/docs/$1.json: $D/chapter$2 $V/libvgpu.so
 	$(docs_env) VGPU_TIME=1 VGPU_TIMELINE=$$@ $$< $3 $(if $(findstring --tokens,$3)$(findstring --predict,$3),,--out $$(@:.json=.png)) \
 	  | tail -n 1
 endef
+# Without a Chromium such a picture stays as it is, and that is said.
+define look_rule
+pictures += chapters/$1
+$T/docs/look_$2.html: $D/chapter$2 $V/libvgpu.so
+	@mkdir -p $$(@D)
+	$(docs_env) $$< --tokens 197 --look $$@ | tail -n 1
+chapters/$1: $T/docs/look_$2.html
+	common/vgpu/look/tests/screenshot.py $$@ $$< $3 || test $$$$? = 3
+endef
 trace = $(eval $(trace_rule))
+look = $(eval $(look_rule))
 picture = $(eval $(picture_rule))
 timeline = $(eval $(timeline_rule))
 
@@ -54,6 +66,7 @@ $(call trace,no_padding_3,3,coalesced_loads::attention_kernel:0,--step 'no paddi
 $(call trace,padded_3,3,coalesced_loads::attention_kernel:0,--step 'coalesced loads')
 $(call picture,03_coalescing/warp_banks.png,warp_banks,no_padding_3.json:load16:0:without_padding:8 \
   padded_3.json:load16:0:with_8_halves_of_padding)
+$(call look,03_coalescing/look.png,3,source tiling 'row_global[d]' sectors)
 
 # Chapter 4
 $(call trace,coalescing_4,4,coalescing::attention_kernel:0)
@@ -97,6 +110,8 @@ result_folders := $(patsubst %/,%,$(dir $(wildcard data/results/*/chapter1.json)
 pictures += $(result_folders)
 $(result_folders):
 	@'$(python_plot)' common/figures/measured.py $@
+
+$(call look,06_coalesced_k/look.png,6,block coalesced_k 'tiles.k[j][d]')
 
 # Chapter 7: block 960 of simple_kernel has queries from the middle of the picture.
 pictures += chapters/07_persistent_deformable_attention/directions.jpg

@@ -88,7 +88,7 @@ class AccessView {
         state.instruction = Number(this.choice.value);
         state.ptx = m.instructions[state.instruction].p;
         nearestAccess(m);
-        tell('access');
+        tell('line');
       }
     });
     const sliders =
@@ -332,19 +332,19 @@ class AccessView {
   // Where the sectors lie: a bracket for each 128-byte line, a label where there is room.
   sectorLabels(groups, sectors, y) {
     const parts = [], several = new Set(sectors.map((sector) => sector.allocation)).size > 1;
-    let free = 0;
-    for (const group of groups) {
-      const text =
-          (several ? group.sector.allocation + ' ' : '') + '+' + count(group.sector.sector * 32);
-      parts.push(svg(
-          'path',
-          {class: 'bracket', d: `M${group.x + 1} ${y + 3}v4h${Math.max(1, group.width - 2)}v-4`}));
-      const room = text.length * 6.6,
-            at = Math.min(Math.max(group.x + group.width / 2, room / 2), PICTURE - room / 2);
-      if (at - room / 2 < free) continue;
-      parts.push(svg('text', {class: 'tick', x: at, y: y + 21, 'text-anchor': 'middle', text}));
-      free = at + room / 2 + 8;
-    }
+    const text = ({sector}) =>
+        (several ? sector.allocation + ' ' : '') + '+' + count(sector.sector * 32);
+    const longest = Math.max(0, ...groups.map((group) => text(group).length)) * 6.6 + 8;
+    const every = Math.ceil(longest * groups.length / PICTURE);
+    groups.forEach((group, i) => {
+      const wide = Math.max(1, group.width - 2);
+      parts.push(svg('path', {class: 'bracket', d: `M${group.x + 1} ${y + 3}v4h${wide}v-4`}));
+      if (i % every) return;
+      const half = text(group).length * 3.3;
+      const x = Math.min(Math.max(group.x + group.width / 2, half), PICTURE - half);
+      parts.push(
+          svg('text', {class: 'tick', x, y: y + 21, 'text-anchor': 'middle', text: text(group)}));
+    });
     return parts;
   }
   // A copy of the copy engine: one thread asks for it, rows of bytes move.

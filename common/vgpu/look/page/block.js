@@ -33,7 +33,8 @@ function drawBlock() {
     rows: rows.map(
         (segments, w) =>
             ({label: `warp ${w}`, segments: list(segments).map((s) => blockSegment(s))})),
-    rowHeight: rows.length > 16 ? 18 : 30,
+    rowHeight:
+        [[2, 54], [4, 40], [8, 32], [16, 26]].find(([most]) => rows.length <= most)?.[1] || 18,
     wideLabels: 70,
     words: (row, i) => blockWords(m, row, i),
     place: (clock) => `${count(clock)}`,

@@ -189,7 +189,7 @@ function lightRows() {
   if (panes.built !== state.launch) return;
   const m = model(), links = linked(m, state.pane, state.row);
   for (const row of panes.lit) {
-    row.classList.remove('lit', 'chosen');
+    row.classList.remove('lit', 'chosen', 'current');
     row.setAttribute('aria-selected', 'false');
   }
   panes.lit = [];
@@ -210,6 +210,10 @@ function lightRows() {
   }
   for (const i of links.ptx) light('ptx', i, state.pane === 'ptx');
   for (const j of links.sass) light('sass', j, state.pane === 'sass' && j === state.row);
+  // Of several instructions the one whose access is shown.
+  const code = (m.sassOfPtx.get(state.ptx) || []).filter((j) => hasAccess(m, 'sass', j));
+  for (const row of [panes.rows.ptx[state.ptx], ...code.map((j) => panes.rows.sass[j])])
+    if (row && row.classList.contains('lit')) row.classList.add('current');
   for (const pane of PANES) scrollToLit(pane);
   drawLineStatus();
 }
@@ -218,7 +222,7 @@ function scrollToLit(pane) {
   const into = panes.lists[pane], rows = panes.lit.filter((row) => row.parentNode === into);
   if (!rows.length || !into.clientHeight) return;
   const own = pane === state.pane,
-        row = own ? rows.find((r) => r.classList.contains('chosen')) || rows[0] : rows[0];
+        row = rows.find((r) => r.classList.contains(own ? 'chosen' : 'current')) || rows[0];
   const top = row.offsetTop, bottom = top + row.offsetHeight;
   if (own) {
     if (top < into.scrollTop + 20)
