@@ -195,10 +195,17 @@ double clock_us() {
   return function ? function() : std::nan("");
 }
 
-bool look(const std::string& file) {
+namespace {
+
+int (*look_function())(const char*) {
   static const auto function = find<int(const char*)>("vgpuLook");
-  return function && function(file.c_str()) == 0;
+  return function;
 }
+
+}  // namespace
+
+bool can_look() { return present() && look_function(); }
+bool look(const std::string& file) { return can_look() && look_function()(file.c_str()) == 0; }
 
 int findings() {
   static const auto function = find<int()>("vgpuFindings");

@@ -40,9 +40,10 @@ std::string launch_report();
 // draws the same). NaN where there is no such clock.
 double clock_us();
 // Collects a page of a look inside the kernels that run from now on, which the virtual GPU writes at the
-// program's end. False: this device does not know how, or cannot write the file (and has said so).
+// program's end. False: it cannot write the file, and has said so.
 bool look(const std::string& file);
-int findings();  // races, reads of what nobody wrote, missed barriers so far
+bool can_look();  // false: a GPU, or a virtual one of before there were such pages
+int findings();   // races, reads of what nobody wrote, missed barriers so far
 
 // Predicted times. Launches within the life of a Predicting(true) get one.
 bool can_predict();         // false: a GPU, or a virtual one of before there were predictions

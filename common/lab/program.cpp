@@ -49,6 +49,8 @@ void begin_look(const Device& device, const Options& options) {
     throw LackError(
         "--look needs the virtual GPU (make DEVICE=vgpu); on this GPU: ncu --set full "
         "--import-source yes ./run");
+  if (!vgpu::can_look())
+    throw LackError("--look: this virtual GPU writes no such pages, a newer one does (make)");
   if (!vgpu::look(options.look))
     throw LackError("--look: this virtual GPU cannot write " + options.look);
 }

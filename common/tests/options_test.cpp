@@ -162,6 +162,21 @@ TEST_CASE("--predict: what the device or the environment cannot do is refused in
   with("VGPU_TIME", "sample", "say --predict");
 }
 
+TEST_CASE("options: --look is for the virtual GPU, in words") {
+  lab::Device device;
+  lab::Options options;
+  options.look = "page.html";
+  CHECK_THROWS_WITH_AS(lab::complete_for(device, options),
+                       doctest::Contains("--look needs the virtual GPU"), lab::LackError);
+  const lab::testing::TemporaryFolder folder;
+  CHECK(parse({"--look", folder.path("page.html")}).look == folder.path("page.html"));
+  CHECK(contains(refusal({"--look", folder.path("none/x")}), "cannot be written"));
+  CHECK(contains(refusal({"--look", folder.path("x"), "--json", folder.path("x")}),
+                 "name the same file"));
+  CHECK(contains(refusal({"--look", ""}), "--look"));
+  CHECK(folder.names().empty());
+}
+
 TEST_CASE("options: --step names one step, of which a variant runs only so") {
   std::vector<lab::LadderStep> steps(3);
   steps[0].name = "two words";
