@@ -27,13 +27,14 @@ Case of_grey(const std::string& name, const PhotoShape& shape,
   result.hint_not_finite =
       "counts is full of NaN when the function is called, and NaN + 1 is NaN: what sets it to 0 "
       "before the first addition?";
-  result.hint = shape.pixels() < 256
-                    ? "fewer pixels than a block has threads: do those without a pixel count one?"
-                : shape.pixels() % 256 != 0
-                    ? "the pixels are no multiple of 256: does the last block count all that are "
-                      "left, and no more?"
-                    : "does each pixel add 1 to the count of its brightness, as an atomic operation, "
-                      "and is each count 0 before?";
+  result.hint =
+      shape.pixels() < 256
+          ? "fewer pixels than a block has threads: do those without a pixel count one?"
+      : shape.pixels() % 256 != 0
+          ? "the pixels are no multiple of 256: does the last block count all that are "
+            "left, and no more?"
+          : "does each pixel add 1 to the count of its brightness, as an atomic operation, "
+            "and is each count 0 before?";
   result.alternatives = [grey] {
     std::vector<Case::Alternative> likely;
     likely.push_back({counts_of(grey, grey.size() / 256 * 256),
@@ -76,8 +77,8 @@ const std::vector<Aim> kAims = {
      "which bytes do the 32 lanes of a warp ask for at one time? Neighbours share a sector of 32 "
      "bytes",
      Aim::number, kPixels / 32},
-    {"bytes added or stored to global memory: one a pixel at most", 20,
-     Aim::at_most, kPixels, [](const Counters& c) { return c.stored(); },
+    {"bytes added or stored to global memory: one a pixel at most", 20, Aim::at_most, kPixels,
+     [](const Counters& c) { return c.stored(); },
      "a block can count its pixels in shared memory, and add 256 counts at its end; the more "
      "pixels a block has, the fewer additions",
      Aim::bytes, kCounts},

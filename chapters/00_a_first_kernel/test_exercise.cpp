@@ -32,13 +32,13 @@ TEST_CASE("exercise 0: points") {
         {30, 20, 10, 0, 20, 10},
         "Neighbours share a sector"},
        {"every pixel twice, and half of it counted",
-        planted(planted(solution, own, "atomicAdd(&own[grey[i]], 1u), atomicAdd(&own[*(volatile "
-                                       "const unsigned char*)(grey + i)], 1u)"),
+        planted(planted(solution, own,
+                        "atomicAdd(&own[grey[i]], 1u), atomicAdd(&own[*(volatile "
+                        "const unsigned char*)(grey + i)], 1u)"),
                 "float(own[threadIdx.x])", "float(own[threadIdx.x] / 2)"),
         {30, 20, 0, 0, 20, 10}},
        {"counts are not set to 0",
-        planted(solution, "cudaMemsetAsync(counts, 0, kBins * sizeof(float), stream);", ""),
-        none,
+        planted(solution, "cudaMemsetAsync(counts, 0, kBins * sizeof(float), stream);", ""), none,
         "NaN"},
        // Lanes with the same brightness overwrite each other: right is a single pixel, or 7 that differ.
        {"no atomic in shared memory", planted(solution, own, "++own[grey[i]]"), {5, 0, 0, 0, 0, 0}},

@@ -35,7 +35,8 @@ double total(const Json& report, const char* space, const char* what) {
 
 }  // namespace
 
-TEST_CASE("--look: counters of PTX lines add up to each launch's, clocks are the same by both listings") {
+TEST_CASE(
+    "--look: counters of PTX lines add up to each launch's, clocks are the same by both listings") {
   if (!lab::vgpu::present()) {
     MESSAGE("skipped: --look: there is no virtual GPU");
     return;

@@ -126,8 +126,9 @@ std::string Warps::json(std::size_t most) const {
   std::vector<std::string_view> reasons;
   const auto reason_of = [&](std::string_view reason) {
     const auto found = std::find(reasons.begin(), reasons.end(), reason);
-    if (found == reasons.end()) reasons.push_back(reason);
-    return static_cast<std::size_t>(found - reasons.begin());
+    const auto index = static_cast<std::size_t>(found - reasons.begin());
+    if (index == reasons.size()) reasons.push_back(reason);
+    return index;
   };
   std::string packed, begins;
   for (const Lane& lane : shown) {

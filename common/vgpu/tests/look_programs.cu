@@ -204,7 +204,8 @@ TEST_CASE("look: a program's kernels with source, counters, times, machine code 
   REQUIRE_FALSE(launch.at("report").at("predicted").at("us").is_null());
   REQUIRE(launch.at("sass").is_array());
   CHECK(sum_of(launch.at("ptx"), "machine") == sum_of(launch.at("sass"), "executed"));
-  const double by_ptx = sum_of(launch.at("ptx"), "time"), by_code = sum_of(launch.at("sass"), "time");
+  const double by_ptx = sum_of(launch.at("ptx"), "time"),
+               by_code = sum_of(launch.at("sass"), "time");
   CHECK(by_code > 0);
   CHECK(by_ptx == doctest::Approx(by_code).epsilon(0.01));
   bool loads = false;
@@ -252,17 +253,27 @@ TEST_CASE("look: a program's kernels with source, counters, times, machine code 
   CHECK(column);
 
   const Json& warps = launch.at("warps");
-  REQUIRE(warps.at("warps").size() == 4);
-  for (const Json& warp : warps.at("warps")) {
-    std::uint64_t at = 0;
-    for (const Json& piece : warp) {
-      const auto begin = piece.item(0).get<std::uint64_t>(), end = piece.item(1).get<std::uint64_t>();
-      CHECK(begin >= at);
-      CHECK(end > begin);
-      at = end;
+  REQUIRE(warps.at("packed").size() == 4);
+  REQUIRE(warps.at("begin").size() == 4);
+  CHECK(warps.at("resolution").get<int>() == 1);  // a small block: every piece
+  double issued = 0;
+  for (std::size_t w = 0; w < 4; ++w) {
+    const Json& packed = warps.at("packed").item(w);
+    REQUIRE(packed.size() % 4 == 0);
+    auto at = warps.at("begin").item(w).get<std::uint64_t>();
+    for (std::size_t n = 0; n < packed.size(); n += 4) {
+      CHECK(packed.item(n).get<std::int64_t>() > 0);
+      at += packed.item(n).get<std::uint64_t>();
+      const auto reason = packed.item(n + 3).get<std::int64_t>();
+      if (reason >= 0 &&
+          warps.at("reasons").item(std::size_t(reason)).get<std::string>() == "selected")
+        issued += packed.item(n).get<double>();
     }
     CHECK(at <= warps.at("clocks").get<std::uint64_t>());
   }
+  // An issue is one clock; the block is one of those that were simulated.
+  CHECK(issued * launch.at("report").at("predicted").at("blocks_simulated").get<double>() ==
+        sum_of(launch.at("sass"), "executed"));
   const Json& events = data.at("timeline").at("traceEvents");
   int kernels = 0;
   for (const Json& event : events)
@@ -280,12 +291,13 @@ TEST_CASE("look: the same page each time, whatever the host") {
         text += launch.at(part).dump();
     return text;
   };
-  CHECK(page("VGPU_THREADS=1") == page("VGPU_THREADS=3"));
+  const bool same = page("VGPU_THREADS=1") == page("VGPU_THREADS=3");
+  CHECK(same);
 }
 
 TEST_CASE("look: no ptxas, and no time wanted: counters and the reason") {
-  for (const auto& [environment, why] : {std::pair("VGPU_PTXAS=/no/ptxas", "/no/ptxas"),
-                                         std::pair("VGPU_TIME=0", "VGPU_TIME=0")}) {
+  for (const auto& [environment, why] :
+       {std::pair("VGPU_PTXAS=/no/ptxas", "/no/ptxas"), std::pair("VGPU_TIME=0", "VGPU_TIME=0")}) {
     const Json data = look_at("look: turn", environment);
     const Json& launch = data.at("launches").front();
     check_sums(launch);
@@ -375,7 +387,8 @@ TEST_CASE("look: any program by the launcher, also without -lineinfo" *
   const Result built = run(nvcc() + " -gencode arch=compute_90,code=[compute_90,sm_90] -o " +
                            word(program) + " --cudart shared " + word(source));
   REQUIRE_MESSAGE(built.code == 0, built.text);
-  const Result result = run("build/vgpu --look " + word(path) + " " + word(program) + " 'an </script> argument'");
+  const Result result =
+      run("build/vgpu --look " + word(path) + " " + word(program) + " 'an </script> argument'");
   CHECK_MESSAGE(result.code == 0, result.text);
   const Json data = data_in(contents(path));
   std::filesystem::remove(path);
