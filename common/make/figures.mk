@@ -41,6 +41,17 @@ look = $(eval $(look_rule))
 picture = $(eval $(picture_rule))
 timeline = $(eval $(timeline_rule))
 
+# Chapter 0
+pictures += chapters/00_a_first_kernel/blurred.jpg chapters/00_a_first_kernel/memories.png
+chapters/00_a_first_kernel/blurred.jpg: $D/chapter0 $V/libvgpu.so
+	$(docs_env) $< --out $@ | tail -n 1
+chapters/00_a_first_kernel/memories.png:
+	'$(python_plot)' common/figures/memories.py $@ common/vgpu/profile/devices/h200.json common/vgpu/time/timing.cpp
+$(call trace,grey_columns,0,grey_columns_kernel:0)
+$(call trace,grey_rows,0,grey_rows_kernel:0)
+$(call picture,00_a_first_kernel/warp_loads.png,warp_loads,grey_columns.json:photo:load:0 \
+  grey_rows.json:photo:load:0 grey_rows.json:grey:store:0)
+
 # Chapter 1
 pictures += chapters/01_naive_attention/attention.jpg
 chapters/01_naive_attention/attention.jpg: $D/chapter1 $V/libvgpu.so

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "common", "figures"))
 import labels  # noqa: E402
 import ladder  # noqa: E402
 import measured  # noqa: E402
+import memories  # noqa: E402
 import palette  # noqa: E402
 import refresh_counters  # noqa: E402
 from results import Refused  # noqa: E402
@@ -320,6 +321,30 @@ class Palette(unittest.TestCase):
     def test_no_two_chapters_look_alike(self):
         self.assertEqual(len(set(palette.CHAPTERS)), 8)
         self.assertEqual(palette.of_chapter(1), palette.CHAPTERS[0])
+
+
+class Memories(Case):
+    TABLE = """constexpr std::array<int, 3> kArchitectures = {75, 90, 120};
+        {&Timing::a, "l1_latency", {{{32, kFeng}, {41, "guessed: {7, 8}"}, {43, kLike}}}},
+        {&Timing::b,
+         "l2_latency", all(200, "guessed")},"""
+
+    def test_clocks_are_those_of_the_architecture(self):
+        with open(self.path("t.cpp"), "w", encoding="utf-8") as file:
+            file.write(self.TABLE)
+        self.assertEqual(memories.clocks_of(self.path("t.cpp"), 90),
+                         {"l1_latency": 41, "l2_latency": 200})
+        self.assertEqual(memories.clocks_of(self.path("t.cpp"), 120)["l1_latency"], 43)
+
+    def test_facts_of_the_h200(self):
+        vgpu = os.path.join(ROOT, "common", "vgpu")
+        device = memories.device_of(os.path.join(vgpu, "profile", "devices", "h200.json"))
+        clocks = memories.clocks_of(os.path.join(vgpu, "time", "timing.cpp"), 90)
+        rows = {row[0]: row[2:] for row in memories.facts(device, clocks)}
+        self.assertEqual(rows["registers"][0], "256 KiB an SM")
+        self.assertEqual(rows["shared memory"], ("up to 227 KiB of the L1", "29", "128"))
+        self.assertEqual(rows["L2"][:2], ("60 MiB", "263"))
+        self.assertEqual(rows["DRAM"], ("140 GiB", "600", "18"))
 
 
 class Lessons(unittest.TestCase):

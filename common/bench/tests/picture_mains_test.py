@@ -18,7 +18,9 @@ except ImportError:
 ARGUMENTS = {
     "bytes_moved": ["FILE"], "fragment_layout": ["72", "5", "FILE"], "tile_walk": ["197", "32", "FILE"],
     "component_shares": ["FILE"],
-    "gantt": ["80", "FILE:t"], "memory_plan": ["FILE"], "over_rows": ["FILE"],
+    "gantt": ["80", "FILE:t"],
+    "memories": ["FILE", os.path.join(ROOT, "common", "vgpu", "time", "timing.cpp")],
+    "memory_plan": ["FILE"], "over_rows": ["FILE"],
     "roofline": ["FILE", "attention", "1-6"],
     "sample_points": ["2x2", "32", "FILE"], "score_blocks": ["128", "64", "FILE"], "step_bytes": ["FILE"],
     "sweeps_embedding": ["FILE"], "sweeps_net": ["FILE"], "tile_layouts": ["x:384", "FILE:t"],
