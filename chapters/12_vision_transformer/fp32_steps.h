@@ -22,7 +22,7 @@ void inside(const float* x, const float* weight, const float* bias, float* o,
 void output(const float* o, const float* weight, const float* bias, float* y,
             const HeadsShape& shape, cudaStream_t stream);
 
-// Multiply-adds that `inside` makes of x and the weights, over those that are needed: each of its
+// Multiply-adds of x and the weights that `inside` makes, over the needed ones: each of its
 // blocks has 64 queries and projects all keys and values of its head again.
 inline double projected_times(const HeadsShape& shape) {
   const int tiles = (shape.tokens + 63) / 64;

@@ -11,7 +11,7 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }
 
-// The lowest place for `buffer` beside those that are placed already.
+// The lowest place for `buffer` beside the buffers that have a place.
 int64_t lowest_place(const Buffer& buffer, const std::vector<const Buffer*>& placed) {
   std::vector<const Buffer*> in_the_way;
   for (const Buffer* other : placed)

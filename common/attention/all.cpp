@@ -47,7 +47,7 @@ struct Scratch {
   }
 };
 
-// The arguments of this run without those that each chapter gets its own of.
+// The arguments of this run, without the ones that differ from chapter to chapter.
 std::string arguments_for_all(int argc, char** argv) {
   std::string text;
   for (int i = 1; i < argc; ++i) {

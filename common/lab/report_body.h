@@ -28,7 +28,7 @@ struct Predicted {
   std::vector<std::pair<std::string, double>> stalls;  // why warps wait: shares of their time
 };
 
-// The lines as they came in, and what is made of them.
+// The lines as they were added, and the table, JSON and CSV made of them.
 struct Report::Body {
   enum class Kind { kStep, kLaunch, kTotal, kBeside };
   struct Row {

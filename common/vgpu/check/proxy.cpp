@@ -389,7 +389,7 @@ class ProxyCheck final : public Observer {
       return true;
     return write.by->block == warp.block->linear && of(*warp.block).map_covered > write.moment;
   }
-  // So does one acquire for those that it meets.
+  // One lane's acquire counts for the lanes that it meets, too.
   bool map_acquired(const Warp& warp, int lane, std::uint64_t address, const Place& write) {
     const Doings& doings = doings_of(warp);
     const auto acquires = map_acquires_.find(address);

@@ -9,11 +9,11 @@
 // fence behind it. An mbarrier tells those who wait for a phase what arrived in it and before.
 // Shuffles, votes and the like order no writes (see pass_on).
 //
-// Accesses are compared by time: a counter that grows at each such event. Each warp's accesses
-// carry the time of its last event, and a thread knows of each other one up to which time what it
-// did is over (check/known.h). Blocks of a cluster also meet at its barrier, and a block must not
-// end before what others do to its shared memory is over. Most questions are answered by two
-// numbers: when the block's last barrier was, and when the warp last met.
+// Accesses are compared by time: a counter that grows at each such event. Each access carries the
+// time of its warp's last event. For each other thread, a thread knows a time: accesses up to it
+// are over (check/known.h). Blocks of a cluster also meet at its barrier, and a block must not end
+// while another still accesses its shared memory. Two numbers answer most questions: the time of
+// the block's last barrier, and the time when the warp last met.
 //
 // race.cpp looks at accesses; race_order.cpp keeps what orders them; race_words.cpp has the messages.
 #pragma once
@@ -78,7 +78,7 @@ struct WarpState {
   Time now = 0;             // of its accesses
   Meetings met;             // what a lane did is over
   Meetings read;            // what a lane read it has
-  Time products = 0;        // what it read as operands of its warpgroup is over
+  Time products = 0;        // up to it, reads of its warpgroup's operands are over
   Knowledge known, fenced;  // of all its lanes
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {

@@ -68,8 +68,8 @@ Knowledge RaceCheck::told_to(const Flag& flag, const Block& block, Scope scope) 
   return all;
 }
 
-// An atomic, volatile or relaxed access to a place that threads synchronize through. The thread learns
-// what was released there, and what it releases is kept there for others.
+// An atomic, volatile or relaxed access to a place that threads synchronize through. The thread
+// takes over the times that others released there, and leaves its own for others.
 void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
   BlockState& block = now.block;
   WarpState& warp = now.state;

@@ -67,8 +67,9 @@ bool StreamCheck::over(OperationNumber before) const {
   return it == operations_.end() || before_.knows(it->second.timeline, before);
 }
 
-// The state of bytes in `state` once the operation has touched them. Complains about what is not
-// ordered; each state is looked at once an operation, however many bytes are in it.
+// The state of bytes of state `id` once the operation has touched them. Reports an access that is
+// not ordered after the earlier ones. An operation looks at each state once, however many bytes
+// have it.
 StreamCheck::StateId StreamCheck::after(StateId id, Touched touched, std::uint64_t offset) {
   Memo& memo = memo_[touched];
   if (memo.from == id) return memo.to;

@@ -103,7 +103,7 @@ class StreamCheck {
   std::unordered_map<std::uint32_t, History> histories_;  // by allocation id
   std::vector<State> states_ = std::vector<State>(1);
   std::unordered_map<State, StateId, StateHash> ids_;
-  std::size_t clean_at_ = 4096;  // states, before those that nobody needs are dropped
+  std::size_t clean_at_ = 4096;  // so many states: unused ones are dropped
 
   // The operation that is active.
   bool active_ = false;

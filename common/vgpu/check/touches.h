@@ -43,8 +43,8 @@ struct TouchedAllocation {
 using Touches = std::map<std::uint32_t, TouchedAllocation>;
 
 // Fills `touches` during a launch. Atomics, and stores that others may see at once (volatile,
-// relaxed, release), count as atomic. Loads of that kind are not noted: they look at what others may
-// be changing, which is no race with an atomic.
+// relaxed, release), count as atomic. Loads of that kind are not noted: beside an atomic they are
+// no race.
 std::unique_ptr<Observer> make_touch_observer(Touches& touches);
 
 }  // namespace vgpu

@@ -3,10 +3,10 @@
 // (check/sync.cpp).
 //
 // To load such a value is no mistake: nvcc reads the padding of structs, a merge reads past its end
-// and selects the other value. What counts is use. So each bit of a register may be undefined, and
-// what is computed from it is, too, until it decides something: an address, a branch or a guard, an
-// atomic, a vote, a value stored to global memory. Bits that a mask, a shift or a selection drops
-// are gone.
+// and selects the other value. Use is the mistake. So each bit of a register may be undefined, and
+// so is each result computed from it, until one decides something: an address, a branch or a guard,
+// an atomic, a vote, a value stored to global memory. Bits that a mask, a shift or a selection
+// drops are gone.
 //
 // Only registers that hold undefined bits take room and time here.
 #pragma once
@@ -39,7 +39,7 @@ class UndefinedValues {
   using Use = std::function<void(Warp&, Origin& origin, int lane)>;
   explicit UndefinedValues(Use use) : use_(std::move(use)) {}
 
-  // Before an instruction: uses are told, and what it computes is marked.
+  // Before an instruction: reports the undefined bits that it uses, and marks its results.
   void instruction(Warp& warp, const Instr& instr, std::uint32_t mask, std::uint32_t on);
   void warp_sync(Warp& warp, const Instr& instr, std::uint32_t mask);
 

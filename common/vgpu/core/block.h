@@ -147,7 +147,7 @@ struct Launch {
   bool fair = false;
   // The kernel looks at memory that others may write, so it may wait for them.
   bool may_wait = false;
-  // Who watches all blocks, and who those of a cluster for which `sampled` says so.
+  // Observers of every block, and observers of blocks in sampled clusters.
   Audience everywhere, with_samplers;
   bool sampled(std::uint64_t cluster) const;
   bool only_sampled = false;                                   // the other blocks are not executed

@@ -215,8 +215,8 @@ struct LaunchCounters {
   WarpgroupWork tensor_multiply_adds_warpgroup = {};  // of all these, by wgmma; and of single bits
   std::uint64_t async_copied_bytes = 0;
   // Of bulk and tensor copies into one block's shared memory: the most bytes that were asked for and
-  // had not landed, at any time and in any block. Copies land as late as the program allows, so that
-  // this says how far it asks ahead of what it waits for.
+  // had not landed, at any time and in any block. Copies land as late as the program allows: the
+  // number tells how far the program's copies run ahead of its waits.
   std::uint64_t most_bulk_under_way = 0;
   CacheReport cache;
   PredictedTime predicted;

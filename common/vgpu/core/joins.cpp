@@ -9,8 +9,8 @@
 
 namespace vgpu {
 
-// Lanes that stand at the same place, without a meeting point before them that the others do not
-// share, go on together: those that left a barrier, or that were let go early.
+// Joins fragments at the same program counter into one. They must wait for the same joins. Lanes
+// that left a barrier one after the other are such fragments, and lanes that were let go early.
 std::size_t Warp::merge_into(std::size_t current) {
   for (std::size_t i = fragments.size(); i-- > 0;) {
     Fragment& f = fragments[current];
@@ -94,7 +94,8 @@ void Warp::diverge(std::size_t current, std::uint32_t taken, std::uint32_t targe
   fragments.push_back(std::move(other));
 }
 
-// When nobody is missing any longer, those that wait go on. `last` is who they waited for.
+// Lets the waiting lanes of a join go on once no lane is missing. `last`: the fragment that came
+// last.
 void Warp::complete_join(const Ref<Join>& join, const Fragment& last) {
   if (join->pending || !join->arrived) return;
   Fragment f = last;  // what it has seen in its loop; a loop may call functions

@@ -36,8 +36,8 @@ class Observer {
   virtual void launch_begin(Launch&) {}
   // Adds findings, one message each, worded as describe() (core/block.h) does.
   virtual void launch_end(Launch&, std::vector<std::string>& findings) { (void)findings; }
-  // How many blocks must be in flight together, and change at each memory instruction, for what this
-  // observer models. 0: it does not matter to it. Not heeded in a shuffled or hostile schedule.
+  // How many blocks must be in flight together for this observer's model; they then take turns
+  // after each memory instruction. 0: any number. Shuffled and hostile schedules ignore it.
   virtual std::uint64_t wants_resident(const Launch&) const { return 0; }
   // Adds what only the observer knows to the counters of an instruction (an element of
   // Function::code), of an allocation, and of the launch. After launch_end, when it is counted.
@@ -102,7 +102,7 @@ class Observer {
   virtual void barrier_arrive(Warp&, const Instr&, std::uint32_t mask, int barrier, bool wait) {
     (void)mask, (void)barrier, (void)wait;
   }
-  // All that were expected have arrived; those that wait go on.
+  // All expected threads have arrived, and the waiting ones go on.
   virtual void barrier_complete(Block&, int barrier) { (void)barrier; }
   // The three events of barrier.cluster. cluster_arrive: lanes of a warp arrive. cluster_complete: all
   // threads of the cluster have arrived, so the phase ends. cluster_wait: lanes come to wait; they go

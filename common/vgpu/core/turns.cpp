@@ -138,8 +138,9 @@ bool Work::turn(Cluster& cluster, std::uint64_t resident) {
   return cluster.done() || cluster.number > launch_.fault_cluster;
 }
 
-// Hostile schedules: moves the cluster that runs next to the front. That is the highest in the ranking
-// of those that have not had a turn since some cluster got further. False: all have had one.
+// Hostile schedules: moves the cluster that runs next to the front. It is the first in the ranking
+// among the clusters without a turn since some cluster last got further. False: all have had a
+// turn.
 bool Work::favourite_first(Waiting& waiting) const {
   auto first = waiting.end();
   for (auto it = waiting.begin(); it != waiting.end(); ++it)

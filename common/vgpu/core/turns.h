@@ -38,8 +38,8 @@ struct ClusterOrder {
   }
 };
 
-// Takes clusters from those that are left and runs them. Those that wait for others stay resident,
-// up to `resident`, and take turns; in a cluster its blocks do.
+// Runs clusters, one after the other, until none is left. Waiting clusters stay resident, at most
+// `resident` of them, and take turns. The blocks of a cluster take turns, too.
 class Work {
  public:
   Work(Launch& launch, Worker& worker)

@@ -151,14 +151,15 @@ struct LaneCopies {
 
 using WarpCopies = std::array<LaneCopies, kWarpSize>;
 
-// wgmma: a product that a warp has asked for, and whose result is not in its registers yet.
+// wgmma: a product under way. The warp has asked for it, the result is not in its registers yet.
 struct PendingProduct {
   const Instr* instr = nullptr;
   Ref<Frame> frame;            // the function call in which the warp asked
   std::uint64_t a = 0, b = 0;  // matrix descriptors; a: 0 when A is in registers
-  bool accumulates = false;    // scale-d
-  std::uint64_t number = 0;    // among those that the warp has asked for
-  // What was read of shared memory when the product was complete, and this warp had not waited yet.
+  bool accumulates = false;    // the result is added to D (scale-d)
+  std::uint64_t number = 0;    // the warp's products are counted
+  // The operands, copied when the product was complete: the warp has not waited for it yet, and may
+  // change its shared memory meanwhile.
   struct Operands {
     std::uint32_t a[4][kWarpSize];
     std::unique_ptr<std::uint32_t[][kWarpSize]> b;  // by core matrix
@@ -171,7 +172,7 @@ struct ProductGroup {
 };
 struct WarpProducts {
   std::uint64_t issued = 0;          // products so far
-  std::vector<PendingProduct> open;  // those that are in no group yet
+  std::vector<PendingProduct> open;  // products that are in no group yet
   Queue<ProductGroup> groups;
 };
 

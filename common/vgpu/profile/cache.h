@@ -1,5 +1,5 @@
 // Caches as sets of 128-byte lines with 32-byte sectors, and the hierarchy of one GPU made of them:
-// an L1 for each SM, one L2, DRAM. No data and no time in it, only what is where.
+// an L1 for each SM, one L2, DRAM. It knows where each sector is: no data, no time.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -85,7 +85,7 @@ class SectoredCache {
 // How an instruction uses the L1. Atomics never do.
 enum class L1Use : std::uint8_t {
   cached,       // ld, ld.ca, ld.nc, st, and the streaming hints (.cs, .lu, L1::evict_*)
-  no_allocate,  // L1::no_allocate: takes what is there, leaves nothing
+  no_allocate,  // L1::no_allocate: reads a sector that the L1 has, brings none into it
   bypass,       // .cg, .cv, .wt, volatile, and ordered accesses beyond the block
   none,         // bulk copies: not asked of the L1 at all
 };
@@ -114,7 +114,7 @@ class CacheHierarchy {
   const std::vector<LineTraffic>& request(int sm, const std::uint64_t* addresses,
                                           std::uint32_t mask, std::uint32_t bytes, Access access,
                                           L1Use use);
-  // What a fence beyond the block does: later loads must see what others wrote.
+  // A fence beyond the block: later loads must see other blocks' stores.
   void invalidate_l1(int sm);
 
   // Writes back what is dirty, as if nobody used it again. Sectors written to DRAM so far are then

@@ -271,7 +271,8 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
   const double tensor = tensor_clocks(counters, device);
   set(Pipe::tensor, tensor, std::isnan(tensor) ? kNaN : sms * clocks);
 
-  // The busiest SM's share of all PTX instructions is taken to be its share of those that count.
+  // Assumed: the busiest SM's share of the counted instructions is its share of all PTX
+  // instructions.
   double busiest = 0, all = 0;
   for (const std::uint64_t issued : counters.issued_by_sm) {
     busiest = std::max(busiest, static_cast<double>(issued));

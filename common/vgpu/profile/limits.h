@@ -32,8 +32,8 @@ struct Limit {
   Pipe pipe = Pipe::dram;
   double us = 0;        // microseconds; NaN: see `unknown`
   std::string unknown;  // "" when us counts; "unknown": a figure of the device; "not modelled"
-  double by_ptx_us =
-      0;  // above 0: what it would be for PTX's accesses, of which machine code has fewer
+  // The limit for the accesses of the PTX, where machine code has fewer; 0: there are as many.
+  double by_ptx_us = 0;
   bool known() const { return unknown.empty(); }
 };
 

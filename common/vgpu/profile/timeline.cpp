@@ -129,7 +129,8 @@ void DeviceTimeline::make_fill(Operation& operation, std::uint64_t bytes) const 
   operation.args.update({{"duration", "limit"}, {"bytes", bytes}});
 }
 
-// Without what something else in the list comes after anyway, and without what is over.
+// The same list, shorter: left out are operations that are over, and operations before another of
+// the list.
 DeviceTimeline::Before DeviceTimeline::direct(const Before& before) const {
   Before result;
   for (const auto& [lane, number] : before) {

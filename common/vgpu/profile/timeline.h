@@ -123,7 +123,7 @@ class DeviceTimeline {
   struct Open {  // submitted, not over
     Operation operation;
     std::size_t missing = 0;      // operations that it waits for
-    std::vector<Number> waiting;  // those that wait for it
+    std::vector<Number> waiting;  // operations that wait for it
     Ns submitted = 0, begin = 0, end = 0;
     Ns call = -1;                                        // when the call began that submitted it
     std::vector<std::pair<std::uint64_t, bool>> arrows;  // that leave it (true) or end at it

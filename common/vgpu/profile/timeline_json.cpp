@@ -103,7 +103,7 @@ void DeviceTimeline::write_groups(Events& events) const {
   }
 }
 
-// An arrow has two ends, unless what it begins or ends at was left out.
+// An arrow has two ends. It is left out where one of its operations is.
 void DeviceTimeline::write_arrows(Events& events) const {
   std::unordered_map<std::uint64_t, int> ends;
   for (const Arrow& a : arrows_) ++ends[a.id];

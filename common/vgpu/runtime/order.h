@@ -1,6 +1,6 @@
 // Which operation comes after which, as a GPU would have it. Operations (kernels, copies, fills, nodes of
-// graphs) run at the call that submits them; here they are numbered, and those that want to know are told:
-// the check of streams (check/streams.h) and the timeline (profile/timeline.h).
+// graphs) run at the call that submits them. Here they are numbered, and two observers are told of
+// each: the check of streams (check/streams.h) and the timeline (profile/timeline.h).
 #pragma once
 #include <memory>
 #include <optional>

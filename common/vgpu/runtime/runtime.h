@@ -278,7 +278,7 @@ unsigned max_cluster_blocks(const Kernel& kernel);
 Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::byte> params);
 Status check_launch(Kernel& kernel, const LaunchConfig& config);  // loads the kernel, too
 
-// allocate.cpp: cudaFree without what it waits for.
+// allocate.cpp: cudaFree, without its wait for the device.
 Status release_memory(Runtime& runtime, void* pointer);
 
 // What a frame calls. The frames are functions, no templates: there are two hundred bodies, and the
@@ -287,7 +287,7 @@ struct Body {
   void* kept;
   void (*run)(void* kept, Runtime* runtime);
 };
-// Success, or why the body did not come to its end; what it returned itself it keeps.
+// Success where the body came to its end (it keeps its own result), otherwise why it did not.
 Status run_caught(Body body) noexcept;
 Status run_framed(Body body, Context context) noexcept;
 

@@ -18,7 +18,7 @@ namespace {
 // too many or too few are a third of the stated error at most.
 constexpr double kMostDiffering = 0.08;
 
-// Machine instructions that are simulated at most; what is left is taken to go on as it went.
+// At most so many machine instructions are simulated. The rest is assumed to take as long each.
 constexpr std::uint64_t kMostSimulated = 40u << 20;
 
 struct Played {
@@ -28,7 +28,7 @@ struct Played {
 // Sectors that the blocks of one SM ask of the L2, with an L1 in between and the warps taking turns
 // at each memory instruction.
 struct Traffic {
-  double asked = 0, beyond = 0;  // load sectors asked of the L1, and those that it has not
+  double asked = 0, beyond = 0;  // load sectors asked of the L1; of these, the L1's misses
   double stored = 0;             // sectors of stores
 };
 Traffic traffic(const Walker& walker, const Recording& recording, const Played& played,
@@ -144,8 +144,8 @@ double instructions_of(const BlockRecord& block) {
   return sum;
 }
 
-// Clocks of an SM for all of its blocks, from those that were simulated. `left`: how many more there are,
-// as blocks that do as much as the simulated ones do on the average.
+// Clocks of an SM for all of its blocks, from the clocks of the simulated ones. `left`: how many
+// blocks were not simulated, in blocks with the average work of the simulated ones.
 double all_blocks(const SmResult& sm, const Recording& recording, std::size_t simulated,
                   double left, std::uint64_t resident) {
   if (left == 0) return sm.clocks;
@@ -330,8 +330,8 @@ class Prediction {
     busy_sms_ = static_cast<double>(std::min<std::uint64_t>(
         recording_.grid_blocks, static_cast<std::uint64_t>(device_.sm_count)));
     uneven_ = unevenness(recording_, counters_, busy_sms_, of_sm_ > 2 * resident_);
-    // Where all blocks of an SM run together the busiest SM decides; others, as those that get the last
-    // blocks of a ragged grid, do not.
+    // The busiest SM decides only where all blocks of an SM run together. The SMs with the last
+    // blocks of a ragged grid do not count.
     const bool by_mean =
         counters_.sampled && recording_.blocks_of_sm > 1 && recording_.most_of_sm == 0;
     if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
@@ -372,7 +372,7 @@ class Prediction {
   void add_up(bool cooperative, bool in_graph) {
     out.blocks_simulated = blocks_;
     out.blocks_of_sm = of_sm_;
-    // Blocks of other SMs may have more to do than those that were recorded.
+    // Blocks of other SMs may have more work than the recorded ones.
     out.clocks =
         uneven_ * all_blocks(sm_, recording_, blocks_,
                              blocks_left(recording_, counters_, blocks_, of_sm_), together_);

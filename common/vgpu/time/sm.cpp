@@ -401,7 +401,7 @@ void Sm::settle(Warp& warp, const Op& op, double data, double read) {
                                                                      : op.waits_for);
 }
 
-// The warp's next instruction: what it waits for before anything else.
+// The first thing that the warp's next instruction waits for.
 void Sm::fetch_step(Warp& warp, const Op& before, std::uint32_t from, double at) {
   Step next;
   const double ready = at + before.stall;

@@ -47,9 +47,10 @@ struct SmRequest {
   int resident = 1;                // blocks at a time
   std::function<BlockSteps(std::uint64_t n)> block;  // makes the n-th, from 0
   // Blocks n with the same n / cluster_blocks are a cluster, and n % cluster_blocks is the rank
-  // that MemoryEvent::home names. All of a cluster share this SM if there are places; else what the
-  // absent ones would send is taken to come when everything waits for it (SmResult::assumed). 1:
-  // homes are ignored, each block is taken to get from its neighbours what it does to them.
+  // that MemoryEvent::home names. All blocks of a cluster share this SM if there are places.
+  // Otherwise data of an absent block is assumed to arrive when everything waits for it
+  // (SmResult::assumed). 1: homes are ignored, and each block is assumed to receive as much from
+  // its neighbours as it sends.
   int cluster_blocks = 1;
   std::uint64_t l1_bytes = 0;  // what shared memory leaves
   // Share of the sectors that the L2 is asked for and does not have, 0 to 1.

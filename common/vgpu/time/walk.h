@@ -74,7 +74,7 @@ class Walker {
     std::uint32_t loop = kNone;  // unrolled loop that it belongs to
     bool swaps = false;          // an atomic operation as a loop round a swap
     std::uint32_t copies = 0;    // turns of that loop that it makes
-    std::uint32_t optional = 0;  // and those that it may make: their instructions are guarded
+    std::uint32_t optional = 0;  // more turns, with guarded instructions, that it may make
     // The PTX instructions that it has the code of, by ordinal, and how often. Of those of which
     // ptxas makes exactly one machine instruction, when there are such.
     std::vector<std::pair<std::uint32_t, std::uint32_t>> lines;

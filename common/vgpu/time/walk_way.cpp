@@ -54,8 +54,8 @@ long Walker::reach(std::uint32_t b, std::uint32_t loop, long left, int depth) co
   return left == 0 ? 0 : -1;
 }
 
-// Whether a warp that goes on at `b` finds there what it has still to execute: 1 that it does, -1
-// that it has done all of that as often as its PTX did, 0 that nothing tells.
+// Whether a warp may go on at `b`: 1 if it finds instructions there that it has still to execute,
+// -1 if it has executed them as often as its PTX did, 0 if nothing tells.
 int Walker::support(const State& state, std::uint32_t b, std::uint32_t until) const {
   for (int steps = 0; steps < 8 && b != kNone && b != until; ++steps) {
     const Basic& basic = basics_[b];
