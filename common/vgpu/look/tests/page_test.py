@@ -159,11 +159,18 @@ class Access(PageTest):
         self.assertIn("32 wavefronts, 1 needed, so 31 are bank conflicts. The fullest bank serves 32 words.",
                       self.browser.text(self.WORDS))
         self.assertEqual(self.browser.js("document.querySelectorAll('#view-source .bank').length"), 32)
+        self.assertEqual(self.browser.js("document.querySelectorAll('#view-source .word.more').length"), 31)
         self.browser.choose("#view-source .warpSlider", 1)
         self.assertIn("16 of 32 lanes store", self.browser.text(self.WORDS))
         self.browser.js("document.querySelector('#view-source .lanes-picture').focus()")
         self.browser.key("End")
         self.assertIn("not active in this access", self.browser.text("#view-source .access-lane"))
+
+    def test_neighbouring_words_fill_all_banks(self):
+        self.browser.js("selectLaunch(1)")
+        self.browser.click("#ptx-2 code")
+        self.assertIn("1 wavefront, 1 needed, no bank conflict. The fullest bank serves 1 word.", self.browser.text(self.WORDS))
+        self.assertEqual(self.browser.texts("#view-source .in-word"), [str(lane) for lane in range(32)])
 
     def test_a_line_with_two_accesses_lets_choose(self):
         self.browser.click("#source-4 code")

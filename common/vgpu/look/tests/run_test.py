@@ -78,6 +78,8 @@ class Run(PageTest):
         self.assertTrue(self.browser.js("blockView.chart.rows.every(r => r.segments.every((s, i, all) => s.end > s.begin && (!i || s.begin >= all[i - 1].end)))"))
         kinds = self.browser.js("[...new Set(blockView.chart.rows.flatMap(r => r.segments.map(s => s.kind)))].sort()")
         self.assertEqual(kinds, ["barrier", "compute", "load", "store", "wait"])
+        reasons = self.browser.js("[...new Set(blockView.chart.rows.flatMap(r => r.segments.map(s => s.reason)))]")
+        self.assertNotIn("", reasons)
         self.browser.click("#steps button:nth-child(4)")
         self.assertIn("Warp 0 · loads", self.browser.text("#block-chart .status"))
         self.assertIn("16 sectors moved, 16 needed", self.browser.text("#view-block .access-words"))
