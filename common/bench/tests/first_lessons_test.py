@@ -114,8 +114,9 @@ class FirstLessons(Case):
         self.assertEqual(round(waves["coalescing"] / waves["wmma"]),
                          self.stated(4, r"\*\*1/(\d+)\*\* of the wavefronts")[0])
         limits = kernel(4, "wmma")["limits"]
-        self.assertAlmostEqual(limits["tensor"] / limits["L1/shared"],
-                               1 / self.stated(4, r"\*\*1/(\d+)\*\*: the tensor cores' limit")[0], delta=0.01)
+        for stated, unit in zip(self.stated(4, r"\*\*([\d.]+) µs\*\* is the tensor cores' limit for one photo, "
+                                            r"\*\*([\d.]+) µs\*\*"), ("tensor", "L1/shared")):
+            self.assertEqual(stated, round(limits[unit], 2))
         self.assertEqual(kernel(4, "wmma")["registers"], self.stated(4, r"is registers, (\d+) a thread")[0])
         self.assertGreater(sized("4 loads at a time"), sized("wmma"))
 
