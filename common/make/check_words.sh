@@ -95,7 +95,7 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
   compiles "$in_suite $outside" '' test ONLY=toolkit
   # Of the chapters one program for each function of common/testing that calls the compiler.
-  chooses 'exercise_tests grader_tests vgpu_tests time_programs test_chapter4 test_chapter2 test_chapter1 runtime_device runtime_library runtime_process' \
+  chooses 'exercise_tests grader_tests vgpu_tests time_programs test_chapter4 test_chapter2 test_chapter1 look_programs runtime_device runtime_library runtime_process' \
     test ONLY=toolkit SUITE=toolkit
   calls=$(cat common/testing/*.cpp | grep -c 'environment("NVCC"')
   ways=$(sed -n 's/^ways_of_chapters := //p' Makefile | wc -w)
