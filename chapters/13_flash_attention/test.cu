@@ -77,20 +77,7 @@ TEST_CASE("program: the whole way on a photo") {
   check_program("chapter13", {"coalesced K", "loads in flight", "registers", "pipeline", "ragged"});
 }
 TEST_CASE("program: a variant runs where --step names it and nowhere else") {
-  if (skipped("a variant")) return;
-  const TemporaryFolder folder;
-  const auto has_line = [&](const std::string& step, std::vector<std::string> arguments) {
-    for (const char* more : {"--tokens", "40", "--heads", "1"}) arguments.push_back(more);
-    const ProgramResult result = run_program("chapter13", arguments, folder.folder());
-    CAPTURE(result.output);
-    CAPTURE(result.errors);
-    REQUIRE(result.exit_code == 0);
-    return result.output.find("\n" + step + " ") != std::string::npos;
-  };
-  CHECK(has_line("small tiles", {"--step", "small tiles"}));
-  CHECK_FALSE(has_line("ragged", {"--step", "small tiles"}));
-  CHECK(has_line("ragged", {}));
-  CHECK_FALSE(has_line("small tiles", {}));
+  check_variant("chapter13", "small tiles", "ragged");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
