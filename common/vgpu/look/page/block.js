@@ -16,7 +16,7 @@ function drawBlock() {
     view.replaceChildren(sentence(noLaunch('there is no block to follow')));
     return;
   }
-  const m = model(), warps = object(m.launch.warps), rows = warpSegments(warps);
+  const m = model(), warps = object(m.launch.warps), rows = warpSegments(m);
   if (!rows.some((segments) => list(segments).length)) {
     view.replaceChildren(
         el('h2', {}, kernelMark(m)),
@@ -30,9 +30,7 @@ function drawBlock() {
   const chart = new LaneChart({
     label:
         'Warps of the block over time. Left and right arrows step, up and down arrows change the warp.',
-    rows: rows.map(
-        (segments, w) =>
-            ({label: `warp ${w}`, segments: list(segments).map((s) => blockSegment(s))})),
+    rows: rows.map((segments, w) => ({label: `warp ${w}`, segments})),
     rowHeight:
         [[2, 54], [4, 40], [8, 32], [16, 26]].find(([most]) => rows.length <= most)?.[1] || 18,
     wideLabels: 70,
@@ -68,10 +66,6 @@ function drawBlock() {
   if (state.step >= 0) chart.choose(state.stepWarp, state.step, true);
   drawDetail();
   blockView.access.draw();
-}
-function blockSegment([begin, end, kind, ptx, reason]) {
-  const label = {wait: reason ? stallWord(reason) : 'waits'}[kind] || kind;
-  return {begin, end, kind, ptx, reason: reason || '', label};
 }
 // The share of the warps' time of each phase, most first. Marks of several clocks have no such shares.
 function phaseShares(rows, resolution) {

@@ -101,11 +101,11 @@ function counterDifferences(a, b) {
     if (isNumber(m.launch.flops)) sum.set('operations', m.launch.flops);
   }
   const names = [...new Set([...left.keys(), ...right.keys()])];
-  const size = ({a: x, b: y}) =>
-      (x === undefined || y === undefined ? 1e9 :
-           x === y                        ? 0 :
-           x === 0 || y === 0             ? 1e8 :
-                                            Math.abs(Math.log(y / x)));
+  // What only one of the two has comes last.
+  const size = ({a: x, b: y}) => x === undefined || y === undefined ? -1 :
+      x === y                                                       ? 0 :
+      x === 0 || y === 0                                            ? 1e8 :
+                                                                      Math.abs(Math.log(y / x));
   return names.map((name) => ({name, a: left.get(name), b: right.get(name)}))
       .map((row) => ({...row, changed: row.a !== row.b, size: size(row)}))
       .sort((x, y) => y.size - x.size || (x.name < y.name ? -1 : 1));

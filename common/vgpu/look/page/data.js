@@ -144,22 +144,39 @@ function sourceText(file, line) {
   const source = LOOK.sources[file];
   return source ? list(source.lines)[line - 1] || '' : '';
 }
-// Of each warp of the block over time [begin, end, kind, index of the PTX, reason]: written out, or packed
-// as numbers: length, kind, PTX, reason, one segment after the other from clock `begin` of the warp.
-function warpSegments(warps) {
-  if (!Array.isArray(warps.packed)) return list(warps.warps).map(list);
-  return warps.packed.map((packed, w) => {
+// Of each warp of the block over time {begin, end, kind, ptx: index, reason, label}. In the data they are
+// written out, or packed as numbers: length, kind, PTX, reason, one segment after the other from clock
+// `begin` of the warp.
+function warpSegments(m) {
+  if (m.segments) return m.segments;
+  const warps = object(m.launch.warps), {packed, kinds} = warps, reasons = list(warps.reasons);
+  const segment = (begin, end, kind, ptx, reason) => ({
+    begin,
+    end,
+    kind,
+    ptx,
+    reason,
+    label: kind !== 'wait' ? kind :
+        reason             ? stallWord(reason) :
+                             'waits'
+  });
+  const unpacked = (numbers, w) => {
     const segments = [];
     let clock = list(warps.begin)[w] || 0;
-    for (let at = 0; at + 3 < packed.length; at += 4) {
-      const [length, kind, ptx, reason] = packed.slice(at, at + 4);
-      if (kind >= 0)
-        segments.push(
-            [clock, clock + length, warps.kinds[kind], ptx, list(warps.reasons)[reason] || '']);
-      clock += length;
+    for (let at = 0; at + 3 < numbers.length; at += 4) {
+      const end = clock + numbers[at], kind = kinds[numbers[at + 1]];
+      if (kind)
+        segments.push(segment(clock, end, kind, numbers[at + 2], reasons[numbers[at + 3]] || ''));
+      clock = end;
     }
     return segments;
-  });
+  };
+  m.segments = Array.isArray(packed) ?
+      packed.map(unpacked) :
+      list(warps.warps).map((all) => list(all).map(([
+                                                     b, e, kind, ptx, reason
+                                                   ]) => segment(b, e, kind, ptx, reason || '')));
+  return m.segments;
 }
 const hasTime = (m) => isNumber(m.predicted.us);
 // "7.25 µs ±25 %", or "unknown".

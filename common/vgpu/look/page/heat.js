@@ -123,10 +123,5 @@ function heats(m, pane, file, mode) {
 function setHeatCell(cell, heat) {
   cell.textContent = heat ? heat.text : '';
   cell.style.setProperty('--share', heat ? heat.share.toFixed(3) : '0');
-  cell.dataset.heat = heat ? (heat.share > 0.66     ? '3' :
-                                  heat.share > 0.33 ? '2' :
-                                  heat.share > 0    ? '1' :
-                                                      '0') :
-                             '';
   cell.title = heat ? heat.tip : '';
 }

@@ -176,8 +176,15 @@ class LaneChart {
     const ink = this.canvas.getContext('2d');
     ink.scale(scale, scale);
     const styles = getComputedStyle(document.documentElement);
-    const color = (name) => styles.getPropertyValue(name).trim();
+    const colors = new Map();
+    const color = (name) => {
+      if (!colors.has(name)) colors.set(name, styles.getPropertyValue(name).trim());
+      return colors.get(name);
+    };
     this.labelWidth = Math.min(this.wideLabels || 92, width * 0.28);
+    // One row with more segments than there is room for is enough: all rows are drawn alike.
+    this.crowded = this.rows.some(
+        (_, r) => this.find(r, this.to) - this.find(r, this.from) > (width - this.labelWidth) / 2);
     this.drawAxis(ink, width, height, color);
     this.rows.forEach((row, r) => this.drawRow(ink, r, width, color));
     this.drawCursor(ink, width, color);
@@ -214,8 +221,7 @@ class LaneChart {
     ink.clip();
     ink.fillText(label, 0, y + h / 2 + 1);
     ink.restore();
-    const first = Math.max(0, this.find(r, this.from)), end = this.find(r, this.to);
-    if (end - first > (width - this.labelWidth) / 2) return this.drawShares(ink, r, width, color);
+    if (this.crowded) return this.drawShares(ink, r, width, color);
     let drawnTo = -1;
     for (let i = Math.max(0, this.find(r, this.from) - 1);
          i < segments.length && segments[i].begin < this.to; ++i) {

@@ -131,6 +131,8 @@ function drawPane(m, pane) {
     into.replaceChildren(sentence(missingPane(m, pane)));
     return;
   }
+  const longest = texts.reduce((most, [, text]) => Math.max(most, String(text).length), 0);
+  into.style.setProperty('--longest', String(longest));
   const all = document.createDocumentFragment();
   texts.forEach(([number, text], i) => {
     const heat = el('span', {class: 'heat'});
@@ -169,7 +171,7 @@ function scrollToFirst(m) {
                     .filter(([file]) => file === state.file)
                     .map(([, line]) => line);
   const row = lines.length ? panes.rows.source[Math.min(...lines) - 1] : null;
-  if (row) panes.lists.source.scrollTop = Math.max(0, row.offsetTop - 40);
+  if (row) panes.lists.source.scrollTop = Math.max(0, topOf(row) - 40);
 }
 function drawHeat() {
   if (panes.built !== state.launch) return;
@@ -217,13 +219,17 @@ function lightRows() {
   for (const pane of PANES) scrollToLit(pane);
   drawLineStatus();
 }
+// Rows have one height, so that nobody has to measure thousands of them.
+const ROW_HEIGHT = 20;
+const topOf = (row) => 4 + row.index * ROW_HEIGHT;
+
 // Brings what is lit into sight, at the height of the selected row where there is room.
 function scrollToLit(pane) {
   const into = panes.lists[pane], rows = panes.lit.filter((row) => row.parentNode === into);
   if (!rows.length || !into.clientHeight) return;
   const own = pane === state.pane,
         row = rows.find((r) => r.classList.contains(own ? 'chosen' : 'current')) || rows[0];
-  const top = row.offsetTop, bottom = top + row.offsetHeight;
+  const top = topOf(row), bottom = top + ROW_HEIGHT;
   if (own) {
     if (top < into.scrollTop + 20)
       into.scrollTop = top - 60;
@@ -233,7 +239,7 @@ function scrollToLit(pane) {
   }
   const chosen = panes.rows[state.pane] ? panes.rows[state.pane][state.row] : null;
   const height = chosen && panes.lists[state.pane].clientHeight ?
-      chosen.offsetTop - panes.lists[state.pane].scrollTop :
+      topOf(chosen) - panes.lists[state.pane].scrollTop :
       into.clientHeight / 3;
   into.scrollTop = Math.max(0, top - Math.max(20, Math.min(height, into.clientHeight - 60)));
 }

@@ -5,7 +5,7 @@ const TERMS = {
   launch:
       'One start of a kernel. Starts of the same kernel with the same grid, block and shared memory stand in one row.',
   'predicted time':
-      'How long this GPU would take, from a simulation of one SM. It is a prediction, not a measurement; its error is the mean miss on kernels with published times.',
+      'How long this GPU would take, from a simulation of one SM. It is a prediction, not a measurement; its error says how far such predictions are off on kernels whose times others have published.',
   limit:
       'The time that the busiest part of the GPU needs at its peak rate. It leaves out all waiting, so it is a lower bound and not a running time.',
   binds:
