@@ -73,15 +73,19 @@ class Browser:
     def call(self, method, parameters=None):
         return self._call(method, parameters, self._session)
 
-    def _call(self, method, parameters, session):
+    def _send(self, method, parameters, session):
         self._id += 1
         message = {"id": self._id, "method": method, "params": parameters or {}}
         if session:
             message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
+        return self._id
+
+    def _call(self, method, parameters, session):
+        number = self._send(method, parameters, session)
         while True:
             answer = self._receive()
-            if answer.get("id") != self._id:
+            if answer.get("id") != number:
                 continue
             if "error" in answer:
                 raise RuntimeError(f"{method}: {answer['error']['message']}")
@@ -111,6 +115,9 @@ class Browser:
             self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in event["args"]))
         elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
             self.errors.append(event["entry"]["text"])
+        elif method == "Page.javascriptDialogOpening":  # it would hold up everything
+            self.errors.append("a dialog: " + event["message"])
+            self._send("Page.handleJavaScriptDialog", {"accept": False}, self._session)
         elif method == "Network.requestWillBeSent":
             self.requests.append(event["request"]["url"])
 
