@@ -12,6 +12,7 @@ const panes = {
   rows: {},
   lists: {},
   lit: [],
+  near: [],
   narrow: 'source',
   access: null,
   choice: null,
@@ -48,7 +49,9 @@ function buildSourceView() {
       tabindex: '0',
       'aria-label': PANE_NAMES[pane],
       onkeydown: (event) => paneKey(event, pane),
-      onclick: (event) => paneClick(event, pane)
+      onclick: (event) => paneClick(event, pane),
+      onmouseover: (event) => hoverRow(pane, event.target.closest('.row')),
+      onmouseleave: () => hoverRow(pane, null)
     });
     return el(
         'div', {class: 'pane', 'data-pane': pane}, el('h2', {}, titles[pane]), panes.lists[pane]);
@@ -152,6 +155,7 @@ function drawPanes() {
   if (!LOOK.launches.length) return;
   const m = model();
   panes.lit = [];
+  panes.near = [];
   const files = byId('file');
   files.replaceChildren(...m.files.map(
       (f) => el(
@@ -274,6 +278,18 @@ function drawLineStatus() {
 function paneClick(event, pane) {
   const row = event.target.closest('.row');
   if (row) selectRow(pane, row.index);
+}
+// What belongs to the row under the pointer is marked in the other panes, where it is in sight.
+function hoverRow(pane, row) {
+  for (const other of panes.near) other.classList.remove('near');
+  panes.near = [];
+  if (!row) return;
+  const links = linked(model(), pane, row.index);
+  const [file, line] = links.line ? links.line.split(':').map(Number) : [-1, 0];
+  const rows = {source: file === state.file ? [line - 1] : [], ptx: links.ptx, sass: links.sass};
+  for (const other of PANES.filter((name) => name !== pane))
+    panes.near.push(...rows[other].map((i) => panes.rows[other][i]).filter(Boolean));
+  for (const other of panes.near) other.classList.add('near');
 }
 function paneKey(event, pane) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;

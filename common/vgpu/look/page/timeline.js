@@ -64,7 +64,10 @@ function drawTimeline() {
       chart.element, el('p', {
         class: 'note',
         text:
-            'Every duration is modelled: kernels as predicted, copies at the peak rate, calls of the host with fixed times.'
+            'Every duration is modelled: kernels as predicted, copies at the peak rate, calls of the host with fixed times.' +
+            (LOOK.timeline.left_out > 0 ?
+                 ` ${plural(LOOK.timeline.left_out, 'event is', 'events are')} left out.` :
+                 '')
       }));
 }
 const byTimeline = {

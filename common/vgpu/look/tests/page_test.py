@@ -52,6 +52,7 @@ class Summary(PageTest):
         page.key("ArrowDown")
         self.assertIn("strided: 8 µs", page.text("#timeline-chart .status"))
         self.assertEqual(page.js("byTimeline.chart.rows.length"), 2, "rows of the SM are left out")
+        self.assertIn("3 events are left out.", page.text("#panel-timeline"))
 
     def test_a_hot_line_leads_to_the_source(self):
         page = self.open(two_kernels())
@@ -91,6 +92,15 @@ class Panes(PageTest):
         self.assertEqual(self.lit(), ["source-4", "ptx-1", "ptx-2", "sass-1", "sass-2"])
         self.browser.click("#sass-3 code")
         self.assertEqual(self.lit(), ["source-5", "ptx-3", "sass-3"])
+
+    def test_the_line_under_the_pointer_marks_what_belongs_to_it(self):
+        near = "[...document.querySelectorAll('.row.near')].map(row => row.id)"
+        self.browser.hover("#source-4 code")
+        self.assertEqual(self.browser.js(near), ["ptx-1", "ptx-2", "sass-1", "sass-2"])
+        self.browser.hover("#sass-3 code")
+        self.assertEqual(self.browser.js(near), ["source-5", "ptx-3"])
+        self.browser.hover("#line-status")
+        self.assertEqual(self.browser.js(near), [])
 
     def test_keys_go_through_lines_and_panes(self):
         self.browser.click("#source-3 code")
