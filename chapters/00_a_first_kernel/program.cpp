@@ -10,6 +10,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/progress.h"
 #include "../../common/lab/report.h"
+#include "../../common/lab/table.h"
 #include "../../common/lab/tensors.h"
 #include "json/json.h"
 #include "problem.h"
@@ -175,10 +176,8 @@ void run_whole_way(PhotoRun& run, const PhotoKernels& kernels, double kernel_us,
   const double us = now_us() - start_us;
   report.require(grey == run.expected->grey, "the whole way gives another grey");
   if (std::isfinite(us) && std::isfinite(kernel_us))
-    report.note(
-        format("The whole way, photo in and grey out: %.3g us, of which %.3g us are the "
-               "kernel's",
-               us, kernel_us));
+    report.note("The whole way, photo in and grey out: " + human_time(us) + ", of which " +
+                human_time(kernel_us) + " are the kernel's");
 }
 
 void note_mean(const PhotoRun& run, Report& report) {

@@ -57,6 +57,14 @@ std::vector<Program> programs() {
   all.push_back({"chapter8",
                  {"--style", "none.safetensors"},
                  {{"--size", 1, 8192}, {"--warmup", 0, 1000}, {"--iterations", 1, 1000}}});
+  all.push_back({"chapter0",
+                 {},
+                 {{"--size", 1, 4096},
+                  {"--height", 1, 16384},
+                  {"--width", 1, 16384},
+                  {"--warmup", 0, 1'000'000},
+                  {"--iterations", 1, 1'000'000},
+                  {"--seed", 0, -1}}});
   return all;
 }
 
@@ -110,6 +118,7 @@ TEST_CASE("bad input: words of flags") {
   };
   for (const auto& [program, flag] : {Choice{"chapter7", "--preset"},
                                       {"chapter3", "--step"},
+                                      {"chapter0", "--step"},
                                       {"chapter7", "--step"},
                                       {"chapter7", "--distribution"},
                                       {"chapter8", "--preset"},
