@@ -1,6 +1,8 @@
 // Planted bugs of the simple components: each is caught by what it says.
 #include <doctest/doctest.h>
 
+#include <memory>
+
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/random.h"

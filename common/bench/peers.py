@@ -15,6 +15,8 @@ through twice the L2; then once more, as many calls replayed from one CUDA graph
 no_graph: why not). The same problem asked again is another round: what was prepared and compiled
 for it is kept. --device cpu runs all of it on the CPU, for tests: the same formulations, wall time,
 no graphs.
+
+Longer than 600 lines: of each family its formulations and the formula that judges them stand together.
 """
 import contextlib
 import dataclasses

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <utility>
 
 #include "files.h"
 #include "report_body.h"
@@ -74,8 +75,8 @@ Bound bound_of(const Device& device, const Cost& cost) {
 }
 
 Report::Report(ReportHead head) : body_(new Body{std::move(head), {}, {}, {}}) {}
-Report::~Report() = default;
-Report::Report(Report&&) noexcept = default;
+Report::~Report() { delete body_; }
+Report::Report(Report&& other) noexcept : body_(std::exchange(other.body_, nullptr)) {}
 void Report::note(const std::string& line) { body_->notes.push_back(line); }
 
 void Report::add_number(const std::string& line, const std::string& name, double value) {

@@ -2,7 +2,7 @@
 // is stated here shape by shape, as the PTX ISA lists it ("Matrix Fragments for mma"), and not by the
 // one formula of ops/tiles.h. Values are small integers, so that results are exact, but where sums of any
 // numbers are compared bit for bit.
-// Long, since PTX stands one instruction a line.
+// Longer than 600 lines: PTX stands one instruction a line.
 #include <algorithm>
 #include <cmath>
 #include <random>

@@ -1,4 +1,6 @@
 // Modelled limits and reports of launches whose counters are written down by hand.
+//
+// Longer than 600 lines: all cases work on the same counters, and whole reports stand here as text.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,7 @@
 // Predicted times (VGPU_TIME) of programs that are compiled here: machine code is followed as PTX
 // branched, kernels that cannot be followed are refused in words, and nothing else changes.
+//
+// Longer than 600 lines: most cases bring the text of their kernels.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // The SM simulator against short programs whose clocks are worked out by hand in the comments.
+//
+// Longer than 600 lines: the programs stand one instruction a line.
 #include <doctest/doctest.h>
 
 #include <ctime>

@@ -303,8 +303,8 @@ double Sm::load_store(double clocks, double at, const Op& op) {
 
 // Sectors from the L2, and the share that it does not have from DRAM; when the last one is there.
 // weight: how many times as long as whole sectors they keep the way to the L2.
-// miss: the share of the sectors that come from DRAM. `missed`: the fraction of a sector that
-// earlier calls left over.
+// miss: the share of the sectors that come from DRAM. `missed`: sectors from DRAM that earlier calls
+// left over.
 double Sm::beyond_l1(std::uint32_t sectors, double at, double latency, double weight, double miss,
                      double& missed) {
   const double bytes = static_cast<double>(sectors) * kSectorBytes;
