@@ -3,7 +3,7 @@
 const ROOF = {
   width: 560,
   height: 320,
-  left: 64,
+  left: 72,
   right: 24,
   top: 14,
   bottom: 44
@@ -66,7 +66,7 @@ function roofChart(peaks, points) {
     parts.push(svg('text', {
       class: 'tick',
       x: s.x(v),
-      y: height - bottom + 16,
+      y: height - bottom + 19,
       'text-anchor': 'middle',
       text: digits(v)
     }));
@@ -78,7 +78,7 @@ function roofChart(peaks, points) {
       x: left - 6,
       y: s.y(v) + 4,
       'text-anchor': 'end',
-      text: rate(v, '').trim()
+      text: v >= 1e15 ? `${digits(v / 1e15)} P` : rate(v, '').trim()
     }));
   }
   parts.push(svg('text', {
