@@ -390,7 +390,11 @@ def draw_memory(plt, chapters, _folder):
 
 
 def draw_lines(plt, chapters, _folder):
-    groups = ladders(chapters)
+    """None without a step that computes with floating-point numbers: chapter 0's have whole ones."""
+    groups = [(title, steps) for title, steps in ladders(chapters)
+              if any(step.flops for step in steps)]
+    if not groups:
+        return None
     fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
         8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
         gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})

@@ -193,6 +193,16 @@ class Figures(Case):
                         self.assertEqual(hollow, {virtual})
                     plt.close(fig)
 
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_what_adds_whole_numbers_has_no_rate(self):
+        self.write(0, "00_a_first_kernel", [{**of, "flops": 0} for of in SHARED], height=9)
+        plt = palette.plot()
+        self.assertIsNone(measured.draw_lines(plt, measured.load(self.folder), self.folder))
+        self.write(7, "07_deformable", SHARED, queries=9)
+        fig = measured.draw_lines(plt, measured.load(self.folder), self.folder)
+        self.assertEqual([ax.get_title(loc="left").split("\n")[0] for ax in fig.axes], ["deformable"])
+        plt.close(fig)
+
     def write_gains(self):
         with open(self.path("gains.json"), "w", encoding="utf-8") as file:
             json.dump({**GAINS, "device": {**DEVICE, "virtual": True}}, file)
