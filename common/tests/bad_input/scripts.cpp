@@ -54,6 +54,7 @@ TEST_CASE("bad input: the virtual GPU's environment, and the flags of its launch
        {"scores", ":0", "scores:", "scores:x", "scores:-1", "scores:0@0", "scores:0,0",
         "scores:0:", "scores:0@x"}},
       {"VGPU_TIMELINE", "--timeline", {"folder", "nowhere/t.json", "folder/"}},
+      {"VGPU_LOOK", "--look", {"folder", "nowhere/t.html", "folder/"}},
       {"VGPU_PROFILE",
        "--profile",
        {"json", "json:", "yes", "TEXT", "csv:x", "json:folder", "json:nowhere/x", "json:folder/"}}};
