@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "device.h"
+#include "files.h"
 #include "report_body.h"
 #include "table.h"
 
