@@ -1,8 +1,8 @@
 // libcuda.so.1 on the virtual GPU: NVIDIA's driver interface, which is not there yet. A program
 // that is linked with it starts, and each function says its own name once and returns
 // CUDA_ERROR_NOT_SUPPORTED. What needs no device answers: the names and texts of errors, the
-// version, the search for functions. Tensor maps are made by the runtime's library, if the program has
-// it, too. The library is not linked with that, so that neither interface depends on the other.
+// version, the search for functions. Tensor maps are made, and memory is filled, by the runtime's library, if
+// the program has it, too. The library is not linked with that, so that neither interface depends on the other.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <string>
 
 // The library defines functions by the names of its symbols, not by those that cuda.h puts before
 // them.
@@ -82,7 +83,7 @@ namespace {
 CUresult find(const char* symbol, void** function, int version, bool& found);
 
 // The virtual GPU's runtime beside this library, wherever the program has it, answers for a function
-// of its own; without it the function is refused by name.
+// of its own, which it knows without the `_v2` of a symbol; without it the function is refused by name.
 template <class... Parameters>
 CUresult by_runtime(const char* name, Parameters... parameters) {
   using Search = int (*)(const char*, void**, unsigned, unsigned long long, int*);
@@ -94,7 +95,9 @@ CUresult by_runtime(const char* name, Parameters... parameters) {
   void* function = nullptr;
   if (search) {
     int status = 0;
-    reinterpret_cast<Search>(search)(name, &function, CUDA_VERSION, 0, &status);
+    std::string known = name;
+    if (known.ends_with("_v2")) known.resize(known.size() - 3);
+    reinterpret_cast<Search>(search)(known.c_str(), &function, CUDA_VERSION, 0, &status);
   }
   if (function) return reinterpret_cast<CUresult (*)(Parameters...)>(function)(parameters...);
   static std::atomic_flag said = {};
@@ -130,6 +133,31 @@ DRIVER_API CUresult cuTensorMapEncodeIm2col(
     CUtensorMapFloatOOBfill fill) {
   return by_runtime("cuTensorMapEncodeIm2col", map, type, rank, address, sizes, strides, lower,
                     upper, channels, pixels, element_strides, interleave, swizzle, promotion, fill);
+}
+// (What cuda.h calls cuMemsetD8 has another symbol; the runtime answers to the name without it.)
+#undef cuMemsetD8
+#undef cuMemsetD16
+#undef cuMemsetD32
+DRIVER_API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+  return by_runtime("cuMemsetD8_v2", to, value, count);
+}
+DRIVER_API CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
+  return by_runtime("cuMemsetD16_v2", to, value, count);
+}
+DRIVER_API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+  return by_runtime("cuMemsetD32_v2", to, value, count);
+}
+DRIVER_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count,
+                                    CUstream stream) {
+  return by_runtime("cuMemsetD8Async", to, value, count, stream);
+}
+DRIVER_API CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count,
+                                     CUstream stream) {
+  return by_runtime("cuMemsetD16Async", to, value, count, stream);
+}
+DRIVER_API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count,
+                                     CUstream stream) {
+  return by_runtime("cuMemsetD32Async", to, value, count, stream);
 }
 DRIVER_API CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
   return by_runtime("cuTensorMapReplaceAddress", map, address);

@@ -78,6 +78,43 @@ Error fill_1d(const char* name, void* dst, int value, std::size_t count, cudaStr
   return fill_2d(name, dst, count, value, count, 1, stream, per_thread, synchronous);
 }
 
+// The driver's fills, of elements of 1, 2 or 4 bytes: `dst` is a multiple of an element.
+template <class Element>
+int fill_elements(const char* name, std::uint64_t dst, Element value, std::size_t count,
+                  cudaStream_t stream, bool synchronous) {
+  return api([&](Runtime& runtime) -> Error {
+    if (!runtime.find_stream(stream, false)) return cudaErrorInvalidResourceHandle;
+    if (dst % sizeof value) return cudaErrorInvalidValue;
+    FillOp op;
+    op = {reinterpret_cast<void*>(dst), count * sizeof value, value, sizeof value, count, 1};
+    return submit(stream, false, op, {name, synchronous});
+  });
+}
+template <class Element>
+constexpr const char* fill_name(bool synchronous) {
+  if (synchronous)
+    return sizeof(Element) == 1   ? "cuMemsetD8"
+           : sizeof(Element) == 2 ? "cuMemsetD16"
+                                  : "cuMemsetD32";
+  return sizeof(Element) == 1   ? "cuMemsetD8Async"
+         : sizeof(Element) == 2 ? "cuMemsetD16Async"
+                                : "cuMemsetD32Async";
+}
+template <class Element>
+int fill_now(std::uint64_t dst, Element value, std::size_t count) {
+  return fill_elements(fill_name<Element>(true), dst, value, count, nullptr, true);
+}
+template <class Element>
+int fill_later(std::uint64_t dst, Element value, std::size_t count, cudaStream_t stream) {
+  return fill_elements(fill_name<Element>(false), dst, value, count, stream, false);
+}
+template <class Element>
+void* fill_named(const std::string& name) {
+  if (name == fill_name<Element>(true)) return reinterpret_cast<void*>(&fill_now<Element>);
+  if (name == fill_name<Element>(false)) return reinterpret_cast<void*>(&fill_later<Element>);
+  return nullptr;
+}
+
 // The bytes of a symbol from `offset` on; `other` is where they go to or come from.
 Error copy_symbol(const char* name, const void* symbol, std::size_t offset, std::size_t count,
                   const void* other, bool to_symbol, int kind, cudaStream_t stream, bool per_thread,
@@ -91,6 +128,13 @@ Error copy_symbol(const char* name, const void* symbol, std::size_t offset, std:
 }
 
 }  // namespace
+
+void* driver_fill(const std::string& name) {
+  if (void* const found = fill_named<std::uint8_t>(name)) return found;
+  if (void* const found = fill_named<std::uint16_t>(name)) return found;
+  return fill_named<std::uint32_t>(name);
+}
+
 }  // namespace vgpu::cudart
 
 using namespace vgpu::cudart;

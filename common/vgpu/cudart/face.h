@@ -14,7 +14,9 @@ const char* error_text(int code);
 
 // The last error of this thread, for cudaGetLastError.
 Error& last_error();
-// Of the driver's functions the runtime has those that make tensor maps (tensor_map.cpp).
+// Of the driver's functions the runtime has those that make tensor maps (tensor_map.cpp), and the fills of one
+// row (copy.cpp): driver_fill() is null for another name.
+void* driver_fill(const std::string& name);
 Error driver_entry_point(const char* symbol, void** function, unsigned version,
                          cudaDriverEntryPointQueryResult* status);
 int not_supported();  // unsupported.cpp, which must not see the CUDA headers, calls it

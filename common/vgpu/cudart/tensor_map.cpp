@@ -111,7 +111,7 @@ const Entry kEntries[] = {
     {"cuTensorMapEncodeIm2col", reinterpret_cast<void*>(&encode_im2col)},
     {"cuTensorMapReplaceAddress", reinterpret_cast<void*>(&replace)},
 };
-constexpr unsigned kSince = 12000;  // all of them
+constexpr unsigned kSince = 12000, kFillSince = 3020;  // versions of CUDA
 
 }  // namespace
 
@@ -127,13 +127,19 @@ Error driver_entry_point(const char* symbol, void** function, unsigned version,
       *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointVersionNotSufficent;
     return cudaSuccess;
   }
+  if (void* const fill = driver_fill(symbol); fill && version >= kFillSince) {
+    *function = fill;
+    if (status) *status = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+  }
   // The others are not there. The pointer is cleared, so that a program that does not look at the
   // result cannot call into nowhere.
   if (status) *status = cudaDriverEntryPointSymbolNotFound;
   say_once(std::string("driver ") + symbol,
            "cudaGetDriverEntryPoint: the virtual GPU has no " + std::string(symbol) +
                " (of the driver's functions it has cuTensorMapEncodeTiled, "
-               "cuTensorMapEncodeIm2col and cuTensorMapReplaceAddress)");
+               "cuTensorMapEncodeIm2col, cuTensorMapReplaceAddress, cuMemsetD8, D16, D32 and these "
+               "with Async)");
   return remember(cudaErrorNotSupported);
 }
 

@@ -162,6 +162,44 @@ int main() {
   }
 }
 
+TEST_CASE("driver: memory is filled where the runtime is") {
+  const std::string path = temporary("driver_fill.cpp"), program = temporary("driver_fill");
+  std::ofstream(path) << R"(
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cstdio>
+int main() {
+  unsigned char *data = nullptr, host[64];
+  cudaMalloc(&data, 64);
+  cudaMemset(data, 0, 64);
+  const CUdeviceptr at = (CUdeviceptr)data;
+  cudaStream_t stream;
+  cudaStreamCreate(&stream);
+  int errors = cuMemsetD8(at + 1, 0x11, 2) + cuMemsetD16(at + 4, 0x2233, 2) + cuMemsetD32(at + 8, 0x44556677, 1);
+  errors += cuMemsetD8Async(at + 17, 0x88, 1, stream) + cuMemsetD16Async(at + 18, 0x99aa, 1, stream) +
+            cuMemsetD32Async(at + 20, 0xbbccddee, 2, stream);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  cudaGetDriverEntryPointByVersion("cuMemsetD32Async", &found, 12000, cudaEnableDefault, &status);
+  errors += status != cudaDriverEntryPointSuccess;
+  if (found) errors += ((CUresult(*)(CUdeviceptr, unsigned, size_t, CUstream))found)(at + 32, 1, 1, 0);
+  cudaMemcpy(host, data, 64, cudaMemcpyDeviceToHost);
+  printf("%d\n", errors);
+  for (int i = 0; i < 37; ++i) printf("%02x", host[i]);
+  printf("\n%d %d\n", cuMemsetD32(at + 2, 0, 1), cuMemsetD16Async(at + 1, 0, 1, 0));
+}
+)";
+  const Result built = run(nvcc() + " --cudart shared -o " + word(program) + " " + word(path) +
+                           " -Xlinker " + word(std::filesystem::absolute(kLibrary).string()));
+  REQUIRE_MESSAGE(built.code == 0, built.text);
+  const Result result = run("VGPU_DEVICE=t4 build/vgpu " + word(program));
+  // Byte by byte, least significant first: what no fill touches is 0.
+  CHECK(result.text ==
+        "0\n00111100332233227766554400000000"
+        "0088aa99eeddccbbeeddccbb0000000001000000"
+        "00\n1 1\n");
+}
+
 TEST_CASE("driver: every function that a program may link is there and says its own name" *
           doctest::test_suite("toolkit")) {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
