@@ -21,7 +21,8 @@ $(eval $(call group,common/vgpu/group_watchers,\
   $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
 # (The copy engine's tensor maps are compiled as the time is, with -O1.)
-$(eval $(call group,common/vgpu/time/group,recording recording_layout sm sm_units sm_barriers kernel_time timing \
+$(eval $(call group,common/vgpu/time/group,recording recording_layout recording_copies sm sm_units sm_barriers \
+  kernel_time timing \
   walk walk_way walk_steps ops/tensor_copy ops/tensor_map core/tensor_map))
 # What runs a few times a program or a launch, compiled for little work: from text to a launch, and what is
 # said of it,

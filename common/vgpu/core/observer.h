@@ -135,6 +135,16 @@ class Observer {
                          std::uint32_t bytes) {
     (void)lane, (void)to, (void)shared_offset, (void)bytes;
   }
+  // A bulk copy into shared memory as a whole, once for each block that it goes to. bulk_issue: one lane
+  // asks for it, behind bulk_access() or tensor_copy(). bulk_land: its bytes are there, and the mbarrier
+  // at this offset of that block hears of it.
+  virtual void bulk_issue(Warp&, const Instr&, const Block& to, std::uint32_t bytes) {
+    (void)to, (void)bytes;
+  }
+  virtual void bulk_land(Warp&, const Instr&, const Block& to, std::uint32_t mbarrier,
+                         std::uint32_t bytes) {
+    (void)to, (void)mbarrier, (void)bytes;
+  }
 };
 
 }  // namespace vgpu

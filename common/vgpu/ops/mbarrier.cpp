@@ -212,6 +212,11 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
   }
   Object object = object_at(copy.object);
   tell(copy, home);
+  if (copy.source || copy.box)
+    warp.worker->notify([&](Observer& o) {
+      o.bulk_land(warp, *copy.instr, home, static_cast<uint32_t>(copy.object - home.shared),
+                  copy.bytes);
+    });
   object.bytes -= copy.bytes;
   if (object.complete_phase()) tell_phase(warp, copy.object);
   put(copy.object, object);
@@ -373,6 +378,7 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
       warp.worker->notify([&](Observer& o) {
         for (uint32_t k = 0; k < bytes; k += 16)
           o.copy_issue(warp, instr, lane, *t.data.block, t.data.offset + k, 16);
+        o.bulk_issue(warp, instr, *t.data.block, bytes);
       });
       AsyncArrival arrival{t.object.bytes(), &warp, Ref<Frame>(warp.frame), &instr, lane};
       arrival.bytes = bytes;

@@ -654,6 +654,70 @@ TEST_CASE(
   CHECK(clocks(50, 1, 1600) - none == doctest::Approx(100).epsilon(0.02));
 }
 
+TEST_CASE("sm: bulk copies between the blocks of a cluster") {
+  Program p;
+  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
+             expect = p.add(Kind::mbarrier, {.stall = 2}),
+             copy = p.add(Kind::bulk_copy, {.stall = 2}),
+             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
+             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  Setup setup;
+  setup.timing.remote_shared_latency.value = 180;
+  setup.timing.remote_bytes_per_clock.value = 16;
+  const auto clocks = [&](const MemoryEvent* announced, const MemoryEvent* copied) {
+    Steps steps = {{init, p.mbarrier(Do::init, 1)}, {expect, announced}};
+    if (copied) steps.push_back({copy, copied});
+    const SmResult r = same(p, steps + Steps{{wait, p.mbarrier(Do::wait, 1)}, {use}}, 1, setup);
+    CHECK(r.stuck == std::string());
+    CHECK(r.assumed == 0);
+    return std::pair{r.clocks, r.l2_bytes};
+  };
+  const MemoryEvent* const all = p.mbarrier(Do::arrive_expect, 12800);
+  // 12800 bytes from the L2, 64 a clock: 200 clocks.
+  const auto alone = clocks(all, p.copy(12800));
+  CHECK(alone.second == 12800);
+  // Of a multicast by halves each block asks for one, and the L2 gives it once. Both come together.
+  MemoryEvent half = *p.copy(6400);
+  half.blocks = 3, half.from_others = 6400;
+  const auto halves = clocks(all, &half);
+  CHECK(halves.second == 6400);
+  CHECK(alone.first - halves.first == doctest::Approx(100).epsilon(0.02));
+  // The engine takes two clocks for each line that comes, whoever has asked for it: 50 lines of its own
+  // box and 50 of others, 200 clocks before the latency, as long as a box of 100 lines.
+  MemoryEvent box = half, whole = *p.copy(12800);
+  box.tensor = whole.tensor = true;
+  box.requests = 50, box.sectors = 200, whole.requests = 100, whole.sectors = 400;
+  CHECK(clocks(all, &box).first == doctest::Approx(clocks(all, &whole).first).epsilon(0.01));
+  // A block that only gets what another one copies waits as long as if it had asked itself, when it
+  // announced the bytes: 2 clocks earlier than the copy could issue.
+  MemoryEvent announced = *all;
+  announced.from_others = 12800;
+  const auto given = clocks(&announced, nullptr);
+  CHECK(given.second == 0);
+  CHECK(given.first == doctest::Approx(alone.first).epsilon(0.01));
+  // From shared memory to the other block's, and as much from there: 12800 bytes, 16 a clock, 180 clocks
+  // away, and what the engine takes longer than a load.
+  MemoryEvent sent = *p.copy(12800);
+  sent.blocks = 2, sent.sent = true, sent.from_others = 12800;
+  const auto exchanged = clocks(all, &sent);
+  CHECK(exchanged.second == 0);
+  CHECK(exchanged.first - alone.first ==
+        doctest::Approx((800 + 180 + 500 - 260) - (500 + 200)).epsilon(0.01));
+  // An arrival at another block's mbarrier stands for one from there, which comes by the network.
+  const auto arrival = [&](std::uint8_t home) {
+    MemoryEvent here = *p.mbarrier(Do::arrive, 1);
+    here.home = home;
+    return same(p,
+                {{init, p.mbarrier(Do::init, 1)},
+                 {expect, &here},
+                 {wait, p.mbarrier(Do::wait, 1)},
+                 {use}},
+                1, setup)
+        .clocks;
+  };
+  CHECK(arrival(1) - arrival(0) == doctest::Approx(180).epsilon(0.15));
+}
+
 TEST_CASE("sm: blocks take the places of those that have ended") {
   Program p;
   const auto work = p.add(Kind::fp32, {.stall = 4});

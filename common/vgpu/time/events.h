@@ -32,7 +32,13 @@ struct MemoryEvent {
   std::uint32_t sectors = 0;   // tensor copy: what its rows ask of the L2,
   std::uint32_t requests = 0;  // and in how many lines, row by row
   bool tensor = false;         // so that none is none: all of the box is outside
-  bool bypasses_l1 = false;    // .cg, volatile, atomics ...
+  // Bulk copy into shared memory: bit i is the block of rank i that it goes to; 0: its own. `sent` is set
+  // when it comes from shared memory, by the network between SMs.
+  std::uint16_t blocks = 0;
+  bool sent = false;
+  // Bulk copy, expect, arrive_expect: bytes that other blocks of the cluster copy here for the same phase.
+  std::uint32_t from_others = 0;
+  bool bypasses_l1 = false;  // .cg, volatile, atomics ...
   // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
   enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
   Mbarrier mbarrier = Mbarrier::none;

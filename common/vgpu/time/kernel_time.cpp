@@ -249,14 +249,22 @@ double unevenness(const Recording& recording, const LaunchCounters& counters, do
   if (counters.sampled) return recording.blocks_of_sm == 1 ? longest_of_one_each(recording) : 1;
   if (recording.sm >= counters.issued_by_sm.size() || !counters.issued_by_sm[recording.sm])
     return 1;
-  double most = 0, sum = 0;
-  for (const std::uint64_t n : counters.issued_by_sm) {
-    most = std::max(most, static_cast<double>(n));
-    sum += static_cast<double>(n);
+  // Of a cluster's SMs, which are neighbours, each counts as their mean: its blocks wait for each other, and
+  // which of them asks more often whether the others are there says nothing.
+  const std::size_t together = std::max<std::size_t>(1, recording.cluster_blocks);
+  double own = 0, most = 0, sum = 0;
+  for (std::size_t sm = 0; sm < counters.issued_by_sm.size(); sm += together) {
+    double of_cluster = 0;
+    const std::size_t end = std::min(sm + together, counters.issued_by_sm.size());
+    for (std::size_t i = sm; i < end; ++i)
+      of_cluster += static_cast<double>(counters.issued_by_sm[i]);
+    const double mean = of_cluster / static_cast<double>(together);
+    if (sm <= recording.sm && recording.sm < end) own = mean;
+    most = std::max(most, mean);
+    sum += of_cluster;
   }
   // With more blocks than places the SM that is done first gets the next block.
-  return (many_rounds ? sum / busy_sms : most) /
-         static_cast<double>(counters.issued_by_sm[recording.sm]);
+  return (many_rounds ? sum / busy_sms : most) / own;
 }
 
 void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& counters,

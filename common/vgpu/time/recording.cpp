@@ -147,6 +147,8 @@ void Recorder::block_begin(Block& block) {
 
 void Recorder::block_end(Block& block) {
   const std::lock_guard lock(mutex_);
+  if (const auto found = running_.find(&block); found != running_.end())
+    share_phases(*found->second);
   running_.erase(&block);
   running = {};
 }
@@ -350,7 +352,8 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
   const auto offset = static_cast<std::uint32_t>(addresses.v[std::countr_zero(mask)]);
   if (line->role == Layout::Role::mbarrier) {
     Block& home = places.owner ? *places.owner : *warp.block;
-    event->home = static_cast<std::uint8_t>(home.rank);
+    // (Told once for each block that the lanes reach: the furthest decides when all are there.)
+    event->home = std::max(event->home, static_cast<std::uint8_t>(home.rank));
     event->offset = offset;
     std::uint64_t sum = 0;
     const auto* operand =
@@ -359,12 +362,17 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
             : nullptr;
     for (std::uint32_t rest = mask; rest; rest &= rest - 1)
       sum += operand ? operand[std::countr_zero(rest)] : 1;
-    event->count = static_cast<std::uint32_t>(sum);
+    event->count += static_cast<std::uint32_t>(sum);
     if (line->mbarrier == MemoryEvent::Mbarrier::arrive_expect) {
       event->bytes = event->count;
       event->count = static_cast<std::uint32_t>(std::popcount(mask));
       if (event->bytes == 0) event->mbarrier = MemoryEvent::Mbarrier::arrive;
     }
+    if (cluster_blocks_ > 1 && (line->mbarrier == MemoryEvent::Mbarrier::expect ||
+                                line->mbarrier == MemoryEvent::Mbarrier::arrive_expect))
+      block.announced.push_back({static_cast<std::uint32_t>(warp.index), line->slot,
+                                 static_cast<std::uint32_t>(events.size() - 1), offset,
+                                 block.phases[offset]});
     if (line->mbarrier == MemoryEvent::Mbarrier::wait) {
       event->phase = block.phases[offset];
       poll_or_activity(state, *line, events);
@@ -396,17 +404,7 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     return;
   }
   if (space != Space::shared) return;
-  if (event->bytes) {  // a bulk copy that has landed tells its mbarrier
-    std::uint32_t& next = state.untold[line->slot];
-    if (bytes == 8 && access == Access::atomic && next < events.size()) {
-      events[next].offset = offset;
-      events[next].home =
-          static_cast<std::uint8_t>((places.owner ? *places.owner : *warp.block).rank);
-      events[next].mbarrier = MemoryEvent::Mbarrier::complete;
-      ++next;
-    }
-    return;
-  }
+  if (event->bytes) return;  // a bulk copy: bulk_land() says all
   std::uint32_t offsets[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane)
     offsets[lane] = static_cast<std::uint32_t>(addresses.v[lane]);
@@ -426,24 +424,6 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     event->offset = offset;
     poll_or_activity(state, *line, events);
   }
-}
-
-void Recorder::bulk_access(Warp& warp, const Instr& instr, int, std::uint64_t, std::uint32_t bytes,
-                           Access, std::byte*) {
-  const Layout::Line* line = nullptr;
-  if (instr.rank) return;  // tensor_copy() says it all at once
-  if (MemoryEvent* event = last_event(warp, instr, line)) event->bytes += bytes;
-}
-
-void Recorder::tensor_copy(Warp& warp, const Instr& instr, int, std::uint32_t, std::uint32_t bytes,
-                           std::uint32_t sectors, std::uint32_t lines) {
-  const Layout::Line* line = nullptr;
-  MemoryEvent* const event = last_event(warp, instr, line);
-  if (!event) return;
-  event->bytes += bytes;
-  event->sectors += sectors;
-  event->requests += lines;
-  event->tensor = true;
 }
 
 void Recorder::local_access(Warp& warp, const Instr& instr, std::uint32_t mask,

@@ -2,10 +2,12 @@
 // branch, and what each of its memory instructions asks for. The machine code is played with it later.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../core/observer.h"
@@ -116,6 +118,9 @@ class Recorder : public Observer {
                    std::uint32_t bytes, Access access, std::byte* host) override;
   void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t shared_offset,
                    std::uint32_t bytes, std::uint32_t sectors, std::uint32_t lines) override;
+  void bulk_issue(Warp& warp, const Instr& instr, const Block& to, std::uint32_t bytes) override;
+  void bulk_land(Warp& warp, const Instr& instr, const Block& to, std::uint32_t mbarrier,
+                 std::uint32_t bytes) override;
   void local_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& physical,
                     std::uint32_t bytes, Access access) override;
   void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,
@@ -137,17 +142,28 @@ class Recorder : public Observer {
     struct Seen {
       std::uint64_t activity = 0, polls = 0;
     };
-    std::vector<Seen> branch, poll;     // by slot
-    std::vector<std::uint32_t> untold;  // by event slot: copies whose mbarrier is not known yet
+    std::vector<Seen> branch, poll;  // by slot
+    // By event slot: copies whose mbarrier is not known yet, by the rank of its block.
+    std::vector<std::map<std::uint32_t, std::uint32_t>> untold;
     bool cut = false;
+  };
+  // A copy, or the announcement of one, of the block's own that others' copies are told with: see
+  // share_phases().
+  struct Landing {
+    std::uint32_t warp = 0, slot = 0, event = 0;
+    std::uint32_t offset = 0, phase = 0;  // of the mbarrier that hears of it
   };
   struct BlockState {
     BlockRecord* record = nullptr;
+    std::vector<Landing> landed, sent, announced;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>
+        from_others;     // bytes, by mbarrier and phase
     bool probe = false;  // of another SM than 0: where whole_sms_ is not set, counted and no more
     std::vector<WarpState> warps;
     std::unordered_map<std::uint32_t, std::uint32_t> phases;  // by offset: phases that are complete
   };
   BlockState* state_of(const Block& block);
+  static void share_phases(BlockState& block);
   MemoryEvent* last_event(Warp& warp, const Instr& instr, const Layout::Line*& line);
   std::span<LinePiece> add_lines(BlockRecord& record, MemoryEvent& event,
                                  const std::uint64_t* addresses, std::uint32_t mask,

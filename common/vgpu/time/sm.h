@@ -49,8 +49,8 @@ struct SmRequest {
   // Blocks n with the same n / cluster_blocks are a cluster, and n % cluster_blocks is the rank
   // that MemoryEvent::home names. All blocks of a cluster share this SM if there are places.
   // Otherwise data of an absent block is assumed to arrive when everything waits for it
-  // (SmResult::assumed). 1: homes are ignored, and each block is assumed to receive as much from
-  // its neighbours as it sends.
+  // (SmResult::assumed). 1: every block has rank 0, homes only say that something goes through the
+  // network between SMs, and each block is assumed to receive as much from its neighbours as it sends.
   int cluster_blocks = 1;
   std::uint64_t l1_bytes = 0;  // what shared memory leaves
   // Share of the sectors that the L2 is asked for and does not have, 0 to 1.

@@ -131,10 +131,18 @@ void Sm::mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, dou
     return;
   }
   settle(warp, op, done, at + kSourcesRead);
-  if (!block) return;  // of an absent block of the cluster
+  if (!block) return;       // of an absent block of the cluster
+  if (event.from_others) {  // copies that others ask for when this block is ready for them
+    MemoryEvent copy = event;
+    copy.mbarrier = MemoryEvent::Mbarrier::complete;
+    copy.bytes = event.from_others;
+    const double clocks = timing_.bulk_latency.value + event.from_others / l2_rate_;
+    add({std::ceil(at + clocks), 0, Event::land, 0, copy, block, block->number});
+  }
   if (op.act == Act::deferred_mbarrier && warp.copies > at)
     add({std::ceil(warp.copies), 0, Event::land, 0, event, block, block->number});
-  else if (block != warp.block)
+  else if (block != warp.block || (request_.cluster_blocks <= 1 && event.home > 0))
+    // (Without homes: a neighbour does here what this block does to a neighbour.)
     add({std::ceil(at + timing_.remote_shared_latency.value), 0, Event::land, 0, event, block,
          block->number});
   else

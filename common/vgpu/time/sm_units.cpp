@@ -433,15 +433,18 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
 
 // A bulk copy: the warp goes on at once, the mbarrier hears of it when all bytes are there.
 void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
-  // The engine makes the addresses of a tensor's rows itself, line by line.
-  const double clocks = timing_.bulk_interval.value + event.requests * timing_.tensor_line.value;
+  // The engine makes the addresses of a tensor's rows itself, line by line. What other blocks of the
+  // cluster copy here takes it as long, though they have asked for it.
+  const double lines = event.requests + static_cast<double>(event.from_others) / kLineBytes;
+  const double clocks = timing_.bulk_interval.value + lines * timing_.tensor_line.value;
   bulk_ = std::max(bulk_, at) + clocks;
   const double begin = bulk_ - clocks;
   out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += clocks;
   const bool into_shared = event.mbarrier != MemoryEvent::Mbarrier::none;
   double there = event.tensor && into_shared ? bulk_ + timing_.bulk_latency.value : begin;
-  if (event.remote_lanes) {
-    there = remote(event.bytes, begin);
+  if (event.sent) {
+    // The engine takes as long beyond the network as it does beyond the L2.
+    there = remote(event.bytes, begin) + timing_.bulk_latency.value - timing_.l2_latency.value;
   } else {
     // Line by line, since each comes from the L2 or from DRAM.
     const double latency = into_shared ? timing_.bulk_latency.value : 0;
@@ -458,7 +461,12 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
     }
   }
   settle(warp, op, there, begin + kSourcesRead);
-  if (into_shared && event.bytes) land(warp, event, there);
+  // A multicast leaves the L2 once. Here lands what goes to this block, and what others send with it.
+  const auto cluster = static_cast<std::uint64_t>(std::max(1, request_.cluster_blocks));
+  const bool here = event.blocks == 0 || event.blocks >> warp.block->number % cluster & 1;
+  MemoryEvent landed = event;
+  landed.bytes = (here ? event.bytes : 0) + event.from_others;
+  if (into_shared && landed.bytes) land(warp, landed, std::max(there, begin + clocks));
 }
 
 // The bytes of a copy count at its mbarrier once they are there.
