@@ -84,6 +84,15 @@ struct Barrier {
           : "r"(shared_address(&state)), "r"(parity)
           : "memory");
   }
+  // As arrive(), at the barrier in the same place of another block of the cluster.
+  // PTX ISA, "mapa", "mbarrier.arrive" (.shared::cluster).
+  __device__ void arrive_in(uint32_t rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(&state)),
+        "r"(rank)
+        : "memory");
+  }
 };
 
 // Makes initialized mbarriers known to the copy engine and to the cluster.
@@ -109,6 +118,26 @@ __device__ void copy_tile(BoxTile<kRows, kColumns>& to, const CUtensorMap& map, 
             shared_address(to.bytes + panel * Tile::kPanelBytes)),
         "l"(&map), "r"(panel * Tile::kPanelColumns), "r"(row), "r"(matrix),
         "r"(shared_address(&arrived.state))
+        : "memory");
+}
+
+// The kPart rows of a tile from `first` on, in each block of the cluster whose bit is set in `blocks`; the
+// barrier in this place of each hears of them. The memory is read once. The map's box is as many rows of
+// a panel. PTX ISA, "cp.async.bulk.tensor" (.multicast::cluster).
+template <int kPart, int kRows, int kColumns>
+__device__ void multicast_rows(BoxTile<kRows, kColumns>& to, int first, const CUtensorMap& map,
+                               int row, int matrix, Barrier& arrived, int blocks) {
+  using Tile = BoxTile<kRows, kColumns>;
+  constexpr int kRowBytes = Tile::kPanelColumns * int(sizeof(half));
+  static_assert(kPart * kRowBytes % 1024 == 0, "a part begins where the pattern of pieces does");
+#pragma unroll
+  for (int panel = 0; panel < Tile::kPanels; ++panel)
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(
+            shared_address(to.bytes + panel * Tile::kPanelBytes + first * kRowBytes)),
+        "l"(&map), "r"(panel * Tile::kPanelColumns), "r"(row), "r"(matrix),
+        "r"(shared_address(&arrived.state)), "h"(uint16_t(blocks))
         : "memory");
 }
 
@@ -328,6 +357,18 @@ __device__ inline void meet(int number) {
 template <int kThreads>
 __device__ inline void arrive_at(int number) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
+// All threads of the cluster that have not ended meet, as at a __syncthreads() of all its blocks.
+// PTX ISA, "barrier.cluster".
+__device__ inline void meet_cluster() {
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+// Number of this block in its cluster. PTX ISA, "Special Registers: %cluster_ctarank".
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
 }
 
 // Registers of a thread from now on, by all of a warpgroup: what one gives back, another takes, and waits

@@ -3,6 +3,7 @@
 #include "../../common/lab.cuh"
 #include "../13_flash_attention/kernel.cuh"
 #include "maps.cuh"
+#include "multicast.cuh"
 #include "persistent.cuh"
 #include "specialized.cuh"
 #include "tensor_maps.cuh"
@@ -38,6 +39,14 @@ int main(int argc, char** argv) {
          .variant = true},
         {.name = "polynomials",
          .attention = hopper::persistent_of<1>,
+         .tensor_cores = true,
+         .variant = true},
+        {.name = "multicast",
+         .attention = hopper::multicast,
+         .tensor_cores = true,
+         .variant = true},
+        {.name = "every maximum",
+         .attention = hopper::persistent_of<0, 1>,
          .tensor_cores = true,
          .variant = true},
         {.name = "one block",

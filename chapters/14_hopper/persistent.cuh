@@ -6,7 +6,8 @@
 //              tiles of the next are on their way. For this there are two tiles of Q
 //   rescaling  a row's sums keep their scale until its maximum has grown by more than a factor of 2^8
 //
-// The rest is step 2's. A variant computes a quarter of the exponentials as polynomials.
+// The rest is step 2's. Variants compute a quarter of the exponentials as polynomials, or rescale at every
+// larger maximum.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +48,9 @@ __device__ inline float polynomial_of_2(float x) {
 // or less: they are at most 2^kMostGrowth. All sums of a row have one scale, which the division at the
 // end takes out again. fp16 rounds weights up to 2^15 with the same relative error, so results are as
 // exact as before.
-// kPolynomials: of each four weights so many are polynomials.
-template <int kPolynomials>
+// kPolynomials: of each four weights so many are polynomials. kEveryMaximum: not lazy, sums get a new scale
+// with every larger maximum.
+template <int kPolynomials, int kEveryMaximum = 0>
 struct LazySoftmax : flash::RowSoftmax {
   static constexpr float kMostGrowth = 8;  // of a row's maximum, in units of log2
 
@@ -67,7 +69,7 @@ struct LazySoftmax : flash::RowSoftmax {
       new_max[r] = fmaxf(new_max[r], __shfl_xor_sync(0xffffffffu, new_max[r], 2));
     }
     const float growth = fmaxf(new_max[0] - row_max[0], new_max[1] - row_max[1]);
-    if (__any_sync(0xffffffffu, growth * scale > kMostGrowth)) {
+    if (__any_sync(0xffffffffu, growth * scale > (kEveryMaximum ? 0 : kMostGrowth))) {
       float factor[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -132,7 +134,7 @@ __device__ void produce_items(Tiles& tiles, const TensorMaps& maps, Items item) 
 }
 #endif
 
-template <int kHeadDim, int kPolynomials>
+template <int kHeadDim, int kPolynomials, int kEveryMaximum>
 __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
                                   PersistentTiles<kHeadDim>::kBlocks)
     persistent_kernel(const __grid_constant__ TensorMaps maps,
@@ -175,7 +177,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
     auto& q = tiles.q[q_ring.stage];
     tiles.q_full[q_ring.stage].wait(q_ring.parity);
     sign_queries(q, group_row, scale_log2, 1 + group);
-    LazySoftmax<kPolynomials> softmax;
+    LazySoftmax<kPolynomials, kEveryMaximum> softmax;
     tile::Sums o_frag[kHeadDim / 8];
     // The first kKeys keys of the ring's stage, of which `keys` are there.
     const auto update = [&](auto key_count, int keys) {
@@ -232,7 +234,7 @@ inline int persistent_blocks(int items, int of_sm) {
   return std::min(items, of_sm * sms);
 }
 
-template <int kHeadDim, int kPolynomials>
+template <int kHeadDim, int kPolynomials, int kEveryMaximum>
 void launch_persistent(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream) {
   using Tiles = PersistentTiles<kHeadDim>;
@@ -241,21 +243,22 @@ void launch_persistent(const half* Q, const half* K, const half* V, half* O,
   const int blocks = persistent_blocks(items, Tiles::kBlocks);
   const TensorMaps maps = maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
   // More shared memory than 48 KiB is only given on request.
-  const auto kernel = persistent_kernel<kHeadDim, kPolynomials>;
+  const auto kernel = persistent_kernel<kHeadDim, kPolynomials, kEveryMaximum>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
   kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens, row_blocks,
                                                              items, log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
 
-// As tensor_maps(). kPolynomials: of each four exponentials.
-template <int kPolynomials>
+// As tensor_maps(). kPolynomials, kEveryMaximum: see LazySoftmax.
+template <int kPolynomials, int kEveryMaximum = 0>
 void persistent_of(const half* Q, const half* K, const half* V, half* O,
                    const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "persistent");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_persistent<32, kPolynomials>
-                           : shape.head_dim == 64 ? launch_persistent<64, kPolynomials>
-                                                  : launch_persistent<128, kPolynomials>;
+  const auto of_head_dim = shape.head_dim == 32 ? launch_persistent<32, kPolynomials, kEveryMaximum>
+                           : shape.head_dim == 64
+                               ? launch_persistent<64, kPolynomials, kEveryMaximum>
+                               : launch_persistent<128, kPolynomials, kEveryMaximum>;
   of_head_dim(Q, K, V, O, shape, stream);
 }
 inline void persistent(const half* Q, const half* K, const half* V, half* O,

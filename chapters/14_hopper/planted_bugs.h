@@ -99,4 +99,29 @@ const std::vector<Mutant> kPersistentBugs = {
      "element"},
 };
 
+const std::vector<Mutant> kMulticastBugs = {
+    {"a half goes to the block itself alone",
+     "key + first, matrix, full, (1 << kSharing) - 1);\n      tile::multicast_rows<kPart>(v",
+     "key + first, matrix, full, 1 << item.rank);\n      tile::multicast_rows<kPart>(v", "error"},
+    {"both blocks ask for the same half of V",
+     "tile::multicast_rows<kPart>(v, first, maps.v, key + first",
+     "tile::multicast_rows<kPart>(v, first, maps.v, key", "element"},
+    {"a stage is given back to the own producer alone",
+     "if (lane < kSharing) tiles.empty[stage].arrive_in(lane);",
+     "if (lane == 0) tiles.empty[stage].arrive();", "error"},
+    {"a producer waits for the own block's warps alone", "init(4 * kGroups * kSharing)",
+     "init(4 * kGroups)", "error"},
+    {"copies come before the other block has initialized its barriers",
+     "  tile::meet_cluster();\n  SharedItems", "  __syncthreads();\n  SharedItems", "check"},
+    {"a block ends while the other still arrives at its barriers",
+     "  // Nobody ends while the other block may still arrive at barriers here.\n"
+     "  tile::meet_cluster();\n",
+     "", "check"},
+    {"a block without rows does not wait for its Q",
+     "      tiles.q_full[q_ring.stage].wait(q_ring.parity);\n      if (lane == 0)",
+     "      if (lane == 0)", "check"},
+    {"both blocks compute the same rows", "(rank ^ matrix() % kSharing)", "matrix() % kSharing",
+     "not finite"},
+};
+
 }  // namespace planted

@@ -10,6 +10,7 @@
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "maps.cuh"
+#include "multicast.cuh"
 #include "persistent.cuh"
 #include "planted_bugs.h"
 #include "specialized.cuh"
@@ -71,7 +72,7 @@ TEST_CASE("attention: one block an SM") {
 }
 // A persistent kernel on a grid of so many blocks: each gets several items. head_dim 64.
 AnyAttention persistent_on(int blocks, const void* kernel = reinterpret_cast<const void*>(
-                                           hopper::persistent_kernel<64, 0>)) {
+                                           hopper::persistent_kernel<64, 0, 0>)) {
   return [=](const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
              cudaStream_t stream) {
     using Tiles = hopper::PersistentTiles<64>;
@@ -113,6 +114,47 @@ TEST_CASE("attention: warpgroups without turns") {
   };
   CHECK(barriers(hopper::specialized) - barriers(hopper::specialized_of<0>) ==
         4 * (2 * 3 * 2 + 1 + 1));
+}
+// The multicast kernel on a grid of so many blocks: its clusters get several items. head_dim 64.
+AnyAttention multicast_on(
+    int blocks, const void* kernel = reinterpret_cast<const void*>(hopper::multicast_kernel<64>)) {
+  return [=](const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
+             cudaStream_t stream) {
+    using Tiles = hopper::PersistentTiles<64>;
+    using Part = tile::BoxTile<Tiles::kKeyTile / hopper::kSharing, 64>;
+    const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
+    launch(kernel, blocks, Tiles::kThreads, sizeof(Tiles), stream,
+           hopper::maps_of<hopper::QueryTile<Tiles>, Part>(Q, K, V, shape), O, shape.tokens,
+           row_blocks, int(shape.matrices()) * ((row_blocks + 1) / 2), log2_scale(shape));
+  };
+}
+TEST_CASE("attention: tiles of K and V for two blocks at once") {
+  if (cannot_run("multicast")) return;
+  for (const int head_dim : {32, 64, 128})
+    for (const int tokens : {1, 33, 130, 197, 330})
+      check_right(hopper::multicast, random_case(1, 3, tokens, head_dim));
+  // Several items of a cluster, and more tiles than a ring has stages. With 65 tokens one block of each
+  // cluster has no rows, with 330 one of each second item.
+  for (const int tokens : {65, 200, 330})
+    for (const int blocks : {2, 4})
+      check_right(multicast_on(blocks), random_case(1, 5, tokens, 64));
+  if (skipped_without_counters("copies")) return;
+  // 330 tokens are three row blocks. A half of a tile, 32 keys, comes for two row blocks at once; one behind
+  // the last key comes from nowhere. The fourth row block, which does not exist, shares them too.
+  run_for_counters(hopper::multicast, 1, 2, 330, 64);
+  for (const char* array : {"K", "V"}) {
+    CAPTURE(array);
+    CHECK(counted(array, "copy_engine/load/copies") == 2 * 2 * std::ceil(330 / 32.0));
+    CHECK(counted(array, "copy_engine/load/bytes") == 2 * 2 * 330 * 64 * 2);
+  }
+  run_for_counters(hopper::persistent, 1, 2, 330, 64);
+  CHECK(counted("K", "copy_engine/load/bytes") == 2 * 3 * 330 * 64 * 2);
+}
+TEST_CASE("attention: a new scale with every larger maximum") {
+  if (cannot_run("every maximum")) return;
+  const AnyAttention every = hopper::persistent_of<0, 1>;
+  for (const int head_dim : {32, 64, 128}) check_right(every, random_case(1, 2, 81, head_dim));
+  check_right(every, stepped_case(1, 1, 129, 64, {0, -100, 100}));
 }
 TEST_CASE("attention: some exponentials as polynomials") {
   if (cannot_run("polynomials")) return;
@@ -158,6 +200,7 @@ TEST_CASE("checked: without a finding") { each("checks", check_without_findings)
 TEST_CASE("all checks, six schedules") {
   // More tiles than a ring has stages.
   check_all_checks("chapter14", {{"--tokens", "330", "--heads", "1", "--head-dim", "32"},
+                                 {"--tokens", "330", "--heads", "3", "--step", "multicast"},
                                  {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
 }
 TEST_CASE("program: the whole way on a photo") {
@@ -303,6 +346,8 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", {64}, planted::kTensorMapsBugs);
   check_bugs<hopper::WgmmaTiles<64>>("wgmma", {64}, planted::kWgmmaBugs);
   check_bugs<hopper::SpecializedTiles<64>>("specialized", {64, 1}, planted::kSpecializedBugs);
-  check_bugs("persistent", {64, 0}, planted::kPersistentBugs,
+  check_bugs("persistent", {64, 0, 0}, planted::kPersistentBugs,
              [](const void* kernel) { return persistent_on(1, kernel); });
+  check_bugs("multicast", {64}, planted::kMulticastBugs,
+             [](const void* kernel) { return multicast_on(2, kernel); });
 }

@@ -8,8 +8,9 @@ The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes
 attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
 the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead, `<!-- gains:begin 11
 lines -->` the predicted TFLOP/s beside the lines of code, `<!-- gains:begin 11 variants of pipeline -->` that
-step and what was tried in its place and not kept. READMEs without such lines are left alone. Of q, k and v
-projected inside attention's kernel or apart it is a table over the sizes.
+step and what was tried in its place and not kept, `variants of wgmma: no turns, one block` only these.
+READMEs without such lines are left alone. Of q, k and v projected inside attention's kernel or apart it is a
+table over the sizes.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
 
@@ -106,11 +107,15 @@ def lines_rows(steps):
 
 
 def variants_rows(run, chapter, name):
-    """The step of that name, and the chapter's variants beside it; no rows where one of them lacks."""
+    """The step of that name, and the chapter's variants beside it; no rows where one of them lacks.
+    name: 'wgmma', or 'wgmma: one block, no turns' for these variants alone."""
+    name, _, only = name.partition(": ")
     kept = next((step for step in run["steps"]
                  if number(step) == chapter and step["name"] == name), None)
     tried = [step for step in run.get("variants", []) if number(step) == chapter]
-    if kept is None or not tried:
+    if only:
+        tried = [step for step in tried if step["name"] in only.split(", ")]
+    if kept is None or len(tried) < max(1, len(only.split(", ")) if only else 1):
         return []
     return [[step["name"], micros(us_of(step)) if us_of(step) else "-",
              predictions.times(us_of(kept), us_of(step))
@@ -187,7 +192,7 @@ def block(found, first, last, what):
             lines += table(["step", f"TFLOP/s, predicted{stated}", "lines of code", "written in"],
                            lines_rows(steps), (1, 2))
         elif tried:
-            lines += table(["step", f"predicted{stated}, µs", f"beside {tried}",
+            lines += table(["step", f"predicted{stated}, µs", f"beside {tried.partition(': ')[0]}",
                             "warps wait most for"], variants_rows(run, first, tried), (1,))
         else:
             lines += table(["step", f"predicted{stated}, µs", "over the step before",

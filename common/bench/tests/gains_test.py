@@ -153,8 +153,10 @@ class Gains(Case):
         self.assertIn("| step | predicted ±25%, µs | beside tiling | warps wait most for |\n", text)
         self.assertIn("\n| tiling | 40 |  | long_scoreboard 75% |\n"
                       "| in fours | 90 | 2.2 times as slow | long_scoreboard 75% |\n", text)
+        self.assertEqual(text, gain_tables.block(merged, 2, 2, "variants of tiling: in fours"))
         self.assertNotIn("fours", gain_tables.block(merged, 2, 2, None))
-        for first, step in ((1, "attention"), (2, "naive")):
+        for first, step in ((1, "attention"), (2, "naive"), (2, "tiling: in fives"),
+                            (2, "tiling: in fours, in fives")):
             with self.assertRaisesRegex(Refused, f"{first} variants of {step}: no such step or no"):
                 gain_tables.block(merged, first, first, f"variants of {step}")
 
