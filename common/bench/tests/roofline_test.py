@@ -34,7 +34,8 @@ class Roofline(Case):
         self.assertEqual(roofline.point(step(1, 100.0)), (200.0, 80.0))
 
     def test_refused(self):
-        for title, chapters, wanted, why in (("norm", "8-8", {}, "2 problems"), ("MLP", "1-6", {}, "0 problems"),
+        for title, chapters, wanted, why in (("norm", "8-8", {}, "2 problems"),
+                                             ("MLP", "1-6", {}, "0 problems"),
                                              ("attention", "3-6", {}, "no step of chapters 3-6"),
                                              ("norm", "8-8", {"preset": "wide"}, "no step")):
             with self.assertRaisesRegex(Refused, why):
