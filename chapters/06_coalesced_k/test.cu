@@ -270,7 +270,8 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     const coalesced_k::Step step = coalesced_k::step_for<4>(shape.head_dim, shared_limit());
-    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
+    launch(mutants.kernel(number, "attention_kernel",
+                          {shape.head_dim, step.key_tile, 4, coalesced_k::kPad}),
            blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O, shape.tokens,
            log2_scale(shape));
   };
