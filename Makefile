@@ -206,6 +206,7 @@ $(seldom_run): optimize := -Og
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
+$H/common/tests/exercises/group_points.o \
 $(patsubst %.cpp,$H/%.o,$(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
   $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/test_exercise.cpp))) \
 $(patsubst %.cpp,$V/%.o,$(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))): optimize := -Og
@@ -333,7 +334,7 @@ grader_tests_dir := common/tests/exercises
 exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/test_exercise.cpp) $(grader_tests_dir)/support.cpp)
 grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
 exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
-$V/tests/exercise_tests: $(exercise_tests_cpp:%.cpp=$H/%.o)
+$V/tests/exercise_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(exercise_tests_cpp)))
 $V/tests/grader_tests: $(grader_tests_cpp:%.cpp=$H/%.o)
 # (The grader's own cases in the suite grade exercise 1.)
 exercises_tested := $(if $(SUITE),$(filter $(sort 1 $(foreach f,$(call in_suite,$(wildcard chapters/*/test_exercise.cpp)), \

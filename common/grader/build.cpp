@@ -23,8 +23,8 @@ namespace {
 constexpr double kCompilerSeconds = 60;
 constexpr size_t kErrors = 6;  // of the compiler's that are shown
 constexpr size_t kWarnings = 3;
-constexpr size_t kMore = 4;      // lines of explanation of the first one
-constexpr size_t kColumns = 92;  // of a source line
+constexpr size_t kMore = 4;          // lines of explanation of the first one
+constexpr size_t kLineColumns = 92;  // of a source line
 constexpr size_t kLongest =
     4000;  // bytes of a line that is looked at: std::regex takes stack for each
 
@@ -198,8 +198,8 @@ std::string source_line(const Message& message, const std::string& file) {
     caret = line.size();  // behind the line's end
   }
   size_t from = std::min(line.find_first_not_of(' '), line.size());
-  if (caret != line.npos && caret > from + kColumns - 20) from = caret - (kColumns - 20);
-  std::string text = "  " + line.substr(from, kColumns);
+  if (caret != line.npos && caret > from + kLineColumns - 20) from = caret - (kLineColumns - 20);
+  std::string text = "  " + line.substr(from, kLineColumns);
   if (caret != line.npos && caret >= from) text += "\n  " + std::string(caret - from, ' ') + "^";
   return text;
 }

@@ -6,11 +6,11 @@
 # needs it still includes itself.
 
 # $(call group,folder/name,files): they become the object $P (or $V, $H)/folder/name.o; a file of
-# another folder is named from common/ or from common/vgpu on
+# another folder is named from common/, from common/vgpu or from chapters/ on
 groups :=
 define group
 groups += $1
-files_of_$1 := $(foreach f,$2,$(if $(filter common/%,$f),,$(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
+files_of_$1 := $(foreach f,$2,$(if $(filter common/% chapters/%,$f),,$(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
 endef
 $(eval $(call group,common/vgpu/core/group,block cluster calls random turns waiting warp warp_sync \
   access builtins joins memory straight))
@@ -43,6 +43,10 @@ $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
   sources table tensors timing $(addprefix common/attention/,all heat_map ladder program)))
+# The grader without its main(), which only a program without one of its own takes from the archive.
+$(eval $(call group,common/grader/group,build child files isolation process student symptoms together))
+# Tests of the exercises: of each chapter a table and few lines.
+$(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/test_exercise.cpp))))
 # Loops over tensors.
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 
@@ -52,7 +56,8 @@ units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \
 
 # "common/lab: device files images"; of several folders "common/vgpu/: cudart runtime (32 files)"
 folders_of = $(patsubst %/,%,$(sort $(dir $1)))
-told = $(if $(word 2,$(folders_of)),$(dir $(firstword $(folders_of))): $(notdir $(folders_of)) ($(words $1) files),\
+told = $(if $(word 2,$(folders_of)),$(dir $(firstword $(folders_of))): $(if $(word 9,$(folders_of)),$(words \
+  $(folders_of)) folders,$(notdir $(folders_of))) ($(words $1) files),\
   $(folders_of): $(basename $(notdir $1)))
 
 # The file that includes them all lies beside the object.
