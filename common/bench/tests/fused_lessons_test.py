@@ -103,7 +103,7 @@ class FusedLessons(Case):
         all_of = steps("fused conv norm", preset=None)
         self.near(large, all_of["three passes"]["predicted"]["dram_bytes"] / 1e6)
         self.near(least, all_of["fused"]["predicted"]["dram_bytes"] / 1e6, 2)
-        for pattern in (r"That is \*\*([\d.]+)\*\* times too much",
+        for pattern in (r"That is \*\*([\d.]+)\*\* times as much",
                         r"\*\*([\d.]+)\*\*: how many times less DRAM"):
             self.near(self.stated(FUSED, pattern)[0], large / least, 2)
         total, *each = self.stated(FUSED,
