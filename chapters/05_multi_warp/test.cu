@@ -71,6 +71,10 @@ TEST_CASE("all checks, six schedules") { check_all_checks("chapter5"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter5", {"wmma", "4 warps", "8 warps"});
 }
+TEST_CASE("program: variants run where --step names them and nowhere else") {
+  check_variant("chapter5", "16 warps", "8 warps");
+  check_variant("chapter5", "24 resident", "8 warps");
+}
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
   // Three sizes of head_dim with 2, 4 and 8 warps, two of the latter with the smaller tile too.

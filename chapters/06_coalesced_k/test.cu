@@ -67,6 +67,9 @@ TEST_CASE("all checks, six schedules") { check_all_checks("chapter6"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter6", {"multi-warp", "coalesced K"});
 }
+TEST_CASE("program: a variant runs where --step names it and nowhere else") {
+  check_variant("chapter6", "no padding", "coalesced K");
+}
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills on any architecture") {
   // Three sizes of head_dim with 2, 4 and 8 warps, two of the latter with the smaller tile too.
