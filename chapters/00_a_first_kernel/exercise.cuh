@@ -2,8 +2,8 @@
 //
 //   counts[b] = the number of pixels of grey that are b, for b from 0 to 255
 //
-// It is a sum again, but there are 256 of them, and a pixel says to which one it belongs. As in the
-// chapter, additions to memory that all blocks share are what it must have few of.
+// These are 256 sums. A pixel says to which one it belongs. As in the chapter, there must be few
+// additions to memory that all blocks share.
 //
 // Nothing is given but the function. Kernel, grid and launch are yours. Then
 // `make exercise0 && ./run` grades it: 30 points for right results, 20 for no finding of any check, and
@@ -11,8 +11,8 @@
 //
 //   10  grey: loaded once
 //   10  grey: in as few sectors as hold it
-//   20  counts: few additions in the memory that all blocks share
-//   10  blocks for many SMs
+//   20  counts: few additions in the memory that all blocks share, at most 1 byte for each pixel
+//   10  blocks for many SMs: at least 16, for 256 x 256 pixels
 #pragma once
 
 #include <cuda_runtime.h>
@@ -44,8 +44,9 @@ inline void histogram(const unsigned char* grey, float* counts, const PhotoShape
 // 2. grey is one long row of height * width bytes here. Nobody needs x and y.
 // 3. A block can have 256 counts of its own in shared memory. Who sets them to 0, and what must all
 //    threads wait for before the first one adds to them?
-// 4. At the end a block adds its counts to those of all: 256 additions. How many pixels should a block
-//    have, so that these are few beside its pixels? A loop lets each thread take several.
+// 4. At the end a block adds its counts to those of all: 256 additions of 4 bytes. How many pixels
+//    must a block have, so that these bytes are no more than its pixels? A loop lets each thread
+//    take several.
 // 5. Which pixels does a thread take in that loop? In every round neighbouring lanes want neighbouring
 //    bytes.
 // 6. atomicAdd takes unsigned int as well as float. In shared memory the first is one operation, the
