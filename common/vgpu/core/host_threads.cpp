@@ -15,7 +15,11 @@ constexpr int kLooks = 200;
 
 template <class Condition>
 void look_for(const Condition& condition) {
-  for (int i = 0; i < kLooks && !condition(); ++i) __builtin_ia32_pause();
+  for (int i = 0; i < kLooks && !condition(); ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();  // (elsewhere it looks a little more often)
+#endif
+  }
 }
 
 }  // namespace
