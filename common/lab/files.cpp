@@ -120,6 +120,23 @@ bool write_all(int file, const std::string& content) {
   return true;
 }
 
+// What was written lies on the disk; false with errno. Some file systems have no such promise to give.
+bool is_on_disk(int file) {
+  while (fsync(file) != 0)
+    if (errno != EINTR) return errno == EINVAL || errno == EROFS || errno == ENOTSUP;
+  return true;
+}
+// The same of a folder's names. A folder that may be written but not read cannot be asked.
+bool names_are_on_disk(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return true;
+  const bool done = is_on_disk(file);
+  const int error = errno;
+  close(file);
+  errno = error;
+  return done;
+}
+
 }  // namespace
 
 void require_writable(const std::string& flag, const std::string& path) {
@@ -146,10 +163,14 @@ void write_file(const std::string& path, const std::string& content) {
   const std::string target = write_target(path), temporary = temporary_name(target);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int error = file < 0 ? errno : 0;
-  if (file >= 0 && !write_all(file, content)) error = errno;
+  // Only then the new name: a power cut leaves the old file or the new one whole.
+  if (file >= 0 && !(write_all(file, content) && is_on_disk(file))) error = errno;
   if (file >= 0 && close(file) != 0 && error == 0) error = errno;
   if (error == 0 && std::rename(temporary.c_str(), target.c_str()) != 0) error = errno;
-  if (error == 0) return;
+  if (error == 0) {
+    if (!names_are_on_disk(folder_of(target))) fail_to_write(path + ": cannot be written", errno);
+    return;
+  }
   if (file >= 0) unlink(temporary.c_str());
   fail_to_write(path + ": cannot be written", error);
 }

@@ -29,7 +29,8 @@ std::string read_file(const std::string& path, double limit = 0);
 // nothing behind.
 void require_writable(const std::string& flag, const std::string& path);
 
-// Writes beside the target and renames: whoever reads it sees the old file or all of the new one.
+// Writes beside the target and renames: whoever reads it sees the old file or all of the new one, also after a
+// power cut: file and name are on the disk on return, where the file system can tell.
 // A symbolic link is followed, also to a file that is not there yet. Throws UsageError where that
 // cannot be written, LackError where there is no room; then nothing is left behind.
 void write_file(const std::string& path, const std::string& content);

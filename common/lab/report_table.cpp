@@ -187,6 +187,9 @@ std::vector<std::string> Report::Body::heads() const {
 std::string Report::Body::lines() const {
   TextTable table(heads());
   for (const size_t row : order()) table.add(cells(row));
+  bool told = false;  // names alone are no table
+  for (size_t column = 1; column < heads().size(); ++column) told = told || table.used(column);
+  if (!told) return "";
   std::string text = table.text() + "\n";
   // A line for each column that is not plain, where it is shown.
   const auto explain = [&](size_t column, const std::string& words) {
@@ -287,7 +290,8 @@ std::string Report::Body::table() const {
       format("device   %s%s, compute capability %d.%d, %d SMs, %s\n", device.name.c_str(),
              device.is_virtual ? " (virtual GPU)" : "", device.major, device.minor, device.sm_count,
              human_bytes(device.memory_bytes).c_str());
-  text += "problem  " + head.source + "\n         " + head.shape + "\n\n" + lines();
+  text += "problem  " + head.source + "\n         " + head.shape + "\n";
+  if (const std::string told = lines(); !told.empty()) text += "\n" + told;
   if (!device.is_virtual && device.dram_bytes_per_s > 0 && device.fp32_flop_per_s > 0)
     text += format(
         "GB/s, TFLOP/s  of what the step must move and compute at least\n"

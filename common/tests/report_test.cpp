@@ -450,6 +450,21 @@ TEST_CASE("report: what is not compared is neither right nor wrong") {
   CHECK(json["kernels"][0]["predicted_us"] == 10);
 }
 
+TEST_CASE("report: lines of which nothing is known but their names are no table") {
+  lab::Run run = gpu_run();
+  run.device.is_virtual = true;
+  lab::Report report(run.head());
+  lab::Timing host;
+  host.median_us = 5, host.host_time = true;
+  report.add_beside("training step", host, compared(true));
+  const std::string table = printed(report);
+  CAPTURE(table);
+  CHECK(table.find("step\n") == std::string::npos);
+  CHECK(table.find("No predicted") == std::string::npos);
+  report.add_beside("wrong step", host, compared(false));
+  CHECK(printed(report).find("FAIL") != std::string::npos);
+}
+
 TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its line") {
   lab::Run run = gpu_run();
   run.device.is_virtual = true;
