@@ -4,6 +4,7 @@
 #include "projection/fold.cuh"
 #include "projection/fused.cuh"
 #include "projection/naive.cuh"
+#include "projection/naive_backward.cuh"
 #include "projection/steps.h"
 
 namespace cvt {
@@ -152,8 +153,8 @@ template <class T>
 std::vector<Launch> backward_launches(const BackwardArguments<T>& b, void* scratch,
                                       const cvt::ProjectionShape& cvt_shape) {
   const Shape shape = cvt_shape;
-  const BackwardArrays<T> a =
-      backward_arrays(b.x, b.maps, b.weights, b.saved, b.dmaps, b.dx, b.gradients, shape);
+  const BackwardArrays<T> a = backward_arrays(b.x, b.maps, b.weights, b.saved, b.dmaps, b.dx,
+                                              b.gradients, shape, b.constant);
   Parts parts{static_cast<char*>(scratch)};
   float2* const sums = parts.take<float2>(slab_partials(a, shape));
   Slope* const slopes = parts.take<Slope>(3 * size_t(shape.channels));
@@ -171,10 +172,54 @@ std::vector<Launch> backward_launches(const BackwardArguments<T>& b, void* scrat
 }
 
 template <class T>
+size_t naive_back_scratch(const cvt::ProjectionShape& shape) {
+  require_shape(shape);
+  return naive_normalized(shape) * sizeof(T) + naive_partials(shape) * sizeof(float2) +
+         naive_tap_partials(shape) * sizeof(float) + 768;
+}
+template <class T>
+std::vector<Launch> naive_back_launches(const BackwardArguments<T>& b, void* scratch,
+                                        const cvt::ProjectionShape& cvt_shape) {
+  const Shape shape = cvt_shape;
+  const BackwardArrays<T> a = backward_arrays(b.x, b.maps, b.weights, b.saved, b.dmaps, b.dx,
+                                              b.gradients, shape, b.constant);
+  Parts parts{static_cast<char*>(scratch)};
+  T* const dmap = parts.take<T>(naive_normalized(shape));  // of one of the three at a time
+  float2* const sums = parts.take<float2>(naive_partials(shape));
+  float* const taps = parts.take<float>(naive_tap_partials(shape));
+  const double x = sizeof(T) * outputs(shape, kQuery);
+  std::vector<Launch> launches;
+  for (int i = 0; i < 3; ++i) {
+    const std::string of = std::string(" ") + "qkv"[i];
+    const double numbers = outputs(shape, i), map = sizeof(T) * numbers;
+    launches.push_back({"sums" + of,
+                        [=](cudaStream_t s) { naive_gradient_sums(a, sums, i, shape, s); }, 2 * map,
+                        4 * numbers});
+    launches.push_back({"dmap" + of,
+                        [=](cudaStream_t s) { naive_gradient_maps(a, sums, dmap, i, shape, s); },
+                        3 * map, 4 * numbers});
+    launches.push_back(
+        {"dx" + of,
+         [=](cudaStream_t s) { naive_gradient_x(a, static_cast<const T*>(dmap), i, shape, s); },
+         map + (i == kQuery ? 1 : 2) * x, 18 * numbers});
+    launches.push_back({"dw" + of,
+                        [=](cudaStream_t s) {
+                          naive_gradient_w(a, static_cast<const T*>(dmap), taps, i, shape, s);
+                        },
+                        map + x, 18 * numbers});
+    launches.push_back(
+        {"gather" + of, [=](cudaStream_t s) { naive_gradient_w_sum(a, taps, i, shape, s); },
+         double(naive_slabs(shape, i).slabs) * 9 * shape.channels * sizeof(float), 0});
+  }
+  return launches;
+}
+
+template <class T>
 const std::vector<Step<ForwardArguments<T>>> kForward = {
     {"naive", naive_scratch<T>, naive_launches<T>}, {"fused", fused_scratch<T>, fused_launches<T>}};
 template <class T>
 const std::vector<Step<BackwardArguments<T>>> kBackward = {
+    {"naive, back", naive_back_scratch<T>, naive_back_launches<T>},
     {"backward", backward_scratch<T>, backward_launches<T>}};
 
 }  // namespace

@@ -86,6 +86,49 @@ const std::vector<Mutant> kNormBugs = {
      "  for (int which = 0; which < 2; ++which) {\n", "check"},
 };
 
+const std::vector<Mutant> kEmbedBugs = {
+    {"windows begin a column late", "first_column + in_grid % grid_width * step};",
+     "first_column + 1 + in_grid % grid_width * step};", "element"},
+    {"taps run down columns first", "place.row + tap / tap_columns * sign",
+     "place.row + tap % tap_columns * sign", "element"},
+    {"every sample is the first one", "return {map + int64_t(sample) * height",
+     "return {map + int64_t(sample) * 0 * height", "element"},
+    {"padding is the map's first pixels",
+     "tile::copy_async(to_shared, from ? from : map, from != nullptr)",
+     "tile::copy_async(to_shared, from ? from : map, true)", "element"},
+    {"weights stay in their own order",
+     "packed[element] = w[(element / in / taps * in + channel) * taps + tap];",
+     "packed[element] = w[element];", "element"},
+    {"dx takes taps side by side, not every second one",
+     "first_column + tap % tap_columns * stride;\n    return packed",
+     "first_column + tap % tap_columns;\n    return packed", "element"},
+    {"dx of every second row goes into neighbouring rows",
+     "first_row + in_grid / grid_width * stride;\n    const int c",
+     "first_row + in_grid / grid_width;\n    const int c", "not finite"},
+};
+
+const std::vector<Mutant> kCrossEntropyBugs = {
+    {"logits count by their size, not by their distance",
+     "exponentials += expf(from[i] - largest);", "exponentials += expf(from[i]);", "element"},
+    {"the largest of the first 32 logits",
+     "for (int i = lane; i < classes; i += 32) {\n    const float logit",
+     "for (int i = lane; i < min(classes, 32); i += 32) {\n    const float logit", "not finite"},
+    {"smoothing takes nothing from the label", "(i == label ? 1.0f - smoothing : 0.0f)",
+     "(i == label ? 1.0f : 0.0f)", "element"},
+    {"smoothing counts in the gradient alone",
+     "smoothing > 0.0f ? smoothing * (log_sum - mean_distance) : 0.0f", "0.0f", "element"},
+    {"the gradient of the sum, not of the mean", "/ sum - target) / float(batch);",
+     "/ sum - target);", "element"},
+    {"lanes far away do not add up",
+     "for (int distance = 16; distance > 0; distance /= 2)\n    own +=",
+     "for (int distance = 8; distance > 0; distance /= 2)\n    own +=", "not finite"},
+    {"the mean of the first 32 rows",
+     "for (int i = threadIdx.x; i < count; i += 32) sum += values[i];",
+     "if (threadIdx.x < count) sum += values[threadIdx.x];", "element"},
+    {"all rows have the first one's label", "const int label = labels[row];",
+     "const int label = labels[0];", "element"},
+};
+
 const std::vector<Mutant> kLossBugs = {
     {"decay goes into the moments", "p *= keep;", "g += (1.0f - keep) * p;", "element"},
     {"v's bias is not corrected", "sqrtf(v) / root_correction", "sqrtf(v)", "element"},

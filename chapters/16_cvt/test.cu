@@ -1,6 +1,8 @@
 // Tests of the whole net: its gradients and first losses beside PyTorch's in double precision.
 #include <doctest/doctest.h>
 
+#include <functional>
+
 #include <cmath>
 
 #include "../../common/lab/program.h"
@@ -117,12 +119,38 @@ TEST_CASE("net: losses of eight steps of AdamW are PyTorch's") {
 TEST_CASE("net: errors name what was wrong; a number that is not finite is found where it begins") {
   cvt::NetShape shape = narrow_shape();
   shape.stages[1].heads = 3;
-  CHECK_THROWS_WITH(
-      cvt::layout_of(shape),
-      "CvT, stage 1: width 32 with 3 heads: a head must have a multiple of 8 channels");
-  shape = narrow_shape();
-  shape.size = 2;
-  CHECK_THROWS_AS(cvt::layout_of(shape), std::invalid_argument);
+  CHECK_THROWS_WITH(cvt::layout_of(shape),
+                    "CvT, stage 1: width 32 with 3 heads: a head must have 16, 32 or 64 channels");
+  const auto refused = [](const std::function<void(cvt::NetShape&)>& change) {
+    cvt::NetShape changed = narrow_shape();
+    change(changed);
+    try {
+      cvt::require_net_shape(changed);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused([](cvt::NetShape&) {}) == "");
+  CHECK(refused([](cvt::NetShape& s) { s.size = 2; }) ==
+        "CvT, stage 0: a map of 2 pixels a side is smaller than the embedding's kernel of 7");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[2].heads = 4; }) ==
+        "CvT, stage 2: width 32 with 4 heads: a head must have 16, 32 or 64 channels");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[2].heads = 17, s.stages[2].width = 1088; }) ==
+        "CvT, stage 2: width 1088, must be at most 1024, the LayerNorm's limit");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[0].kernel = 17; }) ==
+        "CvT, stage 0: an embedding's kernel of 17, must be 1 to 16");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[0].stride = 0; }) ==
+        "CvT, stage 0: an embedding's stride of 0, must be 1 to 16");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[1].padding = 3; }) ==
+        "CvT, stage 1: an embedding's padding of 3, must be 0 to 2, below its kernel");
+  CHECK(refused([](cvt::NetShape& s) { s.stages[1].blocks = 0; }) ==
+        "CvT, stage 1: 0 blocks, must be at least 1");
+  CHECK(refused([](cvt::NetShape& s) { s.mlp_ratio = 0; }) ==
+        "CvT: 0 hidden values of the MLP a channel, must be at least 1");
+  CHECK(refused([](cvt::NetShape& s) { s.in_channels = 0; }) ==
+        "CvT: 20 pixels a side of 0 channels: both must be at least 1");
+  CHECK(refused([](cvt::NetShape& s) { s.classes = 1; }) == "CvT: 1 classes, must be at least 2");
   if (!has_device()) return;
   cvt::Net net(narrow_shape(), kBatch);
   start(net);

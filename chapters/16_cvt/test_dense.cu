@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "../../common/lab/device.h"
 #include "../../common/testing/checks.h"
 #include "test_dense.h"
 
@@ -207,6 +208,44 @@ TEST_CASE("dense: linear layers of some rows of an array leave the others alone"
 
 // ---- Embedding ----------------------------------------------------------------------------------
 
+namespace {
+void check_embedding(const EmbedShape& shape, uint64_t seed) {
+  const size_t positions = size_t(shape.batch) * shape.out_height() * shape.out_width();
+  const int depth = shape.in_channels * shape.kernel * shape.kernel;
+  const auto x = numbers(size_t(shape.batch) * shape.height * shape.width * shape.in_channels,
+                         seed),
+             w = numbers(size_t(shape.out_channels) * depth, seed + 1),
+             bias = numbers(size_t(shape.out_channels), seed + 2),
+             dy = numbers(positions * shape.out_channels, seed + 3);
+  const std::string name = "embedding, kernel " + std::to_string(shape.kernel) + ", stride " +
+                           std::to_string(shape.stride) + ", height " +
+                           std::to_string(shape.height);
+  check_trial(
+      [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        embed_forward(in[0], in[1], in[2], out[0], shape, nullptr);
+      },
+      {name,
+       {{"x", x}, {"w", w}, {"bias", bias}},
+       {{"y", ref::embed(widened(x), widened(w), widened(bias), shape),
+         for_sums(depth, widened(x), widened(w))}}});
+  const auto d = ref::embed_gradients(widened(x), widened(w), widened(dy), shape);
+  Trial trial{
+      name,
+      {{"x", x}, {"w", w}, {"dy", dy}},
+      {{"dw", d.w, for_sums(int(positions), widened(x), widened(dy))},
+       {"dbias", d.bias, for_sums(int(positions), {1}, widened(dy))},
+       {"dx", d.x,
+        for_sums(shape.kernel * shape.kernel * shape.out_channels, widened(w), widened(dy))}}};
+  const auto backward = [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+    embed_backward(in[0], in[1], in[2], out.size() > 2 ? out[2] : nullptr, out[0], out[1], shape,
+                   nullptr);
+  };
+  check_trial(backward, trial);
+  trial.outputs.pop_back();  // nobody needs dx
+  check_trial(backward, trial);
+}
+}  // namespace
+
 TEST_CASE("dense: token embedding, forward and back") {
   if (skipped("embedding")) return;
   uint64_t seed = 500;
@@ -214,101 +253,71 @@ TEST_CASE("dense: token embedding, forward and back") {
                                {2, 9, 7, 32, 64, 3, 2, 1},  {1, 6, 5, 12, 20, 3, 2, 1},
                                {3, 1, 1, 4, 4, 1, 1, 0},    {1, 9, 10, 5, 6, 2, 3, 0},
                                {1, 5, 4, 8, 8, 4, 1, 3},    {1, 7, 7, 6, 70, 3, 1, 1}};
-  for (const EmbedShape& shape : shapes) {
-    seed += 10;
-    const size_t positions = size_t(shape.batch) * shape.out_height() * shape.out_width();
-    const int depth = shape.in_channels * shape.kernel * shape.kernel;
-    const auto x = numbers(size_t(shape.batch) * shape.height * shape.width * shape.in_channels,
-                           seed),
-               w = numbers(size_t(shape.out_channels) * depth, seed + 1),
-               bias = numbers(size_t(shape.out_channels), seed + 2),
-               dy = numbers(positions * shape.out_channels, seed + 3);
-    const std::string name = "embedding, kernel " + std::to_string(shape.kernel) + ", stride " +
-                             std::to_string(shape.stride) + ", height " +
-                             std::to_string(shape.height);
-    check_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          embed_forward(in[0], in[1], in[2], out[0], shape, nullptr);
-        },
-        {name,
-         {{"x", x}, {"w", w}, {"bias", bias}},
-         {{"y", ref::embed(widened(x), widened(w), widened(bias), shape),
-           for_sums(depth, widened(x), widened(w))}}});
-    const auto d = ref::embed_gradients(widened(x), widened(w), widened(dy), shape);
-    Trial trial{
-        name,
-        {{"x", x}, {"w", w}, {"dy", dy}},
-        {{"dw", d.w, for_sums(int(positions), widened(x), widened(dy))},
-         {"dbias", d.bias, for_sums(int(positions), {1}, widened(dy))},
-         {"dx", d.x,
-          for_sums(shape.kernel * shape.kernel * shape.out_channels, widened(w), widened(dy))}}};
-    const auto backward = [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-      embed_backward(in[0], in[1], in[2], out.size() > 2 ? out[2] : nullptr, out[0], out[1], shape,
-                     nullptr);
-    };
-    check_trial(backward, trial);
-    trial.outputs.pop_back();  // nobody needs dx
-    check_trial(backward, trial);
-  }
+  for (const EmbedShape& shape : shapes) check_embedding(shape, seed += 10);
 }
 
 // ---- LayerNorm ----------------------------------------------------------------------------------
 
+namespace {
+struct NormCase {
+  int rows, channels;
+  double middle;
+  bool added;
+};
+void check_layer_norm(const NormCase& c, uint64_t seed) {
+  const size_t count = size_t(c.rows) * c.channels;
+  const auto x = numbers(count, seed, 1, c.middle),
+             scale = numbers(size_t(c.channels), seed + 1, 0.5, 1),
+             shift = numbers(size_t(c.channels), seed + 2), dy = numbers(count, seed + 3),
+             added = c.added ? numbers(count, seed + 4) : std::vector<float>{};
+  const auto expected =
+      ref::layer_norm(widened(x), widened(scale), widened(shift), c.rows, c.channels);
+  // Roundings of x - mean count as 2^-24 of the mean, and more where one channel is all there is.
+  const double error = 1e-5 + 1e-6 * c.middle;
+  const std::string name =
+      std::to_string(c.rows) + " rows of " + std::to_string(c.channels) + " channels";
+  check_trial(
+      [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        layer_norm_forward(in[0], in[1], in[2], out[0], out[1], out[2], c.rows, c.channels,
+                           nullptr);
+      },
+      {name,
+       {{"x", x}, {"scale", scale}, {"shift", shift}},
+       {{"y", expected.y, relative(error)},
+        {"mean", expected.mean, relative(error)},
+        {"inverse deviation", expected.inverse_deviation, relative(error)}}});
+
+  auto d = ref::layer_norm_gradients(widened(x), widened(scale), widened(dy), c.rows, c.channels);
+  for (size_t i = 0; c.added && i < count; ++i) d.x[i] += double(added[i]);
+  std::vector<float> mean(expected.mean.begin(), expected.mean.end()),
+      inverse(expected.inverse_deviation.begin(), expected.inverse_deviation.end());
+  const double of_sums = error * std::sqrt(double(c.rows)) * 4;
+  check_trial(
+      [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        layer_norm_backward(in[0], in[1], in[2], in[3], in[4], in[5], out[0], out[1], out[2],
+                            c.rows, c.channels, nullptr);
+      },
+      {name,
+       {{"x", x},
+        {"scale", scale},
+        {"mean", mean},
+        {"inverse deviation", inverse},
+        {"dy", dy},
+        {"added", added}},
+       {{"dx", d.x, {error * largest(d.x), error, error}},
+        {"dscale", d.scale, {of_sums, error, error}},
+        {"dshift", d.shift, {of_sums, error, error}}}});
+}
+}  // namespace
+
 TEST_CASE("dense: LayerNorm, forward and back") {
   if (skipped("layer norm")) return;
-  struct Case {
-    int rows, channels;
-    double middle;
-    bool added;
-  };
   uint64_t seed = 700;
-  for (const Case& c : {Case{1, 1, 0, false}, Case{5, 7, 1, true}, Case{33, 32, 0, true},
-                        Case{70, 64, 30, false}, Case{9, 384, 0, true}, Case{300, 20, 3, true},
-                        Case{3, 1024, 0, true}, Case{4, 1023, 0, true}, Case{10, 200, 0, false}}) {
-    seed += 10;
-    const size_t count = size_t(c.rows) * c.channels;
-    const auto x = numbers(count, seed, 1, c.middle),
-               scale = numbers(size_t(c.channels), seed + 1, 0.5, 1),
-               shift = numbers(size_t(c.channels), seed + 2), dy = numbers(count, seed + 3),
-               added = c.added ? numbers(count, seed + 4) : std::vector<float>{};
-    const auto expected =
-        ref::layer_norm(widened(x), widened(scale), widened(shift), c.rows, c.channels);
-    // Roundings of x - mean count as 2^-24 of the mean, and more where one channel is all there is.
-    const double error = 1e-5 + 1e-6 * c.middle;
-    const std::string name =
-        std::to_string(c.rows) + " rows of " + std::to_string(c.channels) + " channels";
-    check_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          layer_norm_forward(in[0], in[1], in[2], out[0], out[1], out[2], c.rows, c.channels,
-                             nullptr);
-        },
-        {name,
-         {{"x", x}, {"scale", scale}, {"shift", shift}},
-         {{"y", expected.y, relative(error)},
-          {"mean", expected.mean, relative(error)},
-          {"inverse deviation", expected.inverse_deviation, relative(error)}}});
-
-    auto d = ref::layer_norm_gradients(widened(x), widened(scale), widened(dy), c.rows, c.channels);
-    for (size_t i = 0; c.added && i < count; ++i) d.x[i] += double(added[i]);
-    std::vector<float> mean(expected.mean.begin(), expected.mean.end()),
-        inverse(expected.inverse_deviation.begin(), expected.inverse_deviation.end());
-    const double of_sums = error * std::sqrt(double(c.rows)) * 4;
-    check_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          layer_norm_backward(in[0], in[1], in[2], in[3], in[4], in[5], out[0], out[1], out[2],
-                              c.rows, c.channels, nullptr);
-        },
-        {name,
-         {{"x", x},
-          {"scale", scale},
-          {"mean", mean},
-          {"inverse deviation", inverse},
-          {"dy", dy},
-          {"added", added}},
-         {{"dx", d.x, {error * largest(d.x), error, error}},
-          {"dscale", d.scale, {of_sums, error, error}},
-          {"dshift", d.shift, {of_sums, error, error}}}});
-  }
+  for (const NormCase& c :
+       {NormCase{1, 1, 0, false}, NormCase{5, 7, 1, true}, NormCase{33, 32, 0, true},
+        NormCase{70, 64, 30, false}, NormCase{9, 384, 0, true}, NormCase{300, 20, 3, true},
+        NormCase{3, 1024, 0, true}, NormCase{4, 1023, 0, true}, NormCase{10, 200, 0, false}})
+    check_layer_norm(c, seed += 10);
 }
 
 // ---- Loss and optimizer -------------------------------------------------------------------------
@@ -416,6 +425,64 @@ TEST_CASE("dense: a class token in front, and back") {
         },
         {"class token, back", {{"dy", dy}}, {{"dx", dx, {}}, {"dtoken", dtoken, relative(1e-6)}}});
   }
+}
+
+// ---- Checks, orders, another device -------------------------------------------------------------
+
+TEST_CASE("checked dense: without a finding") {
+  if (rerun_with_checks("checked dense*")) return;
+  const int findings = lab::vgpu::findings();
+  uint64_t seed = 1000;
+  for (const LinearCase& c :
+       {LinearCase{65, 96, 100, true, true, true}, {17, 31, 66, false, true, true}}) {
+    check_trial(forward_operation(c, Rows::all(c.rows)), forward_trial(c, seed += 10));
+    const auto dy = numbers(size_t(c.rows) * c.out, seed + 1),
+               x = numbers(size_t(c.rows) * c.in, seed + 2),
+               w = numbers(size_t(c.out) * c.in, seed + 3);
+    const auto d = ref::linear_gradients(widened(x), widened(w), widened(dy), c.rows, c.in, c.out);
+    check_trial(
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+          const Rows rows = Rows::all(c.rows);
+          linear_backward_w(in[0], in[1], out[0], out[1], rows, c.in, c.out, nullptr, nullptr,
+                            false, nullptr);
+          linear_backward_x(in[0], in[2], out[2], rows, c.in, c.out, {}, nullptr);
+        },
+        {name_of(c),
+         {{"dy", dy}, {"x", x}, {"w", w}},
+         {{"dw", d.w, for_sums(c.rows, widened(dy), widened(x))},
+          {"dbias", d.bias, for_sums(c.rows, widened(dy), {1})},
+          {"dx", d.x, for_sums(c.out, widened(dy), widened(w))}}});
+  }
+  check_embedding({2, 9, 7, 8, 12, 3, 2, 1}, seed += 10);
+  check_embedding({1, 13, 11, 1, 10, 7, 4, 2}, seed += 10);
+  check_layer_norm({19, 40, 1, true}, seed += 10);
+  check_layer_norm({5, 7, 0, false}, seed += 10);
+  std::vector<int> labels = {1, 2, 32, 0, 9};
+  const auto logits = numbers(5 * 33, seed);
+  const auto expected = ref::cross_entropy(widened(logits), labels, 33, 0.1);
+  CHECK(run_loss(logits, labels, 33, 0.1f).loss == doctest::Approx(expected.loss).epsilon(1e-5));
+  lab::DeviceArray<float> p(numbers(50, 1), "p"), m(std::vector<float>(50), "m"),
+      v(std::vector<float>(50), "v");
+  const lab::DeviceArray<float> g(numbers(50, 2), "g");
+  adamw(p.data(), g.data(), m.data(), v.data(), 50, 1, {1e-2f}, nullptr);
+  lab::check(cudaDeviceSynchronize());
+  CHECK(lab::vgpu::findings() == findings);
+}
+TEST_CASE("checked dense in other orders") { check_in_other_orders("checked dense: without*"); }
+
+TEST_CASE("dense: products are refused by name where there is no tf32") {
+  if (skipped("no tf32")) return;
+  int major = 0;
+  lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  if (major >= 8) return;
+  const LinearCase c{3, 4, 4, false, false, true};
+  const Outcome outcome = run_trial(forward_operation(c, Rows::all(3)), forward_trial(c, 1));
+  CHECK(outcome.caught_by == "error");
+  CHECK(outcome.details.find("tf32") != std::string::npos);
+}
+TEST_CASE("dense on a T4") {
+  check_twin_on_t4(
+      "dense: LayerNorm*,dense: cross*,dense: AdamW*,dense: a class token*,dense: products are*");
 }
 
 // ---- The formulas themselves --------------------------------------------------------------------

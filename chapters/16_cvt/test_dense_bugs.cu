@@ -1,4 +1,5 @@
-// Chapter 16's planted bugs in linear layers, attention, LayerNorm and AdamW: each is caught, and by what.
+// Chapter 16's planted bugs in linear layers, embedding, attention, LayerNorm, cross entropy and AdamW: each is
+// caught, and by what.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -132,6 +133,108 @@ NamedTrial backward_w_trial() {
           }};
 }
 
+// ---- Embedding ----------------------------------------------------------------------------------
+
+// 3 x 3 at stride 2 with padding 1: a map of 9 x 7 becomes one of 5 x 4.
+const EmbedShape kEmbed{2, 9, 7, 8, 12, 3, 2, 1};
+constexpr int kPositions = 40, kDepth = 72;
+const std::string kEmbedKernels = R"(
+__device__ inline Matrix whole_matrix(const float* array, int rows, int columns) {
+  return {array, Rows{rows, rows, rows, 0}, columns, true};
+}
+__device__ inline Gathered planted_patches(const float* x) {
+  return {x, 9, 7, 8, 2, 5, 4, 3, 3, -1, -1, 2, 1, true};
+}
+const auto planted_pack = &pack_weights_kernel;
+__global__ void planted_forward(const float* x, const float* packed, const float* bias, float* y) {
+  product_tile<SmallProduct, Along, Along>(
+      planted_patches(x), whole_matrix(packed, 12, 72),
+      LinearFinish{y, bias, nullptr, nullptr, nullptr, Rows{40, 40, 40, 0}, 12, true},
+      ProductSize{40, 12, 3, 3});
+}
+__global__ void planted_weights(const float* x, const float* dy, float* products, float* sums) {
+  product_tile<SmallProduct, Across, Across>(whole_matrix(dy, 40, 12), planted_patches(x),
+                                             WeightShares{products, sums, 12, 72},
+                                             ProductSize{12, 72, 2, 2});
+}
+__global__ void planted_finish(const float* products, const float* sums, float* dw, float* dbias) {
+  finish_weights(
+      WeightShares{const_cast<float*>(products), const_cast<float*>(sums), 12, 72},
+      WeightFinish{dw, dbias, nullptr, nullptr, false, 8, 9}, 1);
+}
+// Of rows first, first + 2, ... the taps `tap`, `tap` + 2, ..., and so of columns.
+struct PlantedPhase {
+  int first, count, tap, taps, from;
+};
+__global__ void planted_back(const float* dy, const float* packed, float* dx, PlantedPhase row,
+                             PlantedPhase column) {
+  const int slices = (row.taps * column.taps * 12 + 31) / 32;
+  product_tile<SmallProduct, Along, Across>(
+      Gathered{dy, 5, 4, 12, 2, row.count, column.count, row.taps, column.taps, row.from,
+               column.from, 1, -1, true},
+      TapWeights{packed, 8, 12, 3, 2, row.tap, column.tap, row.taps, column.taps, true},
+      PhaseFinish{dx, 9, 7, 8, row.count, column.count, row.first, column.first, 2, true},
+      ProductSize{2 * row.count * column.count, 8, slices, slices});
+}
+)";
+struct PlantedPhase {
+  int first, count, tap, taps, from;
+};
+// Even rows were reached by the middle tap of one output, odd ones by the last of one and the next one's first.
+PlantedPhase phase(int first, int size) {
+  return first == 0 ? PlantedPhase{0, (size + 1) / 2, 1, 1, 0} : PlantedPhase{1, size / 2, 0, 2, 1};
+}
+void pack(const Mutants& mutants, size_t number, const float* w, lab::DeviceArray<float>& packed) {
+  launch(mutants.kernel(number, "pack_weights_kernel"), blocks_of(12 * kDepth, 256), 256, 0,
+         nullptr, w, packed.data(), int64_t(12 * kDepth), 8, 9);
+}
+
+NamedTrial embed_trial() {
+  const auto x = numbers(2 * 9 * 7 * 8, 60), w = numbers(12 * kDepth, 61, 0.2),
+             bias = numbers(12, 62);
+  return {{"embedding",
+           {{"x", x}, {"w", w}, {"bias", bias}},
+           {{"y", ref::embed(widened(x), widened(w), widened(bias), kEmbed),
+             for_sums(kDepth, widened(x), widened(w))}}},
+          [](const Mutants& mutants, size_t number) -> Operation {
+            return [&mutants, number](const auto& in, const auto& out) {
+              lab::DeviceArray<float> packed(12 * kDepth, "packed");
+              pack(mutants, number, in[1], packed);
+              launch(mutants.kernel(number, "planted_forward"), 1, 128, kProductBytes, nullptr,
+                     in[0], static_cast<const float*>(packed.data()), in[2], out[0]);
+              lab::check(cudaDeviceSynchronize());
+            };
+          }};
+}
+NamedTrial embed_back_trial() {
+  const auto x = numbers(2 * 9 * 7 * 8, 63), w = numbers(12 * kDepth, 64, 0.2),
+             dy = numbers(size_t(kPositions) * 12, 65);
+  const auto d = ref::embed_gradients(widened(x), widened(w), widened(dy), kEmbed);
+  return {{"embedding, back",
+           {{"x", x}, {"w", w}, {"dy", dy}},
+           {{"dw", d.w, for_sums(kPositions, widened(x), widened(dy))},
+            {"dbias", d.bias, for_sums(kPositions, {1}, widened(dy))},
+            {"dx", d.x, for_sums(9 * 12, widened(w), widened(dy))}}},
+          [](const Mutants& mutants, size_t number) -> Operation {
+            return [&mutants, number](const auto& in, const auto& out) {
+              lab::DeviceArray<float> packed(12 * kDepth, "packed"),
+                  products(12 * kDepth, "products"), sums(12, "sums");
+              pack(mutants, number, in[1], packed);
+              launch(mutants.kernel(number, "planted_weights"), dim3(blocks_of(kDepth, 64), 1), 128,
+                     kProductBytes, nullptr, in[0], in[2], products.data(), sums.data());
+              launch(mutants.kernel(number, "planted_finish"), blocks_of(12 * kDepth + 12, 256),
+                     256, 0, nullptr, static_cast<const float*>(products.data()),
+                     static_cast<const float*>(sums.data()), out[0], out[1]);
+              for (const int i : {0, 1})
+                for (const int j : {0, 1})
+                  launch(mutants.kernel(number, "planted_back"), 1, 128, kProductBytes, nullptr,
+                         in[2], static_cast<const float*>(packed.data()), out[2], phase(i, 9),
+                         phase(j, 7));
+              lab::check(cudaDeviceSynchronize());
+            };
+          }};
+}
+
 // ---- Attention ----------------------------------------------------------------------------------
 
 // A tile of queries and of keys and a part of one; scores far below 0.
@@ -210,6 +313,13 @@ TEST_CASE("planted bugs in linear layers: each is caught, and by what") {
              {forward_trial(), backward_x_trial(), backward_w_trial()});
 }
 
+TEST_CASE("planted bugs in embedding: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in embedding*")) return;
+  const Mutants mutants(kFolder + "embed/embed.cuh", "token_embedding", planted::kEmbedBugs,
+                        kEmbedKernels);
+  check_bugs(mutants, planted::kEmbedBugs, {embed_trial(), embed_back_trial()});
+}
+
 TEST_CASE("planted bugs in attention: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in attention:*")) return;
   const Mutants mutants(kFolder + "attention/forward.cuh", "fewer_keys", planted::kForwardBugs,
@@ -257,6 +367,42 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
                           size_t(8 * kChannels) * sizeof(float), nullptr, in[0], in[1], in[2],
                           in[3], in[4], static_cast<const float*>(nullptr), out[0], out[1],
                           kNormRows, kChannels, kNormRows);
+                 };
+               }}});
+}
+
+TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
+  if (rerun_with_checks("planted bugs in cross*")) return;
+  const Mutants mutants(kFolder + "loss/loss.cuh", "losses", planted::kCrossEntropyBugs,
+                        "const auto of_rows = &cross_entropy_kernel; const auto mean = "
+                        "&mean_kernel;",
+                        Mutants::kKernelsOnly);
+  // More rows than lanes and than a block's warps, more classes than lanes; logits up to 1000 in size, which
+  // exp alone does not take.
+  constexpr int kBatch = 37, kClasses = 70;
+  constexpr float kSmoothing = 0.1f;
+  auto logits = numbers(size_t(kBatch) * kClasses, 50, 3);
+  for (int i = 0; i < kClasses; ++i) logits[size_t(5 * kClasses + i)] += 1000;
+  logits[size_t(6 * kClasses + 60)] += 200;  // beyond the first 32
+  std::vector<int> labels;
+  for (int i = 0; i < kBatch; ++i) labels.push_back(i * 11 % kClasses);
+  const auto expected = ref::cross_entropy(widened(logits), labels, kClasses, kSmoothing);
+  // expf is good to two units of its last place.
+  check_bugs(mutants, planted::kCrossEntropyBugs,
+             {{{"cross entropy",
+                {{"logits", logits}},
+                {{"dlogits", expected.dlogits, {1e-6 / kBatch, 1e-5, 1e-5}},
+                 {"loss", {expected.loss}, {1e-6, 1e-5, 1e-5}}}},
+               [labels](const Mutants& mutants, size_t number) -> Operation {
+                 return [&mutants, number, labels](const auto& in, const auto& out) {
+                   const lab::DeviceArray<int> of(labels, "labels");
+                   lab::DeviceArray<float> rows(kBatch, "row losses");
+                   launch(mutants.kernel(number, "cross_entropy_kernel"), blocks_of(kBatch, 8), 256,
+                          0, nullptr, in[0], of.data(), rows.data(), out[0], int(kBatch),
+                          int(kClasses), float(kSmoothing));
+                   launch(mutants.kernel(number, "mean_kernel"), 1, 32, 0, nullptr,
+                          static_cast<const float*>(rows.data()), out[1], int(kBatch));
+                   lab::check(cudaDeviceSynchronize());
                  };
                }}});
 }

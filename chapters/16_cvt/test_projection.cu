@@ -21,13 +21,13 @@ struct Outcome {
   ProjectionResults results;
 };
 
-// A forward step, then a backward step on what it left.
+// A forward step, then the backward step of that number on what it left.
 template <class T>
-Outcome run(size_t forward, const ProjectionProblem& problem, const ExpectedProjection& expected,
+Outcome run(size_t step, const ProjectionProblem& problem, const ExpectedProjection& expected,
             bool running = true) {
   Arrays<T> arrays(problem, running);
-  conv_projection::forward_steps<T>()[forward].run(arrays.forward(), problem.shape, nullptr);
-  conv_projection::backward_steps<T>()[0].run(arrays.backward(), problem.shape, nullptr);
+  conv_projection::forward_steps<T>()[step].run(arrays.forward(), problem.shape, nullptr);
+  conv_projection::backward_steps<T>()[step].run(arrays.backward(), problem.shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   Outcome outcome;
   outcome.results = arrays.download();
@@ -49,7 +49,8 @@ void check_problem(const ProjectionProblem& problem) {
   const ProjectionShape& s = problem.shape;
   const bool running = s.batch * s.out_height() * s.out_width() > 1;
   for (const size_t step : {kNaive, kFused}) {
-    const ExpectedProjection expected = expected_projection(problem, step == kNaive);
+    const ExpectedProjection expected =
+        expected_projection(problem, {.maps = step == kNaive, .gradients = step == kNaive});
     CAPTURE(conv_projection::forward_steps<T>()[step].name);
     const Outcome outcome = run<T>(step, problem, expected, running);
     CHECK_MESSAGE(outcome.forward.second.pass,
@@ -244,7 +245,7 @@ void check_traffic(const ProjectionShape& shape) {
     for (int i = 0; i < 3; ++i)
       CHECK(counted(named("map", i), "store/bytes_asked") == bytes * tokens(shape, i));
   }
-  const auto& back = conv_projection::backward_steps<T>()[0];
+  const auto& back = conv_projection::backward_steps<T>()[kFused];
   lab::DeviceArray<char> more(back.scratch_bytes(shape), "more_scratch");
   for (const auto& launch : back.launches(arrays.backward(), more.data(), shape)) {
     launch.run(nullptr);
@@ -269,6 +270,45 @@ void check_traffic(const ProjectionShape& shape) {
 }
 
 }  // namespace
+
+TEST_CASE("projection, counters: what each launch of the naive way back asks for, by formula") {
+  if (skipped_without_counters("projection: naive back")) return;
+  for (const ProjectionShape& shape :
+       {ProjectionShape{2, 13, 10, 40, 1}, ProjectionShape{1, 7, 8, 32, 0}}) {
+    CAPTURE(describe(shape));
+    Arrays<half> arrays(random_projection(shape, Storage::kFp16, 14));
+    const auto& back = conv_projection::backward_steps<half>()[kNaive];
+    lab::DeviceArray<char> scratch(back.scratch_bytes(shape), "scratch");
+    // How often a place of x is read: by which taps of which outputs, row by row and column by column.
+    const auto inside = [](int size, int stride) {
+      double sum = 0;
+      for (int o = 0; o < (size - 1) / stride + 1; ++o)
+        for (int t = -1; t <= 1; ++t) sum += o * stride + t >= 0 && o * stride + t < size;
+      return sum;
+    };
+    for (const auto& launch : back.launches(arrays.backward(), scratch.data(), shape)) {
+      launch.run(nullptr);
+      lab::check(cudaDeviceSynchronize());
+      CAPTURE(launch.name);
+      const int which = launch.name.back() == 'q' ? 0 : launch.name.back() == 'k' ? 1 : 2;
+      const std::string what = launch.name.substr(0, launch.name.size() - 2);
+      const double columns = double(shape.batch) * shape.channels;
+      const double positions = tokens(shape, which) - columns * shape.class_tokens;
+      const double reads =
+          columns * inside(shape.height, which ? 2 : 1) * inside(shape.width, which ? 2 : 1);
+      if (what == "sums" || what == "dmap")
+        CHECK(counted(named("dmap", which), "load/bytes_asked") == 2 * positions);
+      if (what == "dmap") CHECK(counted("scratch", "store/bytes_asked") == 2 * positions);
+      if (what == "dw") CHECK(counted("x", "load/bytes_asked") == 2 * reads);
+      if (what != "dx") continue;
+      CHECK(counted("scratch", "load/bytes_asked") == 2 * reads);
+      // (The last launch of the two leaves class tokens to the first.)
+      const double places = columns * shape.height * shape.width;
+      CHECK(counted("dx", "store/bytes_asked") == 2 * places);
+      if (which) CHECK(counted("dx", "load/bytes_asked") == 2 * places);
+    }
+  }
+}
 
 TEST_CASE("projection, counters: what each launch asks for, by formula") {
   if (skipped_without_counters("projection: counters")) return;

@@ -148,7 +148,7 @@ TEST_CASE("planted bugs in the projection's gradients: each is caught, and by wh
           launch(mutants.kernel(number, "finish_sums_kernel"), dim3((channels + 31) / 32, 3),
                  32 * conv_projection::kSumWarps, 0, nullptr,
                  static_cast<const float2*>(sums.data()), b.saved, pointers(b.gradients.scale),
-                 pointers(b.gradients.shift), slopes.data(), shape, slabs);
+                 pointers(b.gradients.shift), slopes.data(), false, shape, slabs);
           launch(mutants.kernel(number, "spread_kernel", {}, "fLb1E"), tiles * tiling.groups,
                  unsigned(tiling.columns / 4 * tiling.lanes + 31) / 32 * 32, kShared, nullptr, b.x,
                  maps, dmaps, weights, static_cast<const conv_projection::Slope*>(slopes.data()),

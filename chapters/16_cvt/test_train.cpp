@@ -6,9 +6,10 @@
 #include <numeric>
 #include <set>
 
+#include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/images.h"
-#include "../../common/testing/testing.h"
+#include "../../common/testing/checks.h"
 #include "train/reference.h"
 #include "train/trainer.h"
 
@@ -208,6 +209,45 @@ TEST_CASE("program: trains in two runs, then reads a photo") {
   CHECK(infer.exit_code == 0);
   CHECK(has(infer.output, "photo.png shows, with probability:"));
   CHECK(has(infer.output, "light background"));
+}
+
+TEST_CASE("training, counters: AdamW, a step's last launch, reads four numbers and writes three") {
+  if (skipped_without_counters("training: counters")) return;
+  const cvt::Split split = cvt::read_excerpt();
+  cvt::Trainer trainer(narrow_shape(), split.training, few_steps());
+  trainer.step();
+  lab::check(cudaDeviceSynchronize());
+  const cvt::Layout& layout = trainer.net().layout();
+  const double bytes = 4.0 * double(layout.size - layout.decayed);  // the numbers without decay
+  for (const char* const array : {"parameters", "gradients", "AdamW's m", "AdamW's v"}) {
+    CAPTURE(array);
+    CHECK(counted(array, "load/bytes_asked") == bytes);
+    CHECK(counted(array, "store/bytes_asked") == (std::string(array) == "gradients" ? 0.0 : bytes));
+  }
+}
+
+TEST_CASE("checked training: a step without a finding") {
+  if (rerun_with_checks("checked training*")) return;
+  const int findings = lab::vgpu::findings();
+  const cvt::Split split = cvt::read_excerpt();
+  cvt::Trainer trainer(narrow_shape(), split.training, few_steps());
+  const float first = trainer.step();
+  CHECK(first == doctest::Approx(std::log(10.0)).epsilon(0.3));  // it knows nothing yet
+  CHECK(trainer.step() != first);
+  CHECK(lab::vgpu::findings() == findings);
+}
+TEST_CASE("checked training in other orders") {
+  check_in_other_orders("checked training: a step*");
+}
+
+TEST_CASE("training: a device without tf32 is refused, with exit code 3") {
+  if (skipped_without_counters("training on a T4")) return;
+  const Environment older("VGPU_DEVICE", "t4");
+  TemporaryFolder folder;
+  const ProgramResult result = run_program("chapter16", {"--steps", "1"}, folder.folder());
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 3);
+  CHECK(has(result.errors, "products in tf32 need sm_80 or newer"));
 }
 
 TEST_CASE("program: bad usage ends with 2 and says what is right") {

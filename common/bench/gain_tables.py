@@ -7,10 +7,10 @@ The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
 attention's ladder, it is the rows of chapter 3 below the fastest step of the chapter before; of `1-6`
 the whole ladder. `<!-- gains:begin 1-8 waits -->` shows why warps wait instead, `<!-- gains:begin 11
-lines -->` the predicted TFLOP/s beside the lines of code, `<!-- gains:begin 11 variants of pipeline -->` that
-step and what was tried in its place and not kept, `variants of wgmma: no turns, one block` only these.
-READMEs without such lines are left alone. Of q, k and v projected inside attention's kernel or apart it is a
-table over the sizes.
+lines -->` the predicted TFLOP/s beside the lines of code, of chapter 16 also those of its products;
+`<!-- gains:begin 11 variants of pipeline -->` that step and what was tried in its place and not kept,
+`variants of wgmma: no turns, one block` only these. READMEs without such lines are left alone. Of q, k and
+v projected inside attention's kernel or apart it is a table over the sizes.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
 
@@ -93,16 +93,16 @@ def waits_rows(steps):
     return rows
 
 
-def lines_rows(steps):
+def lines_rows(steps, component=None):
     rows = []
     for step in steps:
         us, flops = us_of(step), step.get("flops")
-        lines = problems.kernel_lines(number(step), step["name"])
+        kernel = f"{component} {step['name']}" if component else step["name"]
+        lines = problems.kernel_lines(number(step), kernel)
         rows.append([step["name"], f"{flops / us / 1e6:.3g}" if us and flops else "-",
                      str(lines) if lines else "-",
                      "-" if lines is None else
-                     "tile.cuh" if problems.uses_tiles(number(step), step["name"])
-                     else "plain CUDA"])
+                     "tile.cuh" if problems.uses_tiles(number(step), kernel) else "plain CUDA"])
     return rows
 
 
@@ -174,7 +174,7 @@ def block(found, first, last, what):
     lines = []
     error = gains.error_of(found)
     of_ptxas = f", machine code of ptxas {found['ptxas']}" if "ptxas" in found else ""
-    for run in found["runs"]:
+    for run in found["runs"] + (found.get("products", []) if what == "lines" else []):
         steps, before = chosen(run, first, last)
         tried = what.removeprefix("variants of ") if what and what.startswith("variants") else None
         if not steps or tried and not variants_rows(run, first, tried):
@@ -190,7 +190,7 @@ def block(found, first, last, what):
                            waits_rows(steps), (1,))
         elif what == "lines":
             lines += table(["step", f"TFLOP/s, predicted{stated}", "lines of code", "written in"],
-                           lines_rows(steps), (1, 2))
+                           lines_rows(steps, run["problem"].get("component")), (1, 2))
         elif tried:
             lines += table(["step", f"predicted{stated}, µs", f"beside {tried.partition(': ')[0]}",
                             "warps wait most for"], variants_rows(run, first, tried), (1,))

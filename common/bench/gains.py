@@ -108,19 +108,43 @@ def steps_of(result):
 
 
 def ladders(title, result, steps):
-    """[(title, steps)]: of a component's steps those that the result compares are a ladder; each other
-    one, such as its gradients, stands by itself. Of first kernels those are a ladder whose names begin
-    with the same word."""
+    """[(title, steps)]: of a component's steps those that the result compares with each other are a
+    ladder, forward ones and those back; each other one stands by itself. Of first kernels those are a
+    ladder whose names begin with the same word."""
     if title == FIRST:
         words = dict.fromkeys(step["name"].split()[0] for step in steps)
         return [(f"{title}, {word}", [step for step in steps if step["name"].split()[0] == word])
                 for word in words]
     if not title.startswith(CVT):
         return [(title, steps)]
-    compared = {ratio[of] for ratio in result.get("ratios", []) for of in ("before", "after")}
-    return [(title, [step for step in steps if step["name"] in compared]),
-            *((f"{title}, {step['name']}", [step]) for step in steps
-              if step["name"] not in compared)]
+    ladder_of = {step["name"]: step["name"] for step in steps}
+    for ratio in result.get("ratios", []):
+        if "before" in ratio and {ratio["before"], ratio["after"]} <= set(ladder_of):
+            old, new = ladder_of[ratio["after"]], ladder_of[ratio["before"]]
+            ladder_of = {name: new if of == old else of for name, of in ladder_of.items()}
+    found = {}
+    for step in steps:
+        found.setdefault(ladder_of[step["name"]], []).append(step)
+    return [(f"{title}, {ladder[-1]['name']}" if i else title, ladder)
+            for i, ladder in enumerate(found.values())]
+
+
+def speeds_of(result):
+    """The chapter's own steps of one of CvT's products: what they compute, and their predicted times."""
+    steps = []
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+        if kernel["name"].split(",")[0] in ("naive", "patches"):
+            continue
+        if not predicted:
+            raise Refused(f"{result['chapter']}: {kernel['name']}: the run predicted no times")
+        steps.append({"chapter": result["chapter"], "name": kernel["name"], "flops": kernel["flops"],
+                      "predicted": predicted})
+    return steps
+
+
+def is_product(title):
+    """Whether a run is of one of CvT's dense components, of which only the speed is told."""
+    return title.startswith(CVT) and title != CVT + "projection"
 
 
 def merge(paths, ptxas=None):
@@ -138,7 +162,7 @@ def merge(paths, ptxas=None):
                 problem.pop("source", None)
             if title == NET:
                 problem = {name: of for name, of in problem.items() if name not in CHOICES}
-            steps = steps_of(result)
+            steps = speeds_of(result) if is_product(title) else steps_of(result)
             head = {"device": result["device"], "nvcc": result["nvcc"],
                     **({"ptxas": ptxas} if ptxas else {})}
         except KeyError as missing:
@@ -149,6 +173,10 @@ def merge(paths, ptxas=None):
             gains = {**head, "runs": []}
         elif {name: gains[name] for name in head} != head:
             raise Refused(f"{path}: of another device or compiler than {paths[0]}")
+        if is_product(title):
+            gains.setdefault("products", []).append(
+                {"title": title, "problem": problem, "steps": steps})
+            continue
         for of, own in ladders(title, result, steps):
             for run in gains["runs"]:
                 if (run["title"], run["problem"]) == (of, problem):
@@ -179,6 +207,9 @@ def load(folder):
             _ = run["title"], run["problem"], [
                 (of["chapter"], of["name"], of["bound_us"], of["predicted"])
                 for of in all_steps(run)]
+        for run in gains.get("products", []):
+            _ = run["title"], run["problem"], [
+                (of["chapter"], of["name"], of["flops"], of["predicted"]) for of in run["steps"]]
     except (KeyError, TypeError) as error:
         raise Refused(f"{path}: not what gains.py writes: {error!r}") from None
     return gains
@@ -222,7 +253,7 @@ def short(run):
 def leaves(gains):
     """{(run, step): {path: value}}"""
     found = {}
-    for run in gains["runs"]:
+    for run in gains["runs"] + gains.get("products", []):
         where = f"{run['title']} ({results.describe(run['problem'])})"
         for step in all_steps(run):
             key = (where, f"{step['chapter']} {step['name']}")

@@ -81,6 +81,7 @@ VALIDATED = {
     13: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
     14: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
     15: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
+    16: "--component projection --batch 2 --height 30 --width 29 --channels 40 --class-tokens 1",
 }
 
 
@@ -97,6 +98,7 @@ TIMED = {
     13: "--batch 32 --tokens 577",
     14: "--batch 32 --tokens 577",
     15: "--batch 32 --tokens 197",
+    16: "--component projection --preset cvt13-1",
 }
 
 
@@ -174,11 +176,23 @@ def code_lines(text):
     return sum(bool(line.split("//")[0].strip()) for line in text.splitlines())
 
 
+# Of a chapter with components: the file of a component's step, in the chapter's folder. (Naive steps have
+# none: their files take types from those of the others.)
+COMPONENT_FILES = {
+    "projection fused": "projection/fused.cuh", "projection backward": "projection/backward.cuh",
+    "linear tiled": "linear/linear.cuh", "linear tiled, back": "linear/linear.cuh",
+    "layer_norm rows": "norm/layer_norm.cuh", "layer_norm rows, back": "norm/layer_norm.cuh",
+    "attention fused": "attention/forward.cuh", "attention fused, back": "attention/backward.cuh",
+    "embedding implicit": "embed/embed.cuh", "embedding implicit, back": "embed/embed.cuh",
+}
+
+
 def kernel_texts(chapter, kernel, root=ROOT):
     """The files that the kernel's step consists of: its own, and what it includes of its chapter.
 
-    A chapter of several steps has a .cuh named after each; a step without one is in kernel.cuh. None
-    where a chapter has neither: the line is of another chapter's kernel, or of a part of a step.
+    A chapter of several steps has a .cuh named after each, or COMPONENT_FILES names it; a step without
+    one is in kernel.cuh. None where a chapter has neither: the line is of another chapter's kernel, or
+    of a part of a step.
     """
     folders = glob.glob(os.path.join(root, "chapters", f"{chapter:02}_*"))
     if len(folders) != 1:
@@ -188,6 +202,8 @@ def kernel_texts(chapter, kernel, root=ROOT):
     # A step that is another one with other operands is in the file of those.
     named = [os.path.join(folders[0], name + ".cuh") for name in (
         "_".join(words), *(["tensor"] if words[-1] in ("tf32", "fp16") else []), words[0])]
+    if kernel in COMPONENT_FILES:
+        named.append(os.path.join(folders[0], COMPONENT_FILES[kernel]))
     start = next((path for path in [*named, own] if os.path.exists(path)), None)
     if start is None:
         return None
@@ -199,8 +215,11 @@ def kernel_texts(chapter, kernel, root=ROOT):
         seen.add(path)
         with open(path, encoding="utf-8") as file:
             texts.append(file.read())
-        waiting += [os.path.join(folders[0], name)
-                    for name in re.findall(r'^#include "(?:\./)?([^/"]+)"', texts[-1], re.MULTILINE)]
+        for name in re.findall(r'^#include "([^"]+)"', texts[-1], re.MULTILINE):
+            included = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            of_chapter = included.startswith(folders[0] + os.sep) and included.endswith(".cuh")
+            if of_chapter or "/" not in name.removeprefix("./"):
+                waiting.append(included)
     return texts
 
 
@@ -213,7 +232,7 @@ def kernel_lines(chapter, kernel, root=ROOT):
 def uses_tiles(chapter, kernel, root=ROOT):
     """Whether the step is written with common/tile.cuh."""
     texts = kernel_texts(chapter, kernel, root) or []
-    return any('#include "../../common/tile.cuh"' in text for text in texts)
+    return any(re.search(r'#include "(?:\.\./)+common/tile\.cuh"', text) for text in texts)
 
 
 def own_kernels(result):

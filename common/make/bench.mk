@@ -46,6 +46,7 @@ $(foreach v,one-block no-turns polynomials every-maximum multicast,$(call sized,
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
 $(call sized,gradients,15,--batch 32 --tokens 197)
 $(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))
+$(foreach c,linear attention embedding,$(call sized,cvt-$c,16,--component $c --preset cvt13-1))
 # Chapter 12's net: attention's first step and its last, the best steps around it, and qkv by heads.
 fast_net := --embed one_product --norm rows --mlp epilogue
 $(call sized,vit-0,12,--batch 32 --attention naive)

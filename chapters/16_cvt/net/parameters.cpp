@@ -84,21 +84,38 @@ std::string describe(const NetShape& shape) {
 }
 
 void require_net_shape(const NetShape& shape) {
-  const auto refuse = [](int stage, const std::string& what) {
-    throw std::invalid_argument("CvT, stage " + std::to_string(stage) + ": " + what);
+  const auto require = [](bool ok, const std::string& where, const std::string& what) {
+    if (!ok) throw std::invalid_argument("CvT" + where + ": " + what);
   };
+  const auto text = [](int value) { return std::to_string(value); };
+  require(shape.size >= 1 && shape.in_channels >= 1, "",
+          text(shape.size) + " pixels a side of " + text(shape.in_channels) +
+              " channels: both must be at least 1");
+  require(shape.classes >= 2, "", text(shape.classes) + " classes, must be at least 2");
+  require(shape.mlp_ratio >= 1, "",
+          text(shape.mlp_ratio) + " hidden values of the MLP a channel, must be at least 1");
   for (int i = 0; i < kStages; ++i) {
     const StageShape& stage = shape.stages[i];
-    if (shape.side(i - 1) + 2 * stage.padding < stage.kernel)
-      refuse(i, "a map of " + std::to_string(shape.side(i - 1)) +
-                    " pixels a side is smaller than the embedding's kernel of " +
-                    std::to_string(stage.kernel));
-    if (stage.heads < 1 || stage.width < 8 || stage.width % (8 * stage.heads) != 0)
-      refuse(i, "width " + std::to_string(stage.width) + " with " + std::to_string(stage.heads) +
-                    " heads: a head must have a multiple of 8 channels");
-    if (stage.blocks < 1) refuse(i, "must have a block");
+    const std::string where = ", stage " + text(i);
+    require(stage.kernel >= 1 && stage.kernel <= 16, where,
+            "an embedding's kernel of " + text(stage.kernel) + ", must be 1 to 16");
+    require(stage.stride >= 1 && stage.stride <= 16, where,
+            "an embedding's stride of " + text(stage.stride) + ", must be 1 to 16");
+    require(stage.padding >= 0 && stage.padding < stage.kernel, where,
+            "an embedding's padding of " + text(stage.padding) + ", must be 0 to " +
+                text(stage.kernel - 1) + ", below its kernel");
+    require(shape.side(i - 1) + 2 * stage.padding >= stage.kernel, where,
+            "a map of " + text(shape.side(i - 1)) +
+                " pixels a side is smaller than the embedding's kernel of " + text(stage.kernel));
+    const int head_dim =
+        stage.heads < 1 || stage.width % stage.heads != 0 ? 0 : stage.width / stage.heads;
+    require(head_dim == 16 || head_dim == 32 || head_dim == 64, where,
+            "width " + text(stage.width) + " with " + text(stage.heads) +
+                " heads: a head must have 16, 32 or 64 channels");
+    require(stage.width <= 1024, where,
+            "width " + text(stage.width) + ", must be at most 1024, the LayerNorm's limit");
+    require(stage.blocks >= 1, where, text(stage.blocks) + " blocks, must be at least 1");
   }
-  if (shape.classes < 2) throw std::invalid_argument("CvT: must have at least 2 classes");
 }
 
 int64_t Layout::of(const std::string& name) const { return find(parameters, name); }

@@ -109,7 +109,8 @@ static __global__ void __launch_bounds__(32 * kSumWarps)
                        const __grid_constant__ Three<float*> dscale,
                        const __grid_constant__ Three<float*> dshift,
                        Slope* slopes,  // [3, channels]
-                       const __grid_constant__ Shape shape, const __grid_constant__ Slabs slabs) {
+                       bool constant, const __grid_constant__ Shape shape,
+                       const __grid_constant__ Slabs slabs) {
   __shared__ float of_warps[kSumWarps][32];
   const int which = blockIdx.y, warp = threadIdx.x / 32, channels = shape.channels;
   const int channel = blockIdx.x * 32 + threadIdx.x % 32;
@@ -131,8 +132,9 @@ static __global__ void __launch_bounds__(32 * kSumWarps)
   if (warp > 0 || channel >= channels) return;
   const float inverse = saved.inverse_deviation[which][channel];
   const float factor = saved.factor[which][channel];
+  // Constant statistics do not depend on the maps, as those of infinitely many positions do not.
   const float positions_all =
-      float(shape.batch) * float(positions(shape.height, shape.width, which));
+      constant ? INFINITY : float(shape.batch) * float(positions(shape.height, shape.width, which));
   dshift.of[which][channel] = sums.x;
   dscale.of[which][channel] = sums.y * inverse;
   slopes[which * channels + channel] = {factor, saved.mean[which][channel],
@@ -163,6 +165,56 @@ __device__ inline float dmap_of(const Slope& slope, float dy, float map, bool th
   return there ? slope.factor * dy + (slope.slope * (map - slope.mean) + slope.constant) : 0.0f;
 }
 
+// What step j brings: rows 2j + 1 and 2j + 2 of q's gradient, row j + 1 of k's and v's, and rows 2j and 2j + 1
+// of x, whose neighbours are all there then.
+struct BackWindows {
+  Window q, kv, here;
+};
+__device__ __forceinline__ BackWindows back_windows(int j, const Tile& tile, const Places& places,
+                                                    const Shape& shape, int out_height,
+                                                    int out_width) {
+  const int q_end = min(tile.right + 1, shape.width), kv_end = min(tile.right / 2 + 1, out_width);
+  return {{2 * j + 1, tile.left - 1, places.q_columns, 0, shape.height, 0, q_end, shape.width},
+          {j + 1, tile.left / 2, places.kv_columns, 0, out_height, 0, kv_end, out_width},
+          {2 * j, tile.left, places.x_columns, tile.top, tile.bottom, tile.left, tile.right,
+           shape.width}};
+}
+
+// The threads of a channel meet in shared memory, nine sums at a time, [9, parts, lanes]: dw's sums of the tile.
+__device__ __forceinline__ void join_taps(float* of_parts, const float (&dw)[3][9],
+                                          float* partials,  // [tiles, 27, channels]
+                                          const Tile& tile, const Tiling& tiling, int channels,
+                                          int in_group, int part) {
+  const int parts = blockDim.x / tiling.lanes;
+#pragma unroll
+  for (int which = 0; which < 3; ++which) {
+    __syncthreads();
+    if (part < parts)
+#pragma unroll
+      for (int t = 0; t < 9; ++t)
+        of_parts[(t * parts + part) * tiling.lanes + in_group] = dw[which][t];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 9 * tiling.lanes; i += blockDim.x) {
+      const int t = i / tiling.lanes, lane = i - t * tiling.lanes;
+      float sum = 0;
+      for (int p = 0; p < parts; ++p) sum += of_parts[(t * parts + p) * tiling.lanes + lane];
+      if (tile.channel + lane < channels)
+        partials[(int64_t(tile.number) * 27 + which * 9 + t) * channels + tile.channel + lane] =
+            sum;
+    }
+  }
+}
+
+// The class token's gradient is the sum of its three copies'.
+template <class T>
+__device__ void add_class_token(const Three<const T*>& dmaps, T* dx, int sample, int channel,
+                                const Shape& shape) {
+  const int64_t q_token = int64_t(sample) * shape.queries() * shape.channels + channel;
+  const int64_t kv_token = int64_t(sample) * shape.keys() * shape.channels + channel;
+  dx[q_token] = rounded<T>(widened(dmaps.of[kQuery][q_token]) + widened(dmaps.of[kKey][kv_token]) +
+                           widened(dmaps.of[kValue][kv_token]));
+}
+
 template <class T, bool kPieces>
 __global__ void __launch_bounds__(kBackwardThreads, 2)
     spread_kernel(const T* x,  // [batch, queries, channels]
@@ -182,42 +234,24 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
   const int column = tile.left + part * kColumnsBack;
   const bool mine = channel < channels && column < tile.right;
   const int out_height = shape.out_height(), out_width = shape.out_width();
-  // Step j brings rows 2j + 1 and 2j + 2 of q's gradient and row j + 1 of k's and v's, and rows 2j and
-  // 2j + 1 of x, whose neighbours are all there then. The first step has no x.
+  // The first step has no x.
   const int first = tile.top / 2 - 1, last = (tile.bottom + 1) / 2;
   const int64_t q_base = (int64_t(tile.sample) * shape.queries() + shape.class_tokens) * channels;
   const int64_t kv_base = (int64_t(tile.sample) * shape.keys() + shape.class_tokens) * channels;
   const auto copy_step = [&](int j, int stage) {
     if (j < last) {
       T* const to = ring + stage * places.all();
-      const Window q{2 * j + 1,
-                     tile.left - 1,
-                     places.q_columns,
-                     0,
-                     shape.height,
-                     0,
-                     min(tile.right + 1, shape.width),
-                     shape.width};
-      const Window kv{j + 1,
-                      tile.left / 2,
-                      places.kv_columns,
-                      0,
-                      out_height,
-                      0,
-                      min(tile.right / 2 + 1, out_width),
-                      out_width};
-      const Window here{2 * j,       tile.left, places.x_columns, tile.top,
-                        tile.bottom, tile.left, tile.right,       shape.width};
-      const auto copy = [&]<int kRows>(T* to_shared, const T* map, const Window& window) {
-        copy_window<kPieces, kRows>(to_shared, map, window, tile.channel, channels);
+      const BackWindows at = back_windows(j, tile, places, shape, out_height, out_width);
+      const auto copy = [&]<int kRows>(int place, const T* map, const Window& window) {
+        copy_window<kPieces, kRows>(to + place, map, window, tile.channel, channels);
       };
-      copy.template operator()<2>(to + places.q(0), dmaps.of[kQuery] + q_base, q);
-      copy.template operator()<2>(to + places.q(1), maps.of[kQuery] + q_base, q);
-      copy.template operator()<1>(to + places.kv(0), dmaps.of[kKey] + kv_base, kv);
-      copy.template operator()<1>(to + places.kv(1), maps.of[kKey] + kv_base, kv);
-      copy.template operator()<1>(to + places.kv(2), dmaps.of[kValue] + kv_base, kv);
-      copy.template operator()<1>(to + places.kv(3), maps.of[kValue] + kv_base, kv);
-      copy.template operator()<2>(to + places.x(), x + q_base, here);
+      copy.template operator()<2>(places.q(0), dmaps.of[kQuery] + q_base, at.q);
+      copy.template operator()<2>(places.q(1), maps.of[kQuery] + q_base, at.q);
+      copy.template operator()<1>(places.kv(0), dmaps.of[kKey] + kv_base, at.kv);
+      copy.template operator()<1>(places.kv(1), maps.of[kKey] + kv_base, at.kv);
+      copy.template operator()<1>(places.kv(2), dmaps.of[kValue] + kv_base, at.kv);
+      copy.template operator()<1>(places.kv(3), maps.of[kValue] + kv_base, at.kv);
+      copy.template operator()<2>(places.x(), x + q_base, at.here);
     }
     tile::end_copies();
   };
@@ -269,7 +303,6 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
       }
     }
     if (j == first) continue;
-
 #pragma unroll
     for (int row = 0; row < 2; ++row)
 #pragma unroll
@@ -297,35 +330,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
     dx_at += 2 * shape.width * channels;
   }
 
-  // The threads of a channel meet, nine sums at a time: [9, parts, lanes] in place of the ring.
-  float* const of_parts = reinterpret_cast<float*>(shared_bytes);
-  const int parts = blockDim.x / tiling.lanes;
-  tile::wait_for_copies<0>();
-#pragma unroll
-  for (int which = 0; which < 3; ++which) {
-    __syncthreads();
-    if (part < parts)
-#pragma unroll
-      for (int t = 0; t < 9; ++t)
-        of_parts[(t * parts + part) * tiling.lanes + in_group] = dw[which][t];
-    __syncthreads();
-    for (int i = threadIdx.x; i < 9 * tiling.lanes; i += blockDim.x) {
-      const int t = i / tiling.lanes, lane = i - t * tiling.lanes;
-      float sum = 0;
-      for (int p = 0; p < parts; ++p) sum += of_parts[(t * parts + p) * tiling.lanes + lane];
-      if (tile.channel + lane < channels)
-        partials[(int64_t(tile.number) * 27 + which * 9 + t) * channels + tile.channel + lane] =
-            sum;
-    }
-  }
-
-  // The class token's gradient is the sum of its three copies'.
-  if (shape.class_tokens == 0 || tile.top + tile.left > 0 || part > 0 || channel >= channels)
-    return;
-  const int64_t q_token = int64_t(tile.sample) * shape.queries() * channels + channel;
-  const int64_t kv_token = int64_t(tile.sample) * shape.keys() * channels + channel;
-  dx[q_token] = rounded<T>(widened(dmaps.of[kQuery][q_token]) + widened(dmaps.of[kKey][kv_token]) +
-                           widened(dmaps.of[kValue][kv_token]));
+  tile::wait_for_copies<0>();  // the ring is free for the threads' sums
+  join_taps(reinterpret_cast<float*>(shared_bytes), dw, partials, tile, tiling, channels, in_group,
+            part);
+  if (shape.class_tokens > 0 && tile.top + tile.left == 0 && part == 0 && channel < channels)
+    add_class_token(dmaps, dx, tile.sample, channel, shape);
 }
 
 // ---- Gather -------------------------------------------------------------------------------------
@@ -356,12 +365,14 @@ struct BackwardArrays {
   Saved saved;
   T* dx;
   Gradients gradients;
+  bool constant;  // statistics that are not the batch's: mean and deviation have no gradient
 };
 template <class T>
 BackwardArrays<T> backward_arrays(const T* x, const T* const maps[3], const Weights& weights,
                                   const Saved& saved, const T* const dmaps[3], T* dx,
-                                  const Gradients& gradients, const Shape& shape) {
-  BackwardArrays<T> a{x, {}, {}, weights, saved, dx, gradients};
+                                  const Gradients& gradients, const Shape& shape,
+                                  bool constant = false) {
+  BackwardArrays<T> a{x, {}, {}, weights, saved, dx, gradients, constant};
   require_pointers(shape, {x, dx});
   for (int i = 0; i < 3; ++i) {
     require_pointers(shape,
@@ -404,7 +415,8 @@ void backward_finish(const BackwardArrays<T>& a, const float2* partials, Slope* 
   const dim3 grid(blocks_of(shape.channels, 32), 3);
   finish_sums_kernel<<<grid, 32 * kSumWarps, 0, stream>>>(
       partials, a.saved, Three<float*>{g.scale[0], g.scale[1], g.scale[2]},
-      Three<float*>{g.shift[0], g.shift[1], g.shift[2]}, slopes, shape, slabs_for(a, shape));
+      Three<float*>{g.shift[0], g.shift[1], g.shift[2]}, slopes, a.constant, shape,
+      slabs_for(a, shape));
   require_launched(cudaGetLastError(), shape);
 }
 template <class T>

@@ -25,6 +25,53 @@ struct Taps {
   }
 };
 
+// The threads of a channel meet in shared memory, [3, parts, lanes]: the tile's moments of q, k and v from those of
+// each thread's columns.
+template <int kColumns>
+__device__ void join_parts(float2* of_parts, const Shifted& q_moments, const Shifted& k_moments,
+                           const Shifted& v_moments, int my_columns,
+                           float2* partials,  // [tiles, 3, channels], {mean, M2}
+                           const Tile& tile, const Tiling& tiling, int channels) {
+  const int in_group = threadIdx.x % tiling.lanes, part = threadIdx.x / tiling.lanes;
+  const int rows = tile.bottom - tile.top;
+  const int parts = (tile.right - tile.left + kColumns - 1) / kColumns;
+  if (part < parts) {
+    const int place = part * tiling.lanes + in_group, all = parts * tiling.lanes;
+    of_parts[place] = q_moments.moments(positions(rows, my_columns, kQuery));
+    of_parts[all + place] = k_moments.moments(positions(rows, my_columns, kKey));
+    of_parts[2 * all + place] = v_moments.moments(positions(rows, my_columns, kValue));
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 3 * tiling.lanes; i += blockDim.x) {
+    const int which = i / tiling.lanes, lane = i - which * tiling.lanes;
+    if (tile.channel + lane >= channels) continue;
+    const float2* const mine = of_parts + which * parts * tiling.lanes + lane;
+    const auto count_of = [&](int p) {
+      return float(positions(rows, min(tile.right - tile.left - p * kColumns, kColumns), which));
+    };
+    const float near = mine[0].x;
+    float sum = 0, m2 = 0;
+    for (int p = 0; p < parts; ++p) sum += count_of(p) * (mine[p * tiling.lanes].x - near);
+    const float mean = near + sum / float(positions(rows, tile.right - tile.left, which));
+    for (int p = 0; p < parts; ++p) {
+      const float distance = mine[p * tiling.lanes].x - mean;
+      m2 += mine[p * tiling.lanes].y + count_of(p) * distance * distance;
+    }
+    partials[(int64_t(tile.number) * 3 + which) * channels + tile.channel + lane] = {mean, m2};
+  }
+}
+
+// The class token, which no convolution sees.
+template <class T>
+__device__ void copy_class_token(const T* x, const Three<T*>& maps, int sample, int channel,
+                                 const Shape& shape) {
+  const T token = x[int64_t(sample) * shape.queries() * shape.channels + channel];
+#pragma unroll
+  for (int i = 0; i < 3; ++i)
+    maps.of[i][int64_t(sample) * (i == kQuery ? shape.queries() : shape.keys()) * shape.channels +
+               channel] = token;
+}
+
 // kColumns columns a thread, 2 or 4.
 template <class T, int kColumns, bool kPieces>
 __global__ void __launch_bounds__(kForwardThreads, 3)
@@ -133,45 +180,14 @@ __global__ void __launch_bounds__(kForwardThreads, 3)
     v_at += shape.out_width() * channels;
   }
 
-  // The threads of a channel meet: [3, parts, lanes] in place of the ring.
-  const int rows = tile.bottom - tile.top;
-  const int parts = (tile.right - tile.left + kColumns - 1) / kColumns;
-  float2* const of_parts = reinterpret_cast<float2*>(shared_bytes);
+  // The ring's memory is free for the threads' moments.
   tile::wait_for_copies<0>();
   __syncthreads();
-  if (part < parts) {
-    const int place = part * tiling.lanes + in_group, all = parts * tiling.lanes;
-    of_parts[place] = q_moments.moments(positions(rows, my_columns, kQuery));
-    of_parts[all + place] = k_moments.moments(positions(rows, my_columns, kKey));
-    of_parts[2 * all + place] = v_moments.moments(positions(rows, my_columns, kValue));
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 3 * tiling.lanes; i += blockDim.x) {
-    const int which = i / tiling.lanes, lane = i - which * tiling.lanes;
-    if (tile.channel + lane >= channels) continue;
-    const float2* const mine = of_parts + which * parts * tiling.lanes + lane;
-    const auto count_of = [&](int p) {
-      return float(positions(rows, min(tile.right - tile.left - p * kColumns, kColumns), which));
-    };
-    const float near = mine[0].x;
-    float sum = 0, m2 = 0;
-    for (int p = 0; p < parts; ++p) sum += count_of(p) * (mine[p * tiling.lanes].x - near);
-    const float mean = near + sum / float(positions(rows, tile.right - tile.left, which));
-    for (int p = 0; p < parts; ++p) {
-      const float distance = mine[p * tiling.lanes].x - mean;
-      m2 += mine[p * tiling.lanes].y + count_of(p) * distance * distance;
-    }
-    partials[(int64_t(tile.number) * 3 + which) * channels + tile.channel + lane] = {mean, m2};
-  }
+  join_parts<kColumns>(reinterpret_cast<float2*>(shared_bytes), q_moments, k_moments, v_moments,
+                       my_columns, partials, tile, tiling, channels);
 
-  // The class token, which no convolution sees.
-  if (shape.class_tokens == 0 || tile.top + tile.left > 0 || part > 0 || channel >= channels)
-    return;
-  const T token = x[int64_t(tile.sample) * shape.queries() * channels + channel];
-#pragma unroll
-  for (int i = 0; i < 3; ++i)
-    maps.of[i][int64_t(tile.sample) * (i == kQuery ? shape.queries() : shape.keys()) * channels +
-               channel] = token;
+  if (shape.class_tokens > 0 && tile.top + tile.left == 0 && part == 0 && channel < channels)
+    copy_class_token(x, maps, tile.sample, channel, shape);
 }
 
 // The first launch: raw maps, and the moments of each tile. partials: [batch · tiles of a sample, 3,

@@ -62,7 +62,7 @@ ProjectionProblem random_projection(const cvt::ProjectionShape& shape, Storage s
   return problem;
 }
 
-ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of_stored) {
+ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStored of_stored) {
   ExpectedProjection e;
   const reference::ProjectionSizes sizes = problem.sizes();
   e.out = reference::project(problem.in, sizes);
@@ -82,7 +82,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of
     const double count = sizes.positions(which);
     ExpectedProjection::OfMap& n = e.near[which];
     const double map_size = std::max(largest(e.out.maps[which]), 1e-3);
-    const double map_error = 10 * u * map_size + (of_stored ? s * map_size : 0);
+    const double map_error = 10 * u * map_size + (of_stored.maps ? s * map_size : 0);
     double least_deviation = 1e30, factor_size = largest(e.out.factor[which]);
     e.inverse_deviation[which].resize(C);
     e.running_mean[which].resize(C);
@@ -127,8 +127,8 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of
     n.dshift = near(dshift_error, 4 * u, e.back.dshift[which]);
     const double dmap_size = largest(e.back.dmaps[which]);
     const double dscale_size = largest(e.back.dscale[which]);
-    const double at_random =
-        factor_size * (4 * u * dy_size + stored_error * dscale_size / count) + 4 * u * dmap_size;
+    const double at_random = factor_size * (4 * u * dy_size + stored_error * dscale_size / count) +
+                             4 * u * dmap_size + (of_stored.gradients ? s * dmap_size : 0);
     const double alike =
         factor_size * (dshift_error + alike_error * dscale_size + dscale_error) / count;
     // (x_norm is a channel's, of which the largest is at most 2.5 times the mean; n's is the root.)
@@ -144,6 +144,8 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of
       w_sum = std::max(w_sum, sum);
     }
     dx_error += w_sum * (at_random + 4 * alike + (relative + 10 * u) * dmap_size);
+    // (Twice what the shares of q, k and v come to at most is stored before dx is whole.)
+    if (of_stored.gradients) dx_error += 2 * s * (w_sum * dmap_size + dy_size);
   }
   e.dx = near(dx_error, 2 * s, e.back.dx);
   return e;

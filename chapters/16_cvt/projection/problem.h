@@ -42,8 +42,12 @@ struct ExpectedProjection {
   std::array<OfMap, 3> near;
   Tolerance dx;
 };
-// of_stored: for a step whose moments are those of the map as it is stored, which are off by that much more.
-ExpectedProjection expected_projection(const ProjectionProblem& problem, bool of_stored = false);
+// What a step computes on with as it is stored, which is off by that much more: moments of the stored map; on
+// the way back dmap, and dx as it stands after q's share and after k's.
+struct OfStored {
+  bool maps = false, gradients = false;
+};
+ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStored of_stored = {});
 
 // What forward and backward steps wrote.
 struct ProjectionResults {

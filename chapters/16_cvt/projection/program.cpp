@@ -10,6 +10,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/progress.h"
 #include "../../../common/lab/report.h"
+#include "../../../common/lab/tensors.h"
 #include "arrays.h"
 
 namespace lab::projection {
@@ -44,6 +45,8 @@ ProjectionOptions projection_options(int argc, char** argv) {
                "0 or 1, in place of the preset's");
   flags.text("--dtype", result.dtype, "NAME",
              "fp16 or fp32: of x, maps and their gradients (fp16); weights and sums are fp32");
+  flags.text("--output", options.output, "FILE",
+             "safetensors: q, k, v before BatchNorm, dx, dw_q, dw_k and dw_v of the fused steps");
   flags.run_flags(options, "of the random problem (1)");
   flags.parse(argc, argv);
   if (!result.preset.empty())
@@ -111,7 +114,7 @@ class Run {
         report_(report_head(asked, device, problem)) {
     if (!options_.predict) {
       const Progress progress("CPU reference");
-      of_stored_ = expected_projection(problem, true);
+      of_stored_ = expected_projection(problem, {.maps = true, .gradients = true});
       expected_ = expected_projection(problem);
     }
     const double bytes = backward_bytes(problem.shape, problem.storage);
@@ -135,16 +138,43 @@ class Run {
       for (Arrays<T>& arrays : arrays_) arrays.reset_running(problem_);
     }
     // The maps of the last forward step are those that gradients need.
-    const auto& back = conv_projection::backward_steps<T>().back();
-    take(
-        back, [&](Arrays<T>& arrays) { return arrays.backward(); },
-        backward_cost(problem_.shape, problem_.storage),
-        [&] { return compare_backward(arrays_[0].download(), *expected_, problem_.shape); });
+    const auto& back = conv_projection::backward_steps<T>();
+    for (const auto& step : back) {
+      const bool naive = &step == &back.front();
+      take(
+          step, [&](Arrays<T>& arrays) { return arrays.backward(); },
+          backward_cost(problem_.shape, problem_.storage),
+          [&] {
+            return compare_backward(arrays_[0].download(), naive ? *of_stored_ : *expected_,
+                                    problem_.shape);
+          });
+    }
+    report_.add_ratio(back.back().name, back.front().name);
     report_.add_ratio(forward.back().name, forward.front().name);
+    if (!options_.output.empty() && !options_.predict) write_output();
     return report_.finish();
   }
 
  private:
+  void write_output() const {
+    const ProjectionResults results = arrays_[0].download();
+    const cvt::ProjectionShape& s = problem_.shape;
+    const std::string type = std::is_same_v<T, half> ? "F16" : "F32";
+    std::vector<NamedTensor> tensors;
+    const auto add = [&](const std::string& name, const std::vector<int64_t>& shape,
+                         const std::vector<double>& values, const std::string& stored) {
+      tensors.push_back({name, {shape, {values.begin(), values.end()}, stored}});
+    };
+    for (int i = 0; i < 3; ++i)
+      add(std::string(1, "qkv"[i]), {s.batch, i == 0 ? s.queries() : s.keys(), s.channels},
+          results.maps[i], type);
+    add("dx", {s.batch, s.queries(), s.channels}, results.dx, type);
+    for (int i = 0; i < 3; ++i)
+      add(
+          std::string("dw_") + "qkv" [i], { s.channels, 3, 3 }, results.dw[i], "F32");
+    write_safetensors(options_.output, tensors);
+  }
+
   template <class Step, class ArgumentsOf, class Compare>
   void take(const Step& step, const ArgumentsOf& arguments_of, const Cost& cost,
             const Compare& compare) {

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct BackwardArguments {
   cvt::BatchNormSaved saved;
   T* dx;
   cvt::ProjectionGradients gradients;
+  bool constant = false;  // statistics are not the batch's: mean and deviation have no gradient
 };
 // A step's launches, in their order, on those arrays and a scratch of scratch_bytes(shape) that begins
 // at a multiple of 256 bytes. Throws as cvt::projection_forward().
@@ -57,7 +59,7 @@ struct Step {
   }
 };
 
-// In the order in which they are told: naive and fused; back there is but one.
+// In the order in which they are told: naive and fused; back naive and fused, too.
 template <class T>
 const std::vector<Step<ForwardArguments<T>>>& forward_steps();
 template <class T>

@@ -122,6 +122,32 @@ class Gains(Case):
                           ("CvT, projection, backward", ["backward"])])
         self.assertEqual({gains.short(run) for run in merged["runs"]},
                          {"batch 2, 5 x 6 tokens, 8 channels, fp16"})
+        # With a naive way back beside them gradients are a ladder of their own.
+        result["kernels"][2:2] = [stage, {**total, "name": "naive, back"}]
+        result["ratios"].append({"before": "naive, back", "after": "backward"})
+        merged = gains.merge([self.write("a", result)])
+        self.assertEqual([(run["title"], [step["name"] for step in run["steps"]])
+                          for run in merged["runs"]],
+                         [("CvT, projection", ["naive", "fused"]),
+                          ("CvT, projection, backward", ["naive, back", "backward"])])
+
+    def test_of_a_components_products_only_the_speed_is_told(self):
+        whole = {**line("tiled", launch(2.0)), "flops": 3e9}
+        naive = {**whole, "name": "naive"}
+        result = {**NAIVE, "chapter": "16_cvt", "kernels": [naive, whole], "ratios": [],
+                  "problem": {"component": "linear", "preset": "cvt13-1", "rows": 6}}
+        merged = gains.merge([self.write("a", NAIVE), self.write("b", result)])
+        self.assertEqual([run["title"] for run in merged["runs"]], ["attention"])
+        [product] = merged["products"]
+        self.assertEqual((product["title"], [step["name"] for step in product["steps"]]),
+                         ("CvT, linear", ["tiled"]))
+        self.assertEqual(len(gains.leaves(merged)), 2)
+        table = gain_tables.block(merged, 16, 16, "lines")
+        us = product["steps"][0]["predicted"]["us"]
+        lines = problems.kernel_lines(16, "linear tiled")
+        self.assertIn(f"| tiled | {3e3 / us:.3g} | {lines} | tile.cuh |", table)
+        with self.assertRaisesRegex(gains.Refused, "gains:begin 16: no such chapter"):
+            gain_tables.block(merged, 16, 16, None)
 
     def test_first_kernels_are_ladders_by_their_first_word(self):
         names = ("grey columns", "grey rows", "sum threads", "sum blocks", "blur")
