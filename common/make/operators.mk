@@ -9,7 +9,8 @@ operators_exports := common/operators/exports.map
 operators_own := $(patsubst %.cu,$D/%.o,$(wildcard common/operators/*.cu)) \
   $(patsubst %.cpp,$H/%.o,$(wildcard common/operators/*.cpp))
 # What chapters have compiled for their programs and tests already.
-operators_kernels := $(foreach n,8 10 15,$(call kernels_in,$(call folder_of,$n),$D))
+operators_kernels := $(foreach n,8 10 15,$(call kernels_in,$(call folder_of,$n),$D)) \
+  $(filter %/kernels_projection.o,$(call kernels_in,$(call folder_of,16),$D))
 operators_runtime := $(if $(filter vgpu,$(DEVICE)),$(vgpu_objects))
 operators_libs := $(if $(filter vgpu,$(DEVICE)),-lzstd -llz4,$(libs_cuda))
 

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Puts the operators into Hugging Face's CvT and into a Vision Transformer of timm, without touching their code, and
-compares output and gradients with the same net in double. Both nets are small and have random weights.
+"""Puts the operators into Hugging Face's CvT and into a Vision Transformer of timm, without
+touching their code, and compares output and gradients with the same net in double. Both nets are
+small and have random weights.
 
     make operators && common/operators/models.py [--model cvt|vit] [--batch N] [--device cpu|cuda]
 
-Exit status: 0 equal within the bound, 1 not, 2 bad usage, 3 PyTorch, transformers, timm or the library is missing.
+Exit status: 0 equal within the bound, 1 not, 2 bad usage, 3 PyTorch, transformers, timm or the
+library is missing.
 
-The bound. The kernels of attention and linear layers round to float16 what they take, what they keep between two
-products and what they give, on both ways. How much of that arrives in the result depends on the net: a score of 10
-makes a rounding of its query ten times as large a share of its weight. So the same net runs a third time, in double
-with the same arrays rounded to 11 bits (class Rounded), and its error is what float16 costs. Ours may be twice that, and
-for one parameter alone four times, since errors of two runs are two draws: other sums, the same size. Whatever is wrong
-beyond rounding is larger by far. A parameter whose gradient is 0 by the formula, such as the bias of keys, is held
-against the average size of all.
+The bound. The kernels of attention and linear layers round to float16 what they take, what they
+keep between two products and what they give, on both ways. How much of that arrives in the result
+depends on the net: a score of 10 makes a rounding of its query ten times as large a share of its
+weight. So the same net runs a third time, in double with the same arrays rounded to 11 bits (class
+Rounded), and its error is what float16 costs. Ours may be twice that, and for one parameter alone
+four times, since errors of two runs are two draws: other sums, the same size. Whatever is wrong
+beyond rounding is larger by far. A parameter whose gradient is 0 by the formula, such as the bias
+of keys, is held against the average size of all.
 """
 import argparse
 import copy
@@ -32,7 +35,8 @@ def cvt(torch):
     except ImportError as error:
         lacks(f"no CvT here: {error}; pip install transformers")
     return CvtForImageClassification(CvtConfig(
-        embed_dim=[64, 64, 128], num_heads=[1, 2, 2], depth=[1, 2, 3], drop_path_rate=[0.0, 0.0, 0.0],
+        embed_dim=[64, 64, 128], num_heads=[1, 2, 2], depth=[1, 2, 3],
+        drop_path_rate=[0.0, 0.0, 0.0],
         num_labels=10)), lambda output: output.logits, 48
 
 
@@ -41,7 +45,8 @@ def vit(torch):
         import timm
     except ImportError as error:
         lacks(f"no timm here: {error}; pip install timm")
-    return timm.models.VisionTransformer(img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=2,
+    return timm.models.VisionTransformer(img_size=32, patch_size=8, embed_dim=64, depth=2,
+                                         num_heads=2,
                                          num_classes=10), lambda output: output, 32
 
 
@@ -70,8 +75,8 @@ def run(torch, model, logits_of, photos, d_logits):
 
 
 def rounded_kernels(torch):
-    """The operators by their formulas, with what the kernels round to float16 rounded to 11 bits: no number is too
-    small or too large."""
+    """The operators by their formulas, with what the kernels round to float16 rounded to 11 bits:
+    no number is too small or too large."""
     class Rounded(torch.autograd.Function):
         @staticmethod
         def round(x):
@@ -93,8 +98,8 @@ def rounded_kernels(torch):
     functional = torch.nn.functional
 
     class Attention(torch.autograd.Function):
-        """Backward as the kernels have it: weights once more, and the sum of weights times their gradients from the
-        output, which was rounded, too."""
+        """Backward as the kernels have it: weights once more, and the sum of weights times their
+        gradients from the output, which was rounded, too."""
 
         @staticmethod
         def forward(ctx, q, k, v, scale):
@@ -135,11 +140,26 @@ def rounded_kernels(torch):
         def mlp(x, w1, b1, w2, b2, cast=True):
             return Kernels.linear(Kernels.linear(x, w1, b1, gelu=True), w2, b2)
 
+        @staticmethod
+        def projection(x, w, scale, shift, height, width, running_mean, running_variance, training):
+            """In fp32, which is not rounded here."""
+            class_tokens = x.shape[1] - height * width
+            photo = x[:, class_tokens:].transpose(1, 2).unflatten(2, (height, width))
+            found = []
+            for i, stride in enumerate((1, 2, 2)):
+                y = functional.conv2d(photo, w[i].unsqueeze(1), stride=stride, padding=1,
+                                      groups=w.shape[1])
+                y = functional.batch_norm(y, running_mean[i], running_variance[i], scale[i],
+                                          shift[i], training)
+                found.append(torch.cat((x[:, :class_tokens], y.flatten(2).transpose(1, 2)), 1))
+            return found
+
     return Kernels
 
 
 class Errors:
-    """Relative L2 errors of a run beside the exact one: of the output, of all gradients as one array, of each."""
+    """Relative L2 errors of a run beside the exact one: of the output, of all gradients as one
+    array, of each."""
 
     def __init__(self, found, exact):
         def of(got, expected, least=0.0):
@@ -151,12 +171,14 @@ class Errors:
         elements = sum(g.numel() for g in gradients.values())
         self.gradients = math.sqrt(sum(float((own[name].double() - g).norm()) ** 2
                                        for name, g in gradients.items())) / size
-        self.each = {name: of(own[name], g, size * math.sqrt(g.numel() / elements)) for name, g in gradients.items()}
+        self.each = {name: of(own[name], g, size * math.sqrt(g.numel() / elements)) for name,
+                     g in gradients.items()}
 
 
 def compare(torch, name, batch, device, scale_error=1.0):
-    """A line for the output, one for all gradients and one for the parameter that comes nearest to its bound. True
-    where all are within theirs. scale_error: a mistake for the test of this comparison."""
+    """A line for the output, one for all gradients and one for the parameter that comes nearest to
+    its bound. True where all are within theirs. scale_error: a mistake for the test of this
+    comparison."""
     import vision_operators as ops
     model, logits_of, size = MODELS[name](torch)
     randomize(torch, model, 1)
@@ -176,15 +198,18 @@ def compare(torch, name, batch, device, scale_error=1.0):
     with ops.replaced(model) as used:
         got, own = run(torch, model, logits_of, photos, d_logits.to(device))
     errors = Errors((got.cpu(), {key: value.cpu() for key, value in own.items()}), exact)
-    print(f"{name}, batch {batch}, {size} x {size} pixels, on {device}: " + ", ".join(str(used).split("\n")))
+    print(f"{name}, batch {batch}, {size} x {size} pixels, on {device}: "
+          + ", ".join(str(used).split("\n")))
 
     lines = [("output", errors.output, 2 * of_rounding.output),
              ("all gradients", errors.gradients, 2 * of_rounding.gradients)]
     # Beyond rounding to float16, sums are in fp32: a millionth.
-    each = [(f"gradient of {key}", error, 4 * of_rounding.each[key] + 1e-6) for key, error in errors.each.items()]
+    each = [(f"gradient of {key}", error, 4 * of_rounding.each[key] + 1e-6) for key,
+            error in errors.each.items()]
     lines.append(max(each, key=lambda line: line[1] / line[2] if line[1] == line[1] else math.inf))
     for what, error, bound in lines:
-        print(f"  {what}: relative L2 error {error:.2e}, bound {bound:.2e}: {'ok' if error <= bound else 'WRONG'}")
+        print(f"  {what}: relative L2 error {error:.2e}, bound {bound:.2e}: "
+              f"{'ok' if error <= bound else 'WRONG'}")
     return bool(used.calls) and all(error <= bound for _, error, bound in lines)  # false for NaN
 
 
@@ -192,7 +217,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--model", choices=sorted(MODELS), help="one of them (default: both)")
     parser.add_argument("--batch", type=int, default=2, help="photos (default 2)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU if PyTorch has one")
+    parser.add_argument("--device", choices=("cpu", "cuda"),
+                        help="default: a GPU if PyTorch has one")
     arguments = parser.parse_args()
     if not 1 <= arguments.batch <= 1024:
         parser.error(f"argument --batch: {arguments.batch}: must be 1 to 1024")

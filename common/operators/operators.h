@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* The number of this interface. It changes when a function or a struct does. */
-#define VISION_INTERFACE 1
+#define VISION_INTERFACE 2
 int vision_interface(void);
 
 typedef enum vision_status {
@@ -143,6 +143,46 @@ int vision_linear(const vision_tensor* x, const vision_tensor* weight, const vis
 int vision_mlp(const vision_tensor* x, const vision_tensor* w1, const vision_tensor* b1,
                const vision_tensor* w2, const vision_tensor* b2, const vision_tensor* residual,
                const vision_tensor* y, void* stream);
+
+/* ---- Convolutional projection (chapter 16) ------------------------------------------------------
+ *
+ * CvT's way to queries, keys and values: three depthwise 3 x 3 convolutions with padding 1 over one
+ * map, at stride 1 for q and 2 for k and v, and BatchNorm behind each (epsilon 1e-5). One launch
+ * reads x once.
+ *   x [batch, tokens, channels]: height * width tokens, or one class token more in front of them
+ *   q as x, k and v [batch, keys, channels]: (height + 1) / 2 rows and (width + 1) / 2 columns; a
+ *     class token is copied
+ *   x, q, k, v: float16 or float32, all the same
+ *   w [3, channels, 3, 3], scale, shift and all statistics [3, channels]: float32, for q, k and v
+ * q, k and v are not normalized: BatchNorm gives q * factor[0] + offset[0] for all but the class
+ * token, and vision_fold_batch_norm takes both into the linear layer that follows.
+ * training: not 0 for statistics of the batch; running_mean and running_variance (or null) are
+ * brought forward then (momentum 0.1, unbiased). 0: those two are the statistics. */
+int vision_projection_forward(const vision_tensor* x, const vision_tensor* w,
+                              const vision_tensor* scale, const vision_tensor* shift,
+                              const vision_tensor* running_mean,
+                              const vision_tensor* running_variance, const vision_tensor* q,
+                              const vision_tensor* k, const vision_tensor* v,
+                              const vision_tensor* mean, const vision_tensor* inverse_deviation,
+                              const vision_tensor* factor, const vision_tensor* offset, int height,
+                              int width, int training, void* stream);
+/* d_q, d_k, d_v: gradients of what BatchNorm gave, as q, k and v; all else as forward took and left
+ * it. dx as x; d_w, d_scale, d_shift: float32. The same bits every time. */
+int vision_projection_backward(const vision_tensor* x, const vision_tensor* w,
+                               const vision_tensor* q, const vision_tensor* k,
+                               const vision_tensor* v, const vision_tensor* mean,
+                               const vision_tensor* inverse_deviation, const vision_tensor* factor,
+                               const vision_tensor* d_q, const vision_tensor* d_k,
+                               const vision_tensor* d_v, const vision_tensor* dx,
+                               const vision_tensor* d_w, const vision_tensor* d_scale,
+                               const vision_tensor* d_shift, int height, int width, int training,
+                               void* stream);
+/* weight (map * factor + offset) + bias = folded_weight map + folded_bias: weight [out, in], bias
+ * [out] or null, factor and offset [in]; float32. */
+int vision_fold_batch_norm(const vision_tensor* weight, const vision_tensor* bias,
+                           const vision_tensor* factor, const vision_tensor* offset,
+                           const vision_tensor* folded_weight, const vision_tensor* folded_bias,
+                           void* stream);
 
 /* ---- Memory of the device, for callers without a CUDA of their own --------------------------- */
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the tests of vision_operators, NAME_test.py in this folder. One program of `make test`.
 
-What needs NumPy, PyTorch, transformers or timm is skipped, and named, where this Python has not got it.
+What needs NumPy, PyTorch, transformers or timm is skipped, and named, where this Python has not got
+it.
 """
 import os
 import sys

@@ -124,6 +124,26 @@ TEST_CASE("limits of the other kernels") {
       "deformable_attention_forward: level_sizes has 6 pairs, must be 1 to 5");
 }
 
+TEST_CASE("limits of the convolutional projection") {
+  const Array<float> x({1, 9, 4}, 1), w({3, 4, 3, 3}, 2), each({3, 4}, 3);
+  Array<float> q({1, 9, 4}), k({1, 3, 4}), v({1, 3, 4}), a({3, 4}), b({3, 4}), c({3, 4}), d({3, 4});
+  const auto run = [&](int height, int width, int training) {
+    return vision_projection_forward(x, w, each, each, nullptr, nullptr, q, k, v, a, b, c, d,
+                                     height, width, training, nullptr);
+  };
+  RUN(run(2, 4, 1));
+  check_refused(run(3, 4, 1),
+                "projection_forward: x has 9 tokens, must have 12 for a map of 3 x 4, or one more "
+                "with a class token");
+  check_refused(run(0, 4, 1), "projection_forward: height 0 and width 4 must be 1 to 4096");
+  check_refused(run(2, 4, 0),
+                "projection_forward: running_mean is missing: a tensor [projections 3, channels 4] "
+                "is needed");
+  check_refused(
+      run(3, 3, 1),
+      "projection_forward: k has shape [1, 3, 4], must be [batch 1, tokens 4, channels 4]");
+}
+
 TEST_CASE("memory: negative sizes, more than there is, and addresses that nobody gave") {
   void* address = nullptr;
   check_refused(vision_allocate(-1, &address),

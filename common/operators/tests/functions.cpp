@@ -242,6 +242,139 @@ TEST_CASE_TEMPLATE("LayerNorm, with a residual, and its gradients", T, float, ha
   check_near(d_bias.download(), of_bias, 1e-5);
 }
 
+namespace {
+
+// A map of 5 x 4 with a class token, of 2 photos.
+constexpr int kHeight = 5, kWidth = 4, kChannels = 8, kQueries = 21, kKeys = 7;
+struct Projected {
+  std::vector<double> maps[3], factor, offset, mean, variance;  // of [3, channels] the last four
+  std::vector<double> dx, dw, dscale, dshift;
+};
+int keys_of(int which) { return which == 0 ? kQueries : kKeys; }
+// By the formula; with constant statistics those of `running`.
+Projected project(const std::vector<double>& x, const std::vector<double>& w,
+                  const std::vector<double>& scale, const std::vector<double>& shift,
+                  const std::vector<double> (&dy)[3], const std::vector<double>* running) {
+  Projected r;
+  r.dx.assign(x.size(), 0), r.dw.assign(w.size(), 0);
+  for (int which = 0; which < 3; ++which)
+    for (int c = 0; c < kChannels; ++c) {
+      const int stride = which == 0 ? 1 : 2, columns = (kWidth - 1) / stride + 1;
+      const int positions = keys_of(which) - 1, at = which * kChannels + c;
+      const auto place = [&](int photo, int token) {
+        return (size_t(photo) * keys_of(which) + token) * kChannels + c;
+      };
+      // Each pair of an output and a place of x that a tap joins.
+      const auto each_tap = [&](int p, const auto& run) {
+        for (int t = 0; t < 9; ++t) {
+          const int row = p / columns * stride + t / 3 - 1,
+                    column = p % columns * stride + t % 3 - 1;
+          if (row < 0 || row >= kHeight || column < 0 || column >= kWidth) continue;
+          run(size_t(at) * 9 + t, size_t(1 + row * kWidth + column) * kChannels + c);
+        }
+      };
+      if (c == 0) r.maps[which].resize(size_t(2) * keys_of(which) * kChannels);
+      double mean = 0, variance = 0, sum_dy = 0, sum_dyn = 0;
+      for (int photo = 0; photo < 2; ++photo) {
+        const size_t own = size_t(photo) * kQueries * kChannels;
+        r.maps[which][place(photo, 0)] = x[own + c];
+        r.dx[own + c] += dy[which][place(photo, 0)];
+        for (int p = 0; p < positions; ++p) {
+          double& sum = r.maps[which][place(photo, 1 + p)];
+          each_tap(p, [&](size_t tap, size_t from) { sum += w[tap] * x[own + from]; });
+          mean += sum / (2 * positions);
+        }
+      }
+      for (int i = 0; i < 2 * positions; ++i)
+        variance += std::pow(r.maps[which][place(i / positions, 1 + i % positions)] - mean, 2) /
+                    (2 * positions);
+      if (running) mean = running[0][at], variance = running[1][at];
+      const double inverse = 1 / std::sqrt(variance + 1e-5), factor = scale[at] * inverse;
+      const auto normal = [&](int i) {
+        return (r.maps[which][place(i / positions, 1 + i % positions)] - mean) * inverse;
+      };
+      const auto gradient = [&](int i) {
+        return dy[which][place(i / positions, 1 + i % positions)];
+      };
+      for (int i = 0; i < 2 * positions; ++i)
+        sum_dy += gradient(i), sum_dyn += gradient(i) * normal(i);
+      const double share = running ? 0 : 1.0 / (2 * positions);
+      for (int i = 0; i < 2 * positions; ++i) {
+        const double dmap = factor * (gradient(i) - share * (sum_dy + normal(i) * sum_dyn));
+        const size_t own = size_t(i / positions) * kQueries * kChannels;
+        each_tap(i % positions, [&](size_t tap, size_t from) {
+          r.dw[tap] += dmap * x[own + from];
+          r.dx[own + from] += dmap * w[tap];
+        });
+      }
+      r.mean.push_back(mean), r.variance.push_back(variance);
+      r.factor.push_back(factor), r.offset.push_back(shift[at] - mean * factor);
+      r.dscale.push_back(sum_dyn), r.dshift.push_back(sum_dy);
+    }
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the convolutional projection in training and behind it, and its gradients", T,
+                   float, half) {
+  const std::vector<int64_t> of_q = {2, kQueries, kChannels}, of_k = {2, kKeys, kChannels},
+                             each = {3, kChannels}, of_w = {3, kChannels, 3, 3};
+  const Array<T> x(of_q, 1), dq(of_q, 2), dk(of_k, 3), dv(of_k, 4);
+  const Array<float> w(of_w, 5, 0.4), scale(each, 6), shift(each, 7);
+  const double bound = std::is_same_v<T, float> ? 1e-5 : 1e-2;
+  for (const int training : {1, 0}) {
+    CAPTURE(training);
+    Array<float> running_mean(each, 8), running_variance(each, 9);
+    for (float& value : running_variance.host) value = std::abs(value) + 0.1f;
+    running_variance.upload();
+    const std::vector<double> running[] = {running_mean.wide(), running_variance.wide()};
+    const Projected expected =
+        project(x.wide(), w.wide(), scale.wide(), shift.wide(), {dq.wide(), dk.wide(), dv.wide()},
+                training ? nullptr : running);
+    Array<T> q(of_q), k(of_k), v(of_k), dx(of_q);
+    Array<float> mean(each), inverse(each), factor(each), offset(each), dw(of_w), dscale(each),
+        dshift(each);
+    RUN(vision_projection_forward(x, w, scale, shift, running_mean, running_variance, q, k, v, mean,
+                                  inverse, factor, offset, kHeight, kWidth, training, nullptr));
+    check_near(q.download(), expected.maps[0], bound);
+    check_near(k.download(), expected.maps[1], bound);
+    check_near(v.download(), expected.maps[2], bound);
+    check_near(factor.download(), expected.factor, bound);
+    check_near(offset.download(), expected.offset, bound);
+    std::vector<double> mean_after = running[0], variance_after = running[1];
+    for (size_t i = 0; training && i < mean_after.size(); ++i) {
+      const double count = 2 * (i < kChannels ? kQueries - 1 : kKeys - 1);
+      mean_after[i] = 0.9 * mean_after[i] + 0.1 * expected.mean[i];
+      variance_after[i] =
+          0.9 * variance_after[i] + 0.1 * expected.variance[i] * count / (count - 1);
+    }
+    check_near(running_mean.download(), mean_after, bound);
+    check_near(running_variance.download(), variance_after, bound);
+    RUN(vision_projection_backward(x, w, q, k, v, mean, inverse, factor, dq, dk, dv, dx, dw, dscale,
+                                   dshift, kHeight, kWidth, training, nullptr));
+    check_near(dx.download(), expected.dx, bound);
+    check_near(dw.download(), expected.dw, bound);
+    check_near(dscale.download(), expected.dscale, bound);
+    check_near(dshift.download(), expected.dshift, bound);
+  }
+}
+
+TEST_CASE("BatchNorm in the weights of a linear layer") {
+  const int in = 9, out = 5;
+  const Array<float> w({out, in}, 1), bias({out}, 2), factor({in}, 3), offset({in}, 4);
+  Array<float> folded_w({out, in}), folded_bias({out});
+  RUN(vision_fold_batch_norm(w, bias, factor, offset, folded_w, folded_bias, nullptr));
+  std::vector<double> of_w = w.wide(), of_bias = bias.wide();
+  for (int o = 0; o < out; ++o)
+    for (int i = 0; i < in; ++i) {
+      of_bias[o] += of_w[o * in + i] * double(offset.host[i]);
+      of_w[o * in + i] *= double(factor.host[i]);
+    }
+  check_near(folded_w.download(), of_w, 1e-5);
+  check_near(folded_bias.download(), of_bias, 1e-5);
+}
+
 TEST_CASE("a linear layer, and the MLP of two") {
   const int rows = 19, in = 24, hidden = 40, out = 21;
   const Array<half> x({rows, in}, 1), w1({hidden, in}, 2, 0.2), b1({hidden}, 3),

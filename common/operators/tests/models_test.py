@@ -1,4 +1,5 @@
-"""models.py: nets of Hugging Face and timm with our operators in them, and the comparison's own mistakes."""
+"""models.py: nets of Hugging Face and timm with our operators in them, and the comparison's own
+mistakes."""
 import contextlib
 import io
 import os
@@ -18,7 +19,8 @@ SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 
 def has(module):
-    return torch is not None and subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True,
+    return torch is not None and subprocess.run([sys.executable, "-c", f"import {module}"],
+                                                capture_output=True,
                                                 check=False).returncode == 0
 
 
@@ -42,7 +44,8 @@ class Nets(unittest.TestCase):
     def test_cvt_and_a_wrong_scale(self):
         is_right, said = self.compare("cvt")
         self.assertTrue(is_right, said)
-        for used in ("attention: 6 calls", "linear with GELU: 6 calls", "linear: 6 calls"):
+        for used in ("attention: 6 calls", "linear with GELU: 6 calls", "linear: 6 calls",
+                     "projection: 6 calls"):
             self.assertIn(used, said)
         self.assertNotIn("left to PyTorch", said)
         is_right, said = self.compare("cvt", scale_error=1.1)
@@ -51,7 +54,8 @@ class Nets(unittest.TestCase):
 
 class Script(unittest.TestCase):
     def run_script(self, *arguments, **variables):
-        done = subprocess.run([sys.executable, SCRIPT, *arguments], text=True, capture_output=True, check=False,
+        done = subprocess.run([sys.executable, SCRIPT, *arguments], text=True, capture_output=True,
+                              check=False,
                               env=os.environ | variables)
         return done.returncode, done.stderr
 

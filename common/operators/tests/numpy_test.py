@@ -1,4 +1,5 @@
-"""NumPy's arrays through the virtual GPU: each pair of functions once against the formula in double."""
+"""NumPy's arrays through the virtual GPU: each pair of functions once against the formula in
+double."""
 import os
 import unittest
 
@@ -53,7 +54,8 @@ class Numpy(unittest.TestCase):
         self.assertTrue(numpy.isfinite(y).all())
 
     def test_conv_norm_of_ones_is_beta(self):
-        """Each plane of a constant picture under a filter of one pixel is constant: its norm is 0."""
+        """Each plane of a constant picture under a filter of one pixel is constant: its norm is
+        0."""
         x = numpy.full((1, 2, 5, 5), 3, "float32")
         beta = numpy.array([0.5, -1], "float32")
         weight, gamma = self.normal(2, 2, 1, 1, dtype="float32"), numpy.ones(2, "float32")
@@ -63,11 +65,13 @@ class Numpy(unittest.TestCase):
     def test_refused_by_name(self):
         q = self.normal(1, 2, 8, 32)
         for k, words in ((q[:, :, :7],
-                          r"k has shape \[1, 2, 7, 32\], must be \[batch 1, heads 2, tokens 8, head_dim 32\]"),
+                          r"k has shape \[1, 2, 7, 32\], must be \[batch 1, heads 2, tokens 8, "
+                          r"head_dim 32\]"),
                          (q.astype("float32"), "k has type float32, must be float16"),
                          (q.astype(">f2"), "k has type another type, must be float16"),
                          (q.swapaxes(0, 1).copy().swapaxes(0, 1)[:, ::-1],
-                          r"k has strides \[\d+, -256, 32, 1\], must be contiguous: \[512, 256, 32, 1\]"),
+                          r"k has strides \[\d+, -256, 32, 1\], must be contiguous: \[512, 256, "
+                          r"32, 1\]"),
                          ("k", "k is a str, must be a torch tensor or a NumPy array")):
             with self.assertRaisesRegex(ops.BadArgument, "^attention_forward: " + words):
                 ops.attention_forward(q, k, q)

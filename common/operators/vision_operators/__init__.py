@@ -1,22 +1,28 @@
-"""The course's kernels for Python: attention, deformable attention, convolution with instance norm, LayerNorm, linear
-layers and MLP. Tensors on a GPU are used in place on their current stream; tensors on the CPU and NumPy's arrays go
-through the virtual GPU. `make operators` builds the library; common/operators/README.md tells more.
+"""The course's kernels for Python: attention, deformable attention, convolution with instance norm,
+LayerNorm, linear layers and MLP, CvT's convolutional projection. Tensors on a GPU are used in place
+on their current stream; tensors on the CPU and NumPy's arrays go through the virtual GPU. `make
+operators` builds the library; common/operators/README.md tells more.
 
-With PyTorch: attention, cross_attention, deformable_attention, layer_norm, layer_norm_residual, linear, mlp,
-conv_norm, which record gradients, and replaced(model). Without it, and for NumPy: the same in pairs, attention_forward,
-attention_backward and so on.
+With PyTorch: attention, cross_attention, deformable_attention, layer_norm, layer_norm_residual,
+linear, mlp, conv_norm, projection, which record gradients, and replaced(model). Without it, and for
+NumPy: the same in pairs, attention_forward, attention_backward and so on.
 """
-from .functions import (attention_backward, attention_forward, conv_norm_forward, deformable_attention_backward,
-                        deformable_attention_forward, layer_norm_backward, layer_norm_forward, linear_forward,
-                        mlp_forward)
+from .functions import (attention_backward, attention_forward, conv_norm_forward,
+                        deformable_attention_backward,
+                        deformable_attention_forward, fold_batch_norm, layer_norm_backward,
+                        layer_norm_forward, linear_forward, mlp_forward, projection_backward,
+                        projection_forward)
 from .library import BadArgument, DeviceError, MissingLibrary, describe
 
-_OF_TORCH = {"autograd": ("attention", "cross_attention", "deformable_attention", "layer_norm", "layer_norm_residual",
-                          "linear", "mlp", "conv_norm"),
+_OF_TORCH = {"autograd": ("attention", "cross_attention", "deformable_attention", "layer_norm",
+                          "layer_norm_residual",
+                          "linear", "mlp", "conv_norm", "projection"),
              "replace": ("replaced", "Used")}
-__all__ = ["attention_backward", "attention_forward", "conv_norm_forward", "deformable_attention_backward",
-           "deformable_attention_forward", "layer_norm_backward", "layer_norm_forward", "linear_forward", "mlp_forward",
-           "BadArgument", "DeviceError", "MissingLibrary", "describe"]
+__all__ = ["attention_backward", "attention_forward", "conv_norm_forward",
+           "deformable_attention_backward",
+           "deformable_attention_forward", "fold_batch_norm", "layer_norm_backward",
+           "layer_norm_forward", "linear_forward", "mlp_forward", "projection_backward",
+           "projection_forward", "BadArgument", "DeviceError", "MissingLibrary", "describe"]
 
 
 def _has_torch():
@@ -41,5 +47,6 @@ def __getattr__(name):
             except ModuleNotFoundError as error:
                 if error.name != "torch":
                     raise
-                raise AttributeError(f"vision_operators.{name} needs PyTorch, which this Python has not") from None
+                raise AttributeError(f"vision_operators.{name} needs PyTorch, which this Python "
+                                     f"has not") from None
     raise AttributeError(f"module vision_operators has no {name}")

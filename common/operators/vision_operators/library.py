@@ -1,14 +1,15 @@
-"""The C functions of common/operators/operators.h: which library serves an array, and one call of it.
+"""The C functions of common/operators/operators.h: which library serves an array, and one call of
+it.
 
-A tensor on a GPU is used in place, on the stream that PyTorch uses there, by the library that was built for
-GPUs. Everything in the host's memory goes to the virtual GPU: its library has memory of its own, so arrays are
-copied in before a call and results are copied out behind it.
+A tensor on a GPU is used in place, on the stream that PyTorch uses there, by the library that was
+built for GPUs. Everything in the host's memory goes to the virtual GPU: its library has memory of
+its own, so arrays are copied in before a call and results are copied out behind it.
 """
 import ctypes
 import os
 import sys
 
-INTERFACE = 1
+INTERFACE = 2
 MAX_DIMENSIONS = 6
 TYPES = {"float16": 1, "float32": 2, "float64": 3, "bfloat16": 4, "int32": 5, "int64": 6}
 BYTES = {"float16": 2, "float32": 4, "float64": 8, "bfloat16": 2, "int32": 4, "int64": 8}
@@ -17,7 +18,8 @@ FOLDER = os.path.join(HERE, "..", "..", "..", "build", "operators")
 
 
 class BadArgument(ValueError):
-    """A tensor of another shape, type or layout, or something that the kernel cannot do: by name and limit."""
+    """A tensor of another shape, type or layout, or something that the kernel cannot do: by name
+    and limit."""
 
 
 class DeviceError(RuntimeError):
@@ -31,7 +33,8 @@ class MissingLibrary(RuntimeError):
 class Tensor(ctypes.Structure):
     """vision_tensor."""
     _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("dimensions", ctypes.c_int32),
-                ("shape", ctypes.c_int64 * MAX_DIMENSIONS), ("strides", ctypes.c_int64 * MAX_DIMENSIONS)]
+                ("shape", ctypes.c_int64 * MAX_DIMENSIONS),
+                ("strides", ctypes.c_int64 * MAX_DIMENSIONS)]
 
 
 class ConvNormOptions(ctypes.Structure):
@@ -55,8 +58,8 @@ def contiguous_strides(shape):
 
 
 class View:
-    """Where an array lies and what it is like: of a torch tensor, or of whatever NumPy could take without a copy
-    (__array_interface__). strides are in elements."""
+    """Where an array lies and what it is like: of a torch tensor, or of whatever NumPy could take
+    without a copy (__array_interface__). strides are in elements."""
 
     def __init__(self, name, array):
         self.name, self.array = name, array
@@ -73,7 +76,8 @@ class View:
             return
         found = getattr(array, "__array_interface__", None)
         if found is None:
-            raise BadArgument(f"{name} is a {type(array).__name__}, must be a torch tensor or a NumPy array")
+            raise BadArgument(f"{name} is a {type(array).__name__}, must be a torch tensor or a "
+                              f"NumPy array")
         order, kind, size = found["typestr"][0], found["typestr"][1], int(found["typestr"][2:])
         self.type = {"f": "float", "i": "int"}.get(kind, kind) + str(8 * size)
         if order == ">":
@@ -100,7 +104,8 @@ class View:
 
     def tensor(self):
         if len(self.shape) > MAX_DIMENSIONS:
-            raise BadArgument(f"{self.name} has shape {list(self.shape)}: {len(self.shape)} dimensions, "
+            raise BadArgument(f"{self.name} has shape {list(self.shape)}: {len(self.shape)} "
+                              f"dimensions, "
                               f"must have at most {MAX_DIMENSIONS}")
         numbers = ctypes.c_int64 * MAX_DIMENSIONS
         return Tensor(self.data, TYPES.get(self.type, 0), len(self.shape), numbers(*self.shape),
@@ -117,9 +122,11 @@ class Library:
             self._c = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)  # its names are for nobody else
             interface = self._c.vision_interface()
         except (OSError, AttributeError) as error:
-            raise MissingLibrary(f"{path} cannot be used: {error}: build it again, {command}") from None
+            raise MissingLibrary(f"{path} cannot be used: {error}: build it again, "
+                                 f"{command}") from None
         if interface != INTERFACE:
-            raise MissingLibrary(f"{path} has interface {interface}, this module needs {INTERFACE}: build it "
+            raise MissingLibrary(f"{path} has interface {interface}, this module needs "
+                                 f"{INTERFACE}: build it "
                                  f"again, {command}")
         self._c.vision_last_message.restype = ctypes.c_char_p
         self._c.vision_device.restype = ctypes.c_char_p
@@ -138,13 +145,15 @@ class Library:
         if status == 2:
             raise BadArgument(self.message())
         if status:
-            raise DeviceError(self.message() + ("" if os.getpid() == self._process else ": this process was forked "
-                              "after the library was loaded, and a device is not shared that way; start it with "
+            raise DeviceError(self.message() + ("" if os.getpid() == self._process
+                                                else ": this process was forked "
+                              "after the library was loaded, and a device is not shared that way; "
+                              "start it with "
                               "multiprocessing.get_context('spawn')"))
 
     def call(self, function, arguments, stream=None):
-        """vision_FUNCTION(arguments..., stream). Of a View the C function gets a tensor, of None null, of what
-        ctypes has that; what is written, outputs, stands in Output(View)."""
+        """vision_FUNCTION(arguments..., stream). Of a View the C function gets a tensor, of None
+        null, of what ctypes has that; what is written, outputs, stands in Output(View)."""
         taken, passed, copies_back = [], [], []
         handle = ctypes.c_void_p(stream)
         try:
@@ -163,8 +172,9 @@ class Library:
                     tensor.data = address.value
                     if isinstance(argument, Output):
                         copies_back.append((view.data, address, size))
-                    else:
-                        self.check(self._c.vision_copy(address, ctypes.c_void_p(view.data), size, handle))
+                    if not isinstance(argument, Output) or argument.is_read:
+                        self.check(self._c.vision_copy(address, ctypes.c_void_p(view.data), size,
+                                                       handle))
                 passed.append(ctypes.byref(tensor))
             self.check(getattr(self._c, "vision_" + function)(*passed, handle))
             if self.staged:
@@ -177,29 +187,31 @@ class Library:
 
 
 class Output:
-    """A View that the call writes."""
+    """A View that the call writes; is_read: that it reads first."""
 
-    def __init__(self, view):
-        self.view = view
+    def __init__(self, view, is_read=False):
+        self.view, self.is_read = view, is_read
 
 
 _libraries = {}
 
 
 def path_of(kind):
-    """Of the library for "cuda" or "vgpu": VISION_OPERATORS_CUDA and VISION_OPERATORS_VGPU in the environment,
-    else what `make operators` left."""
+    """Of the library for "cuda" or "vgpu": VISION_OPERATORS_CUDA and VISION_OPERATORS_VGPU in the
+    environment, else what `make operators` left."""
     return os.environ.get("VISION_OPERATORS_" + kind.upper()) or \
         os.path.normpath(os.path.join(FOLDER, f"libvision_operators_{kind}.so"))
 
 
 def library(kind):
-    """The library for "cuda", tensors on a GPU, or "vgpu", arrays of the host. Raises MissingLibrary."""
+    """The library for "cuda", tensors on a GPU, or "vgpu", arrays of the host. Raises
+    MissingLibrary."""
     if kind not in _libraries:
         path = path_of(kind)
         if not os.path.exists(path):
-            raise MissingLibrary(f"{path} is not there: for " + ("tensors on a GPU" if kind == "cuda" else
-                                 "tensors on the CPU and NumPy's arrays") + f" run make operators DEVICE={kind}")
+            what = "tensors on a GPU" if kind == "cuda" else "tensors on the CPU and NumPy's arrays"
+            raise MissingLibrary(f"{path} is not there: for {what} run make operators "
+                                 f"DEVICE={kind}")
         _libraries[kind] = Library(path, staged=kind == "vgpu")
     return _libraries[kind]
 
@@ -221,7 +233,8 @@ def run(function, views, arguments):
     for view in views[1:]:
         if view.device != first.device:
             place = ["the CPU" if v.device is None else f"GPU {v.device}" for v in (view, first)]
-            raise BadArgument(f"{function}: {view.name} lies on {place[0]}, must lie on {place[1]} as "
+            raise BadArgument(f"{function}: {view.name} lies on {place[0]}, must lie on {place[1]} "
+                              f"as "
                               f"{first.name} does")
     if first.device is None:
         return library("vgpu").call(function, arguments)
