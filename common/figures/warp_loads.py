@@ -55,7 +55,7 @@ def draw(ax, kernel, access):
                                    linewidth=0.8))
         for offset in sorted(set(offsets)):
             if offset // ROW == row:
-                ax.add_patch(Rectangle((offset - row * ROW, y + 0.15), size, 0.7, facecolor=USED,
+                ax.add_patch(Rectangle((offset - row * ROW, y), size, 1, facecolor=USED,
                                        edgecolor=MOVED, linewidth=0.3))
     ax.set_title(f"{kernel} {access['access']}s {access['allocation']}: {len(touched)} "
                  f"sector{'s' if len(touched) > 1 else ''}\n{len(touched) * SECTOR} bytes moved, "
