@@ -7,7 +7,7 @@ using namespace vgpu::test;
 namespace {
 
 // s[thread] = thread; BETWEEN; out[number] = s[other], where `other` computes %r2 from %thread.
-std::string exchange(const std::string& between, const std::string& other) {
+std::string write_and_read(const std::string& between, const std::string& other) {
   return R"(mov.u32 %r1, s; shl.b32 %r3, %thread, 2; add.u32 %r4, %r1, %r3;
 #10: st.shared.u32 [%r4], %thread;
 )" + between +
@@ -25,7 +25,7 @@ const std::string kNextWarp = "xor.b32 %r2, %thread, 32;\n",
 TEST_CASE("race: shared memory between warps needs a barrier") {
   // Both warps run to their end one after the other: the first reads before the second writes, and
   // the second reads what the first wrote.
-  CHECK(races(exchange("", kNextWarp)) ==
+  CHECK(races(write_and_read("", kNextWarp)) ==
         Texts{"s.cu:12: error: race: read of 4 bytes from shared memory at offset 128 by thread "
               "(0,0,0) and write by "
               "thread (32,0,0) at s.cu:10 without a barrier between, in block (0,0,0) of k (and 31 "
@@ -34,20 +34,20 @@ TEST_CASE("race: shared memory between warps needs a barrier") {
               "(0,0,0) and read by "
               "thread (32,0,0) at s.cu:12 without a barrier between, in block (0,0,0) of k (and 31 "
               "more)"});
-  check_silent(exchange("bar.sync 0;\n", kNextWarp));
-  check_silent(exchange("barrier.sync 3;\n", kNextWarp));
-  check_silent(exchange("", kSelf));
+  check_silent(write_and_read("bar.sync 0;\n", kNextWarp));
+  check_silent(write_and_read("barrier.sync 3;\n", kNextWarp));
+  check_silent(write_and_read("", kSelf));
   // A warp's own meeting is none for the other warp.
-  CHECK(races(exchange("bar.warp.sync -1;\n", kNextWarp)).size() == 2);
+  CHECK(races(write_and_read("bar.warp.sync -1;\n", kNextWarp)).size() == 2);
 }
 
 TEST_CASE("race: lanes of a warp need __syncwarp") {
-  CHECK(races(exchange("", kNextLane), {32, 1, 1}) ==
+  CHECK(races(write_and_read("", kNextLane), {32, 1, 1}) ==
         Texts{"s.cu:10: error: race: write of 4 bytes to shared memory at offset 4 by thread "
               "(1,0,0) and read by "
               "thread (0,0,0) at s.cu:12 without a __syncwarp between, in block (0,0,0) of k (and "
               "31 more)"});
-  check_silent(exchange("bar.warp.sync -1;\n", kNextLane));
+  check_silent(write_and_read("bar.warp.sync -1;\n", kNextLane));
   // No other operation of several lanes does it.
   for (const std::string operation :
        {"shfl.sync.idx.b32 %r9, %thread, 0, 31, -1;\n",
@@ -55,18 +55,18 @@ TEST_CASE("race: lanes of a warp need __syncwarp") {
         "match.any.sync.b32 %r9, %thread, -1;\n", "redux.sync.add.u32 %r9, %thread, -1;\n",
         "elect.sync _|%p9, -1;\n", "activemask.b32 %r9;\n"}) {
     CAPTURE(operation);
-    CHECK(contains(races(exchange(operation, kNextLane), {32, 1, 1}),
+    CHECK(contains(races(write_and_read(operation, kNextLane), {32, 1, 1}),
                    operation[0] == 'a' ? "at s.cu:12 without a __syncwarp between, in block"
                                        : "at s.cu:12 without a __syncwarp between (a shuffle or "
                                          "vote is none), in block (0,0,0) of k (and 31 more)"));
-    check_silent(exchange(operation + "bar.warp.sync -1;\n", kNextLane));
+    check_silent(write_and_read(operation + "bar.warp.sync -1;\n", kNextLane));
   }
-  check_silent(exchange("bar.sync 0;\n", kNextLane));
+  check_silent(write_and_read("bar.sync 0;\n", kNextLane));
   // Halves of a warp: 0-15 and 16-31 meet among themselves.
   const std::string halves =
       "and.b32 %r20, %lane, 16; shl.b32 %r21, 65535, %r20; bar.warp.sync %r21;\n";
-  check_silent(exchange(halves, kNextLane));
-  CHECK(races(exchange(halves, "xor.b32 %r2, %thread, 16;\n"), {32, 1, 1}).size() == 1);
+  check_silent(write_and_read(halves, kNextLane));
+  CHECK(races(write_and_read(halves, "xor.b32 %r2, %thread, 16;\n"), {32, 1, 1}).size() == 1);
   // What lanes 0-15 learn of each other passes on through one of them (mask 0x8001, then
   // 0xffff0001).
   const std::string chain = R"(
@@ -74,7 +74,7 @@ setp.gt.u32 %p1, %lane, 15; @!%p1 bar.warp.sync 65535;
 setp.eq.u32 %p2, %lane, 0; or.pred %p3, %p1, %p2; @%p3 bar.warp.sync 0xffff0001;
 @!%p1 bra END;
 )";
-  check_silent(exchange(chain, "and.b32 %r2, %thread, 15;\n") + "END:\n", {32, 1, 1});
+  check_silent(write_and_read(chain, "and.b32 %r2, %thread, 15;\n") + "END:\n", {32, 1, 1});
 }
 
 TEST_CASE("race: lanes that have ended have not met the others") {
@@ -337,7 +337,8 @@ END:
 }
 
 TEST_CASE("race: barriers count threads that have ended as come") {
-  check_silent("setp.gt.u32 %p1, %lane, 40; @%p1 ret;\n" + exchange("bar.sync 0;\n", kNextWarp));
+  check_silent("setp.gt.u32 %p1, %lane, 40; @%p1 ret;\n" +
+               write_and_read("bar.sync 0;\n", kNextWarp));
   const std::string body =
       "mov.u32 %r1, s; mad.lo.u32 %r4, %thread, 4, %r1;\n#10: st.shared.u32 [%r4], %thread;\n"
       "setp.gt.u32 %p1, %thread, 31; @%p1 ret; bar.sync 0;\n#12: ld.shared.u32 %r5, [%r4+128];\n";
