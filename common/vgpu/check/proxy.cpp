@@ -122,7 +122,7 @@ class ProxyCheck final : public Observer {
       check_written(warp, instr, lane, *warp.block, offset, bytes, "bulk copy reads");
   }
   void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
-                    Reading reading) override {
+                    Reading reading, std::uint64_t) override {
     if (reading == Reading::ends) return;  // what is written meanwhile is a race
     for (std::size_t i = 0; i < pieces.size(); ++i)
       check_written(warp, instr, static_cast<int>(i % kWarpSize), *warp.block, pieces[i], 16,

@@ -20,13 +20,13 @@ std::uint32_t RaceCheck::record_for(WarpState& state, Warp& warp, const Instr& i
 std::uint32_t RaceCheck::record_for(WarpState& state, const Record& what) {
   WarpState::Recent& recent =
       state.recent[(what.instr->pc * 2 + (what.access == Access::load)) % state.recent.size()];
-  if (recent.instr == what.instr && recent.access == what.access && recent.time == state.now &&
+  if (recent.instr == what.instr && recent.access == what.access && recent.time == what.time &&
       next_record_ - recent.record < kRecords / 2)
     return recent.record;
   if (next_record_ >= records_.size() && records_.size() < kRecords)
     records_.resize(records_.size() * 2);
   if (next_record_ == 0) next_record_ = 1;
-  recent = {what.instr, what.access, state.now, next_record_++};
+  recent = {what.instr, what.access, what.time, next_record_++};
   record(recent.record) = what;
   return recent.record;
 }
@@ -38,11 +38,11 @@ bool RaceCheck::ordered_for_all(Now& now, Trace before) {
   bool fine = i < now.oldest || forgotten(i);
   if (!fine) {
     const Record& r = record(i);
-    const bool same_block = r.block == now.block.block->linear;
+    const bool same_block = r.block == now.block.block->linear && !r.operand;
     fine = (same_block && r.time <= now.block.barrier) ||
            (same_block && r.warp == now.state.index && r.time <= now.state.met.all);
     if (!fine && (now.block.known || now.state.known)) {
-      const std::uint64_t key = thread_key(r.block, r.warp, 0);
+      const std::uint64_t key = knowledge_key(r, 0);
       fine = r.time <= known_until(now.block.known, key, kWarpLevel) ||
              r.time <= known_until(now.state.known, key, kWarpLevel);
     }
@@ -56,11 +56,12 @@ bool RaceCheck::ordered_for_all(Now& now, Trace before) {
 bool RaceCheck::ordered(Now& now, int lane, Trace before) {
   if (ordered_for_all(now, before)) return true;
   const Record& r = record(record_of(before));
-  const bool same_warp = r.block == now.block.block->linear && r.warp == now.state.index;
+  const bool same_warp =
+      r.block == now.block.block->linear && r.warp == now.state.index && !r.operand;
   const bool many = before & kTraceMany;
   if (same_warp && lane_of(before) == lane && !many) return true;
   auto knows = [&](std::uint32_t of) {
-    const std::uint64_t key = thread_key(r.block, r.warp, of);
+    const std::uint64_t key = knowledge_key(r, of);
     if (same_warp && r.time <= now.state.met.until(lane, of)) return true;
     return r.time <= known_until(now.block.known, key) ||
            r.time <= known_until(now.state.known, key) ||
@@ -167,7 +168,8 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   ShadowPage& p = page(now, address, shift_for(now.bytes));
   const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> p.shift();
   const std::uint32_t n = std::max(1u, now.bytes >> p.shift());
-  const Trace mine = now.trace | static_cast<Trace>(lane) << 32 | (many ? kTraceMany : 0);
+  const Trace mine = now.trace | (many ? kTraceMany : 0) |
+                     (now.trace & kTraceOperand ? 0 : static_cast<Trace>(lane) << 32);
   auto look = [&](Trace before, bool wrote) {
     if (before == 0) return;
     if ((before & kTraceStrong) && (mine & kTraceStrong) && !(before & mine & kTraceVolatile))
@@ -265,7 +267,8 @@ bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote) {
     if (!idiom) return true;
   }
   const Record& r = record(record_of(before));
-  if (!before_wrote && r.block == now.block.block->linear && r.warp == now.state.index &&
+  if (!before_wrote && !r.operand && r.block == now.block.block->linear &&
+      r.warp == now.state.index &&
       r.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before))))
     return true;
   // Writing what is there already (or what the other lane writes) does no harm.
@@ -302,7 +305,7 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
                     .address = address,
                     .home = now.home.block->linear};
   conflict.shuffled =
-      conflict.same_warp() &&
+      conflict.same_warp() && !earlier.operand &&
       earlier.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
   findings_.add(key_of(conflict), [&] { return words(conflict); });
 }
@@ -342,6 +345,24 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
     exchange(now, mask, a);
   else if (access == Access::store && instr.op_class == OpClass::barrier && !home.flags.empty())
     each_lane(mask, [&](int lane) { home.flags.erase(a.v[lane]); });  // mbarrier.init, .inval
+}
+
+// The operands of a product, from when it is asked for until a wait for it. Whoever writes there has to
+// know of such a wait, so the reading's end needs no look.
+void RaceCheck::operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
+                             Reading reading, std::uint64_t product) {
+  if (reading == Reading::ends) return;
+  constexpr std::uint32_t kBytes = 16;
+  BlockState& block = state_of(*warp.block);
+  WarpState& state = block.warps[warp.index];
+  const Function* function = warp.frame->function;
+  Now now{warp,  instr,  nullptr,      nullptr,       block, block,
+          state, kBytes, Access::load, Space::shared, 0,     block.first_record};
+  now.trace = block.warps[warp.index / kWarpsOfGroup * kWarpsOfGroup].key | kTraceOperand |
+              record_for(state, {product, warp.block->linear, warp.index, kBytes,
+                                 &function->code[instr.pc], function, Access::load, true});
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    touch(now, static_cast<int>(i % kWarpSize), pieces[i], false);
 }
 
 // ---- the end of a block -----------------------------------------------------------------------

@@ -9,6 +9,10 @@
 // fence behind it. An mbarrier tells those who wait for a phase what arrived in it and before.
 // Shuffles, votes and the like order no writes (see pass_on).
 //
+// The products of a warpgroup read their operands as a thread of its own, to which a product's number
+// is its time. A wait for products makes the waiting warp know this thread, and nothing else of the four
+// warps.
+//
 // Accesses are compared by time: a counter that grows at each such event. Each access carries the
 // time of its warp's last event. For each other thread, a thread knows a time: accesses up to it
 // are over (check/known.h). Blocks of a cluster also meet at its barrier, and a block must not end
@@ -23,6 +27,7 @@
 #include <unordered_map>
 
 #include "../core/access.h"
+#include "../core/warpgroup.h"
 #include "checks.h"
 #include "known.h"
 #include "shadow.h"
@@ -31,13 +36,14 @@ namespace vgpu::race {
 
 // An instruction executed by a warp since the warp's last event.
 struct Record {
-  Time time = 0;
+  Time time = 0;  // of an operand's reading: the number of the product in its warpgroup
   std::uint64_t block = 0;
   std::uint32_t warp = 0;
   std::uint32_t bytes = 0;
   const Instr* instr = nullptr;
   const Function* function = nullptr;
   Access access = Access::load;
+  bool operand = false;  // by a product of the warp's warpgroup
 };
 
 // What a thread knew when it executed a fence: what its next flag tells.
@@ -78,7 +84,6 @@ struct WarpState {
   Time now = 0;             // of its accesses
   Meetings met;             // what a lane did is over
   Meetings read;            // what a lane read it has
-  Time products = 0;        // up to it, reads of its warpgroup's operands are over
   Knowledge known, fenced;  // of all its lanes
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {
@@ -143,8 +148,10 @@ class RaceCheck final : public Observer {
   void launch_begin(Launch& launch) override {
     launch_ = &launch;
     const std::uint64_t blocks = launch.request.grid.count();
+    // Behind the keys of the blocks come those of their operands.
+    const std::uint64_t keys = uses_wgmma(*launch.request.function) ? 2 * blocks : blocks;
     root_ = 2;
-    for (std::uint64_t reach = 32; reach < blocks; reach *= 32) ++root_;
+    for (std::uint64_t reach = 32; reach < keys; reach *= 32) ++root_;
   }
   void launch_end(Launch&, std::vector<std::string>& findings) override {
     findings_.take(findings);
@@ -189,7 +196,9 @@ class RaceCheck final : public Observer {
   void barrier_complete(Block& block, int barrier) override;
   void warp_sync(Warp& warp, const Instr&, std::uint32_t mask, std::uint32_t members) override;
   void fence(Warp& warp, const Instr& instr, std::uint32_t mask) override;
-  void products_complete(Warp& warp, bool fresh) override;
+  void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
+                    Reading reading, std::uint64_t product) override;
+  void products_complete(Warp& warp, std::uint64_t product) override;
   void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override;
   void cluster_complete(Cluster& cluster) override;
   void cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) override;
@@ -223,6 +232,13 @@ class RaceCheck final : public Observer {
   }
   Record& record(std::uint32_t i) { return records_[i % records_.size()]; }
   bool forgotten(std::uint32_t i) const { return next_record_ - i > kRecords; }
+  // Whom knowledge is asked about: the thread that reads operands for the warp, the one of an access.
+  std::uint64_t operand_key(std::uint64_t block, std::uint32_t warp) const {
+    return thread_key(launch_->request.grid.count() + block, warp / kWarpsOfGroup, 0);
+  }
+  std::uint64_t knowledge_key(const Record& r, std::uint32_t lane) const {
+    return r.operand ? operand_key(r.block, r.warp) : thread_key(r.block, r.warp, lane);
+  }
   std::uint32_t record_for(WarpState& warp, Warp& w, const Instr& instr, std::uint32_t bytes,
                            Access access);
   std::uint32_t record_for(WarpState& warp, const Record& what);

@@ -2,7 +2,6 @@
 // of the block and of the cluster. race.h says the rules.
 #include <bit>
 
-#include "../core/warpgroup.h"
 #include "race.h"
 
 namespace vgpu::race {
@@ -270,21 +269,11 @@ void RaceCheck::barrier_arrive(Warp& warp, const Instr&, std::uint32_t mask, int
   block.arrivals[static_cast<std::size_t>(barrier)].push_back(std::move(arrival));
 }
 
-// Who has waited for a product of the warpgroup knows that all four warps have read its operands. (What
-// else they did before counts as known, too.)
-void RaceCheck::products_complete(Warp& warp, bool fresh) {
-  BlockState& block = state_of(*warp.block);
-  const std::uint32_t first = warp.index / kWarpsOfGroup * kWarpsOfGroup;
-  WarpState& own = block.warps[warp.index];
-  for (std::uint32_t w = first; w < first + kWarpsOfGroup; ++w) {
-    WarpState& other = block.warps[w];
-    if (fresh) {
-      other.products = other.now;
-      tick(other);
-    }
-    own.known =
-        learn(own.known, root_, thread_key(warp.block->linear, w, 0), kWarpLevel, other.products);
-  }
+// Who has waited for a product of the warpgroup knows that all four warps have read its operands.
+void RaceCheck::products_complete(Warp& warp, std::uint64_t product) {
+  WarpState& own = state_of(*warp.block).warps[warp.index];
+  own.known =
+      learn(own.known, root_, operand_key(warp.block->linear, warp.index), kWarpLevel, product);
 }
 
 void RaceCheck::barrier_complete(Block& of, int barrier) {

@@ -25,6 +25,9 @@ std::string memory(const Conflict& c) {
 
 const char* what_is_missing(const Conflict& c) {
   if (c.pending) return " before the copy was waited for";
+  if (c.earlier.operand)
+    return c.same_warp() ? " without a wgmma.wait_group for the product between"
+                         : " without a wgmma.wait_group for the product and a barrier between";
   if (c.same_warp()) {
     if (c.same_instruction) return " in the same instruction";
     return c.shuffled ? " without a __syncwarp between (a shuffle or vote is none)"

@@ -409,7 +409,7 @@ void bulk_part(Warp& warp, const Instr& instr, int lane,
 }
 
 void Observer::operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
-                            Reading) {
+                            Reading, std::uint64_t) {
   Places places;
   places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
   for (; !pieces.empty();

@@ -82,13 +82,15 @@ class Observer {
 
   // The 16-byte pieces, by offset in the block's shared memory, that a warp's share of a product of a
   // warpgroup reads of one operand. The reading lasts from where the product is asked for to where it is
-  // waited for, and is told at both. Observers that do not override this get it as calls of access().
+  // waited for, and is told at both. `product` is the product's number in its warpgroup, from 1.
+  // Observers that do not override this get it as calls of access().
   enum class Reading : std::uint8_t { begins, ends };
-  virtual void operand_read(Warp&, const Instr&, std::span<const std::uint32_t> pieces, Reading);
+  virtual void operand_read(Warp&, const Instr&, std::span<const std::uint32_t> pieces, Reading,
+                            std::uint64_t product);
 
-  // A wait of `warp` for products of its warpgroup is over. `fresh`: it is the first of the four to wait
-  // for them, and all four have read their operands.
-  virtual void products_complete(Warp&, bool fresh) { (void)fresh; }
+  // `warp` has waited for the products of its warpgroup up to this number. All four warps have read
+  // their operands.
+  virtual void products_complete(Warp&, std::uint64_t product) { (void)product; }
 
   // Local memory, which is private to a thread: spills, stacks, arrays. `physical` are byte offsets
   // into the warp's local memory as a GPU lays it out: word 0 of all 32 lanes, then word 1 of all, and

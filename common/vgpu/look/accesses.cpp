@@ -86,7 +86,7 @@ class BlockWatch : public Observer {
   }
 
   void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
-                    Reading reading) override {
+                    Reading reading, std::uint64_t) override {
     if (warp.block->linear != into_->block || reading != Reading::begins) return;
     for (std::size_t i = 0; i < pieces.size(); i += kWarpSize) {
       const auto here = std::min<std::size_t>(pieces.size() - i, kWarpSize);

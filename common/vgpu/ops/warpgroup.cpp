@@ -42,7 +42,8 @@ void at_its_end(Warp& warp, const PendingProduct& product, F f) {
     each_operand(warp, *product.instr, product.a, product.b,
                  [&](const char*, uint64_t, std::span<const uint32_t> pieces) {
                    warp.worker->notify([&](Observer& o) {
-                     o.operand_read(warp, *product.instr, pieces, Observer::Reading::ends);
+                     o.operand_read(warp, *product.instr, pieces, Observer::Reading::ends,
+                                    product.number + 1);
                    });
                  });
   f();
@@ -203,6 +204,7 @@ void count_work(Worker& worker, const WarpgroupOp& op) {
 void check_and_count(Warp& warp, const Instr& instr, const PendingProduct& product) {
   const WarpgroupOp& op = op_of(instr);
   const uint32_t size = warp.block->launch.shared_bytes;
+  const uint64_t number = product.number + 1;
   each_operand(warp, instr, product.a, product.b,
                [&](const char* name, uint64_t descriptor, std::span<const uint32_t> pieces) {
                  uint32_t furthest = 0;
@@ -214,7 +216,7 @@ void check_and_count(Warp& warp, const Instr& instr, const PendingProduct& produ
                               " of shared memory, of which the block has " + std::to_string(size) +
                               " bytes: out-of-bounds read");
                  warp.worker->notify([&](Observer& o) {
-                   o.operand_read(warp, instr, pieces, Observer::Reading::begins);
+                   o.operand_read(warp, instr, pieces, Observer::Reading::begins, number);
                  });
                  // B is read once for the four warps.
                  if (!warp.worker->counting || (*name == 'B' && warp.index % kWarpsOfGroup)) return;
@@ -348,7 +350,7 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
     log->complete = end;
   }
   while (groups.size() > stay) compute_all(warp, groups.pop().products);
-  if (log) warp.worker->notify([&](Observer& o) { o.products_complete(warp, fresh); });
+  if (log) warp.worker->notify([&](Observer& o) { o.products_complete(warp, end); });
 }
 
 }  // namespace

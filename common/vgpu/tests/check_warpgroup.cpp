@@ -145,3 +145,67 @@ TEST_CASE(
   // An operand of which a part was never written.
   finds(kFill + "add.u64 %rd2, %rd2, 8;\n" + rest, "s.cu:7: error: init", init_only());
 }
+
+// What `before` does comes before a product that does not touch it, and `after` behind the wait for it.
+static std::string around(const std::string& before, const std::string& between,
+                          const std::string& after) {
+  return kFill + "shr.u32 %r10, %thread, 5; setp.eq.u32 %p3, %r10, 0; setp.eq.u32 %p4, %r10, 1;\n" +
+         before + kFence + product(7) + kCommit + wait(0) + between + after + kStore;
+}
+
+TEST_CASE("warpgroups: a wait is none for what the other warps did beside the product (race)") {
+  const std::string write = "#12: @%p3 st.shared.u32 [%r1+3072], %r3;\n",
+                    read = "#13: @%p4 ld.shared.u32 %r7, [%r1+3072];\n";
+  finds(around(write, "", read),
+        "s.cu:12: error: race: write of 4 bytes to shared memory at offset 3072 by thread",
+        race_only());
+  finds(around(write, "", read), "at s.cu:13 without a barrier between", race_only());
+  finds(around(read, "", write),
+        "s.cu:13: error: race: read of 4 bytes from shared memory at offset 3072 by thread",
+        race_only());
+  CHECK(find(around(write, "bar.sync 0;\n", read), race_only()) == Texts{});
+  CHECK(find(around(read, "bar.sync 0;\n", write), race_only()) == Texts{});
+  // What it is for: any warp overwrites operands that all four have read.
+  const std::string overwrite = "#11: @%p4 st.shared.u32 [%r1+64], %r3;\n";
+  CHECK(find(around("", "", overwrite), race_only()) == Texts{});
+  finds(around("", "", "") + kFence + product(8) + kCommit + overwrite + wait(0),
+        "s.cu:8: error: race: read of 16 bytes from shared memory at offset", race_only());
+}
+
+TEST_CASE("warpgroups: one thread that has waited tells a producer that operands are free (race)") {
+  // Warps 0 to 3 multiply twice. Thread 0 arrives behind a wait that leaves `stay` products under way, and
+  // then thread 128 overwrites B.
+  const auto program = [](int stay, const std::string& overwrite) {
+    return kFill +
+           "setp.eq.u32 %p3, %thread, 0; setp.lt.u32 %p4, %thread, 128; setp.eq.u32 %p6, %thread, "
+           "128;\n@%p3 mbarrier.init.shared.b64 [%r1+3584], 1;\n"
+           "@%p3 mbarrier.init.shared.b64 [%r1+3592], 1;\nfence.proxy.async.shared::cta; bar.sync "
+           "0;\n@!%p4 bra PRODUCER;\n" +
+           kFence + product(7) + kCommit + product(8) + kCommit + wait(stay) +
+           "@%p3 mbarrier.arrive.shared.b64 %rd9, [%r1+3584];\n" + wait(0) + kStore +
+           "bra END;\nPRODUCER: @!%p6 bra END;\n"
+           "FREE: mbarrier.try_wait.parity.shared.b64 %p7, [%r1+3584], 0; @!%p7 bra FREE;\n" +
+           overwrite + "END:\n";
+  };
+  const std::string copy =
+      "mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r1+3592], 256;\nadd.u32 %r11, %r1, 2048;\n"
+      "#11: cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%in], 256, "
+      "[%r1+3592];\n"
+      "FULL: mbarrier.try_wait.parity.shared.b64 %p8, [%r1+3592], 0; @!%p8 bra FULL;\n";
+  const std::string store = "#11: st.shared.u32 [%r1+2048], %r3;\n";
+  constexpr Dim3 block = {160, 1, 1};
+  for (const std::string& overwrite : {copy, store})
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      CAPTURE(overwrite);
+      CAPTURE(seed);
+      const MachineOptions options = {.threads = 1, .schedule_seed = seed, .check_race = true};
+      CHECK(find(program(0, overwrite), options, block) == Texts{});
+      // The second product is still under way, whenever the bytes are in fact overwritten.
+      const Texts found = find(program(1, overwrite), options, block);
+      REQUIRE(found.size() == 1);
+      CHECK(found[0].find("s.cu:8: error: race: read of 16 bytes from shared memory at offset") ==
+            0);
+      CHECK(found[0].find("at s.cu:11 without a wgmma.wait_group for the product and a barrier "
+                          "between, in block (0,0,0) of k") != std::string::npos);
+    }
+}
