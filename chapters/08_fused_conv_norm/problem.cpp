@@ -142,19 +142,34 @@ Image draw_responses(const Image& photo, const ConvNormShape& shape, const std::
 
 Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<double>& conv) {
   const ConvNormShape& shape = problem.shape;
-  const int64_t plane = shape.plane();
+  const int64_t plane = shape.plane(), pixels = int64_t(shape.height) * shape.width;
+  const int taps = shape.kernel * shape.kernel, length = shape.in_channels * taps;
+  const auto mean_square = [](const float* values, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += double(values[i]) * double(values[i]);
+    return sum / double(count);
+  };
+  std::vector<double> x_square(size_t(shape.batch) * shape.in_channels);
+  for (size_t c = 0; c < x_square.size(); ++c)
+    x_square[c] = mean_square(&problem.x[c * pixels], pixels);
   double worst = 0;
 #pragma omp parallel for reduction(max : worst)
   for (int64_t p = 0; p < shape.planes(); ++p) {
-    double mean = 0, variance = 0;
+    double mean = 0, variance = 0, products = 0;
     for (int64_t i = 0; i < plane; ++i) mean += conv[p * plane + i] / double(plane);
     for (int64_t i = 0; i < plane; ++i)
       variance += (conv[p * plane + i] - mean) * (conv[p * plane + i] - mean) / double(plane);
-    worst = std::max(worst, std::abs(mean) / std::sqrt(variance + double(shape.eps)));
+    const double deviation = std::sqrt(variance + double(shape.eps));
+    const int64_t image = p / shape.out_channels, filter = p % shape.out_channels;
+    for (int c = 0; c < shape.in_channels; ++c)
+      products += x_square[image * shape.in_channels + c] * taps *
+                  mean_square(&problem.weight[filter * length + int64_t(c) * taps], taps);
+    worst = std::max({worst, 1e-6 * std::abs(mean) / deviation,
+                      0x1p-24 * std::sqrt(length * products) / deviation});
   }
   double gamma = 0;
   for (const float g : problem.gamma) gamma = std::max(gamma, std::abs(double(g)));
-  const double share = std::max(1e-5, 1e-6 * worst);
+  const double share = std::max(1e-5, worst);
   return {.atol = 16 * share * gamma, .rtol = share, .relative_l2 = share};
 }
 

@@ -35,9 +35,11 @@ Image draw_responses(const Image& photo, const ConvNormShape& shape, const std::
 // The shapes that speed is measured on: "small", "deep", "wide", "point". Throws UsageError.
 ConvNormShape preset_conv_norm(const std::string& name);
 
-// What y must be and how near: fp32 rounds y by 1e-5 on average, or where a plane's mean is large
-// beside its deviation by 1e-6 of that ratio, since what the convolution rounds is of the mean's
-// size; 16 times that is allowed to a single pixel.
+// What y must be and how near: fp32 rounds y by 1e-5 on average, or more where what the convolution
+// rounds is large beside a plane's deviation: by 1e-6 of the mean over it, and where products cancel
+// by 2^-24 sqrt(k) r, for k roundings of a sum of k products, with r = sqrt(sum of squared products
+// over the variance), from mean squares of x and of the weights, channel by channel. r is near 1 for
+// random tensors, large for a photo that is nearly flat. 16 times that is allowed to a single pixel.
 struct ConvNormExpected {
   std::vector<double> conv, y;  // [batch, out_channels, out_height, out_width]
   Tolerance tolerance;
