@@ -152,25 +152,29 @@ Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<
   std::vector<double> x_square(size_t(shape.batch) * shape.in_channels);
   for (size_t c = 0; c < x_square.size(); ++c)
     x_square[c] = mean_square(&problem.x[c * pixels], pixels);
-  double worst = 0;
-#pragma omp parallel for reduction(max : worst)
+  double worst = 0, errors = 0, values = 0;  // the sums: squares over all planes
+#pragma omp parallel for reduction(max : worst) reduction(+ : errors, values)
   for (int64_t p = 0; p < shape.planes(); ++p) {
     double mean = 0, variance = 0, products = 0;
     for (int64_t i = 0; i < plane; ++i) mean += conv[p * plane + i] / double(plane);
     for (int64_t i = 0; i < plane; ++i)
       variance += (conv[p * plane + i] - mean) * (conv[p * plane + i] - mean) / double(plane);
-    const double deviation = std::sqrt(variance + double(shape.eps));
     const int64_t image = p / shape.out_channels, filter = p % shape.out_channels;
     for (int c = 0; c < shape.in_channels; ++c)
       products += x_square[image * shape.in_channels + c] * taps *
                   mean_square(&problem.weight[filter * length + int64_t(c) * taps], taps);
-    worst = std::max({worst, 1e-6 * std::abs(mean) / deviation,
-                      0x1p-24 * std::sqrt(length * products) / deviation});
+    const double with_eps = variance + double(shape.eps);
+    const double error = std::max(1e-6 * std::abs(mean), 0x1p-24 * std::sqrt(length * products));
+    worst = std::max(worst, error / std::sqrt(with_eps));
+    errors += error * error / with_eps;
+    values += variance / with_eps;
   }
   double gamma = 0;
   for (const float g : problem.gamma) gamma = std::max(gamma, std::abs(double(g)));
   const double share = std::max(1e-5, worst);
-  return {.atol = 16 * share * gamma, .rtol = share, .relative_l2 = share};
+  return {.atol = 16 * share * gamma,
+          .rtol = share,
+          .relative_l2 = values > 0 ? std::max(share, std::sqrt(errors / values)) : share};
 }
 
 Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
@@ -203,10 +207,10 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
   }
   const double each = std::numbers::sqrt2 * 0x1p-11 * worst;
   Tolerance tolerance = expected.tolerance;
-  const double gamma = tolerance.atol / tolerance.relative_l2;  // 16 times the largest
+  const double gamma = tolerance.atol / tolerance.rtol;  // 16 times the largest
   tolerance.relative_l2 += each;
   tolerance.rtol += each;
-  tolerance.atol = gamma * tolerance.relative_l2;
+  tolerance.atol = gamma * tolerance.rtol;
   return tolerance;
 }
 

@@ -40,6 +40,8 @@ ConvNormShape preset_conv_norm(const std::string& name);
 // by 2^-24 sqrt(k) r, for k roundings of a sum of k products, with r = sqrt(sum of squared products
 // over the variance), from mean squares of x and of the weights, channel by channel. r is near 1 for
 // random tensors, large for a photo that is nearly flat. 16 times that is allowed to a single pixel.
+// Planes whose variance is small beside eps have small y: over all elements the errors' squares are
+// compared with those of y.
 struct ConvNormExpected {
   std::vector<double> conv, y;  // [batch, out_channels, out_height, out_width]
   Tolerance tolerance;
