@@ -63,12 +63,18 @@ __device__ void give_back(Tiles& tiles, int stage, int lane) {
 }
 #endif
 
+// (The compiler refuses clusters for GPUs that have none, in empty kernels, too.)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define IN_CLUSTERS __cluster_dims__(kSharing)
+#else
+#define IN_CLUSTERS
+#endif
 template <int kHeadDim>
-__global__ void __cluster_dims__(kSharing)
-    __launch_bounds__(PersistentTiles<kHeadDim>::kThreads, PersistentTiles<kHeadDim>::kBlocks)
-        multicast_kernel(const __grid_constant__ TensorMaps maps,
-                         half* O,  // [batch, heads, tokens, head_dim], as Q, K and V
-                         int tokens, int row_blocks, int items, float scale_log2) {
+__global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
+                                              PersistentTiles<kHeadDim>::kBlocks)
+    multicast_kernel(const __grid_constant__ TensorMaps maps,
+                     half* O,  // [batch, heads, tokens, head_dim], as Q, K and V
+                     int tokens, int row_blocks, int items, float scale_log2) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Tiles = PersistentTiles<kHeadDim>;
   constexpr int kKeyTile = Tiles::kKeyTile, kGroups = Tiles::kGroups;
@@ -156,6 +162,8 @@ __global__ void __cluster_dims__(kSharing)
   tile::meet_cluster();
 #endif
 }
+
+#undef IN_CLUSTERS
 
 template <int kHeadDim>
 void launch_multicast(const half* Q, const half* K, const half* V, half* O,
