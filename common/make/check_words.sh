@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES ARCH SANITIZE ONLY
 case ${THIRD_PARTY:-} in ''|/*) ;; *) THIRD_PARTY=$PWD/$THIRD_PARTY ;; esac
 failed=0
+make deps >/dev/null 2>&1  # what it says the first time it says once
 
 fail() { failed=1; echo "FAIL  make $1"; sed 's/^/      /' <<END
 $2
