@@ -346,7 +346,6 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
 
 # The page of --look, in a browser: one of chapter 3, and those of objects made by hand.
 look_tests := $(if $(shell command -v python3),common/vgpu/look/tests/all.py)
-$(look_tests): | $D/chapter3
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py) \
   $(look_tests) $(operators_python)
 # Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of

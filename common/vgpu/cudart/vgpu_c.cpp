@@ -115,46 +115,39 @@ VGPU_C int vgpuTrace(const char* spec) {
   return done ? 0 : 1;
 }
 
-VGPU_C int vgpuTimeline(const char* file) {
+namespace {
+
+// Ends what the file before gets, and begins the next one unless `file` is null. 0: done, 1: said on stderr.
+int next_file(const char* function, const char* file, bool (Runtime::*end)(),
+              void (Runtime::*begin)(const std::string&)) {
   bool done = false;
   guarded([&] {
     Runtime& runtime = Runtime::get();
     std::lock_guard lock(runtime.mutex);
     runtime.configure();
     if (runtime.off != Status::success) return cudaSuccess;
-    done = runtime.end_timeline();
+    done = (runtime.*end)();
     if (!file) return cudaSuccess;
     const std::string why = *file ? vgpu::why_not_writable(file) : "the name is empty";
     if (why.empty()) {
-      runtime.begin_timeline(file);
+      (runtime.*begin)(file);
     } else {
       done = false;
-      say("vgpuTimeline(\"" + std::string(file) + "\"): cannot be written: " + why);
+      say(std::string(function) + "(\"" + file + "\"): cannot be written: " + why);
     }
     return cudaSuccess;
   });
   return done ? 0 : 1;
 }
 
+}  // namespace
+
+VGPU_C int vgpuTimeline(const char* file) {
+  return next_file("vgpuTimeline", file, &Runtime::end_timeline, &Runtime::begin_timeline);
+}
+
 VGPU_C int vgpuLook(const char* file) {
-  bool done = false;
-  guarded([&] {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard lock(runtime.mutex);
-    runtime.configure();
-    if (runtime.off != Status::success) return cudaSuccess;
-    done = runtime.end_look();
-    if (!file) return cudaSuccess;
-    const std::string why = *file ? vgpu::why_not_writable(file) : "the name is empty";
-    if (why.empty()) {
-      runtime.begin_look(file);
-    } else {
-      done = false;
-      say("vgpuLook(\"" + std::string(file) + "\"): cannot be written: " + why);
-    }
-    return cudaSuccess;
-  });
-  return done ? 0 : 1;
+  return next_file("vgpuLook", file, &Runtime::end_look, &Runtime::begin_look);
 }
 
 VGPU_C double vgpuClock(void) {

@@ -1,18 +1,26 @@
 """The page that a program writes: chapter 3, whose kernels load K with and without coalescing."""
 import html
+import importlib.util
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import unittest
 
-from support import ROOT, PageTest
+# The browser is driven as in the page's own tests, which know no chapter.
+PAGE_TESTS = pathlib.Path(__file__).resolve().parents[2] / "vgpu" / "look" / "tests"
+sys.path.append(str(PAGE_TESTS))
+_spec = importlib.util.spec_from_file_location("page_support", PAGE_TESTS / "support.py")
+page_support = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(page_support)
+ROOT = page_support.ROOT
 
 PROGRAMS = os.environ.get("BENCH_PROGRAMS")
 
 
 @unittest.skipUnless(PROGRAMS, "BENCH_PROGRAMS: of the virtual GPU")
-class Run(PageTest):
+class Run(page_support.PageTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
