@@ -344,7 +344,7 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
-# The page of --look, in a browser: one of chapter 3, and those of objects made by hand.
+# The page of --look, in a browser, made of objects by hand. (One of chapter 3 is a test of common/bench.)
 look_tests := $(if $(shell command -v python3),common/vgpu/look/tests/all.py)
 python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py) \
   $(look_tests) $(operators_python)
