@@ -213,7 +213,8 @@ def name_of(step):
     """"7  shared"; of a net, whose name is a list of choices, the last of them."""
     if step.peer:
         return step.name
-    return f"{step.chapter}  {'…, ' if ', ' in step.name else ''}{step.name.split(', ')[-1]}"
+    short = step.name if len(step.name) <= 20 else "…, " + step.name.split(", ")[-1]
+    return f"{step.chapter}  {short if ', ' in step.name else step.name}"
 
 
 def time_of(us):
