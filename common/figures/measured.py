@@ -4,17 +4,17 @@
     measured.py FOLDER...      data/results/nvidia_h200, data/results/virtual_h200
 
 reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
-larger problems, which its roofline shows) and writes FOLDER/ladder, speedup, roofline, memory and
-lines, as .svg and .png, from nothing else. What was measured is drawn full. Of the virtual GPU
-times are predicted: hollow, with a thin mark at the modelled limit, a lower bound on the time.
-Where a step has no prediction, all steps beside it are drawn hollow at the speed that the limit
-would allow, and the title says so. Of gains.json also waits and waits_more are drawn: why the warps
-of each step wait, in shares of their time.
+larger problems, which its roofline shows) and writes FOLDER/ladder, roofline, and for the chapters of
+each page speedup, memory and lines, as .svg and .png, from nothing else: speedup_1-6 is of chapters 1
+to 6. PAGES says which chapters share a page, so that each picture fits a screen. What was measured is
+drawn full. Of the virtual GPU times are predicted: hollow, with a thin mark at the modelled limit, a
+lower bound on the time. Where a step has no prediction, all steps beside it are drawn hollow at the
+speed that the limit would allow, and the title says so. Of gains.json also waits is drawn, by pages:
+why the warps of each step wait, in shares of their time.
 
 Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
 """
 import dataclasses
-import functools
 import glob
 import os
 import sys
@@ -46,6 +46,7 @@ class Step:
     peer: bool = False   # PyTorch's, measured beside the chapter's
     error: float = 0     # of a predicted time, as a share of it
     limit_us: float = 0  # the modelled limit beside a predicted time
+    stalls: dict = dataclasses.field(default_factory=dict)  # why its warps wait, in shares
 
 
 @dataclasses.dataclass
@@ -136,7 +137,8 @@ def gained(step):
     return Step(results.number_of(step["chapter"]), step["name"],
                 predicted.get("us", step["bound_us"]), False, step.get("flops", 0),
                 predicted.get("dram_bytes", 0), 0, 0, 0,
-                error=predicted.get("error", 0), limit_us=step["bound_us"])
+                error=predicted.get("error", 0), limit_us=step["bound_us"],
+                stalls=predicted.get("stalls", {}))
 
 
 def load(folder):
@@ -197,9 +199,37 @@ def ladder_of(folder):
     return {"device": device, "runs": runs} if len(runs) > 1 and runs[0]["steps"] else None
 
 
+# The first and the last chapter of each page; a chapter behind them has one of its own.
+PAGES = ((0, 0), (1, 6), (7, 7), (8, 8), (9, 12), (13, 15), (16, 16))
+
+
+def page_of(number):
+    """The first and the last chapter of the page that this chapter is on."""
+    return next(((first, last) for first, last in PAGES if first <= number <= last), (number, number))
+
+
+def paged(groups):
+    """{'1-6': groups}: the steps of each page's chapters. A group that goes on from an earlier page
+    begins with the fastest step of its last chapter there, which the others are compared with."""
+    found = {}
+    for first, last in sorted({page_of(step.chapter) for step in steps_in(groups)}):
+        name = str(first) if first == last else f"{first}-{last}"
+        for title, steps in groups:
+            here = [step for step in steps if first <= step.chapter <= last]
+            earlier = [step for step in steps if step.chapter < first]
+            if here and earlier:
+                previous = max(step.chapter for step in earlier)
+                here.insert(0, min((step for step in earlier if step.chapter == previous),
+                                   key=lambda step: step.us))
+            if here:
+                found.setdefault(name, []).append((title, here))
+    return found
+
+
 def ladders(chapters):
     """[(title, steps)]: attention's steps through its chapters, and each other chapter's own."""
-    attention = [chapter for chapter in chapters if "tokens" in chapter.problem]
+    attention = [chapter for chapter in chapters
+                 if "tokens" in chapter.problem and chapter.title != gains.BACKWARD[1:]]
     groups = []
     if attention:
         groups.append((f"attention\n{attention[0].problem}",
@@ -244,9 +274,15 @@ def steps_in(groups):
     return [step for _, steps in groups for step in steps]
 
 
+def in_a_line(title, most=84):
+    """What a group computes, and its problem; in two lines where one would be longer than the picture."""
+    return title if len(title) > most else title.replace("\n", ", ")
+
+
 def bars(ax, steps, values, texts, marks=()):
-    """A bar a step, downwards; hollow where nothing was measured, `marks` thin lines across it. Log
-    scale from the least on."""
+    """A bar a step, downwards, its text behind it; hollow where nothing was measured, `marks` thin lines
+    across it. Log scale from the least on."""
+    ax.texts_and_marks = []  # for titled()
     for i, mark in enumerate(marks):
         if mark:
             ax.plot([mark, mark], [i - 0.4, i + 0.4], color=palette.INK, linewidth=1.1)
@@ -254,12 +290,22 @@ def bars(ax, steps, values, texts, marks=()):
         color = palette.INK if step.peer else palette.of_chapter(step.chapter)
         ax.barh(i, value, height=0.62, color=color if step.measured else color + "26",
                 edgecolor=color, linewidth=1.4)
-        after = max(value, marks[i] or 0) if marks else value  # behind the mark as well
-        ax.annotate(text, (after, i), xytext=(4, 0), textcoords="offset points", va="center",
-                    fontsize=8.5)
+        behind = ax.annotate(text, (value, i), xytext=(5, 0), textcoords="offset points", va="center",
+                             fontsize=8.5)
+        ax.texts_and_marks.append((behind, marks[i] if marks else None))
     ax.set_yticks(range(len(steps)), [name_of(step) for step in steps])
     ax.set_ylim(len(steps) - 0.4, -0.6)
     ax.grid(False, axis="y")
+
+
+def clear_of_marks(ax):
+    """Moves a bar's text behind the bar's mark where the mark would go through it."""
+    renderer = ax.figure.canvas.get_renderer()
+    for text, mark in getattr(ax, "texts_and_marks", ()):
+        box = text.get_window_extent(renderer)
+        at = ax.transData.transform((mark, text.xy[1]))[0] if mark else box.x0 - labels.GAP
+        if box.x0 - labels.GAP < at < box.x1 + labels.GAP:
+            text.xy = mark, text.xy[1]
 
 
 def titled(fig, text, below=0):
@@ -267,17 +313,27 @@ def titled(fig, text, below=0):
     height = fig.get_figheight()
     fig.suptitle(text, x=0.01, y=1 - 0.06 / height, ha="left", va="top", fontsize=10)
     fig.tight_layout(rect=(0, below / height, 1, 1))
+    for ax in fig.axes:
+        clear_of_marks(ax)
 
 
-def draw_speedup(plt, chapters, folder):
+PANEL_INCHES, BAR_INCHES = 0.74, 0.3  # a panel's title and axis; each of its bars
+
+
+def panels(plt, groups, columns=1, width=8.4, below=0.0, panel=PANEL_INCHES):
+    """A picture with a row of axes for each group, as tall as its bars need; `below`: inches for a
+    legend at the foot."""
+    return plt.subplots(len(groups), columns, squeeze=False, figsize=(
+        width, 0.75 + below + sum(BAR_INCHES * len(steps) + panel for _, steps in groups)),
+        gridspec_kw={"height_ratios": [len(steps) + 1.2 for _, steps in groups]})
+
+
+def draw_speedup(plt, chapters, groups):
     from matplotlib import ticker
     peers = {chapter.number: chapter.peers for chapter in chapters}
-    groups = [(title, steps + peers.get(steps[-1].chapter, []))
-              for title, steps in climbed(folder, chapters)]
-    fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
-        8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
-        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
-    for ax, (title, steps) in zip(axes[:, 0], groups):
+    beside = [(title, steps + peers.get(steps[-1].chapter, [])) for title, steps in groups]
+    fig, axes = panels(plt, beside)
+    for ax, (title, steps) in zip(axes[:, 0], beside):
         factors = [steps[0].us / step.us for step in steps]
         marks = [steps[0].us / step.limit_us if step.error else None for step in steps]
         texts = [f"{factor:.3g}×, {time_of(step.us)}" for factor, step in zip(factors, steps)]
@@ -287,8 +343,8 @@ def draw_speedup(plt, chapters, folder):
         ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}×")
         ax.xaxis.set_minor_formatter(ticker.NullFormatter())
-        ax.set_title(title, fontsize=9)
-    said = device_of(chapters, steps_in(climbed(folder, chapters)))
+        ax.set_title(in_a_line(title), fontsize=9)
+    said = device_of(chapters, steps_in(groups))
     axes[-1, 0].set_xlabel("times as fast as the first step" if "limits, hollow" not in said else
                            "ratio of the first step's limit to the step's")
     titled(fig, said)
@@ -363,16 +419,13 @@ def draw_roofline(plt, chapters, folder):
     return fig
 
 
-def draw_memory(plt, chapters, _folder):
-    groups = ladders(chapters)
-    fig, axes = plt.subplots(len(groups), 2, squeeze=False, figsize=(
-        9.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
-        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
+def draw_memory(plt, chapters, groups):
+    fig, axes = panels(plt, groups, columns=2, width=9.4)
     for row, (title, steps) in zip(axes, groups):
         memory = [step.memory_bytes / 2 ** 20 for step in steps]
         bars(row[0], steps, memory, [f"{value:.3g}" for value in memory])
         row[0].set_xlim(0, 1.25 * max(memory))
-        row[0].set_title(title, fontsize=9)
+        row[0].set_title(in_a_line(title), fontsize=9)
         sectors = [step.sectors for step in steps]
         if not any(sectors):
             row[1].axis("off")
@@ -390,15 +443,12 @@ def draw_memory(plt, chapters, _folder):
     return fig
 
 
-def draw_lines(plt, chapters, _folder):
+def draw_lines(plt, chapters, groups):
     """None without a step that computes with floating-point numbers: chapter 0's have whole ones."""
-    groups = [(title, steps) for title, steps in ladders(chapters)
-              if any(step.flops for step in steps)]
+    groups = [(title, steps) for title, steps in groups if any(step.flops for step in steps)]
     if not groups:
         return None
-    fig, axes = plt.subplots(len(groups), 1, squeeze=False, figsize=(
-        8.4, 1.0 + sum(0.36 * len(steps) + 0.95 for _, steps in groups)),
-        gridspec_kw={"height_ratios": [len(steps) + 1 for _, steps in groups]})
+    fig, axes = panels(plt, groups)
     for ax, (title, steps) in zip(axes[:, 0], groups):
         values = [step.flops / step.us / 1e3 / step.lines for step in steps]
         marks = [step.flops / step.limit_us / 1e3 / step.lines if step.error else None
@@ -406,7 +456,7 @@ def draw_lines(plt, chapters, _folder):
         bars(ax, steps, values, [f"{value:.3g} from {step.lines} lines"
                                  for value, step in zip(values, steps)], marks)
         ax.set_xlim(0, 1.35 * max(values + [mark for mark in marks if mark]))
-        ax.set_title(title, fontsize=9)
+        ax.set_title(in_a_line(title), fontsize=9)
     said = device_of(chapters, steps_in(groups))
     axes[-1, 0].set_xlabel("GFLOP/s" + (" at the modelled limit" if "limits, hollow" in said else "") +
                            " for each line of kernel code (no comments, no blanks)")
@@ -429,50 +479,53 @@ def stacked(stalls):
     return parts + [("other", max(0.0, sum(stalls.values()) - sum(share for _, share in parts)))]
 
 
-def draw_waits(plt, chapters, folder, ladder_alone):
-    """Why warps wait, of attention's ladder or of all else in gains.json; None without it."""
-    found = gains.load(folder) if not chapters[0].measured else None
-    runs = [run for run in (found or {"runs": []})["runs"]
-            if (run["title"] == gains.ATTENTION) == ladder_alone and run["title"] != gains.PROJECTION
-            and any("stalls" in step["predicted"] for step in run["steps"])]
-    if not runs:
+def draw_waits(plt, chapters, groups):
+    """Why warps wait, of the steps of gains.json; None where no step says it."""
+    groups = [(title, shown) for title, steps in groups
+              if (shown := [step for step in steps if step.stalls])]
+    if not groups:
         return None
-    shown = [[step for step in run["steps"] if "stalls" in step["predicted"]] for run in runs]
-    fig, axes = plt.subplots(len(runs), 1, squeeze=False, figsize=(
-        8.4, 1.9 + sum(0.36 * len(steps) + 0.8 for steps in shown)),
-        gridspec_kw={"height_ratios": [len(steps) + 1 for steps in shown]})
+    fig, axes = panels(plt, groups, below=1.3, panel=0.52)
     used = {}
-    for ax, run, steps in zip(axes[:, 0], runs, shown):
+    for ax, (title, steps) in zip(axes[:, 0], groups):
         for i, step in enumerate(steps):
             start = 0.0
-            for name, share in stacked(step["predicted"]["stalls"]):
+            for name, share in stacked(step.stalls):
                 color = REASON_COLORS.get(name, palette.INK + "30")
                 bar = ax.barh(i, 100 * share, left=start, height=0.66, color=color, linewidth=0)
                 start += 100 * share
                 if share >= 0.005:
                     used.setdefault(name, bar)
-        ax.set_yticks(range(len(steps)), [name_of(gained(step)) for step in steps])
+        ax.set_yticks(range(len(steps)), [name_of(step) for step in steps])
         ax.set_ylim(len(steps) - 0.4, -0.6)
         ax.set_xlim(0, 100)
+        ax.tick_params(labelbottom=ax is axes[-1, 0])
         ax.grid(False, axis="y")
-        ax.set_title(f"{run['title']}, {gains.short(run)}", fontsize=9)
+        ax.set_title(in_a_line(title), fontsize=9)
     axes[-1, 0].set_xlabel("share of the warps' time in which they issue or wait, %")
     names = [name for name in (*REASON_COLORS, "other") if name in used]
     fig.legend([used[name] for name in names],
                [f"{name}: {predictions.REASONS[name]}" if name in predictions.REASONS else name
                 for name in names], loc="lower center", ncols=2, fontsize=8)
-    error = gains.error_of({"runs": runs})
-    height = fig.get_figheight()
-    titled(fig, f"Virtual {found['device']['name']}: why warps wait, simulated (times predicted "
-           f"±{100 * error:.0f}%)", below=0.2 + 0.19 * ((len(names) + 1) // 2))
+    said = error_in(steps_in(groups))
+    titled(fig, f"Virtual {chapters[0].device['name']}: why warps wait, simulated" +
+           (f" (times {said})" if said else ""), below=0.2 + 0.19 * ((len(names) + 1) // 2))
     return fig
 
 
-PICTURES = {"speedup": draw_speedup, "roofline": draw_roofline, "memory": draw_memory,
-            "lines": draw_lines}
-# Of the virtual GPU with a gains.json.
-WAITS = {"waits": functools.partial(draw_waits, ladder_alone=True),
-         "waits_more": functools.partial(draw_waits, ladder_alone=False)}
+# Drawn for each page, from the groups of chapters' own runs or of runs at sizes that matter.
+OF_CHAPTERS = {"memory": draw_memory, "lines": draw_lines}
+OF_SIZES = {"speedup": draw_speedup, "waits": draw_waits}
+
+
+def pictures(plt, chapters, folder):
+    """(name, figure) of each picture of a folder but the ladder's, one at a time."""
+    yield "roofline", draw_roofline(plt, chapters, folder)
+    for drawn, groups in ((OF_CHAPTERS, ladders(chapters)), (OF_SIZES, climbed(folder, chapters))):
+        for page, shown in paged(groups).items():
+            for name, draw in drawn.items():
+                if (fig := draw(plt, chapters, shown)) is not None:
+                    yield f"{name}_{page}", fig
 
 
 def main():
@@ -485,10 +538,7 @@ def main():
             chapters = load(folder)
             if over_tokens := ladder_of(folder):
                 ladder.draw(os.path.join(folder, "ladder"), over_tokens)
-            for name, draw in {**PICTURES, **WAITS}.items():
-                fig = draw(plt, chapters, folder)
-                if fig is None:
-                    continue
+            for name, fig in pictures(plt, chapters, folder):
                 palette.save(fig, os.path.join(folder, name))
                 plt.close(fig)
     except ImportError as missing:

@@ -8,6 +8,7 @@ import os
 import sys
 
 INK = "#797e86"
+DPI = 140  # of a PNG
 GROUNDS = ("#ffffff", "#0d1117")
 # Of chapters 1, 2, ...; neighbours differ in hue and a little in brightness.
 CHAPTERS = ("#e5534b", "#c7681f", "#9a7b0f", "#3d8b40", "#1f8a8a", "#2f7fe0", "#8b6cef", "#d0559b")
@@ -91,5 +92,5 @@ def plot():
 def save(fig, stem):
     """STEM.svg and STEM.png, the same bytes each time."""
     fig.savefig(stem + ".svg", metadata={"Date": None})
-    fig.savefig(stem + ".png", dpi=140, metadata={"Software": None})
+    fig.savefig(stem + ".png", dpi=DPI, metadata={"Software": None})
     print(f"{stem}.svg, .png: drawn")

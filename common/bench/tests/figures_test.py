@@ -133,7 +133,8 @@ class Figures(Case):
         self.assertEqual([(peer.name, peer.us) for peer in chapters[1].peers],
                          [("PyTorch cudnn", 1.0)])
         if matplotlib:
-            fig = measured.draw_speedup(palette.plot(), chapters, self.folder)
+            fig = measured.draw_speedup(palette.plot(), chapters,
+                                        measured.climbed(self.folder, chapters))
             names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
             self.assertEqual(names, ["1  attention", "2  tiling", "PyTorch cudnn"])
 
@@ -179,28 +180,81 @@ class Figures(Case):
         for virtual in (True, False):
             self.write_all(virtual)
             chapters = measured.load(self.folder)
-            for name, draw in measured.PICTURES.items():
+            found = {}
+            for name, fig in measured.pictures(plt, chapters, self.folder):
                 with self.subTest(name=name, virtual=virtual):
-                    fig = draw(plt, chapters, self.folder)
+                    found[name] = fig
                     labels = [ax.get_xlabel() + ax.get_ylabel() for ax in fig.axes]
                     self.assertRegex(" ".join(labels), {
                         "speedup": "times as fast|limit", "roofline": "TFLOP/s", "memory": "MiB",
-                        "lines": "GFLOP/s"}[name])
+                        "lines": "GFLOP/s"}[name.split("_")[0]])
                     if name == "roofline":
                         dots = [line for line in fig.axes[0].lines if line.get_marker() == "o"]
                         self.assertEqual(len(dots), 4)
                         hollow = {str(line.get_markerfacecolor()) == "none" for line in dots}
                         self.assertEqual(hollow, {virtual})
                     plt.close(fig)
+            self.assertEqual(set(found), {"roofline", *(
+                f"{name}_{page}" for name in ("speedup", "memory", "lines") for page in ("1-6", "7"))})
+
+    def test_pages_are_of_neighbouring_chapters(self):
+        def step(number, us):
+            return measured.Step(number, f"step {us}", us, False, 0, 0, 0, 0, 1)
+        found = measured.paged([("a", [step(1, 9.0), step(5, 5.0), step(6, 3.0), step(6, 4.0), step(13, 2.0)]),
+                                ("b", [step(13, 8.0), step(15, 7.0)]), ("c", [step(17, 1.0)])])
+        self.assertEqual({page: [(title, [(of.chapter, of.us) for of in steps]) for title, steps in groups]
+                          for page, groups in found.items()}, {
+            "1-6": [("a", [(1, 9.0), (5, 5.0), (6, 3.0), (6, 4.0)])],
+            # What goes on from an earlier page is compared with the fastest step there.
+            "13-15": [("a", [(6, 3.0), (13, 2.0)]), ("b", [(13, 8.0), (15, 7.0)])],
+            "17": [("c", [(17, 1.0)])]})
+
+    def test_gradients_are_no_step_of_the_ladder(self):
+        self.write_all()
+        self.write(15, "15_gradients", SHARED, tokens=197)
+        groups = measured.ladders(measured.load(self.folder))
+        self.assertEqual([(title.split("\n")[0], [step.chapter for step in steps])
+                          for title, steps in groups],
+                         [("attention", [1, 2]), ("deformable", [7, 7]), ("gradients", [15, 15])])
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_every_picture_of_the_results_fits_a_screen_is_committed_and_linked(self):
+        folder = os.path.join(ROOT, "data", "results", "virtual_h200")
+        plt, chapters = palette.plot(), measured.load(folder)
+        names = {"ladder"}
+        for name, fig in measured.pictures(plt, chapters, folder):
+            names.add(name)
+            self.assertLessEqual(fig.get_figheight() * palette.DPI, 1250, name)
+            right = max(ax._left_title.get_window_extent().x1 for ax in fig.axes)
+            self.assertLessEqual(right, fig.bbox.x1, f"{name}: a title does not fit")
+            plt.close(fig)
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            self.assertEqual(set(re.findall(r"data/results/virtual_h200/([\w-]+)\.svg", file.read())), names)
+        for ending in (".svg", ".png"):
+            self.assertEqual({file[:-4] for file in os.listdir(folder) if file.endswith(ending)}, names)
+
+    @unittest.skipUnless(matplotlib, "no matplotlib")
+    def test_no_mark_goes_through_a_bars_text(self):
+        plt = palette.plot()
+        fig, axes = plt.subplots(figsize=(8, 2))
+        steps = [measured.Step(1, str(i), 1.0, False, 0, 0, 0, 0, 1) for i in range(2)]
+        measured.bars(axes, steps, [10.0, 10.0], ["some words"] * 2, [12.0, 90.0])
+        axes.set_xlim(0, 100)
+        measured.titled(fig, "")
+        self.assertEqual([text.xy[0] for text in axes.texts], [12.0, 10.0])
+        plt.close(fig)
 
     @unittest.skipUnless(matplotlib, "no matplotlib")
     def test_what_adds_whole_numbers_has_no_rate(self):
         self.write(0, "00_a_first_kernel", [{**of, "flops": 0} for of in SHARED], height=9)
         plt = palette.plot()
-        self.assertIsNone(measured.draw_lines(plt, measured.load(self.folder), self.folder))
+        def drawn():
+            chapters = measured.load(self.folder)
+            return measured.draw_lines(plt, chapters, measured.ladders(chapters))
+        self.assertIsNone(drawn())
         self.write(7, "07_deformable", SHARED, queries=9)
-        fig = measured.draw_lines(plt, measured.load(self.folder), self.folder)
-        self.assertEqual([ax.get_title(loc="left").split("\n")[0] for ax in fig.axes], ["deformable"])
+        fig = drawn()
+        self.assertEqual([ax.get_title(loc="left") for ax in fig.axes], ["deformable, queries 9"])
         plt.close(fig)
 
     def write_gains(self):
@@ -234,7 +288,8 @@ class Figures(Case):
     def test_predicted_is_hollow_with_its_limit_as_a_thin_mark(self):
         self.write_all()
         self.write_gains()
-        fig = measured.draw_speedup(palette.plot(), measured.load(self.folder), self.folder)
+        chapters = measured.load(self.folder)
+        fig = measured.draw_speedup(palette.plot(), chapters, measured.climbed(self.folder, chapters))
         ladder_axes = fig.axes[0]
         self.assertTrue(all(bar.get_facecolor()[3] < 0.2 for bar in ladder_axes.patches))
         self.assertEqual([list(line.get_xdata()) for line in ladder_axes.lines],
@@ -245,9 +300,14 @@ class Figures(Case):
     def test_why_warps_wait_is_stacked_to_the_whole(self):
         self.write_all()
         plt, chapters = palette.plot(), measured.load(self.folder)
-        self.assertIsNone(measured.WAITS["waits"](plt, chapters, self.folder))
+        def drawn():
+            return {name: fig for name, fig in measured.pictures(plt, chapters, self.folder)
+                    if name.startswith("waits")}
+        self.assertEqual(drawn(), {})
         self.write_gains()
-        fig = measured.WAITS["waits"](plt, chapters, self.folder)
+        pages = drawn()
+        self.assertEqual(list(pages), ["waits_1-6", "waits_7"])
+        fig = pages["waits_1-6"]
         ends = {}
         for bar in fig.axes[0].patches:
             ends[bar.get_y()] = max(ends.get(bar.get_y(), 0), bar.get_x() + bar.get_width())
@@ -257,9 +317,9 @@ class Figures(Case):
         self.assertIn("other", texts)  # sleeping, which has no colour
         self.assertNotIn("barrier: barrier of the block", texts)
         self.assertIn("±25%", fig._suptitle.get_text())
-        more = measured.WAITS["waits_more"](plt, chapters, self.folder)
-        self.assertEqual([label.get_text() for label in more.axes[0].get_yticklabels()],
+        self.assertEqual([label.get_text() for label in pages["waits_7"].axes[0].get_yticklabels()],
                          ["7  shared"])
+        plt.close("all")
 
     def ladder_run(self, us, name="run.json"):
         with open(self.path(name), "w", encoding="utf-8") as file:
@@ -307,7 +367,8 @@ class Figures(Case):
         plt = palette.plot()
         self.write_all()
         for stem in ("a", "b"):
-            fig = measured.draw_lines(plt, measured.load(self.folder), self.folder)
+            chapters = measured.load(self.folder)
+            fig = measured.draw_lines(plt, chapters, measured.ladders(chapters))
             palette.save(fig, self.path(stem))
             plt.close(fig)
         for ending in (".svg", ".png"):
