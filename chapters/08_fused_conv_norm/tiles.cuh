@@ -140,9 +140,10 @@ struct Fp32Plan : Problem {
   __device__ int skipped_before(int) const { return 0; }
 };
 
-// row / stage_rows for the rows of a stage, without a division, which takes some 20 instructions:
-// with share = ceil(2^16 / stage_rows), row * share exceeds 2^16 * row / stage_rows by less than
-// row, too little to reach the next whole number as long as row * stage_rows < 2^16.
+// channel_of_row(row, share_of_row(stage_rows)) is row / stage_rows, rounded down. It takes a
+// multiplication and a shift where a division takes some 20 instructions. The share is 2^16 / stage_rows
+// rounded up, by less than 1; so row * share is too large by less than row. That changes no result
+// while row * stage_rows < 2^16, as in every stage.
 __host__ __device__ inline int share_of_row(int stage_rows) {
   return (0x10000 + stage_rows - 1) / stage_rows;
 }

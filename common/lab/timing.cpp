@@ -143,7 +143,8 @@ void empty_pool() {
   cudaGetLastError();
 }
 
-// Whole rounds through the copies, of a call that takes so long.
+// How many calls a graph holds, so that it runs for about kGraphUs: a multiple of `copies`, so that each
+// copy of the arrays is used equally often. `call_us`: what one call takes, in microseconds.
 int calls_of_graph(double call_us, int copies) {
   return copies * int(std::ceil(kGraphUs / std::max(1.0, call_us) / copies));
 }

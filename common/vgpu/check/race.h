@@ -223,8 +223,8 @@ class RaceCheck final : public Observer {
     Access access;
     Space space;
     Trace trace;                     // without the lane
-    std::uint32_t oldest;            // records before this one are of nobody here
-    std::uint32_t fine[2] = {0, 0};  // records that were found to come before, for all lanes
+    std::uint32_t oldest;            // older ones, of earlier blocks in the same shared memory, do not count
+    std::uint32_t fine[2] = {0, 0};  // the last two records that ordered_for_all() found ordered
   };
   BlockState& state_of(Block& block) {
     if (!current_ || current_->block != &block) current_ = blocks_.at(&block).get();
