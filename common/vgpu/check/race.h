@@ -222,8 +222,8 @@ class RaceCheck final : public Observer {
     std::uint32_t bytes;
     Access access;
     Space space;
-    Trace trace;                     // without the lane
-    std::uint32_t oldest;            // older ones, of earlier blocks in the same shared memory, do not count
+    Trace trace;           // without the lane
+    std::uint32_t oldest;  // older ones, of earlier blocks in the same shared memory, do not count
     std::uint32_t fine[2] = {0, 0};  // the last two records that ordered_for_all() found ordered
   };
   BlockState& state_of(Block& block) {
