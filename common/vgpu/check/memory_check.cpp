@@ -6,15 +6,17 @@
 namespace vgpu {
 namespace {
 
-// Which of the kernel's arguments points into an allocation. An argument may be a struct with pointers.
+// Which of the kernel's arguments points into an allocation.
 struct Argument {
   std::string text;  // "argument 2"; "" when there is none
   std::string name;  // of the parameter, "" unknown; in a struct "name+8", bytes into it
 };
-Argument argument_of(const Launch& launch, const Allocation& allocation) {
+// The first one; of pointers alone, or of structs that hold pointers.
+Argument first_argument(const Launch& launch, const Allocation& allocation, bool structs) {
   const Function& function = *launch.request.function;
   for (std::size_t i = 0; i < function.params.size(); ++i) {
     const Param& param = function.params[i];
+    if ((param.size > 8) != structs) continue;
     for (std::uint32_t at = 0; at + 8 <= param.size; at += 8) {
       if (param.offset + at + 8 > launch.params.size()) break;
       std::uint64_t value;
@@ -24,11 +26,16 @@ Argument argument_of(const Launch& launch, const Allocation& allocation) {
         continue;
       Argument found{"argument " + std::to_string(i + 1), ""};
       if (i < function.param_names.size()) found.name = function.param_names[i];
-      if (param.size > 8 && !found.name.empty()) found.name += "+" + std::to_string(at);
+      if (structs && !found.name.empty()) found.name += "+" + std::to_string(at);
       return found;
     }
   }
   return {};
+}
+// A pointer says more than a struct: unused bytes of a struct may hold what was on the host's stack.
+Argument argument_of(const Launch& launch, const Allocation& allocation) {
+  const Argument pointer = first_argument(launch, allocation, false);
+  return pointer.text.empty() ? first_argument(launch, allocation, true) : pointer;
 }
 
 std::string verb(Access access) {

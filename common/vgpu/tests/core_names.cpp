@@ -96,6 +96,32 @@ TEST_CASE("names: counters and messages have them; where the source does not fit
   CHECK(says(launched(other, 3), "0 bytes past an allocation of 12 bytes (argument 1) by"));
 }
 
+// The struct comes first, and the bytes behind its pointer hold the address of `out`.
+TEST_CASE("names: a parameter that is a pointer names its allocation before a struct does") {
+  const std::string text = R"(
+.version 8.4
+.target sm_90
+.address_size 64
+.visible .entry k(.param .align 8 .b8 k_param_0[24], .param .u64 k_param_1)
+{
+.reg .b32 %r<4>; .reg .b64 %rd<4>;
+ld.param.u64 %rd1, [k_param_0+8]; ld.param.u64 %rd2, [k_param_1];
+ld.global.u32 %r1, [%rd1];
+st.global.u32 [%rd2], %r1;
+ret;
+}
+)";
+  Gpu gpu;
+  const auto out = gpu.array<std::uint32_t>(4, 0), in = gpu.array<std::uint32_t>({7});
+  const auto outcome =
+      gpu.launch(text, {Problem{5, in.address(), out.address()}, out.address()}, {1, 1, 1});
+  REQUIRE(outcome.fault.message == "");
+  Names names;
+  for (const AllocationReport& a : outcome.counters.allocations)
+    names.push_back(a.name + (a.sectors_written ? " stored" : " loaded"));
+  CHECK(names == Names{"argument 2 stored", "argument 1 loaded"});
+}
+
 TEST_CASE("names: long ones are cut to a readable length in messages") {
   const auto both = [](const std::string& mangled) {
     return std::pair{full_name(mangled), display_name(mangled)};
