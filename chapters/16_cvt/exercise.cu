@@ -99,8 +99,9 @@ Case map_case(int batch, int height, int width, int channels, uint64_t seed) {
   result.sizes = {
       {"rows of a map", height}, {"columns", width}, {"channels", channels}, {"batch", batch}};
   result.expected = gradients(p);
-  // A sum in fp32 is off by some roundings of the sum of its terms' sizes, each 2^-24 of it at most: 16 in
-  // a row are allowed. dx has ten terms. Of the hundreds of dw roundings cancel, or blocks add up few each.
+  // A sum in fp32 is off by some roundings of the sum of its terms' sizes, each 2^-24 of it at
+  // most: 16 in a row are allowed. dx has ten terms. Of the hundreds of dw roundings cancel, or
+  // blocks add up few each.
   Problem sizes = p;
   for (std::vector<double>* of : {&sizes.x, &sizes.w, &sizes.dy})
     for (double& number : *of) number = std::abs(number);

@@ -1,4 +1,5 @@
-// LayerNorm, loss, optimizer and the class token's moves, compiled once for the program and all tests.
+// LayerNorm, loss, optimizer and the class token's moves, compiled once for the program and all
+// tests.
 #include "loss/loss.cuh"
 #include "norm/layer_norm.cuh"
 

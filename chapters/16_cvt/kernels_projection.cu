@@ -1,4 +1,5 @@
-// The convolutional projection's kernels, in fp32 for the network and in both storages for its table.
+// The convolutional projection's kernels, in fp32 for the network and in both storages for its
+// table.
 #include "operations.h"
 #include "projection/backward.cuh"
 #include "projection/fold.cuh"
@@ -60,7 +61,7 @@ void fold_batch_norm(const float* w, const float* bias, const float* factor, con
 
 }  // namespace cvt
 
-// ---- Steps, for the table -------------------------------------------------------------------------
+// ---- Steps, for the table -----------------------------------------------------------------------
 
 namespace conv_projection {
 namespace {

@@ -1,5 +1,5 @@
-// The mistakes that tests plant in linear layers, LayerNorm, attention and loss of chapter 16, one at a time,
-// and what must find each. A "check" is the virtual GPU's.
+// The mistakes that tests plant in linear layers, LayerNorm, attention and loss of chapter 16, one
+// at a time, and what must find each. A "check" is the virtual GPU's.
 #pragma once
 
 #include "../../common/testing/testing.h"

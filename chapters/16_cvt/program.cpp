@@ -1,4 +1,5 @@
-// The program: flags, data, training with progress and checkpoints, what it is compared with, pictures.
+// The program: flags, data, training with progress and checkpoints, what it is compared with,
+// pictures.
 #include "program.h"
 
 #include <signal.h>
@@ -36,7 +37,7 @@ constexpr int kGoldenSteps = 20;      // that PyTorch's losses are known of
 constexpr int kLinearImages =
     60'000;  // that the linear classifier sees, each as often as that needs
 
-// ---- What is asked for ----------------------------------------------------------------------------
+// ---- What is asked for --------------------------------------------------------------------------
 
 struct Asked {
   lab::Options common;
@@ -147,7 +148,7 @@ Asked asked_for(int argc, char** argv) {
   return asked;
 }
 
-// ---- Training -------------------------------------------------------------------------------------
+// ---- Training -----------------------------------------------------------------------------------
 
 volatile sig_atomic_t interrupted = 0;
 
@@ -236,10 +237,10 @@ Trained train(Trainer& trainer, const Asked& asked, const Split& split) {
   return result;
 }
 
-// ---- What the result is compared with --------------------------------------------------------------
+// ---- What the result is compared with -----------------------------------------------------------
 
-// PyTorch's losses of the same run: in double precision; the tolerance is four times the largest distance that
-// rounding all operands to tf32 made there, to nearest or towards zero.
+// PyTorch's losses of the same run: in double precision; the tolerance is four times the largest
+// distance that rounding all operands to tf32 made there, to nearest or towards zero.
 lab::Comparison compare_losses(const Trainer& trainer, const Asked& asked) {
   const Settings &run = trainer.settings(), usual;
   if (!asked.data.empty() || run.seed != usual.seed || run.batch != usual.batch ||
@@ -270,7 +271,8 @@ struct Linear {
   double decay = 0;
 };
 
-// The best of four strengths of regularization, chosen on the held-out images themselves: that favours it.
+// The best of four strengths of regularization, chosen on the held-out images themselves: that
+// favours it.
 Linear best_linear(const Split& split) {
   const auto all = [](const Dataset& data) {
     std::vector<int> numbers(data.count);
@@ -298,7 +300,8 @@ std::string with_interval(int right, int count) {
                 100.0 * right / count, 100 * bounds.low, 100 * bounds.high);
 }
 
-// Reads the held-out images, draws those misread, most certain ones first. Returns how many are right.
+// Reads the held-out images, draws those misread, most certain ones first. Returns how many are
+// right.
 int judge_held_out(Net& net, const Dataset& data, const std::string& path) {
   std::vector<int> all(data.count);
   std::iota(all.begin(), all.end(), 0);
@@ -322,7 +325,7 @@ int judge_held_out(Net& net, const Dataset& data, const std::string& path) {
   return data.count - int(misread.size());
 }
 
-// ---- The program ----------------------------------------------------------------------------------
+// ---- The program --------------------------------------------------------------------------------
 
 void require_tf32(const lab::Device& device) {
   if (device.major < 8)
@@ -427,10 +430,10 @@ lab::ExitCode train_program(const Asked& asked) {
   return report.finish();
 }
 
-// ---- One photo ------------------------------------------------------------------------------------
+// ---- One photo ----------------------------------------------------------------------------------
 
-// The photo's centre as the training images are: 28 x 28, a light garment on black. A light background is turned
-// around; `turned` says so.
+// The photo's centre as the training images are: 28 x 28, a light garment on black. A light
+// background is turned around; `turned` says so.
 std::vector<float> garment_of(const lab::Image& photo, bool& turned) {
   const lab::Image small = lab::square(photo, kSide);
   std::vector<double> grey;

@@ -22,7 +22,8 @@ struct Map {
   __host__ __device__ int tokens() const { return 1 + height * width; }
 };
 
-// Brings dy of a strip and of the rows above and below it to shared memory, zeros from outside the map.
+// Brings dy of a strip and of the rows above and below it to shared memory, zeros from outside the
+// map.
 __device__ void load_strip(
     float* tile,      // [kRows + 2, width, kChannels]
     const float* dy,  // the lane's channel of the map: [height, width, channels]

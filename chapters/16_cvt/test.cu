@@ -68,16 +68,17 @@ TEST_CASE("net: all gradients of a step are PyTorch's, and the same bits twice")
     const cvt::Parameter& one = net.layout().parameters[p];
     const std::string at = "/gradients/" + std::to_string(p) + "/";
     REQUIRE(json_at(listed, at + "name") == '"' + one.name + '"');
-    // Four times what rounding operands to tf32 did in PyTorch; 2^-22 of all gradients for sums in fp32.
+    // Four times what rounding operands to tf32 did in PyTorch; 2^-22 of all gradients for sums in
+    // fp32.
     double bound = 4 * std::stod(json_at(listed, at + "tf32_distance")) + 0x1p-22 * std::sqrt(all);
     const double norm = std::stod(json_at(listed, at + "norm"));
-    // 0 by nature, as softmax does not see what all keys have in common: rounding dS to tf32 leaves 2^-11 of
-    // what the layer's weights get, twice that is allowed.
+    // 0 by nature, as softmax does not see what all keys have in common: rounding dS to tf32 leaves
+    // 2^-11 of what the layer's weights get, twice that is allowed.
     if (norm < 1e-6) bound = 0x1p-10 * norm_of(one.name.substr(0, one.name.rfind('.')) + ".weight");
     CAPTURE(one.name);
     CHECK(distance(gradients.data() + one.first, expected, one.count()) <= bound);
-    // The bound leaves no room for a missing gradient, but where it is 0 by nature: BatchNorm undoes how a
-    // channel was scaled by the norm before it.
+    // The bound leaves no room for a missing gradient, but where it is 0 by nature: BatchNorm
+    // undoes how a channel was scaled by the norm before it.
     CHECK((norm > bound || norm < 1e-6 || one.name.ends_with("norm1.weight")));
     expected += one.count();
   }

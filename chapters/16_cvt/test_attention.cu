@@ -40,8 +40,9 @@ Problem problem(CrossShape shape, uint64_t seed, double sharp = 2, double shifte
   return p;
 }
 
-// Weights and dS are rounded to tf32, by 2^-11 of themselves, and 2^ in ex2.approx is good to 2^-22 of itself;
-// scores, sums of head_dim products, are wrong by some 2^-24 of their size, which is weights' relative error.
+// Weights and dS are rounded to tf32, by 2^-11 of themselves, and 2^ in ex2.approx is good to 2^-22
+// of itself; scores, sums of head_dim products, are wrong by some 2^-24 of their size, which is
+// weights' relative error.
 double relative_error(const Problem& p) {
   const double score = largest(widened(p.q)) * largest(widened(p.k)) * std::abs(p.shape.scale) *
                        std::sqrt(double(p.shape.head_dim));

@@ -1,5 +1,5 @@
-// Tests of linear layers, LayerNorm, embedding, loss and optimizer: the formulas against central differences,
-// kernels against the formulas on ragged shapes.
+// Tests of linear layers, LayerNorm, embedding, loss and optimizer: the formulas against central
+// differences, kernels against the formulas on ragged shapes.
 #include <doctest/doctest.h>
 
 #include <array>

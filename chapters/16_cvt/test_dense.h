@@ -1,5 +1,5 @@
-// An operation of chapter 16 under suspicion: inputs on the device, outputs full of NaN between guard areas,
-// what each must hold.
+// An operation of chapter 16 under suspicion: inputs on the device, outputs full of NaN between
+// guard areas, what each must hold.
 #pragma once
 
 #include <functional>
@@ -38,8 +38,8 @@ struct Outcome : Verdict {
 // shift: by how many numbers arrays begin behind a multiple of 256 bytes.
 Outcome run_trial(const Operation& operation, const Trial& trial, int shift = 0);
 
-// Normal numbers times `size`, plus `middle`, as tf32 has them: products in tf32 are exact then, and only
-// sums are rounded.
+// Normal numbers times `size`, plus `middle`, as tf32 has them: products in tf32 are exact then,
+// and only sums are rounded.
 std::vector<float> numbers(size_t count, uint64_t seed, double size = 1, double middle = 0);
 Array widened(const std::vector<float>& values);
 double largest(const Array& values);

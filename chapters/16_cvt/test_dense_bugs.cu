@@ -1,5 +1,5 @@
-// Chapter 16's planted bugs in linear layers, embedding, attention, LayerNorm, cross entropy and AdamW: each is
-// caught, and by what.
+// Chapter 16's planted bugs in linear layers, embedding, attention, LayerNorm, cross entropy and
+// AdamW: each is caught, and by what.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -180,7 +180,8 @@ __global__ void planted_back(const float* dy, const float* packed, float* dx, Pl
 struct PlantedPhase {
   int first, count, tap, taps, from;
 };
-// Even rows were reached by the middle tap of one output, odd ones by the last of one and the next one's first.
+// Even rows were reached by the middle tap of one output, odd ones by the last of one and the next
+// one's first.
 PlantedPhase phase(int first, int size) {
   return first == 0 ? PlantedPhase{0, (size + 1) / 2, 1, 1, 0} : PlantedPhase{1, size / 2, 0, 2, 1};
 }
@@ -377,8 +378,8 @@ TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
                         "const auto of_rows = &cross_entropy_kernel; const auto mean = "
                         "&mean_kernel;",
                         Mutants::kKernelsOnly);
-  // More rows than lanes and than a block's warps, more classes than lanes; logits up to 1000 in size, which
-  // exp alone does not take.
+  // More rows than lanes and than a block's warps, more classes than lanes; logits up to 1000 in
+  // size, which exp alone does not take.
   constexpr int kBatch = 37, kClasses = 70;
   constexpr float kSmoothing = 0.1f;
   auto logits = numbers(size_t(kBatch) * kClasses, 50, 3);

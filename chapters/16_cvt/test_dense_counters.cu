@@ -1,5 +1,5 @@
-// Counters of linear layers, embedding, LayerNorm, attention, loss and optimizer: what the last launch of each asks
-// of its arrays, by formula.
+// Counters of linear layers, embedding, LayerNorm, attention, loss and optimizer: what the last
+// launch of each asks of its arrays, by formula.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -31,7 +31,8 @@ struct Layer {
 
 TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
   if (skipped_without_counters("linear: counters")) return;
-  // A block has 64 rows and 64 columns: it reads each operand once for each tile across the other one.
+  // A block has 64 rows and 64 columns: it reads each operand once for each tile across the other
+  // one.
   for (const Layer& c : {Layer{130, 36, 132}, {65, 31, 70}}) {
     CAPTURE(c.rows);
     const double rows = tiles_of(c.rows, 64), columns = tiles_of(c.out, 64);

@@ -1,4 +1,5 @@
-// Exercise 16: ours gets all points, others what they deserve; and its reference is the loss's gradient.
+// Exercise 16: ours gets all points, others what they deserve; and its reference is the loss's
+// gradient.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Tests of the formulas in double, which kernels are compared with: what PyTorch computed, within a rounding.
+// Tests of the formulas in double, which kernels are compared with: what PyTorch computed, within a
+// rounding.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Tests of the convolutional projection: the reference against central differences, each step against the
-// reference, counters by formula, bits, checks.
+// Tests of the convolutional projection: the reference against central differences, each step
+// against the reference, counters by formula, bits, checks.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -179,8 +179,8 @@ TEST_CASE("projection: the same bits twice") {
 
 namespace {
 
-// Numbers of a map that lie in the tiles of one sample, each with so many rows and columns around it that
-// its windows have them; stride 2: of k and v.
+// Numbers of a map that lie in the tiles of one sample, each with so many rows and columns around
+// it that its windows have them; stride 2: of k and v.
 double in_windows(const ProjectionShape& shape, const conv_projection::Tiling& t, int which,
                   int before, int behind) {
   const int stride = which == cvt::kQuery ? 1 : 2;
@@ -279,7 +279,8 @@ TEST_CASE("projection, counters: what each launch of the naive way back asks for
     Arrays<half> arrays(random_projection(shape, Storage::kFp16, 14));
     const auto& back = conv_projection::backward_steps<half>()[kNaive];
     lab::DeviceArray<char> scratch(back.scratch_bytes(shape), "scratch");
-    // How often a place of x is read: by which taps of which outputs, row by row and column by column.
+    // How often a place of x is read: by which taps of which outputs, row by row and column by
+    // column.
     const auto inside = [](int size, int stride) {
       double sum = 0;
       for (int o = 0; o < (size - 1) / stride + 1; ++o)

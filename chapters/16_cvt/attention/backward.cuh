@@ -1,5 +1,6 @@
-// Attention with fewer keys than queries, backward, without atomics, as chapter 15's last step: p is computed
-// anew from the log-sum-exp, once by blocks that own keys (dk, dv) and once by blocks that own queries (dq).
+// Attention with fewer keys than queries, backward, without atomics, as chapter 15's last step: p
+// is computed anew from the log-sum-exp, once by blocks that own keys (dk, dv) and once by blocks
+// that own queries (dq).
 //
 //   D  = rowsum(dO ∘ O)        dS = P ∘ (dP - D)        P = exp(scale q kᵀ - log_sum_exp)
 //   dv = Pᵀ dO     dk = scale dSᵀ q     dq = scale dS k     dP = dO vᵀ
@@ -109,7 +110,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
         tile::load_left(k_frag[step], tiles.own[0], warp_row, 2 * step);
         tile::load_left(v_frag[step], tiles.own[1], warp_row, 2 * step);
       }
-    // A key past the end has whatever weights: what they make stays in its row, which nobody stores.
+    // A key past the end has whatever weights: what they make stays in its row, which nobody
+    // stores.
     tile::Sums s[kBlocks], dp[kBlocks];
     multiply_along<kHeadDim>(s, k_frag, stage.walked[0]);
     multiply_along<kHeadDim>(dp, v_frag, stage.walked[1]);
@@ -175,8 +177,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
         tile::load_left(q_frag[step], tiles.own[0], warp_row, 2 * step);
         tile::load_left(d_o_frag[step], tiles.own[1], warp_row, 2 * step);
       }
-    // Keys past the end have no weight: with a score of 0, where all others lie far below, it would be an
-    // infinite one, and that times a row of zeros is no number.
+    // Keys past the end have no weight: with a score of 0, where all others lie far below, it would
+    // be an infinite one, and that times a row of zeros is no number.
     tile::Sums s[kBlocks], dp[kBlocks];
     multiply_along<kHeadDim>(s, q_frag, stage.walked[0]);
     multiply_along<kHeadDim>(dp, d_o_frag, stage.walked[1]);

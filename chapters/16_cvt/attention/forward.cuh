@@ -1,5 +1,5 @@
-// Attention with fewer keys than queries, forward: a block has 64 queries of a head, 16 a warp, and walks over
-// the keys, 32 at a time; softmax as it goes, as in chapter 13, here in tf32.
+// Attention with fewer keys than queries, forward: a block has 64 queries of a head, 16 a warp, and
+// walks over the keys, 32 at a time; softmax as it goes, as in chapter 13, here in tf32.
 #pragma once
 
 #include "fragments.cuh"

@@ -1,11 +1,12 @@
-// What forward and backward of attention with fewer keys than queries share: tiles of rows of one head, and
-// fragments of products in tf32.
+// What forward and backward of attention with fewer keys than queries share: tiles of rows of one
+// head, and fragments of products in tf32.
 //
-// A tile [rows, head_dim] is read both ways. As an operand along head_dim, q kᵀ, ldmatrix takes it. As one
-// whose rows are the numbers of the sum, p v, a lane takes 8 or 16 bytes of two rows; 16 bytes behind each row
-// keep both free of bank conflicts. p comes from a product before, and a lane has there columns 2 t and 2 t + 1
-// of 8, where the next product asks for numbers t and t + 4 of a sum. Sums may be taken in any order: rows 2 t
-// and 2 t + 1 of the tile are called t and t + 4, and p stays in its registers.
+// A tile [rows, head_dim] is read both ways. As an operand along head_dim, q kᵀ, ldmatrix takes it.
+// As one whose rows are the numbers of the sum, p v, a lane takes 8 or 16 bytes of two rows; 16
+// bytes behind each row keep both free of bank conflicts. p comes from a product before, and a lane
+// has there columns 2 t and 2 t + 1 of 8, where the next product asks for numbers t and t + 4 of a
+// sum. Sums may be taken in any order: rows 2 t and 2 t + 1 of the tile are called t and t + 4, and
+// p stays in its registers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -61,8 +62,8 @@ __device__ void multiply_along(tile::Sums (&sums)[kBlocks],
 template <int kHeadDim>
 constexpr int kBeside = kHeadDim == 16 ? 2 : 4;
 
-// sums[16, head_dim] += weights[16, 8 kBlocks] rows of `right`. Column 8 j + c of sums is, with n = kBeside,
-// column j / n * 8 n + c n + j % n of head_dim: column_of().
+// sums[16, head_dim] += weights[16, 8 kBlocks] rows of `right`. Column 8 j + c of sums is, with n =
+// kBeside, column j / n * 8 n + c n + j % n of head_dim: column_of().
 template <int kHeadDim>
 __device__ int column_of(int block, int column) {
   constexpr int kN = kBeside<kHeadDim>;

@@ -16,8 +16,8 @@ constexpr int kThreads = 256;
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// Numbers from one row to the next, from one number of the sum to the next, from sample to sample and
-// from head to head.
+// Numbers from one row to the next, from one number of the sum to the next, from sample to sample
+// and from head to head.
 struct Strides {
   int64_t row, sum, sample, head;
 };
@@ -25,8 +25,8 @@ struct NaiveSize {
   int rows, columns, depth, heads;
 };
 
-// out[row, column] = factor Σ left[row, k] right[column, k] + bias[column]; of out, `sum` is from column to
-// column. A thread an output, blockIdx.y a sample's head.
+// out[row, column] = factor Σ left[row, k] right[column, k] + bias[column]; of out, `sum` is from
+// column to column. A thread an output, blockIdx.y a sample's head.
 static __global__ void product_kernel(const float* left, Strides of_left, const float* right,
                                       Strides of_right, float* out, Strides of_out,
                                       const float* bias, float factor, NaiveSize size) {
@@ -53,7 +53,8 @@ inline void product(const float* left, Strides of_left, const float* right, Stri
   require_cuda("a naive product");
 }
 
-// sums[column] = Σ over rows of a[row, column] (b[row, column] - mean[row]) inverse[row], b may be null.
+// sums[column] = Σ over rows of a[row, column] (b[row, column] - mean[row]) inverse[row], b may be
+// null.
 static __global__ void column_sums_kernel(const float* a, const float* b, const float* mean,
                                           const float* inverse, float* sums, int rows,
                                           int columns) {

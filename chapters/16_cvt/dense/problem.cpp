@@ -19,8 +19,8 @@ std::vector<float> normals(size_t count, uint64_t seed, double size = 1, double 
 }
 Array doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-// Sums of `length` products of normal numbers of that size, rounded to tf32: each product is wrong by
-// up to 2^-10 of itself, most by less, up and down. Eight times the deviation of such a sum.
+// Sums of `length` products of normal numbers of that size, rounded to tf32: each product is wrong
+// by up to 2^-10 of itself, most by less, up and down. Eight times the deviation of such a sum.
 Tolerance of_products(double length, double size = 1) {
   const double deviation = 0x1p-11 * std::sqrt(length) * size;
   return {8 * deviation + 1e-5, 0, 1e-3};
@@ -233,8 +233,8 @@ DenseProblem attention_problem(const std::string& preset, int batch, uint64_t se
              {"naive, back", run_back(naive_steps::attention_backward), back(false), "back"},
              {"fused, back", run_back(cvt::cross_attention_backward), back(true), "back"}};
   const auto inputs = p.inputs;
-  // q and k are rounded by 2^-11 of themselves: a score, of a size up to 8, is wrong by some 2^-10, and so are
-  // weights, which are rounded once more.
+  // q and k are rounded by 2^-11 of themselves: a score, of a size up to 8, is wrong by some 2^-10,
+  // and so are weights, which are rounded once more.
   p.expected["forward"] = [=]() -> std::vector<Expected> {
     const auto a = ref::attention(doubles(inputs.at("q")), doubles(inputs.at("k")),
                                   doubles(inputs.at("v")), shape);

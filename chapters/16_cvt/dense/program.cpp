@@ -86,7 +86,8 @@ Comparison compared(const Step& step, const std::vector<Expected>& expected, con
   return *worst;
 }
 
-// A step as a whole: its time is that of all its launches. Other counters are there where it has but one.
+// A step as a whole: its time is that of all its launches. Other counters are there where it has
+// but one.
 Timing time_whole(const Device& device, const Step& step, std::vector<Arrays>& arrays,
                   const Options& options) {
   const int copies = int(arrays.size());

@@ -121,8 +121,8 @@ LayerNormGradients layer_norm_gradients(const Array& x, const Array& scale, cons
 // ---- Attention ----------------------------------------------------------------------------------
 
 namespace {
-// Calls use(log-sum-exp, weights, first number of each query, of each key, number of the row) for each
-// query of each head; rows of q and k are `pitch` apart.
+// Calls use(log-sum-exp, weights, first number of each query, of each key, number of the row) for
+// each query of each head; rows of q and k are `pitch` apart.
 template <class Use>
 void for_each_row(const Array& q, const Array& k, const CrossShape& s, const Use& use) {
   const size_t pitch = size_t(s.heads) * s.head_dim;

@@ -1,5 +1,5 @@
-// The formulas of linear layers, LayerNorm, attention, embedding, loss and optimizer in double, one loop each,
-// on the CPU: what kernels are compared with. Shapes are those of operations.h.
+// The formulas of linear layers, LayerNorm, attention, embedding, loss and optimizer in double, one
+// loop each, on the CPU: what kernels are compared with. Shapes are those of operations.h.
 #pragma once
 
 #include <vector>

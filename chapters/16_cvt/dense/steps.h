@@ -1,5 +1,6 @@
-// Simple steps beside the operations of operations.h, for tables: the same arrays and results. Their kernels
-// are compiled once, in kernels_naive.cu. They throw std::runtime_error where CUDA refuses.
+// Simple steps beside the operations of operations.h, for tables: the same arrays and results.
+// Their kernels are compiled once, in kernels_naive.cu. They throw std::runtime_error where CUDA
+// refuses.
 #pragma once
 
 #include "../operations.h"
@@ -27,8 +28,8 @@ void attention_backward(const float* q, const float* k, const float* v, const fl
                         const float* log_sum_exp, const float* d_o, float* dq, float* dk, float* dv,
                         const cvt::CrossShape& shape, cudaStream_t stream);
 
-// Patches go to memory, [positions, taps, in_channels]; products as linear layers have them. Back, patches
-// are gathered again, and dx, unless it is null, is gathered from those of dx.
+// Patches go to memory, [positions, taps, in_channels]; products as linear layers have them. Back,
+// patches are gathered again, and dx, unless it is null, is gathered from those of dx.
 void embed_forward(const float* x, const float* w, const float* bias, float* y,
                    const cvt::EmbedShape& shape, cudaStream_t stream);
 void embed_backward(const float* x, const float* w, const float* dy, float* dx, float* dw,

@@ -1,6 +1,6 @@
-// Convolutional token embedding as products whose operands are gathered while they are copied: no array
-// of patches is ever written. A product's numbers are in the order row of the kernel, column, channel, since
-// channels are neighbours in memory; weights are brought into that order first.
+// Convolutional token embedding as products whose operands are gathered while they are copied: no
+// array of patches is ever written. A product's numbers are in the order row of the kernel, column,
+// channel, since channels are neighbours in memory; weights are brought into that order first.
 #pragma once
 
 #include "../linear/linear.cuh"
@@ -10,9 +10,9 @@ namespace token_embedding {
 using namespace cvt;
 using namespace linear_layers;
 
-// As a product's operand: a row is a position of a grid over a map, its columns are the numbers that the
-// kernel's taps read there, [tap row, tap column, channel]. Tap (i, j) of position (r, c) reads row
-// first_row + r step + i sign of the map, and its columns likewise; zeros outside.
+// As a product's operand: a row is a position of a grid over a map, its columns are the numbers
+// that the kernel's taps read there, [tap row, tap column, channel]. Tap (i, j) of position (r, c)
+// reads row first_row + r step + i sign of the map, and its columns likewise; zeros outside.
 struct Gathered {
   const float* map;  // [batch, height, width, channels]
   int height, width, channels;
@@ -170,8 +170,8 @@ inline Phase phase_of(int first, int size, const EmbedShape& s) {
           (first + s.padding - tap) / s.stride};
 }
 
-// dx: gathered from dy. With a stride of 2 a position's row, even or odd, decides which rows of the kernel
-// have reached it; each kind of position is a product of its own.
+// dx: gathered from dy. With a stride of 2 a position's row, even or odd, decides which rows of the
+// kernel have reached it; each kind of position is a product of its own.
 inline void embed_backward_x(const float* dy, const float* packed, float* dx, const EmbedShape& s,
                              const std::string& what, cudaStream_t stream) {
   for (int i = 0; i < s.stride; ++i)

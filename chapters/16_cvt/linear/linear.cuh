@@ -1,5 +1,5 @@
-// Linear layers: y = x wᵀ, dx = dy w and dw = dyᵀ x with what stands behind them. operations.h says shapes and
-// errors.
+// Linear layers: y = x wᵀ, dx = dy w and dw = dyᵀ x with what stands behind them. operations.h says
+// shapes and errors.
 #pragma once
 
 #include <cmath>

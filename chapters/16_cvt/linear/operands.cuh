@@ -1,17 +1,18 @@
 // Operands of products in tf32, whichever way they lie in memory, and what a warp takes of them.
 //
-// A product sums over k. An operand [rows, k] lies along it, as x in x wᵀ does: a row's neighbours are
-// numbers of the sum, a piece of 16 bytes is a piece of what ldmatrix reads. Or it lies across it, [k, rows],
-// as both do in dyᵀ x. ldmatrix transposes numbers of 16 bits only; but a lane of mma.sync.m16n8k8 wants, of
-// row g, the numbers t and t + 4 of the sum. Of a tile [k, rows] it takes 16 bytes of lines t and t + 4: four
-// rows at once, and which row a product calls its g-th is ours to choose. So rows have an order, the same for
-// both kinds, and both cost two loads for 32 rows:
+// A product sums over k. An operand [rows, k] lies along it, as x in x wᵀ does: a row's neighbours
+// are numbers of the sum, a piece of 16 bytes is a piece of what ldmatrix reads. Or it lies across
+// it, [k, rows], as both do in dyᵀ x. ldmatrix transposes numbers of 16 bits only; but a lane of
+// mma.sync.m16n8k8 wants, of row g, the numbers t and t + 4 of the sum. Of a tile [k, rows] it
+// takes 16 bytes of lines t and t + 4: four rows at once, and which row a product calls its g-th is
+// ours to choose. So rows have an order, the same for both kinds, and both cost two loads for 32
+// rows:
 //
 //   row of 32 in memory   0  1  2  3  4 ...  15 16 17 18 19 20 ...
-//   product . its row   0.0 1.0 2.0 3.0 0.2   3.6 0.1 1.1 2.1 3.1 0.3     of four products of 8 rows
+//   product . its row   0.0 1.0 2.0 3.0 0.2   3.6 0.1 1.1 2.1 3.1 0.3   four products of 8 rows
 //
-// Of right operands rows are columns of the result: a lane has 4 t to 4 t + 3 and 16 + 4 t to 16 + 4 t + 3 of
-// each 32, two pieces, and a row's four lanes fill sectors.
+// Of right operands rows are columns of the result: a lane has 4 t to 4 t + 3 and 16 + 4 t to 16 +
+// 4 t + 3 of each 32, two pieces, and a row's four lanes fill sectors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -36,8 +37,8 @@ __device__ inline int row_of_tile(unsigned row) {
 
 // ---- Where numbers come from --------------------------------------------------------------------
 
-// One number from global to shared memory, asynchronously; zero where `there` is false, and then nothing is
-// read. PTX ISA, "Data Movement and Conversion Instructions: cp.async" (.ca, 4 bytes).
+// One number from global to shared memory, asynchronously; zero where `there` is false, and then
+// nothing is read. PTX ISA, "Data Movement and Conversion Instructions: cp.async" (.ca, 4 bytes).
 __device__ inline void copy_number(uint32_t to_shared, const float* from, bool there) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to_shared), "l"(from),
@@ -47,7 +48,8 @@ __device__ inline void copy_number(uint32_t to_shared, const float* from, bool t
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to_shared), "f"(there ? *from : 0.0f) : "memory");
 #endif
 }
-// `count` numbers from `from` on, at most four, zeros behind them; in one piece where they are whole ones.
+// `count` numbers from `from` on, at most four, zeros behind them; in one piece where they are
+// whole ones.
 __device__ inline void copy_four(uint32_t to_shared, const float* from, int count, bool whole) {
   if (whole) return tile::copy_async(to_shared, from, count > 0);
 #pragma unroll

@@ -1,6 +1,6 @@
-// A product of two operands in tf32, with what stands behind it done where the sums are. Long sums are split
-// in shares, each computed by a block of its own and kept in a place of its own; who adds them does so in
-// their order.
+// A product of two operands in tf32, with what stands behind it done where the sums are. Long sums
+// are split in shares, each computed by a block of its own and kept in a place of its own; who adds
+// them does so in their order.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,9 @@ using SmallProduct = ProductTile<64, 64, 32, 32>;
 using LargeProduct = ProductTile<128, 128, 64, 32>;
 
 // sums[m, n] = Σ over k left(m, k) right(n, k). Left and Right are Along or Across. Finish:
-//   struct Finish { static constexpr bool kSumsLeft; prepare(column); store(prepared, share, row, column,
-//   four sums); store_left_sum(share, row, sum); }
+//   struct Finish { static constexpr bool kSumsLeft; prepare(column);
+//                   store(prepared, share, row, column, four sums);
+//                   store_left_sum(share, row, sum); }
 // kSumsLeft: the sums of left over k, too, from numbers that are not rounded.
 struct ProductSize {
   int rows, columns, slices, slices_of_share;

@@ -1,12 +1,13 @@
-// Gradients of weights: sums over all rows, in shares, which a second launch adds in their order. Linear
-// layers and the embedding share it.
+// Gradients of weights: sums over all rows, in shares, which a second launch adds in their order.
+// Linear layers and the embedding share it.
 #pragma once
 
 #include "product.cuh"
 
 namespace linear_layers {
 
-// What the shares of dw [out, in] and dbias [out] are kept as, and what the second launch makes of them.
+// What the shares of dw [out, in] and dbias [out] are kept as, and what the second launch makes of
+// them.
 struct WeightShares {
   static constexpr bool kSumsLeft = true;
   float* products;  // [shares, out, in]
@@ -28,8 +29,8 @@ struct WeightShares {
   }
 };
 
-// Column i of a share is column i % channels * taps + i / channels of dw; with taps 1 it is i. Where x stands
-// for x * factor + offset: Σ dy (x factor + offset) = factor Σ dy x + offset Σ dy.
+// Column i of a share is column i % channels * taps + i / channels of dw; with taps 1 it is i.
+// Where x stands for x * factor + offset: Σ dy (x factor + offset) = factor Σ dy x + offset Σ dy.
 struct WeightFinish {
   float *dw, *dbias;             // dbias may be null
   const float *factor, *offset;  // [in], or null

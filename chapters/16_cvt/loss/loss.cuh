@@ -31,8 +31,9 @@ __device__ inline float warp_max(float own) {
 
 // ---- Cross entropy ------------------------------------------------------------------------------
 
-// A warp a row. With p = softmax(logits) and targets q = smoothing / classes, and 1 - smoothing more at the
-// label: loss = -Σ q log p, dlogits = (p - q) / batch. Logits count by their distance to the largest one.
+// A warp a row. With p = softmax(logits) and targets q = smoothing / classes, and 1 - smoothing
+// more at the label: loss = -Σ q log p, dlogits = (p - q) / batch. Logits count by their distance
+// to the largest one.
 static __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_kernel(const float* logits, const int* labels, float* row_loss /* [batch] */,
                          float* dlogits, int batch, int classes, float smoothing) {

@@ -18,7 +18,7 @@ struct Three {
 
 }  // namespace
 
-// ---- What a step leaves for the way back ----------------------------------------------------------
+// ---- What a step leaves for the way back --------------------------------------------------------
 
 struct Net::Body {
   struct Attention {
@@ -236,7 +236,7 @@ void Net::Body::take_scratch() {
   }
 }
 
-// ---- Forward --------------------------------------------------------------------------------------
+// ---- Forward ------------------------------------------------------------------------------------
 
 CrossShape Net::Body::cross(int stage) const {
   const StageShape& own = shape.stages[stage];
@@ -339,7 +339,7 @@ void Net::Body::run_head() {
                  nullptr);
 }
 
-// ---- Backward -------------------------------------------------------------------------------------
+// ---- Backward -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -400,7 +400,7 @@ void Net::Body::embed_back(const Stage& stage, int index, float* dy, float* dx) 
   embed_backward(stage.x, stage.w, dnorm, dx, stage.dw, stage.dbias, conv, nullptr);
 }
 
-// ---- The net --------------------------------------------------------------------------------------
+// ---- The net ------------------------------------------------------------------------------------
 
 Net::Net(const NetShape& shape, int most) {
   if (most < 1) throw std::invalid_argument("CvT: must be made for at least one image");

@@ -1,5 +1,5 @@
-// A CvT that runs forward and backward, made of the functions in operations.h. All memory is taken when
-// it is made; no step takes more, but for what the operations need for themselves.
+// A CvT that runs forward and backward, made of the functions in operations.h. All memory is taken
+// when it is made; no step takes more, but for what the operations need for themselves.
 #pragma once
 
 #include <memory>
@@ -31,11 +31,12 @@ class Net {
   float* parameters_data();       // on the device
   const float* gradients_data();  // on the device
 
-  // images [batch, size, size, in_channels] on the host. In training BatchNorm takes its statistics from
-  // the batch and brings the running ones forward; else it takes the running ones. Returns logits
-  // [batch, classes].
+  // images [batch, size, size, in_channels] on the host. In training BatchNorm takes its statistics
+  // from the batch and brings the running ones forward; else it takes the running ones. Returns
+  // logits [batch, classes].
   std::vector<float> forward(const std::vector<float>& images, int batch, bool training);
-  // Behind a forward in training: mean cross entropy with these labels [batch]; gradients of the logits stay.
+  // Behind a forward in training: mean cross entropy with these labels [batch]; gradients of the
+  // logits stay.
   float loss(const std::vector<int>& labels, float smoothing);
   // Behind loss(): the gradients of all parameters.
   void backward();

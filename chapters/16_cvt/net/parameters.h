@@ -22,8 +22,8 @@ struct Parameter {
   }
 };
 
-// Weights that AdamW lets decay stand in front: those of convolutions and linear layers. Biases, the
-// norms' parameters and the class token do not decay. Between two parameters there may be up to
+// Weights that AdamW lets decay stand in front: those of convolutions and linear layers. Biases,
+// the norms' parameters and the class token do not decay. Between two parameters there may be up to
 // three elements of no use, which stay 0.
 struct Layout {
   std::vector<Parameter> parameters;
@@ -41,8 +41,9 @@ struct Layout {
 
 Layout layout_of(const NetShape& shape);
 
-// Weights uniform in ±1 / sqrt(inputs of an output), the class token in ±0.03, norms 1 and 0, biases 0. The
-// same bits for the same seed on every machine: data/golden/make_cvt.py draws them, too.
+// Weights uniform in ±1 / sqrt(inputs of an output), the class token in ±0.03, norms 1 and 0,
+// biases 0. The same bits for the same seed on every machine: data/golden/make_cvt.py draws them,
+// too.
 std::vector<float> first_values(const Layout& layout, uint64_t seed);
 // Mean 0, variance 1.
 std::vector<float> first_running(const Layout& layout);

@@ -43,8 +43,9 @@ struct NetShape {
 // "28 x 28 pixels, stages of 32, 64, 128 channels and 1, 1, 2 blocks"
 std::string describe(const NetShape& shape);
 
-// Throws std::invalid_argument naming value and limit for what the operations of this chapter cannot do: kernels,
-// strides and paddings of embeddings, channels of a head, a width, a map without pixels.
+// Throws std::invalid_argument naming value and limit for what the operations of this chapter
+// cannot do: kernels, strides and paddings of embeddings, channels of a head, a width, a map
+// without pixels.
 void require_net_shape(const NetShape& shape);
 
 }  // namespace cvt

@@ -1,6 +1,6 @@
-// LayerNorm of tokens in fp32. Forward keeps each row's mean and 1 / deviation, so that backward reads x and dy
-// once: dx of a row, and from the same registers the warp's part of dscale and dshift, which blocks hand over
-// and chapter 10's second stage adds in a fixed order.
+// LayerNorm of tokens in fp32. Forward keeps each row's mean and 1 / deviation, so that backward
+// reads x and dy once: dx of a row, and from the same registers the warp's part of dscale and
+// dshift, which blocks hand over and chapter 10's second stage adds in a fixed order.
 //
 // Chapter 10's own steps take 64 columns or more, and compute the moments a second time.
 #pragma once

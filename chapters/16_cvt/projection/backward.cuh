@@ -1,13 +1,13 @@
-// The way back of all three projections in four launches. With n = (map - mean) / deviation, N positions
-// and dy the gradient of what BatchNorm gave:
+// The way back of all three projections in four launches. With n = (map - mean) / deviation, N
+// positions and dy the gradient of what BatchNorm gave:
 //
 //   dshift = Σ dy                 dscale = Σ dy n
 //   dmap   = factor · (dy - dshift / N - n · dscale / N)
 //   dw[t]  = Σ dmap x             x at the position that tap t of the convolution sees
 //   dx     = Σ dmap w[t]          over the outputs and taps that see a position
 //
-// dmap needs sums over all positions before its first number is known, so dy and map are read twice, and
-// dmap is never stored. x is read once and dx written once:
+// dmap needs sums over all positions before its first number is known, so dy and map are read
+// twice, and dmap is never stored. x is read once and dx written once:
 //
 //   sums     dy and map of q, k, v → Σ dy and Σ dy (map - mean) of slabs of rows
 //   finish   → dscale, dshift, and dmap as factor · dy + slope · (map - mean) + constant
@@ -165,8 +165,8 @@ __device__ inline float dmap_of(const Slope& slope, float dy, float map, bool th
   return there ? slope.factor * dy + (slope.slope * (map - slope.mean) + slope.constant) : 0.0f;
 }
 
-// What step j brings: rows 2j + 1 and 2j + 2 of q's gradient, row j + 1 of k's and v's, and rows 2j and 2j + 1
-// of x, whose neighbours are all there then.
+// What step j brings: rows 2j + 1 and 2j + 2 of q's gradient, row j + 1 of k's and v's, and rows 2j
+// and 2j + 1 of x, whose neighbours are all there then.
 struct BackWindows {
   Window q, kv, here;
 };
@@ -180,7 +180,8 @@ __device__ __forceinline__ BackWindows back_windows(int j, const Tile& tile, con
            shape.width}};
 }
 
-// The threads of a channel meet in shared memory, nine sums at a time, [9, parts, lanes]: dw's sums of the tile.
+// The threads of a channel meet in shared memory, nine sums at a time, [9, parts, lanes]: dw's sums
+// of the tile.
 __device__ __forceinline__ void join_taps(float* of_parts, const float (&dw)[3][9],
                                           float* partials,  // [tiles, 27, channels]
                                           const Tile& tile, const Tiling& tiling, int channels,
@@ -317,7 +318,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
         };
 #pragma unroll
         for (int t = 0; t < 9; ++t) tap(kQuery, t, dq[row + 2 - t / 3][c + 2 - t % 3]);
-          // An even position is the middle of one output, an odd one the end of one and the next one's begin.
+          // An even position is the middle of one output, an odd one the end of one and the next
+          // one's begin.
 #pragma unroll
         for (int t = 0; t < 9; ++t) {
           const int down = row + 1 - t / 3, right = c + 1 - t % 3;  // twice as far as the output

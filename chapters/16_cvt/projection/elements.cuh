@@ -1,5 +1,5 @@
-// What all steps of the convolutional projection share: elements in fp16 and fp32, the arrays of q, k
-// and v, what a launch is checked for, and how a map is cut into tiles.
+// What all steps of the convolutional projection share: elements in fp16 and fp32, the arrays of q,
+// k and v, what a launch is checked for, and how a map is cut into tiles.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -133,9 +133,9 @@ class Scratch {
 
 // ---- Tiles --------------------------------------------------------------------------------------
 
-// A block has a tile of one sample: a band of rows, a strip of columns, a group of channels. A thread
-// has one channel of it and walks down some columns side by side. Bands and strips begin at even rows
-// and columns: there k and v have theirs.
+// A block has a tile of one sample: a band of rows, a strip of columns, a group of channels. A
+// thread has one channel of it and walks down some columns side by side. Bands and strips begin at
+// even rows and columns: there k and v have theirs.
 constexpr int kGroup = 32;  // channels
 
 struct Tiling {
@@ -162,8 +162,8 @@ inline Tiling tiling_of(const Shape& shape, int most_columns, int of_thread) {
   return t;
 }
 
-// Strips of the fused steps have at most 28 columns. A thread of the convolutions has 4 of them, or 2
-// where the map is so small that there would be few threads; of the way back, 4.
+// Strips of the fused steps have at most 28 columns. A thread of the convolutions has 4 of them, or
+// 2 where the map is so small that there would be few threads; of the way back, 4.
 constexpr int kMostColumns = 28, kColumnsBack = 4;
 inline bool takes_four_columns(const Shape& shape) { return shape.width > 16; }
 inline Tiling forward_tiling(const Shape& shape) {

@@ -1,5 +1,5 @@
-// BatchNorm without a pass of its own: factor and offset of a channel, taken into the weights of the
-// linear layer behind the projection.
+// BatchNorm without a pass of its own: factor and offset of a channel, taken into the weights of
+// the linear layer behind the projection.
 #pragma once
 
 #include "fused.cuh"

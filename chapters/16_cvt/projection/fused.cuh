@@ -1,6 +1,7 @@
-// The three convolutions in one launch that reads x once, and BatchNorm's moments with them. Rows of x
-// pass through shared memory. A thread walks down columns with sums of outputs that are not yet whole: row
-// r of x is the last one of output row r - 1, the middle one of row r and the first one of row r + 1.
+// The three convolutions in one launch that reads x once, and BatchNorm's moments with them. Rows
+// of x pass through shared memory. A thread walks down columns with sums of outputs that are not
+// yet whole: row r of x is the last one of output row r - 1, the middle one of row r and the first
+// one of row r + 1.
 #pragma once
 
 #include "moments.cuh"
@@ -25,8 +26,8 @@ struct Taps {
   }
 };
 
-// The threads of a channel meet in shared memory, [3, parts, lanes]: the tile's moments of q, k and v from those of
-// each thread's columns.
+// The threads of a channel meet in shared memory, [3, parts, lanes]: the tile's moments of q, k and
+// v from those of each thread's columns.
 template <int kColumns>
 __device__ void join_parts(float2* of_parts, const Shifted& q_moments, const Shifted& k_moments,
                            const Shifted& v_moments, int my_columns,
@@ -153,7 +154,8 @@ __global__ void __launch_bounds__(kForwardThreads, 3)
       }
     }
 
-    // Rows 2j - 2 and 2j - 1 of q, and row j - 1 of k and v, are whole now. The first are another tile's.
+    // Rows 2j - 2 and 2j - 1 of q, and row j - 1 of k and v, are whole now. The first are another
+    // tile's.
     if (j == first) continue;
     if (j == first + 1) {
       q_moments.shift = whole[0][0];
@@ -190,8 +192,8 @@ __global__ void __launch_bounds__(kForwardThreads, 3)
     copy_class_token(x, maps, tile.sample, channel, shape);
 }
 
-// The first launch: raw maps, and the moments of each tile. partials: [batch · tiles of a sample, 3,
-// channels]. Throws std::invalid_argument, std::runtime_error as projection_forward().
+// The first launch: raw maps, and the moments of each tile. partials: [batch · tiles of a sample,
+// 3, channels]. Throws std::invalid_argument, std::runtime_error as projection_forward().
 template <class T>
 void fused_convolutions(const T* x, const Weights& weights, T* const maps[3], float2* partials,
                         const Shape& shape, cudaStream_t stream) {
@@ -222,8 +224,8 @@ inline int64_t forward_partials(const Shape& shape) {
   return int64_t(shape.batch) * forward_tiling(shape).of_sample() * 3 * shape.channels;
 }
 
-// Throws std::invalid_argument where an array of BatchNorm is null, or where an unbiased variance is
-// asked of one position.
+// Throws std::invalid_argument where an array of BatchNorm is null, or where an unbiased variance
+// is asked of one position.
 inline void require_statistics(const Statistics& to, const Shape& shape) {
   for (int i = 0; i < 3; ++i) {
     require_pointers(

@@ -1,6 +1,7 @@
-// Mean and variance of a channel from those of its tiles. A tile's sum of squares is that of distances
-// from the tile's own mean (M2), so a large mean takes no digits from it. The parts meet as in Chan, Golub
-// and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979):
+// Mean and variance of a channel from those of its tiles. A tile's sum of squares is that of
+// distances from the tile's own mean (M2), so a large mean takes no digits from it. The parts meet
+// as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances" (1979):
 //
 //   distance = mean_of_part - near           near: some part's mean, so that distances are small
 //   mean     = near + Σ count · distance / N
@@ -99,8 +100,8 @@ static __global__ void __launch_bounds__(32 * kFinishWarps)
                            min(tiling.columns, shape.width - left), which));
   };
 
-  // Distances are from the first tile's mean, which is as large as the others': count, sum and squares
-  // of all tiles in one pass.
+  // Distances are from the first tile's mean, which is as large as the others': count, sum and
+  // squares of all tiles in one pass.
   const float2* const mine = partials + which * channels + channel;
   const float near = tiles > 0 ? mine[0].x : 0.0f;
   float sum = 0, m2 = 0;

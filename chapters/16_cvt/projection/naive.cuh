@@ -1,6 +1,6 @@
 // As a framework does it: for q, k and v separately a depthwise convolution, the moments of what it
-// stored, and a pass that normalizes it into another array. Nine launches; x is read three times, each
-// map stored, read twice, and stored once more.
+// stored, and a pass that normalizes it into another array. Nine launches; x is read three times,
+// each map stored, read twice, and stored once more.
 #pragma once
 
 #include "fused.cuh"
@@ -147,7 +147,8 @@ void naive_normalize(const T* map, const float2* partials, T* normalized, const 
   require_launched(cudaGetLastError(), shape);
 }
 
-// Partials of one map at a time, and what is normalized, which nobody wants here but a framework stores.
+// Partials of one map at a time, and what is normalized, which nobody wants here but a framework
+// stores.
 inline size_t naive_partials(const Shape& shape) {
   return size_t(naive_slabs(shape, kQuery).slabs) * shape.channels;
 }

@@ -1,7 +1,8 @@
-// Back as a framework goes: for q, k and v separately BatchNorm's two sums, a pass that stores the gradient of
-// the raw map, the convolution's gradient of x, which is added to what the others gave, and that of its
-// weights in two launches. Fifteen launches. Of each of the three, dy and map are read twice, and dmap is
-// stored once and read twice; x is read three times, dx stored three times and read twice.
+// Back as a framework goes: for q, k and v separately BatchNorm's two sums, a pass that stores the
+// gradient of the raw map, the convolution's gradient of x, which is added to what the others gave,
+// and that of its weights in two launches. Fifteen launches. Of each of the three, dy and map are
+// read twice, and dmap is stored once and read twice; x is read three times, dx stored three times
+// and read twice.
 #pragma once
 
 #include "backward.cuh"
@@ -34,8 +35,8 @@ __global__ void __launch_bounds__(kNaiveThreads)
     partials[int64_t(blockIdx.x) * shape.channels + channel] = sums;
 }
 
-// A block begins with the sums of its channels from all slabs; those of the first slab leave dscale and
-// dshift.
+// A block begins with the sums of its channels from all slabs; those of the first slab leave dscale
+// and dshift.
 template <class T>
 __global__ void __launch_bounds__(kNaiveThreads)
     gradient_maps_kernel(const T* map, const T* dy, const float2* partials,
@@ -160,7 +161,7 @@ static __global__ void __launch_bounds__(kNaiveThreads)
   if (warp == 0 && channel < channels) dw[channel * 9 + t] = sum;
 }
 
-// ---- Launches, which = 0, 1, 2: q, k, v -------------------------------------------------------------
+// ---- Launches, which = 0, 1, 2: q, k, v ---------------------------------------------------------
 
 inline dim3 slab_grid(const Shape& shape, const NaiveSlabs& slabs) {
   return dim3(slabs.slabs, blocks_of(shape.channels, 32));

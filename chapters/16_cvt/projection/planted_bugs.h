@@ -1,5 +1,5 @@
-// The mistakes that the tests plant in the convolutional projection, one at a time, and what must find each. A
-// "check" is the virtual GPU's.
+// The mistakes that the tests plant in the convolutional projection, one at a time, and what must
+// find each. A "check" is the virtual GPU's.
 #pragma once
 
 #include "../../../common/testing/testing.h"

@@ -67,8 +67,8 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
   const reference::ProjectionSizes sizes = problem.sizes();
   e.out = reference::project(problem.in, sizes);
   e.back = reference::project_back(problem.in, e.out, problem.dy, sizes);
-  // u: roundings of fp32. A sum's terms meet at most that often: 64 rows and columns of a thread, 32
-  // threads, 64 tiles of a warp, 16 warps. s: what storing a number adds.
+  // u: roundings of fp32. A sum's terms meet at most that often: 64 rows and columns of a thread,
+  // 32 threads, 64 tiles of a warp, 16 warps. s: what storing a number adds.
   constexpr double u = 0x1p-24, kMeetings = 176;
   const double s = problem.storage == Storage::kFp16 ? 0x1p-11 : u;
   // Over all numbers errors go up and down: half of what one may be off by is allowed.
@@ -109,8 +109,9 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     n.running_variance = near(2 * relative * largest(e.out.variance[which]), 4 * u + 2 * relative,
                               e.running_variance[which]);
 
-    // Back. n is off by what its map is stored with, at random from position to position, and by what
-    // mean and deviation are off, everywhere alike. Of the first kind sums have 5 times the root.
+    // Back. n is off by what its map is stored with, at random from position to position, and by
+    // what mean and deviation are off, everywhere alike. Of the first kind sums have 5 times the
+    // root.
     const double stored_error = (s * map_size + map_error) / least_deviation,
                  alike_error = mean_error / least_deviation + relative, root = std::sqrt(count);
     const double dy_norm = norm(problem.dy[which]), dy_size = largest(problem.dy[which]);

@@ -22,15 +22,15 @@ struct ProjectionProblem {
   }
 };
 
-// Seeded and normal; each channel has a mean and a deviation of its own. Where `mean` is not 0 it is
-// added to x, and of the weights all but the middle ones are so small that it does not show at borders:
-// then the maps' means are that large beside their deviations.
+// Seeded and normal; each channel has a mean and a deviation of its own. Where `mean` is not 0 it
+// is added to x, and of the weights all but the middle ones are so small that it does not show at
+// borders: then the maps' means are that large beside their deviations.
 ProjectionProblem random_projection(const cvt::ProjectionShape& shape, Storage storage,
                                     uint64_t seed, double mean = 0);
 
-// With u = 2^-24, and 2^-11 for what fp16 stores: a map is a sum of 9 products. A sum over N positions
-// rounds as often as a number meets others on its way, kMeetings at most. A normalized number n is
-// off by what its map is, over the deviation.
+// With u = 2^-24, and 2^-11 for what fp16 stores: a map is a sum of 9 products. A sum over N
+// positions rounds as often as a number meets others on its way, kMeetings at most. A normalized
+// number n is off by what its map is, over the deviation.
 struct ExpectedProjection {
   reference::ProjectionOutputs out;
   reference::ProjectionDerivatives back;
@@ -42,8 +42,8 @@ struct ExpectedProjection {
   std::array<OfMap, 3> near;
   Tolerance dx;
 };
-// What a step computes on with as it is stored, which is off by that much more: moments of the stored map; on
-// the way back dmap, and dx as it stands after q's share and after k's.
+// What a step computes on with as it is stored, which is off by that much more: moments of the
+// stored map; on the way back dmap, and dx as it stands after q's share and after k's.
 struct OfStored {
   bool maps = false, gradients = false;
 };
@@ -66,13 +66,13 @@ NamedComparison compare_backward(const ProjectionResults& got, const ExpectedPro
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// What must move, with s bytes a number and tokens as they are counted in sequences, Tq of q and Tk of
-// k and of v:
+// What must move, with s bytes a number and tokens as they are counted in sequences, Tq of q and Tk
+// of k and of v:
 //   forward:  x in, three maps out                               s batch channels (2 Tq + 2 Tk)
 //   backward: dy and maps twice, because dmap needs sums of all
 //             of them first; x in, dx out                       s batch channels (6 Tq + 8 Tk)
-// BatchNorm's statistics force that second reading; in the forward pass they would force one more reading
-// and writing of the maps (2 Tq + 4 Tk) if the linear layer did not take factor and offset.
+// BatchNorm's statistics force that second reading; in the forward pass they would force one more
+// reading and writing of the maps (2 Tq + 4 Tk) if the linear layer did not take factor and offset.
 double forward_bytes(const cvt::ProjectionShape& shape, Storage storage);
 double backward_bytes(const cvt::ProjectionShape& shape, Storage storage);
 // Operations: 9 multiply-adds an output forward; backward as many for dx and for dw.

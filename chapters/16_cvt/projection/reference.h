@@ -1,5 +1,6 @@
-// CPU oracle of the convolutional projection with BatchNorm: double precision, straight from the formula.
-// Tested against arrays that PyTorch computed (data/golden) and against central differences.
+// CPU oracle of the convolutional projection with BatchNorm: double precision, straight from the
+// formula. Tested against arrays that PyTorch computed (data/golden) and against central
+// differences.
 #pragma once
 
 #include <array>
@@ -37,7 +38,8 @@ struct ProjectionDerivatives {
   std::array<Doubles, 3> dw, dscale, dshift;
   std::array<Doubles, 3> dmaps;  // of the raw maps; class tokens' as they came
 };
-// dy: [batch, tokens, channels], gradients of map * factor + offset, class tokens' of what was copied.
+// dy: [batch, tokens, channels], gradients of map * factor + offset, class tokens' of what was
+// copied.
 ProjectionDerivatives project_back(const ProjectionInputs& in, const ProjectionOutputs& out,
                                    const std::array<Doubles, 3>& dy, const ProjectionSizes& sizes);
 

@@ -1,5 +1,5 @@
-// Rows of a map on their way through shared memory, [rows, columns, kGroup channels], zeros where the
-// map has nothing: that is the convolution's padding.
+// Rows of a map on their way through shared memory, [rows, columns, kGroup channels], zeros where
+// the map has nothing: that is the convolution's padding.
 #pragma once
 
 #include "../../../common/tile.cuh"
@@ -14,8 +14,8 @@ struct Window {
   int width;                     // the map's columns
 };
 
-// Brings a window of `map` (one sample's first token behind its class tokens) to shared memory, by all
-// threads of the block: asynchronously in pieces of 16 bytes, or element by element.
+// Brings a window of `map` (one sample's first token behind its class tokens) to shared memory, by
+// all threads of the block: asynchronously in pieces of 16 bytes, or element by element.
 template <bool kPieces, int kRows, class T>
 __device__ void copy_window(T* to_shared, const T* map, const Window& window, int channel,
                             int channels) {

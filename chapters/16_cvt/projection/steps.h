@@ -1,5 +1,5 @@
-// Steps of the convolutional projection, for its program and its tests; their kernels are compiled once, in
-// kernels_projection.cu.
+// Steps of the convolutional projection, for its program and its tests; their kernels are compiled
+// once, in kernels_projection.cu.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -39,8 +39,8 @@ struct BackwardArguments {
   cvt::ProjectionGradients gradients;
   bool constant = false;  // statistics are not the batch's: mean and deviation have no gradient
 };
-// A step's launches, in their order, on those arrays and a scratch of scratch_bytes(shape) that begins
-// at a multiple of 256 bytes. Throws as cvt::projection_forward().
+// A step's launches, in their order, on those arrays and a scratch of scratch_bytes(shape) that
+// begins at a multiple of 256 bytes. Throws as cvt::projection_forward().
 template <class Arguments>
 struct Step {
   std::string name;

@@ -17,9 +17,10 @@ struct Dataset {
   std::vector<int> labels;      // [count], 0 to 9
 };
 
-// A pair of IDX files (unsigned bytes, three dimensions and one). Throws lab::UsageError that names file,
-// value and what would be right: no IDX file, another type or rank, another size than 28 x 28, more or fewer
-// bytes than the header says, another number of labels than of images, a label beyond 9, gzip.
+// A pair of IDX files (unsigned bytes, three dimensions and one). Throws lab::UsageError that names
+// file, value and what would be right: no IDX file, another type or rank, another size than 28 x
+// 28, more or fewer bytes than the header says, another number of labels than of images, a label
+// beyond 9, gzip.
 Dataset read_idx(const std::string& images, const std::string& labels);
 
 struct Split {
@@ -27,8 +28,8 @@ struct Split {
 };
 // data/fashion_mnist: 400 images to train, 100 held out.
 Split read_excerpt();
-// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-... in that folder; of the held-out images the
-// first `held_out`.
+// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-... in that folder; of the held-out
+// images the first `held_out`.
 Split read_folder(const std::string& folder, int held_out);
 // Of all images and labels: tells data sets apart, but for chance.
 uint64_t checksum(const Dataset& data);
@@ -41,8 +42,8 @@ struct Augmentation {
   bool mirror = true;
 };
 
-// Numbers of the images of step `step` (from 0): each epoch in an order of its own, without the images left over
-// when the batch does not divide their number.
+// Numbers of the images of step `step` (from 0): each epoch in an order of its own, without the
+// images left over when the batch does not divide their number.
 std::vector<int> batch_of_step(const Dataset& data, int batch, int64_t step, uint64_t seed);
 // Pixels of these images [numbers, 28, 28], mean 0 and deviation 1 over Fashion-MNIST.
 std::vector<float> pixels(const Dataset& data, const std::vector<int>& numbers);

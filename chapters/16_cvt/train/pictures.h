@@ -9,11 +9,13 @@
 
 namespace cvt {
 
-// 5 x 7 pixels a letter, times `size`: capitals (small letters are drawn as such), digits, " %(),-.:/".
+// 5 x 7 pixels a letter, times `size`: capitals (small letters are drawn as such), digits, "
+// %(),-.:/".
 void draw_text(lab::Image& image, int x, int y, const std::string& text, int size,
                const unsigned char (&colour)[3]);
 
-// Losses of the steps (pale) and their mean over the last 20 steps (dark), from 0 on; `below` stands under it.
+// Losses of the steps (pale) and their mean over the last 20 steps (dark), from 0 on; `below`
+// stands under it.
 lab::Image loss_curve(const std::vector<float>& losses, const std::string& below);
 
 // A held-out image, what it is and what the net took it for, with its probability.

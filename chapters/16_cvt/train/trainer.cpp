@@ -68,7 +68,7 @@ float Trainer::step() {
   return loss;
 }
 
-// ---- Checkpoints ----------------------------------------------------------------------------------
+// ---- Checkpoints --------------------------------------------------------------------------------
 
 namespace {
 
@@ -247,7 +247,7 @@ void load_parameters(const std::string& path, Net& net) {
   net.set_running(checkpoint.running);
 }
 
-// ---- Answers --------------------------------------------------------------------------------------
+// ---- Answers ------------------------------------------------------------------------------------
 
 std::vector<float> logits_of(Net& net, const std::vector<float>& images, int count) {
   const int64_t pixels = int64_t(images.size()) / count;

@@ -21,7 +21,8 @@ struct Settings {
   double rate_of(int64_t step) const;  // step from 0
 };
 
-// A loss, or a number on the way to it, is not finite. What: step, value, first array with such a number.
+// A loss, or a number on the way to it, is not finite. What: step, value, first array with such a
+// number.
 struct NotFinite : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -40,11 +41,11 @@ class Trainer {
   Net& net() { return net_; }
   const Net& net() const { return net_; }
 
-  // A checkpoint is a safetensors file: parameters and running statistics by name, AdamW's averages, settings,
-  // losses, a checksum. An older one stays until the new one is whole.
+  // A checkpoint is a safetensors file: parameters and running statistics by name, AdamW's
+  // averages, settings, losses, a checksum. An older one stays until the new one is whole.
   void save(const std::string& path) const;
-  // Continues where that run was. Throws lab::UsageError for a damaged checkpoint, one of another net, of other
-  // data.
+  // Continues where that run was. Throws lab::UsageError for a damaged checkpoint, one of another
+  // net, of other data.
   void resume(const std::string& path);
 
  private:
