@@ -4,6 +4,7 @@
 
 #define CLI11_HAS_FILESYSTEM 0  // nothing of it is used
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -14,6 +15,7 @@ namespace lab {
 namespace {
 
 constexpr int kMaxRuns = 1'000'000;
+constexpr int kHelpColumn = 34;  // where a flag's explanation begins
 
 std::string lower_ending(const std::string& path) {
   const size_t dot = path.rfind('.');
@@ -33,9 +35,29 @@ void require_distinct(const std::vector<std::pair<std::string, std::string>>& fi
                          files[j].second);
 }
 
+std::string in_columns(const std::string& text, size_t most) {
+  std::string wrapped;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    const size_t own = std::min(line.find_first_not_of(' '), line.size());
+    const size_t indent = line.compare(0, 3, "  -") == 0 ? kHelpColumn : own;
+    while (line.size() > most) {
+      const size_t blank = line.rfind(' ', most);
+      if (blank == std::string::npos || blank <= indent) break;  // one word
+      wrapped += line.substr(0, blank) + '\n';
+      line = std::string(indent, ' ') + line.substr(blank + 1);
+    }
+    wrapped += line + (end < text.size() ? "\n" : "");
+    begin = end + 1;
+  }
+  return wrapped;
+}
+
 Flags::Flags(const std::string& about, const std::string& footer)
     : app_(std::make_unique<CLI::App>(about)) {
-  app_->get_formatter()->column_width(34);
+  app_->get_formatter()->column_width(kHelpColumn);
   app_->footer(footer +
                "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
                "machine lacks\n"
@@ -88,7 +110,7 @@ void Flags::parse(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app_->help().c_str(), stdout);
+    std::fputs(in_columns(app_->help()).c_str(), stdout);
     require_output_written();
     std::exit(kCorrect);
   } catch (const CLI::ExtrasError&) {  // its own message has them in reverse

@@ -42,6 +42,10 @@ inline void require_one_of(const std::string& flag, const std::string& text,
   throw UsageError(flag + " '" + text + "': must be " + list);
 }
 
+// The text with lines of at most `most` columns: longer ones go on below their own begin, those of a
+// help's flags where the flag's explanation begins.
+std::string in_columns(const std::string& text, size_t most = 100);
+
 class Flags {
  public:
   Flags(const std::string& about, const std::string& footer);

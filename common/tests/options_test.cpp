@@ -7,6 +7,7 @@
 #include "lab.cuh"
 #include "lab/device.h"
 #include "lab/errors.h"
+#include "lab/flags.h"
 #include "lab/program.h"
 #include "testing/testing.h"
 
@@ -220,4 +221,16 @@ TEST_CASE("options: outputs are tried before any work") {
   CHECK(refusal({"--json", folder.path("old")}) == "");
   CHECK(lab::testing::file_content(folder.path("old")) == "old");
   CHECK(folder.names() == std::vector<std::string>{"old"});
+}
+
+TEST_CASE("help: long lines go on below their begin, a flag's where its explanation begins") {
+  CHECK(lab::in_columns("short\n\nlines\n") == "short\n\nlines\n");
+  CHECK(lab::in_columns("Steps: one, two, three\nnext", 14) == "Steps: one,\ntwo, three\nnext");
+  CHECK(lab::in_columns("  of a list, long", 12) == "  of a list,\n  long");
+  const std::string flag = "  --flag N                        words of which not all fit here";
+  CHECK(lab::in_columns(flag, 50) ==
+        "  --flag N                        words of which\n" + std::string(34, ' ') +
+            "not all fit here");
+  CHECK(lab::in_columns("--one_word_that_is_longer", 10) == "--one_word_that_is_longer");
+  CHECK(lab::in_columns("") == "");
 }
