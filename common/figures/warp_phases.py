@@ -30,9 +30,12 @@ PLAIN = {**{what: "compute" for what in ("fp32", "fp16", "special", "shuffle", "
          **{what: phase for what, phase in FOR.items() if phase == "copy"}}
 LONG = {"long_scoreboard": "wait for copies", "lg_throttle": "wait for copies",
         "barrier": "wait at a barrier"}
+# There it is any load of global memory that a warp waits for: samples, or what other blocks have found.
+PLAIN_LONG = {what: "wait for global memory" if phase == "wait for copies" else phase
+              for what, phase in LONG.items()}
 COLORS = {"copy": palette.CHAPTERS[3], "multiply": palette.CHAPTERS[5],
           "softmax": palette.CHAPTERS[1], "compute": palette.CHAPTERS[1], "wait for copies": "#d5d8dc",
-          "wait at a barrier": "#8f959d"}
+          "wait for global memory": "#d5d8dc", "wait at a barrier": "#8f959d"}
 
 
 def process_of(events, kernel):
@@ -72,15 +75,20 @@ def kinds_of(warps):
     return FOR if any(FOR.get(what) == "multiply" for told in warps.values() for what, *_ in told) else PLAIN
 
 
+def long_waits(kinds):
+    """What a warp does in a long wait, by the reason."""
+    return PLAIN_LONG if kinds is PLAIN else LONG
+
+
 def phases(told, kinds=FOR):
     """[(phase, begin, end)] of one warp. What comes before its first copy leads to that, unless it has
     multiplied by then; after its last instruction with a phase there is none. A warp without products has
     no softmax either: it computes where to copy."""
-    found, phase = [], None
+    found, phase, long = [], None, long_waits(kinds)
     multiplies = kinds is PLAIN or any(FOR.get(what) == "multiply" for what, *_ in told)
     for what, begin, end in reversed(told):
-        if what in LONG:
-            found.append((LONG[what], begin, end))
+        if what in long:
+            found.append((long[what], begin, end))
         else:
             of = kinds.get(what, phase)
             phase = of if multiplies or of == "copy" else phase
@@ -112,10 +120,10 @@ def shares(warps):
 
 
 def title_of(title, warps):
-    of = shares(warps)
-    waits = sum(of.get(wait, 0) for wait in set(LONG.values()))
+    of, long = shares(warps), long_waits(kinds_of(warps))
+    waits = sum(of.get(wait, 0) for wait in set(long.values()))
     end = max(told[-1][2] for told in warps.values())
-    return (f"{title}: the block takes {end:,} clocks; its warps wait for copies and at barriers "
+    return (f"{title}: the block takes {end:,} clocks; its warps {long['long_scoreboard']} and at barriers "
             f"{100 * waits:.0f}% of them")
 
 

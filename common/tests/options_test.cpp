@@ -228,9 +228,8 @@ TEST_CASE("help: long lines go on below their begin, a flag's where its explanat
   CHECK(lab::in_columns("Steps: one, two, three\nnext", 14) == "Steps: one,\ntwo, three\nnext");
   CHECK(lab::in_columns("  of a list, long", 12) == "  of a list,\n  long");
   const std::string flag = "  --flag N                        words of which not all fit here";
-  CHECK(lab::in_columns(flag, 50) ==
-        "  --flag N                        words of which\n" + std::string(34, ' ') +
-            "not all fit here");
+  CHECK(lab::in_columns(flag, 50) == "  --flag N                        words of which\n" +
+                                         std::string(34, ' ') + "not all fit here");
   CHECK(lab::in_columns("--one_word_that_is_longer", 10) == "--one_word_that_is_longer");
   CHECK(lab::in_columns("") == "");
 }

@@ -68,7 +68,9 @@ class WarpPhases(Case):
         self.assertIs(kinds, warp_phases.PLAIN)
         self.assertIs(warp_phases.kinds_of({0: told, 1: [("tensor", 0, 1)]}), warp_phases.FOR)
         self.assertEqual([phase for phase, *_ in warp_phases.phases(told, kinds)],
-                         ["copy", "wait for copies", "compute", "compute", "compute", "copy", "copy", None])
+                         ["copy", "wait for global memory", "compute", "compute", "compute", "copy", "copy", None])
+        self.assertEqual(warp_phases.shares({0: told}).get("wait for copies"), None)
+        self.assertIn("its warps wait for global memory and at barriers 60% of", warp_phases.title_of("k", {0: told}))
 
     def test_a_short_wait_belongs_to_what_the_warp_gets_to(self):
         found = warp_phases.phases(warp_phases.warps_of(timeline(), "first_kernel")[0])
