@@ -52,8 +52,8 @@ def title_of(chapter, problem):
 OF_ONE_SM = ("L1/shared", "issue")
 
 
-def bound_of(counters):
-    """(name, µs) of a launch's largest modelled limit.
+def limits_of(counters):
+    """{name: µs} of a launch's modelled limits.
 
     Where only some blocks were executed, limits are scaled by how many more there are, on the
     busiest SM or in the grid; DRAM's is the prediction's, which is of all blocks."""
@@ -66,6 +66,12 @@ def bound_of(counters):
         limits = {name: us * max(1, of_sm if name in OF_ONE_SM else of_all)
                   for name, us in limits.items()}
         limits["DRAM"] = predicted.get("dram_us", 0)
+    return limits
+
+
+def bound_of(counters):
+    """(name, µs) of a launch's largest modelled limit."""
+    limits = limits_of(counters)
     if not limits:
         return "", 0.0
     name = max(limits, key=limits.get)

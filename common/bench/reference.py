@@ -13,15 +13,15 @@ RENEW = "make bench DEVICE=vgpu"
 
 
 def same(path, old, new):
-    """Whether two predicted numbers, or limits beside them, count as equal: times and bytes (their
-    names end in `us` and `bytes`) within 2%, shares within 0.02, what is no number, stated errors
+    """Whether two predicted numbers, or limits beside them, count as equal: times and counts (their
+    names end in `us`, `bytes` and `instructions`) within 2%, shares within 0.02, what is no number, stated errors
     and flops exactly."""
     number = (int, float)
     numbers = isinstance(old, number) and isinstance(new, number)
     if path.endswith(("error", "flops")) or not numbers:
         return old == new
     return abs(old - new) <= (predictions.US_TOLERANCE * max(abs(old), abs(new))
-                              if path.endswith(("us", "bytes")) else predictions.SHARE_TOLERANCE)
+                              if path.endswith(("us", "bytes", "instructions")) else predictions.SHARE_TOLERANCE)
 
 
 def differences(before, after, equal):

@@ -12,8 +12,10 @@ bench_reference := $(if $(filter vgpu,$(DEVICE)),$(findstring DEVICE,$(device_re
 
 # $(call sized,NAME,CHAPTER,FLAGS): $T/docs/sized-NAME.json. Only the blocks that a prediction needs are
 # executed, so these sizes take seconds. $(call sweep,...): sweep-NAME.json, a point of a sweep over sizes.
+# $(call quoted,...): quoted-NAME.json, of which a lesson's prose speaks, at a size that none of these has.
 sized_results :=
 sweep_results :=
+quoted_results :=
 define predicted_rule
 $1 += $T/docs/$2.json
 $T/docs/$2.json: $D/chapter$3 $V/libvgpu.so
@@ -22,6 +24,7 @@ $T/docs/$2.json: $D/chapter$3 $V/libvgpu.so
 endef
 sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
 sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
+quoted = $(eval $(call predicted_rule,quoted_results,quoted-$1,$2,$3))
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
 $(call sized,first-kernel,0,--size 2048)
 $(call sized,first-kernel-serial,0,--size 2048 --step 'sum serial')
@@ -63,6 +66,15 @@ $(foreach s,$(filter-out 224,$(sweep_sides)),$(call sweep,embedding-1-$s,9,--siz
 $(foreach b,$(sweep_batches),$(call sweep,net-simple-$b-224,12,--batch $b))
 $(foreach b,$(sweep_batches),$(foreach s,$(sweep_sides),$(call sweep,net-fast-$b-$s,12,--batch $b \
   --size $s $(fast_net))))
+# Lesson 5 speaks of 512 tokens, lessons 13 to 15 of 197 and 1025. Of sized runs lessons 3 and 13 to 15 quote why
+# warps wait, how busy pipes are, and single launches.
+$(call quoted,attention-5-512,5,--batch 32 --tokens 512)
+$(call quoted,attention-5-512-16-warps,5,--batch 32 --tokens 512 --step '16 warps')
+$(foreach t,197 1025,$(foreach n,13 14,$(call quoted,attention-$n-$t,$n,--batch 32 --tokens $t)))
+$(foreach t,197 1025,$(call quoted,attention-13-$t-small-tiles,13,--batch 32 --tokens $t --step 'small tiles'))
+$(foreach s,tensor-cores deterministic,$(call quoted,gradients-1025-$s,15,--batch 32 --tokens 1025 --step '$(subst -, ,$s)'))
+quoted_results += $(addprefix $T/docs/sized-,$(addsuffix .json,attention-3 attention-13 attention-13-small-tiles \
+  attention-14 gradients))
 endif
 
 PEERS ?=
@@ -76,10 +88,11 @@ torch_python = $(shell for p in python3 /usr/bin/python3; do \
 ifneq ($(bench_reference),)
 ifeq ($(ARCH),sm_90)
 bench_runs := $(foreach n,$(chapters),$(call docs_results,$n))
-bench: $(bench_runs) $(sized_results) $(sweep_results)
+bench: $(bench_runs) $(sized_results) $(sweep_results) $(quoted_results)
 	@$(need_python)
 	@status=0; for make in 'counters.py $(results) $(bench_runs)' \
-	    'gains.py $(results) $(sized_results)' 'sweeps.py $(results) $(sweep_results)'; do \
+	    'gains.py $(results) $(sized_results)' 'sweeps.py $(results) $(sweep_results)' \
+	    'quoted.py $(results) $(quoted_results)'; do \
 	  set -- $$make; script=$$1; shift; \
 	  python3 $(bench_scripts)/$$script $(if $(CHECK),--check) --ptxas '$(docs_ptxas)' "$$@" || \
 	    status=$$?; done; exit $$status

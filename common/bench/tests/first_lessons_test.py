@@ -6,7 +6,12 @@ import unittest
 
 from support import ROOT, Case
 
+import quoted
+
 RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+# Chapter 2's loads, and the barrier behind them.
+LOADS = [f"chapters/02_tiling/kernel.cuh: {line}" for line in (
+    "tiles.q[row][d] = first_row", "row_tile[d] = first_key", "__syncthreads(); #1")]
 FOLDERS = {1: "01_naive_attention", 2: "02_tiling", 3: "03_coalescing", 4: "04_wmma"}
 
 
@@ -106,6 +111,22 @@ class FirstLessons(Case):
         self.near(ptx, one["limits_by_ptx"]["L1/shared"], 4)
         self.assertLess(abs(micros(3, "4 rows a warp") / micros(3, "coalesced loads") - 1), 0.03)
         self.assertGreater(sized("no padding"), sized("coalesced loads"))
+        self.assertIn("warps wait most for each other: `not_selected`", text(3))
+        line = quoted.lines(RESULTS, 3, batch=32, tokens=577)
+        if not line:
+            raise unittest.SkipTest("no waits of chapter 3: make bench DEVICE=vgpu")
+        stalls = {name: share for name, share in line["coalesced loads"]["stalls"].items() if name != "selected"}
+        self.assertEqual(max(stalls, key=stalls.get), "not_selected")
+
+    def test_where_chapter_2_waits(self):
+        """Lesson 3 says it: at the loads of Q, K and V and at the barrier behind them."""
+        self.assertIn("In chapter 2 more than half of all waiting is at the loads of Q, K and V and at the barrier "
+                      "behind them", text(3))
+        line = quoted.lines(RESULTS, 3, batch=32, tokens=577)
+        if not line:
+            raise unittest.SkipTest("no waits of chapter 3: make bench DEVICE=vgpu")
+        self.assertGreater(sum(share for at, share in line["tiling"]["waits_at"].items()
+                               if at.startswith(tuple(LOADS))), 0.5, line["tiling"]["waits_at"])
 
     def test_chapter_4(self):
         gained = self.stated(4, r"\*\*([\d.]+)\*\* times as fast as chapter 3's fastest kernel")[0]

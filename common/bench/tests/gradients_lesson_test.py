@@ -6,8 +6,11 @@ import unittest
 
 from support import ROOT, Case
 
+import quoted
+
 CHAPTERS = os.path.join(ROOT, "chapters")
-GAINS = os.path.join(ROOT, "data", "results", "virtual_h200", "gains.json")
+RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+GAINS = os.path.join(RESULTS, "gains.json")
 
 
 def text_of(chapter):
@@ -88,6 +91,29 @@ class GradientsLesson(Case):
                       f"take {short['columns'] / forward['197']:.1f} times as long",
                       f"their share is {small[1]:.0f}%",
                       f"take {long['all'] / forward['1025']:.1f} times as long"):
+            self.assertIn(words, flat)
+
+    def test_launches_are_those_of_the_results(self):
+        stated = {**{(name.rsplit(", ", 1)[0], int(name.rsplit(", ", 1)[1])): of for name, of in self.of.items()},
+                  ("naive", 197): naive(self.text)}
+        for (step, tokens), of in stated.items():
+            found = quoted.steps(RESULTS, 15, batch=32, tokens=tokens)
+            if not found:
+                self.skipTest("no results of chapter 15: make bench DEVICE=vgpu")
+            for launch, us in of.items():
+                self.assertAlmostEqual(us / found[step][launch], 1, delta=0.01,
+                                       msg=f"{step}, {tokens} tokens, {launch}: {found[step][launch]}")
+        self.assertEqual(len(stated), 5)
+
+    def test_what_is_said_of_launches(self):
+        short, same = self.of["tensor cores, 197"], self.of["deterministic, 197"]
+        flat = " ".join(self.text.split())
+        for words in (f"*rows* costs {same['rows']:.1f} µs.",
+                      f"*columns* gets {short['columns'] - same['columns']:.1f} µs shorter",
+                      f"clearing and rounding save {short['D'] + short['dQ in fp16'] - same['D']:.1f}.",
+                      f"takes {same['all'] / short['all']:.2f} and "
+                      f"{self.of['deterministic, 1025']['all'] / self.of['tensor cores, 1025']['all']:.2f} "
+                      "times as long"):
             self.assertIn(words, flat)
 
     def test_shares_of_the_first_step(self):

@@ -6,8 +6,11 @@ import unittest
 
 from support import ROOT, Case
 
+import quoted
+
 LESSON = os.path.join(ROOT, "chapters", "14_hopper", "README.md")
-GAINS = os.path.join(ROOT, "data", "results", "virtual_h200", "gains.json")
+RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+GAINS = os.path.join(RESULTS, "gains.json")
 HEADS = 32 * 12  # heads of all photos
 
 
@@ -26,6 +29,14 @@ def micros():
         tokens, *times = [cell.strip() for cell in row.strip("|").split("|")]
         for step, time in zip(steps, times):
             found[int(tokens), step] = float(time.split()[0])
+    return found
+
+
+def steps(tokens):
+    """{step: line of quoted.json} of 32 photos."""
+    found = quoted.lines(RESULTS, 14, batch=32, tokens=tokens)
+    if not found:
+        raise unittest.SkipTest("no results of chapter 14: make bench DEVICE=vgpu")
     return found
 
 
@@ -49,6 +60,35 @@ class HopperLesson(Case):
                                              r"1025"), (577, 1025)):
             best = min(time for (n, _), time in micros().items() if n == tokens)
             self.assertAlmostEqual(value / (4 * HEADS * tokens ** 2 * 64 / best / 1e6), 1, delta=0.007)
+
+    def shares(self, pattern, *shares):
+        """The pattern's numbers are these shares in percent."""
+        self.assertEqual(self.stated(pattern), [round(100 * share) for share in shares])
+
+    def test_all_times_of_the_table_are_those_of_the_results(self):
+        for (tokens, step), stated in micros().items():
+            us = steps(tokens)[step]["us"]
+            self.assertAlmostEqual(stated / us, 1, delta=0.01, msg=f"{step}, {tokens} tokens: {us}")
+
+    def test_what_ragged_does(self):
+        ragged = steps(1025)["ragged"]
+        rate, = self.stated(r"Chapter 13 ended with (\d+) TFLOP/s at 1025 tokens")
+        self.assertAlmostEqual(rate / (4 * HEADS * 1025 ** 2 * 64 / ragged["us"] / 1e6), 1, delta=0.007)
+        self.shares(r"keeps the tensor cores busy for (\d+)% of that time", ragged["pipes"]["tensor"]["share"])
+        self.shares(r"\*\*Only (\d+) of 100 instructions are products",
+                    ragged["pipes"]["tensor"]["instructions"] / ragged["machine_instructions"])
+
+    def test_how_busy_units_are(self):
+        wgmma = steps(1025)["wgmma"]
+        products, = self.stated(r"\*\*([\d.]+) of 100\*\*: how many of `wgmma`'s instructions are products")
+        self.assertAlmostEqual(products, 100 * wgmma["pipes"]["tensor"]["instructions"] /
+                               wgmma["machine_instructions"], delta=0.0501)
+        self.shares(r"tensor cores are busy for (\d+)% of the time, the unit for exponentials for (\d+)%, "
+                    r"and the issue slots for (\d+)%", wgmma["pipes"]["tensor"]["share"],
+                    wgmma["pipes"]["xu"]["share"], wgmma["issue_share"])
+
+    def test_empty_rows_of_products(self):
+        self.shares(r"rows of a fourth: (\d+)% of the products' rows are empty", 1 - 197 / (4 * 64))
 
     def test_times_are_those_of_the_results(self):
         with open(GAINS, encoding="utf-8") as file:
@@ -74,6 +114,8 @@ class HopperLesson(Case):
         if "persistent" not in us:
             raise unittest.SkipTest("no results of chapter 14: make bench DEVICE=vgpu")
         self.assertLess(us["persistent"], us["wgmma"])
+        self.assertAlmostEqual(self.stated(r"It takes \d+ µs, ([\d.]+) times as long")[0],
+                               us["one block"] / us["wgmma"], delta=0.0051)
         self.assertGreater(us["every maximum"], us["wgmma"], "nothing is left of the gain")
         for lost in ("polynomials", "multicast"):
             self.assertGreater(us[lost], us["persistent"], lost)

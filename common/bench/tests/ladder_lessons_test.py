@@ -6,6 +6,8 @@ import unittest
 
 from support import ROOT, Case
 
+import quoted
+
 RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
 FIVE, SIX = "05_multi_warp", "06_coalesced_k"
 SMALL = {"batch": 1, "tokens": 197}   # the chapter's own run, on one photo
@@ -89,6 +91,12 @@ class LadderLessons(Case):
         self.near(slower, tried["16 warps"] / us["8 warps"])
         self.near(ratio, 48 / 40, 2)
         self.assertEqual((-(-577 // 256) * 16, -(-577 // 128) * 8, -(-577 // 16)), (48, 40, 37))
+        self.assertIn("With 512 tokens no warp is empty, and 16 warps take as long as 8", lesson(FIVE))
+        self.assertEqual((-(-512 // 256) * 16, -(-512 // 128) * 8), (32, 32))
+        found = quoted.lines(RESULTS, 5, batch=32, tokens=512)
+        if not found:
+            raise unittest.SkipTest("no results at 512 tokens: make bench DEVICE=vgpu")
+        self.assertAlmostEqual(found["16 warps"]["us"] / found["8 warps"]["us"], 1, delta=0.05)
         gain = self.stated(FIVE, r"Occupancy grows by half, the time falls by (\d)%")[0]
         self.assertEqual(gain, round(100 * (1 - tried["24 resident"] / us["8 warps"])))
 
