@@ -68,6 +68,8 @@ class FlashLesson(Case):
         for pattern in (r"they are busy for (\d+)% of the predicted time",
                         r"In `coalesced K` it is (\d+)%"):
             self.shares(pattern, long["coalesced K"]["tensor"]["share"])
+        self.assertAlmostEqual(self.stated(r"\*coalesced K\*, takes (\d+) µs by prediction")[0] /
+                               steps(577)["coalesced K"]["us"], 1, delta=0.005)
         self.shares(r"\*\*What fills the other (\d+)%\?", 1 - long["coalesced K"]["tensor"]["share"])
         self.shares(r"\*\*(\d+)%\*\*: how much of the time the tensor cores are busy in `pipeline`",
                     long["pipeline"]["tensor"]["share"])

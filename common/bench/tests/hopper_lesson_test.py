@@ -72,11 +72,15 @@ class HopperLesson(Case):
 
     def test_what_ragged_does(self):
         ragged = steps(1025)["ragged"]
-        rate, = self.stated(r"Chapter 13 ended with (\d+) TFLOP/s at 1025 tokens")
+        rate, = self.stated(r"\*ragged\*, computes (\d+) TFLOP/s with 1025 tokens")
         self.assertAlmostEqual(rate / (4 * HEADS * 1025 ** 2 * 64 / ragged["us"] / 1e6), 1, delta=0.007)
-        self.shares(r"keeps the tensor cores busy for (\d+)% of that time", ragged["pipes"]["tensor"]["share"])
-        self.shares(r"\*\*Only (\d+) of 100 instructions are products",
+        self.shares(r"the tensor cores are busy for only (\d+)% of the time", ragged["pipes"]["tensor"]["share"])
+        self.shares(r"\*\*of 100 instructions (\d+) are products",
                     ragged["pipes"]["tensor"]["instructions"] / ragged["machine_instructions"])
+
+    def test_the_time_before(self):
+        value, = self.stated(r"With 32 photos of 577 tokens, \*ragged\* takes (\d+) µs by prediction")
+        self.assertAlmostEqual(value / steps(577)["ragged"]["us"], 1, delta=0.01)
 
     def test_how_busy_units_are(self):
         wgmma = steps(1025)["wgmma"]
