@@ -7,7 +7,7 @@
 
 RESULT.json is what a chapter's program writes with --predict --json, at the sizes of which a lesson's prose
 speaks. Of each launch, and of each total of several, the file keeps the predicted time with its stated error
-and the shares of stall reasons. Of a launch it also keeps how busy each pipe is, how many instructions of
+and the shares of stall reasons; where a line stands for launches alike, the time of one, and their number. Of a launch it also keeps how busy each pipe is, how many instructions of
 machine code there are and how many of them each pipe takes, the modelled limits, and the share of all
 waiting at each source line that has 2% of it or more. Such a line is named by its text without comment: its
 number changes with every comment. Tests compare lessons with this file (`*_lesson_test.py`, `*_lessons_test.py`).
@@ -73,7 +73,8 @@ def lines_of(result):
     for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
         if "us" not in predicted:
             raise Refused(f"{kernel['name']}: no predicted time: {predicted.get('why') or 'no reason given'}")
-        lines.append({"name": kernel["name"], **{name: predicted[name] for name in KEPT},
+        lines.append({"name": kernel["name"], **({"launches": kernel["launches"]} if "launches" in kernel else {}),
+                      **{name: predicted[name] for name in KEPT},
                       **(of_launch(kernel["counters"]) if kernel.get("counters") else {})})
     return lines
 

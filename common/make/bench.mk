@@ -66,15 +66,21 @@ $(foreach s,$(filter-out 224,$(sweep_sides)),$(call sweep,embedding-1-$s,9,--siz
 $(foreach b,$(sweep_batches),$(call sweep,net-simple-$b-224,12,--batch $b))
 $(foreach b,$(sweep_batches),$(foreach s,$(sweep_sides),$(call sweep,net-fast-$b-$s,12,--batch $b \
   --size $s $(fast_net))))
-# Lesson 5 speaks of 512 tokens, lessons 13 to 15 of 197 and 1025. Of sized runs lessons 3 and 13 to 15 quote why
-# warps wait, how busy pipes are, and single launches.
+# Lesson 5 speaks of 512 tokens, lessons 13 to 15 of 197 and 1025, lesson 10 of many rows and short ones, lesson 12
+# of one photo and other choices. Of sized runs lessons 3 and 11 to 15 quote why warps wait, how busy pipes are, and
+# single launches.
 $(call quoted,attention-5-512,5,--batch 32 --tokens 512)
 $(call quoted,attention-5-512-16-warps,5,--batch 32 --tokens 512 --step '16 warps')
 $(foreach t,197 1025,$(foreach n,13 14,$(call quoted,attention-$n-$t,$n,--batch 32 --tokens $t)))
 $(foreach t,197 1025,$(call quoted,attention-13-$t-small-tiles,13,--batch 32 --tokens $t --step 'small tiles'))
 $(foreach s,tensor-cores deterministic,$(call quoted,gradients-1025-$s,15,--batch 32 --tokens 1025 --step '$(subst -, ,$s)'))
+$(call quoted,layer-norm-100000,10,--rows 100000)
+$(call quoted,layer-norm-64,10,--rows 200000 --columns 64)
+$(call quoted,vit-best-1,12,$(fast_net) --qkv epilogue)
+$(foreach a,naive coalesced_loads,$(call quoted,vit-$a,12,--attention $a))
+$(call quoted,vit-projection,12,--projection --batch 32 --tokens 64 --width 512 --heads 8)
 quoted_results += $(addprefix $T/docs/sized-,$(addsuffix .json,attention-3 attention-13 attention-13-small-tiles \
-  attention-14 gradients))
+  attention-14 gradients mlp vit-3))
 endif
 
 PEERS ?=

@@ -1,4 +1,4 @@
-"""Lessons 1 to 4: what their prose says of counters and predicted times is what the results say."""
+"""Lessons 0 to 4: what their prose says of counters and predicted times is what the results say."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
 # Chapter 2's loads, and the barrier behind them.
 LOADS = [f"chapters/02_tiling/kernel.cuh: {line}" for line in (
     "tiles.q[row][d] = first_row", "row_tile[d] = first_key", "__syncthreads(); #1")]
-FOLDERS = {1: "01_naive_attention", 2: "02_tiling", 3: "03_coalescing", 4: "04_wmma"}
+FOLDERS = {0: "00_a_first_kernel", 1: "01_naive_attention", 2: "02_tiling", 3: "03_coalescing", 4: "04_wmma"}
 
 
 def text(chapter):
@@ -58,6 +58,34 @@ class FirstLessons(Case):
     def near(self, stated, value, digits):
         """The value rounded to as many digits."""
         self.assertAlmostEqual(stated, float(f"{value:.{digits}g}"), places=9)
+
+    def test_chapter_0(self):
+        large = {step["name"]: step["predicted"] for run in read("gains.json")["runs"]
+                 if run["title"].startswith("a first kernel, ") for step in run["steps"]}
+        us = {name: of["us"] for name, of in large.items()}
+        for pattern in (r"one takes \*\*(\d+) times\*\* as long as the other", r"Grey by rows is (\d+) times as fast"):
+            self.near(self.stated(0, pattern)[0], us["grey columns"] / us["grey rows"], 1)
+        self.near(self.stated(0, r"\*\*([\d.]+)\*\*: how many times as fast the sum by blocks is")[0],
+                  us["sum threads"] / us["sum blocks"], 2)
+        self.near(self.stated(0, r"some 80 times, and takes only ([\d.]+) times as long as the tile")[0],
+                  us["blur"] / us["blur tile"], 2)
+        self.assertEqual(self.stated(0, r"A launch itself takes ([\d.]+) µs")[0], large["grey rows"]["launch_us"])
+        additions, left = self.stated(0, r"Of ([\d,]+) additions to `sum`, ([\d,]+) are left")
+        self.assertEqual((additions, left), (2048 * 2048, 2048 * 2048 / 256))
+        self.assertEqual(self.stated(0, r"There are ([\d,]+) operations, not 4 million")[0], 2048 * 2048 / 32)
+        pixels = 224 * 224
+        for pattern, name, digits in ((r"\*\*(\d+)\*\*: bytes that the blur asks for", "blur", 2),
+                                      (r"Its tile asks for ([\d.]+)\.", "blur tile", 2)):
+            asked = kernel(0, name)["allocations"]["grey"]["load"]["bytes_asked"]
+            self.near(self.stated(0, pattern)[0], asked / pixels, digits)
+        sectors = [kernel(0, name)["allocations"]["photo"]["load"] for name in ("grey columns", "grey rows")]
+        self.assertEqual(self.stated(0, r"\*\*(\d+)\*\* sectors a request by columns, \*\*(\d+)\*\* by rows"),
+                         [of["sectors"] / of["requests"] for of in sectors])
+        ratios = self.stated(0, r"There they are ([\d.]+), ([\d.]+) and (\d+) times as fast")
+        for stated, (before, after) in zip(ratios, (("grey columns", "grey rows"), ("sum threads", "sum blocks"),
+                                                    ("blur", "blur tile"))):
+            self.near(stated, micros(0, before) / micros(0, after), 1 if stated == 2 else 2)
+        self.near(self.stated(0, r"and only ([\d.]+) of them are the work")[0], micros(0, "grey rows"), 3)
 
     def test_chapter_1(self):
         for stated, name in zip(self.stated(1, r"\*\*([\d.]+), ([\d.]+) and ([\d.]+) µs\*\* are the predicted "

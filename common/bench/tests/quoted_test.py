@@ -49,6 +49,11 @@ class Quoted(Case):
         self.assertEqual(total, {"name": "tensor cores", "us": 40.0, "error": 0.25, "issue_share": 0.5,
                                  "stalls": {"selected": 0.25, "long_scoreboard": 0.75}})
 
+    def test_launches_alike_are_counted(self):
+        result = {**RESULT, "kernels": [{**launch("fc1", 10.0), "launches": 12}, {"name": "net"}]}
+        one, total = quoted.merge(self.write(result))["runs"][0]["lines"]
+        self.assertEqual((one["launches"], one["us"], total["us"]), (12, 10.0, 120.0))
+
     def test_found_by_problem(self):
         self.keep(RESULT)
         self.assertEqual(quoted.steps(self.folder, 15, tokens=197), {

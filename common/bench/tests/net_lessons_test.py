@@ -1,0 +1,175 @@
+"""Lessons 9 to 12: the numbers of their prose are those of the results."""
+import json
+import os
+import re
+import unittest
+
+from support import ROOT, Case
+
+import quoted
+
+RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
+FOLDERS = {9: "09_patch_embedding", 10: "10_layer_norm", 11: "11_mlp", 12: "12_vision_transformer"}
+FAST = {"embed": "one_product", "norm": "rows", "mlp": "epilogue", "qkv": "epilogue"}
+
+
+def lesson(chapter):
+    """The lesson in one line, without what `make docs` writes."""
+    with open(os.path.join(ROOT, "chapters", FOLDERS[chapter], "README.md"), encoding="utf-8") as file:
+        found = re.sub(r"<!-- (counters|gains):begin.*?<!-- \1:end -->", "", file.read(), flags=re.DOTALL)
+    return " ".join(found.split())
+
+
+def read(name):
+    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def gained(title):
+    """{step: µs} of the first run of that title in gains.json."""
+    run = next(of for of in read("gains.json")["runs"] if of["title"] == title)
+    return {step["name"]: step["predicted"]["us"] for step in run["steps"]}
+
+
+def swept(chapter, **problem):
+    """{line: µs of all its launches} of sweeps.json, and for chapter 9 of all tokens."""
+    run = next(of for of in read("sweeps.json")["runs"] if of["chapter"] == FOLDERS[chapter] and
+               all(of["problem"].get(name) == value for name, value in problem.items()))
+    return {line["name"]: line["us"] for line in run["lines"]}
+
+
+def photo(chapter):
+    """{kernel: its line} of the chapter's own run, on one photo."""
+    return {of["name"]: of for of in read(f"chapter{chapter}.json")["runs"][0]["kernels"]}
+
+
+def net(**problem):
+    """{launch: µs of all launches of its kind} of quoted.json."""
+    found = quoted.lines(RESULTS, 12, **problem)
+    if not found:
+        raise unittest.SkipTest("no runs of chapter 12: make bench DEVICE=vgpu")
+    return {name: line["us"] * line.get("launches", 1) for name, line in found.items()}
+
+
+class NetLessons(Case):
+    def stated(self, chapter, pattern):
+        """The numbers of the pattern's groups."""
+        match = re.search(pattern, lesson(chapter))
+        self.assertTrue(match, f"no '{pattern}' in the lesson of chapter {chapter}")
+        return [float(group.replace(",", "")) for group in match.groups()]
+
+    def near(self, stated, *values):
+        """Each of the numbers is its value, rounded to as many digits behind the point."""
+        self.assertEqual(len(stated), len(values))
+        for number, value in zip(stated, values):
+            digits = len(f"{number:g}".partition(".")[2])
+            self.assertAlmostEqual(number, value, delta=0.5 * 10 ** -digits + 1e-9)
+
+    def test_chapter_9(self):
+        us = swept(9, batch=1, height=224)
+        times, = self.stated(9, r"`channel launches` takes more than (\d+) times as long as `unified`")
+        self.assertTrue(times < us["channel launches"] / us["unified"] < 1.2 * times)
+        self.assertIn("From `1 stream` to `128 streams` nothing changes", lesson(9))
+        self.assertAlmostEqual(us["128 streams"] / us["1 stream"], 1, delta=0.02)
+        part = photo(9)
+        self.assertIn("On the part alone 128 streams take longer than one", lesson(9))
+        self.assertGreater(part["128 streams"]["predicted"]["us"], part["1 stream"]["predicted"]["us"])
+        few, many = (swept(9, batch=batch, height=224)["one product"] for batch in (1, 32))
+        self.assertLess(many / few, 32 / 4)  # almost flat at first
+
+    def test_chapter_10(self):
+        us = {name: of["predicted"]["us"] for name, of in photo(10).items()}
+        self.assertIn("197 rows are 197 blocks of `base` but only 25 of `warp`", lesson(10))
+        self.assertEqual([photo(10)[name]["blocks"] for name in ("base", "warp")], [197, 25])
+        self.assertGreater(us["warp"], us["base"])
+        self.assertLess(us["atomics"], us["slab sums"] + us["column sums"])  # "Atomics take less time here"
+        large = gained("layer norm")
+        self.assertLess(large["warp"], large["base"])
+        self.assertGreater(large["rows"], large["vector"])
+        for rows, columns, quick, slow, words in (
+                (100000, 768, "rows", "vector", "With 100,000 rows it gains"),
+                (200000, 64, "warp", "vector", "shows `vector` behind `warp`")):
+            self.assertIn(words, lesson(10))
+            found = quoted.lines(RESULTS, 10, rows=rows, columns=columns)
+            if not found:
+                self.skipTest("no runs of chapter 10 with many rows: make bench DEVICE=vgpu")
+            self.assertLess(found[quick]["us"], found[slow]["us"])
+
+    def test_chapter_11(self):
+        rate, rows = self.stated(11, r"does (\d+) multiply-adds in a clock .*?\((\d+) rows\)")
+        floor = rows * 768 * 3072 / (rate * 132 * 1980)  # µs
+        each, both = self.stated(11, r"that makes (\d+) µs for each product of 32 photos \(6304 rows\), (\d+) µs")
+        self.near([each], floor)
+        self.assertEqual(both, 2 * each)
+        self.near(self.stated(11, r"WMMA in tiles, as in chapter 4, takes (\d+) times as long"),
+                  gained("mlp")["wmma"] / (2 * floor))
+        one = photo(11)
+        parts = {"epilogue": ("fc1", "fc2"), "swizzle": ("fc1", "GELU", "fc2", "residual")}
+
+        def total(step, of):
+            return sum(of(one[f"{step} {part}"]) for part in parts[step])
+        asked = {step: total(step, lambda line: line["global"]["load"]["bytes_asked"]) for step in parts}
+        us = {step: total(step, lambda line: line["predicted"]["us"]) for step in parts}
+        more, short, long = self.stated(11, r"ask for ([\d.]+) times the bytes of `swizzle`.*?: (\d+) µs instead of "
+                                        r"(\d+)\.")
+        self.near([more, short, long], asked["epilogue"] / asked["swizzle"], us["epilogue"], us["swizzle"])
+        large = quoted.lines(RESULTS, 11, batch=32)
+        if not large:
+            self.skipTest("no launches of chapter 11: make bench DEVICE=vgpu")
+        second, least, first = self.stated(11, r"The second product takes one round, and (\d+) µs where the floor is "
+                                           r"(\d+)\. The first takes four rounds and (\d+) µs")
+        self.near([second, first], large["epilogue fc2"]["us"], large["epilogue fc1"]["us"])
+        self.near([least], floor)
+        self.near(self.stated(11, r"The first product takes it (\d+) µs already"),
+                  large["epilogue fc1"]["limits"]["L1/shared"]["us"])
+
+    def test_chapter_12_components(self):
+        one, many = swept(12, batch=1, size=224, mlp="simple"), swept(12, batch=32, size=224, mlp="simple")
+        ratio, fc2, fc1 = self.stated(12, r"\*\*fc2 takes ([\d.]+) times as long as fc1:\*\* (\d+) µs and (\d+)\.")
+        self.near([ratio, fc2, fc1], one["fc2"] / one["fc1"], one["fc2"] / 12, one["fc1"] / 12)
+        self.near(self.stated(12, r"There fc2 takes ([\d.]+) times as long as fc1"), many["fc2"] / many["fc1"])
+        moved, attention = self.stated(12, r"Together they take (\d+) µs a block, attention (\d+),")
+        self.near([moved, attention], sum(one[name] for name in ("norm1", "norm2", "split", "merge")) / 12,
+                  one["attention"] / 12)
+        before = net(batch=1, attention="coalesced_loads")
+        self.near(self.stated(12, r"Attention falls from (\d+) µs to (\d+), but the net only from ([\d.]+) ms to "
+                              r"([\d.]+)\."),
+                  before["attention"], one["attention"], before["net"] / 1e3, one["net"] / 1e3)
+        naive = net(batch=1, attention="naive")
+        self.near(self.stated(12, r"its softmax, one thread a row, takes (\d+) % of the net"),
+                  100 * naive["softmax"] / naive["net"])
+
+    def test_chapter_12_projection(self):
+        found = gained("q, k and v inside attention's kernel or apart")
+        us = {(name.split()[0], name.split(" ", 1)[1]): of for name, of in found.items()}
+        for (way, sizes), of in us.items():
+            if way == "inside":
+                self.assertGreater(of, us["apart", sizes], "Inside loses at every size")
+        times, inside, apart = self.stated(12, r"With 512 tokens it takes ([\d.]+) times as long \((\d+) µs, (\d+)\)")
+        self.near([times, inside, apart], us["inside", "512 x 512"] / us["apart", "512 x 512"],
+                  us["inside", "512 x 512"], us["apart", "512 x 512"])
+        large = net(batch=32, tokens=64, width=512)
+        self.near(self.stated(12, r"as in the second command \((\d+) µs, (\d+)\)"), large["inside"], large["apart"])
+
+    def test_chapter_12_conclusion(self):
+        one, many = (net(batch=batch, **FAST) for batch in (1, 32))
+        slow = [swept(12, batch=batch, size=224, mlp="simple")["net"] / 1e3 for batch in (1, 32)]
+        fast, was, fast_32, was_32 = self.stated(12, r"One photo takes ([\d.]+) ms in place of ([\d.]+), 32 photos "
+                                                 r"([\d.]+) in place of ([\d.]+)\.")
+        for number, value in ((fast, one["net"] / 1e3), (was, slow[0]), (fast_32, many["net"] / 1e3), (was_32, slow[1])):
+            self.assertAlmostEqual(number, value, delta=0.0051)
+
+        def share(of, name):
+            return 100 * of[name] / of["net"]
+        attention, fc2, attention_32 = self.stated(12, r"attention now has the largest share, (\d+) %; for 32 fc2 has "
+                                                   r"(\d+) %, attention (\d+)\.")
+        self.near([attention, fc2, attention_32], share(one, "attention"), share(many, "fc2"),
+                  share(many, "attention"))
+        self.assertEqual(max((name for name in one if name != "net"), key=one.get), "attention")
+        self.assertEqual(max((name for name in many if name != "net"), key=many.get), "fc2")
+        self.near(self.stated(12, r"`merge` still only moves numbers, (\d+) % of one photo's time"),
+                  share(one, "merge"))
+
+
+if __name__ == "__main__":
+    unittest.main()
