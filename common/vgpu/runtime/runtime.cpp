@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 
 namespace vgpu::runtime {
 
@@ -293,6 +294,24 @@ bool write_reports(const std::string& path, const std::vector<std::string>& repo
   return why.empty();
 }
 
+// Findings of several launches in the same words stand once, with how many there were.
+std::vector<std::string> without_repetition(const std::vector<std::string>& findings) {
+  std::map<std::string, std::size_t> index;
+  std::vector<std::size_t> times;
+  std::vector<std::string> texts;
+  for (const std::string& finding : findings) {
+    const auto [it, added] = index.try_emplace(finding, texts.size());
+    if (added) {
+      texts.push_back(finding);
+      times.push_back(0);
+    }
+    ++times[it->second];
+  }
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    if (times[i] > 1) texts[i] += " (" + std::to_string(times[i]) + " times)";
+  return texts;
+}
+
 }  // namespace
 
 int Runtime::finish() {
@@ -323,7 +342,8 @@ int Runtime::finish() {
   if (findings.empty()) return lost && status_of_program == 0 ? kLacking : 0;
   std::cout.flush();
   std::fflush(nullptr);
-  for (const std::string& finding : findings) std::fprintf(stderr, "%s\n", finding.c_str());
+  for (const std::string& finding : without_repetition(findings))
+    std::fprintf(stderr, "%s\n", finding.c_str());
   say(std::to_string(findings.size()) + (findings.size() == 1 ? " finding" : " findings"));
   return 86;
 }

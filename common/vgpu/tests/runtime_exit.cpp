@@ -47,4 +47,12 @@ TEST_CASE("exit: 86 after a finding, the program's own status without one") {
   output.clear();
   CHECK(status_of([] { Runtime::get().findings.push_back("k.cu:3: error: race"); }, output) == 86);
   CHECK(output == "the endk.cu:3: error: race\nvgpu: 1 finding\n");
+  output.clear();
+  const auto several = [] {
+    for (const char* text : {"k.cu:9: error: race", "k.cu:3: error: init", "k.cu:9: error: race"})
+      Runtime::get().findings.push_back(text);
+  };
+  CHECK(status_of(several, output) == 86);
+  CHECK(output ==
+        "the endk.cu:9: error: race (2 times)\nk.cu:3: error: init\nvgpu: 3 findings\n");
 }
