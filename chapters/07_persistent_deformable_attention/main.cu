@@ -23,5 +23,10 @@ int main(int argc, char** argv) {
                                {.name = "even shares",
                                 .function = steps::even_shares,
                                 .before = "persistent",
+                                .variant = true},
+                               {.name = "single copies",
+                                .function = steps::bulk,
+                                .lacks = steps::bulk_lacks,
+                                .before = "bulk",
                                 .variant = true}});
 }

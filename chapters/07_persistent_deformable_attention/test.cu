@@ -37,7 +37,8 @@ const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
                                                  {"persistent", steps::persistent},
                                                  {"cluster", steps::cluster, steps::cluster_lacks},
                                                  {"bulk", steps::bulk_or_boxes, steps::bulk_lacks},
-                                                 {"even shares", steps::even_shares}};
+                                                 {"even shares", steps::even_shares},
+                                                 {"single copies", steps::bulk, steps::bulk_lacks}};
 
 // Those that the device can run.
 std::vector<lab::DeformableStep> runnable() {

@@ -158,6 +158,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   CHECK(has_line({"--step", "even shares"}, "even shares"));
   CHECK_FALSE(has_line({"--step", "even shares"}, "persistent"));
   CHECK_FALSE(has_line({}, "even shares"));
+  CHECK_FALSE(has_line({}, "single copies"));
 }
 
 TEST_CASE("program: flags and environment that are not right") {

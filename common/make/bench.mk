@@ -41,6 +41,7 @@ $(foreach v,1:swapped-lanes 2:two-passes 3:no-padding 4:4-loads-at-a-time,$(call
 $(foreach v,16-warps 24-resident,$(call sized,attention-5-$v,5,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(call sized,attention-6-no-padding,6,--batch 32 --tokens 577 --step 'no padding')
 $(foreach d,local uniform,$(call sized,deformable-$d-even-shares,7,--distribution $d --heads 8 --step 'even shares'))
+$(foreach d,local uniform,$(call sized,deformable-$d-single-copies,7,--distribution $d --heads 8 --step 'single copies'))
 $(call sized,convolution-photo-two-passes,8,--step 'two passes')
 $(call sized,convolution-deep-two-passes,8,--preset deep --precision tf32$(comma)fp16 --storage fp16 \
   --step 'two passes')

@@ -95,6 +95,15 @@ class FusedLessons(Case):
             self.assertAlmostEqual(us["even shares"] / us["persistent"], 2 / 3, delta=0.03)
             self.assertAlmostEqual(us["even shares"] / us["shared"], 1, delta=0.03)
 
+    def test_chapter_7_single_copies(self):
+        self.assertIn("it takes 1,160 single copies", lesson(SAMPLING))
+        self.assertIn("brings a plane by five boxes", lesson(SAMPLING))
+        levels = (23 * 40, 12 * 20)  # those that are staged, each in boxes of up to 256 pixels
+        self.assertEqual((sum(levels), sum(-(-level // 256) for level in levels)), (1160, 5))
+        for distribution in ("local", "uniform"):
+            us = micros(sampled(distribution))
+            self.assertAlmostEqual(us["single copies"] / us["bulk"], 1, delta=0.03)
+
     def photo(self):
         return {kernel["name"]: kernel for kernel in result("chapter8.json")["runs"][0]["kernels"]}
 
