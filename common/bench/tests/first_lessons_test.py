@@ -146,6 +146,23 @@ class FirstLessons(Case):
         stalls = {name: share for name, share in line["coalesced loads"]["stalls"].items() if name != "selected"}
         self.assertEqual(max(stalls, key=stalls.get), "not_selected")
 
+    def test_shares_of_clocks(self):
+        """Clocks of L1 and shared memory for a block, as lessons 2 and 3 sum them up; `make docs` compares the
+        sums with the counters."""
+        before = {"q": 64, "load": 6304, "tiles": 1024, "scores": 4736, "softmax": 272, "o": 9344, "write": 68}
+        two = {"q": 32, "load": 394, "tiles": 512, "scores": 3072, "softmax": 128, "o": 6144, "write": 32}
+        share = round(100 * before["load"] / sum(before.values()))
+        for pattern in (r"Loading K and V was (\d+)% of the clocks", r"far more than the (\d+)% that we saw",
+                        r"The (\d+)% are the clocks of one unit"):
+            self.assertEqual(self.stated(3, pattern), [share])
+        self.assertEqual(self.stated(3, r"Loading K and V took (\d+)% of the L1's clocks and takes (\d+)% now"),
+                         [share, round(100 * two["load"] / sum(two.values()))])
+        read, of = two["scores"] + two["o"], sum(two.values())
+        self.assertEqual(self.stated(3, r"By PTX, (\d+)% of step two's clocks, ([\d,]+) of ([\d,]+), now read"),
+                         [round(100 * read / of), read, of])
+        self.assertEqual(self.stated(4, r"Such reads take \*\*(\d+)%\*\* of the L1's clocks"), [round(100 * read / of)])
+        self.near(self.stated(3, r"its ([\d.]+) µs stay")[0], kernel(3, "4 rows a warp")["limits"]["L1/shared"], 4)
+
     def test_where_chapter_2_waits(self):
         """Lesson 3 says it: at the loads of Q, K and V and at the barrier behind them."""
         self.assertIn("In chapter 2 more than half of all waiting is at the loads of Q, K and V and at the barrier "

@@ -84,6 +84,16 @@ class LadderLessons(Case):
         self.near(self.stated(FIVE, r"\*\*([\d.]+)\*\*: on one photo 8 warps \*lose\*")[0],
                   one["4 warps"][0] / one["8 warps"][0], 2)
 
+    def test_chapter_5_clocks(self):
+        self.assertEqual(self.stated(FIVE, r"takes (\d+) of the (\d+) clocks that L1 and shared memory work for a "
+                                     r"tile: \*\*(\d+)%"), [384, 384 + 224, round(100 * 384 / 608)])
+        clocks = {warps: (384 + 224 * warps) / warps for warps in (1, 4, 8, 16)}  # for 16 rows
+        self.assertEqual(self.stated(FIVE, r"\| for 16 rows \| (\d+) \| (\d+) \| (\d+) \|"),
+                         [clocks[warps] for warps in (1, 4, 8)])
+        gain, eight, sixteen = self.stated(FIVE, r"By the clocks it should still gain (\d+)%, (\d+)/(\d+)\.")
+        self.assertEqual((eight, sixteen), (clocks[8], clocks[16]))
+        self.assertEqual(gain, round(100 * (clocks[8] / clocks[16] - 1)))
+
     def test_chapter_5_variants(self):
         us, tried = large(), {name: step["predicted"]["us"] for name, step in steps("variants").items()}
         slower, ratio = self.stated(FIVE, r"With 577 tokens it is ([\d.]+) times as slow, but not "
