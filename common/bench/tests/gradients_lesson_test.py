@@ -85,6 +85,11 @@ class GradientsLesson(Case):
             (f"{self.of['deterministic, 197']['all'] / short['all']:.2f}", "")])
         flat = " ".join(self.text.split())
         same = self.of["deterministic, 1025"]["all"]
+        self.assertIn(f"chapter 13 needs {float(forward['197']):.0f} µs (predicted)", flat)
+        self.assertIn(f"Gradients take {short['all'] / float(forward['197']):.1f} times as long as the forward pass for 197 "
+                      f"tokens, {long['all'] / float(forward['1025']):.1f} times for 1025. The products alone take "
+                      f"{short['columns'] / float(forward['197']):.1f} and "
+                      f"{long['columns'] / float(forward['1025']):.1f} times as long.", flat)
         for words in (f"For 1025 tokens the ratio is {same / long['all']:.2f}",
                       f"is {100 - long['all'] / 11.5:.0f}% below it, *deterministic* "
                       f"{100 - same / 11.5:.0f}%",
@@ -115,6 +120,15 @@ class GradientsLesson(Case):
                       f"{self.of['deterministic, 1025']['all'] / self.of['tensor cores, 1025']['all']:.2f} "
                       "times as long"):
             self.assertIn(words, flat)
+
+    def test_sectors_of_the_first_step(self):
+        with open(os.path.join(RESULTS, "chapter15.json"), encoding="utf-8") as file:
+            kernels = {of["name"]: of for of in json.load(file)["runs"][0]["kernels"]}
+        times = re.search(r"(\d+) times as many sectors as needed", " ".join(self.text.split()))
+        for name, arrays in (("P", ("Q", "K")), ("dP", ("V", "dO"))):
+            loads = [kernels[name]["allocations"][array]["load"] for array in arrays]
+            needed = sum(of["requests"] * (2 if array in "KV" else 1) for of, array in zip(loads, arrays))
+            self.assertEqual(round(sum(of["sectors"] for of in loads) / needed), int(times[1]), name)
 
     def test_shares_of_the_first_step(self):
         of = naive(self.text)
