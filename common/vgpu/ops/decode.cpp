@@ -71,7 +71,7 @@ void Decoder::run() {
   for (auto& [pc, target] : branches_) code_[pc].target = statement_pc_[target];
   for (auto& table : fn_.tables)
     for (std::uint32_t& target : table) target = statement_pc_[target];
-  fn_.code = insert_joins(std::move(code_), fn_.tables);
+  fn_.code = insert_joins(std::move(code_), fn_.tables, fn_.calls);
   for (Instr& instr : fn_.code)
     if (instr.flow == Flow::memory) instr.memory_site = fn_.memory_sites++;
   fn_.register_bytes = align_up(next_register_, 64);

@@ -94,20 +94,48 @@ bool ends_thread(const Instr& i) {
   return i.flow == Flow::ret || i.flow == Flow::exit || i.flow == Flow::trap;
 }
 
+// Does it end the whole launch? A failed assertion never returns; nvcc puts nothing behind its call.
+bool ends_launch(const Instr& i, const std::vector<CallSite>& calls) {
+  if (i.guard.valid()) return false;
+  return i.flow == Flow::trap || (i.flow == Flow::call && calls[i.site].builtin == "__assertfail");
+}
+
+// Blocks whose every way leads to the end of the launch.
+std::vector<bool> doomed_blocks(const std::vector<Instr>& code,
+                                const std::vector<BasicBlock>& blocks,
+                                const std::vector<bool>& to_exit,
+                                const std::vector<CallSite>& calls) {
+  std::vector<bool> doomed(blocks.size(), false);
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    doomed[b] = std::any_of(code.begin() + blocks[b].first, code.begin() + blocks[b].last + 1,
+                            [&](const Instr& i) { return ends_launch(i, calls); });
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t b = blocks.size(); b-- > 0;) {
+      const auto& next = blocks[b].next;
+      if (doomed[b] || to_exit[b] || next.empty()) continue;
+      if (!std::all_of(next.begin(), next.end(), [&](auto s) { return doomed[s]; })) continue;
+      doomed[b] = changed = true;
+    }
+  }
+  return doomed;
+}
+
 // Where the lanes of each block's branch meet again. A lane that ends on the way is not waited for,
-// so an early return must not move the meeting point to the end of the function, as plain
-// post-dominance would: edges that end the thread at once are left out. Blocks that then lead
+// so an early return or an assertion must not move the meeting point to the end of the function, as
+// plain post-dominance would: edges that end the thread at once, or the launch, are left out. Blocks that then lead
 // nowhere (a loop whose only way out is a return) get theirs back, the last in the text first.
 std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code,
-                                          std::vector<BasicBlock> blocks,
-                                          std::vector<bool> to_exit) {
+                                          std::vector<BasicBlock> blocks, std::vector<bool> to_exit,
+                                          const std::vector<CallSite>& calls) {
+  const std::vector<bool> doomed = doomed_blocks(code, blocks, to_exit, calls);
   const auto n = static_cast<std::uint32_t>(blocks.size());
   std::vector<std::vector<std::uint32_t>> cut(n), before(n);
   std::vector<bool> cut_exit(n, false), leads_out(n, false);
   for (std::uint32_t b = 0; b < n; ++b) {
     auto ends = [&](std::uint32_t next) {
       const Instr& first = code[blocks[next].first];
-      return ends_thread(first) && !first.guard.valid();
+      return doomed[next] || (ends_thread(first) && !first.guard.valid());
     };
     auto& next = blocks[b].next;
     if (!std::all_of(next.begin(), next.end(), ends)) {
@@ -147,7 +175,8 @@ std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code,
 }  // namespace
 
 std::vector<Instr> insert_joins(std::vector<Instr> code,
-                                std::vector<std::vector<std::uint32_t>>& tables) {
+                                std::vector<std::vector<std::uint32_t>>& tables,
+                                const std::vector<CallSite>& calls) {
   const auto n = static_cast<std::uint32_t>(code.size());
   // Blocks.
   std::vector<bool> starts(n + 1, false);
@@ -198,7 +227,7 @@ std::vector<Instr> insert_joins(std::vector<Instr> code,
         edge(blocks[b].last + 1);
     }
   }
-  const std::vector<std::uint32_t> dom = meeting_points(code, blocks, to_exit);
+  const std::vector<std::uint32_t> dom = meeting_points(code, blocks, to_exit, calls);
 
   // Which blocks get a join, then the new places.
   std::vector<bool> join_before(n + 1, false);

@@ -147,6 +147,43 @@ TEST_CASE("builtins: a failed assertion names its own file and line, the thread 
         "in k");
 }
 
+// As nvcc compiles a switch whose default is an assertion: the call stands behind the kernel's return.
+TEST_CASE("builtins: lanes whose ways differ meet again although an assertion lies on one") {
+  const std::string ways = R"(
+    setp.eq.u32 %p1, %lane, 40;
+    mov.u32 %r1, 5;
+    setp.lt.u32 %p2, %lane, 8;
+    @%p2 bra FIRST;
+    setp.lt.u32 %p3, %lane, 24;
+    @%p3 bra SECOND;
+    @%p1 bra FAIL;
+    mov.u32 %r1, 9;
+    bra.uni MEET;
+FIRST: mov.u32 %r1, 6;
+    bra.uni MEET;
+SECOND: @%p1 bra FAIL;
+    mov.u32 %r1, 7;
+MEET: bar.sync 0;
+    mul.lo.u32 %r2, %r1, 3;
+    st.global.u32 [%mine], %r2;
+    ret;
+)";
+  const std::string assertion = R"(
+FAIL: mov.u64 %rd1, text; cvta.global.u64 %rd1, %rd1;
+    { .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s; st.param.b64 [m], %rd1; st.param.b64 [f], %rd1; st.param.b32 [l], 33; st.param.b64 [n], %rd1; st.param.b64 [s], 1;
+      call.uni __assertfail, (m, f, l, n, s); })";
+  const std::string before = kDeclare + string_variable("text", "never");
+  for (const std::string& end : {assertion, std::string("FAIL: add.u32 %r1, %r1, 1; trap;")}) {
+    Gpu gpu;
+    const auto out = gpu.run(ways + end, 32, {0}, {32, 1, 1}, {1, 1, 1}, before);
+    CHECK_SAME(out, expected(32, [](auto i) { return 3 * (i < 8 ? 6 : i < 24 ? 7 : 9); }));
+    CHECK(issued_of(gpu.outcome, "bar.sync 0;") == 1);
+    CHECK(lanes_of(gpu.outcome, "bar.sync 0;") == 32);
+    CHECK(issued_of(gpu.outcome, "mul.lo.u32 %r2") == 1);
+    CHECK(lanes_of(gpu.outcome, "mul.lo.u32 %r2") == 32);
+  }
+}
+
 TEST_CASE("builtins: malloc and free on the device") {
   Gpu gpu;
   const std::string take =

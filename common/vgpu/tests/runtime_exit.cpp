@@ -53,6 +53,5 @@ TEST_CASE("exit: 86 after a finding, the program's own status without one") {
       Runtime::get().findings.push_back(text);
   };
   CHECK(status_of(several, output) == 86);
-  CHECK(output ==
-        "the endk.cu:9: error: race (2 times)\nk.cu:3: error: init\nvgpu: 3 findings\n");
+  CHECK(output == "the endk.cu:9: error: race (2 times)\nk.cu:3: error: init\nvgpu: 3 findings\n");
 }
