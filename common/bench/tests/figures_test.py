@@ -62,6 +62,11 @@ GAINS = {"device": DEVICE, "runs": [
 
 
 class Figures(Case):
+    def tearDown(self):
+        if matplotlib:
+            palette.pyplot().close("all")
+        super().tearDown()
+
     def write(self, number, name, kernels, virtual=True, **problem):
         runs = [{"problem": problem, "kernels": kernels}]
         if "tokens" in problem:
