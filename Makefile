@@ -174,9 +174,13 @@ test_objects_of = $(patsubst %.cpp,$H/%.o,$(call test_code_of,$1))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.
 kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
+# A .cu of a chapter that includes no .cuh has no device code: the host's compiler alone reads it, in a third of
+# the time. So it is with all exercises.
+host_only_cu := $(filter %.cu,$(shell grep -LE '^\#include .*\.cuh"|<<<' /dev/null \
+  $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))))
 # Tests of a virtual T4 need code for sm_75. What is in the test's own file has it; what is in kernels*.cu
 # has it in a twin of the test program, NAME_t4.
-t4_tests_cu := $(shell grep -lE 'check_(twin_)?on_t4' $(all_tests_cu))
+t4_tests_cu := $(shell grep -lE 'check_on_t4' $(all_tests_cu))
 # No case of the suite has one.
 t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check_twin_on_t4 $(all_tests_cu))))
 
@@ -202,7 +206,7 @@ $H/common/lab/group_flags.o: optimize := -O0
 # a fifth less work for the compiler than -O1, half as much as -O3.
 seldom_run := $V/common/vgpu/group_runtime.o $P/common/vgpu/group_programs.o $P/common/json/group.o \
   $H/common/lab/group.o
-$(seldom_run): optimize := -Og
+$(seldom_run) $(filter %/program.o %/run.o,$(chapter_objects)): optimize := -Og
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
@@ -255,7 +259,7 @@ help:
 #> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
-#> make compile-all     compile every chapter for sm_75 to sm_120
+#> make compile-all     compile every chapter for sm_75 to sm_120; no kernel may spill registers there
 #> make format          write C++ and CUDA as .clang-format says (CHECK=1: only compare)
 #> make clean           remove build/ and ./run (not .toolkit/)
 #>
@@ -523,7 +527,7 @@ together = $(sort $(foreach s,$(same_ptx),$(call joined,$(filter $(subst -, ,$s)
   $(filter-out $(subst -, ,$(same_ptx)),$1)
 folders_for := $(call together,$(filter-out $(ARCH),$(ARCHS)))
 folder_with = $(strip $(foreach d,$2,$(if $(filter $1,$(subst -, ,$d)),$d)))
-kernels_of = $(foreach f,$(wildcard $2/main.cu $2/kernels*.cu),\
+kernels_of = $(foreach f,$(filter-out $(host_only_cu),$(wildcard $2/main.cu $2/kernels*.cu)),\
   $(if $(filter $(ARCH),$1),$D/$(f:.cu=.o),$T/fatbin/$(call folder_with,$1,$(folders_for))/$(f:.cu=.fatbin)))
 # (The longest first.) Each chapter says that it is done: with make -k no other hides it.
 define compiled_rule
@@ -542,12 +546,12 @@ same_ptx_holds:
 
 # The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-with_ptx := $(patsubst %.cu,$V/cu/%.o,\
-    $(wildcard chapters/*/exercise.cu common/bench/*.cu common/vgpu/tests/*.cu)) \
-  $(patsubst %.cu,$D/%.o,\
-    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu common/bench/*/*.cu common/tests/*.cu) $(all_tests_cu)) \
+with_device_code = $(filter-out $(host_only_cu),$(wildcard $1))
+with_ptx := $(patsubst %.cu,$V/cu/%.o,$(wildcard common/bench/*.cu common/vgpu/tests/*.cu)) \
+  $(patsubst %.cu,$D/%.o,$(wildcard common/bench/*/*.cu common/tests/*.cu) \
+    $(call with_device_code,chapters/*/main.cu chapters/*/kernels*.cu $(all_tests_cu))) \
   $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$(call folder_with,$a,$(call together,$(all_archs)))/%.fatbin,\
-    $(wildcard chapters/*/main.cu chapters/*/kernels*.cu)))
+    $(call with_device_code,chapters/*/main.cu chapters/*/kernels*.cu)))
 ptx-coverage: $V/ptx-coverage $(with_ptx)
 	@$^
 else
@@ -564,6 +568,10 @@ progress = $(eval step += x) ($(words $(step)) of $(all_steps))
 
 # ---- rules for files -----------------------------------------------------------------------------
 # Everything depends on the Makefile, for the flags that stand in it.
+
+# $(call compile_cu,architectures)
+compile_cu = $(if $(host_only),$(call run,g++,$<,$(CXX) -x c++ $(host_flags) -c $< -o $@),$(call \
+  run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $1 -c $< -o $@ -MF $(@:.o=.d)))
 
 $H/%.o: %.cpp Makefile
 	@mkdir -p $(@D)
@@ -587,13 +595,18 @@ $H/libdoctest_main.a: Makefile
 	@ar rcs $@ $H/doctest_main.o
 
 $(t4_tests_cu:%.cu=$D/%.o): also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
+$(foreach d,$D $V/cu,$(host_only_cu:%.cu=$d/%.o)): host_only = yes
+# (Tests are compiled with -Og, see above. The -O of nvcc would overrule it.)
+$(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): \
+  nvcc_common := $(filter-out -O1,$(nvcc_common)) -Xcompiler -Og
+$(filter $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): optimize := -Og
 $D/t4/%.o: %.cu Makefile
 	@mkdir -p $(@D)
-	$(call run,nvcc,$< for a T4,'$(NVCC)' $(nvcc_common) $(nvcc_host) -gencode arch=compute_75$(comma)code=compute_75 \
-	  -c $< -o $@ -MF $(@:.o=.d))
+	$(call run,nvcc,$< for a T4,'$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) $(nvcc_host) \
+	  -gencode arch=compute_75$(comma)code=compute_75 -c $< -o $@ -MF $(@:.o=.d))
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
-	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(call gencode,$(image)) $(also) -c $< -o $@ -MF $(@:.o=.d))
+	$(call compile_cu,$(call gencode,$(image)) $(also))
 # Chapter 14's kernels are for what sm_90 alone has. Elsewhere they are empty, and its program says so.
 image = $(ARCH)
 $D/chapters/14_hopper/%.o: image = $(ARCH:sm_90=sm_90a)
@@ -629,11 +642,14 @@ $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
-# PTX and machine code for an architecture, $1 = sm_75, or for several with the same PTX, $1 = sm_80-sm_86.
+# PTX and machine code for an architecture, $1 = sm_75, or for several with the same PTX, $1 = sm_80-sm_86. No
+# kernel may spill or use the stack there, but for those that spills.txt names.
 define arch_rule
-$T/fatbin/$1/%.fatbin: %.cu Makefile
+$T/fatbin/$1/%.fatbin: %.cu Makefile common/make/spills.awk common/make/spills.txt
 	@mkdir -p $$(@D)
-	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) $$(call gencodes,$(subst -, ,$1)) -fatbin $$< -o $$@ -MMD -MP -MF $$@.d)
+	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) $$(call gencodes,$(subst -, ,$1)) \
+	  -Xptxas -v -fatbin $$< -o $$@ -MMD -MP -MF $$@.d 2>$$@.log || { cat $$@.log; false; })
+	@awk -v known=common/make/spills.txt -v file=$$< -f common/make/spills.awk $$@.log
 endef
 $(foreach d,$(sort $(folders_for) $(call together,$(all_archs))),$(eval $(call arch_rule,$d)))
 

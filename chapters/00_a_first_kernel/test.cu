@@ -292,7 +292,7 @@ TEST_CASE("the program under all checks, in several orders") {
   check_all_checks("chapter0", {{"--height", "31", "--width", "45"}, {"--size", "40"}});
 }
 
-TEST_CASE("machine code: no spills, on any architecture") {
+TEST_CASE("machine code: no spills") {
   check_machine_code("chapters/00_a_first_kernel/blur_tile.cuh", "", 1, 256);
   check_machine_code("chapters/00_a_first_kernel/blur.cuh", "", 1, 256);
 }

@@ -39,7 +39,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter2", "two passes", "tiling");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
+TEST_CASE("machine code: no spills" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/02_tiling/kernel.cuh", "", 3, tiling::kThreads);
 }
 

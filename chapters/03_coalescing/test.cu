@@ -58,7 +58,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter3", "no padding", "coalesced loads");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture" * doctest::test_suite("toolkit")) {
+TEST_CASE("machine code: no spills" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/03_coalescing/coalesced_loads.cuh", "", 3,
                      coalesced_loads::kThreads);
   check_machine_code("chapters/03_coalescing/kernel.cuh", "", 3, coalescing::kThreads);

@@ -1,4 +1,5 @@
 // Grades exercise 5, a padding mask, and the bug to be found in bug.cuh.
+#include <cmath>
 #include <limits>
 
 #include "../../common/grader/grader.h"

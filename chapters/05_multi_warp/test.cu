@@ -76,7 +76,7 @@ TEST_CASE("program: variants run where --step names them and nowhere else") {
   check_variant("chapter5", "24 resident", "8 warps");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills") {
   // Three sizes of head_dim with 2, 4 and 8 warps, two of the latter with the smaller tile too.
   check_machine_code("chapters/05_multi_warp/kernel.cuh", "", 11, 256);
 }

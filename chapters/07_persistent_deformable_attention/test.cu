@@ -636,7 +636,7 @@ TEST_CASE("on a T4") {
   check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
 }
 
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills") {
   // All steps in one file: simple is one kernel, the others three each. (Not bulk's kernels with tensor
   // maps: ptxas 13.0 gives them 8 bytes of stack for sm_120, which it does not say what for.)
   const std::string folder =

@@ -493,8 +493,7 @@ TEST_CASE("machine code: no spills, no stack, as many registers as two blocks of
   check((const void*)steps::norm_kernel<1, 32>, steps::kNormThreads);
 }
 
-TEST_CASE("machine code: the largest kernel spills on no architecture" *
-          doctest::test_suite("toolkit")) {
+TEST_CASE("machine code: the largest kernel does not spill" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/08_fused_conv_norm/fused.cuh",
                      "const auto instance = &fused_conv_norm::fused_kernel<0, 1>;", 1, 512);
 }

@@ -434,8 +434,7 @@ TEST_CASE("half: no spills, no stack, as many registers as 256 threads may have"
     }
 }
 
-TEST_CASE("half: the kernel with most registers spills on no architecture" *
-          doctest::test_suite("toolkit")) {
+TEST_CASE("half: the kernel with most registers does not spill" * doctest::test_suite("toolkit")) {
   check_machine_code("chapters/08_fused_conv_norm/half_tile.cuh",
                      "namespace steps = fused_conv_norm;\n"
                      "const auto instance = &steps::fused_kernel<steps::kHalfHuge, 1>;",

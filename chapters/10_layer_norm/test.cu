@@ -391,7 +391,7 @@ TEST_CASE("the program under all checks, in several orders") {
                                  {"--rows", "70", "--columns", "100", "--storage", "fp32"}});
 }
 
-TEST_CASE("machine code: no spills, on any architecture") {
+TEST_CASE("machine code: no spills") {
   check_machine_code("chapters/10_layer_norm/residual.cuh",
                      "namespace steps = layer_norm;\n"
                      "const auto warp = &steps::warp_kernel<half, 24>;\n"

@@ -549,7 +549,7 @@ TEST_CASE("on a T4") {
   check_on_t4("right: arrays*,right: GELU*,right: wmma*,the same bits*,tf32 is*,counters: mult*");
 }
 
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills") {
   const std::string folder = lab::repository_path("chapters/11_mlp") + "/";
   std::string others;
   for (const char* step : {"wmma", "registers", "swizzle"})

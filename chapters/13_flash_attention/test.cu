@@ -80,7 +80,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter13", "small tiles", "ragged");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills on any architecture") {
+TEST_CASE("machine code: no spills") {
   const std::string folder = lab::repository_path("chapters/13_flash_attention") + "/";
   std::string others;
   for (const char* step : {"registers", "pipeline"})

@@ -1,4 +1,4 @@
-#include "kernels.cuh"
+#include "kernels.h"
 
 #include "forward.cuh"
 #include "kernel.cuh"

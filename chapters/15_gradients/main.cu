@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "deformable/program.h"
-#include "kernels.cuh"
+#include "kernels.h"
 #include "problem.h"
 
 int main(int argc, char** argv) {

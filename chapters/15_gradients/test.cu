@@ -8,7 +8,7 @@
 #include "../../common/lab/device.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
-#include "kernels.cuh"
+#include "kernels.h"
 #include "test_support.h"
 
 using namespace lab::testing;

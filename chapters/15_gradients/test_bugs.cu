@@ -3,7 +3,7 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/testing/checks.h"
-#include "kernels.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
 #include "test_support.h"
 

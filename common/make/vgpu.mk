@@ -128,7 +128,7 @@ endif
 # Programs on the virtual GPU, whatever DEVICE says.
 $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
-	$(call run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $(or $(vgpu_code),$(call gencode,sm_90)) -c $< -o $@ -MF $(@:.o=.d))
+	$(call compile_cu,$(or $(vgpu_code),$(call gencode,sm_90)))
 # (PTX alone: ptxas would mend what it sees of the planted mistakes, and say so.)
 $V/cu/common/vgpu/tests/runtime_warpgroup.o: vgpu_code = -gencode arch=compute_90a,code=compute_90a
 # (A multicast is for sm_90a, says ptxas; for sm_90 it is allowed.)

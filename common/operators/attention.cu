@@ -1,7 +1,7 @@
 // Attention and its gradients: chapter 13's last step, chapter 15's tensor cores and deterministic
 // dQ.
 #include "../../chapters/13_flash_attention/kernel.cuh"
-#include "../../chapters/15_gradients/kernels.cuh"
+#include "../../chapters/15_gradients/kernels.h"
 #include "call.h"
 
 namespace operators {

@@ -72,8 +72,9 @@ void check_on_t4(const std::string& filter);
 // NAME_t4, runs them, which has these kernels for sm_75.
 void check_twin_on_t4(const std::string& filter);
 
-// Compiles the kernel file, with `more` lines behind it, for all architectures of the course:
-// `kernels` kernels each, no spill, no stack, no more registers than `threads` a block may have.
+// Compiles the kernel file, with `more` lines behind it, for the device's architecture: `kernels`
+// kernels, no spill, no stack, no more registers than `threads` a block may have. `make compile-all` says of
+// all kernels that they do not spill on any architecture of the course.
 void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
                         int threads);
 
