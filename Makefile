@@ -180,7 +180,7 @@ host_only_cu := $(filter %.cu,$(shell grep -LE '^\#include .*\.cuh"|<<<' /dev/nu
   $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))))
 # Tests of a virtual T4 need code for sm_75. What is in the test's own file has it; what is in kernels*.cu
 # has it in a twin of the test program, NAME_t4.
-t4_tests_cu := $(shell grep -lE 'check_on_t4' $(all_tests_cu))
+t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -lE 'check_(twin_)?on_t4' $(all_tests_cu)))
 # No case of the suite has one.
 t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check_twin_on_t4 $(all_tests_cu))))
 

@@ -318,8 +318,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
         };
 #pragma unroll
         for (int t = 0; t < 9; ++t) tap(kQuery, t, dq[row + 2 - t / 3][c + 2 - t % 3]);
-          // An even position is the middle of one output, an odd one the end of one and the next
-          // one's begin.
+          // An even position is the middle of one output, an odd one lies between two.
 #pragma unroll
         for (int t = 0; t < 9; ++t) {
           const int down = row + 1 - t / 3, right = c + 1 - t % 3;  // twice as far as the output
