@@ -9,8 +9,8 @@ RESULT.json is what a chapter's program writes with --predict --json, at the siz
 speaks. Of each launch, and of each total of several, the file keeps the predicted time with its stated error
 and the shares of stall reasons; where a line stands for launches alike, the time of one, and their number. Of a launch it also keeps how busy each pipe is, how many instructions of
 machine code there are and how many of them each pipe takes, the modelled limits, and the share of all
-waiting at each source line that has 2% of it or more. Such a line is named by its text without comment: its
-number changes with every comment. Tests compare lessons with this file (`*_lesson_test.py`, `*_lessons_test.py`).
+waiting at each source line that has 2% of it or more, where a lesson speaks of lines. Such a line is named by its
+text without comment: its number changes with every comment. Tests compare lessons with this file (`*_lesson_test.py`, `*_lessons_test.py`).
 
 --check compares as gains.py does: 2% in times and bytes, 0.02 in shares, nothing where another ptxas made
 the machine code.
@@ -32,11 +32,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
 KEPT = ("us", "error", "issue_share", "stalls")
 LEAST_SHARE = 0.02  # of all waiting, at a line that is kept
+OF_LINES = ("03_coalescing",)  # chapters whose lessons say at which lines warps wait
 
 
 def text_at(file, number):
     """The source line without blanks around it and without its comment, and which of several alike it is:
     '__syncthreads(); #2'. '' where there is none of that number."""
+    if os.path.isabs(file):  # of another checkout, or a header of the toolkit
+        return ""
     try:
         with open(os.path.join(ROOT, file), encoding="utf-8") as source:
             lines = [re.sub(r"\s*//.*", "", line).strip() for line in source]
@@ -57,14 +60,14 @@ def waits_at(predicted):
             if share >= LEAST_SHARE}
 
 
-def of_launch(counters):
+def of_launch(counters, with_lines):
     """What is kept of a launch beside its predicted time."""
     predicted = counters["predicted"]
     return {"machine_instructions": predicted["machine_instructions"],
             "pipes": {name: {"instructions": of["instructions"], "share": round(of["share"], 4)}
                       for name, of in predicted["pipes"].items()},
             "limits": {name: {"us": us} for name, us in gains.limits_of(counters).items() if us},
-            "waits_at": waits_at(predicted)}
+            **({"waits_at": waits_at(predicted)} if with_lines else {})}
 
 
 def lines_of(result):
@@ -75,7 +78,8 @@ def lines_of(result):
             raise Refused(f"{kernel['name']}: no predicted time: {predicted.get('why') or 'no reason given'}")
         lines.append({"name": kernel["name"], **({"launches": kernel["launches"]} if "launches" in kernel else {}),
                       **{name: predicted[name] for name in KEPT},
-                      **(of_launch(kernel["counters"]) if kernel.get("counters") else {})})
+                      **(of_launch(kernel["counters"], result["chapter"] in OF_LINES)
+                         if kernel.get("counters") else {})})
     return lines
 
 

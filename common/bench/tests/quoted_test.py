@@ -45,7 +45,7 @@ class Quoted(Case):
             "stalls": {"selected": 0.25, "long_scoreboard": 0.75}, "machine_instructions": 100.0,
             "pipes": {"tensor": {"instructions": 20.0, "share": 0.4123}},
             # Of the SM's 6 blocks 2 ran, of the grid's 40 blocks 10; DRAM's is the prediction's.
-            "limits": {"issue": {"us": 6.0}, "tensor": {"us": 4.0}, "DRAM": {"us": 3.0}}, "waits_at": {}})
+            "limits": {"issue": {"us": 6.0}, "tensor": {"us": 4.0}, "DRAM": {"us": 3.0}}})
         self.assertEqual(total, {"name": "tensor cores", "us": 40.0, "error": 0.25, "issue_share": 0.5,
                                  "stalls": {"selected": 0.25, "long_scoreboard": 0.75}})
 
@@ -74,6 +74,14 @@ class Quoted(Case):
             self.assertEqual(quoted.waits_at({"lines": lines + [{"file": "none", "line": 1, "share": 1}]}),
                              {"k.cuh: sync(); #2": 0.35, "k.cuh: sync(); #1": 0.3, "k.cuh: load(a);": 0.3})
             self.assertEqual(quoted.waits_at({"lines": [{"file": "k.cuh", "line": 2, "share": 0.019}]}), {})
+            self.assertEqual(quoted.waits_at({"lines": [{"file": self.path("k.cuh"), "line": 2, "share": 1}]}), {})
+            kernel = {"name": "k", "counters": {"predicted": {"machine_instructions": 1, "pipes": {}, "us": 1.0,
+                                                              "error": 0.25, "issue_share": 0.5, "stalls": {},
+                                                              "lines": lines}}}
+            with unittest.mock.patch.object(quoted.gains, "limits_of", lambda counters: {}):
+                self.assertEqual([name in quoted.lines_of({"chapter": chapter, "kernels": [kernel]})[0]
+                                  for chapter in ("03_coalescing", "04_wmma") for name in ("waits_at", "us")],
+                                 [True, True, False, True])
 
     def test_what_differs_is_named(self):
         self.keep(RESULT)

@@ -123,8 +123,9 @@ std::vector<bool> doomed_blocks(const std::vector<Instr>& code,
 
 // Where the lanes of each block's branch meet again. A lane that ends on the way is not waited for,
 // so an early return or an assertion must not move the meeting point to the end of the function, as
-// plain post-dominance would: edges that end the thread at once, or the launch, are left out. Blocks that then lead
-// nowhere (a loop whose only way out is a return) get theirs back, the last in the text first.
+// plain post-dominance would: edges that end the thread at once, or the launch, are left out. Blocks
+// that then lead nowhere (a loop whose only way out is a return) get theirs back, the last in the text
+// first.
 std::vector<std::uint32_t> meeting_points(const std::vector<Instr>& code,
                                           std::vector<BasicBlock> blocks, std::vector<bool> to_exit,
                                           const std::vector<CallSite>& calls) {
