@@ -680,6 +680,147 @@ CUtensorMap map_of(float* data) {
   CHECK(inside - beside < 140);
 }
 
+TEST_CASE("time programs: what copies bring and take shares L2 and DRAM with loads and stores") {
+  // 264 blocks, each with 128 tiles of 4 KiB: 138 MB, or all the same tile where `apart` is 0. Eight
+  // tiles of a block are on their way.
+  const std::string source = R"cuda(
+#include <cstdint>
+#include <cuda.h>
+#include <cuda_runtime.h>
+constexpr int kTile = 4096, kStages = 8, kBlocks = 264, kTurns = 128;
+__device__ unsigned shared_at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ int64_t tile_of(int turn, int apart) { return (int64_t(turn) * kBlocks + blockIdx.x) * apart; }
+template <int tensor>
+__global__ void bring(const char* in, const __grid_constant__ CUtensorMap map, char* out, int apart) {
+  __shared__ alignas(128) char to[kStages][kTile];
+  __shared__ unsigned long long full[kStages];
+  if (threadIdx.x) return;
+  for (int s = 0; s < kStages; ++s)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(&full[s])) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  const auto ask = [&](int turn) {
+    const unsigned at = shared_at(&full[turn % kStages]), into = shared_at(to[turn % kStages]);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 4096;" ::"r"(at) : "memory");
+    if (tensor)
+      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                   "[%1, {%2, %3}], [%4];" ::"r"(into), "l"(&map), "r"(0), "r"(int(tile_of(turn, apart)) * 32),
+                   "r"(at) : "memory");
+    else
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 4096, [%2];"
+                   ::"r"(into), "l"(in + tile_of(turn, apart) * kTile), "r"(at) : "memory");
+  };
+#pragma unroll 1
+  for (int turn = 0; turn < kStages; ++turn) ask(turn);
+#pragma unroll 1
+  for (int turn = 0; turn < kTurns; ++turn) {
+    asm volatile("{\n\t.reg .pred p;\nagain:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+                 "@!p bra again;\n\t}" ::"r"(shared_at(&full[turn % kStages])), "r"(turn / kStages & 1) : "memory");
+    if (turn + kStages < kTurns) ask(turn + kStages);
+  }
+  out[blockIdx.x] = to[0][0];
+}
+template <int how>  // 0: stores, 1: those of a tensor, 2: sums
+__global__ void take(const __grid_constant__ CUtensorMap map, char* out, int apart) {
+  __shared__ alignas(128) char from[kTile];
+  if (threadIdx.x) return;
+#pragma unroll 1
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (how == 1)
+      asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                   ::"l"(&map), "r"(0), "r"(int(tile_of(turn, apart)) * 32), "r"(shared_at(from)) : "memory");
+    else if (how == 2)
+      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 4096;"
+                   ::"l"(out + tile_of(turn, apart) * kTile), "r"(shared_at(from)) : "memory");
+    else
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 4096;"
+                   ::"l"(out + tile_of(turn, apart) * kTile), "r"(shared_at(from)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__global__ void load(const uint4* in, uint4* out, int apart) {
+  uint4 sum{};
+#pragma unroll 8
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const uint4 v = __ldcg(in + tile_of(turn, apart) * 256 + threadIdx.x);
+    sum.x ^= v.x, sum.y ^= v.y, sum.z ^= v.z, sum.w ^= v.w;
+  }
+  if (sum.x == 77) out[blockIdx.x] = sum;
+}
+__global__ void store(uint4* out, int apart) {
+#pragma unroll 8
+  for (int turn = 0; turn < kTurns; ++turn) out[tile_of(turn, apart) * 256 + threadIdx.x] = uint4{1, 2, 3, 4};
+}
+int main() {
+  char *in, *out;
+  const size_t bytes = size_t(kBlocks) * kTurns * kTile;
+  cudaMalloc(&in, bytes), cudaMalloc(&out, bytes);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+  const auto map_of = [&](void* data) {
+    CUtensorMap map;
+    const cuuint64_t sizes[] = {32, bytes / 128}, strides[] = {128};
+    const cuuint32_t box[] = {32, 32}, steps[] = {1, 1};
+    ((decltype(&cuTensorMapEncodeTiled))found)(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, data, sizes, strides,
+        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return map;
+  };
+  for (int apart : {1, 0}) {
+    load<<<kBlocks, 256>>>((uint4*)in, (uint4*)out, apart);
+    bring<0><<<kBlocks, 32>>>(in, map_of(in), out, apart);
+    bring<1><<<kBlocks, 32>>>(in, map_of(in), out, apart);
+    store<<<kBlocks, 256>>>((uint4*)out, apart);
+    take<0><<<kBlocks, 32>>>(map_of(out), out, apart);
+    take<1><<<kBlocks, 32>>>(map_of(out), out, apart);
+    take<2><<<kBlocks, 32>>>(map_of(out), out, apart);
+  }
+  return cudaDeviceSynchronize() != 0;
+}
+)cuda";
+  const Program made(source, code_for(kTargets[2]));
+  const auto all = made.launches("VGPU_TIME=sample VGPU_DEVICE=h200");
+  REQUIRE(all.size() == 14);
+  // Bytes a nanosecond on the SMs.
+  const auto rate = [&](std::size_t i) {
+    INFO(i);
+    REQUIRE_MESSAGE(why(all[i]) == "", why(all[i]));
+    return 264 * 128 * 4096 / all[i].at("predicted").at("sm_us").get<double>() / 1e3;
+  };
+  const auto misses = [&](std::size_t i) {
+    return all[i].at("predicted").at("l2_miss_rate").get<double>();
+  };
+  // DRAM: 4.8 TB/s, of which a stream gets 88 %. L2: 40 bytes a clock and SM at 1.98 GHz.
+  const double dram = 4800 * 0.88, l2 = 132 * 40 * 1.98;
+  for (const std::size_t i : {0, 1, 2}) {
+    CAPTURE(i);
+    CHECK(misses(i) == doctest::Approx(1).epsilon(0.01));
+    CHECK(rate(i) <= dram);
+    CHECK(rate(i) > 0.9 * dram);
+    CHECK(misses(7 + i) < 0.01);
+    CHECK(rate(7 + i) <= l2);
+    CHECK(rate(7 + i) > 0.9 * l2);
+  }
+  // 32 KiB of stores wait beside DRAM when a block ends: of 1 MiB an SM.
+  for (const std::size_t i : {3, 4, 5, 6}) {
+    CAPTURE(i);
+    CHECK(rate(i) <= 1.04 * dram);
+    CHECK(rate(i) > 0.9 * dram);
+    CHECK(rate(7 + i) <= l2);
+    CHECK(rate(7 + i) > 0.9 * l2);
+  }
+  // Copies are as quick as loads, and as stores.
+  for (const std::size_t i : {1, 2, 8, 9}) {
+    CAPTURE(i);
+    CHECK(rate(i) == doctest::Approx(rate(i < 7 ? 0 : 7)).epsilon(0.06));
+  }
+  for (const std::size_t i : {4, 5, 6, 11, 12, 13}) {
+    CAPTURE(i);
+    CHECK(rate(i) == doctest::Approx(rate(i < 7 ? 3 : 10)).epsilon(0.06));
+  }
+}
+
 TEST_CASE("time programs: a node of a graph is launched quicker than a kernel in a stream") {
   const std::string source = R"cuda(#include <cuda_runtime.h>
 __global__ void kernel(float* out) { out[threadIdx.x] = threadIdx.x; }

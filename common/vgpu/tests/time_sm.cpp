@@ -131,7 +131,7 @@ struct Setup {
   std::uint64_t blocks = 1;
   int resident = 1;
   std::uint64_t l1_bytes = 65536;
-  double l2_miss = 0, l2_rate = 64, dram_rate = 16;
+  double l2_miss = 0, l2_rate = 64, dram_rate = 16, l2_written = 0;
   int timeline = 0, cluster = 1;
   int times = 1;                // that a block has these warps
   std::vector<Steps> odd = {};  // warps of every other block, when they do something else
@@ -146,6 +146,7 @@ SmResult run(const Program& p, const std::vector<Steps>& warps, const Setup& set
   request.resident = setup.resident;
   request.l1_bytes = setup.l1_bytes;
   request.l2_miss = setup.l2_miss;
+  request.l2_written = setup.l2_written;
   request.l2_bytes_per_clock = setup.l2_rate;
   request.dram_bytes_per_clock = setup.dram_rate;
   request.timeline_blocks = setup.timeline;
@@ -652,6 +653,67 @@ TEST_CASE(
   CHECK(clocks(100, 4, 12800) - none == doctest::Approx(200).epsilon(0.02));
   CHECK(clocks(100, 1, 3200) - none == doctest::Approx(200).epsilon(0.02));
   CHECK(clocks(50, 1, 1600) - none == doctest::Approx(100).epsilon(0.02));
+}
+
+TEST_CASE("sm: bulk copies share L2 and DRAM as loads and stores do") {
+  Program p;
+  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
+             expect = p.add(Kind::mbarrier, {.stall = 2}),
+             copy = p.add(Kind::bulk_copy, {.stall = 2}),
+             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
+             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  MemoryEvent box = *p.copy(4096);
+  box.tensor = true;
+  box.sectors = 128, box.requests = 32;
+  MemoryEvent sent = *p.copy(4096);
+  sent.sent = true;
+  // All at once, one barrier for all.
+  const auto stream = [&](const MemoryEvent* event, const Setup& setup) {
+    return run(p,
+               {Steps{{init, p.mbarrier(Do::init, 1)},
+                      {expect, p.mbarrier(Do::arrive_expect, 4096 * 100)}} +
+                repeated(copy, 100, event) + Steps{{wait, p.mbarrier(Do::wait, 1)}, {use}}},
+               setup);
+  };
+  for (const MemoryEvent* event : {p.copy(4096), static_cast<const MemoryEvent*>(&box)}) {
+    CAPTURE(event->tensor);
+    // 100 * 4096 bytes at 64 a clock from the L2, and 500 clocks for the last; at 16 from DRAM, which
+    // answers 340 clocks later. The engine takes 4 clocks for a box, and 2 for each of its 32 lines.
+    const double l2 = event->tensor ? 6800 : 6400;
+    CHECK(stream(event, {}).clocks == doctest::Approx(l2 + 500).epsilon(0.01));
+    const SmResult dram = stream(event, {.l2_miss = 1});
+    CHECK(dram.clocks == doctest::Approx(25600 + 840).epsilon(0.005));
+    CHECK(dram.dram_bytes == 100 * 4096);
+    CHECK(dram.l2_bytes == 100 * 4096);
+    // Half of the lines: DRAM is still what takes long.
+    const SmResult half = stream(event, {.l2_miss = 0.5});
+    CHECK(half.clocks == doctest::Approx(12800 + 840).epsilon(0.01));
+    CHECK(half.dram_bytes == 50 * 4096);
+    // What stores write to DRAM is nothing to copies that bring data.
+    CHECK(stream(event, {.l2_written = 1}).dram_bytes == 0);
+  }
+  // From another block's shared memory nothing comes through the L2.
+  CHECK(stream(&sent, {.l2_miss = 1}).l2_bytes == 0);
+
+  // The other way nobody waits for DRAM, but 32 KiB at most wait before it. The warp's end waits for the
+  // L2's answer.
+  MemoryEvent out = box, plain;
+  out.mbarrier = Do::none;
+  plain.bytes = 4096;
+  for (const MemoryEvent* event : {&plain, &out}) {
+    CAPTURE(event->tensor);
+    const auto stores = [&](const Setup& setup) {
+      return same(p, repeated(copy, 100, event), 1, setup);
+    };
+    CHECK(stores({}).clocks == doctest::Approx(event->tensor ? 6800 : 6400).epsilon(0.01));
+    CHECK(stores({.l2_miss = 1}).dram_bytes == 0);
+    const SmResult dram = stores({.l2_written = 1});
+    CHECK(dram.dram_bytes == 100 * 4096);
+    CHECK(dram.clocks == doctest::Approx(25600 - 32768 / 16).epsilon(0.02));
+    Setup answer;
+    answer.timing.store_latency.value = 200;
+    CHECK(stores(answer).clocks == stores({}).clocks + 200);
+  }
 }
 
 TEST_CASE("sm: bulk copies between the blocks of a cluster") {

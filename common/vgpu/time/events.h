@@ -50,6 +50,11 @@ struct MemoryEvent {
   std::uint32_t phase = 0;            // wait: how many phases must be complete, from 1
   std::uint8_t barrier = 0;           // bar.sync: number
   std::uint32_t barrier_threads = 0;  // bar.sync: threads that take part; 0: the whole block
+
+  // Bulk and tensor copies: whether it brings data into shared memory, and the sectors of 32 bytes that it
+  // asks of the L2 or sends there. A copy between blocks has none; a multicast has each once.
+  bool brings() const { return mbarrier != Mbarrier::none; }
+  std::uint32_t engine_sectors() const { return sent ? 0 : tensor ? sectors : (bytes + 31) / 32; }
 };
 
 struct Step {

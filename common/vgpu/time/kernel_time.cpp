@@ -29,7 +29,8 @@ struct Played {
 // at each memory instruction.
 struct Traffic {
   double asked = 0, beyond = 0;  // load sectors asked of the L1; of these, the L1's misses
-  double stored = 0;             // sectors of stores
+  double copied = 0;             // by the copy engine into shared memory: none asks the L1
+  double stored = 0;  // sectors of stores, of those by the copy engine and its reductions as well
 };
 Traffic traffic(const Walker& walker, const Recording& recording, const Played& played,
                 std::size_t blocks, std::uint64_t l1_bytes) {
@@ -59,8 +60,11 @@ Traffic traffic(const Walker& walker, const Recording& recording, const Played& 
     for (Turn& turn : turns) {
       Step step;
       while (turn.steps && turn.steps->next(step)) {
-        if (!step.event || step.event->lines.empty()) continue;
+        if (!step.event) continue;
         const Kind kind = walker.kind(step.instr);
+        if (kind == Kind::bulk_copy)
+          (step.event->brings() ? sum.copied : sum.stored) += step.event->engine_sectors();
+        if (step.event->lines.empty()) continue;
         if (kind == Kind::global_store || kind == Kind::local_store)
           for (const LinePiece& piece : step.event->lines)
             sum.stored += __builtin_popcount(piece.sectors);
@@ -459,8 +463,8 @@ class Prediction {
         read += static_cast<double>(c.dram_read);
       }
       request.l2_miss = l2 > 0 ? read / l2 : 0;
-    } else if (asked.beyond > 0) {
-      request.l2_miss = std::min(1.0, distinct_.read / (asked.beyond * times));
+    } else if (const double l2 = asked.beyond + asked.copied; l2 > 0) {
+      request.l2_miss = std::min(1.0, distinct_.read / (l2 * times));
     }
     if (asked.stored > 0)
       request.l2_written = std::min(1.0, distinct_.written / (asked.stored * times));

@@ -178,6 +178,7 @@ class Sm {
   void barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, double at);
   void complete(Block& block, Block::Barrier& barrier, double at);
   void mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, double at);
+  bool comes_from_dram(std::uint32_t sectors);
   void bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at);
   void land(Warp& warp, const MemoryEvent& event, double there);
   Block* home(const Block& block, std::uint8_t rank);
@@ -213,6 +214,8 @@ class Sm {
   double lsu_ = 0, l2_ = 0, dram_ = 0, remote_ = 0, atomic_ = 0, bulk_ = 0;  // free at that clock
   double written_ = 0;                                                       // the same of stores
   double missed_ = 0, flight_ = 0;       // sectors of the share for DRAM not yet asked; byte clocks
+  double missed_copies_ = 0;             // the same of bulk copies
+  bool first_copy_ = true;               // none has brought anything yet
   std::vector<std::uint8_t> constants_;  // has this LDC been here before?
   std::vector<std::uint32_t> code_tags_;  // L1.5
   std::vector<double> code_there_;

@@ -431,6 +431,17 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
   return arrived;
 }
 
+// Whether a copy of so many sectors comes from DRAM: all of it or none, since it is as a whole that the L2
+// has it or not. The first copy does, if any.
+bool Sm::comes_from_dram(std::uint32_t sectors) {
+  if (sectors == 0 || request_.l2_miss == 0) return false;
+  missed_copies_ += first_copy_ ? sectors : sectors * request_.l2_miss;
+  first_copy_ = false;
+  if (missed_copies_ < sectors) return false;
+  missed_copies_ -= sectors;
+  return true;
+}
+
 // A bulk copy: the warp goes on at once, the mbarrier hears of it when all bytes are there.
 void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   // The engine makes the addresses of a tensor's rows itself, line by line. What other blocks of the
@@ -440,25 +451,26 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   bulk_ = std::max(bulk_, at) + clocks;
   const double begin = bulk_ - clocks;
   out_.busy_by_kind[static_cast<std::size_t>(op.kind)] += clocks;
-  const bool into_shared = event.mbarrier != MemoryEvent::Mbarrier::none;
-  double there = event.tensor && into_shared ? bulk_ + timing_.bulk_latency.value : begin;
-  if (event.sent) {
-    // The engine takes as long beyond the network as it does beyond the L2.
+  const bool brings = event.brings();
+  double there = event.tensor && brings ? bulk_ + timing_.bulk_latency.value : begin;
+  // The engine takes as long beyond the network as it does beyond the L2.
+  if (event.sent)
     there = remote(event.bytes, begin) + timing_.bulk_latency.value - timing_.l2_latency.value;
-  } else {
-    // Line by line, since each comes from the L2 or from DRAM.
-    const double latency = into_shared ? timing_.bulk_latency.value : 0;
-    for (std::uint32_t left = event.tensor ? event.sectors
-                                           : (event.bytes + kSectorBytes - 1) / kSectorBytes;
-         left;) {
-      const std::uint32_t sectors = std::min(left, kSectorsPerLine);
-      there = std::max(there, beyond_l1(sectors, begin, latency, 1, request_.l2_miss, missed_));
-      left -= sectors;
-    }
-    if (!into_shared) {
-      warp.stores = std::max(warp.stores, l2_);
-      warp.copies = std::max(warp.copies, l2_);
-    }
+  // Line by line, by the rules of loads and stores: each comes from the L2 or from DRAM, or goes there.
+  std::uint32_t left = event.engine_sectors();
+  const bool cold = brings && comes_from_dram(left);
+  for (double none = 0; left;) {
+    const std::uint32_t sectors = std::min(left, kSectorsPerLine);
+    if (brings)
+      there = std::max(there, beyond_l1(sectors, begin, timing_.bulk_latency.value, 1, cold, none));
+    else
+      beyond_l1(sectors, begin, 0, 1, request_.l2_written, written_);
+    left -= sectors;
+  }
+  if (!brings && !event.sent) {
+    const double written = l2_ + timing_.store_latency.value;
+    warp.stores = std::max(warp.stores, written);
+    warp.copies = std::max(warp.copies, written);
   }
   settle(warp, op, there, begin + kSourcesRead);
   // A multicast leaves the L2 once. Here lands what goes to this block, and what others send with it.
@@ -466,7 +478,7 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
   const bool here = event.blocks == 0 || event.blocks >> warp.block->number % cluster & 1;
   MemoryEvent landed = event;
   landed.bytes = (here ? event.bytes : 0) + event.from_others;
-  if (into_shared && landed.bytes) land(warp, landed, std::max(there, begin + clocks));
+  if (brings && landed.bytes) land(warp, landed, std::max(there, begin + clocks));
 }
 
 // The bytes of a copy count at its mbarrier once they are there.

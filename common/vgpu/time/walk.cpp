@@ -377,9 +377,12 @@ bool Walker::waits_for_lanes(std::uint32_t b) const {
 }
 
 // A tensor copy takes its operands from registers of the whole warp: ptxas makes a loop of it that
-// serves one lane a turn, until no lane is left. Mostly one lane asks; that it is one turn is assumed.
+// serves one lane a turn, until no lane is left. Mostly one lane asks; that it is one turn is assumed. A
+// loop of the program around a copy ends with a branch of PTX.
 bool Walker::serves_lanes(std::uint32_t b) const {
   if (basics_[b].next[1] != b) return false;
+  const Layout::Line* const line = layout_.at(code_.code[basics_[b].last].ptx_line);
+  if (line && line->role == Layout::Role::branch) return false;
   for (std::uint32_t i = basics_[b].first; i <= basics_[b].last; ++i)
     if (code_.code[i].kind == Kind::bulk_copy) return true;
   return false;
