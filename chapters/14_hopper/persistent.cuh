@@ -1,13 +1,15 @@
 // Step 4, persistent: a block stays on its SM and computes one item after the other, 128 query rows of
 // a head each.
 //
-//   items      as many blocks as fit; block b takes items b, b + blocks, ...
+//   items      as many blocks as fit; block b takes items b, b + blocks, ... The first row blocks of heads
+//              come before their last ones, which may be short
 //   ahead      the ring knows no items: while the last tiles of one are multiplied, Q and the first
-//              tiles of the next are on their way. For this there are two tiles of Q
+//              tiles of the next are on their way. For this there are two tiles of Q. The producer
+//              makes the barriers, and asks for the first tiles before anybody waits
 //   rescaling  a row's sums keep their scale until its maximum has grown by more than a factor of 2^8
 //
-// The rest is step 2's. Variants compute a quarter of the exponentials as polynomials, or rescale at every
-// larger maximum.
+// The rest is step 2's. Variants compute a quarter of the exponentials as polynomials, rescale at every
+// larger maximum, or deal the items head by head.
 #pragma once
 
 #include <algorithm>
@@ -98,21 +100,40 @@ struct LazySoftmax : flash::RowSoftmax {
 template <class Tiles>
 using QueryTile = std::remove_all_extents_t<decltype(Tiles::q)>;
 
-// The items of a block, in their order.
+// The items of a block, in their order: of so many heads together all first row blocks, then all second
+// ones, and so on to the last ones, which may be short; then those of the next heads.
 struct Items {
-  int tokens, row_blocks, count;  // count: of the whole grid
+  int tokens, row_blocks, heads, together;
+  int first = 0, row_block = 0;  // of the heads that are dealt together; their items' row block
+  int number = blockIdx.x;       // of the head, from `first` on, once find() has been here
+
+  __device__ bool left() const { return first < heads; }
+  __device__ int matrix() const { return first + number; }
+  __device__ int row(int rows) const { return row_block * rows; }
+  __device__ void next() { number += gridDim.x, find(); }
+  // (Subtracts: a block's first copies wait for this, and divisions are long.)
+  __device__ void find() {
+    for (int here; left() && number >= (here = min(together, heads - first)); number -= here)
+      if (++row_block == row_blocks) row_block = 0, first += together;
+  }
+};
+
+// The same for a variant: all items of a head before those of the next one. Each head begins with another row
+// block, so that no block gets only last ones.
+struct ItemsByHead {
+  int tokens, row_blocks, heads, together;  // (`together` is not used)
   int number = blockIdx.x;
 
-  __device__ bool left() const { return number < count; }
-  __device__ void next() { number += gridDim.x; }
+  __device__ bool left() const { return number < heads * row_blocks; }
   __device__ int matrix() const { return number / row_blocks; }
-  // Each head begins with another row block, so that no block gets only last ones, which may be short.
   __device__ int row(int rows) const { return (number + matrix()) % row_blocks * rows; }
+  __device__ void next() { number += gridDim.x; }
+  __device__ void find() {}
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // As produce() in maps.cuh, item after item, with one ring for all of them.
-template <class Tiles>
+template <class Tiles, class Items>
 __device__ void produce_items(Tiles& tiles, const TensorMaps& maps, Items item) {
   Ring<2> q_ring;
   Ring<Tiles::kStages> ring;
@@ -134,12 +155,12 @@ __device__ void produce_items(Tiles& tiles, const TensorMaps& maps, Items item) 
 }
 #endif
 
-template <int kHeadDim, int kPolynomials, int kEveryMaximum>
+template <int kHeadDim, int kPolynomials, int kEveryMaximum, int kHeadByHead>
 __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
                                   PersistentTiles<kHeadDim>::kBlocks)
     persistent_kernel(const __grid_constant__ TensorMaps maps,
                       half* O,  // [batch, heads, tokens, head_dim], as Q, K and V
-                      int tokens, int row_blocks, int items, float scale_log2) {
+                      int tokens, int row_blocks, int heads, int together, float scale_log2) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Tiles = PersistentTiles<kHeadDim>;
   constexpr int kKeyTile = Tiles::kKeyTile, kGroups = Tiles::kGroups;
@@ -147,18 +168,22 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
   auto& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
 
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; ++i) tiles.q_full[i].init(1), tiles.q_empty[i].init(4 * kGroups);
-    for (int s = 0; s < Tiles::kStages; ++s)
-      tiles.full[s].init(1), tiles.empty[s].init(4 * kGroups);
-    tile::fence_barriers();
-  }
-  __syncthreads();
-  Items item{tokens, row_blocks, items};
+  std::conditional_t<kHeadByHead, ItemsByHead, Items> item{tokens, row_blocks, heads, together};
+  item.find();
+  constexpr int kReady = 3;  // a barrier of the block: the mbarriers are there
   if (group == kGroups) {
+    if (lane == 0) {
+      for (int i = 0; i < 2; ++i) tiles.q_full[i].init(1), tiles.q_empty[i].init(4 * kGroups);
+      for (int s = 0; s < Tiles::kStages; ++s)
+        tiles.full[s].init(1), tiles.empty[s].init(4 * kGroups);
+      tile::fence_barriers();
+    }
+    __syncwarp();
+    tile::arrive_at<Tiles::kThreads>(kReady);
     if (lane == 0) produce_items(tiles, maps, item);
     return;
   }
+  tile::meet<Tiles::kThreads>(kReady);
 
   const int group_row = group * kGroupRows, warp_row = group_row + warp % 4 * 16;
   const float scale = flash::positive_scale(scale_log2);
@@ -234,7 +259,17 @@ inline int persistent_blocks(int items, int of_sm) {
   return std::min(items, of_sm * sms);
 }
 
-template <int kHeadDim, int kPolynomials, int kEveryMaximum>
+// Heads whose items are dealt together: those whose K and V have room in half of the L2, where each row
+// block finds them again.
+inline int heads_together(const AttentionShape& shape) {
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device);
+  const int64_t of_head = 2 * sizeof(half) * int64_t(shape.tokens) * shape.head_dim;
+  return int(std::clamp<int64_t>(bytes / 2 / of_head, 1, shape.matrices()));
+}
+
+template <int kHeadDim, int kPolynomials, int kEveryMaximum, int kHeadByHead>
 void launch_persistent(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream) {
   using Tiles = PersistentTiles<kHeadDim>;
@@ -243,22 +278,23 @@ void launch_persistent(const half* Q, const half* K, const half* V, half* O,
   const int blocks = persistent_blocks(items, Tiles::kBlocks);
   const TensorMaps maps = maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
   // More shared memory than 48 KiB is only given on request.
-  const auto kernel = persistent_kernel<kHeadDim, kPolynomials, kEveryMaximum>;
+  const auto kernel = persistent_kernel<kHeadDim, kPolynomials, kEveryMaximum, kHeadByHead>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens, row_blocks,
-                                                             items, log2_scale(shape));
+  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(
+      maps, O, shape.tokens, row_blocks, int(shape.matrices()), heads_together(shape),
+      log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
 
-// As tensor_maps(). kPolynomials, kEveryMaximum: see LazySoftmax.
-template <int kPolynomials, int kEveryMaximum = 0>
+// As tensor_maps(). kPolynomials, kEveryMaximum: see LazySoftmax. kHeadByHead: see ItemsByHead.
+template <int kPolynomials, int kEveryMaximum = 0, int kHeadByHead = 0>
 void persistent_of(const half* Q, const half* K, const half* V, half* O,
                    const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "persistent");
-  const auto of_head_dim = shape.head_dim == 32 ? launch_persistent<32, kPolynomials, kEveryMaximum>
-                           : shape.head_dim == 64
-                               ? launch_persistent<64, kPolynomials, kEveryMaximum>
-                               : launch_persistent<128, kPolynomials, kEveryMaximum>;
+  const auto of_head_dim =
+      shape.head_dim == 32   ? launch_persistent<32, kPolynomials, kEveryMaximum, kHeadByHead>
+      : shape.head_dim == 64 ? launch_persistent<64, kPolynomials, kEveryMaximum, kHeadByHead>
+                             : launch_persistent<128, kPolynomials, kEveryMaximum, kHeadByHead>;
   of_head_dim(Q, K, V, O, shape, stream);
 }
 inline void persistent(const half* Q, const half* K, const half* V, half* O,

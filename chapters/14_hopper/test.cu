@@ -70,16 +70,18 @@ TEST_CASE("attention: one block an SM") {
   run_for_counters(hopper::wgmma, 1, 1, 65, 64);
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 2);
 }
-// A persistent kernel on a grid of so many blocks: each gets several items. head_dim 64.
-AnyAttention persistent_on(int blocks, const void* kernel = reinterpret_cast<const void*>(
-                                           hopper::persistent_kernel<64, 0, 0>)) {
+// A persistent kernel on a grid of so many blocks: each gets several items. So many heads are dealt together.
+// head_dim 64.
+AnyAttention persistent_on(
+    int blocks, int together = 2,
+    const void* kernel = reinterpret_cast<const void*>(hopper::persistent_kernel<64, 0, 0, 0>)) {
   return [=](const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
              cudaStream_t stream) {
     using Tiles = hopper::PersistentTiles<64>;
     const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
     launch(kernel, blocks, Tiles::kThreads, sizeof(Tiles), stream,
            hopper::maps_of<hopper::QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape), O,
-           shape.tokens, row_blocks, int(shape.matrices()) * row_blocks, log2_scale(shape));
+           shape.tokens, row_blocks, int(shape.matrices()), together, log2_scale(shape));
   };
 }
 TEST_CASE("attention: blocks with several items, and unequally many") {
@@ -87,10 +89,30 @@ TEST_CASE("attention: blocks with several items, and unequally many") {
   // Items of one, two and six tiles; the second row block of a head with and without a second warpgroup.
   for (const int tokens : {1, 64, 65, 130, 193, 330}) {
     CAPTURE(tokens);
-    for (const int blocks : {1, 4})
-      check_right(persistent_on(blocks), random_case(1, 5, tokens, 64));
+    // One head at a time, all together, and of five heads the last one by itself. With 16 blocks some have no item
+    // but in rows behind the first.
+    for (const int together : {1, 2, 5})
+      for (const int blocks : {1, 4})
+        check_right(persistent_on(blocks, together), random_case(1, 5, tokens, 64));
+    check_right(persistent_on(16, 2), random_case(1, 5, tokens, 64));
   }
   check_right(hopper::persistent, random_case(3, 100, 17, 64));  // more items than blocks
+  check_right(hopper::persistent_of<0, 0, 1>, random_case(1, 3, 197, 64));
+}
+TEST_CASE(
+    "attention: heads are dealt together as long as the L2 has room for their keys and values") {
+  if (cannot_run("heads together")) return;
+  int bytes = 0;
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, 0);
+  const auto together = [](int batch, int tokens) {
+    AttentionShape shape = random_case(1, 1, 1, 64).problem.shape;
+    shape.batch = batch, shape.heads = 12, shape.tokens = tokens;
+    return hopper::heads_together(shape);
+  };
+  // K and V of a head: 256 bytes a token.
+  CHECK(together(32, 577) == std::min(384, bytes / 2 / (256 * 577)));
+  CHECK(together(1, 197) == 12);
+  CHECK(together(32, 1 << 20) == 1);
 }
 TEST_CASE("attention: maxima that grow by less than the threshold, and by more") {
   if (cannot_run("growing maxima")) return;
@@ -346,8 +368,8 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   check_bugs<hopper::TensorMapsTiles<64>>("tensor_maps", {64}, planted::kTensorMapsBugs);
   check_bugs<hopper::WgmmaTiles<64>>("wgmma", {64}, planted::kWgmmaBugs);
   check_bugs<hopper::SpecializedTiles<64>>("specialized", {64, 1}, planted::kSpecializedBugs);
-  check_bugs("persistent", {64, 0, 0}, planted::kPersistentBugs,
-             [](const void* kernel) { return persistent_on(1, kernel); });
+  check_bugs("persistent", {64, 0, 0, 0}, planted::kPersistentBugs,
+             [](const void* kernel) { return persistent_on(1, 2, kernel); });
   check_bugs("multicast", {64}, planted::kMulticastBugs,
              [](const void* kernel) { return multicast_on(2, kernel); });
 }

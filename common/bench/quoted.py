@@ -32,7 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
 KEPT = ("us", "error", "issue_share", "stalls")
 LEAST_SHARE = 0.02  # of all waiting, at a line that is kept
-OF_LINES = ("03_coalescing",)  # chapters whose lessons say at which lines warps wait
+OF_LINES = ("03_coalescing", "14_hopper")  # chapters whose lessons say at which lines warps wait
 
 
 def text_at(file, number):
