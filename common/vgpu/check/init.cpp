@@ -149,6 +149,8 @@ class InitCheck final : public Observer {
           if (flags[i] != kWritten) first = i, undefined |= 1u << i;
         origin->first[lane] = a.v[lane] + first;
         origin->copied[lane] = flags[first];
+        if (flags[first] > kCopied)
+          origin->computed |= std::uint32_t{kept_[kept_number(flags[first])].computed} << lane;
         if (access == Access::load && UndefinedValues::follows(*origin->instr))
           values_.loaded(warp, *origin->instr, lane, bytes, undefined, origin);
         else
@@ -214,25 +216,33 @@ class InitCheck final : public Observer {
     if (origin.told >> lane & 1) return;
     origin.told |= 1u << lane;
     if (origin.copied[lane] > kCopied) {
-      const Kept& kept = kept_[(origin.copied[lane] - kCopied) / 2 - 1];
+      const Kept& kept = kept_[kept_number(origin.copied[lane])];
       findings_.add(kept.key, [&] { return kept.words; });
       return;
     }
     findings_.add(key_of(warp, origin), [&] { return words(warp, origin, lane, access); });
   }
-  // The flag for bytes in shared memory that `lane` has loaded there.
-  std::uint8_t keep(Warp& warp, const Origin& origin, int lane) {
-    if (origin.copied[lane] != kNever) return origin.copied[lane];
-    const std::string key = key_of(warp, origin);
+  static std::size_t kept_number(std::uint8_t flag) { return (flag - kCopied) / 2 - 1; }
+  // The flag for bytes in shared memory that `lane` has loaded there, or computed from such ones.
+  std::uint8_t keep(Warp& warp, const Origin& origin, int lane, bool computed) {
+    const std::uint8_t copied = origin.copied[lane];
+    if (copied != kNever && (copied == kCopied || !computed || kept_[kept_number(copied)].computed))
+      return copied;
+    const std::string key =
+        copied == kNever ? key_of(warp, origin) : kept_[kept_number(copied)].key;
     std::size_t i = 0;
-    while (i < kept_.size() && kept_[i].key != key) ++i;
+    while (i < kept_.size() && (kept_[i].key != key || kept_[i].computed != computed)) ++i;
     if (i == kMostKept) return kCopied;
-    if (i == kept_.size()) kept_.push_back({key, words(warp, origin, lane, Access::load)});
+    if (i == kept_.size())
+      kept_.push_back({key,
+                       copied == kNever ? words(warp, origin, lane, Access::load)
+                                        : kept_[kept_number(copied)].words,
+                       computed});
     return static_cast<std::uint8_t>(kCopied + 2 * (i + 1));
   }
   // A store of values that came from memory that nobody wrote. In shared memory they are followed
-  // further. To put one into global memory is a use, unless the lane stores other bytes beside or
-  // they are 8-bit elements: so nvcc copies a struct with its padding.
+  // further. To put one into global memory is a use, unless the lane stores other bytes beside, or
+  // they are 8-bit elements as they were loaded: so nvcc copies a struct with its padding.
   void store_undefined(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                        std::uint32_t bytes, Space space) {
     const UndefinedValues::Stored& stored = values_.stored();
@@ -242,9 +252,10 @@ class InitCheck final : public Observer {
       std::uint32_t undefined = stored.lanes >> lane & 1 ? stored.bytes[lane] : 0;
       if (space == Space::shared) {
         flags = of_block_ + a.v[lane];
-        if (undefined) flag = keep(warp, *stored.origin[lane], stored.from[lane]);
+        if (undefined)
+          flag = keep(warp, *stored.origin[lane], stored.from[lane], stored.computed >> lane & 1);
       } else {
-        if (undefined == all && type_bits(instr.type) > 8) {
+        if (undefined == all && (type_bits(instr.type) > 8 || stored.computed >> lane & 1)) {
           tell(warp, *stored.origin[lane], stored.from[lane], Access::load);
           undefined = 0;
         }
@@ -263,6 +274,7 @@ class InitCheck final : public Observer {
 
   struct Kept {
     std::string key, words;
+    bool computed = false;  // from what that load brought, and no copy of it
   };
   std::unordered_map<const Function*, std::vector<Unassigned>> unassigned_;
   std::vector<Kept> kept_;  // findings of loads whose values lie in shared memory

@@ -57,6 +57,12 @@ Rule rule_of(const Instr& instr) {
   return rules[instr.form];
 }
 
+// Puts words together of bits of others, as nvcc does where it copies a struct.
+bool places_bits(const Instr& instr) {
+  const std::string_view opcode = forms()[instr.form].opcode;
+  return opcode == "bfi" || opcode == "lop3" || opcode == "shf" || opcode == "xor";
+}
+
 // Does the instruction add to what its result registers hold? wgmma does, where scale-d is true.
 bool accumulates(Warp& warp, const Instr& instr) {
   if (instr.op_class != OpClass::tensor || !instr.c.valid()) return false;
@@ -142,8 +148,10 @@ void UndefinedValues::put(Registers& registers, Slot slot, int lane, const std::
   if (!slot.valid() || slot.bits == 0) return;  // `_`, what nobody reads
   const Ref<Origin> origin = source.of->origin[source.lane];
   const std::uint8_t from = source.of->from[source.lane];
+  const std::uint32_t computed = source.of->computed >> source.lane & 1;
   Register& r = registers.of[slot.bits];
   r.lanes |= 1u << lane;
+  r.computed = (r.computed & ~(1u << lane)) | computed << lane;
   r.width = width;
   std::memcpy(r.raw + static_cast<std::uint32_t>(lane) * width, raw, width);
   r.origin[lane] = origin;
@@ -274,6 +282,7 @@ void UndefinedValues::loaded(Warp& warp, const Instr& instr, int lane, std::uint
   Register source;
   source.origin[lane] = origin;
   source.from[lane] = static_cast<std::uint8_t>(lane);
+  source.computed = origin->computed;
   const std::uint32_t each = bytes / instr.elements, width = lane_bytes(instr.d_bits);
   for (std::uint32_t k = 0; k < instr.elements; ++k) {
     std::uint8_t raw[16] = {};
@@ -299,10 +308,12 @@ void UndefinedValues::store(const Instr& instr, Registers& registers, std::uint3
       if (!bytes) return;
       if (!(stored_.lanes >> lane & 1)) {
         stored_.lanes |= 1u << lane;
+        stored_.computed |= 1u << lane;
         stored_.bytes[lane] = 0;
         stored_.origin[lane] = r->origin[lane];
         stored_.from[lane] = r->from[lane];
       }
+      stored_.computed &= ~(~r->computed & 1u << lane);
       stored_.bytes[lane] |= bytes << (k * each);
     });
   }
@@ -339,7 +350,8 @@ void UndefinedValues::mix(const Instr& instr, Registers& registers, std::uint32_
         });
   define_results(instr, registers, on & ~lanes);
   each_lane(lanes, [&](int lane) {
-    const Register source = *sources[lane].of;  // a result may be an operand, too
+    Register source = *sources[lane].of;  // a result may be an operand, too
+    if (!places_bits(instr)) source.computed |= 1u << lane;
     std::uint8_t raw[8];
     std::memcpy(raw, &bits[lane], 8);
     if (half)
@@ -469,6 +481,7 @@ void UndefinedValues::rearrange(Warp& warp, const Instr& instr, Registers& regis
       sources.origin[lane] = r.origin[lane];
       sources.from[lane] = r.from[lane];
     });
+    sources.computed |= r.computed & r.lanes & those;
     lanes |= r.lanes & those;
   };
   for (const Slot slot : data)

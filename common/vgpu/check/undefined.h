@@ -30,6 +30,7 @@ struct Origin {
   std::uint64_t first[kWarpSize] =
       {};  // the first such byte of each lane: address, offset; or a lane
   std::uint8_t copied[kWarpSize] = {};  // its flag: 0, or what it was copied from (check/init.cpp)
+  std::uint32_t computed = 0;           // lanes whose bytes are a result computed from such ones
   std::uint32_t told = 0;               // lanes that are in the findings
 };
 
@@ -55,6 +56,7 @@ class UndefinedValues {
   struct Stored {
     std::uint32_t lanes = 0;
     std::uint32_t bytes[kWarpSize] = {};
+    std::uint32_t computed = 0;  // lanes of which all undefined bytes are results of arithmetic
     Ref<Origin> origin[kWarpSize];
     std::uint8_t from[kWarpSize] = {};  // the lane that loaded it
   };
@@ -66,8 +68,9 @@ class UndefinedValues {
  private:
   // Which bits of a register are undefined, laid out as the register is.
   struct Register {
-    std::uint32_t lanes = 0;  // that have undefined bits; of a predicate that is all
-    std::uint32_t width = 0;  // bytes of a lane; 0: a predicate
+    std::uint32_t lanes = 0;     // that have undefined bits; of a predicate that is all
+    std::uint32_t width = 0;     // bytes of a lane; 0: a predicate
+    std::uint32_t computed = 0;  // lanes whose value is a result of arithmetic, no copy
     alignas(64) std::uint8_t raw[kWarpSize * 16] = {};
     Ref<Origin> origin[kWarpSize];
     std::uint8_t from[kWarpSize] = {};  // the lane that loaded it

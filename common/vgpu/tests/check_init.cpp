@@ -212,6 +212,41 @@ TEST_CASE("init: padding is copied without a finding, and not used without one")
   CHECK(c.run("st.global.u8 [%out+7], 1;\nsetp.ne.u32 %p1, %lane, 0;\n" + padding) == Texts{});
 }
 
+TEST_CASE("init: what is computed from such bytes is no padding, even stored as a byte") {
+  // Of each word no byte was written; as a blur stores the mean of pixels.
+  const std::string byte = "st.global.u8 [%mine], ";
+  for (const std::string& body : Texts{
+           "add.u32 %r2, %r1, 1;\n" + byte + "%r2;\n",
+           "and.b32 %r2, %r1, 255; add.u32 %r2, %r2, %r2; shr.u32 %r2, %r2, 1;\n" + byte + "%r2;\n",
+           "cvt.rn.f32.u32 %f1, %r1; cvt.rzi.u32.f32 %r2, %f1;\n" + byte + "%r2;\n",
+           "add.u32 %r2, %r1, 1; shfl.sync.idx.b32 %r2, %r2, %lane, 31, -1;\n" + byte + "%r2;\n",
+           "add.u32 %r2, %r1, 1; cvt.u16.u32 %h1, %r2;\nst.global.v2.u8 [%mine], {%h1, %h1};\n",
+           // Through shared memory, before and behind the sum.
+           "mov.u32 %r2, s; mad.lo.u32 %r2, %lane, 4, %r2; st.shared.u32 [%r2], %r1; bar.sync 0;\n"
+           "ld.shared.u32 %r3, [%r2]; add.u32 %r3, %r3, 1; st.shared.u32 [%r2], %r3; bar.sync 0;\n"
+           "ld.shared.u32 %r4, [%r2];\n" +
+               byte + "%r4;\n"}) {
+    CAPTURE(body);
+    CHECK(found(body) == kFound);
+  }
+  for (const std::string& body : Texts{
+           byte + "%r1;\n", "shr.u32 %r2, %r1, 8;\n" + byte + "%r2;\n",
+           "bfi.b32 %r2, %r1, 0, 0, 8;\n" + byte + "%r2;\n",
+           "shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1;\n" + byte + "%r2;\n",
+           "add.u32 %r2, %r1, 1; mov.u32 %r2, %r1;\n" + byte + "%r2;\n",
+           "add.u32 %r2, %r1, 1; mov.u32 %r2, 7;\n" + byte + "%r2;\n",
+           // The sum in shared memory is written over with what was loaded.
+           "mov.u32 %r2, s; mad.lo.u32 %r2, %lane, 4, %r2; add.u32 %r3, %r1, 1;\n"
+           "st.shared.u32 [%r2], %r3; st.shared.u32 [%r2], %r1; ld.shared.u32 %r4, [%r2];\n" +
+               byte + "%r4;\n",
+           // A byte beside written ones: a row's last vector, of which a part lies behind its end.
+           "cvt.u16.u32 %h1, %r1; add.u16 %h1, %h1, 1; mov.u16 %h2, 3;\n"
+           "st.global.v2.u8 [%mine], {%h2, %h1};\n"}) {
+    CAPTURE(body);
+    CHECK(found(body) == Texts{});
+  }
+}
+
 TEST_CASE("init: through shared memory the first read is named") {
   const std::string through =
       "mov.u32 %r2, s; mad.lo.u32 %r2, %lane, 4, %r2; st.shared.u32 [%r2], %r1; bar.sync 0;\n"
