@@ -196,6 +196,21 @@ const std::map<std::string, std::string> kFollowed = {
     {"jumps_back",
      "float s = 0; int i = 0; again: if (i < n) { s += in[i + threadIdx.x]; if (s > 3) { "
      "s -= 2; i += 2; goto again; } ++i; goto again; }"},
+    // Of four bytes that nvcc loads twice, as bytes and as a word for DP2A, ptxas loads a part once.
+    {"pixel_loaded_twice",
+     "struct alignas(4) Pixel { unsigned char r; signed char g; unsigned char b, a; }; "
+     "const Pixel* p = (const Pixel*)in + threadIdx.x; float s = (p->r * 77 + p->g * 150 + "
+     "p->b * 29) >> 8; for (int i = 1; i < n; ++i) s += (p[i].r * 77 + p[i].g * 150 + "
+     "p[i].b * 29) >> 8;"},
+    // Of a vector that nvcc loads as a whole, ptxas loads what is used.
+    {"part_of_a_struct",
+     "struct alignas(8) Pair { unsigned char r, g, b, a, x, y, z, w; }; "
+     "const Pair* p = (const Pair*)in + threadIdx.x; Pair q = *p; float s = q.r + q.g * 0.5f; "
+     "for (int i = 1; i < n; ++i) { q = p[i]; s = s * q.r + q.b; }"},
+    {"part_of_a_shared_struct",
+     "struct alignas(4) Pixel { signed char r, g, b, a; }; __shared__ Pixel t[128]; "
+     "t[threadIdx.x] = ((const Pixel*)in)[threadIdx.x]; __syncthreads(); float s = 0; "
+     "for (int i = 0; i < n; ++i) { Pixel q = t[(threadIdx.x + i) % 128]; s = s * q.r + q.g; }"},
 };
 
 void kernel(std::string& kernels, std::string& launches, const std::string& name,
@@ -316,6 +331,31 @@ TEST_CASE("time programs: loops and branches of all kinds are followed exactly" 
       if (why(launch) == "") CHECK(launch.at("predicted").at("agreement").get<double>() > 0.9999);
     }
   }
+}
+
+TEST_CASE("time programs: four bytes that PTX loads twice take as long as one load of them") {
+  const std::string kernels =
+      "struct alignas(4) Pixel { unsigned char r; signed char g; unsigned char b, a; };\n"
+      "KERNEL by_field(float* out, const Pixel* in) {\n"
+      "  const Pixel& p = in[blockIdx.x * blockDim.x + threadIdx.x];\n"
+      "  out[blockIdx.x * blockDim.x + threadIdx.x] = (p.r * 77 + p.g * 150 + p.b * 29) >> 8;\n}\n"
+      "KERNEL by_word(float* out, const unsigned* in) {\n"
+      "  const unsigned p = in[blockIdx.x * blockDim.x + threadIdx.x];\n"
+      "  out[blockIdx.x * blockDim.x + threadIdx.x] =\n"
+      "      int((p & 255) * 77 + int((signed char)(p >> 8)) * 150 + (p >> 16 & 255) * 29) >> "
+      "8;\n}\n";
+  const Program made(program(kernels,
+                             "    by_field<<<4096, 256>>>(out, (const Pixel*)in);\n"
+                             "    by_word<<<4096, 256>>>(out, (const unsigned*)in);\n"
+                             "    if (n == 0) break;\n"),
+                     code_for(kTargets[2]));
+  const auto all = made.launches(device(kTargets[2]));
+  REQUIRE(all.size() == 2);
+  const auto requests = [](const json::Value& launch) {
+    return launch.at("global").at("load").at("requests").get<double>();
+  };
+  CHECK(requests(all[0]) == 2 * requests(all[1]));
+  CHECK(predicted_us(all[0]) == doctest::Approx(predicted_us(all[1])).epsilon(0.05));
 }
 
 TEST_CASE("time programs: a loop that is unrolled and leaves no turn over is followed exactly") {

@@ -34,6 +34,9 @@ struct Layout {
     bool calls = false;   // a function of the program, not one that the machine executes
     bool atomic = false;  // reads and writes in one
     bool guarded = false;
+    // Load or store: bytes of a lane that machine code has at least. It may leave out elements of a load
+    // that nothing reads, and load once what PTX loads twice.
+    std::uint32_t least_bytes = 0;
   };
   std::uint32_t first = 1;  // PTX line of lines[0]
   std::vector<Line> lines;

@@ -1,6 +1,7 @@
 // What each PTX line of a kernel does, and its basic blocks: the layout of its recordings.
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "../core/instruction_set.h"
 #include "../core/spelling.h"
 #include "recording.h"
+#include "telling.h"
 
 namespace vgpu::time {
 namespace {
@@ -104,6 +106,83 @@ void find_blocks(const Function& f, Layout& layout) {
   }
 }
 
+// Registers that anything in a function reads, by Slot::bits.
+std::set<std::uint32_t> registers_read(const Function& f) {
+  std::set<std::uint32_t> read;
+  for (const Instr& instr : f.code) {
+    for (const Slot slot :
+         {instr.guard, instr.a, instr.b, instr.c, instr.e, instr.address, instr.address2})
+      read.insert(slot.bits);
+    for (std::size_t k = instr.list_results; k < instr.list_count; ++k) read.insert(instr.list[k]);
+    if (instr.flow == Flow::call) read.insert(f.calls[instr.site].pointer.bits);
+  }
+  return read;
+}
+
+bool assigns(const Instr& instr, std::uint32_t slot) {
+  const auto end = instr.list + instr.list_results;
+  return instr.d[0].bits == slot || instr.d[1].bits == slot ||
+         std::find(instr.list, end, slot) != end;
+}
+
+// Bytes that loads of one PTX block have in registers, for as long as memory and their address stay as
+// they are.
+struct Loaded {
+  struct Bytes {
+    Space space;
+    std::uint32_t address;  // the base register, Slot::bits
+    std::int64_t at;
+    bool operator==(const Bytes&) const = default;
+  };
+  std::vector<Bytes> plain, read_only;  // of ld.global.nc
+};
+
+// How many bytes of a lane machine code has to load for this one: not the elements that nothing reads,
+// nor what a load of this block has brought.
+std::uint32_t least_bytes(const Instr& instr, std::uint32_t bytes,
+                          const std::set<std::uint32_t>& read, Loaded& loaded) {
+  const std::size_t elements = instr.list_results ? instr.list_results : 1;
+  const auto each = static_cast<std::int64_t>(bytes / elements);
+  auto& here = instr.non_coherent ? loaded.read_only : loaded.plain;
+  std::uint32_t least = 0;
+  for (std::size_t k = 0; k < elements; ++k) {
+    if (!read.contains(instr.list_results ? instr.list[k] : instr.d[0].bits)) continue;
+    for (std::int64_t i = 0; i < each; ++i) {
+      const Loaded::Bytes byte = {instr.space, instr.address.bits,
+                                  instr.imm + static_cast<std::int64_t>(k) * each + i};
+      if (std::find(here.begin(), here.end(), byte) != here.end()) continue;
+      ++least;
+      if (!instr.guard.valid()) here.push_back(byte);
+    }
+  }
+  return least;
+}
+
+void find_least_bytes(const Function& f, Layout& layout) {
+  const std::set<std::uint32_t> read = registers_read(f);
+  Loaded loaded;
+  std::uint32_t block = ~0u;
+  for (const Instr& instr : f.code) {
+    if (instr.flow == Flow::join || !instr.ptx_line) continue;
+    Layout::Line& line = layout.lines[instr.ptx_line - layout.first];
+    if (line.block != block) loaded = {};
+    block = line.block;
+    if (line.instr == &instr) {
+      line.least_bytes = lane_bytes(line.name);
+      if (line.name.starts_with("ld.") && line.role == Layout::Role::memory && !line.polls)
+        line.least_bytes = least_bytes(instr, line.least_bytes, read, loaded);
+    }
+    const bool changes_memory = (is_memory(instr.flow) && !line.name.starts_with("ld.")) ||
+                                line.polls || instr.flow == Flow::barrier ||
+                                instr.flow == Flow::warp_sync || instr.flow == Flow::call;
+    if (changes_memory) loaded.plain.clear();
+    for (auto* bytes : {&loaded.plain, &loaded.read_only})
+      std::erase_if(*bytes, [&](const Loaded::Bytes& byte) {
+        return byte.address != Slot::kNone && assigns(instr, byte.address);
+      });
+  }
+}
+
 }  // namespace
 
 void Recorder::lay_out(const Launch& launch) {
@@ -141,7 +220,10 @@ void Recorder::lay_out(const Launch& launch) {
       if (line.role >= Layout::Role::memory) line.slot = layout.events++;
       layout.global_atomics |= line.atomic && instr.space != Space::shared;
     }
-  for (const Function* f : functions) find_blocks(*f, layout);
+  for (const Function* f : functions) {
+    find_blocks(*f, layout);
+    find_least_bytes(*f, layout);
+  }
 }
 
 }  // namespace vgpu::time

@@ -7,6 +7,7 @@
 
 #include "../core/spelling.h"
 #include "machine_code.h"
+#include "recording.h"
 
 namespace vgpu::time {
 
@@ -98,6 +99,9 @@ inline bool is_of(Kind kind, Telling telling) {
   }
 }
 inline double amount(std::string_view name) { return std::max(1u, lane_bytes(name)); }
+inline double least_amount(const Layout::Line& line, Telling telling) {
+  return telling <= kSharedStore ? line.least_bytes : 1;
+}
 inline double amount(const MachineInstr& instr, Telling telling) {
   return telling <= kSharedStore ? instr.bytes : 1;
 }

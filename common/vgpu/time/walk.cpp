@@ -185,15 +185,12 @@ void Walker::find_meets() {
 // How many copies of the loop of one PTX block each basic block has. What tells are the instructions
 // that ptxas makes exactly one of; in a loop without such, how many more there are than elsewhere.
 std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) const {
-  std::array<double, kTellings> of_ptx{};
-  for (const Layout::Line& line : layout_.lines)
-    if (line.role != Layout::Role::none && line.block == block)
-      if (const Telling t = telling(line.name); t != kNothing) of_ptx[t] += amount(line.name);
   struct Found {
     std::map<std::uint32_t, std::uint32_t> lines;  // how many instructions of each
     std::array<double, kTellings> always{}, guarded{};
   };
-  std::map<std::uint32_t, Found> found;  // by basic block
+  std::map<std::uint32_t, Found> found;    // by basic block
+  std::map<std::uint32_t, double> widest;  // by ordinal: the most that one instruction of it loads
   bool tells = false;
   for (std::uint32_t i = 0; i < code_.code.size(); ++i) {
     const MachineInstr& instr = code_.code[i];
@@ -204,7 +201,15 @@ std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) c
     const Telling t = telling(line->name);
     if (t == kNothing || !is_of(instr.kind, t)) continue;
     tells = true;
+    double& bytes = widest[line->ordinal];
+    bytes = std::max(bytes, amount(instr, t));
     (instr.guard == 7 ? here.always : here.guarded)[t] += amount(instr, t);
+  }
+  std::array<double, kTellings> of_ptx{};  // of one copy
+  for (const Layout::Line& line : layout_.lines) {
+    const Telling t = telling(line.name);
+    if (line.role == Layout::Role::none || line.block != block || t == kNothing) continue;
+    of_ptx[t] += std::clamp(widest[line.ordinal], least_amount(line, t), amount(line.name));
   }
   std::size_t most = 0;
   std::map<std::uint32_t, std::uint32_t> least;  // by line: how many a single copy has

@@ -146,13 +146,17 @@ std::unique_ptr<WarpSteps> Walker::steps(const WarpRecord& record, const Way& wa
 
 void Walker::compare(const WarpRecord& record, const Way& way, Agreement& sum) const {
   struct Amounts {
-    double wanted = 0, always = 0, guarded = 0;
+    double least = 0, wanted = 0, always = 0, guarded = 0;
     bool has_code = false;
   };
   std::vector<std::array<Amounts, kTellings>> blocks(layout_.next.size());
   for (const Layout::Line& line : layout_.lines)
-    if (const Telling t = telling(line.name); line.role != Layout::Role::none && t != kNothing)
-      blocks[line.block][t].wanted += amount(line.name) * record.issued[line.ordinal];
+    if (const Telling t = telling(line.name); line.role != Layout::Role::none && t != kNothing) {
+      Amounts& amounts = blocks[line.block][t];
+      const double issued = record.issued[line.ordinal];
+      amounts.wanted += amount(line.name) * issued;
+      amounts.least += least_amount(line, t) * issued;
+    }
   std::vector<std::uint32_t> visits(basics_.size());
   for (const std::uint32_t b : way.blocks) ++visits[b];
   for (std::size_t b = 0; b < visits.size(); ++b)
@@ -170,7 +174,7 @@ void Walker::compare(const WarpRecord& record, const Way& way, Agreement& sum) c
       const Amounts& a = blocks[b][t];
       if (!a.has_code) continue;
       sum.executed += a.wanted;
-      const double by = std::max({0.0, a.always - a.wanted, a.wanted - a.always - a.guarded});
+      const double by = std::max({0.0, a.always - a.wanted, a.least - a.always - a.guarded});
       sum.differing += by;
       if (by <= sum.worst_by) continue;
       sum.worst_by = by;
