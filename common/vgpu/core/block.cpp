@@ -208,6 +208,18 @@ Block::~Block() {
     if (warp.copies) worker.spares.leave(std::move(warp.copies));
 }
 
+void Block::arrived_at_grid() {
+  std::uint64_t issued = 0;
+  for (const Warp& warp : warps) issued += warp.instructions;
+  const std::lock_guard lock(launch.mutex);
+  auto& all = launch.issued_to_grid_barrier;
+  if (all.size() <= grid_barriers_)
+    all.resize(grid_barriers_ + 1, std::vector<std::uint64_t>(launch.issued_by_sm.size()));
+  if (sm < all[grid_barriers_].size()) all[grid_barriers_][sm] += issued - issued_to_grid_barrier_;
+  ++grid_barriers_;
+  issued_to_grid_barrier_ = issued;
+}
+
 std::uint64_t Block::clock() const {
   std::uint64_t sum = worker.time;
   for (const Warp& warp : warps) sum += warp.instructions + warp.slept;

@@ -138,8 +138,12 @@ struct Launch {
   std::atomic<bool> async_copies{false};
   std::vector<std::shared_ptr<Allocation>> freed;
   std::uint64_t workspace = 0;  // device address, zeroed; grid-wide barriers live in it
-  std::uint64_t seed = 0;       // of a shuffled schedule, 0: none
-  bool hostile = false;         // it is a hostile one (ranking.h)
+  static constexpr std::uint64_t kWorkspaceBytes = 4096;
+  bool in_workspace(std::uint64_t address) const {
+    return workspace && address >= workspace && address - workspace < kWorkspaceBytes;
+  }
+  std::uint64_t seed = 0;  // of a shuffled schedule, 0: none
+  bool hostile = false;    // it is a hostile one (ranking.h)
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
   bool small_turns = false;
@@ -156,6 +160,7 @@ struct Launch {
   std::map<std::uint32_t, std::unique_ptr<TouchMap>> touched;  // by allocation id
   std::vector<double> l1_clocks_by_sm, shared_clocks_by_sm;
   std::vector<std::uint64_t> issued_by_sm;
+  std::vector<std::vector<std::uint64_t>> issued_to_grid_barrier;  // see LaunchCounters
   // The fault that is reported: that of the first cluster in the grid that has one. Clusters behind it
   // end early and clusters before it run on, so the report does not depend on which host thread was
   // quicker. (Without clusters each block is a cluster.)
@@ -255,6 +260,8 @@ class Block {
   // time. After kFairTurns such turns it may also fetch in the first instructions of a turn, as often
   // as it likes: short turns cost more than they share.
   bool may_fetch();
+  // A thread has arrived at the barrier of the grid: what the block has executed counts to that barrier.
+  void arrived_at_grid();
   bool release_joins();  // lanes that wait for others of their warp go on without them
 
   Launch& launch;
@@ -298,6 +305,8 @@ class Block {
   [[noreturn]] void deadlock();
 
   Barrier barriers_[16];
+  std::uint64_t grid_barriers_ = 0,
+                issued_to_grid_barrier_ = 0;  // arrivals; instructions until the last
   std::uint32_t blocked_turns_ = 0, fair_turns_ = 0;
   bool fetched_ = false, gives_way_ = false;  // in this turn
   std::uint64_t executed_ = 0;                // in this turn, by warps before the running one

@@ -203,6 +203,8 @@ struct LaunchCounters {
   std::vector<double> shared_clocks_by_sm;    // shared wavefronts
   std::vector<std::uint64_t>
       issued_by_sm;  // warp instructions of the blocks placed there, all classes
+  // The same by barrier of a cooperative grid: from the one before it until a block arrives there.
+  std::vector<std::vector<std::uint64_t>> issued_to_grid_barrier;
   std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
   // Machine instructions that the warps execute, from the machine code of this program; 0: unknown.
   // Of single PTX instructions it may stay unknown.

@@ -166,6 +166,7 @@ LaunchCounters gather(Launch& launch, Workers& workers,
   out.l1_clocks_by_sm = launch.l1_clocks_by_sm;
   out.shared_clocks_by_sm = launch.shared_clocks_by_sm;
   out.issued_by_sm = launch.issued_by_sm;
+  out.issued_to_grid_barrier = launch.issued_to_grid_barrier;
   for (const auto& worker : workers) {
     out.tensor_multiply_adds_f16 += worker->tensor_f16;
     out.tensor_multiply_adds_f16_sums += worker->tensor_f16_sums;

@@ -139,7 +139,7 @@ bool prepare_callees(Launch& launch) {
 
 // Where the barrier of a cooperative grid is.
 std::shared_ptr<Allocation> grid_workspace(Memory& memory) {
-  auto workspace = memory.allocate(4096, MemoryKind::heap);
+  auto workspace = memory.allocate(Launch::kWorkspaceBytes, MemoryKind::heap);
   if (!workspace)
     throw Fault{FaultKind::out_of_memory, "no memory for the workspace of a cooperative launch"};
   workspace->name = "grid barrier";

@@ -34,6 +34,7 @@ void atomic(Warp& warp, const Instr& instr, uint32_t mask, F f) {
   compute_addresses(warp, instr, mask, a);
   Places places;
   resolve(warp, instr, mask, a, sizeof(U), Access::atomic, places);
+  if (warp.block->launch.in_workspace(a.v[std::countr_zero(mask)])) warp.block->arrived_at_grid();
   const U* b = warp.lanes<const U>(instr.b);
   const U* c = instr.c.valid() ? warp.lanes<const U>(instr.c) : b;
   U* d = instr.d[0].valid() ? warp.lanes<U>(instr.d[0]) : nullptr;

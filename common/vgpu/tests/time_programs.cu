@@ -624,6 +624,47 @@ TEST_CASE("time programs: barriers of grids and clusters, copies and uneven bloc
   CHECK(has(why(by_name["uneven"]), "how much a block does differs from block to block"));
 }
 
+TEST_CASE("time programs: no block passes a barrier of the grid before the last one comes") {
+  // Blocks with ten times the others' work: block `first` before the barrier, block `second` behind it.
+  const Program made(
+      "#include <cooperative_groups.h>\n" +
+          program("KERNEL phases(float* out, int first, int second) {\n"
+                  "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  float s = i;\n"
+                  "  const int before = blockIdx.x == first ? 10000 : 1000,\n"
+                  "            behind = blockIdx.x == second ? 10000 : 1000;\n"
+                  "  for (int k = 0; k < before; ++k) s = s * 0.5f + 1;\n"
+                  "  out[i] = s;\n  cooperative_groups::this_grid().sync();\n"
+                  "  s = out[i ^ 256];\n  for (int k = 0; k < behind; ++k) s = s * 0.5f + 1;\n"
+                  "  cooperative_groups::this_grid().sync();\n  out[i] = s;\n}\n",
+                  "    const int blocks[][2] = {{-1, -1}, {0, -1}, {-1, 0}, {0, 0}, {0, 132}, "
+                  "{132, 0}, "
+                  "{0, 1}};\n"
+                  "    for (const auto& pair : blocks) {\n"
+                  "      int first = pair[0], second = pair[1];\n"
+                  "      void* arguments[] = {&out, &first, &second};\n"
+                  "      cudaLaunchCooperativeKernel((void*)phases, 264, 256, arguments);\n"
+                  "    }\n    if (n == 0) break;\n"),
+      "-std=c++17 " + code_for(kTargets[2]));
+  const auto all = made.launches("VGPU_TIME=1");
+  REQUIRE(all.size() == 7);
+  const double even = predicted_us(all[0]), before = predicted_us(all[1]) - even,
+               behind = predicted_us(all[2]) - even, both = predicted_us(all[3]);
+  CHECK(all[0].at("predicted").at("barrier_us").get<double>() == 3.0);
+  CHECK(before > even);
+  CHECK(behind == doctest::Approx(before).epsilon(0.05));
+  CHECK(both == doctest::Approx(even + before + behind).epsilon(0.02));
+  // Blocks 0 and 132 lie on one SM.
+  CHECK(predicted_us(all[4]) == doctest::Approx(both).epsilon(0.02));
+  CHECK(predicted_us(all[5]) == doctest::Approx(both).epsilon(0.02));
+  // Block 1 lies on another one, whose time behind the barrier follows from its instructions.
+  CHECK(predicted_us(all[6]) == doctest::Approx(both).epsilon(0.1));
+  // While the first blocks wait, their warps do: most of them at the block's barrier beside the grid's.
+  const auto waits = [](const json::Value& launch) {
+    return launch.at("predicted").at("stalls").at("barrier").get<double>();
+  };
+  CHECK(waits(all[1]) > waits(all[0]));
+}
+
 TEST_CASE("time programs: who waits for a copy waits, whatever line ptxas gives the wait") {
   const std::string kernels = R"cuda(
 template <int bytes>

@@ -39,6 +39,9 @@ struct MemoryEvent {
   // Bulk copy, expect, arrive_expect: bytes that other blocks of the cluster copy here for the same phase.
   std::uint32_t from_others = 0;
   bool bypasses_l1 = false;  // .cg, volatile, atomics ...
+  // Barrier of a cooperative grid: the block arrives there, or looks whether all blocks have, of `phase`.
+  enum class Grid : std::uint8_t { none, arrive, look };
+  Grid grid = Grid::none;
   // mbarrier operations: which one (block of the cluster, offset in its shared memory) and what.
   enum class Mbarrier : std::uint8_t { none, init, arrive, expect, arrive_expect, wait, complete };
   Mbarrier mbarrier = Mbarrier::none;
@@ -47,7 +50,7 @@ struct MemoryEvent {
   // init: expected arrivals; arrive: how many; expect: bytes; arrive_expect: arrivals, and `bytes`
   // bytes; complete: `bytes` are there once this copy has landed
   std::uint32_t count = 0;
-  std::uint32_t phase = 0;            // wait: how many phases must be complete, from 1
+  std::uint32_t phase = 0;            // wait: how many phases must be complete, from 1; grid: which
   std::uint8_t barrier = 0;           // bar.sync: number
   std::uint32_t barrier_threads = 0;  // bar.sync: threads that take part; 0: the whole block
 

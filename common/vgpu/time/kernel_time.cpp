@@ -21,6 +21,9 @@ constexpr double kMostDiffering = 0.08;
 // At most so many machine instructions are simulated. The rest is assumed to take as long each.
 constexpr std::uint64_t kMostSimulated = 40u << 20;
 
+constexpr const char* kDiffers =
+    "how much a block does differs from block to block, so that a few of them do not tell";
+
 struct Played {
   std::vector<std::vector<Walker::Way>> ways;  // by block, warp
 };
@@ -242,6 +245,47 @@ double longest_of_one_each(const Recording& recording) {
   return own > 0 ? most / own : 1;
 }
 
+// What the simulated SM executes of a launch, what the SM with the most, and all. Of a cluster's SMs, which
+// are neighbours, each counts as their mean: its blocks wait for each other, and which of them asks more
+// often whether the others are there says nothing.
+struct OfSms {
+  double own = 0, most = 0, sum = 0;
+};
+OfSms of_sms(const Recording& recording, const std::vector<std::uint64_t>& by_sm) {
+  const std::size_t together = std::max<std::size_t>(1, recording.cluster_blocks);
+  OfSms of;
+  for (std::size_t sm = 0; sm < by_sm.size(); sm += together) {
+    double of_cluster = 0;
+    const std::size_t end = std::min(sm + together, by_sm.size());
+    for (std::size_t i = sm; i < end; ++i) of_cluster += static_cast<double>(by_sm[i]);
+    const double mean = of_cluster / static_cast<double>(together);
+    if (sm <= recording.sm && recording.sm < end) of.own = mean;
+    of.most = std::max(of.most, mean);
+    of.sum += of_cluster;
+  }
+  return of;
+}
+
+// How many times as long as the simulated SM a launch takes of which all blocks meet at barriers of the
+// grid. From one barrier to the next each SM waits for the one that has most to do there.
+double stretch_of_barriers(const Recording& recording, const LaunchCounters& counters,
+                           const SmResult& sm) {
+  std::vector<std::uint64_t> rest = counters.issued_by_sm;
+  double clocks = 0, begin = 0;
+  const auto add = [&](const std::vector<std::uint64_t>& by_sm, double end) {
+    const OfSms of = of_sms(recording, by_sm);
+    clocks += (end - begin) * (of.own > 0 ? of.most / of.own : 1);
+    begin = end;
+  };
+  for (std::size_t k = 0; k < sm.grid_barriers.size(); ++k) {
+    const std::vector<std::uint64_t>& here = counters.issued_to_grid_barrier[k];
+    add(here, sm.grid_barriers[k]);
+    for (std::size_t i = 0; i < rest.size(); ++i) rest[i] -= std::min(rest[i], here[i]);
+  }
+  add(rest, sm.clocks);
+  return clocks / sm.clocks;
+}
+
 // How many times as much as the simulated SM the one executes that decides.
 double unevenness(const Recording& recording, const LaunchCounters& counters, double busy_sms,
                   bool many_rounds) {
@@ -253,22 +297,9 @@ double unevenness(const Recording& recording, const LaunchCounters& counters, do
   if (counters.sampled) return recording.blocks_of_sm == 1 ? longest_of_one_each(recording) : 1;
   if (recording.sm >= counters.issued_by_sm.size() || !counters.issued_by_sm[recording.sm])
     return 1;
-  // Of a cluster's SMs, which are neighbours, each counts as their mean: its blocks wait for each other, and
-  // which of them asks more often whether the others are there says nothing.
-  const std::size_t together = std::max<std::size_t>(1, recording.cluster_blocks);
-  double own = 0, most = 0, sum = 0;
-  for (std::size_t sm = 0; sm < counters.issued_by_sm.size(); sm += together) {
-    double of_cluster = 0;
-    const std::size_t end = std::min(sm + together, counters.issued_by_sm.size());
-    for (std::size_t i = sm; i < end; ++i)
-      of_cluster += static_cast<double>(counters.issued_by_sm[i]);
-    const double mean = of_cluster / static_cast<double>(together);
-    if (sm <= recording.sm && recording.sm < end) own = mean;
-    most = std::max(most, mean);
-    sum += of_cluster;
-  }
+  const OfSms of = of_sms(recording, counters.issued_by_sm);
   // With more blocks than places the SM that is done first gets the next block.
-  return (many_rounds ? sum / busy_sms : most) / own;
+  return (many_rounds ? of.sum / busy_sms : of.most) / of.own;
 }
 
 void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& counters,
@@ -341,7 +372,7 @@ class Prediction {
     together_ = std::min(resident_, of_sm_);
     busy_sms_ = static_cast<double>(std::min<std::uint64_t>(
         recording_.grid_blocks, static_cast<std::uint64_t>(device_.sm_count)));
-    uneven_ = unevenness(recording_, counters_, busy_sms_, of_sm_ > 2 * resident_);
+    uneven_ = stretch_ = unevenness(recording_, counters_, busy_sms_, of_sm_ > 2 * resident_);
     // The busiest SM decides only where all blocks of an SM run together. The SMs with the last
     // blocks of a ragged grid do not count.
     const bool by_mean =
@@ -349,10 +380,7 @@ class Prediction {
     if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
         !(by_mean && spread(recording_, blocks_) > kMostSpread))
       return "";
-    return std::string(
-               "how much a block does differs from block to block, so that a few of them do "
-               "not tell") +
-           (counters_.sampled ? " (VGPU_TIME=1 executes all)" : "");
+    return kDiffers + std::string(counters_.sampled ? " (VGPU_TIME=1 executes all)" : "");
   }
 
   // Plays the blocks on the SM.
@@ -374,6 +402,10 @@ class Prediction {
     share_traffic(request);
     sm_ = simulate(request);
     if (*sm_.stuck) return std::string("the simulated warps wait for ever (") + sm_.stuck + ")";
+    if (!sm_.grid_barriers.empty() &&
+        sm_.grid_barriers.size() == counters_.issued_to_grid_barrier.size())
+      stretch_ = stretch_of_barriers(recording_, counters_, sm_);
+    if (stretch_ > kMostUneven) return kDiffers;
     if (more)
       *more = {more->first_alone, std::move(sm_.timeline), sm_.issued_by_instr, sm_.stalls_by_instr,
                sm_.clocks};
@@ -386,8 +418,8 @@ class Prediction {
     out.blocks_of_sm = of_sm_;
     // Blocks of other SMs may have more work than the recorded ones.
     out.clocks =
-        uneven_ * all_blocks(sm_, recording_, blocks_,
-                             blocks_left(recording_, counters_, blocks_, of_sm_), together_);
+        stretch_ * all_blocks(sm_, recording_, blocks_,
+                              blocks_left(recording_, counters_, blocks_, of_sm_), together_);
     out.sm_us = out.clocks / clock();
     double accesses = 0;
     for (const Kind kind :
@@ -490,7 +522,9 @@ class Prediction {
   std::size_t blocks_ = 0;                                 // that are simulated
   std::uint64_t length_ = 0;                               // machine instructions of them
   std::uint64_t resident_ = 1, of_sm_ = 1, together_ = 1;  // blocks of an SM
-  double busy_sms_ = 1, uneven_ = 1;
+  double busy_sms_ = 1;
+  double uneven_ = 1;   // how many times as much the busiest SM executes
+  double stretch_ = 1;  // how many times as long the launch takes: as uneven_, or by its barriers
 };
 
 }  // namespace

@@ -116,7 +116,6 @@ void Recorder::launch_begin(Launch& launch) {
   if ((launch.only_sampled || recording_->layout.global_atomics || whole_sms_) && clusters_)
     choose_probes(clusters);
   recording_->probes.resize(probes_.size());
-  workspace_ = launch.workspace;
 }
 
 void Recorder::block_begin(Block& block) {
@@ -380,10 +379,11 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     return;
   }
   if (space == Space::global) {
-    if (workspace_ && access == Access::atomic &&
-        addresses.v[std::countr_zero(mask)] >= workspace_ &&
-        addresses.v[std::countr_zero(mask)] < workspace_ + 4096)
-      ++block.record->grid_barriers;
+    if (warp.block->launch.in_workspace(addresses.v[std::countr_zero(mask)])) {
+      if (access == Access::atomic) ++block.record->grid_barriers;
+      event->grid = access == Access::atomic ? MemoryEvent::Grid::arrive : MemoryEvent::Grid::look;
+      event->phase = static_cast<std::uint32_t>(block.record->grid_barriers);
+    }
     event->lane_bytes = static_cast<std::uint16_t>(bytes);
     event->words = static_cast<std::uint16_t>(
         std::max<std::uint32_t>(1, static_cast<std::uint32_t>(std::popcount(mask)) * bytes / 4));

@@ -271,6 +271,7 @@ std::vector<PipeUse> Sm::pipes() const {
 SmResult Sm::result() {
   out_.clocks = running_ > 0 ? now_ : last_end_;
   out_.pipes = pipes();
+  for (const GridBarrier& barrier : grid_barriers_) out_.grid_barriers.push_back(barrier.complete);
   out_.stalls_by_instr.resize(by_instr_.size());
   for (std::size_t i = 0; i < by_instr_.size(); ++i)
     for (std::size_t k = 0; k < kStalls; ++k) {
@@ -289,6 +290,8 @@ SmResult Sm::result() {
 
 const char* Sm::why_stuck() const {
   bool at_barrier = false, at_mbarrier = false;
+  for (const GridBarrier& barrier : grid_barriers_)
+    if (!barrier.waiting.empty()) return "a barrier of the grid that not all blocks reach";
   for (const Warp& warp : warps_) {
     if (!warp.alive) continue;
     at_barrier |= warp.held;

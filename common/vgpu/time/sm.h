@@ -3,7 +3,8 @@
 //
 // Left out: conflicts of register banks and the operand cache (ptxas arranges registers to avoid
 // them), misses of the TLB, rows and refresh of DRAM, other SMs (their share of L2 and DRAM is
-// taken off the rates), and that the blocks of a cluster lie on SMs of their own.
+// taken off the rates; at the barrier of a grid only the blocks of this SM wait for each other), and
+// that the blocks of a cluster lie on SMs of their own.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -84,6 +85,7 @@ struct PipeUse {
 struct SmResult {
   double clocks = 0;                           // until the last block has ended
   std::vector<double> block_begin, block_end;  // clocks, by block
+  std::vector<double> grid_barriers;           // clocks at which all blocks are at a grid's barrier
   std::uint64_t issued = 0;                    // machine instructions of warps
   bool complete = true;                        // false: stopped at most_instructions
   std::array<double, kStalls> stalls{};        // warp clocks by reason, of all warps

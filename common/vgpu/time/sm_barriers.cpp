@@ -149,6 +149,29 @@ void Sm::mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, dou
     change(*block, event, at);
 }
 
+// A block is at the barrier of the grid when its atomic operation is back. Those who look go on when the
+// last block that lies on this SM is there: what they have read before that says no.
+void Sm::arrive_at_grid(std::uint32_t phase, double there) {
+  if (grid_barriers_.size() < phase) grid_barriers_.resize(phase);
+  GridBarrier& barrier = grid_barriers_[phase - 1];
+  barrier.complete = std::max(barrier.complete, std::ceil(there));
+  if (++barrier.arrived < request_.blocks) return;
+  for (const auto& [w, scoreboard] : barrier.waiting)
+    resolve(w, static_cast<int>(scoreboard), barrier.complete);
+  barrier.waiting.clear();
+}
+
+void Sm::look_at_grid(Warp& warp, int w, const Op& op, std::uint32_t phase) {
+  if (phase == 0 || phase > grid_barriers_.size()) return;
+  GridBarrier& barrier = grid_barriers_[phase - 1];
+  const std::uint32_t scoreboard = op.write < 6 ? op.write : 6;
+  ++warp.unknown[scoreboard];
+  if (barrier.arrived < request_.blocks)
+    barrier.waiting.emplace_back(w, scoreboard);
+  else
+    resolve(w, static_cast<int>(scoreboard), barrier.complete);
+}
+
 // All wait. Phases that absent blocks of the cluster would complete are taken to be complete.
 bool Sm::assume(double at) {
   if (request_.cluster_blocks <= 1) return false;

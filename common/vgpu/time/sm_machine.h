@@ -75,6 +75,13 @@ struct Mbarrier {
   std::int64_t arrivals = 1, bytes = 0;  // that are missing of this phase
 };
 
+// Of a cooperative grid, once: blocks that are there, and warps that wait for them with a scoreboard.
+struct GridBarrier {
+  std::uint64_t arrived = 0;
+  double complete = 0;  // clock
+  std::vector<std::pair<int, std::uint32_t>> waiting;
+};
+
 struct Warp;
 struct Block {
   std::uint64_t number = 0;
@@ -185,6 +192,8 @@ class Sm {
   Mbarrier& find(Block& block, std::uint32_t offset);
   void change(Block& block, const MemoryEvent& event, double at);
   void advance(Block& block, Mbarrier& barrier, double at);
+  void arrive_at_grid(std::uint32_t phase, double there);
+  void look_at_grid(Warp& warp, int w, const Op& op, std::uint32_t phase);
   bool assume(double at);
   const char* why_stuck() const;
 
@@ -221,6 +230,8 @@ class Sm {
   std::vector<double> code_there_;
   std::uint32_t stream_next_ = ~0u;
   double stream_there_ = 0;
+
+  std::vector<GridBarrier> grid_barriers_;
 
   SmResult out_;
   std::vector<std::array<double, kStalls>> by_instr_;

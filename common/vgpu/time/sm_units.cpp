@@ -232,6 +232,10 @@ void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double a
           land(warp, *event, there);
         else if (event->mbarrier != MemoryEvent::Mbarrier::none)
           mbarrier(warp, w, op, *event, at);
+        if (event->grid == MemoryEvent::Grid::arrive)
+          arrive_at_grid(event->phase, there);
+        else if (event->grid == MemoryEvent::Grid::look)
+          look_at_grid(warp, w, op, event->phase);
         return;
       }
       break;
