@@ -58,7 +58,7 @@ const std::vector<Mutant> kTileBugs = {
     {"beyond the edges it is loaded, too", "inside ? grey[y * width + x] : 0",
      "grey[y * width + x]", "error"},
     {"the tile's last row is not loaded", "row < kRows; row += kTileHeight",
-     "row < kRows - 1; row += kTileHeight", "element"},
+     "row < kRows - 1; row += kTileHeight", "check"},
     {"a tile without its left rim", "blockIdx.x * kTileWidth - kRadius", "blockIdx.x * kTileWidth",
      "element"},
     {"always divided by 81", "columns * rows", "81", "element"},
