@@ -153,32 +153,22 @@ def is_product(title):
     return title.startswith(CVT) and title != CVT + "projection"
 
 
+def run_of(result):
+    """(title, problem, result, steps): which run of gains.json the result is of."""
+    problem = {name: value for name, value in result["problem"].items() if name not in ("bytes", "seed")}
+    title = title_of(result["chapter"], problem)
+    if title == ATTENTION:
+        problem.pop("source", None)
+    if title == NET:
+        problem = {name: of for name, of in problem.items() if name not in CHOICES}
+    return title, problem, result, speeds_of(result) if is_product(title) else steps_of(result)
+
+
 def merge(paths, ptxas=None):
     """What gains.json holds, of these results."""
-    gains = {}
-    for path in paths:
-        try:
-            result = results.read(path)
-            if not result["device"]["virtual"]:
-                raise Refused("not of the virtual GPU: a GPU's times are measured")
-            problem = {name: value for name, value in result["problem"].items()
-                       if name not in ("bytes", "seed")}
-            title = title_of(result["chapter"], problem)
-            if title == ATTENTION:
-                problem.pop("source", None)
-            if title == NET:
-                problem = {name: of for name, of in problem.items() if name not in CHOICES}
-            steps = speeds_of(result) if is_product(title) else steps_of(result)
-            head = {"device": result["device"], "nvcc": result["nvcc"],
-                    **({"ptxas": ptxas} if ptxas else {})}
-        except KeyError as missing:
-            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
-        except Refused as error:
-            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
-        if not gains:
-            gains = {**head, "runs": []}
-        elif {name: gains[name] for name in head} != head:
-            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
+    head, found = reference.gathered(paths, ptxas, run_of)
+    gains = {**head, "runs": []}
+    for title, problem, result, steps in found:
         if is_product(title):
             gains.setdefault("products", []).append(
                 {"title": title, "problem": problem, "steps": steps})

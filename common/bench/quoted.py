@@ -7,10 +7,11 @@
 
 RESULT.json is what a chapter's program writes with --predict --json, at the sizes of which a lesson's prose
 speaks. Of each launch, and of each total of several, the file keeps the predicted time with its stated error
-and the shares of stall reasons; where a line stands for launches alike, the time of one, and their number. Of a launch it also keeps how busy each pipe is, how many instructions of
-machine code there are and how many of them each pipe takes, the modelled limits, and the share of all
-waiting at each source line that has 2% of it or more, where a lesson speaks of lines. Such a line is named by its
-text without comment: its number changes with every comment. Tests compare lessons with this file (`*_lesson_test.py`, `*_lessons_test.py`).
+and the shares of stall reasons; where a line stands for launches alike, the time of one, and their number. Of
+a launch it also keeps how busy each pipe is, how many instructions of machine code there are and how many of
+them each pipe takes, and the modelled limits. Where a lesson speaks of source lines, it keeps the share of all
+waiting at each line that has 2% of it or more. Such a line is named by its text without comment: its number
+changes with every comment. Tests compare lessons with this file (`*_lesson_test.py`, `*_lessons_test.py`).
 
 --check compares as gains.py does: 2% in times and bytes, 0.02 in shares, nothing where another ptxas made
 the machine code.
@@ -29,7 +30,6 @@ from results import Refused
 
 FILE = "quoted.json"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
 KEPT = ("us", "error", "issue_share", "stalls")
 LEAST_SHARE = 0.02  # of all waiting, at a line that is kept
 OF_LINES = ("03_coalescing", "14_hopper")  # chapters whose lessons say at which lines warps wait
@@ -85,27 +85,8 @@ def lines_of(result):
 
 def merge(paths, ptxas=None):
     """What quoted.json holds, of these results."""
-    found = {}
-    for path in paths:
-        try:
-            result = results.read(path)
-            if not result["device"]["virtual"]:
-                raise Refused("not of the virtual GPU: a GPU's times are measured")
-            run = {"chapter": result["chapter"],
-                   "problem": {name: value for name, value in result["problem"].items()
-                               if name not in NOT_A_SIZE},
-                   "lines": lines_of(result)}
-            head = {"device": result["device"], "nvcc": result["nvcc"],
-                    **({"ptxas": ptxas} if ptxas else {})}
-        except KeyError as missing:
-            raise Refused(f"{path}: no {missing} in it: not what ./run --predict --json writes") from None
-        except Refused as error:
-            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
-        if found and {name: found[name] for name in head} != head:
-            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
-        found = found or {**head, "runs": []}
-        found["runs"].append(run)
-    leaves(found)
+    found = reference.sizes(paths, ptxas, lines_of)
+    leaves(found)  # refuses what is there twice
     return found
 
 

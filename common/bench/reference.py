@@ -1,4 +1,5 @@
-"""What counters.py and gains.py share: a reference in files, written from results or compared.
+"""What counters.py, gains.py, sweeps.py and quoted.py share: a reference in files, written from results or
+compared.
 
 Each of them is a command `SCRIPT [--check] [--ptxas PATH] FOLDER RESULT.json...`. Without --check
 it writes the reference, with it it says what differs.
@@ -7,9 +8,41 @@ import argparse
 import sys
 
 import predictions
+import results
 from results import Refused
 
+NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
 RENEW = "make bench DEVICE=vgpu"
+
+
+def gathered(paths, ptxas, found_in):
+    """({device, nvcc, ptxas}, [found_in(result)]) of result files of the virtual GPU. Throws Refused, with the
+    path, for what is none and where they are of several devices or compilers."""
+    head, found = None, []
+    for path in paths:
+        try:
+            result = results.read(path)
+            if not result["device"]["virtual"]:
+                raise Refused("not of the virtual GPU: a GPU's times are measured")
+            found.append(found_in(result))
+            own = {"device": result["device"], "nvcc": result["nvcc"], **({"ptxas": ptxas} if ptxas else {})}
+        except KeyError as missing:
+            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
+        except Refused as error:
+            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
+        if head not in (None, own):
+            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
+        head = own
+    return head, found
+
+
+def sizes(paths, ptxas, lines_of):
+    """{device, ..., runs: [{chapter, problem, lines: lines_of(result)}]} of such files."""
+    head, runs = gathered(paths, ptxas, lambda result: {
+        "chapter": result["chapter"],
+        "problem": {name: value for name, value in result["problem"].items() if name not in NOT_A_SIZE},
+        "lines": lines_of(result)})
+    return {**head, "runs": runs}
 
 
 def same(path, old, new):

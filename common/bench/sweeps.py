@@ -25,7 +25,6 @@ from results import Refused
 FILE = "sweeps.json"
 # Numbers of a line, beside its time.
 KEPT = ("weights_bytes", "activations_bytes", "separate_bytes", "attention_bytes")
-NOT_A_SIZE = ("source", "seed", "bytes")  # of a problem
 
 
 def line_of(kernel):
@@ -43,28 +42,7 @@ def line_of(kernel):
 
 def merge(paths, ptxas=None):
     """What sweeps.json holds, of these results."""
-    sweeps = {}
-    for path in paths:
-        try:
-            result = results.read(path)
-            if not result["device"]["virtual"]:
-                raise Refused("not of the virtual GPU: a GPU's times are measured")
-            run = {"chapter": result["chapter"],
-                   "problem": {name: value for name, value in result["problem"].items()
-                               if name not in NOT_A_SIZE},
-                   "lines": [line_of(kernel) for kernel in result["kernels"]]}
-            head = {"device": result["device"], "nvcc": result["nvcc"],
-                    **({"ptxas": ptxas} if ptxas else {})}
-        except KeyError as missing:
-            raise Refused(f"{path}: no {missing} in it: not what ./run --json writes") from None
-        except Refused as error:
-            raise Refused(error if str(error).startswith(path) else f"{path}: {error}") from None
-        if not sweeps:
-            sweeps = {**head, "runs": []}
-        elif {name: sweeps[name] for name in head} != head:
-            raise Refused(f"{path}: of another device or compiler than {paths[0]}")
-        sweeps["runs"].append(run)
-    return sweeps
+    return reference.sizes(paths, ptxas, lambda result: [line_of(kernel) for kernel in result["kernels"]])
 
 
 def load(folder):

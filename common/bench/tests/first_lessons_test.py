@@ -1,35 +1,18 @@
 """Lessons 0 to 4: what their prose says of counters and predicted times is what the results say."""
-import json
-import os
-import re
 import unittest
 
-from support import ROOT, Case
+from lessons import RESULTS, Lessons, folder_of, prose, result
 
 import quoted
 
-RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
 # Chapter 2's loads, and the barrier behind them.
 LOADS = [f"chapters/02_tiling/kernel.cuh: {line}" for line in (
     "tiles.q[row][d] = first_row", "row_tile[d] = first_key", "__syncthreads(); #1")]
-FOLDERS = {0: "00_a_first_kernel", 1: "01_naive_attention", 2: "02_tiling", 3: "03_coalescing", 4: "04_wmma"}
-
-
-def text(chapter):
-    """The lesson in one line, without what `make docs` writes."""
-    with open(os.path.join(ROOT, "chapters", FOLDERS[chapter], "README.md"), encoding="utf-8") as file:
-        found = re.sub(r"<!-- (counters|gains):begin.*?<!-- \1:end -->", "", file.read(), flags=re.DOTALL)
-    return " ".join(found.split())
-
-
-def read(name):
-    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
-        return json.load(file)
 
 
 def kernel(chapter, name):
     """Of one photo."""
-    return next(of for of in read(f"chapter{chapter}.json")["runs"][0]["kernels"] if of["name"] == name)
+    return next(of for of in result(f"chapter{chapter}.json")["runs"][0]["kernels"] if of["name"] == name)
 
 
 def micros(chapter, name):
@@ -38,10 +21,11 @@ def micros(chapter, name):
 
 def sized(name):
     """The predicted time with 32 photos of 577 tokens, of a step or a variant of chapters 1 to 4."""
-    run = next(of for of in read("gains.json")["runs"] if of["title"] == "attention" and
+    run = next(of for of in result("gains.json")["runs"] if of["title"] == "attention" and
                (of["problem"]["batch"], of["problem"]["tokens"]) == (32, 577))
+    of_ladder = [folder_of(chapter) for chapter in range(1, 5)]
     return next(of for of in run["steps"] + run["variants"]
-                if of["name"] == name and of["chapter"] in FOLDERS.values())["predicted"]["us"]
+                if of["name"] == name and of["chapter"] in of_ladder)["predicted"]["us"]
 
 
 def sectors_of_a_request(chapter, name, array):
@@ -49,18 +33,13 @@ def sectors_of_a_request(chapter, name, array):
     return load["sectors"] / load["requests"]
 
 
-class FirstLessons(Case):
-    def stated(self, chapter, pattern):
-        match = re.search(pattern, text(chapter))
-        self.assertTrue(match, f"no '{pattern}' in chapter {chapter}'s lesson")
-        return [float(group.strip(".,").replace(",", "")) for group in match.groups()]
-
+class FirstLessons(Lessons):
     def near(self, stated, value, digits):
         """The value rounded to as many digits."""
         self.assertAlmostEqual(stated, float(f"{value:.{digits}g}"), places=9)
 
     def test_chapter_0(self):
-        large = {step["name"]: step["predicted"] for run in read("gains.json")["runs"]
+        large = {step["name"]: step["predicted"] for run in result("gains.json")["runs"]
                  if run["title"].startswith("a first kernel, ") for step in run["steps"]}
         us = {name: of["us"] for name, of in large.items()}
         for pattern in (r"one takes \*\*(\d+) times\*\* as long as the other", r"Grey by rows is (\d+) times as fast"):
@@ -96,7 +75,7 @@ class FirstLessons(Case):
         n, d = 197, 64
         for pattern in (r"for \*\*(\d+) times\*\* as many", r"\*\*(\d+)\*\*: the bytes"):
             self.near(self.stated(1, pattern)[0], n * (10 * d + 12) / (6 * d), 3)
-        self.assertIn("a twentieth of their bytes", text(1))
+        self.assertIn("a twentieth of their bytes", prose(1))
         asked = {name: sum(of["load"]["bytes_asked"] for of in kernel(1, name)["allocations"].values()
                            if "load" in of) for name in ("scores", "softmax")}
         self.assertAlmostEqual(asked["softmax"] / asked["scores"], 1 / 20, delta=0.004)
@@ -120,7 +99,7 @@ class FirstLessons(Case):
         self.near(fewer, naive / asked, 2)
         self.near(self.stated(2, r"\*\*(\d+)\*\* sectors a request for K")[0],
                   sectors_of_a_request(2, "tiling", "K"), 2)
-        self.assertIn("the online softmax saves a third of the time", text(2))
+        self.assertIn("the online softmax saves a third of the time", prose(2))
         self.assertAlmostEqual(1 - sized("tiling") / sized("two passes"), 1 / 3, delta=0.03)
 
     def test_chapter_3(self):
@@ -131,7 +110,7 @@ class FirstLessons(Case):
         self.near(self.stated(3, r"the predicted time is ([\d,]+) µs before")[0], sized("tiling"), 4)
         loads = {name: kernel(3, name)["allocations"]["K"]["load"] for name in ("tiling", "coalesced loads")}
         for word, of in (("sectors", 16), ("requests", 9)):
-            self.assertIn(f"**1/{of}** of", text(3))
+            self.assertIn(f"**1/{of}** of", prose(3))
             self.assertEqual(round(loads["tiling"][word] / loads["coalesced loads"][word]), of)
         one = kernel(3, "coalesced loads")
         machine, ptx = self.stated(3, r"the unit needs ([\d.]+) µs at one photo instead of ([\d.]+)")
@@ -139,7 +118,7 @@ class FirstLessons(Case):
         self.near(ptx, one["limits_by_ptx"]["L1/shared"], 4)
         self.assertLess(abs(micros(3, "4 rows a warp") / micros(3, "coalesced loads") - 1), 0.03)
         self.assertGreater(sized("no padding"), sized("coalesced loads"))
-        self.assertIn("warps wait most for each other: `not_selected`", text(3))
+        self.assertIn("warps wait most for each other: `not_selected`", prose(3))
         line = quoted.lines(RESULTS, 3, batch=32, tokens=577)
         if not line:
             raise unittest.SkipTest("no waits of chapter 3: make bench DEVICE=vgpu")
@@ -166,7 +145,7 @@ class FirstLessons(Case):
     def test_where_chapter_2_waits(self):
         """Lesson 3 says it: at the loads of Q, K and V and at the barrier behind them."""
         self.assertIn("In chapter 2 more than half of all waiting is at the loads of Q, K and V and at the barrier "
-                      "behind them", text(3))
+                      "behind them", prose(3))
         line = quoted.lines(RESULTS, 3, batch=32, tokens=577)
         if not line:
             raise unittest.SkipTest("no waits of chapter 3: make bench DEVICE=vgpu")

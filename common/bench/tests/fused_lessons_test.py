@@ -1,23 +1,9 @@
 """Chapters 7 and 8: the numbers of their lessons' prose agree with arithmetic and with the results."""
-import json
-import os
-import re
 import unittest
 
-from support import ROOT, Case
+from lessons import Lessons, prose, result
 
-RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
-SAMPLING, FUSED = "07_persistent_deformable_attention", "08_fused_conv_norm"
-
-
-def lesson(folder):
-    with open(os.path.join(ROOT, "chapters", folder, "README.md"), encoding="utf-8") as file:
-        return " ".join(file.read().split())
-
-
-def result(name):
-    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
-        return json.load(file)
+SAMPLING, FUSED = 7, 8
 
 
 def steps(title, **wanted):
@@ -37,20 +23,10 @@ def micros(of):
     return {name: step["predicted"]["us"] for name, step in of.items()}
 
 
-class FusedLessons(Case):
-    def stated(self, folder, pattern):
-        """The numbers of the pattern's groups."""
-        match = re.search(pattern, lesson(folder))
-        self.assertTrue(match, f"no '{pattern}' in the lesson of {folder}")
-        return [float(group.replace(",", "")) for group in match.groups()]
-
-    def near(self, stated, value, digits=3):
-        """Stated is the value, rounded to so many digits."""
-        self.assertEqual(float(f"{stated:.{digits}g}"), float(f"{value:.{digits}g}"))
-
-    def row(self, folder, name, cells):
+class FusedLessons(Lessons):
+    def row(self, chapter, name, cells):
         number = r"\| ([\d.,]+) "
-        return self.stated(folder, rf"\| {name} " + number * cells + r"\|")
+        return self.stated(chapter, rf"\| {name} " + number * cells + r"\|")
 
     def test_chapter_7_times(self):
         for distribution in ("local", "uniform"):
@@ -96,8 +72,8 @@ class FusedLessons(Case):
             self.assertAlmostEqual(us["even shares"] / us["shared"], 1, delta=0.03)
 
     def test_chapter_7_single_copies(self):
-        self.assertIn("it takes 1,160 single copies", lesson(SAMPLING))
-        self.assertIn("brings a plane by five boxes", lesson(SAMPLING))
+        self.assertIn("it takes 1,160 single copies", prose(SAMPLING))
+        self.assertIn("brings a plane by five boxes", prose(SAMPLING))
         levels = (23 * 40, 12 * 20)  # those that are staged, each in boxes of up to 256 pixels
         self.assertEqual((sum(levels), sum(-(-level // 256) for level in levels)), (1160, 5))
         for distribution in ("local", "uniform"):

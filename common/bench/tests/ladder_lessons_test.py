@@ -1,27 +1,13 @@
 """Chapters 5 and 6: the numbers of their lessons' prose agree with arithmetic and with the results."""
-import json
-import os
-import re
 import unittest
 
-from support import ROOT, Case
+from lessons import RESULTS, Lessons, prose, result
 
 import quoted
 
-RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
-FIVE, SIX = "05_multi_warp", "06_coalesced_k"
+FIVE, SIX = 5, 6
 SMALL = {"batch": 1, "tokens": 197}   # the chapter's own run, on one photo
 LARGE = {"batch": 32, "tokens": 577}
-
-
-def lesson(folder):
-    with open(os.path.join(ROOT, "chapters", folder, "README.md"), encoding="utf-8") as file:
-        return " ".join(file.read().split())
-
-
-def result(name):
-    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
-        return json.load(file)
 
 
 def steps(kind="steps"):
@@ -45,17 +31,7 @@ def small(chapter):
             for kernel in run["kernels"]}
 
 
-class LadderLessons(Case):
-    def stated(self, folder, pattern):
-        """The numbers of the pattern's groups."""
-        match = re.search(pattern, lesson(folder))
-        self.assertTrue(match, f"no '{pattern}' in the lesson of {folder}")
-        return [float(group.replace(",", "")) for group in match.groups()]
-
-    def near(self, stated, value, digits=3):
-        """Stated is the value, rounded to so many digits."""
-        self.assertEqual(float(f"{stated:.{digits}g}"), float(f"{value:.{digits}g}"))
-
+class LadderLessons(Lessons):
     def test_chapter_5_times(self):
         us, one = large(), small(5)
         names = ("wmma", "4 warps", "8 warps")
@@ -101,7 +77,7 @@ class LadderLessons(Case):
         self.near(slower, tried["16 warps"] / us["8 warps"])
         self.near(ratio, 48 / 40, 2)
         self.assertEqual((-(-577 // 256) * 16, -(-577 // 128) * 8, -(-577 // 16)), (48, 40, 37))
-        self.assertIn("With 512 tokens no warp is empty, and 16 warps take as long as 8", lesson(FIVE))
+        self.assertIn("With 512 tokens no warp is empty, and 16 warps take as long as 8", prose(FIVE))
         self.assertEqual((-(-512 // 256) * 16, -(-512 // 128) * 8), (32, 32))
         found = quoted.lines(RESULTS, 5, batch=32, tokens=512)
         if not found:
@@ -137,7 +113,7 @@ class LadderLessons(Case):
         self.near(clocks, 416 / 352)
 
     def test_chapter_6_padding_is_worth_more_than_the_step(self):
-        self.assertIn("and is half as fast", lesson(SIX))
+        self.assertIn("and is half as fast", prose(SIX))
         self.assertAlmostEqual(steps("variants")["no padding"]["predicted"]["us"] / large()["coalesced K"], 2,
                                delta=0.15)
 

@@ -1,46 +1,29 @@
 """Lessons 9 to 12: the numbers of their prose are those of the results."""
-import json
-import os
-import re
 import unittest
 
-from support import ROOT, Case
+from lessons import RESULTS, Lessons, folder_of, prose, result
 
 import quoted
 
-RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
-FOLDERS = {9: "09_patch_embedding", 10: "10_layer_norm", 11: "11_mlp", 12: "12_vision_transformer"}
 FAST = {"embed": "one_product", "norm": "rows", "mlp": "epilogue", "qkv": "epilogue"}
-
-
-def lesson(chapter):
-    """The lesson in one line, without what `make docs` writes."""
-    with open(os.path.join(ROOT, "chapters", FOLDERS[chapter], "README.md"), encoding="utf-8") as file:
-        found = re.sub(r"<!-- (counters|gains):begin.*?<!-- \1:end -->", "", file.read(), flags=re.DOTALL)
-    return " ".join(found.split())
-
-
-def read(name):
-    with open(os.path.join(RESULTS, name), encoding="utf-8") as file:
-        return json.load(file)
 
 
 def gained(title):
     """{step: µs} of the first run of that title in gains.json."""
-    run = next(of for of in read("gains.json")["runs"] if of["title"] == title)
+    run = next(of for of in result("gains.json")["runs"] if of["title"] == title)
     return {step["name"]: step["predicted"]["us"] for step in run["steps"]}
 
 
 def swept(chapter, **problem):
     """{line: µs of all its launches} of sweeps.json, and for chapter 9 of all tokens."""
-    run = next(of for of in read("sweeps.json")["runs"] if of["chapter"] == FOLDERS[chapter] and
+    run = next(of for of in result("sweeps.json")["runs"] if of["chapter"] == folder_of(chapter) and
                all(of["problem"].get(name) == value for name, value in problem.items()))
     return {line["name"]: line["us"] for line in run["lines"]}
 
 
 def photo(chapter):
     """{kernel: its line} of the chapter's own run, on one photo."""
-    return {of["name"]: of for of in read(f"chapter{chapter}.json")["runs"][0]["kernels"]}
+    return {of["name"]: of for of in result(f"chapter{chapter}.json")["runs"][0]["kernels"]}
 
 
 def net(**problem):
@@ -51,13 +34,7 @@ def net(**problem):
     return {name: line["us"] * line.get("launches", 1) for name, line in found.items()}
 
 
-class NetLessons(Case):
-    def stated(self, chapter, pattern):
-        """The numbers of the pattern's groups."""
-        match = re.search(pattern, lesson(chapter))
-        self.assertTrue(match, f"no '{pattern}' in the lesson of chapter {chapter}")
-        return [float(group.replace(",", "")) for group in match.groups()]
-
+class NetLessons(Lessons):
     def near(self, stated, *values):
         """Each of the numbers is its value, rounded to as many digits behind the point."""
         self.assertEqual(len(stated), len(values))
@@ -69,17 +46,17 @@ class NetLessons(Case):
         us = swept(9, batch=1, height=224)
         times, = self.stated(9, r"`channel launches` takes more than (\d+) times as long as `unified`")
         self.assertTrue(times < us["channel launches"] / us["unified"] < 1.2 * times)
-        self.assertIn("From `1 stream` to `128 streams` nothing changes", lesson(9))
+        self.assertIn("From `1 stream` to `128 streams` nothing changes", prose(9))
         self.assertAlmostEqual(us["128 streams"] / us["1 stream"], 1, delta=0.02)
         part = photo(9)
-        self.assertIn("On the part alone 128 streams take longer than one", lesson(9))
+        self.assertIn("On the part alone 128 streams take longer than one", prose(9))
         self.assertGreater(part["128 streams"]["predicted"]["us"], part["1 stream"]["predicted"]["us"])
         few, many = (swept(9, batch=batch, height=224)["one product"] for batch in (1, 32))
         self.assertLess(many / few, 32 / 4)  # almost flat at first
 
     def test_chapter_10(self):
         us = {name: of["predicted"]["us"] for name, of in photo(10).items()}
-        self.assertIn("197 rows are 197 blocks of `base` but only 25 of `warp`", lesson(10))
+        self.assertIn("197 rows are 197 blocks of `base` but only 25 of `warp`", prose(10))
         self.assertEqual([photo(10)[name]["blocks"] for name in ("base", "warp")], [197, 25])
         self.assertGreater(us["warp"], us["base"])
         self.assertLess(us["atomics"], us["slab sums"] + us["column sums"])  # "Atomics take less time here"
@@ -89,7 +66,7 @@ class NetLessons(Case):
         for rows, columns, quick, slow, words in (
                 (100000, 768, "rows", "vector", "With 100,000 rows it gains"),
                 (200000, 64, "warp", "vector", "shows `vector` behind `warp`")):
-            self.assertIn(words, lesson(10))
+            self.assertIn(words, prose(10))
             found = quoted.lines(RESULTS, 10, rows=rows, columns=columns)
             if not found:
                 self.skipTest("no runs of chapter 10 with many rows: make bench DEVICE=vgpu")

@@ -590,14 +590,20 @@ TEST_CASE("sm: groups of asynchronous copies") {
   CHECK(same(p, first + Steps{{one_left}, {one_left}}, 1).clocks == 263);
 }
 
+// What a warp executes around a bulk copy: makes an mbarrier, announces the bytes, copies, waits, uses them.
+struct CopyInstructions {
+  std::uint32_t init, expect, copy, wait, use;
+};
+static CopyInstructions copy_instructions(Program& p) {
+  return {p.add(Kind::mbarrier, {.stall = 2}), p.add(Kind::mbarrier, {.stall = 2}),
+          p.add(Kind::bulk_copy, {.stall = 2}), p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
+          p.add(Kind::fp32, {.stall = 4, .wait = 1})};
+}
+
 TEST_CASE("sm: a ring of buffers between a producer of bulk copies and a consumer") {
   Program p;
-  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
-             expect = p.add(Kind::mbarrier, {.stall = 2}),
-             copy = p.add(Kind::bulk_copy, {.stall = 2}),
-             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
-             use = p.add(Kind::fp32, {.stall = 4, .wait = 1}),
-             arrive = p.add(Kind::mbarrier, {.stall = 2}), bar = p.add(Kind::barrier, {.stall = 2});
+  const auto [init, expect, copy, wait, use] = copy_instructions(p);
+  const auto arrive = p.add(Kind::mbarrier, {.stall = 2}), bar = p.add(Kind::barrier, {.stall = 2});
   constexpr std::uint32_t kFull = 0, kEmpty = 8;
   const auto ring = [&](std::uint32_t rounds) {
     Steps producer = {
@@ -626,11 +632,7 @@ TEST_CASE(
     "sm: a tensor copy takes the engine for each line, the L2 for each sector, and tells all of "
     "its bytes") {
   Program p;
-  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
-             expect = p.add(Kind::mbarrier, {.stall = 2}),
-             copy = p.add(Kind::bulk_copy, {.stall = 2}),
-             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
-             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  const auto [init, expect, copy, wait, use] = copy_instructions(p);
   const auto clocks = [&](std::uint32_t rows, std::uint32_t sectors_of_row, std::uint32_t bytes) {
     auto box = *p.copy(bytes, 0);
     box.tensor = true;
@@ -657,11 +659,7 @@ TEST_CASE(
 
 TEST_CASE("sm: bulk copies share L2 and DRAM as loads and stores do") {
   Program p;
-  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
-             expect = p.add(Kind::mbarrier, {.stall = 2}),
-             copy = p.add(Kind::bulk_copy, {.stall = 2}),
-             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
-             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  const auto [init, expect, copy, wait, use] = copy_instructions(p);
   MemoryEvent box = *p.copy(4096);
   box.tensor = true;
   box.sectors = 128, box.requests = 32;
@@ -718,11 +716,7 @@ TEST_CASE("sm: bulk copies share L2 and DRAM as loads and stores do") {
 
 TEST_CASE("sm: bulk copies between the blocks of a cluster") {
   Program p;
-  const auto init = p.add(Kind::mbarrier, {.stall = 2}),
-             expect = p.add(Kind::mbarrier, {.stall = 2}),
-             copy = p.add(Kind::bulk_copy, {.stall = 2}),
-             wait = p.add(Kind::mbarrier, {.stall = 2, .write = 0}),
-             use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+  const auto [init, expect, copy, wait, use] = copy_instructions(p);
   Setup setup;
   setup.timing.remote_shared_latency.value = 180;
   setup.timing.remote_bytes_per_clock.value = 16;
