@@ -170,8 +170,8 @@ std::string all_tokens_table(const std::vector<All>& lines, const Shape& shape, 
                lab::human_bytes(double(line.traffic.bytes_out)),
                lab::human_bytes(double(line.traffic.device_bytes)), lab::human_time(line.us)});
   return format(
-             "What all %s outputs take with each step: counts by formula, times of the steps that "
-             "ran on a part\nextended in a straight line, from that part and half of it\n\n",
+             "What all %s outputs take with each step: counts by formula; times of steps that ran\n"
+             "on a part, extended in a straight line from that part and half of it\n\n",
              count_text(whole(shape).outputs()).c_str()) +
          table.text();
 }
