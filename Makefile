@@ -170,7 +170,7 @@ objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
 # What a chapter takes of an earlier one besides headers: the problem whose gradients it computes.
 taken_15 := $H/chapters/07_persistent_deformable_attention/problem.o \
   $P/chapters/07_persistent_deformable_attention/reference.o
-test_objects_of = $(patsubst %.cpp,$H/%.o,$(call test_code_of,$1))
+test_objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call test_code_of,$1)))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.
 kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
@@ -187,7 +187,7 @@ t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check
 # Archives, so that a first `make chapter1` does not wait for what tests and graders need. An archive
 # stands in front of those it needs when linked: graders, testing, lab.
 grader_objects := $(call objects_of,common/grader)
-testing_objects := $(call objects_of,common/testing) $(call test_objects_of,common/attention)
+testing_objects := $(sort $(call objects_of,common/testing) $(call test_objects_of,common/attention))
 # (json/ is in libvgpu.so, too.)
 json_objects := $(patsubst %.cpp,$P/%.o,$(call units,$(wildcard common/json/*.cpp)))
 lab_objects := $(call objects_of,common/attention) $(call objects_of,common/lab) $(json_objects)
@@ -201,19 +201,20 @@ optimize := -O1
 $(filter %/reference.o %/problem.o %/style.o,$(chapter_objects)) $P/common/attention/reference.o \
 $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o \
 $H/common/lab/group_values.o $H/common/grader/cases.o: optimize := -O3
-$H/common/lab/group_flags.o: optimize := -O0
+$H/common/lab/group_flags.o $H/common/grader/main.o: optimize := -O0
 # Of what a first build compiles, what runs a few times a program, a launch or an instruction of the text:
 # a fifth less work for the compiler than -O1, half as much as -O3.
 seldom_run := $V/common/vgpu/group_runtime.o $P/common/vgpu/group_programs.o $P/common/json/group.o \
   $H/common/lab/group.o
-$(seldom_run) $(filter %/program.o %/run.o,$(chapter_objects)): optimize := -Og
+$(seldom_run) $(filter %/program.o %/group_programs.o,$(chapter_objects)): optimize := -Og
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
-$H/common/tests/exercises/group_points.o \
-$(patsubst %.cpp,$H/%.o,$(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
-  $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/test_exercise.cpp))) \
-$(patsubst %.cpp,$V/%.o,$(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))): optimize := -Og
+waiting_tests := $(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
+  $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/test_exercise.cpp))
+waiting_vgpu_tests := $(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))
+$(patsubst %.cpp,$H/%.o,$(waiting_tests) $(call units,$(waiting_tests))) \
+$(patsubst %.cpp,$V/%.o,$(waiting_vgpu_tests) $(call units,$(waiting_vgpu_tests))): optimize := -Og
 lab_tests_cpp := $(wildcard common/tests/*.cpp)
 lab_tests_cu := $(wildcard common/tests/*.cu)
 bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
@@ -317,7 +318,7 @@ exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.con
 	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 # (What runs a chapter's own kernels is no part of its exercise.)
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu)) \
-  $(filter-out %/program.o %/run.o %/projection.o %/net/net.o %/train/trainer.o %/dense/problem.o,\
+  $(filter-out %/program.o %/group_programs.o %/net/net.o %/group_training.o %/dense/problem.o,\
     $(call objects_of,$(call folder_of,$1)))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
@@ -339,7 +340,7 @@ exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/test_exercise.cpp)
 grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
 exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
 $V/tests/exercise_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(exercise_tests_cpp)))
-$V/tests/grader_tests: $(grader_tests_cpp:%.cpp=$H/%.o)
+$V/tests/grader_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(grader_tests_cpp)))
 # (The grader's own cases in the suite grade exercise 1.)
 exercises_tested := $(if $(SUITE),$(filter $(sort 1 $(foreach f,$(call in_suite,$(wildcard chapters/*/test_exercise.cpp)), \
   $(call number,$(patsubst %/,%,$(dir $f))))),$(exercises)),$(exercises))
@@ -636,8 +637,8 @@ $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects),$(filter \
 	  %libvgpu.so,$(device_library)))
-$D/lab_tests: $(lab_tests_cpp:%.cpp=$H/%.o)
-$D/bad_input_tests: $(bad_input_cpp:%.cpp=$H/%.o)
+$D/lab_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(lab_tests_cpp)))
+$D/bad_input_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(bad_input_cpp)))
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/random.h"
 #include "reference.h"
@@ -101,21 +101,21 @@ DeformableCase long_sum_case(const DeformableShape& shape) {
 
 std::vector<DeformableCase> deformable_golden_cases() {
   const std::string folder = repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(read_file(folder + "deformable.json"));
+  const json::Value manifest = json::parse(read_file(folder + "deformable.json"));
   std::vector<DeformableCase> cases;
-  for (const auto& entry : manifest.at("cases")) {
+  for (const json::Value& entry : manifest.at("cases")) {
     DeformableCase result;
     result.name = entry.at("name").get<std::string>() + " (PyTorch)";
     DeformableShape& shape = result.problem.shape;
-    shape = {entry.at("batch"),
-             entry.at("queries"),
-             entry.at("heads"),
-             entry.at("channels"),
+    shape = {entry.at("batch").get<int>(),
+             entry.at("queries").get<int>(),
+             entry.at("heads").get<int>(),
+             entry.at("channels").get<int>(),
              0,
-             entry.at("points"),
+             entry.at("points").get<int>(),
              {}};
-    for (const auto& level : entry.at("levels"))
-      shape.level[shape.levels++] = {level.at(0), level.at(1)};
+    for (const json::Value& level : entry.at("levels"))
+      shape.level[shape.levels++] = {level.item(0).get<int>(), level.item(1).get<int>()};
     const auto read = [&](const char* array, const std::vector<int64_t>& expected_shape) {
       const Array values =
           read_npy(folder + entry.at("arrays").at(array).at("file").get<std::string>());

@@ -1,8 +1,8 @@
 // The program of chapter 8: flags, memory, problem, steps, instance norm alone, picture.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
@@ -180,10 +180,10 @@ std::string traffic_note(const std::string& name, const std::vector<Timing>& lau
   double all = 0, stored = 0, outputs = 0, read_again = 0;
   const double elements = double(shape.y_elements());
   for (const Timing& launch : launches) {
-    const auto counters = nlohmann::json::parse(launch.counters, nullptr, false);
+    const json::Value counters = json::parse_or_null(launch.counters);
     const auto number = [&](const std::string& pointer) {
-      const nlohmann::json::json_pointer at(pointer);
-      return counters.is_object() && counters.contains(at) ? counters.at(at).get<double>() : 0.0;
+      const json::Value* const found = counters.find_path(pointer);
+      return found ? found->get<double>() : 0.0;
     };
     all += number("/global/store/bytes_asked");
     for (const auto& [array, bytes] :

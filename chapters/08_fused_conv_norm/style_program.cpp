@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
@@ -18,9 +18,7 @@
 namespace lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kMaxSize = 8192;           // pixels, of --size
+constexpr int kMaxPhotoSize = 8192;      // pixels, of --size
 constexpr double kReferenceFlops = 2e9;  // of a layer; beyond it some of its channels are compared
 
 struct StyleOptions {
@@ -38,7 +36,7 @@ StyleOptions style_options(int argc, char** argv) {
               "find one and what its tensors are called.");
   flags.text("--style", result.network, "FILE", "trained network, safetensors (F16 or F32)");
   flags.text("--image", options.image, "FILE", "photo, PNG or JPEG (data/images/chelsea.png)");
-  flags.number("--size", options.size, 1, kMaxSize, "PIXELS",
+  flags.number("--size", options.size, 1, kMaxPhotoSize, "PIXELS",
                "squared photo's side (without it, the photo as it is)");
   flags.text("--out", options.out, "FILE", "styled picture, .png or .jpg (styled.png)");
   flags.number("--warmup", options.warmup, 0, 1000, "N",
@@ -349,34 +347,34 @@ void print_sums(const std::vector<LayerResult>& lines, const Device& device,
 
 void write_json(const StyleOptions& all, const char* chapter, const Device& device,
                 const Image& picture, const std::vector<LayerResult>& lines, bool pass) {
-  Json json;
-  json["chapter"] = chapter;
-  json["style"] = file_name(all.network);
-  json["image"] = file_name(all.common.image);
-  json["height"] = picture.height;
-  json["width"] = picture.width;
-  json["device"] = {{"name", device.name}, {"virtual", device.is_virtual}};
-  json["warmup"] = all.common.warmup;
-  json["iterations"] = all.common.iterations;
+  json::Value result;
+  result["chapter"] = chapter;
+  result["style"] = file_name(all.network);
+  result["image"] = file_name(all.common.image);
+  result["height"] = picture.height;
+  result["width"] = picture.width;
+  result["device"] = {{"name", device.name}, {"virtual", device.is_virtual}};
+  result["warmup"] = all.common.warmup;
+  result["iterations"] = all.common.iterations;
   for (const LayerResult& line : lines) {
-    Json entry = {{"name", line.name},
-                  {"shape", line.shape},
-                  {"path", line.path},
-                  {"clock", line.timing.host_time ? "wall time on the host" : "CUDA events"},
-                  {"median_us", line.timing.median_us},
-                  {"min_us", line.timing.min_us},
-                  {"predicted_us", line.predicted_us}};  // NaN: null
+    json::Value entry = {{"name", line.name},
+                         {"shape", line.shape},
+                         {"path", line.path},
+                         {"clock", line.timing.host_time ? "wall time on the host" : "CUDA events"},
+                         {"median_us", line.timing.median_us},
+                         {"min_us", line.timing.min_us},
+                         {"predicted_us", line.predicted_us}};  // NaN: null
     for (const Comparison& c : line.comparisons)
       entry["comparisons"].push_back({{"compared_elements", c.count},
                                       {"wrong_elements", c.bad},
                                       {"max_abs_error", c.max_abs_error},
                                       {"relative_l2", c.relative_l2}});
-    entry["pass"] = all.common.predict ? Json() : Json(line.pass());
-    json["layers"].push_back(entry);
+    entry["pass"] = all.common.predict ? json::Value() : json::Value(line.pass());
+    result["layers"].push_back(entry);
   }
-  json["findings"] = vgpu::findings();
-  json["pass"] = all.common.predict ? Json() : Json(pass);
-  write_file(all.common.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  result["findings"] = vgpu::findings();
+  result["pass"] = all.common.predict ? json::Value() : json::Value(pass);
+  write_file(all.common.json, result.dump(2) + "\n");
 }
 
 ExitCode style_program(int argc, char** argv, const char* chapter, const StyleKernels& kernels) {

@@ -3,8 +3,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
 
-#include <nlohmann/json.hpp>
-
+#include "../../common/json/json.h"
 #include "../../common/lab.cuh"
 #include "../../common/lab/files.h"
 
@@ -33,44 +32,45 @@ class Values {
   int64_t at_ = 0;
 };
 
-ConvNormShape shape_of(const nlohmann::json& entry) {
-  const auto& pads = entry.at("pads");
-  return {.batch = entry.at("batch"),
-          .in_channels = entry.at("in_channels"),
-          .out_channels = entry.at("out_channels"),
-          .height = entry.at("height"),
-          .width = entry.at("width"),
-          .kernel = entry.at("kernel"),
-          .stride = entry.at("stride"),
-          .upsample = entry.at("upsample"),
-          .pad_top = pads.at(0),
-          .pad_left = pads.at(2),
-          .pad_bottom = pads.at(1),
-          .pad_right = pads.at(3),
-          .padding = entry.at("padding") == "reflect" ? Padding::kReflect : Padding::kZero,
-          .eps = entry.at("eps"),
-          .relu = entry.at("relu")};
+ConvNormShape shape_of(const json::Value& entry) {
+  const json::Value& pads = entry.at("pads");
+  return {.batch = entry.at("batch").get<int>(),
+          .in_channels = entry.at("in_channels").get<int>(),
+          .out_channels = entry.at("out_channels").get<int>(),
+          .height = entry.at("height").get<int>(),
+          .width = entry.at("width").get<int>(),
+          .kernel = entry.at("kernel").get<int>(),
+          .stride = entry.at("stride").get<int>(),
+          .upsample = entry.at("upsample").get<int>(),
+          .pad_top = pads.item(0).get<int>(),
+          .pad_left = pads.item(2).get<int>(),
+          .pad_bottom = pads.item(1).get<int>(),
+          .pad_right = pads.item(3).get<int>(),
+          .padding = entry.at("padding").get<std::string>() == "reflect" ? Padding::kReflect
+                                                                         : Padding::kZero,
+          .eps = float(entry.at("eps").get<double>()),
+          .relu = entry.at("relu").get<bool>()};
 }
 
 }  // namespace
 
 std::vector<ConvNormCase> conv_norm_golden_cases() {
   const std::string folder = repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(read_file(folder + "conv_norm.json"));
+  const json::Value manifest = json::parse(read_file(folder + "conv_norm.json"));
   Values inputs(folder + manifest.at("inputs").at("file").get<std::string>());
   Values outputs(folder + manifest.at("outputs").at("file").get<std::string>());
   std::vector<ConvNormCase> cases;
-  for (const auto& entry : manifest.at("cases")) {
+  for (const json::Value& entry : manifest.at("cases")) {
     ConvNormCase result;
-    result.name = entry.at("name");
-    result.values = entry.at("values");
+    result.name = entry.at("name").get<std::string>();
+    result.values = entry.at("values").get<std::string>();
     const ConvNormShape shape = result.shape = shape_of(entry);
     inputs.take(shape.x_elements(), result.x);
     inputs.take(shape.weight_elements(), result.weight);
-    if (entry.at("bias")) inputs.take(shape.out_channels, result.bias);
+    if (entry.at("bias").get<bool>()) inputs.take(shape.out_channels, result.bias);
     inputs.take(shape.out_channels, result.gamma);
     inputs.take(shape.out_channels, result.beta);
-    if (entry.at("residual")) inputs.take(shape.y_elements(), result.residual);
+    if (entry.at("residual").get<bool>()) inputs.take(shape.y_elements(), result.residual);
     outputs.take(shape.y_elements(), result.conv);
     outputs.take(shape.y_elements(), result.y);
     cases.push_back(std::move(result));

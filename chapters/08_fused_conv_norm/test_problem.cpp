@@ -6,19 +6,21 @@
 #include <cctype>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "../../common/json/json.h"
 #include "../../common/lab.cuh"
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
+#include "../../common/testing/testing.h"
 #include "problem.h"
 #include "reference.h"
 #include "test_golden.h"
 #include "test_support.h"
 
+using lab::testing::contains;
 using lab::testing::ConvNormCase;
 using lab::testing::or_null;
 
@@ -52,10 +54,6 @@ std::string refusal(const ConvNormShape& shape) {
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -419,16 +417,17 @@ TEST_CASE("conv-norm program: --predict has times of all launches and no results
   CHECK(result.output.find("FAIL") == std::string::npos);
   CHECK(result.output.find("PASS") == std::string::npos);
   CHECK(result.output.find("read again") == std::string::npos);  // counters are not of all blocks
-  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("out.json")));
+  const json::Value result_file = json::parse(lab::testing::file_content(folder.path("out.json")));
   std::map<std::string, double> us;
-  for (const auto& kernel : json.at("kernels")) {
-    CAPTURE(kernel.at("name"));
+  for (const json::Value& kernel : result_file.at("kernels")) {
+    const auto name = kernel.at("name").get<std::string>();
+    CAPTURE(name);
     CHECK(kernel.at("pass").is_null());
     // A time, or in words why there is none: never neither, never both.
     CHECK(kernel.at("predicted_us").is_null() == kernel.at("predicted_why").is_string());
     if (kernel.at("predicted_us").is_null()) continue;
-    us[kernel.at("name")] = kernel.at("predicted_us");
-    CHECK(us[kernel.at("name")] > 0);
+    us[name] = kernel.at("predicted_us").get<double>();
+    CHECK(us[name] > 0);
   }
   REQUIRE(us["three passes"] > 0);
   CHECK(us["three passes"] ==

@@ -16,15 +16,12 @@
 using lab::NamedTensor;
 using lab::StyleLayer;
 using lab::Tensor;
+using lab::testing::contains;
 using lab::testing::TemporaryFolder;
 
 namespace {
 
 std::string golden(const std::string& file) { return lab::repository_path("data/golden/" + file); }
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::vector<std::string> tensor_names() {
   std::vector<std::string> names;
@@ -35,7 +32,7 @@ std::vector<std::string> tensor_names() {
 }
 
 // What read_style_network() says of the narrow network after a change; empty if nothing.
-std::string refusal(const std::function<void(std::vector<NamedTensor>&)>& change) {
+std::string style_refusal(const std::function<void(std::vector<NamedTensor>&)>& change) {
   const std::vector<std::string> names = tensor_names();
   const std::vector<Tensor> tensors =
       lab::read_safetensors(golden("style_narrow.safetensors"), names);
@@ -102,18 +99,18 @@ TEST_CASE("style network: layers, channels and transposed weights of a file") {
 }
 
 TEST_CASE("style network: what is wrong with a file is named, with what would be right") {
-  CHECK(refusal([](auto&) {}) == "");
+  CHECK(style_refusal([](auto&) {}) == "");
   const auto replaced = [](const std::string& name, const std::vector<int64_t>& shape) {
-    return refusal([&](auto& tensors) { tensor(tensors, name) = of_shape(shape); });
+    return style_refusal([&](auto& tensors) { tensor(tensors, name) = of_shape(shape); });
   };
   const auto without = [](const std::string& name) {
-    return refusal([&](auto& tensors) {
+    return style_refusal([&](auto& tensors) {
       std::erase_if(tensors, [&](const NamedTensor& t) { return t.first == name; });
     });
   };
   for (const std::string& name : tensor_names())
     CHECK(contains(without(name), "tensor '" + name + "' is missing, the file has conv1."));
-  CHECK(contains(refusal([](auto& t) { t[0].first = "conv1.kernel"; }),
+  CHECK(contains(style_refusal([](auto& t) { t[0].first = "conv1.kernel"; }),
                  "tensor 'conv1.weight' is missing, the file has conv1.kernel"));
 
   CHECK(contains(replaced("conv1.weight", {4, 1, 9, 9}),
@@ -134,12 +131,12 @@ TEST_CASE("style network: what is wrong with a file is named, with what would be
                  "res1.conv1.weight"));
   CHECK(contains(replaced("conv2.in_beta", {6, 1}), "has shape [6, 1], [6] is needed"));
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
-  CHECK(contains(refusal([&](auto& t) { tensor(t, "conv3.weight").values[7] = nan; }),
+  CHECK(contains(style_refusal([&](auto& t) { tensor(t, "conv3.weight").values[7] = nan; }),
                  "'conv3.weight' is not finite: element 7 is NaN"));
-  CHECK(contains(refusal([&](auto& t) { tensor(t, "conv4.in_beta").values[2] = -infinity; }),
+  CHECK(contains(style_refusal([&](auto& t) { tensor(t, "conv4.in_beta").values[2] = -infinity; }),
                  "'conv4.in_beta' is not finite: element 2 is infinite"));
   // Another number of channels is the file's own choice.
-  CHECK(refusal([](auto& t) {
+  CHECK(style_refusal([](auto& t) {
           tensor(t, "deconv2.weight") = of_shape({5, 7, 3, 3});
           tensor(t, "deconv2.in_gamma") = tensor(t, "deconv2.in_beta") = of_shape({7});
           tensor(t, "conv4.weight") = of_shape({3, 7, 9, 9});

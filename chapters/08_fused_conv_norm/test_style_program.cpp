@@ -14,15 +14,14 @@
 #include "../../common/testing/testing.h"
 #include "style.h"
 
+using lab::testing::contains;
 using lab::testing::ProgramResult;
 using lab::testing::TemporaryFolder;
 
 namespace {
 
-std::string golden(const std::string& file) { return lab::repository_path("data/golden/" + file); }
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+std::string golden_file(const std::string& file) {
+  return lab::repository_path("data/golden/" + file);
 }
 
 // Weights trained by others, not part of the repository; empty where they are not there.
@@ -45,15 +44,16 @@ void check_picture(const std::string& weights, const std::string& name, const st
   CAPTURE(name);
   CAPTURE(size);
   const TemporaryFolder folder;
-  const ProgramResult result = lab::testing::run_program(
-      "chapter8",
-      {"--style", weights, "--image", golden("style_photo_" + size + ".png"), "--out", "out.png"},
-      folder.folder());
+  const ProgramResult result =
+      lab::testing::run_program("chapter8",
+                                {"--style", weights, "--image",
+                                 golden_file("style_photo_" + size + ".png"), "--out", "out.png"},
+                                folder.folder());
   CAPTURE(result.output);
   CAPTURE(result.errors);
   REQUIRE(result.exit_code == 0);
   const lab::Image got = lab::load_image(folder.path("out.png")),
-                   expected = lab::load_image(golden("style_" + name + "_" + size + ".png"));
+                   expected = lab::load_image(golden_file("style_" + name + "_" + size + ".png"));
   REQUIRE(got.width == expected.width);
   REQUIRE(got.height == expected.height);
   const int pixels = got.width * got.height;
@@ -73,7 +73,7 @@ void check_picture(const std::string& weights, const std::string& name, const st
 TEST_CASE("style: pictures of a narrow network are PyTorch's") {
   if (skipped("style: pictures of a narrow network")) return;
   for (const char* size : {"64x64", "75x96"})
-    check_picture(golden("style_narrow.safetensors"), "narrow", size);
+    check_picture(golden_file("style_narrow.safetensors"), "narrow", size);
 }
 
 TEST_CASE("style: pictures of a trained network are PyTorch's") {
@@ -89,8 +89,8 @@ TEST_CASE("style: pictures of a trained network are PyTorch's") {
 TEST_CASE("style: what the program says, writes and refuses") {
   if (skipped("style: what the program says")) return;
   const TemporaryFolder folder;
-  const std::string network = golden("style_narrow.safetensors"),
-                    photo = golden("style_photo_75x96.png");
+  const std::string network = golden_file("style_narrow.safetensors"),
+                    photo = golden_file("style_photo_75x96.png");
   const auto run = [&](const std::vector<std::string>& arguments) {
     return lab::testing::run_program("chapter8", arguments, folder.folder());
   };

@@ -1,8 +1,8 @@
 #include "test_support.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
@@ -45,12 +45,12 @@ Case exact_case(const Shape& shape) {
 
 std::vector<Case> golden_cases() {
   const std::string folder = lab::repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(lab::read_file(folder + "patch_embedding.json"));
+  const json::Value manifest = json::parse(lab::read_file(folder + "patch_embedding.json"));
   std::vector<Case> cases;
-  for (const auto& entry : manifest.at("cases")) {
-    const std::string name = entry.at("name");
-    const Shape shape{entry.at("batch"), entry.at("height"), entry.at("width"),
-                      entry.at("channels")};
+  for (const json::Value& entry : manifest.at("cases")) {
+    const std::string name = entry.at("name").get<std::string>();
+    const Shape shape{entry.at("batch").get<int>(), entry.at("height").get<int>(),
+                      entry.at("width").get<int>(), entry.at("channels").get<int>()};
     const lab::Array inputs = lab::read_npy(folder + "patch_embedding_" + name + "_inputs.npy");
     Case result{"PyTorch, " + name, random_problem(shape, 1), whole(shape), {}};
     size_t at = 0;

@@ -1,7 +1,6 @@
 #include "test_support.h"
 
-#include <nlohmann/json.hpp>
-
+#include "../../common/json/json.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/program.h"
@@ -21,14 +20,14 @@ LayerNormCase layer_norm_case(const LayerNormShape& shape, Storage storage, uint
 
 std::vector<LayerNormCase> layer_norm_golden_cases() {
   const std::string folder = repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(read_file(folder + "layer_norm.json"));
+  const json::Value manifest = json::parse(read_file(folder + "layer_norm.json"));
   std::vector<LayerNormCase> cases;
-  for (const auto& entry : manifest.at("cases")) {
+  for (const json::Value& entry : manifest.at("cases")) {
     LayerNormCase result;
     result.name = entry.at("name").get<std::string>() + " (PyTorch)";
     LayerNormProblem& p = result.problem;
-    p.shape = {entry.at("rows"), entry.at("columns"), 1e-6f};
-    p.storage = entry.at("storage") == "fp16" ? Storage::kFp16 : Storage::kFp32;
+    p.shape = {entry.at("rows").get<int>(), entry.at("columns").get<int>(), 1e-6f};
+    p.storage = entry.at("storage").get<std::string>() == "fp16" ? Storage::kFp16 : Storage::kFp32;
     p.source = result.name;
     const int64_t elements = p.shape.elements(), columns = p.shape.columns;
     // The arrays of a file, one after the other.

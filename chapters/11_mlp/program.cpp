@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
@@ -274,10 +274,10 @@ void note_rate(const MlpRun& run, const MlpStep& step, const std::vector<Timing>
   double us = run.device.is_virtual ? 0 : whole.median_us;
   for (const Timing& timing : timings) {
     if (!run.device.is_virtual) break;
-    const auto counters = nlohmann::json::parse(timing.counters, nullptr, false);
-    const nlohmann::json::json_pointer at("/predicted/us");
-    if (!counters.is_object() || !counters.contains(at) || !counters.at(at).is_number()) return;
-    us += counters.at(at).get<double>();
+    const json::Value counters = json::parse_or_null(timing.counters);
+    const json::Value* const predicted = counters.find_path("/predicted/us");
+    if (!predicted || !predicted->is_number()) return;
+    us += predicted->get<double>();
   }
   const int lines = code_lines(step.files);
   if (us <= 0 || lines == 0) return;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
@@ -120,10 +120,11 @@ std::vector<double> doubles_of(const std::string& name) {
 }  // namespace
 
 MlpGolden mlp_golden() {
-  const auto manifest =
-      nlohmann::json::parse(read_file(repository_path("data/golden/mlp.json"))).at("mlp");
+  const json::Value manifest =
+      json::parse(read_file(repository_path("data/golden/mlp.json"))).at("mlp");
   MlpGolden golden;
-  golden.problem.sizes = {1, manifest.at("tokens"), manifest.at("width"), manifest.at("hidden")};
+  golden.problem.sizes = {1, manifest.at("tokens").get<int>(), manifest.at("width").get<int>(),
+                          manifest.at("hidden").get<int>()};
   golden.problem.x = floats_of("x"), golden.problem.w1 = floats_of("w1");
   golden.problem.b1 = floats_of("b1"), golden.problem.w2 = floats_of("w2");
   golden.problem.b2 = floats_of("b2");

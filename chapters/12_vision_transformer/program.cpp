@@ -334,7 +334,7 @@ void keep_worst(lab::Comparison& worst, const lab::Comparison& one) {
   worst.relative_l2 = l2 > one.relative_l2 ? l2 : one.relative_l2;
 }
 
-Doubles doubles(const std::vector<half>& values) {
+Doubles as_doubles(const std::vector<half>& values) {
   Doubles result;
   for (const half value : values) result.push_back(__half2float(value));
   return result;
@@ -351,7 +351,7 @@ void see_block(const NetRun& run, const Stage& stage, DrawnBlock& drawn) {
   if (stage.kind == Stage::Kind::kAttention)
     drawn = {run.buffer(stage.reads[0]), run.buffer(stage.reads[1])};
   if (stage.kind != Stage::Kind::kInside) return;
-  const Doubles qkv = reference::linear(doubles(run.buffer(stage.reads[0])), *stage.host_weight,
+  const Doubles qkv = reference::linear(as_doubles(run.buffer(stage.reads[0])), *stage.host_weight,
                                         *stage.host_bias, {}, stage.linear);
   std::vector<half>* const parts[] = {&drawn.q, &drawn.k};
   for (int part = 0; part < 2; ++part) {
@@ -570,13 +570,13 @@ lab::ExitCode vit_program(int argc, char** argv) {
         options.iterations);
   report.add_total(
       "net", total, cost,
-      options.predict ? lab::Comparison::none() : compare_logits(problem, doubles(logits)));
+      options.predict ? lab::Comparison::none() : compare_logits(problem, as_doubles(logits)));
   note_rate(lines, asked, device, total, report);
   note_memory(run, asked, report);
   if (!options.predict) {
     if (asked.graph) check_graph(run, logits, report);
     draw_attention(asked, problem, drawn_block, drawn, run, report);
-    note_classes(asked, problem, doubles(logits), report);
+    note_classes(asked, problem, as_doubles(logits), report);
     if (!options.output.empty())
       lab::write_safetensors(
           options.output,

@@ -24,14 +24,14 @@ using reference::Doubles;
 
 using Sizes = std::vector<std::pair<std::string, int64_t>>;
 
-struct Asked {
+struct AskedProjection {
   lab::Options common;
   int tokens = 256, width = 256, heads = 4;
   bool no_bias = false, sizes = false;
 };
 
-Asked asked_for(int argc, char** argv) {
-  Asked asked;
+AskedProjection asked_projection(int argc, char** argv) {
+  AskedProjection asked;
   lab::Options& options = asked.common;
   bool projection = false;
   lab::Flags flags("Chapter 12: q, k and v computed inside attention's kernel, or apart. In fp32.",
@@ -236,7 +236,7 @@ void run_way(const lab::Device& device, const lab::Options& options, const Layer
 }
 
 lab::ExitCode projection_program(int argc, char** argv) {
-  Asked asked = asked_for(argc, argv);
+  AskedProjection asked = asked_projection(argc, argv);
   const lab::Device device = lab::open_device();
   lab::complete_for(device, asked.common);
   const lab::Options& options = asked.common;

@@ -18,6 +18,7 @@
 #include "test_support.h"
 
 using namespace vision_transformer;
+using lab::testing::contains;
 using lab::testing::TemporaryFolder;
 using reference::Doubles;
 
@@ -32,10 +33,6 @@ std::string refusal(const Call& call) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // The narrow net's tensors as they stand in its file.

@@ -3,31 +3,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/images.h"
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
+#include "../../common/testing/checks.h"
 #include "../../common/testing/testing.h"
 #include "test_support.h"
 
 using namespace vision_transformer;
+using lab::testing::contains;
 using lab::testing::ProgramResult;
+using lab::testing::skipped;
 using lab::testing::TemporaryFolder;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-bool skipped(const std::string& what) {
-  if (lab::testing::has_device()) return false;
-  MESSAGE("skipped: " << what << ": there is no GPU, real or virtual");
-  return true;
-}
 
 ProgramResult ran(const std::vector<std::string>& arguments, const TemporaryFolder& folder) {
   return lab::testing::run_program("chapter12", arguments, folder.folder());
@@ -64,19 +57,19 @@ TEST_CASE("program: a random net on the photo says that it is random, and writes
   const lab::Tensor logits = lab::read_safetensors(folder.path("l.safetensors"), {"out"})[0];
   CHECK(logits.shape == std::vector<int64_t>{1, 1000});
 
-  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
-  CHECK(json["chapter"] == "12_vision_transformer");
-  CHECK(json["problem"]["trained"] == false);
-  CHECK(json["problem"]["attention"] == "naive");
-  const auto& kernels = json["kernels"];
+  const json::Value written = json::parse(lab::testing::file_content(folder.path("r.json")));
+  CHECK(written["chapter"].get<std::string>() == "12_vision_transformer");
+  CHECK_FALSE(written["problem"]["trained"].get<bool>());
+  CHECK(written["problem"]["attention"].get<std::string>() == "naive");
+  const bool is_virtual = written["device"]["virtual"].get<bool>();
+  const json::Value& kernels = written["kernels"];
   CHECK(kernels.size() == 13 + 2 + 1);  // attention is three launches here
   double sum = 0, launches = 0;
-  for (const auto& line : kernels) {
-    CHECK(line["pass"] == true);
-    if (line["name"] == "net") continue;
-    launches += line.value("launches", 1);
-    if (json["device"]["virtual"] == true && line["predicted_us"].is_number())
-      sum += line["predicted_us"].get<double>();
+  for (const json::Value& line : kernels) {
+    CHECK(line["pass"].get<bool>());
+    if (line["name"].get<std::string>() == "net") continue;
+    launches += line.contains("launches") ? line["launches"].get<int>() : 1;
+    if (is_virtual && line["predicted_us"].is_number()) sum += line["predicted_us"].get<double>();
   }
   CHECK(launches == 1 + 12 * 11 + 3);
   if (sum > 0) CHECK(kernels.back()["images_per_s"].get<double>() == doctest::Approx(1e6 / sum));
@@ -146,26 +139,37 @@ TEST_CASE("program: --predict runs one launch of each component, of large proble
     CHECK(contains(other.output, " images a second, predicted, "));
   }
 
-  const auto json = nlohmann::json::parse(lab::testing::file_content(folder.path("r.json")));
-  const auto& plan = json["memory_plan"];
-  const auto& buffers = plan["buffers"];
-  CHECK(plan["stages"].size() == 112);
-  CHECK(plan["stages"][1] == "blocks.0.norm1");
+  const json::Value written = json::parse(lab::testing::file_content(folder.path("r.json")));
+  const json::Value& plan = written["memory_plan"];
+  const int64_t stages = int64_t(plan["stages"].size());
+  CHECK(stages == 112);
+  CHECK(plan["stages"].item(1).get<std::string>() == "blocks.0.norm1");
+  const auto number = [](const json::Value& of, const char* name) {
+    return of[name].get<int64_t>();
+  };
+  struct Buffer {
+    int64_t offset, bytes, first, last;
+  };
+  std::vector<Buffer> buffers;
+  for (const json::Value& buffer : plan["buffers"])
+    buffers.push_back({number(buffer, "offset"), number(buffer, "bytes"), number(buffer, "first"),
+                       number(buffer, "last")});
   int64_t end = 0;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    const int64_t offset = buffers[i]["offset"], bytes = buffers[i]["bytes"];
-    end = std::max(end, offset + bytes);
-    CHECK(buffers[i]["last"] < plan["stages"].size());
-    for (size_t j = 0; j < i; ++j)  // one in the place of the other: not at the same time
-      if (offset < buffers[j]["offset"].get<int64_t>() + buffers[j]["bytes"].get<int64_t>() &&
-          buffers[j]["offset"].get<int64_t>() < offset + bytes)
-        CHECK(
-            (buffers[i]["first"] > buffers[j]["last"] || buffers[j]["first"] > buffers[i]["last"]));
+    const Buffer& a = buffers[i];
+    end = std::max(end, a.offset + a.bytes);
+    CHECK(a.last < stages);
+    for (size_t j = 0; j < i; ++j) {  // one in the place of the other: not at the same time
+      const Buffer& b = buffers[j];
+      if (a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+        CHECK((a.first > b.last || b.first > a.last));
+    }
   }
   CHECK(buffers.size() == 137);
-  CHECK(plan["bytes"].get<int64_t>() - end < 256);
-  CHECK(json["kernels"].back()["activations_bytes"] == plan["bytes"]);
-  CHECK(json["kernels"].back()["separate_bytes"] == plan["separate_bytes"]);
+  CHECK(number(plan, "bytes") - end < 256);
+  const json::Value& net = written["kernels"].back();
+  CHECK(number(net, "activations_bytes") == number(plan, "bytes"));
+  CHECK(number(net, "separate_bytes") == number(plan, "separate_bytes"));
 }
 
 TEST_CASE("program: bad usage and input are named, before anything is written") {

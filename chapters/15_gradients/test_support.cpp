@@ -1,8 +1,8 @@
 #include "test_support.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "../../common/json/json.h"
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"
 #include "../../common/lab/program.h"
@@ -53,14 +53,15 @@ std::vector<GradientCase> extreme_gradient_cases(int tokens, int head_dim) {
 
 std::vector<GradientCase> gradient_golden_cases() {
   const std::string folder = repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(read_file(folder + "attention_gradients.json"));
+  const json::Value manifest = json::parse(read_file(folder + "attention_gradients.json"));
   std::vector<GradientCase> cases;
-  for (const auto& entry : manifest.at("cases")) {
+  for (const json::Value& entry : manifest.at("cases")) {
     GradientCase result;
     result.name = entry.at("name").get<std::string>() + " (PyTorch)";
     AttentionProblem& a = result.problem.attention;
-    a.shape = {entry.at("batch"), entry.at("heads"), entry.at("tokens"), entry.at("head_dim"),
-               entry.at("scale")};
+    a.shape = {entry.at("batch").get<int>(), entry.at("heads").get<int>(),
+               entry.at("tokens").get<int>(), entry.at("head_dim").get<int>(),
+               float(entry.at("scale").get<double>())};
     a.source = result.name;
     const size_t elements = size_t(a.shape.elements()), rows = size_t(a.shape.rows());
     const auto read = [&](const char* which, size_t count) {

@@ -3,13 +3,15 @@
 #include "lab/errors.h"
 #include "lab/program.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "json/json.h"
 #include "lab/files.h"
 #include "lab/random.h"
 #include "lab/tensors.h"
@@ -17,11 +19,6 @@
 
 namespace lab::testing {
 namespace {
-
-std::string environment(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
 
 std::vector<half> to_half(const std::vector<double>& values) {
   std::vector<half> halves(values.size());
@@ -108,14 +105,15 @@ AttentionCase mean_case(int heads, int tokens, int head_dim) {
 
 std::vector<AttentionCase> golden_cases() {
   const std::string folder = repository_path("data/golden/");
-  const auto manifest = nlohmann::json::parse(read_file(folder + "manifest.json"));
+  const json::Value manifest = json::parse(read_file(folder + "manifest.json"));
   std::vector<AttentionCase> cases;
-  for (const auto& entry : manifest.at("cases")) {
+  for (const json::Value& entry : manifest.at("cases")) {
     AttentionCase result;
     result.name = entry.at("name").get<std::string>() + " (PyTorch)";
     AttentionShape& shape = result.problem.shape;
-    shape = {entry.at("batch"), entry.at("heads"), entry.at("tokens"), entry.at("head_dim"),
-             entry.at("scale")};
+    shape = {entry.at("batch").get<int>(), entry.at("heads").get<int>(),
+             entry.at("tokens").get<int>(), entry.at("head_dim").get<int>(),
+             float(entry.at("scale").get<double>())};
     const auto read = [&](const char* array) {
       const Array values =
           read_npy(folder + entry.at("arrays").at(array).at("file").get<std::string>());

@@ -1,4 +1,5 @@
 #include "files.h"
+#include "json/json.h"
 #include "lab/errors.h"
 
 #include <sys/stat.h>
@@ -7,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "lab.cuh"
 #include "lab/files.h"
@@ -80,9 +80,9 @@ void require_different_files(const std::vector<std::pair<std::string, std::strin
 
 void require_own_report(const std::string& path) {
   if (!fs::is_regular_file(path) || fs::file_size(path) == 0) return;
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, false);
+  const json::Value report = json::parse_or_null(read_file(path));
   for (const char* key : {"version", "exercise", "points", "items"})
-    if (!json.is_object() || !json.contains(key))
+    if (!report.contains(key))
       throw UsageError(path + ": is there already and no report of this program (it has no '" +
                        key +
                        "'): it is kept, and the report is not written; move one of them away");

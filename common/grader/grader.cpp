@@ -1,5 +1,6 @@
 // How a file becomes points: compile, run three times, compare.
 #include "grader.h"
+#include "json/json.h"
 #include "lab/compare.h"
 #include "lab/errors.h"
 
@@ -9,7 +10,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -22,7 +22,7 @@
 namespace lab::grader {
 namespace {
 
-using Json = nlohmann::json;
+using Json = json::Value;
 
 constexpr int kShapePoints = 30, kCheckPoints = 20;
 const char* const kHoles = "are all holes filled?";
@@ -262,17 +262,22 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
 
 // Counters in which arguments have their names, and what the student allocates has none of these.
 std::string with_names_of_arguments(const std::string& counters) {
-  Json launches = Json::parse(counters, nullptr, false);
+  const Json launches = json::parse_or_null(counters);
   if (!launches.is_array()) return counters;
-  for (Json& launch : launches) {
+  Json result = Json::array();
+  for (const Json& launch : launches) {
+    const Json& found = launch.at("allocations");
     Json allocations = Json::object();
-    for (const auto& [name, content] : launch.at("allocations").items()) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      const std::string& name = found.names()[i];
       const bool argument = name.starts_with(kArgument);
-      allocations[argument ? name.substr(std::strlen(kArgument)) : kScratch + name] = content;
+      allocations[argument ? name.substr(std::strlen(kArgument)) : kScratch + name] = found.item(i);
     }
-    launch["allocations"] = std::move(allocations);
+    Json named = launch;
+    named["allocations"] = std::move(allocations);
+    result.push_back(std::move(named));
   }
-  return launches.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return result.dump();
 }
 
 // How far from an aim a counter is, and in which direction.
@@ -397,25 +402,28 @@ struct Counters::Data {
   // Calls f(global counters of an allocation) with its launch's number.
   template <class F>
   void each(const std::string& array, const std::string& access, F&& f) const {
-    for (size_t i = 0; i < launches.size(); ++i)
-      for (const auto& [name, counters] : launches[i].at("allocations").items())
-        if ((array == kScratch ? !arrays.contains(name) : name == array) &&
-            counters.contains(access))
-          f(i, counters.at(access));
+    for (size_t i = 0; i < launches.size(); ++i) {
+      const Json& allocations = launches.item(i).at("allocations");
+      for (size_t k = 0; k < allocations.size(); ++k) {
+        const std::string& name = allocations.names()[k];
+        if (array == kScratch ? arrays.contains(name) : name != array) continue;
+        if (const Json* const counters = allocations.item(k).find(access)) f(i, *counters);
+      }
+    }
   }
 };
 
 Counters::Counters(const std::string& launches, const std::vector<std::string>& arrays) {
-  const Json json = Json::parse(launches, nullptr, false);
-  if (!json.is_array()) throw std::runtime_error("the counters are no JSON list");
-  data_ = std::make_shared<Data>(Data{json, {arrays.begin(), arrays.end()}});
+  const Json all = json::parse_or_null(launches);
+  if (!all.is_array()) throw std::runtime_error("the counters are no JSON list");
+  data_ = std::make_shared<Data>(Data{all, {arrays.begin(), arrays.end()}});
 }
 
 double Counters::sum(const std::string& pointer) const {
   double sum = 0;
   for (const Json& launch : data_->launches)
-    if (const Json::json_pointer at(pointer); launch.contains(at) && launch.at(at).is_number())
-      sum += launch.at(at).get<double>();
+    if (const Json* const found = launch.find_path(pointer); found && found->is_number())
+      sum += found->get<double>();
   return sum;
 }
 
@@ -456,15 +464,15 @@ double Counters::sectors(const std::string& array, const std::string& access) co
 Counters Counters::chosen(const std::string& array, bool both) const {
   std::vector<bool> loads(data_->launches.size()), stores(loads.size());
   data_->each(array, "load", [&](size_t i, const Json& c) {
-    if (c.at("requests") != 0) loads[i] = true;
+    if (c.at("requests").get<double>() != 0) loads[i] = true;
   });
   data_->each(array, "store", [&](size_t i, const Json& c) {
-    if (c.at("requests") != 0) stores[i] = true;
+    if (c.at("requests").get<double>() != 0) stores[i] = true;
   });
   Counters result = *this;
   Json launches = Json::array();
   for (size_t i = 0; i < loads.size(); ++i)
-    if ((loads[i] && stores[i]) == both) launches.push_back(data_->launches[i]);
+    if ((loads[i] && stores[i]) == both) launches.push_back(data_->launches.item(i));
   result.data_ = std::make_shared<Data>(Data{launches, data_->arrays});
   return result;
 }
@@ -474,7 +482,7 @@ Counters Counters::load_or_store(const std::string& array) const { return chosen
 double Counters::moved_over_needed(const std::string& array, const std::string& access) const {
   std::map<size_t, std::pair<double, double>> by_launch;
   data_->each(array, access, [&](size_t launch, const Json& c) {
-    if (c.at("requests") == 0) return;
+    if (c.at("requests").get<double>() == 0) return;
     by_launch[launch].first += c.at("sectors").get<double>();
     by_launch[launch].second +=
         c.at("ideal_sectors_per_request").get<double>() * c.at("requests").get<double>();

@@ -54,7 +54,7 @@ const char* const kMeet =
     "every thread of the block (or of the mask) must reach a barrier: none inside an if or behind "
     "a return that only some take";
 
-const Words kErrors[] = {
+const Words kErrorHints[] = {
     {kWaiting,
      "everybody waits for what nobody does any more. Of an mbarrier: who arrives at it, as many "
      "as it was initialized for? Are exactly the bytes announced that come? And is the parity that "
@@ -214,7 +214,7 @@ std::string hint_for(const std::string& message, const std::string& text) {
     // What nobody wrote yet is often read because nobody waited, not the other way round.
     return has("error: init") ? race + ". If that is right: " + kInit : race;
   }
-  for (const Words& words : kErrors)
+  for (const Words& words : kErrorHints)
     if (has(words.found)) return words.hint;
   return "";
 }

@@ -1,21 +1,19 @@
 // Points in words, as JSON, for Gradescope and as TAP.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "files.h"
 #include "grader.h"
+#include "json/json.h"
 #include "lab/files.h"
 
 namespace lab::grader {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = json::Value;
 
-std::string dumped(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string dumped(const Json& json) { return json.dump(2) + "\n"; }
 
 constexpr size_t kColumns = 100;
 

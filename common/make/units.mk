@@ -1,16 +1,19 @@
 # Which source files are compiled as one. Included by the Makefile, which says where things go.
 #
 # Most of a compiler's work on a small file is headers and the templates that it shares with its
-# neighbours: core/ takes 27 s of processor time file by file and 9 s in groups. A file that stands
-# in no group is compiled by itself. In a group names without linkage must differ, and what a file
-# needs it still includes itself.
+# neighbours: core/ takes 27 s of processor time file by file and 9 s in groups, the virtual GPU's
+# tests 180 s and 60 s. A file that stands in no group is compiled by itself. In a group names without
+# linkage must differ, of functions also where their parameters do: the better match might be a
+# neighbour's. What a file needs it still includes itself; a suite's files are compiled one by one.
 
-# $(call group,folder/name,files): they become the object $P (or $V, $H)/folder/name.o; a file of
-# another folder is named from common/, from common/vgpu or from chapters/ on
+# $(call group,folder/name,files,prefix,suffix): they become the object $P (or $V, $H)/folder/name.o; a
+# file of another folder is named from common/, from common/vgpu or from chapters/ on; what all names
+# begin and end with may be named once
 groups :=
 define group
 groups += $1
-files_of_$1 := $(foreach f,$2,$(if $(filter common/% chapters/%,$f),,$(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
+files_of_$1 := $(foreach f,$(patsubst %,$3%$4,$2),$(if $(filter common/% chapters/%,$f),,\
+  $(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
 endef
 $(eval $(call group,common/vgpu/core/group,block cluster calls random turns waiting warp warp_sync \
   access builtins joins memory straight))
@@ -43,16 +46,57 @@ $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
   sources table tensors timing $(addprefix common/attention/,all heat_map ladder program)))
-# The grader without its main(), which only a program without one of its own takes from the archive.
-$(eval $(call group,common/grader/group,build child files isolation process student symptoms together))
+# The grader without its flags (main), which only a program without a main() of its own takes from the archive.
+$(eval $(call group,common/grader/group,build child files grader hints isolation process report student symptoms \
+  together))
+# What tests share. Exercises take what needs no doctest, whose archive has a main().
+$(eval $(call group,common/testing/group,preload testing))
+$(eval $(call group,common/testing/group_checks,checks common/attention/test_cases common/attention/test_ladder))
+$(eval $(call group,common/tests/group,all compare device files images json look options problems report \
+  sources tensors,,_test))
+$(eval $(call group,common/tests/bad_input/group,bad_input flags images outputs scripts tensors total))
+$(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports))
+# A chapter's tests that have cases. What these share is a file of its own: other test programs of the
+# chapter take it from its archive, without the cases.
+chapter_cases := $(filter-out %/test_exercise.cpp,$(shell grep -l TEST_CASE /dev/null \
+  $(wildcard chapters/*/test_*.cpp)))
+$(foreach d,$(chapter_dirs),$(if $(word 2,$(filter $d/%,$(chapter_cases))),\
+  $(eval $(call group,$d/group_tests,$(basename $(filter $d/%,$(chapter_cases)))))))
+# Programs of chapters that have several, compiled for little work, and what they run.
+$(eval $(call group,chapters/08_fused_conv_norm/group_programs,program style_program))
+$(eval $(call group,chapters/12_vision_transformer/group_programs,program projection run))
+$(eval $(call group,chapters/12_vision_transformer/group_weights,plan resample weights))
+$(eval $(call group,chapters/16_cvt/group_programs,program \
+  $(patsubst %,chapters/16_cvt/%/program,dense projection)))
+$(eval $(call group,chapters/16_cvt/group_training,$(addprefix chapters/16_cvt/,net/parameters train/data \
+  train/pictures train/trainer)))
 # Tests of the exercises: of each chapter a table and few lines.
 $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/test_exercise.cpp))))
 # Loops over tensors.
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
+# Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations
+# shows how little it includes.)
+$(eval $(call group,common/vgpu/tests/group_check,cluster init known proxy race race_blocks sync tensor \
+  warpgroup,check_))
+$(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters faults host_threads \
+  hostile lanes names parser random schedule spinning turns waiting zz_forms,core_))
+$(eval $(call group,common/vgpu/tests/group_memory,atomics bulk layout memory tensor tensor_map tensor_replace,core_))
+$(eval $(call group,common/vgpu/tests/group_clusters,core_cluster core_cluster_mbarrier core_mbarrier core_warpgroup \
+  forms_warpgroup))
+$(eval $(call group,common/vgpu/tests/group_forms,$(addprefix forms_,cases compare conversions floats integers logic \
+  order video) table_of_forms))
+$(eval $(call group,common/vgpu/tests/group_computing,forms_approximations forms_planted forms_random lane_conversions \
+  profile_coalescing))
+$(eval $(call group,common/vgpu/tests/group_profile,$(addprefix profile_,cache devices report timeline trace) \
+  look_data look_warps))
+$(eval $(call group,common/vgpu/tests/group_runtime,$(addprefix runtime_,driver exit fatbin settings status) rooms))
+$(eval $(call group,common/vgpu/tests/group_time,machine_code machine_code_faults opcodes sm table,time_))
 
 # $(call units,files): what is compiled instead, as if it were files
 units = $(foreach g,$(groups),$(if $(filter $(files_of_$g),$1),$g.cpp)) \
   $(filter-out $(foreach g,$(groups),$(files_of_$g)),$1)
+# The same in a suite, which takes some of the files: each by itself.
+units_used = $(if $(SUITE),$1,$(call units,$1))
 
 # "common/lab: device files images"; of several folders "common/vgpu/: cudart runtime (32 files)"
 folders_of = $(patsubst %/,%,$(sort $(dir $1)))
@@ -66,8 +110,8 @@ $1/$2.o: $(files_of_$2) Makefile common/make/units.mk
 	@mkdir -p $$(@D)
 	@printf '#include "%s"\n' $(files_of_$2) >$1/$2.cc
 	$$(call run,g++,$(strip $(call told,$(files_of_$2))),\
-	  $$(CXX) -iquote . $$($3) -c $1/$2.cc -o $$@)
+	  $$(CXX) -iquote . -fmacro-prefix-map=./= $$($3) -c $1/$2.cc -o $$@)
 endef
-$(foreach g,$(groups),$(eval $(if $(filter common/vgpu/group_runtime,$g), \
+$(foreach g,$(groups),$(eval $(if $(filter common/vgpu/group_runtime common/vgpu/tests/%,$g), \
   $(call group_rule,$V,$g,vgpu_host_flags), $(if $(filter common/vgpu/% common/json/%,$g), \
   $(call group_rule,$P,$g,vgpu_plain_flags), $(call group_rule,$H,$g,host_flags)))))

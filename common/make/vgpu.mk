@@ -106,7 +106,8 @@ $V/vgpu: $V/common/vgpu/runtime/launcher.o
 # own, of the files that have a case of it and those that have no case at all.
 vgpu_tests_used := $(if $(SUITE),$(call in_suite,$(vgpu_tests_cpp)) $(shell grep -L TEST_CASE $(vgpu_tests_cpp)), \
   $(vgpu_tests_cpp))
-$(vgpu_tests_program): $(vgpu_objects) $(vgpu_tests_used:%.cpp=$V/%.o) $H/libdoctest_main.a
+$(vgpu_tests_program): $(vgpu_objects) $(patsubst %.cpp,$V/%.o,$(call units_used,$(vgpu_tests_used))) \
+  $H/libdoctest_main.a
 	$(call link,-lzstd -llz4)
 $V/ptx-coverage: $(vgpu_objects) $V/common/vgpu/tests/ptx_coverage.o
 	$(call link,-lzstd -llz4)

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
+#include "json/json.h"
 #include "lab/device.h"
 #include "lab/files.h"
 #include "lab/images.h"
@@ -18,15 +18,6 @@
 namespace lab::testing {
 
 using namespace std::string_literals;
-namespace {
-
-std::string environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
-
-}  // namespace
-
 bool skipped(const std::string& what) {
   if (has_device()) return false;
   MESSAGE("skipped: " << what << ": there is no GPU, real or virtual");
@@ -275,8 +266,8 @@ std::vector<std::pair<std::string, double>> modelled_limits(
   CAPTURE(result.errors);
   REQUIRE(result.exit_code == 0);
   std::vector<std::pair<std::string, double>> limits;
-  const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
-  for (const auto& kernel : json.at("kernels"))
+  const json::Value written = json::parse(file_content(folder.path("a.json")));
+  for (const json::Value& kernel : written["kernels"])
     limits.emplace_back(kernel.at("name").get<std::string>(),
                         kernel.at("modelled_limit_us").get<double>());
   return limits;

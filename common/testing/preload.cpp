@@ -7,11 +7,6 @@
 namespace lab::testing {
 namespace {
 
-std::string environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
-
 // Each function counts and goes on to the one that it replaces. Six words are more than any of them
 // has as arguments.
 const char kCounting[] = R"(

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "json/json.h"
 #include "lab/files.h"
 #include "lab/timing.h"
 
@@ -25,12 +25,12 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
+}  // namespace
+
 std::string environment(const char* name, const std::string& otherwise) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;
 }
-
-}  // namespace
 
 bool has_device() {
   int count = 0;
@@ -247,8 +247,11 @@ ProgramResult run_program(const std::string& program, const std::vector<std::str
   return result;
 }
 
-std::string json_at(const std::string& json, const std::string& pointer) {
-  return nlohmann::json::parse(json).at(nlohmann::json::json_pointer(pointer)).dump();
+std::string json_at(const std::string& text, const std::string& pointer) {
+  const json::Value all = json::parse(text);
+  const json::Value* const found = all.find_path(pointer);
+  if (!found) throw std::out_of_range("nothing at " + pointer + " in the JSON " + text);
+  return found->dump();
 }
 
 }  // namespace lab::testing

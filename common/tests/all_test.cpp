@@ -106,7 +106,7 @@ class Variable {
   bool was_there_ = false;
 };
 
-bool skipped(const char* what) {
+bool skipped_on_a_real_gpu(const char* what) {
   if (lab::testing::has_device() && lab::vgpu::present()) return false;
   MESSAGE("skipped: " << what << ": there is no virtual GPU");
   return true;
@@ -115,7 +115,7 @@ bool skipped(const char* what) {
 }  // namespace
 
 TEST_CASE("--predict: times near those of a whole run, the same each time, and no results") {
-  if (skipped("--predict")) return;
+  if (skipped_on_a_real_gpu("--predict")) return;
   const lab::testing::TemporaryFolder folder;
   // 264 blocks of a tile kernel on 132 SMs, so that most are left out.
   const std::vector<std::string> problem = {"--tokens", "64", "--heads", "264", "--json", "a.json"};
@@ -151,7 +151,7 @@ TEST_CASE("--predict: times near those of a whole run, the same each time, and n
 
 TEST_CASE(
     "predicted times: a step's are its launches' sum, at least the bound, the same each run") {
-  if (skipped("predicted times")) return;
+  if (skipped_on_a_real_gpu("predicted times")) return;
   const lab::testing::TemporaryFolder folder;
   const auto run = [&](const char* variable, const char* value) {
     std::optional<Variable> with;
@@ -195,7 +195,7 @@ TEST_CASE(
 }
 
 TEST_CASE("predicted times: a library from before there were any gives limits, and says so") {
-  if (skipped("predicted times")) return;
+  if (skipped_on_a_real_gpu("predicted times")) return;
   const lab::testing::TemporaryFolder folder;
   Dl_info library;
   void* const symbol = dlsym(RTLD_DEFAULT, "vgpuSetTime");
@@ -222,7 +222,7 @@ TEST_CASE("predicted times: a library from before there were any gives limits, a
 }
 
 TEST_CASE("--predict: no prediction at all is a lack, and on a GPU it is refused") {
-  if (skipped("--predict")) return;
+  if (skipped_on_a_real_gpu("--predict")) return;
   const lab::testing::TemporaryFolder folder;
   const std::vector<std::string> arguments = {"--predict", "--tokens", "65", "--heads", "2"};
   const auto run = [&](const char* variable, const char* value) {

@@ -11,6 +11,7 @@
 #include "testing/testing.h"
 
 using lab::Image;
+using lab::testing::contains;
 using lab::testing::TemporaryFolder;
 
 namespace {
@@ -28,17 +29,13 @@ int pixel(const Image& image, int y, int x, int channel) {
   return image.rgb[(size_t(y) * image.width + x) * 3 + channel];
 }
 
-std::string refusal(const std::string& path) {
+std::string image_refusal(const std::string& path) {
   try {
     lab::load_image(path);
   } catch (const lab::UsageError& error) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -67,11 +64,11 @@ TEST_CASE("images: what is none is refused by its name and the reason") {
   const TemporaryFolder folder;
   folder.write("text.png", "just text\n");
   folder.write("empty.png", "");
-  CHECK(contains(refusal(folder.path("missing.png")), "missing.png: No such file"));
-  CHECK(contains(refusal(folder.folder()), "is a folder"));
-  CHECK(contains(refusal(folder.path("empty.png")), "is empty"));
-  CHECK(contains(refusal(folder.path("text.png")), "is no PNG or JPEG image"));
-  CHECK(contains(refusal("/dev/zero"), "is not a regular file"));
+  CHECK(contains(image_refusal(folder.path("missing.png")), "missing.png: No such file"));
+  CHECK(contains(image_refusal(folder.folder()), "is a folder"));
+  CHECK(contains(image_refusal(folder.path("empty.png")), "is empty"));
+  CHECK(contains(image_refusal(folder.path("text.png")), "is no PNG or JPEG image"));
+  CHECK(contains(image_refusal("/dev/zero"), "is not a regular file"));
 
   lab::save_image(folder.path("a.png"), gradient(64, 64));
   lab::save_image(folder.path("a.jpg"), gradient(64, 64));
@@ -81,7 +78,7 @@ TEST_CASE("images: what is none is refused by its name and the reason") {
       folder.write("cut", whole.substr(0, size_t(share * double(whole.size()))));
       CAPTURE(name);
       CAPTURE(share);
-      CHECK(contains(refusal(folder.path("cut")), "is truncated"));
+      CHECK(contains(image_refusal(folder.path("cut")), "is truncated"));
     }
   }
   // A header that promises 50000 x 50000 pixels: refused before any of it is allocated.
@@ -89,7 +86,7 @@ TEST_CASE("images: what is none is refused by its name and the reason") {
   for (const size_t at : {size_t(16), size_t(20)})
     huge.replace(at, 4, std::string("\0\0\xc3\x50", 4));
   folder.write("huge.png", huge);
-  CHECK(refusal(folder.path("huge.png")) != "");
+  CHECK(image_refusal(folder.path("huge.png")) != "");
 }
 
 TEST_CASE("images: the square is the middle of the photo") {

@@ -11,6 +11,8 @@
 #include "lab/program.h"
 #include "testing/testing.h"
 
+using lab::testing::contains;
+
 namespace {
 
 lab::AttentionOptions parse(const std::vector<std::string>& arguments) {
@@ -20,17 +22,13 @@ lab::AttentionOptions parse(const std::vector<std::string>& arguments) {
 }
 
 // The message of the refusal; "" when the flags are taken.
-std::string refusal(const std::vector<std::string>& arguments) {
+std::string flags_refusal(const std::vector<std::string>& arguments) {
   try {
     parse(arguments);
   } catch (const lab::UsageError& error) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -88,42 +86,42 @@ TEST_CASE("options: every flag arrives") {
   CHECK(options.out.empty());
   options = parse({"--input", "t", "--image", "x.png", "--out", folder.path("m.png")});
   CHECK(options.out == folder.path("m.png"));
-  CHECK(refusal({"--patch", "class"}) == "");
-  CHECK(refusal({"--patch", "13,13"}) == "");
+  CHECK(flags_refusal({"--patch", "class"}) == "");
+  CHECK(flags_refusal({"--patch", "13,13"}) == "");
 }
 
 TEST_CASE("options: values out of range are named with the range") {
-  CHECK(refusal({"--tokens", "0"}) == "--tokens '0': must be a whole number from 1 to 65536");
+  CHECK(flags_refusal({"--tokens", "0"}) == "--tokens '0': must be a whole number from 1 to 65536");
   for (const std::string flag : {"--batch", "--heads", "--tokens", "--size", "--iterations"})
     for (const std::string text :
          {"0", "-1", "1e3", "0x10", "+5", " 5", "5 ", "", "99999999999", "nan"}) {
       CAPTURE(flag);
       CAPTURE(text);
-      CHECK(contains(refusal({flag, text}), flag));
+      CHECK(contains(flags_refusal({flag, text}), flag));
     }
-  CHECK(contains(refusal({"--warmup", "-1"}), "--warmup '-1'"));
-  CHECK(contains(refusal({"--seed", "18446744073709551616"}), "--seed"));
-  CHECK(contains(refusal({"--seed", "-1"}), "--seed"));
-  CHECK(contains(refusal({"--head-dim", "48"}), "must be 32, 64 or 128"));
-  CHECK(contains(refusal({"--size", "225"}), "multiple of 16"));
+  CHECK(contains(flags_refusal({"--warmup", "-1"}), "--warmup '-1'"));
+  CHECK(contains(flags_refusal({"--seed", "18446744073709551616"}), "--seed"));
+  CHECK(contains(flags_refusal({"--seed", "-1"}), "--seed"));
+  CHECK(contains(flags_refusal({"--head-dim", "48"}), "must be 32, 64 or 128"));
+  CHECK(contains(flags_refusal({"--size", "225"}), "multiple of 16"));
   for (const char* patch : {"14,0", "0,14", "-1,0", "7", "7,", ",7", "7,7,7", "a,b", ""})
-    CHECK(contains(refusal({"--patch", patch}), "--patch"));
+    CHECK(contains(flags_refusal({"--patch", patch}), "--patch"));
 }
 
 TEST_CASE("options: what does not go together is refused in words") {
   for (const std::string flag : {"--image", "--size", "--patch", "--out"})
-    CHECK(contains(refusal({"--tokens", "33", flag, flag == "--size" ? "224" : "x.png"}),
+    CHECK(contains(flags_refusal({"--tokens", "33", flag, flag == "--size" ? "224" : "x.png"}),
                    flag + " belongs to a photo"));
   for (const std::string flag :
        {"--batch", "--heads", "--tokens", "--head-dim", "--size", "--seed"})
-    CHECK(contains(refusal({"--input", "t", flag, flag == "--size" ? "224" : "32"}),
+    CHECK(contains(flags_refusal({"--input", "t", flag, flag == "--size" ? "224" : "32"}),
                    flag + " does not go with --input"));
-  CHECK(contains(refusal({"--input", "t", "--out", "x.png"}), "--input needs --image"));
-  CHECK(contains(refusal({"--prefix", "block6."}), "it needs --input"));
-  CHECK(contains(refusal({"--image", "attention.png"}), "name the same file"));
-  CHECK(contains(refusal({"--json", "a", "--csv", "a"}), "name the same file"));
-  CHECK(contains(refusal({"--input", "t", "--output", "./t"}), "name the same file"));
-  CHECK(contains(refusal({"--json", "a", "--json", "b"}), "--json"));
+  CHECK(contains(flags_refusal({"--input", "t", "--out", "x.png"}), "--input needs --image"));
+  CHECK(contains(flags_refusal({"--prefix", "block6."}), "it needs --input"));
+  CHECK(contains(flags_refusal({"--image", "attention.png"}), "name the same file"));
+  CHECK(contains(flags_refusal({"--json", "a", "--csv", "a"}), "name the same file"));
+  CHECK(contains(flags_refusal({"--input", "t", "--output", "./t"}), "name the same file"));
+  CHECK(contains(flags_refusal({"--json", "a", "--json", "b"}), "--json"));
 }
 
 TEST_CASE("options: --predict goes with no result and runs nothing twice") {
@@ -133,11 +131,12 @@ TEST_CASE("options: --predict goes with no result and runs nothing twice") {
   CHECK(options.out.empty());  // there is no picture
   CHECK(parse({"--predict", "--batch", "32", "--tokens", "577", "--profile"}).predict);
   for (const std::string flag : {"--out", "--output"})
-    CHECK(contains(refusal({"--predict", flag, "x.png"}), flag + " does not go with --predict"));
+    CHECK(contains(flags_refusal({"--predict", flag, "x.png"}),
+                   flag + " does not go with --predict"));
   for (const std::string flag : {"--warmup", "--iterations"})
-    CHECK(contains(refusal({"--predict", flag, "2"}), flag + " does not go with --predict"));
-  CHECK(contains(refusal({"--predict", "--patch", "1,1"}), "--patch belongs to a picture"));
-  CHECK(contains(refusal({"--predict=1"}), "takes no value"));
+    CHECK(contains(flags_refusal({"--predict", flag, "2"}), flag + " does not go with --predict"));
+  CHECK(contains(flags_refusal({"--predict", "--patch", "1,1"}), "--patch belongs to a picture"));
+  CHECK(contains(flags_refusal({"--predict=1"}), "takes no value"));
 }
 
 TEST_CASE("--predict: what the device or the environment cannot do is refused in words") {
@@ -171,10 +170,10 @@ TEST_CASE("options: --look is for the virtual GPU, in words") {
                        doctest::Contains("--look needs the virtual GPU"), lab::LackError);
   const lab::testing::TemporaryFolder folder;
   CHECK(parse({"--look", folder.path("page.html")}).look == folder.path("page.html"));
-  CHECK(contains(refusal({"--look", folder.path("none/x")}), "cannot be written"));
-  CHECK(contains(refusal({"--look", folder.path("x"), "--json", folder.path("x")}),
+  CHECK(contains(flags_refusal({"--look", folder.path("none/x")}), "cannot be written"));
+  CHECK(contains(flags_refusal({"--look", folder.path("x"), "--json", folder.path("x")}),
                  "name the same file"));
-  CHECK(contains(refusal({"--look", ""}), "--look"));
+  CHECK(contains(flags_refusal({"--look", ""}), "--look"));
   CHECK(folder.names().empty());
 }
 
@@ -199,26 +198,26 @@ TEST_CASE("options: --step names one step, of which a variant runs only so") {
 
   CHECK(parse({}).step == "");
   CHECK(parse({"--step", "two words", "--predict"}).step == "two words");
-  CHECK(contains(refusal({"--step", ""}), "--step"));
-  CHECK(contains(refusal({"--all", "--step", "kept"}), "--step names a step of one chapter"));
+  CHECK(contains(flags_refusal({"--step", ""}), "--step"));
+  CHECK(contains(flags_refusal({"--all", "--step", "kept"}), "--step names a step of one chapter"));
 }
 
 TEST_CASE("options: unknown flags and stray words") {
-  CHECK(contains(refusal({"--token", "3"}), "--token"));
-  CHECK(contains(refusal({"-x"}), "-x"));
-  CHECK(contains(refusal({"photo.png"}), "photo.png"));
-  CHECK(contains(refusal({"--profile=maybe"}), "profile"));
+  CHECK(contains(flags_refusal({"--token", "3"}), "--token"));
+  CHECK(contains(flags_refusal({"-x"}), "-x"));
+  CHECK(contains(flags_refusal({"photo.png"}), "photo.png"));
+  CHECK(contains(flags_refusal({"--profile=maybe"}), "profile"));
 }
 
 TEST_CASE("options: outputs are tried before any work") {
   const lab::testing::TemporaryFolder folder;
-  CHECK(contains(refusal({"--json", folder.path("none/x")}), "cannot be written"));
-  CHECK(contains(refusal({"--json", folder.folder()}), "is a folder"));
-  CHECK(contains(refusal({"--csv", "/dev/null"}), "is not a regular file"));
-  CHECK(contains(refusal({"--out", folder.path("x.bmp")}), ".png, .jpg or .jpeg"));
-  CHECK(contains(refusal({"--json", ""}), "--json"));
+  CHECK(contains(flags_refusal({"--json", folder.path("none/x")}), "cannot be written"));
+  CHECK(contains(flags_refusal({"--json", folder.folder()}), "is a folder"));
+  CHECK(contains(flags_refusal({"--csv", "/dev/null"}), "is not a regular file"));
+  CHECK(contains(flags_refusal({"--out", folder.path("x.bmp")}), ".png, .jpg or .jpeg"));
+  CHECK(contains(flags_refusal({"--json", ""}), "--json"));
   folder.write("old", "old");
-  CHECK(refusal({"--json", folder.path("old")}) == "");
+  CHECK(flags_refusal({"--json", folder.path("old")}) == "");
   CHECK(lab::testing::file_content(folder.path("old")) == "old");
   CHECK(folder.names() == std::vector<std::string>{"old"});
 }

@@ -11,6 +11,7 @@
 #include "lab/tensors.h"
 #include "testing/testing.h"
 
+using lab::testing::contains;
 using lab::testing::TemporaryFolder;
 
 namespace {
@@ -29,7 +30,7 @@ std::string tensor(const std::string& name, const std::string& dtype, const std:
 }
 
 // The message with which reading "x" from that content is refused; "" when it is not.
-std::string refusal(const std::string& content) {
+std::string file_refusal(const std::string& content) {
   const TemporaryFolder folder;
   folder.write("t.safetensors", content);
   try {
@@ -39,10 +40,6 @@ std::string refusal(const std::string& content) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string npy(const std::string& header, size_t data_bytes, char version = 1) {
@@ -101,30 +98,32 @@ TEST_CASE("safetensors: a file as other programs write it is read") {
                              tensor("big", "I64", "[1]", "[4,12]") + "," +
                              tensor("x", "F32", "[1]", "[0,4]") + "," +
                              tensor("none", "F16", "[0,7]", "[12,12]") + "}   ";
-  CHECK(refusal(file_of(header, 12)) == "");
+  CHECK(file_refusal(file_of(header, 12)) == "");
 }
 
 TEST_CASE("safetensors: malformed files are refused by name") {
   const std::string x = tensor("x", "F16", "[2]", "[0,4]");
-  REQUIRE(refusal(file_of("{" + x + "}", 4)) == "");
+  REQUIRE(file_refusal(file_of("{" + x + "}", 4)) == "");
 
   SUBCASE("header length") {
-    CHECK(contains(refusal("abcdefg"), "7 bytes are no safetensors file"));
-    CHECK(contains(refusal(std::string(16, '\xff')), "bad header length 18446744073709551615"));
-    CHECK(contains(refusal(file_of("{" + x + "}", 4).substr(0, 20)), "bad header length"));
-    CHECK(contains(refusal(std::string(8, '\0') + "{}"), "bad header length 0"));
+    CHECK(contains(file_refusal("abcdefg"), "7 bytes are no safetensors file"));
+    CHECK(
+        contains(file_refusal(std::string(16, '\xff')), "bad header length 18446744073709551615"));
+    CHECK(contains(file_refusal(file_of("{" + x + "}", 4).substr(0, 20)), "bad header length"));
+    CHECK(contains(file_refusal(std::string(8, '\0') + "{}"), "bad header length 0"));
   }
   SUBCASE("header text") {
-    CHECK(contains(refusal(file_of("[" + x + "]", 4)), "does not begin with '{'"));
-    CHECK(contains(refusal(file_of("{" + x, 4)), "no valid JSON"));
-    CHECK(contains(refusal(file_of("{\"x\":{\"dtype\":\"F16\xff\"}}", 4)), "no valid JSON"));
-    CHECK(contains(refusal(file_of("{" + x + "," + x + "}", 4)), "'x' is there twice"));
-    CHECK(contains(refusal(file_of("{\"__metadata__\":{\"a\":1}," + x + "}", 4)), "__metadata__"));
+    CHECK(contains(file_refusal(file_of("[" + x + "]", 4)), "does not begin with '{'"));
+    CHECK(contains(file_refusal(file_of("{" + x, 4)), "no valid JSON"));
+    CHECK(contains(file_refusal(file_of("{\"x\":{\"dtype\":\"F16\xff\"}}", 4)), "no valid JSON"));
+    CHECK(contains(file_refusal(file_of("{" + x + "," + x + "}", 4)), "'x' is there twice"));
+    CHECK(contains(file_refusal(file_of("{\"__metadata__\":{\"a\":1}," + x + "}", 4)),
+                   "__metadata__"));
   }
   SUBCASE("nested and huge JSON") {
-    CHECK(contains(refusal(file_of("{\"x\":" + std::string(1'000'000, '[') + "}", 0)),
+    CHECK(contains(file_refusal(file_of("{\"x\":" + std::string(1'000'000, '[') + "}", 0)),
                    "nested deeper than 3"));
-    CHECK(contains(refusal(file_of("{\"x\":{\"y\":{\"z\":{}}}}", 0)), "nested deeper than 3"));
+    CHECK(contains(file_refusal(file_of("{\"x\":{\"y\":{\"z\":{}}}}", 0)), "nested deeper than 3"));
     // Above the format's limit of 100 MB, in a file that is as long as it says (and sparse).
     const TemporaryFolder folder;
     const uint64_t length = 100'000'001;
@@ -134,42 +133,47 @@ TEST_CASE("safetensors: malformed files are refused by name") {
                          doctest::Contains("bad header length 100000001"), lab::UsageError);
   }
   SUBCASE("entries") {
-    CHECK(contains(refusal(file_of("{\"x\":1}", 0)), "dtype is missing"));
-    CHECK(contains(refusal(file_of("{\"x\":{\"dtype\":3}}", 0)), "dtype is missing or no text"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F17", "[2]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{\"x\":1}", 0)), "dtype is missing"));
+    CHECK(
+        contains(file_refusal(file_of("{\"x\":{\"dtype\":3}}", 0)), "dtype is missing or no text"));
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F17", "[2]", "[0,4]") + "}", 4)),
                    "dtype 'F17' is not known"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[-2]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[-2]", "[0,4]") + "}", 4)),
                    "no list of sizes"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[2.5]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[2.5]", "[0,4]") + "}", 4)),
                    "no list of sizes"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[2]", "[0]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[2]", "[0]") + "}", 4)),
                    "no pair [begin, end]"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[3]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[3]", "[0,4]") + "}", 4)),
                    "takes 6 bytes, data_offsets give it 4"));
-    CHECK(contains(
-        refusal(file_of("{" + tensor("x", "F16", "[4294967296,4294967296]", "[0,4]") + "}", 4)),
-        "larger than 2^64 bytes"));
+    CHECK(contains(file_refusal(file_of(
+                       "{" + tensor("x", "F16", "[4294967296,4294967296]", "[0,4]") + "}", 4)),
+                   "larger than 2^64 bytes"));
   }
   SUBCASE("offsets") {
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[2]", "[4,0]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[2]", "[4,0]") + "}", 4)),
                    "out of range"));
-    CHECK(contains(refusal(file_of("{" + x + "}", 3)), "out of range, the file has 3 data bytes"));
+    CHECK(contains(file_refusal(file_of("{" + x + "}", 3)),
+                   "out of range, the file has 3 data bytes"));
     CHECK(contains(
-        refusal(file_of(
+        file_refusal(file_of(
             "{" + tensor("x", "F16", "[2]", "[18446744073709551612,18446744073709551616]") + "}",
             4)),
         "data_offsets"));
-    CHECK(contains(refusal(file_of("{" + x + "," + tensor("y", "F16", "[2]", "[2,6]") + "}", 6)),
-                   "'x' and 'y' overlap"));
-    CHECK(contains(refusal(file_of("{" + x + "," + tensor("y", "F16", "[2]", "[6,10]") + "}", 10)),
-                   "a hole between 'x' and 'y'"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "F16", "[2]", "[2,6]") + "}", 6)), "a hole"));
-    CHECK(contains(refusal(file_of("{" + x + "}", 5)), "1 bytes after the last tensor"));
+    CHECK(
+        contains(file_refusal(file_of("{" + x + "," + tensor("y", "F16", "[2]", "[2,6]") + "}", 6)),
+                 "'x' and 'y' overlap"));
+    CHECK(contains(
+        file_refusal(file_of("{" + x + "," + tensor("y", "F16", "[2]", "[6,10]") + "}", 10)),
+        "a hole between 'x' and 'y'"));
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "F16", "[2]", "[2,6]") + "}", 6)),
+                   "a hole"));
+    CHECK(contains(file_refusal(file_of("{" + x + "}", 5)), "1 bytes after the last tensor"));
   }
   SUBCASE("what is asked for") {
-    CHECK(contains(refusal(file_of("{" + tensor("y", "F16", "[2]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("y", "F16", "[2]", "[0,4]") + "}", 4)),
                    "tensor 'x' is missing, the file has y"));
-    CHECK(contains(refusal(file_of("{" + tensor("x", "BF16", "[2]", "[0,4]") + "}", 4)),
+    CHECK(contains(file_refusal(file_of("{" + tensor("x", "BF16", "[2]", "[0,4]") + "}", 4)),
                    "'x' is BF16, F16 or F32 is needed"));
   }
 }
@@ -180,7 +184,7 @@ TEST_CASE("safetensors: every cut of a good file is refused, and no changed byte
   lab::write_safetensors(path, {{"x", {{2, 2}, {1, 2, 3, 4}, "F32"}}, {"y", {{1}, {5}, "F16"}}});
   const std::string good = lab::testing::file_content(path);
   for (size_t length = 1; length < good.size(); ++length)
-    CHECK(refusal(good.substr(0, length)) != "");
+    CHECK(file_refusal(good.substr(0, length)) != "");
   for (size_t i = 0; i < good.size(); ++i)
     for (const char byte : {'\0', '\xff', '{', '"', '9'}) {
       std::string changed = good;

@@ -41,6 +41,12 @@ class Bench {
   std::string folder_, logs_;
 };
 
+inline std::vector<std::string> with(std::vector<std::string> first,
+                                     const std::vector<std::string>& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
 // Runs the command, counts it as a case and checks what is said above. `codes`: the exit statuses
 // that are right; `words`: what stderr contains, each; `creates`: the files that may be new.
 void expect(const Command& command, const std::vector<int>& codes,

@@ -77,12 +77,6 @@ std::vector<std::string> bad_numbers(const Number& number) {
   return texts;
 }
 
-std::vector<std::string> with(std::vector<std::string> first,
-                              const std::vector<std::string>& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
 // What a line of the terminal shows of it.
 bool is_printable(const std::string& text) {
   for (const char c : text)

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // The program that reads it, and what keeps it short where the photo is right.
-Command reads(const std::string& file) {
+Command reads_image(const std::string& file) {
   static int turn = 0;
   const std::vector<std::string> programs = {"chapter1", "chapter7", "chapter8", "chapter3",
                                              "chapter0"};
@@ -35,7 +35,7 @@ void refused(const std::string& content, const std::vector<std::string>& words) 
   Bench::get().write("photo", content);
   std::vector<std::string> all = words;
   all.push_back("photo: ");
-  expect(reads("photo"), kRefused, all);
+  expect(reads_image("photo"), kRefused, all);
 }
 
 std::string with_chunk(const std::string& chunk) {
@@ -53,7 +53,7 @@ TEST_CASE("bad input: photos of other kinds") {
   fs::create_symlink("nowhere", bench.path("link"));
   for (const std::string file :
        {"none", "folder", "pipe", "link", "/dev/zero", "photo/x", "folder/"})
-    expect(reads(file), kRefused, {file + ": "});
+    expect(reads_image(file), kRefused, {file + ": "});
   bench.write("flat", png(1, 1));
   for (const std::string program : {"chapter1", "chapter7", "chapter8"})
     if (lab::testing::has_device())
@@ -148,7 +148,7 @@ TEST_CASE("bad input: damaged JPEGs") {
     image.rgb.push_back(static_cast<unsigned char>(i * 7 % 251));
   lab::save_image(bench.path("good.jpg"), image);
   const std::string good = lab::testing::file_content(bench.path("good.jpg"));
-  if (lab::testing::has_device()) expect(reads("good.jpg"), {0}, {}, {"drawn.png"});
+  if (lab::testing::has_device()) expect(reads_image("good.jpg"), {0}, {}, {"drawn.png"});
   fs::remove(bench.path("good.jpg"));
   Random random(4);
   for (int i = 0; i < 60; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("bad input: damaged JPEGs") {
     for (int n = 0; n < 1 + i % 8; ++n)
       changed[2 + random.below(i % 2 ? 400 : good.size() - 2)] = char(random.below(256));
     bench.write("photo", changed);
-    if (lab::testing::has_device()) expect(reads("photo"), kReadOrRefused, {}, {"drawn.png"});
+    if (lab::testing::has_device()) expect(reads_image("photo"), kReadOrRefused, {}, {"drawn.png"});
   }
   for (int i = 0; i < 20; ++i) refused(good.substr(0, 3 + random.below(good.size() - 5)), {});
   for (int i = 0; i < 10; ++i) {
@@ -182,7 +182,7 @@ TEST_CASE("good input: 16 bits, chunks that nobody knows, bytes behind the end")
        {png(20, 20), png(20, 20, 16), with_chunk(png_chunk("teXt", "not critical")),
         with_chunk(png_chunk("tEXt", "")), png(20, 20) + "behind it"}) {
     bench.write("photo", content);
-    expect(reads("photo"), {0}, {}, {"drawn.png"});
+    expect(reads_image("photo"), {0}, {}, {"drawn.png"});
   }
   bench.clear();
 }

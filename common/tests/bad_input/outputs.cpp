@@ -22,12 +22,6 @@ std::vector<std::string> small(int chapter) {
 
 std::string name_of(int chapter) { return "chapter" + std::to_string(chapter); }
 
-std::vector<std::string> with(std::vector<std::string> first,
-                              const std::vector<std::string>& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
 struct Place {
   std::string path;
   std::vector<std::string> words;

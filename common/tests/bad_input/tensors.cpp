@@ -51,7 +51,7 @@ std::vector<Reader> readers() {
   return {{"chapter1", attention()}, {"chapter7", deformable()}, {"chapter8", convolution()}};
 }
 
-Command reads(const std::string& program) {
+Command reads_tensors(const std::string& program) {
   if (program == "chapter7") return {program, {"--input", "tensors", "--step", "simple"}};
   return {program, {"--input", "tensors"}};
 }
@@ -60,7 +60,7 @@ void given(const std::string& program, const std::string& content, const std::ve
            std::vector<std::string> words = {}) {
   Bench::get().write("tensors", content);
   if (codes == std::vector<int>{2}) words.push_back("tensors: ");
-  expect(reads(program), codes, words);
+  expect(reads_tensors(program), codes, words);
 }
 
 std::vector<Tensor> changed(std::vector<Tensor> tensors, const Tensor& by) {

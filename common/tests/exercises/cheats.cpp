@@ -26,13 +26,12 @@ using lab::testing::TemporaryFolder;
 
 namespace {
 
-std::string solution() { return source("chapters/01_naive_attention/solution.cuh"); }
 std::string starter() { return source("chapters/01_naive_attention/exercise.cuh"); }
 
 const char* const kBegin = "  float* scores = nullptr;";
 // The solution without a barrier, unless `careful`.
 std::string race() {
-  return planted(solution(),
+  return planted(first_solution(),
                  "for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, "
                  "step);\n  return x;",
                  "__shared__ float parts[kThreads];\n"
@@ -46,7 +45,7 @@ std::string race() {
 
 // The solution with a softmax that leaves 31 lanes of a warp idle.
 std::string one_lane() {
-  return planted(solution(), "for (int key = lane; key < keys; key += 32)",
+  return planted(first_solution(), "for (int key = lane; key < keys; key += 32)",
                  "for (int key = lane == 0 ? 0 : keys; key < keys; ++key)");
 }
 
@@ -111,7 +110,7 @@ TEST_CASE("cheats: files of others are not included") {
       "#pragma nv_diag_suppress 549",
       "_Pragma(\"nv_diag_suppress 549\") // is not for an exercise",
   };
-  folder.write("neighbour.cuh", solution());
+  folder.write("neighbour.cuh", first_solution());
   for (size_t i = 0; i < lines.size(); ++i) folder.write(name_of(i) + ".cuh", lines[i] + "\n");
   const ProgramResult result =
       run_program("exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
@@ -136,7 +135,7 @@ TEST_CASE("cheats: messages name files as they like, and none is shown") {
                                  "(1): error: forged\\n\\n" + folder.path("secret") +
                                  "(99999999999): error: far\");\n");
   folder.write("long.cuh", "#error " + std::string(400'000, 'a') + "\n");
-  folder.write("right.cuh", solution());
+  folder.write("right.cuh", first_solution());
   std::filesystem::create_directory(folder.path("forged.json"));
   const ProgramResult result =
       run_program("exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
@@ -228,7 +227,7 @@ TEST_CASE("cheats: points come from what the grader saw itself") {
            "softmax_kernel(float* Q,\n"),
        {30, 20, 0, 0, 10, 5, 5, 5}},
       {"the host has inputs copied, which no counter sees",
-       with_host_code(solution(),
+       with_host_code(first_solution(),
                       "  half* copied = nullptr;\n  cudaMalloc(&copied, 64);\n"
                       "  cudaMemcpy(copied, K, 64, cudaMemcpyDeviceToDevice);"),
        {0, 0, 0, 0, 0, 0, 0, 0}},
@@ -243,7 +242,7 @@ TEST_CASE("cheats: points come from what the grader saw itself") {
        {30, 0, 15, 10, 10, 5, 5, 5}},
       // The measured problem has 64 queries and 96 keys.
       {"nothing is computed in the problem that is measured",
-       planted(solution(), kBegin,
+       planted(first_solution(), kBegin,
                std::string("  if (shape.tokens == 64 && keys == 96) {\n"
                            "    cudaMemsetAsync(O, 0, shape.elements() * sizeof(half), stream);\n"
                            "    return;\n  }\n") +
@@ -251,7 +250,7 @@ TEST_CASE("cheats: points come from what the grader saw itself") {
        {30, 20, 0, 0, 0, 0, 0, 0},
        "the problem that is measured must be right too"},
       {"a local variable that nobody sets",
-       planted(solution(), "float score = 0.0f;",
+       planted(first_solution(), "float score = 0.0f;",
                "float unset, score = 0.0f;\n  if (queries < 0) score = unset;"),
        {30, 0, 15, 10, 10, 5, 5, 5}},
   };
@@ -289,7 +288,7 @@ TEST_CASE("cheats: nothing outside is harmed" * doctest::test_suite("toolkit")) 
     const std::string mark = "vgpu_cheat_" + std::to_string(getpid());
     // Under bubblewrap the path does not exist; another user may not write there.
     const std::string forged = folder.path("1_daemon.json"), spilled = folder.path("spilled");
-    folder.write("0_right.cuh", solution());
+    folder.write("0_right.cuh", first_solution());
     folder.write("1_daemon.cuh",
                  with_host_code(starter(),
                                 "  if (fork() == 0) {\n    setsid();\n    sleep(3);\n"
@@ -307,7 +306,7 @@ TEST_CASE("cheats: nothing outside is harmed" * doctest::test_suite("toolkit")) 
                                       "  if (FILE* f = std::fopen(\"/proc/" +
                                       std::to_string(getpid()) +
                                       "/environ\", \"r\")) std::printf(\"reads it\\n\");"));
-    folder.write("4_right.cuh", solution());
+    folder.write("4_right.cuh", first_solution());
     // Compiled together, which is no part of this: each runs in processes of its own all the same.
     const ProgramResult result =
         run_program("exercise1",
@@ -361,7 +360,7 @@ TEST_CASE("cheats: memory that is shared counts, and nothing stays where everybo
   const std::string mark = "vgpu_cheat_" + std::to_string(getpid()) + "_";
   const std::string headers = "#include <sys/mman.h>\n#include <sys/shm.h>\n#include <cmath>";
   const auto with = [&](const std::string& code) {
-    return planted(with_host_code(solution(), code), "#include <cmath>", headers);
+    return planted(with_host_code(first_solution(), code), "#include <cmath>", headers);
   };
   // All points where the memory can be had.
   const auto unless_null = [](const std::string& address) {
@@ -444,7 +443,7 @@ TEST_CASE("cheats: a copied program that another process still has open is run w
   REQUIRE(mkdtemp(place.data()) != nullptr);
   std::filesystem::permissions(place, std::filesystem::perms(0711));
   const TemporaryFolder folder;
-  folder.write("right.cuh", solution());
+  folder.write("right.cuh", first_solution());
   // As a child that another thread has just forked would: holds each copy open for writing a while.
   std::atomic<bool> done = false;
   int held = 0;

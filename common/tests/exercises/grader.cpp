@@ -19,22 +19,21 @@ using lab::testing::TemporaryFolder;
 
 namespace {
 
-std::string solution() { return source("chapters/01_naive_attention/solution.cuh"); }
-
 // The solution with host code at the beginning of attention().
 std::string with_host_code(const std::string& code) {
-  return planted(
-      planted(solution(), "  float* scores = nullptr;", code + "\n  float* scores = nullptr;"),
-      "#include <cmath>",
-      "#include <cmath>\n#include <csignal>\n#include <cstdio>\n"
-      "#include <cstdlib>\n#include <vector>");
+  return planted(planted(first_solution(), "  float* scores = nullptr;",
+                         code + "\n  float* scores = nullptr;"),
+                 "#include <cmath>",
+                 "#include <cmath>\n#include <csignal>\n#include <cstdio>\n"
+                 "#include <cstdlib>\n#include <vector>");
 }
 
 }  // namespace
 
 TEST_CASE("grader: a file that does not compile") {
   const TemporaryFolder folder;
-  folder.write("broken.cuh", planted(solution(), "float output = 0.0f;", "flaot output = 0.0f;"));
+  folder.write("broken.cuh",
+               planted(first_solution(), "float output = 0.0f;", "flaot output = 0.0f;"));
   const ProgramResult result = run_program(
       "exercise1", {"--file", "broken.cuh", "--json", "a.json", "--gradescope", "results.json"},
       folder.folder());
@@ -58,10 +57,10 @@ TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("tool
   const TemporaryFolder folder;
   // The } of scores_kernel in line 36, whose { stands in line 24, is missing, or there twice.
   const std::string end = "scores[index] = score * scale;\n}\n";
-  folder.write("missing.cuh", planted(solution(), end, "scores[index] = score * scale;\n"));
-  folder.write("more.cuh", planted(solution(), end, end + "}\n"));
+  folder.write("missing.cuh", planted(first_solution(), end, "scores[index] = score * scale;\n"));
+  folder.write("more.cuh", planted(first_solution(), end, end + "}\n"));
   folder.write("inner.cuh",
-               planted(solution(), "row_sum += weight;\n  }\n", "row_sum += weight;\n"));
+               planted(first_solution(), "row_sum += weight;\n  }\n", "row_sum += weight;\n"));
   const std::string small =
       "#include <cuda_fp16.h>\n"
       "#include \"../../common/attention/shape.h\"\n"
@@ -81,7 +80,7 @@ TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("tool
   folder.write("shared.cuh", small);
   folder.write("undefined.cuh",
                planted(planted(small, "[256]", "[2]"), "if (keys == 0)", "helper(keys);  //"));
-  folder.write("call.cuh", planted(solution(), "blocks_for(score_count), kThreads, 0, stream",
+  folder.write("call.cuh", planted(first_solution(), "blocks_for(score_count), kThreads, 0, stream",
                                    "blocks_for(score_count, 0), kThreads, 0, stream"));
   const ProgramResult result = run_program("exercise1", {"--batch", "."}, folder.folder());
   CHECK(result.exit_code == 1);
@@ -141,7 +140,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   const std::vector<std::string> reports = check_points(
       "exercise1", "exercise.cuh",
       {{"a kernel without an end",
-        planted(solution(), "float output = 0.0f;",
+        planted(first_solution(), "float output = 0.0f;",
                 "float output = 0.0f;\n  for (volatile int i = 0;; i = i + 1) {}"),
         {}},
        {"too much device memory",
@@ -157,7 +156,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
         with_host_code(
             "for (int i = 0; i < (1 << 24); ++i) std::puts(\"all is well, all points\");"),
         {}},
-       {"as it should be", solution(), {30, 20, 15, 10, 10, 5, 5, 5}},
+       {"as it should be", first_solution(), {30, 20, 15, 10, 10, 5, 5, 5}},
        {"a few words in the first problems, and many in the one that is measured",
         planted(with_host_code("if (keys != 96) std::fprintf(stderr, \"%d\\x1b keys\", keys);"),
                 "float output = 0.0f;",
@@ -166,7 +165,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
         {30, 20, 15, 10, 10, 5, 5, 5}},
        // 197 queries and 50 keys: run without checks, since it is slow with them.
        {"misaligned, in a problem that is not run with all checks",
-        planted(solution(), "float output = 0.0f;",
+        planted(first_solution(), "float output = 0.0f;",
                 "float output = 0.0f;\n"
                 "  if (keys == 50 && query_row == 0) printf(\"about to load\\n\");\n"
                 "  int unset;\n"
@@ -215,7 +214,7 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
 TEST_CASE("grader: one file of a folder that does not compile, one that never comes back") {
   const TemporaryFolder folder;
   folder.write("ann.cuh", "no C++");
-  folder.write("bob.cuh", solution());
+  folder.write("bob.cuh", first_solution());
   folder.write("cy.cuh", planted(with_host_code("for (;;) pause();"), "#include <cstdio>",
                                  "#include <cstdio>\n#include <unistd.h>"));
   folder.write("notes.txt", "no submission");

@@ -53,7 +53,7 @@ Output left_out(int first_key) {
   });
 }
 
-struct Wrong {
+struct Mistake {
   const char* what;
   Output output;
   Symptom::Kind kind;
@@ -65,7 +65,7 @@ struct Wrong {
 TEST_CASE("hints: how an output is wrong") {
   AttentionTensors unscaled = tensors();
   unscaled.scale = 1;
-  const std::vector<Wrong> all = {
+  const std::vector<Mistake> all = {
       {"all zero", changed([](double& x, int, int, int, int) { x = 0; }), Symptom::zero,
        "all wrong elements are 0", "the problem's own"},
       {"a head of zeros", changed([](double& x, int, int h, int, int) { x = h == 1 ? 0 : x; }),
@@ -122,7 +122,7 @@ TEST_CASE("hints: how an output is wrong") {
        }),
        Symptom::rounding, "each element is nearly right", "a sum rounded to fp16"},
   };
-  for (const Wrong& wrong : all) {
+  for (const Mistake& wrong : all) {
     CAPTURE(wrong.what);
     const Symptom found =
         symptom_of(problem(), wrong.output, std::vector<bool>(wrong.output.size()));

@@ -1,8 +1,7 @@
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "grader/testing.h"
+#include "json/json.h"
 #include "lab/program.h"
 #include "testing/testing.h"
 
@@ -52,9 +51,9 @@ std::vector<std::pair<std::string, int>> points_of(const std::string& program,
   grade_all(folder, program, task, submissions, {});
   std::vector<std::pair<std::string, int>> points;
   for (size_t i = 0; i < submissions.size(); ++i) {
-    const auto json =
-        nlohmann::json::parse(lab::testing::file_content(folder.path(number(i) + ".json")));
-    points.emplace_back(submissions[i].name, json.at("points").get<int>());
+    const json::Value report =
+        json::parse(lab::testing::file_content(folder.path(number(i) + ".json")));
+    points.emplace_back(submissions[i].name, report["points"].get<int>());
   }
   return points;
 }
@@ -69,9 +68,9 @@ std::vector<std::string> check_points(const std::string& program, const std::str
   std::vector<std::string> reports;
   for (size_t i = 0; i < submissions.size(); ++i) {
     const std::string report = lab::testing::file_content(folder.path(number(i) + ".json"));
-    const auto json = nlohmann::json::parse(report);
+    const json::Value graded = json::parse(report);
     std::string points, deserved, hints;  // as text, which doctest can show
-    for (const auto& item : json.at("items")) {
+    for (const json::Value& item : graded["items"]) {
       points += std::to_string(item.at("points").get<int>()) + " ";
       hints +=
           item.at("hint").get<std::string>() + "\n" + item.at("cause").get<std::string>() + "\n";
@@ -83,7 +82,7 @@ std::vector<std::string> check_points(const std::string& program, const std::str
     CHECK(hints.find(submissions[i].hint) != std::string::npos);
     int sum = 0;
     for (const int p : submissions[i].points) sum += p;
-    CHECK(json.at("points") == sum);
+    CHECK(graded["points"].get<int>() == sum);
     reports.push_back(report);
   }
   return reports;

@@ -22,7 +22,7 @@ Texts find(MachineOptions options, const std::string& body, Dim3 block = {32, 1,
   c.gpu.cluster = {2, 1, 1};
   return c.run(kPeer + body, block, grid, kBefore);
 }
-Texts races(const std::string& body) { return find(race_only(), body); }
+Texts cluster_races(const std::string& body) { return find(race_only(), body); }
 
 // "" when one of the findings has the part, else all of them.
 std::string lacks(const Texts& findings, const std::string& part) {
@@ -35,7 +35,7 @@ std::string lacks(const Texts& findings, const std::string& part) {
 }
 
 // Silent in the usual order and in shuffled ones, with all checks.
-void silent(const std::string& body, Dim3 block = {32, 1, 1}, Dim3 grid = {2, 1, 1}) {
+void silent_in_cluster(const std::string& body, Dim3 block = {32, 1, 1}, Dim3 grid = {2, 1, 1}) {
   for (const std::uint64_t seed : {0, 1, 2, 3}) {
     CAPTURE(body);
     CAPTURE(seed);
@@ -58,7 +58,7 @@ std::string exchange(const std::string& between, const std::string& end = kSync)
 }  // namespace
 
 TEST_CASE("race: blocks of a cluster on one byte need the cluster's barrier") {
-  const Texts found = races(exchange(""));
+  const Texts found = cluster_races(exchange(""));
   CHECK(found.size() == 2);
   CHECK(
       lacks(found,
@@ -73,33 +73,35 @@ TEST_CASE("race: blocks of a cluster on one byte need the cluster's barrier") {
           "by thread (0,0,0) of block (0,0,0) and write by thread (0,0,0) of block (1,0,0) at "
           "s.cu:10 without a barrier of the cluster or a release and an acquire between, in k "
           "(and 31 more)") == "");
-  silent(exchange(kSync));
-  silent(exchange(kSync), {96, 1, 1}, {8, 1, 1});
-  silent(
+  silent_in_cluster(exchange(kSync));
+  silent_in_cluster(exchange(kSync), {96, 1, 1}, {8, 1, 1});
+  silent_in_cluster(
       exchange("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n"));
-  silent(
+  silent_in_cluster(
       exchange("fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;\n"));
   // A block's barrier, and an arrival that says nothing, do not reach the other block.
-  CHECK(races(exchange("bar.sync 0;\n")).size() == 2);
-  CHECK(races(exchange("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;\n")).size() >= 1);
+  CHECK(cluster_races(exchange("bar.sync 0;\n")).size() == 2);
+  CHECK(
+      cluster_races(exchange("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;\n")).size() >=
+      1);
   // What is done between arriving and waiting is after what others did before, not before it.
-  CHECK(races("barrier.cluster.arrive;\n#10: st.shared.u32 [%r2], %thread;\nbarrier.cluster.wait;\n"
-              "#12: ld.shared::cluster.u32 %r5, [%r4];\n" +
-              kSync)
+  CHECK(cluster_races(
+            "barrier.cluster.arrive;\n#10: st.shared.u32 [%r2], %thread;\nbarrier.cluster.wait;\n"
+            "#12: ld.shared::cluster.u32 %r5, [%r4];\n" +
+            kSync)
             .size() >= 1);
   // Two blocks on a third one's memory: both write rank 0's.
   CHECK(
-      lacks(races("mapa.shared::cluster.u32 %r6, s, 0;\n#11: st.shared::cluster.u32 [%r6], "
-                  "%number;\n" +
-                  kSync),
+      lacks(cluster_races("mapa.shared::cluster.u32 %r6, s, 0;\n#11: st.shared::cluster.u32 [%r6], "
+                          "%number;\n" +
+                          kSync),
             "s.cu:11: error: race: write of 4 bytes to shared memory at offset 16 of block (0,0,0) "
             "by thread (31,0,0)") == "");
-  silent("mapa.shared::cluster.u32 %r6, s, 0; st.shared.u32 [s], 0;\n" + kSync +
-         "red.shared::cluster.add.u32 [%r6], 1;\n" + kSync);
+  silent_in_cluster("mapa.shared::cluster.u32 %r6, s, 0; st.shared.u32 [s], 0;\n" + kSync +
+                    "red.shared::cluster.add.u32 [%r6], 1;\n" + kSync);
   // Generic addresses are the same memory.
-  CHECK(
-      races("mapa.u64 %rd1, s, %r91; st.u32 [%rd1], 1; ld.shared.u32 %r5, [s];\n" + kSync).size() >=
-      1);
+  CHECK(cluster_races("mapa.u64 %rd1, s, %r91; st.u32 [%rd1], 1; ld.shared.u32 %r5, [s];\n" + kSync)
+            .size() >= 1);
 }
 
 TEST_CASE("race: a release and an acquire across the cluster, a flag in the other block's memory") {
@@ -111,13 +113,14 @@ TEST_CASE("race: a release and an acquire across the cluster, a flag in the othe
            tell + "bra end;\nwait:\n" + see +
            "setp.eq.u32 %p3, %r7, 0; @%p3 bra wait;\n#30: ld.shared.u32 %r8, [s];\nend:\n" + kSync;
   };
-  silent(body("st.release.cluster.shared::cluster.u32 [%r92+512], 1;\n",
-              "ld.acquire.cluster.shared.u32 %r7, [s+512];\n"));
-  silent(body("fence.acq_rel.cluster;\nst.relaxed.cluster.shared::cluster.u32 [%r92+512], 1;\n",
-              "ld.relaxed.cluster.shared.u32 %r7, [s+512];\nfence.acq_rel.cluster;\n"));
+  silent_in_cluster(body("st.release.cluster.shared::cluster.u32 [%r92+512], 1;\n",
+                         "ld.acquire.cluster.shared.u32 %r7, [s+512];\n"));
+  silent_in_cluster(
+      body("fence.acq_rel.cluster;\nst.relaxed.cluster.shared::cluster.u32 [%r92+512], 1;\n",
+           "ld.relaxed.cluster.shared.u32 %r7, [s+512];\nfence.acq_rel.cluster;\n"));
   CHECK(
-      lacks(races(body("st.relaxed.cluster.shared::cluster.u32 [%r92+512], 1;\n",
-                       "ld.acquire.cluster.shared.u32 %r7, [s+512];\n")),
+      lacks(cluster_races(body("st.relaxed.cluster.shared::cluster.u32 [%r92+512], 1;\n",
+                               "ld.acquire.cluster.shared.u32 %r7, [s+512];\n")),
             "s.cu:20: error: race: write of 4 bytes to shared memory at offset 16 of block (1,0,0) "
             "by thread (0,0,0) of block (0,0,0) and read") == "");
 }
@@ -132,9 +135,9 @@ TEST_CASE("race: an mbarrier of the other block orders, unless the arrival is re
            "@!%p2 bra wait;\n#30: ld.shared.u32 %r5, [%r2]; st.global.u32 [%mine], %r5;\n" +
            kSync;
   };
-  silent(body(".release.cluster"));
-  silent(body(""));
-  CHECK(lacks(races(body(".relaxed.cluster")),
+  silent_in_cluster(body(".release.cluster"));
+  silent_in_cluster(body(""));
+  CHECK(lacks(cluster_races(body(".relaxed.cluster")),
               "s.cu:20: error: race: write of 4 bytes to shared memory at offset 16 of block") ==
         "");
 }
@@ -146,28 +149,28 @@ TEST_CASE("race: a block must not end while others use its shared memory") {
            "@!%p1 bra end;\n#15: " + operation + "\nend:\n" + end;
   };
   CHECK(
-      races(body("ld.shared::cluster.u32 %r5, [%r4];", "")) ==
+      cluster_races(body("ld.shared::cluster.u32 %r5, [%r4];", "")) ==
       Texts{
           "s.cu:15: error: race: read of 4 bytes at offset 16 of the shared memory of block "
           "(0,0,0) "
           "by thread (0,0,0) of block (1,0,0), and the end of that block, without a barrier of the "
           "cluster or a release and an acquire between, in k"});
-  CHECK(races(body("red.shared::cluster.add.u32 [%r4], 1;", "bar.sync 0;")).size() == 1);
-  CHECK(
-      races(body("mapa.u64 %rd1, s, %r91; st.u32 [%rd1], 1;", "barrier.cluster.arrive;")).size() ==
-      1);
-  silent(body("ld.shared::cluster.u32 %r5, [%r4];", kSync));
-  silent(body("red.shared::cluster.add.u32 [%r4], 1;", kSync));
+  CHECK(cluster_races(body("red.shared::cluster.add.u32 [%r4], 1;", "bar.sync 0;")).size() == 1);
+  CHECK(cluster_races(body("mapa.u64 %rd1, s, %r91; st.u32 [%rd1], 1;", "barrier.cluster.arrive;"))
+            .size() == 1);
+  silent_in_cluster(body("ld.shared::cluster.u32 %r5, [%r4];", kSync));
+  silent_in_cluster(body("red.shared::cluster.add.u32 [%r4], 1;", kSync));
   // A release that the block acquires before its end does it, too.
   const std::string init =
       "setp.eq.u32 %p1, %r90, 1; setp.eq.u32 %p2, %lane, 0; st.shared.u32 [%r2], 1;\n"
       "@%p2 mbarrier.init.shared.b64 [object], 32;\n" +
       kSync;
-  silent(init +
-         "@!%p1 bra wait;\nld.shared::cluster.u32 %r5, [%r4];\n"
-         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r93];\nret;\n"
-         "wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [object], 0;\n"
-         "@!%p3 bra wait;\n");
+  silent_in_cluster(
+      init +
+      "@!%p1 bra wait;\nld.shared::cluster.u32 %r5, [%r4];\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r93];\nret;\n"
+      "wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [object], 0;\n"
+      "@!%p3 bra wait;\n");
 }
 
 TEST_CASE(
@@ -189,18 +192,18 @@ TEST_CASE(
       "complete_tx::bytes.multicast::cluster [%r7], [%in], 128, [object], %h1;\n"};
   for (const std::string& copy : copies) {
     CAPTURE(copy);
-    silent(start + copy + wait + read + kSync);
-    const Texts found = races(start + copy + read + wait + kSync);
+    silent_in_cluster(start + copy + wait + read + kSync);
+    const Texts found = cluster_races(start + copy + read + wait + kSync);
     REQUIRE(!found.empty());
     CHECK(lacks(found, "s.cu:20: error: race: asynchronous copy of ") == "");
     CHECK(lacks(found, "at s.cu:40 before the copy was waited for") == "");
     // Nobody waits, and the block ends.
-    const Texts flight = races(start + copy + kSync);
+    const Texts flight = cluster_races(start + copy + kSync);
     REQUIRE(!flight.empty());
     CHECK(lacks(flight, "s.cu:20: error: race: asynchronous copy of ") == "");
     CHECK(lacks(flight, "and the end of that block before it waited for the copy, in k") == "");
   }
-  silent(
+  silent_in_cluster(
       start + "st.shared.u32 [%r2+512], 1;\n" + kSync +
       "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r4+512], "
       "%lane, [%r93];\n" +

@@ -7,25 +7,15 @@ using namespace vgpu::test;
 namespace {
 
 // `object` is placed at offset 0 of shared memory, `s` at 16.
-const std::string kBefore = ".shared .align 16 .b8 s[1024]; .shared .align 8 .b64 object;\n";
-const std::string kFence = "fence.proxy.async.shared::cta;\n";
-const std::string kBarrier = "bar.sync 0;\n";
+const std::string kTileAndObject = ".shared .align 16 .b8 s[1024]; .shared .align 8 .b64 object;\n";
 
 Texts find(const std::string& body, Dim3 block = {64, 1, 1}, std::uint64_t seed = 0) {
-  return Checked(proxy_only(seed)).run(body, block, {1, 1, 1}, kBefore);
+  return Checked(proxy_only(seed)).run(body, block, {1, 1, 1}, kTileAndObject);
 }
 // In the usual order and in shuffled ones.
 void silent(const std::string& body, Dim3 block = {64, 1, 1}) {
   CAPTURE(body);
   for (std::uint64_t seed = 0; seed < 6; ++seed) CHECK(find(body, block, seed) == Texts{});
-}
-std::string all_of(const Texts& findings) {
-  std::string all;
-  for (const std::string& f : findings) all += f + "\n";
-  return all;
-}
-bool has(const Texts& findings, const std::string& part) {
-  return all_of(findings).find(part) != std::string::npos;
 }
 
 // Every thread writes its word of `s`; after `between` thread 0 has the engine copy them to `out`.
@@ -54,13 +44,13 @@ std::string load_tile(const std::string& before, const std::string& between) {
 }  // namespace
 
 TEST_CASE("proxy: what threads wrote is fenced before the copy engine reads it") {
-  silent(store_tile(kFence + kBarrier));
+  silent(store_tile(kProxyFence + kBarrier));
   silent(store_tile("fence.proxy.async;\n" + kBarrier));
   // One thread's fence will do when it has met the others.
-  silent(store_tile(kBarrier, kFence));
-  silent(store_tile("bar.warp.sync -1;\n", kFence), {32, 1, 1});
+  silent(store_tile(kBarrier, kProxyFence));
+  silent(store_tile("bar.warp.sync -1;\n", kProxyFence), {32, 1, 1});
   // A thread in between that met the writers.
-  silent(store_tile(kBarrier + "setp.ne.u32 %p2, %thread, 40; @%p2 bra SKIP;\n" + kFence +
+  silent(store_tile(kBarrier + "setp.ne.u32 %p2, %thread, 40; @%p2 bra SKIP;\n" + kProxyFence +
                     "SKIP:\n" + kBarrier));
   const std::string text =
       "s.cu:7: error: proxy: bulk copy reads the bytes at offset 16 of the block's shared "
@@ -73,13 +63,13 @@ TEST_CASE("proxy: what threads wrote is fenced before the copy engine reads it")
   CHECK(find(store_tile("fence.proxy.async.global;\n" + kBarrier)) == Texts{text});
   CHECK(find(store_tile(""), {1, 1, 1}) == Texts{text});
   // Too early, of one's own and of others.
-  CHECK(find(kFence + store_tile(kBarrier)) == Texts{text});
+  CHECK(find(kProxyFence + store_tile(kBarrier)) == Texts{text});
   const Texts first = find(store_tile("@!%p1 fence.proxy.async.shared::cta;\n" + kBarrier));
   CHECK(has(first,
             "at offset 20 of the block's shared memory, which thread (1,0,0) wrote at s.cu:4"));
   // Again: the next tile needs its own.
-  CHECK(find(store_tile(kFence + kBarrier + "#5: st.shared.u32 [%r2], 9;\n" + kBarrier)).size() ==
-        1);
+  CHECK(find(store_tile(kProxyFence + kBarrier + "#5: st.shared.u32 [%r2], 9;\n" + kBarrier))
+            .size() == 1);
 }
 
 TEST_CASE("proxy: a copy of cp.async is a write as any other") {
@@ -91,14 +81,14 @@ TEST_CASE("proxy: a copy of cp.async is a write as any other") {
            "@%p1 bra END;\n#7: cp.async.bulk.global.shared::cta.bulk_group [%out], [%r1], 256;\n"
            "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nEND:\n";
   };
-  silent(body(kFence));
+  silent(body(kProxyFence));
   CHECK(has(find(body("")), "s.cu:7: error: proxy: bulk copy reads the bytes at offset 16"));
 }
 
 TEST_CASE("proxy: what threads wrote is fenced before the copy engine writes over it") {
   const std::string fill = "#5: st.shared.u32 [%r2], 0;\n";
   silent(load_tile("", kBarrier));
-  silent(load_tile(fill, kFence + kBarrier));
+  silent(load_tile(fill, kProxyFence + kBarrier));
   CHECK(
       has(find(load_tile(fill, kBarrier)),
           "s.cu:7: error: proxy: bulk copy overwrites the bytes at offset 16 of the block's shared "
@@ -140,7 +130,7 @@ TEST_CASE("proxy: between blocks of a cluster the initialization is released, an
   const auto in_cluster = [&](const std::string& between, std::uint64_t seed = 0) {
     Checked c(proxy_only(seed));
     c.gpu.cluster = {2, 1, 1};
-    return c.run(body(between), {64, 1, 1}, {2, 1, 1}, kBefore);
+    return c.run(body(between), {64, 1, 1}, {2, 1, 1}, kTileAndObject);
   };
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     CHECK(in_cluster("barrier.cluster.arrive;\nbarrier.cluster.wait;\n", seed) == Texts{});

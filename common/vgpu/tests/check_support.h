@@ -62,6 +62,18 @@ inline MachineOptions proxy_only(std::uint64_t seed = 0) {
 
 using Texts = std::vector<std::string>;
 
+inline const std::string kProxyFence = "fence.proxy.async.shared::cta;\n";
+inline const std::string kBarrier = "bar.sync 0;\n";
+
+inline std::string all_of(const Texts& findings) {
+  std::string all;
+  for (const std::string& f : findings) all += f + "\n";
+  return all;
+}
+inline bool has(const Texts& findings, const std::string& part) {
+  return all_of(findings).find(part) != std::string::npos;
+}
+
 // Silent in the usual order and in shuffled ones.
 inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 grid = {1, 1, 1},
                          bool cooperative = false) {

@@ -44,7 +44,6 @@ struct Tensors {
   Array<std::byte> in;
 };
 
-const std::string kFence = "fence.proxy.async.shared::cta;\n", kBarrier = "bar.sync 0;\n";
 const std::string kInit =
     "@!%p1 mbarrier.init.shared.b64 [%r9], 1;\nfence.mbarrier_init.release.cluster;\n";
 
@@ -69,21 +68,14 @@ std::string store(const std::string& between, const std::string& row = "0",
          "cp.async.bulk.commit_group;\n" +
          behind + "cp.async.bulk.wait_group 0;\nEND:\n";
 }
-std::string all_of(const Texts& findings) {
-  std::string all;
-  for (const std::string& f : findings) all += f + "\n";
-  return all;
-}
-bool has(const Texts& findings, const std::string& part) {
-  return all_of(findings).find(part) != std::string::npos;
-}
 
 }  // namespace
 
 TEST_CASE("tensor checks: a correct program is silent, in the usual order and in shuffled ones") {
   for (const std::uint64_t seed : {0, 1, 2, 3})
-    for (const std::string& body : {load("3"), load("-4"), load("17"), store(kFence + kBarrier),
-                                    load("0") + store(kFence + kBarrier)}) {
+    for (const std::string& body :
+         {load("3"), load("-4"), load("17"), store(kProxyFence + kBarrier),
+          load("0") + store(kProxyFence + kBarrier)}) {
       CAPTURE(seed);
       CAPTURE(body);
       Tensors t({.threads = 1,
@@ -107,10 +99,11 @@ TEST_CASE("tensor checks: a box that is read before its wait is a race") {
 
 TEST_CASE("tensor checks: boxes of two blocks that share rows of the tensor race, others do not") {
   const std::string mine = "mul.lo.u32 %r6, %block, 4;\n";
-  CHECK(all_of(Tensors(race_only()).run(mine + store(kFence + kBarrier, "%r6"), {2, 1, 1})) == "");
+  CHECK(all_of(Tensors(race_only()).run(mine + store(kProxyFence + kBarrier, "%r6"), {2, 1, 1})) ==
+        "");
   const Texts found =
       Tensors(race_only())
-          .run("mul.lo.u32 %r6, %block, 3;\n" + store(kFence + kBarrier, "%r6"), {2, 1, 1});
+          .run("mul.lo.u32 %r6, %block, 3;\n" + store(kProxyFence + kBarrier, "%r6"), {2, 1, 1});
   CHECK_MESSAGE(has(found, "s.cu:7: error: race"), all_of(found));
 }
 
@@ -129,13 +122,13 @@ TEST_CASE("tensor checks: only words inside the tensor are read, and those must 
   // What a load brings, zeros outside included, counts as written; what a store brings, too.
   CHECK(all_of(some.run(load("-4"))) == "");
   Tensors stored(init_only(), false);
-  CHECK(all_of(stored.run(store(kFence + kBarrier))) == "");
+  CHECK(all_of(stored.run(store(kProxyFence + kBarrier))) == "");
   CHECK(all_of(stored.run(load("8"))) == "");
   CHECK(has(stored.run(load("7")), "error: init"));
 }
 
 TEST_CASE("tensor checks: what threads wrote is fenced before the engine reads or overwrites it") {
-  CHECK(all_of(Tensors(proxy_only()).run(store(kFence + kBarrier))) == "");
+  CHECK(all_of(Tensors(proxy_only()).run(store(kProxyFence + kBarrier))) == "");
   const Texts found = Tensors(proxy_only()).run(store(kBarrier));
   CHECK_MESSAGE(has(found,
                     "s.cu:7: error: proxy: bulk copy reads the bytes at offset 128 of the block's "
@@ -149,7 +142,7 @@ TEST_CASE("tensor checks: what threads wrote is fenced before the engine reads o
   CHECK(has(Tensors(proxy_only()).run("#4: st.shared.u32 [%r2], %thread;\n" + load("0")),
             "bulk copy overwrites the bytes at offset 128"));
   CHECK(all_of(Tensors(proxy_only())
-                   .run("#4: st.shared.u32 [%r2], %thread;\n" + kFence + load("0"))) == "");
+                   .run("#4: st.shared.u32 [%r2], %thread;\n" + kProxyFence + load("0"))) == "");
 }
 
 namespace {

@@ -9,7 +9,7 @@ namespace {
 constexpr Dim3 kGroup = {128, 1, 1};
 const std::string kOfA = std::to_string(8ull << 16 | 16ull << 32),
                   kOfB = std::to_string(8ull << 16 | 16ull << 32 | 128);
-const std::string kFence = "#20: wgmma.fence.sync.aligned;\n";
+const std::string kWgmmaFence = "#20: wgmma.fence.sync.aligned;\n";
 const std::string kCommit = "wgmma.commit_group.sync.aligned;\n";
 std::string wait(int groups) {
   return "wgmma.wait_group.sync.aligned " + std::to_string(groups) + ";\n";
@@ -50,7 +50,7 @@ Texts find(const std::string& body, MachineOptions options, Dim3 block = kGroup)
   REQUIRE(outcome.fault.message == "");
   return outcome.findings;
 }
-void silent(const std::string& body) {
+void silent_in_groups(const std::string& body) {
   CAPTURE(body);
   for (std::uint64_t seed = 0; seed < 4; ++seed)
     for (const Dim3 block : {kGroup, Dim3{256, 1, 1}})
@@ -76,31 +76,34 @@ void finds(const std::string& body, const std::string& part,
 }  // namespace
 
 TEST_CASE("warpgroups: right programs have no findings") {
-  silent(kFill + kFence + product(7) + product(8) + kCommit + wait(0) + kStore);
-  silent(kFill + kFence + product(7, kFromRegisters) + kCommit + product(8, kFromRegisters) +
-         kCommit + wait(1) + wait(0) + kStore + "add.f32 %d0, %d0, %d0;\n" + kFence + product(9) +
-         kCommit + wait(0) + kStore);
+  silent_in_groups(kFill + kWgmmaFence + product(7) + product(8) + kCommit + wait(0) + kStore);
+  silent_in_groups(kFill + kWgmmaFence + product(7, kFromRegisters) + kCommit +
+                   product(8, kFromRegisters) + kCommit + wait(1) + wait(0) + kStore +
+                   "add.f32 %d0, %d0, %d0;\n" + kWgmmaFence + product(9) + kCommit + wait(0) +
+                   kStore);
   // Accumulators that nobody has assigned to, and a first product that does not read them.
-  silent(
-      ".reg .f32 %e<4>;\n" + kFill + kFence +
+  silent_in_groups(
+      ".reg .f32 %e<4>;\n" + kFill + kWgmmaFence +
       "setp.ne.u32 %p5, 0, 0;\nwgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%e0, %e1, %e2, "
       "%e3}, %rd1, %rd2, %p5, 1, 1, 0, 0;\n" +
       kCommit + wait(0) + "st.global.f32 [%mine], %e1;\n");
 }
 
 TEST_CASE("warpgroups: accumulators and A are left alone until the wait") {
-  finds(kFill + kFence + product(7) + kCommit + kStore + wait(0),
+  finds(kFill + kWgmmaFence + product(7) + kCommit + kStore + wait(0),
         "s.cu:30: error: sync: read of a register that is part of the accumulator of the "
         "wgmma.mma_async at s.cu:7, before a wgmma.wait_group for it, by thread (96,0,0)");
-  finds(kFill + kFence + product(7) + wait(0) + kStore + kCommit + wait(0), "s.cu:30: error: sync");
-  finds(kFill + kFence + product(7) + kCommit + wait(1) + kStore + wait(0), "s.cu:30: error: sync");
-  finds(kFill + kFence + product(7) + kCommit + "#9: add.f32 %d2, %f1, %f1;\n" + wait(0),
+  finds(kFill + kWgmmaFence + product(7) + wait(0) + kStore + kCommit + wait(0),
+        "s.cu:30: error: sync");
+  finds(kFill + kWgmmaFence + product(7) + kCommit + wait(1) + kStore + wait(0),
+        "s.cu:30: error: sync");
+  finds(kFill + kWgmmaFence + product(7) + kCommit + "#9: add.f32 %d2, %f1, %f1;\n" + wait(0),
         "s.cu:9: error: sync: write of a register that is part of the accumulator");
-  finds(kFill + kFence + product(7, kFromRegisters) + kCommit + "#9: add.u32 %a2, %r1, 1;\n" +
+  finds(kFill + kWgmmaFence + product(7, kFromRegisters) + kCommit + "#9: add.u32 %a2, %r1, 1;\n" +
             wait(0),
         "s.cu:9: error: sync: write of a register that is part of A of the wgmma.mma_async at "
         "s.cu:7");
-  finds(kFill + kFence + product(7, kFromRegisters) + kCommit +
+  finds(kFill + kWgmmaFence + product(7, kFromRegisters) + kCommit +
             "#9: wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%d0, %d1}, %rd1, %rd2, %scale, "
             "1, "
             "1, 0, 0;\n" +
@@ -108,7 +111,7 @@ TEST_CASE("warpgroups: accumulators and A are left alone until the wait") {
         "s.cu:9: error: sync: wgmma.mma_async uses a register as part of its accumulator that the "
         "wgmma.mma_async at s.cu:7, of another shape, has as accumulator");
   // A is read only: that is allowed.
-  CHECK(find(kFill + kFence + product(7, kFromRegisters) + kCommit + "add.u32 %r9, %a2, 1;\n" +
+  CHECK(find(kFill + kWgmmaFence + product(7, kFromRegisters) + kCommit + "add.u32 %r9, %a2, 1;\n" +
                  wait(0),
              sync_only()) == Texts{});
 }
@@ -116,18 +119,18 @@ TEST_CASE("warpgroups: accumulators and A are left alone until the wait") {
 TEST_CASE("warpgroups: wgmma.fence comes before the first product and behind other accesses") {
   finds(kFill + product(7) + kCommit + wait(0),
         "s.cu:7: error: sync: wgmma.mma_async before the warp's first wgmma.fence");
-  finds(kFill + kFence + "#21: add.f32 %d3, %d3, %d3;\n" + product(7) + kCommit + wait(0),
+  finds(kFill + kWgmmaFence + "#21: add.f32 %d3, %d3, %d3;\n" + product(7) + kCommit + wait(0),
         "s.cu:7: error: sync: wgmma.mma_async uses a register as part of its accumulator that was "
         "accessed at s.cu:21, without a wgmma.fence between");
-  finds(kFill + kFence + "#21: ld.shared.u32 %a3, [%r2];\n" + product(7, kFromRegisters) + kCommit +
-            wait(0),
+  finds(kFill + kWgmmaFence + "#21: ld.shared.u32 %a3, [%r2];\n" + product(7, kFromRegisters) +
+            kCommit + wait(0),
         "s.cu:7: error: sync: wgmma.mma_async uses a register as part of A that was accessed at "
         "s.cu:21");
 }
 
 TEST_CASE(
     "warpgroups: what threads wrote is fenced before wgmma reads it, and stays until the wait") {
-  const std::string rest = kFence + product(7) + kCommit + wait(0) + kStore;
+  const std::string rest = kWgmmaFence + product(7) + kCommit + wait(0) + kStore;
   finds(fill("bar.sync 0;\n") + rest,
         "s.cu:7: error: proxy: wgmma reads the bytes at offset 1536 of the block's shared memory, "
         "which "
@@ -140,8 +143,9 @@ TEST_CASE(
   // Overwritten between the product and its wait: by other warps that have met this one since it asked.
   const std::string overwrite =
       "bar.sync 0;\n#11: @%p1 st.shared.v4.u32 [%r2+2048], {%r1, %r1, %r1, %r1};\n";
-  finds(kFill + kFence + product(7) + kCommit + overwrite + wait(0), "s.cu:11", race_only());
-  CHECK(find(kFill + kFence + product(7) + kCommit + wait(0) + overwrite, race_only()) == Texts{});
+  finds(kFill + kWgmmaFence + product(7) + kCommit + overwrite + wait(0), "s.cu:11", race_only());
+  CHECK(find(kFill + kWgmmaFence + product(7) + kCommit + wait(0) + overwrite, race_only()) ==
+        Texts{});
   // An operand of which a part was never written.
   finds(kFill + "add.u64 %rd2, %rd2, 8;\n" + rest, "s.cu:7: error: init", init_only());
 }
@@ -150,7 +154,7 @@ TEST_CASE(
 static std::string around(const std::string& before, const std::string& between,
                           const std::string& after) {
   return kFill + "shr.u32 %r10, %thread, 5; setp.eq.u32 %p3, %r10, 0; setp.eq.u32 %p4, %r10, 1;\n" +
-         before + kFence + product(7) + kCommit + wait(0) + between + after + kStore;
+         before + kWgmmaFence + product(7) + kCommit + wait(0) + between + after + kStore;
 }
 
 TEST_CASE("warpgroups: a wait is none for what the other warps did beside the product (race)") {
@@ -168,7 +172,7 @@ TEST_CASE("warpgroups: a wait is none for what the other warps did beside the pr
   // What it is for: any warp overwrites operands that all four have read.
   const std::string overwrite = "#11: @%p4 st.shared.u32 [%r1+64], %r3;\n";
   CHECK(find(around("", "", overwrite), race_only()) == Texts{});
-  finds(around("", "", "") + kFence + product(8) + kCommit + overwrite + wait(0),
+  finds(around("", "", "") + kWgmmaFence + product(8) + kCommit + overwrite + wait(0),
         "s.cu:8: error: race: read of 16 bytes from shared memory at offset", race_only());
 }
 
@@ -181,7 +185,7 @@ TEST_CASE("warpgroups: one thread that has waited tells a producer that operands
            "128;\n@%p3 mbarrier.init.shared.b64 [%r1+3584], 1;\n"
            "@%p3 mbarrier.init.shared.b64 [%r1+3592], 1;\nfence.proxy.async.shared::cta; bar.sync "
            "0;\n@!%p4 bra PRODUCER;\n" +
-           kFence + product(7) + kCommit + product(8) + kCommit + wait(stay) +
+           kWgmmaFence + product(7) + kCommit + product(8) + kCommit + wait(stay) +
            "@%p3 mbarrier.arrive.shared.b64 %rd9, [%r1+3584];\n" + wait(0) + kStore +
            "bra END;\nPRODUCER: @!%p6 bra END;\n"
            "FREE: mbarrier.try_wait.parity.shared.b64 %p7, [%r1+3584], 0; @!%p7 bra FREE;\n" +

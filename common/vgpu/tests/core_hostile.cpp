@@ -6,7 +6,7 @@ using namespace vgpu::test;
 
 namespace {
 
-const std::string kDeclare =
+const std::string kDeviceFunctions =
     ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 p);\n"
     ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n";
 
@@ -169,7 +169,7 @@ TEST_CASE("hostile: memory freed by the kernel under a copy in flight") {
                          give +
                          "cp.async.wait_group 0; ld.shared.u32 %r1, [s]; mov.u32 %r1, 1; "
                          "st.global.u32 [%mine], %r1;",
-                     1, {0}, {1, 1, 1}, {1, 1, 1}, kDeclare),
+                     1, {0}, {1, 1, 1}, {1, 1, 1}, kDeviceFunctions),
              {1});
   CHECK(gpu.machine.memory().live().empty());
 }
@@ -181,7 +181,8 @@ TEST_CASE("hostile: malloc until there is none") {
       R"(AGAIN: { .param .b64 n; .param .b64 r; st.param.b64 [n], 1; call (r), malloc, (n); ld.param.b64 %rd2, [r]; }
     setp.eq.u64 %p1, %rd2, 0; @%p1 bra FULL; add.u32 %r1, %r1, 1; bra AGAIN;
 FULL: st.global.u32 [%out], %r1;)";
-  CHECK(gpu.launch(kernel("mov.u32 %r1, 0;" + loop, kDeclare), {out.address(), 0ull}, {1, 1, 1})
+  CHECK(gpu.launch(kernel("mov.u32 %r1, 0;" + loop, kDeviceFunctions), {out.address(), 0ull},
+                   {1, 1, 1})
             .fault.message == "");
   CHECK(out[0] == (8u << 20) / 32);  // a byte takes 16, and 16 in front
   CHECK_SAME(gpu.run("st.global.u32 [%mine], %lane;"), expected(32, [](auto i) { return i; }));
@@ -201,7 +202,7 @@ TEST_CASE("hostile: printf with wrong formats") {
                    "cvta.local.u64 %rd2, %rd2;"
                    "{ .param .b64 f; .param .b64 v; .param .b32 r; st.param.b64 [f], %rd1; "
                    "st.param.b64 [v], %rd2; call (r), vprintf, (f, v); }",
-                   kDeclare + ".global .b8 format[] = {" + bytes + "0};\n");
+                   kDeviceFunctions + ".global .b8 format[] = {" + bytes + "0};\n");
     return outcome.fault.message.empty() ? gpu.printed : "fault: " + outcome.fault.message;
   };
   CHECK(printed("%") == "%");

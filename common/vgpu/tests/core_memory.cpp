@@ -26,14 +26,14 @@ std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint32_t seed = 1) {
   for (auto& v : values) v = static_cast<std::uint8_t>(random());
   return values;
 }
-std::string reg(int width, int index) {
+std::string reg_at(int width, int index) {
   const char* prefix = width == 16 ? "%h" : width == 32 ? "%r" : width == 64 ? "%rd" : "%q";
   return prefix + std::to_string(index + 20 - (width == 128 ? 18 : 0));
 }
 std::string vector(int width, int elements) {
-  if (elements == 1) return reg(width, 0);
+  if (elements == 1) return reg_at(width, 0);
   std::string text = "{";
-  for (int k = 0; k < elements; ++k) text += (k ? ", " : "") + reg(width, k);
+  for (int k = 0; k < elements; ++k) text += (k ? ", " : "") + reg_at(width, k);
   return text + "}";
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("memory: loads of every type, register width and vector from every spa
           body += "mul.wide.u32 %rd14, %lane, 64; add.u64 %rd14, %rd14, %out;\n";
           for (int k = 0; k < elements; ++k)
             body += "st.global.b" + std::to_string(width) + " [%rd14+" +
-                    std::to_string(k * bytes_each) + "], " + reg(width, k) + ";";
+                    std::to_string(k * bytes_each) + "], " + reg_at(width, k) + ";";
           const auto out = gpu.array<std::uint8_t>(32 * 64, 0xEE);
           const LaunchOutcome outcome =
               gpu.launch(for_vector(blob_kernel(where.before, body), elements * type.bytes),
@@ -214,7 +214,7 @@ TEST_CASE("memory: stores of every type, register width and vector to every spac
                          : where.address + copy_lane(space, "%rd10", "global", "%rd14");
           body += "mul.wide.u32 %rd13, %lane, 64; add.u64 %rd13, %rd13, %in;\n";
           for (int k = 0; k < elements; ++k)
-            body += "ld.global.b" + std::to_string(width) + " " + reg(width, k) + ", [%rd13+" +
+            body += "ld.global.b" + std::to_string(width) + " " + reg_at(width, k) + ", [%rd13+" +
                     std::to_string(k * bytes_each) + "];";
           body += "\n" + dotted + " [%rd10+" + std::to_string(offset) + "], " +
                   vector(width, elements) + ";\n";

@@ -140,13 +140,14 @@ std::size_t in_shared(const Tensor& t, std::size_t base, std::size_t byte) {
   return base + y * width + (((y / rows + base / 128) % n) ^ x) * 16 + byte % 16;
 }
 
-constexpr std::size_t kTile = 32 << 10;
-const std::string kBefore = ".shared .align 1024 .b8 tile[33792]; .shared .align 8 .b64 object;\n";
+constexpr std::size_t kTileBytes = 32 << 10;
+const std::string kTileAndObject =
+    ".shared .align 1024 .b8 tile[33792]; .shared .align 8 .b64 object;\n";
 
 // A kernel k(map, out, in, bytes, base, coordinates): `ask` is what thread 0 does, between the
 // filling of the tile from `in` and the copy of the tile to `out`. %map is the map's address.
 std::string around(const std::string& ask, bool loads, const std::string& map_at = "") {
-  return kHead + kBefore + R"(
+  return kHead + kTileAndObject + R"(
 .visible .entry k(.param .align 128 .b8 p_map[128], .param .u64 p_out, .param .u64 p_in,
                   .param .u32 p_bytes, .param .u32 p_base, .param .align 4 .b8 p_at[20],
                   .param .align 2 .b8 p_off[8])
@@ -324,7 +325,7 @@ Bytes tile_after_load(const Tensor& t, const Bytes& tensor, const std::vector<El
   return want;
 }
 
-constexpr TensorType kTypes[] = {
+constexpr TensorType kElementTypes[] = {
     TensorType::u8,      TensorType::u16,  TensorType::u32,     TensorType::s32, TensorType::u64,
     TensorType::s64,     TensorType::f16,  TensorType::f32,     TensorType::f64, TensorType::bf16,
     TensorType::f32_ftz, TensorType::tf32, TensorType::tf32_ftz};
@@ -343,7 +344,7 @@ TEST_CASE("tensor: loads of tiles bring each element, or what stands for it outs
                          spelling + ".mbarrier::complete_tx::bytes" + hint + " [%r1], [%map, " +
                          coordinates(rank) + "], [%r2]" + (hint.empty() ? "" : ", %rd9") + ";\n",
                      true);
-          for (const TensorType type : kTypes) {
+          for (const TensorType type : kElementTypes) {
             const Tensor t = r.tensor(rank, type);
             Bytes memory = r.noise(t.extent());
             for (std::size_t i = 0; type >= TensorType::tf32 && i + 4 <= memory.size(); i += 12)
@@ -371,7 +372,7 @@ TEST_CASE("tensor: loads of pixels for a convolution, with the filter's offsets"
                        coordinates(rank) + "], [%r2], " + offsets_of(rank) +
                        (hint.empty() ? "" : ", %rd9") + ";\n",
                    true);
-        for (const TensorType type : kTypes) {
+        for (const TensorType type : kElementTypes) {
           const Tensor t = r.pixels(rank, type);
           const Bytes memory = r.noise(t.extent());
           const auto at = r.pixel(t);
@@ -399,7 +400,7 @@ TEST_CASE("tensor: stores write what lies inside the tensor and nothing else") {
                        ".bulk_group" + hint + " [%map, " + coordinates(rank) + "], [%r1]" +
                        (hint.empty() ? "" : ", %rd9") + ";\n",
                    false);
-        for (const TensorType type : kTypes) {
+        for (const TensorType type : kElementTypes) {
           const bool im2col = mode.size() > 5;
           const Tensor t = im2col ? r.pixels(rank, type) : r.tensor(rank, type);
           const auto at = im2col ? r.pixel(t) : r.corner(t);
@@ -421,7 +422,7 @@ TEST_CASE("tensor: stores write what lies inside the tensor and nothing else") {
 namespace {
 
 template <class T>
-T combined(const std::string& op, T old, T value) {
+T combined_values(const std::string& op, T old, T value) {
   using U = std::make_unsigned_t<T>;
   if (op == "add") return static_cast<T>(static_cast<U>(old) + static_cast<U>(value));
   if (op == "min") return std::min(old, value);
@@ -437,7 +438,7 @@ std::uint64_t combined_bits(TensorType type, const std::string& op, std::uint64_
                             std::uint64_t value) {
   const auto in = [&]<class T>(T) {
     return static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<T>>(
-        combined(op, static_cast<T>(old), static_cast<T>(value))));
+        combined_values(op, static_cast<T>(old), static_cast<T>(value))));
   };
   const auto float_of = [&]<class F, class U>(F, U) {
     F a, b;
@@ -507,7 +508,7 @@ bool knows(TensorType type, const std::string& op) {
 TEST_CASE("tensor: every reduction on every type, inside the tensor") {
   for (const std::string mode : {"", ".tile", ".im2col_no_offs"})
     for (const std::string op : {"add", "min", "max", "inc", "dec", "and", "or", "xor"})
-      for (const TensorType type : kTypes) {
+      for (const TensorType type : kElementTypes) {
         const bool im2col = mode.size() > 5;
         Run r(static_cast<unsigned>(static_cast<int>(type) + 16 * mode.size() + op[0] + op[1]));
         const std::size_t rank = im2col ? 3 + r.below(3) : 1 + r.below(5);

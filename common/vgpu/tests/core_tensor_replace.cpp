@@ -47,12 +47,12 @@ std::string all_fields(const std::string& space, const std::string& at) {
   return text;
 }
 
-const std::string kBefore =
+const std::string kTileAndMap =
     ".shared .align 128 .b8 tile[1024]; .shared .align 128 .b8 map[128];\n"
     ".shared .align 8 .b64 object;\n";
 // %rd1: the map in global memory. %rd2: the tensor. %r1: the tile. %r2: the mbarrier. %r3: the map in
 // shared memory, copied from %rd1. %rd4: the same as a generic address.
-const std::string kBegin = R"(
+const std::string kCopyMap = R"(
 mov.u32 %r1, tile; mov.u32 %r2, object; mov.u32 %r3, map; setp.ne.u32 %p1, %thread, 0;
 mov.u64 %rd1, %in; add.u64 %rd2, %in, 256; mov.u64 %rd3, 640; mov.u64 %rd4, map;
 cvta.shared.u64 %rd4, %rd4;
@@ -61,7 +61,7 @@ shl.b32 %r4, %thread, 2; add.u32 %r5, %r3, %r4; cvt.u64.u32 %rd5, %r4; add.u64 %
 ld.global.u32 %r6, [%rd5]; st.shared.u32 [%r5], %r6; bar.sync 0;
 )";
 // Loads the box at (-3, 4, 3) with the map at %rd1 and gives it to `out`.
-const std::string kLoad = R"(
+const std::string kLoadBox = R"(
 fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;
 mov.u32 %r10, -3; mov.u32 %r11, 4; mov.u32 %r12, 3;
 @!%p1 mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r2], 256;
@@ -94,7 +94,7 @@ struct Replaced {
     gpu.machine.memory().mark_written(in.address(), in.count);
   }
   LaunchOutcome run(const std::string& body, unsigned threads = 32) {
-    return gpu.launch(with_a(kernel(kBegin + body, kBefore)), {out.address(), in.address()},
+    return gpu.launch(with_a(kernel(kCopyMap + body, kTileAndMap)), {out.address(), in.address()},
                       {threads, 1, 1});
   }
 };
@@ -124,7 +124,7 @@ TEST_CASE("tensormap.replace: every field, in shared and in global memory") {
   for (const std::string& change : in_place) {
     CAPTURE(change);
     Replaced r;
-    const LaunchOutcome outcome = r.run(change + kLoad);
+    const LaunchOutcome outcome = r.run(change + kLoadBox);
     REQUIRE(outcome.fault.message == "");
     CHECK(outcome.findings.size() == 0);
     CHECK_SAME(r.out.values(),
@@ -179,7 +179,7 @@ TEST_CASE(
   const auto at_use = [](const std::string& change) {
     return Replaced()
         .run("@%p1 bra made;\n" + all_fields(".shared::cta", "%r3") + change +
-             "made: bar.sync 0;\n" + kCopy + kLoad)
+             "made: bar.sync 0;\n" + kCopy + kLoadBox)
         .fault.message;
   };
   for (const Bad& bad : {

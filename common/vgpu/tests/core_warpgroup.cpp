@@ -10,7 +10,7 @@ using namespace vgpu::test;
 namespace {
 
 constexpr Dim3 kGroup = {128, 1, 1};
-const std::string kShared = ".shared .align 1024 .b8 s[4096];\n";
+const std::string kMatrices = ".shared .align 1024 .b8 s[4096];\n";
 
 std::string specific(std::string text) {
   const std::string target = ".target sm_90\n";
@@ -54,7 +54,7 @@ std::vector<float> values(const std::string& body, std::uint64_t seed = 0) {
   Gpu gpu({.threads = 1, .schedule_seed = seed});
   const auto out = gpu.array<float>(1024, -1.f);
   const LaunchOutcome outcome =
-      gpu.launch(specific(kernel(kOnes + body, kShared)), {out.address(), 0}, kGroup);
+      gpu.launch(specific(kernel(kOnes + body, kMatrices)), {out.address(), 0}, kGroup);
   REQUIRE(outcome.fault.message == "");
   return out.values();
 }
@@ -69,7 +69,7 @@ std::string fault(const std::string& body, Dim3 block = kGroup, const std::strin
                   bool plain_target = false) {
   Gpu gpu;
   const auto out = gpu.array<float>(4096);
-  const std::string text = kernel(kOnes + body, kShared, directives);
+  const std::string text = kernel(kOnes + body, kMatrices, directives);
   try {
     return gpu.launch(plain_target ? text : specific(text), {out.address(), 0}, block)
         .fault.message;
@@ -77,7 +77,7 @@ std::string fault(const std::string& body, Dim3 block = kGroup, const std::strin
     return error.what();
   }
 }
-bool has(const std::string& text, const std::string& part) {
+bool says(const std::string& text, const std::string& part) {
   INFO(text);
   const bool found = text.find(part) != std::string::npos;
   CHECK(found);
@@ -138,70 +138,72 @@ TEST_CASE("wgmma: one warp's wait says that all four have read the operands") {
     Gpu gpu({.threads = 1, .schedule_seed = seed, .check_race = true, .check_sync = true});
     const auto out = gpu.array<float>(1024, -1.f);
     const LaunchOutcome outcome =
-        gpu.launch(specific(kernel(kOnes + body, kShared)), {out.address(), 0}, {256, 1, 1});
+        gpu.launch(specific(kernel(kOnes + body, kMatrices)), {out.address(), 0}, {256, 1, 1});
     REQUIRE(outcome.fault.message == "");
     CHECK(outcome.findings.size() == 0);
     CHECK(value(out.values(), 0) == 17);
   }
   // Warp 0 cannot wait for a product that the others ask for only when it has.
-  has(fault("setp.lt.u32 %p3, %thread, 32; @!%p3 bar.sync 1, 128;\n" + kFirst + kCommit + wait(0) +
-            "@%p3 bar.sync 1, 128;\n"),
-      "deadlock: a product of a warpgroup is complete when all 4 warps have asked for it, and not "
-      "all of them come to do so");
+  says(fault("setp.lt.u32 %p3, %thread, 32; @!%p3 bar.sync 1, 128;\n" + kFirst + kCommit + wait(0) +
+             "@%p3 bar.sync 1, 128;\n"),
+       "deadlock: a product of a warpgroup is complete when all 4 warps have asked for it, and not "
+       "all of them come to do so");
 }
 
 TEST_CASE("wgmma: what the four warps of a warpgroup must have in common") {
   CHECK(fault(kFirst + kCommit + wait(0)) == "");
   CHECK(fault(kFirst + kCommit + wait(0), {256, 1, 1}) == "");
-  has(fault(kFirst, {96, 1, 1}), "a block of 96 threads has none");
-  has(fault("setp.ge.u32 %p3, %thread, 32;\n@%p3 " + kFirst), "without this instruction");
-  has(fault("setp.lt.u32 %p3, %thread, 32;\n@%p3 " + kFirst), "without this instruction");
-  has(fault("setp.ne.u32 %p3, %lane, 3;\n@%p3 " + kFirst),
-      "needs all 32 lanes of the warp together; here 31 execute it");
-  has(fault("setp.ne.u32 %scale, %lane, 3;\n" + kFirst), "scale-d is true in some lanes");
-  has(fault("setp.gt.u32 %scale, %thread, 31;\n" + kFirst), "scale-d differs between warps");
-  has(fault("cvt.u64.u32 %rd5, %thread; add.u64 %rd2, %rd2, %rd5;\n" + kFirst),
-      "e1 in lane 1, where all lanes of a warpgroup must have the same");
-  has(fault("shr.u32 %r9, %thread, 5; cvt.u64.u32 %rd5, %r9; add.u64 %rd1, %rd1, %rd5;\n" + kFirst),
+  says(fault(kFirst, {96, 1, 1}), "a block of 96 threads has none");
+  says(fault("setp.ge.u32 %p3, %thread, 32;\n@%p3 " + kFirst), "without this instruction");
+  says(fault("setp.lt.u32 %p3, %thread, 32;\n@%p3 " + kFirst), "without this instruction");
+  says(fault("setp.ne.u32 %p3, %lane, 3;\n@%p3 " + kFirst),
+       "needs all 32 lanes of the warp together; here 31 execute it");
+  says(fault("setp.ne.u32 %scale, %lane, 3;\n" + kFirst), "scale-d is true in some lanes");
+  says(fault("setp.gt.u32 %scale, %thread, 31;\n" + kFirst), "scale-d differs between warps");
+  says(fault("cvt.u64.u32 %rd5, %thread; add.u64 %rd2, %rd2, %rd5;\n" + kFirst),
+       "e1 in lane 1, where all lanes of a warpgroup must have the same");
+  says(
+      fault("shr.u32 %r9, %thread, 5; cvt.u64.u32 %rd5, %r9; add.u64 %rd1, %rd1, %rd5;\n" + kFirst),
       "0x0000001000080003 in warp 3, where all warps of a warpgroup must have the same");
-  has(fault("setp.ge.u32 %p3, %thread, 64;\n@%p3 bra OTHER;\n" + kFirst + "bra END;\nOTHER:\n" +
-            kSecond + "END:\n"),
-      "must execute the same instructions of a warpgroup in the same order: number 1 of warp 3 is "
-      "the one at PTX line");
-  has(fault("add.u64 %rd2, %rd2, 128;\n" + kFirst),
+  says(fault("setp.ge.u32 %p3, %thread, 64;\n@%p3 bra OTHER;\n" + kFirst + "bra END;\nOTHER:\n" +
+             kSecond + "END:\n"),
+       "must execute the same instructions of a warpgroup in the same order: number 1 of warp 3 is "
+       "the one at PTX line");
+  says(
+      fault("add.u64 %rd2, %rd2, 128;\n" + kFirst),
       "operand B (descriptor 0x0000001000080100) reaches 16 bytes at offset 4336 of shared memory, "
       "of which the block has 4096 bytes: out-of-bounds read");
 }
 
 TEST_CASE("wgmma: what is no instruction is refused with its name") {
-  has(fault(kFirst, kGroup, "", true), "needs .target sm_90a, and this module is for sm_90");
+  says(fault(kFirst, kGroup, "", true), "needs .target sm_90a, and this module is for sm_90");
   const auto other = [&](const std::string& from, const std::string& to) {
     std::string text = kFirst;
     const std::size_t at = text.find(from);
     REQUIRE(at != std::string::npos);
     return fault(text.replace(at, from.size(), to));
   };
-  has(other("m64n8k16", "m64n12k16"), "does not know '.m64n12k16'");
-  has(other("f32.f16.f16", "f32.f16.bf16"), "does not know '.bf16'");
-  has(other("mma_async", "mma_async.sp"), "does not know '.sp' in 'wgmma.mma_async.sp");
-  has(other("mma_async.sync.aligned.m64n8k16", "mma_async.sp.sync.aligned.m64n8k32"),
-      "the metadata of a sparse product need a register of 32 bits");
-  has(other("{%d0, %d1, %d2, %d3}", "{%d0, %d1, %d2}"), "does not support");
-  has(other("%rd1, %rd2", "{%d0, %d1}, %rd2"),
-      "this form of wgmma.mma_async has 7 operands, not 8");
-  has(other("%rd1, %rd2", "%r1, %rd2"), "the descriptor of A needs a register of 64 bits");
-  has(other("1, 1, 0, 0", "2, 1, 0, 0"), "imm-scale is 2 and must be -1 or 1");
-  has(other("1, 1, 0, 0", "1, 1, 0, 3"), "imm-trans is 3 and must be 0 or 1");
-  has(other("1, 1, 0, 0", "1, 1, 0"), "has 8 operands, not 7");
-  has(other("%scale", "%r1"), "scale-d must be a predicate");
-  has(fault("wgmma.wait_group.sync.aligned 8;\n"), "does not support");
+  says(other("m64n8k16", "m64n12k16"), "does not know '.m64n12k16'");
+  says(other("f32.f16.f16", "f32.f16.bf16"), "does not know '.bf16'");
+  says(other("mma_async", "mma_async.sp"), "does not know '.sp' in 'wgmma.mma_async.sp");
+  says(other("mma_async.sync.aligned.m64n8k16", "mma_async.sp.sync.aligned.m64n8k32"),
+       "the metadata of a sparse product need a register of 32 bits");
+  says(other("{%d0, %d1, %d2, %d3}", "{%d0, %d1, %d2}"), "does not support");
+  says(other("%rd1, %rd2", "{%d0, %d1}, %rd2"),
+       "this form of wgmma.mma_async has 7 operands, not 8");
+  says(other("%rd1, %rd2", "%r1, %rd2"), "the descriptor of A needs a register of 64 bits");
+  says(other("1, 1, 0, 0", "2, 1, 0, 0"), "imm-scale is 2 and must be -1 or 1");
+  says(other("1, 1, 0, 0", "1, 1, 0, 3"), "imm-trans is 3 and must be 0 or 1");
+  says(other("1, 1, 0, 0", "1, 1, 0"), "has 8 operands, not 7");
+  says(other("%scale", "%r1"), "scale-d must be a predicate");
+  says(fault("wgmma.wait_group.sync.aligned 8;\n"), "does not support");
 }
 
 TEST_CASE("wgmma: multiply-adds and what is read of shared memory are counted") {
   Gpu gpu;
   const auto out = gpu.array<float>(1024);
   const LaunchOutcome outcome =
-      gpu.launch(specific(kernel(kOnes + kFirst + kSecond + kCommit + wait(0), kShared)),
+      gpu.launch(specific(kernel(kOnes + kFirst + kSecond + kCommit + wait(0), kMatrices)),
                  {out.address(), 0}, {256, 1, 1}, {3, 1, 1});
   REQUIRE(outcome.fault.message == "");
   const LaunchCounters& c = outcome.counters;
@@ -231,25 +233,25 @@ TEST_CASE("setmaxnreg: registers go to the block's pool, and an inc waits until 
   CHECK(fault(roles(less + "setmaxnreg.inc.sync.aligned.u32 56;\n",
                     "setmaxnreg.inc.sync.aligned.u32 224;\n"),
               {384, 1, 1}, directives) == "");
-  has(fault(roles("", more), {384, 1, 1}, directives),
-      "deadlock: setmaxnreg.inc waits for 2048 registers for the warp, of which 0 are free in the "
-      "block, and no other warp gives any back; waiting");
-  has(fault(roles(less, "setmaxnreg.inc.sync.aligned.u32 240;\n"), {384, 1, 1}, directives),
-      "deadlock: setmaxnreg.inc waits for 2304 registers");
-  has(fault("setmaxnreg.inc.sync.aligned.u32 256;\n", kGroup, ".maxnreg 128\n"),
-      "setmaxnreg.inc to 256 registers of a thread takes 32768 for a warpgroup, and the whole "
-      "block "
-      "has 16384 (128 a thread at its start): can never be met");
-  has(fault("setmaxnreg.dec.sync.aligned.u32 136;\n", kGroup, ".maxnreg 128\n"),
-      "setmaxnreg.dec to 136 registers of a thread, which has 128");
-  has(fault(less + "setmaxnreg.inc.sync.aligned.u32 32;\n", kGroup, ".maxnreg 128\n"),
-      "setmaxnreg.inc to 32 registers of a thread, which has 40");
+  says(fault(roles("", more), {384, 1, 1}, directives),
+       "deadlock: setmaxnreg.inc waits for 2048 registers for the warp, of which 0 are free in the "
+       "block, and no other warp gives any back; waiting");
+  says(fault(roles(less, "setmaxnreg.inc.sync.aligned.u32 240;\n"), {384, 1, 1}, directives),
+       "deadlock: setmaxnreg.inc waits for 2304 registers");
+  says(fault("setmaxnreg.inc.sync.aligned.u32 256;\n", kGroup, ".maxnreg 128\n"),
+       "setmaxnreg.inc to 256 registers of a thread takes 32768 for a warpgroup, and the whole "
+       "block "
+       "has 16384 (128 a thread at its start): can never be met");
+  says(fault("setmaxnreg.dec.sync.aligned.u32 136;\n", kGroup, ".maxnreg 128\n"),
+       "setmaxnreg.dec to 136 registers of a thread, which has 128");
+  says(fault(less + "setmaxnreg.inc.sync.aligned.u32 32;\n", kGroup, ".maxnreg 128\n"),
+       "setmaxnreg.inc to 32 registers of a thread, which has 40");
   // ptxas ignores it where it does not know how many registers a thread has.
   CHECK(fault("setmaxnreg.inc.sync.aligned.u32 256;\n") == "");
-  has(fault("setmaxnreg.inc.sync.aligned.u32 100;\n"), "does not support 'setmaxnreg");
-  has(fault("setmaxnreg.dec.sync.aligned.u32 16;\n"), "does not support 'setmaxnreg");
-  has(fault(less, {96, 1, 1}, ".maxnreg 128\n"), "a block of 96 threads has none");
-  has(fault("setp.lt.u32 %p3, %thread, 32;\n@%p3 " + less, kGroup, ".maxnreg 128\n"),
-      "without this instruction");
-  has(fault(less, kGroup, "", true), "needs .target sm_90a");
+  says(fault("setmaxnreg.inc.sync.aligned.u32 100;\n"), "does not support 'setmaxnreg");
+  says(fault("setmaxnreg.dec.sync.aligned.u32 16;\n"), "does not support 'setmaxnreg");
+  says(fault(less, {96, 1, 1}, ".maxnreg 128\n"), "a block of 96 threads has none");
+  says(fault("setp.lt.u32 %p3, %thread, 32;\n@%p3 " + less, kGroup, ".maxnreg 128\n"),
+       "without this instruction");
+  says(fault(less, kGroup, "", true), "needs .target sm_90a");
 }

@@ -15,9 +15,9 @@ using namespace vgpu::test;
 
 namespace {
 
-constexpr int kRows = 64, kThreads = 128;
+constexpr int kProductRows = 64, kThreads = 128;
 constexpr std::size_t kSharedBytes = 98304;
-const std::string kShared = ".shared .align 1024 .b8 s[98304];\n";
+const std::string kOperands = ".shared .align 1024 .b8 s[98304];\n";
 
 std::string for_warpgroups(std::string text) {
   const std::string target = ".target sm_90\n";
@@ -254,7 +254,7 @@ At place_a(int bits, int thread, int r, int i) {
 // Which column of a sparse A each of its kept elements stands in, by row.
 using Columns = std::vector<std::vector<int>>;
 Columns choose_columns(const Product& p, std::mt19937& random) {
-  Columns all(kRows);
+  Columns all(kProductRows);
   const int chunk = bits_of(p.a) == 32 ? 2 : 4;
   for (std::vector<int>& row : all) {
     for (int k = 0; k < p.k(); ++k) {  // of each chunk half of the elements
@@ -277,7 +277,7 @@ void put_metadata(const Product& p, const Columns& columns, std::uint32_t* by_th
   const auto add = [&](int row, int in_quad, int bit, int value) {
     by_thread[row / 16 * 32 + row % 8 * 4 + in_quad] |= static_cast<std::uint32_t>(value) << bit;
   };
-  for (int row = 0; row < kRows; ++row)
+  for (int row = 0; row < kProductRows; ++row)
     for (int i = 0; i < p.kept(); ++i) {
       const int k = columns[row][i], lower = row % 16 < 8 ? 0 : 1;
       if (bits == 16) add(row, 2 * p.selector + k / 16, 16 * lower + i % 8 * 2, k % 4);
@@ -293,7 +293,7 @@ std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Mat
   if (p.sparse)
     put_metadata(p, columns, in.data() + kSharedBytes / 4 + std::size_t{kThreads} * 132);
   for (int k = 0; k < p.k(); ++k) {
-    for (int m = 0; m < kRows && !p.a_in_registers && k < p.kept(); ++m)
+    for (int m = 0; m < kProductRows && !p.a_in_registers && k < p.kept(); ++m)
       put(in, p.of_a.at(p.a, m, k), bits, a.at(m, k));
     for (int n = 0; n < p.n; ++n) put(in, p.of_b.at(p.b, n, k), bits, b.at(k, n));
   }
@@ -339,7 +339,7 @@ int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b,
                    const Columns& columns) {
   const auto out = gpu.array<std::uint32_t>(std::size_t{128} * kThreads);
   const auto in = gpu.array<std::uint32_t>(image_of(p, a, b, c, columns));
-  const LaunchOutcome outcome = gpu.launch(for_warpgroups(kernel(body_of(p), kShared)),
+  const LaunchOutcome outcome = gpu.launch(for_warpgroups(kernel(body_of(p), kOperands)),
                                            {out.address(), in.address()}, {kThreads, 1, 1});
   REQUIRE(outcome.fault.message == "");
   int wrong = 0;
@@ -367,7 +367,8 @@ void check(Gpu& gpu, const Product& p, std::mt19937& random, bool any_numbers = 
                          : encode(type, small_value(type == "s32" ? "s8" : type, random));
     };
   };
-  const Matrix a(kRows, p.kept(), code(p.a)), b(p.k(), p.n, code(p.b)), c(kRows, p.n, code(p.d));
+  const Matrix a(kProductRows, p.kept(), code(p.a)), b(p.k(), p.n, code(p.b)),
+      c(kProductRows, p.n, code(p.d));
   CHECK(wrong_elements(gpu, p, a, b, c, choose_columns(p, random)) == 0);
 }
 
@@ -392,7 +393,7 @@ void choose_sparse(Product& p, std::mt19937& random) {
   if (p.of_b.swizzle == 32 && !p.of_b.mn_major) p.of_b.swizzle = 64;  // see the last test
 }
 void place(Product& p, std::mt19937& random) {
-  const int end = choose_layout(p.of_a, kRows, 2, 0, random);
+  const int end = choose_layout(p.of_a, kProductRows, 2, 0, random);
   choose_layout(p.of_b, p.n, p.sparse ? 4 : 2, end, random);
 }
 
@@ -494,13 +495,13 @@ TEST_CASE("forms: wgmma with a sparse A that has no meaning is refused") {
     if (!p.of_a.start) place(p, random);
     Columns columns = choose_columns(p, random);
     if (row >= 0) columns[row][4] = columns[row][5] = 9;
-    const Matrix a(kRows, p.kept(), [&] { return encode(p.a, value); });
+    const Matrix a(kProductRows, p.kept(), [&] { return encode(p.a, value); });
     const Matrix b(p.k(), p.n, [&] { return encode(p.b, 1); }),
-        c(kRows, p.n, [&] { return std::uint64_t{0}; });
+        c(kProductRows, p.n, [&] { return std::uint64_t{0}; });
     const auto in = gpu.array<std::uint32_t>(image_of(p, a, b, c, columns));
     const auto out = gpu.array<std::uint32_t>(std::size_t{128} * kThreads);
     return gpu
-        .launch(for_warpgroups(kernel(body_of(p), kShared)), {out.address(), in.address()},
+        .launch(for_warpgroups(kernel(body_of(p), kOperands)), {out.address(), in.address()},
                 {kThreads, 1, 1})
         .fault.message;
   };

@@ -13,11 +13,11 @@ using namespace vgpu;
 
 namespace {
 
-using Addresses = std::array<std::uint64_t, 32>;
+using LaneAddresses = std::array<std::uint64_t, 32>;
 using Offsets = std::array<std::uint32_t, 32>;
 constexpr std::uint32_t kAll = 0xffffffffu;
 
-RequestShape request_by_sets(const Addresses& a, std::uint32_t mask, std::uint32_t bytes) {
+RequestShape request_by_sets(const LaneAddresses& a, std::uint32_t mask, std::uint32_t bytes) {
   std::set<std::uint64_t> sectors, lines, all;
   for (int lane = 0; lane < 32; ++lane) {
     if (!(mask >> lane & 1)) continue;
@@ -54,8 +54,8 @@ SharedShape shared_by_sets(const Offsets& o, std::uint32_t mask, std::uint32_t b
 }
 
 template <class F>
-Addresses addresses(F f) {
-  Addresses a;
+LaneAddresses addresses(F f) {
+  LaneAddresses a;
   for (int lane = 0; lane < 32; ++lane) a[lane] = 0x100000000000ull + f(lane);
   return a;
 }
@@ -67,7 +67,7 @@ Offsets offsets(F f) {
   return o;
 }
 
-void check_request(const Addresses& a, std::uint32_t mask, std::uint32_t bytes,
+void check_request(const LaneAddresses& a, std::uint32_t mask, std::uint32_t bytes,
                    std::array<std::uint32_t, 3> expected) {
   const RequestShape shape = global_request(a.data(), mask, bytes);
   CHECK(shape.sectors == expected[0]);
@@ -157,7 +157,7 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
     const std::int64_t step =
         (static_cast<std::int64_t>(random() % 81) - 40) * static_cast<std::int64_t>(bytes);
     const std::uint64_t range = 1 + random() % (random() % 3 ? 100 : 1u << 30);
-    Addresses a;
+    LaneAddresses a;
     for (int lane = 0; lane < 32; ++lane) {
       switch (kind) {
         case 0:
@@ -184,7 +184,7 @@ TEST_CASE("global request agrees with sets on random and structured patterns") {
       }
     }
     const std::uint32_t mask = random_mask(random);
-    Addresses seen = a;  // inactive lanes hold anything
+    LaneAddresses seen = a;  // inactive lanes hold anything
     for (int lane = 0; lane < 32; ++lane)
       if (!(mask >> lane & 1)) seen[lane] = random() | std::uint64_t{random()} << 32;
     const RequestShape got = global_request(seen.data(), mask, bytes);

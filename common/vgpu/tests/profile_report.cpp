@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-DeviceSpec device(const char* key) {
+DeviceSpec known_device(const char* key) {
   auto spec = find_device(key);
   REQUIRE(spec.has_value());
   return *spec;
@@ -46,7 +46,7 @@ LaunchCounters launch(std::uint32_t blocks) {
 }
 
 double us(const LaunchCounters& counters, const char* key, Pipe pipe) {
-  const DeviceSpec spec = device(key);
+  const DeviceSpec spec = known_device(key);
   const Limits all = limits(counters, spec);
   return all.of(pipe).known() ? all.of(pipe).us : std::nan("");
 }
@@ -187,7 +187,7 @@ TEST_CASE("limit of tensor cores: types take turns") {
   counters.tensor_multiply_adds_int4 = counters.tensor_multiply_adds_int8 / 2;
   CHECK(us(counters, "a100", Pipe::tensor) == about(2.75));
   // A T4 has no tf32: nothing can be said.
-  const Limits all = limits(counters, device("t4"));
+  const Limits all = limits(counters, known_device("t4"));
   CHECK_FALSE(all.of(Pipe::tensor).known());
   CHECK(all.of(Pipe::tensor).unknown == "unknown");
 }
@@ -267,7 +267,7 @@ TEST_CASE("limit of tensor cores: fp8 on GeForce is as quick as fp16 with sums i
   counters.tensor_multiply_adds_f16 += us_of_all;  // as much of fp16, half as quick
   CHECK(us(counters, "rtx4090", Pipe::tensor) == about(3));
   CHECK(std::isnan(us(counters, "a100", Pipe::tensor)));  // it has no fp8
-  const Json json = Json::parse(report_json(counters, device("rtx4090")));
+  const Json json = Json::parse(report_json(counters, known_device("rtx4090")));
   CHECK(json["tensor_macs"] == 2 * us_of_all);
   CHECK(json["tensor_macs_by_type"]["f16"] == us_of_all);
   CHECK(json["tensor_macs_by_type"]["f8"] == us_of_all);
@@ -286,13 +286,13 @@ TEST_CASE("limit of distributed shared memory: each byte of a request once, over
   copy.remote = {1, 1 << 30, 0};  // bulk copies have no part in it
   counters.instructions = {load, copy};
   CHECK(us(counters, "h200", Pipe::distributed) == about(10));
-  CHECK(limits(counters, device("h200")).largest->pipe == Pipe::distributed);
-  CHECK(cost_on(Pipe::distributed, load, device("h200")) == 163.0 * 132 * 1980);
+  CHECK(limits(counters, known_device("h200")).largest->pipe == Pipe::distributed);
+  CHECK(cost_on(Pipe::distributed, load, known_device("h200")) == 163.0 * 132 * 1980);
   // 66 blocks reach 66 SMs.
   counters.grid[0] = 66;
   CHECK(us(counters, "h200", Pipe::distributed) == about(20));
   // Of an RTX 5090 nobody knows; without such accesses there is nothing to know.
-  CHECK(limits(counters, device("rtx5090")).of(Pipe::distributed).unknown == "unknown");
+  CHECK(limits(counters, known_device("rtx5090")).of(Pipe::distributed).unknown == "unknown");
   counters.instructions = {};
   CHECK(us(counters, "rtx5090", Pipe::distributed) == 0);
 }
@@ -305,26 +305,27 @@ TEST_CASE("limit of issue: machine instructions, where they are known") {
   // Of PTX only the fma counts: 4 * 1980 on two SMs of 4 schedulers, half a microsecond.
   CHECK(us(counters, "h200", Pipe::issue) == about(0.5));
   CHECK(issue_counts(counters) == "PTX instructions that cannot be folded");
-  CHECK(Json::parse(report_json(counters, device("h200")))["machine_instructions"] == "unknown");
+  CHECK(Json::parse(report_json(counters, known_device("h200")))["machine_instructions"] ==
+        "unknown");
   // The machine executes 5 times as many, three quarters of the PTX on the first SM:
   // 5 * 4 * 1980 * 3/4 / (4 * 1980) = 3.75 us.
   counters.machine_instructions = 5 * 4 * 1980;
   counters.issued_by_sm = {300, 100};
   CHECK(us(counters, "h200", Pipe::issue) == about(3.75));
-  const Json json = Json::parse(report_json(counters, device("h200")));
+  const Json json = Json::parse(report_json(counters, known_device("h200")));
   CHECK(json["issue_counts"] == "machine instructions");
   CHECK(json["machine_instructions"] == 5 * 4 * 1980);
   CHECK(json["lines"][0]["line"] == 7);  // by PTX, as long as no line's are known
   CHECK(json["lines"][0]["limit_share"] == 1.0);
-  const std::string text = report_text(counters, device("h200"));
+  const std::string text = report_text(counters, known_device("h200"));
   CHECK(text.find("issue counts machine instructions\n") != text.npos);
   // By PTX instruction: the move became 4 of 5.
   counters.instructions[0].machine_instructions = 4 * 1980;
   counters.instructions[1].machine_instructions = 4 * 4 * 1980;
-  const Json by_line = Json::parse(report_json(counters, device("h200")));
+  const Json by_line = Json::parse(report_json(counters, known_device("h200")));
   CHECK(by_line["lines"][0]["line"] == 8);
   CHECK(by_line["lines"][0]["limit_share"] == 0.8);
-  CHECK(report_text(counters, device("h200")).find("31,680 machine instr.") != text.npos);
+  CHECK(report_text(counters, known_device("h200")).find("31,680 machine instr.") != text.npos);
 }
 
 TEST_CASE("limit of issue: what ptxas cannot fold away, on the busiest SM") {
@@ -351,7 +352,7 @@ TEST_CASE("limit of issue: what ptxas cannot fold away, on the busiest SM") {
 
 TEST_CASE("limits that are not known, and the largest of those that are") {
   LaunchCounters counters = launch(1);
-  DeviceSpec spec = device("h200");
+  DeviceSpec spec = known_device("h200");
   {
     const Limits all = limits(counters, spec);
     CHECK(all.largest == nullptr);
@@ -370,7 +371,7 @@ TEST_CASE("limits that are not known, and the largest of those that are") {
 }
 
 TEST_CASE("JSON report of a small launch, worked out by hand") {
-  const Json json = Json::parse(report_json(small_launch(), device("h200")));
+  const Json json = Json::parse(report_json(small_launch(), known_device("h200")));
   auto number = [&](const char* pointer) {
     return json.at(Json::json_pointer(pointer)).get<double>();
   };
@@ -427,7 +428,7 @@ TEST_CASE("JSON report of a small launch, worked out by hand") {
 }
 
 TEST_CASE("source lines are sorted by their share of the largest limit") {
-  const Json json = Json::parse(report_json(small_launch(), device("h200")));
+  const Json json = Json::parse(report_json(small_launch(), known_device("h200")));
   const Json& lines = json["lines"];
   REQUIRE(lines.size() == 5);
   // Clocks of the pipe: line 10: 128 wavefronts; line 7: 320 / 4 = 80; line 8: 10 requests (5 by
@@ -455,15 +456,15 @@ TEST_CASE("accesses that ptxas has joined lower the limit of the load/store unit
   CHECK(limit() == about(168.0 / 1980));
   counters.predicted.why.clear();
   CHECK(limit() == about(84.0 / 1980));
-  const Json json = Json::parse(report_json(counters, device("h200")));
+  const Json json = Json::parse(report_json(counters, known_device("h200")));
   CHECK(json["limits"]["L1/shared"].get<double>() == about(84.0 / 1980));
   CHECK(json["limits_by_ptx"]["L1/shared"].get<double>() == about(168.0 / 1980));
-  const std::string text = report_text(counters, device("h200"));
+  const std::string text = report_text(counters, known_device("h200"));
   CHECK(text.find("those of PTX") != std::string::npos);
   for (const double not_joined : {0.96, 1.0, 1.7}) {
     counters.predicted.joined_accesses = not_joined;
     CHECK(limit() == about(168.0 / 1980));
-    CHECK_FALSE(Json::parse(report_json(counters, device("h200"))).contains("limits_by_ptx"));
+    CHECK_FALSE(Json::parse(report_json(counters, known_device("h200"))).contains("limits_by_ptx"));
   }
 }
 
@@ -473,7 +474,7 @@ TEST_CASE("the report of a prediction has the pipes by Nsight Compute's names") 
   counters.predicted.us = 10;
   counters.predicted.machine_instructions = 1000;
   counters.predicted.pipes = {{"fma", 600, 0.3}, {"lsu", 100, 0.125}};
-  const Json pipes = Json::parse(report_json(counters, device("h200")))["predicted"]["pipes"];
+  const Json pipes = Json::parse(report_json(counters, known_device("h200")))["predicted"]["pipes"];
   CHECK(pipes.size() == 2);
   CHECK(pipes["fma"]["instructions"] == 600);
   CHECK(pipes["lsu"]["share"] == 0.125);
@@ -481,16 +482,16 @@ TEST_CASE("the report of a prediction has the pipes by Nsight Compute's names") 
 
 TEST_CASE("an empty launch is reported without a division by zero") {
   const LaunchCounters nothing = launch(1);
-  const Json json = Json::parse(report_json(nothing, device("t4")));
+  const Json json = Json::parse(report_json(nothing, known_device("t4")));
   CHECK(json["limit"]["name"] == "none");
   CHECK(json["limit"]["us"] == 0);
   CHECK(json["active_lanes_per_instruction"].is_null());
   CHECK(json["lines"].empty());
-  CHECK(report_text(nothing, device("t4")).find("nan") == std::string::npos);
+  CHECK(report_text(nothing, known_device("t4")).find("nan") == std::string::npos);
 }
 
 TEST_CASE("text report: the winner, its lines, the occupancy") {
-  const std::string text = report_text(small_launch(), device("h200"));
+  const std::string text = report_text(small_launch(), known_device("h200"));
   CHECK(widest(text) <= 100);
   CHECK(text.find("lower bounds") != std::string::npos);
   CHECK(text.find("Source lines that cost most on L1/shared") != std::string::npos);
@@ -507,10 +508,10 @@ TEST_CASE("text report: the text of a source line is shown where the file is the
   LaunchCounters counters = small_launch();
   counters.instructions[0].file = file.string();
   counters.instructions[0].line = 2;
-  CHECK(report_text(counters, device("h200")).find("           sum += K[row * 64];  // two\n") !=
-        std::string::npos);
+  CHECK(report_text(counters, known_device("h200"))
+            .find("           sum += K[row * 64];  // two\n") != std::string::npos);
   counters.instructions[0].line = 3;  // past the end: nothing
-  CHECK(report_text(counters, device("h200")).find("sum") == std::string::npos);
+  CHECK(report_text(counters, known_device("h200")).find("sum") == std::string::npos);
   std::filesystem::remove(file);
 }
 
@@ -545,12 +546,12 @@ TEST_CASE("text report: 100 columns hold the largest numbers and the longest nam
   counters.tensor_multiply_adds_f16 = 1ull << 60;
   counters.async_copied_bytes = 1ull << 62;
   for (const char* key : {"h200", "t4"}) {
-    const std::string text = report_text(counters, device(key));
+    const std::string text = report_text(counters, known_device(key));
     CHECK(widest(text) <= 100);
     counters.block[1] = counters.block[2] = 1;  // and once more with a block that fits
   }
   counters.distinct_sectors_read = 0;
-  CHECK(widest(report_text(counters, device("a100"))) <= 100);
+  CHECK(widest(report_text(counters, known_device("a100"))) <= 100);
 }
 
 TEST_CASE("reports: distributed shared memory, apart from shared") {
@@ -564,7 +565,7 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
   copy.access = Access::store;
   copy.remote = {2, 256, 256};
   counters.instructions = {load, copy};
-  const Json json = Json::parse(report_json(counters, device("h200")));
+  const Json json = Json::parse(report_json(counters, known_device("h200")));
   CHECK(json["cluster"] == Json({4, 1, 1}));
   CHECK(json["distributed_shared"]["load"] == Json({{"requests", 7}, {"bytes", 700}}));
   CHECK(json["distributed_shared"]["store"] == Json({{"requests", 2}, {"bytes", 256}}));
@@ -572,15 +573,16 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
   // 640 + 256 bytes over 16.3 a clock of 16 SMs.
   CHECK(json["limits"]["distributed shared memory"].get<double>() ==
         about(896 / (16.3 * 16 * 1980)));
-  CHECK(Json::parse(report_json(
-            counters, device("rtx5090")))["limits"]["distributed shared memory"] == "unknown");
+  CHECK(Json::parse(report_json(counters,
+                                known_device("rtx5090")))["limits"]["distributed shared memory"] ==
+        "unknown");
   CHECK(json["shared"]["load"]["requests"] == 0);
-  const std::string text = report_text(counters, device("h200"));
+  const std::string text = report_text(counters, known_device("h200"));
   CHECK(text.find("cluster (4)") != text.npos);
   CHECK(text.find("loads                             7                700") != text.npos);
   CHECK(text.find("at the best rate that") != text.npos);
   CHECK(text.find("  distributed shared memory >= ") != text.npos);
-  const std::string other = report_text(counters, device("rtx5090"));
+  const std::string other = report_text(counters, known_device("rtx5090"));
   CHECK(other.find("its bandwidth is unknown") != text.npos);
   CHECK(other.find("  distributed shared memory    unknown: ") != text.npos);
   CHECK(widest(other) <= 100);
@@ -588,7 +590,7 @@ TEST_CASE("reports: distributed shared memory, apart from shared") {
   // Without clusters there is no such table.
   counters.cluster[0] = 1;
   counters.instructions = {};
-  const std::string none = report_text(counters, device("h200"));
+  const std::string none = report_text(counters, known_device("h200"));
   CHECK(none.find("cluster") == none.npos);
   CHECK(none.find("Distributed") == none.npos);
 }
@@ -612,7 +614,7 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   k.bulk[0] = {3, 3072, 99};
   counters.allocations = {k};
   counters.most_bulk_under_way = 2048;
-  const Json json = Json::parse(report_json(counters, device("h200")));
+  const Json json = Json::parse(report_json(counters, known_device("h200")));
   CHECK(json["copy_engine"]["load"] == Json({{"copies", 3}, {"bytes", 3072}, {"l2_sectors", 99}}));
   CHECK(json["copy_engine"]["store"]["copies"] == 0);
   CHECK(json["copy_engine"]["atomic"]["l2_sectors"] == 2);
@@ -623,7 +625,7 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   CHECK(json["most_bulk_under_way"] == 2048);
   CHECK(json["lines"][0]["copy_engine"]["l2_sectors"] == 99);  // 99 of 101 of the DRAM's limit
   CHECK(json["lines"][0]["limit_share"].get<double>() == doctest::Approx(99 / 101.0));
-  const std::string text = report_text(counters, device("h200"));
+  const std::string text = report_text(counters, known_device("h200"));
   CHECK(text.find("Copy engine                    copies              bytes         L2 sectors") !=
         text.npos);
   CHECK(text.find("bulk loads                        3              3,072                 99") !=
@@ -635,14 +637,14 @@ TEST_CASE("reports: the copy engine, apart from requests") {
   CHECK(text.find("Global memory") == text.npos);
   CHECK(widest(text) <= 100);
   counters.instructions = {};
-  CHECK(report_text(counters, device("h200")).find("Copy engine") == std::string::npos);
+  CHECK(report_text(counters, known_device("h200")).find("Copy engine") == std::string::npos);
 }
 
 TEST_CASE("reports: one number of them, as the text has it") {
   LaunchCounters counters = small_launch();
   counters.host_seconds = std::numeric_limits<double>::infinity();
-  const Json json = Json::parse(report_json(counters, device("h200")));
-  const ReportNumbers numbers(counters, device("h200"));
+  const Json json = Json::parse(report_json(counters, known_device("h200")));
+  const ReportNumbers numbers(counters, known_device("h200"));
   for (const char* path : {"/grid/0", "/warp_instructions", "/global/load/sectors", "/limit/us",
                            "/limits/issue", "/lines/0/limit_share", "/allocations/K/bytes"}) {
     CAPTURE(path);

@@ -38,7 +38,7 @@ std::vector<std::string> lines(const TimeTable& table) {
   return all;
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool holds(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -53,11 +53,11 @@ TEST_CASE("time table: the kernel that takes longest in all comes first") {
   const auto all = lines(table);
   REQUIRE(all.size() == 4);
   CHECK(all[0] == "predicted time on a device, each +-25 %");
-  CHECK(has(all[1], "launches"));
+  CHECK(holds(all[1], "launches"));
   CHECK(all[2] ==
         "often                                          4         8.00         2.00  "
         "long_scoreboard 30 %");
-  CHECK(has(all[3], "once "));
+  CHECK(holds(all[3], "once "));
   for (const std::string& line : all) CHECK(line.size() <= 100);
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("time table: reasons are weighted with the time, and issuing is none")
   slow.predicted.stalls = {0.7, 0.1, 0.2};
   table.add(slow);
   // barrier: 0.2 + 9 x 0.2 of 10; long_scoreboard: 0.3 + 0.9.
-  CHECK(has(lines(table)[2], "barrier 20 %"));
+  CHECK(holds(lines(table)[2], "barrier 20 %"));
 }
 
 TEST_CASE("time table: launches without a time are counted, the first reason said") {
@@ -80,8 +80,8 @@ TEST_CASE("time table: launches without a time are counted, the first reason sai
   const auto all = lines(table);
   REQUIRE(all.size() == 6);
   // The mean is that of the launches with a time.
-  CHECK(has(all[2], "mixed "));
-  CHECK(has(all[2], "    3         3.00         3.00  long_scoreboard"));
+  CHECK(holds(all[2], "mixed "));
+  CHECK(holds(all[2], "    3         3.00         3.00  long_scoreboard"));
   CHECK(all[3] == "  2 without: mixed: because");
   CHECK(all[4] == "never                                          1            -            -");
   CHECK(all[5] == "  1 without: never: because");
@@ -96,7 +96,7 @@ TEST_CASE("time table: long names are cut, big numbers keep their columns") {
   table.add(launch(std::string(60, 'x'), 123456789.125));
   const auto all = lines(table);
   CHECK(all[2].substr(0, 39) == std::string(35, 'x') + "... ");
-  CHECK(has(all[2], " 123456789.12 "));
+  CHECK(holds(all[2], " 123456789.12 "));
   CHECK(all[2].size() <= 100);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("time table: launches of which only some blocks ran are marked") {
   sampled.sampled = true;
   table.add(sampled);
   table.add(launch("k", 1));
-  CHECK(has(table.text(device()),
-            "only the blocks that it needs were executed: results are incomplete"));
+  CHECK(holds(table.text(device()),
+              "only the blocks that it needs were executed: results are incomplete"));
   for (const std::string& line : lines(table)) CHECK(line.size() <= 100);
 }
