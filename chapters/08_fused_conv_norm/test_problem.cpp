@@ -15,6 +15,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "../../common/testing/testing.h"
+#include "../../common/testing/text.h"
 #include "problem.h"
 #include "reference.h"
 #include "test_golden.h"

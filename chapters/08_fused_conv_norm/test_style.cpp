@@ -10,6 +10,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
+#include "../../common/testing/text.h"
 #include "reference.h"
 #include "style.h"
 

@@ -12,6 +12,7 @@
 #include "../../common/lab/table.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
+#include "../../common/testing/text.h"
 #include "style.h"
 
 using lab::testing::contains;

@@ -14,6 +14,7 @@
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/testing.h"
+#include "../../common/testing/text.h"
 #include "resample.h"
 #include "test_support.h"
 

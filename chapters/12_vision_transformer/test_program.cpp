@@ -12,6 +12,7 @@
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
 #include "../../common/testing/testing.h"
+#include "../../common/testing/text.h"
 #include "test_support.h"
 
 using namespace vision_transformer;

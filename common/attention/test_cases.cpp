@@ -16,6 +16,7 @@
 #include "lab/random.h"
 #include "lab/tensors.h"
 #include "reference.h"
+#include "testing/text.h"
 
 namespace lab::testing {
 namespace {

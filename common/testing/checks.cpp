@@ -14,6 +14,7 @@
 #include "lab/images.h"
 #include "lab/program.h"
 #include "lab/tensors.h"
+#include "text.h"
 
 namespace lab::testing {
 

@@ -1,4 +1,5 @@
 #include "preload.h"
+#include "text.h"
 
 #include <cstdlib>
 #include <sstream>

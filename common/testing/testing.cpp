@@ -15,6 +15,7 @@
 #include "json/json.h"
 #include "lab/files.h"
 #include "lab/timing.h"
+#include "text.h"
 
 namespace lab::testing {
 namespace {

@@ -171,13 +171,6 @@ struct ProgramResult {
   std::string output, errors;
 };
 
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-// A variable of the environment; `otherwise` where it is not there or empty.
-std::string environment(const char* name, const std::string& otherwise);
-
 // A whole file.
 std::string file_content(const std::string& path);
 

@@ -9,6 +9,7 @@
 #include "lab/errors.h"
 #include "lab/images.h"
 #include "testing/testing.h"
+#include "testing/text.h"
 
 using lab::Image;
 using lab::testing::contains;

@@ -10,6 +10,7 @@
 #include "lab/flags.h"
 #include "lab/program.h"
 #include "testing/testing.h"
+#include "testing/text.h"
 
 using lab::testing::contains;
 

@@ -10,6 +10,7 @@
 #include "lab/program.h"
 #include "lab/tensors.h"
 #include "testing/testing.h"
+#include "testing/text.h"
 
 using lab::testing::contains;
 using lab::testing::TemporaryFolder;
