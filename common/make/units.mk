@@ -2,7 +2,7 @@
 #
 # Most of a compiler's work on a small file is headers and the templates that it shares with its
 # neighbours: core/ takes 27 s of processor time file by file and 9 s in groups, the virtual GPU's
-# tests 180 s and 60 s. A file that stands in no group is compiled by itself. In a group names without
+# tests 140 s and 53 s. A file that stands in no group is compiled by itself. In a group names without
 # linkage must differ, of functions also where their parameters do: the better match might be a
 # neighbour's. What a file needs it still includes itself; a suite's files are compiled one by one.
 
@@ -56,12 +56,13 @@ $(eval $(call group,common/tests/group,all compare device files images json look
   sources tensors,,_test))
 $(eval $(call group,common/tests/bad_input/group,bad_input flags images outputs scripts tensors total))
 $(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports))
-# A chapter's tests that have cases. What these share is a file of its own: other test programs of the
-# chapter take it from its archive, without the cases.
-chapter_cases := $(filter-out %/test_exercise.cpp,$(shell grep -l TEST_CASE /dev/null \
-  $(wildcard chapters/*/test_*.cpp)))
-$(foreach d,$(chapter_dirs),$(if $(word 2,$(filter $d/%,$(chapter_cases))),\
-  $(eval $(call group,$d/group_tests,$(basename $(filter $d/%,$(chapter_cases)))))))
+# A chapter's tests. In one with several test programs those that have cases: what these share is a file
+# of its own, which the other programs take from the chapter's archive without the cases.
+chapter_cases := $(shell grep -l TEST_CASE /dev/null $(wildcard chapters/*/test_*.cpp))
+tests_together = $(filter-out %/test_exercise.cpp,$(if $(wildcard $1/test_*.cu),\
+  $(filter $1/%,$(chapter_cases)),$(wildcard $1/test_*.cpp)))
+$(foreach d,$(chapter_dirs),$(if $(word 2,$(call tests_together,$d)),\
+  $(eval $(call group,$d/group_tests,$(basename $(call tests_together,$d))))))
 # Programs of chapters that have several, compiled for little work, and what they run.
 $(eval $(call group,chapters/08_fused_conv_norm/group_programs,program style_program))
 $(eval $(call group,chapters/12_vision_transformer/group_programs,program projection run))
@@ -80,7 +81,8 @@ $(eval $(call group,common/vgpu/tests/group_check,cluster init known proxy race 
   warpgroup,check_))
 $(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters faults host_threads \
   hostile lanes names parser random schedule spinning turns waiting zz_forms,core_))
-$(eval $(call group,common/vgpu/tests/group_memory,atomics bulk layout memory tensor tensor_map tensor_replace,core_))
+$(eval $(call group,common/vgpu/tests/group_memory,$(addprefix core_,atomics bulk layout memory tensor tensor_map \
+  tensor_replace) forms_matrices))
 $(eval $(call group,common/vgpu/tests/group_clusters,core_cluster core_cluster_mbarrier core_mbarrier core_warpgroup \
   forms_warpgroup))
 $(eval $(call group,common/vgpu/tests/group_forms,$(addprefix forms_,cases compare conversions floats integers logic \
