@@ -92,7 +92,7 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
   chooses 'vgpu_tests' test 'ONLY=vgpu_tests' SUITE=toolkit
   in_suite="$(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) common/vgpu/tests/main.cpp
     common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/02_tiling/test.cu"
-  outside="common/vgpu/tests/core_lanes.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise.cu"
+  outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise.cu"
   outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise.cu"
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
   compiles "$in_suite $outside" '' test ONLY=toolkit
