@@ -1,5 +1,6 @@
 // Points in words, as JSON, for Gradescope and as TAP.
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
