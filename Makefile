@@ -9,6 +9,7 @@
 #   build/TOOLKIT_ID/host/           other objects of g++: common/*.cpp, tests, and the doctest main()
 #   build/TOOLKIT_ID/vgpu/           libvgpu.so, the launcher vgpu, its libraries in vgpu-lib/,
 #                                    vgpu_tests and programs of common/vgpu/tests/*.cu in tests/
+#   build/TOOLKIT_ID/ptx/ARCH/       PTX of the chapters' kernels, and machine code, for other architectures than ARCH
 #   build/TOOLKIT_ID/DEVICE-ARCH/    objects of nvcc, the programs chapterN, test_chapterN, lab_tests, and
 #                                    libvision_operators.so with its operators_tests
 #   build/vgpu, build/vgpu-lib       links to the newest of those above
@@ -129,9 +130,9 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 
 # PTX (what the virtual GPU executes) and machine code (registers, spills) of one architecture.
 gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
-# Of several, which share the PTX of the first.
-gencodes = -gencode 'arch=$(patsubst sm_%,compute_%,$(firstword $1)),code=[$(patsubst \
-  sm_%,compute_%,$(firstword $1)),$(subst $() ,$(comma),$(strip $1))]'
+# PTX alone, $1 = compute_75. Lines of the source are in no code that is only checked or counted: they change no
+# instruction and are a tenth of the work.
+to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) -gencode arch=$1$(comma)code=$1
 # (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
 nvcc_common := -std=c++20 -O1 -lineinfo $(includes)
 nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
@@ -178,11 +179,14 @@ kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 # the time. So it is with all exercises.
 host_only_cu := $(filter %.cu,$(shell grep -LE '^\#include .*\.cuh"|<<<' /dev/null \
   $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))))
-# Tests of a virtual T4 need code for sm_75. What is in the test's own file has it; what is in kernels*.cu
-# has it in a twin of the test program, NAME_t4.
-t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -lE 'check_(twin_)?on_t4' $(all_tests_cu)))
+# Tests of a virtual T4 need code for sm_75. A test whose kernels are all in its own file has it there, beside that
+# for ARCH; one with kernels in kernels*.cu has it in a twin of the test program, NAME_t4.
+t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -l check_on_t4 $(all_tests_cu)))
 # No case of the suite has one.
 t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check_twin_on_t4 $(all_tests_cu))))
+cub_device_cu := chapters/15_gradients/kernels_deformable.cu
+# The folder of a twin's objects: with ARCH=sm_75 they are the test's own.
+t4 := $(if $(filter sm_75,$(ARCH)),$D,$D/t4)
 
 # Archives, so that a first `make chapter1` does not wait for what tests and graders need. An archive
 # stands in front of those it needs when linked: graders, testing, lab.
@@ -293,15 +297,15 @@ chapter$1: $$(main_of_$1) $D/chapter$1 $(device_library)
 $D/chapter$1: $$(main_of_$1) $(call objects_of,$(call folder_of,$1))
 endef
 $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
-# $(call test_rule,program,its .cu,folder of its kernels*.o). What a test_NAME.cu needs of the chapter is
+# $(call test_rule,program,its .cu,folder of its nvcc objects). What a test_NAME.cu needs of the chapter is
 # taken from an archive: no other file's test cases.
 define test_rule
-$1: $D/$(2:.cu=.o) $(call kernels_in,$(patsubst %/,%,$(dir $2)),$3) $(if $(filter %/test.cu,$2),\
+$1: $3/$(2:.cu=.o) $(call kernels_in,$(patsubst %/,%,$(dir $2)),$3) $(if $(filter %/test.cu,$2),\
   $(call test_objects_of,$(patsubst %/,%,$(dir $2))) $(call objects_of,$(patsubst %/,%,$(dir $2))),\
   $H/$(dir $2)libchapter.a)
 endef
 $(foreach f,$(all_tests_cu),$(eval $(call test_rule,$(call test_of,$f),$f,$D)))
-$(foreach f,$(t4_twin_of),$(eval $(call test_rule,$(call test_of,$f)_t4,$f,$D/t4)) \
+$(foreach f,$(t4_twin_of),$(eval $(call test_rule,$(call test_of,$f)_t4,$f,$(t4))) \
   $(eval $(call test_of,$f): | $(call test_of,$f)_t4))
 define chapter_archive
 $H/$1/libchapter.a: $(call test_objects_of,$1) $(call objects_of,$1)
@@ -517,19 +521,15 @@ ifneq ($(filter compile-all,$(MAKECMDGOALS)),)
 $(foreach a,$(filter-out $(all_archs),$(ARCHS)),$(error ARCHS=$a: must be of $(all_archs)))
 $(foreach c,$(filter-out $(chapter_dirs),$(CHAPTERS)),$(error CHAPTERS=$c: must be of $(chapter_dirs)))
 endif
-# Of these the compiler makes the same PTX: it runs once, ptxas for each. (Of CUDA's headers those of fp8 and
-# smaller formats ask for sm_89.) Lines of the source are in no file that is only compiled to be checked: they
-# change no instruction and are a tenth of the work.
+# What has kernels, and programs are made of. Its PTX for compute_75 is also what tests of a virtual T4 run.
+device_cu := $(filter-out $(host_only_cu),$(wildcard $(foreach d,$(chapter_dirs),$d/main.cu $d/kernels*.cu)))
+# $(call ptx_for,sm_86): the architecture whose PTX it has. The compiler makes the same for all of a group: it runs
+# once, ptxas for each. (Of CUDA's headers those of fp8 and smaller formats ask for sm_89.)
 same_ptx := sm_80-sm_86-sm_89 sm_100-sm_120
-# $(call together,archs): the folders of what is compiled for them, each named after its architectures.
-dash := -
-joined = $(subst $() ,$(dash),$(strip $1))
-together = $(sort $(foreach s,$(same_ptx),$(call joined,$(filter $(subst -, ,$s),$1)))) \
-  $(filter-out $(subst -, ,$(same_ptx)),$1)
-folders_for := $(call together,$(filter-out $(ARCH),$(ARCHS)))
-folder_with = $(strip $(foreach d,$2,$(if $(filter $1,$(subst -, ,$d)),$d)))
-kernels_of = $(foreach f,$(filter-out $(host_only_cu),$(wildcard $2/main.cu $2/kernels*.cu)),\
-  $(if $(filter $(ARCH),$1),$D/$(f:.cu=.o),$T/fatbin/$(call folder_with,$1,$(folders_for))/$(f:.cu=.fatbin)))
+ptx_for = $(patsubst sm_%,compute_%,$(firstword $(foreach s,$(same_ptx),$(if $(filter $1,$(subst -, ,$s)),\
+  $(subst -, ,$s))) $1))
+kernels_of = $(foreach f,$(filter $2/%,$(device_cu)),\
+  $(if $(filter $(ARCH),$1),$D/$(f:.cu=.o),$T/ptx/$(call ptx_for,$1)/$(f:.cu=.$1)))
 # (The longest first.) Each chapter says that it is done: with make -k no other hides it.
 define compiled_rule
 .PHONY: compiled/$1
@@ -547,12 +547,10 @@ same_ptx_holds:
 
 # The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-with_device_code = $(filter-out $(host_only_cu),$(wildcard $1))
 with_ptx := $(patsubst %.cu,$V/cu/%.o,$(wildcard common/bench/*.cu common/vgpu/tests/*.cu)) \
-  $(patsubst %.cu,$D/%.o,$(wildcard common/bench/*/*.cu common/tests/*.cu) \
-    $(call with_device_code,chapters/*/main.cu chapters/*/kernels*.cu $(all_tests_cu))) \
-  $(foreach a,sm_75 sm_100,$(patsubst %.cu,$T/fatbin/$(call folder_with,$a,$(call together,$(all_archs)))/%.fatbin,\
-    $(call with_device_code,chapters/*/main.cu chapters/*/kernels*.cu)))
+  $(patsubst %.cu,$D/%.o,$(wildcard common/bench/*/*.cu common/tests/*.cu) $(device_cu) \
+    $(filter-out $(host_only_cu),$(all_tests_cu))) \
+  $(foreach a,compute_75 compute_100,$(device_cu:%.cu=$T/ptx/$a/%.fatbin))
 ptx-coverage: $V/ptx-coverage $(with_ptx)
 	@$^
 else
@@ -601,10 +599,22 @@ $(foreach d,$D $V/cu,$(host_only_cu:%.cu=$d/%.o)): host_only = yes
 $(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): \
   nvcc_common := $(filter-out -O1,$(nvcc_common)) -Xcompiler -Og
 $(filter $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): optimize := -Og
-$D/t4/%.o: %.cu Makefile
+# A twin's object is the test's own with other device code: the host's half holds nothing of the architecture. (What
+# stands in .nv_fatbin is a file of nvcc -fatbin.)
+with_code = objcopy --update-section .nv_fatbin=$1
+$D/t4/%.o: $D/%.o $T/ptx/compute_75/%.fatbin
 	@mkdir -p $(@D)
-	$(call run,nvcc,$< for a T4,'$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) $(nvcc_host) \
-	  -gencode arch=compute_75$(comma)code=compute_75 -c $< -o $@ -MF $(@:.o=.d))
+	@$(call with_code,$(word 2,$^)) $< $@
+# But for functions of CUB for a whole device, whose host's half chooses by the architecture and has it in its names.
+$(patsubst %.cu,$D/t4/%.o,$(cub_device_cu)): $D/t4/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call run,nvcc,$< for a T4,$(call to_ptx,compute_75) $(nvcc_host) -c $< -o $@ -MF $(@:.o=.d))
+# A test's own file often has no kernel, and what registers none needs no code.
+$(t4_twin_of:%.cu=$D/t4/%.o): $D/t4/%.o: %.cu $D/%.o
+	@mkdir -p $(@D)
+	@if nm -u $D/$*.o | grep -q __cudaRegisterFunction; then \
+	  $(call to_ptx,compute_75) -fatbin $< -o $(@:.o=.fatbin); \
+	  $(call with_code,$(@:.o=.fatbin)) $D/$*.o $@; else cp $D/$*.o $@; fi
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call compile_cu,$(call gencode,$(image)) $(also))
@@ -643,16 +653,23 @@ $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
-# PTX and machine code for an architecture, $1 = sm_75, or for several with the same PTX, $1 = sm_80-sm_86. No
-# kernel may spill or use the stack there, but for those that spills.txt names.
-define arch_rule
-$T/fatbin/$1/%.fatbin: %.cu Makefile common/make/spills.awk common/make/spills.txt
+# PTX, $1 = compute_75, and its form that the virtual GPU reads.
+define ptx_rules
+$(device_cu:%.cu=$T/ptx/$1/%.ptx): $T/ptx/$1/%.ptx: %.cu Makefile
 	@mkdir -p $$(@D)
-	$$(call run,nvcc,$$< for $1,'$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) $$(call gencodes,$(subst -, ,$1)) \
-	  -Xptxas -v -fatbin $$< -o $$@ -MMD -MP -MF $$@.d 2>$$@.log || { cat $$@.log; false; })
-	@awk -v known=common/make/spills.txt -v file=$$< -f common/make/spills.awk $$@.log
+	$$(call run,nvcc,$$< for $1,$$(call to_ptx,$1) -ptx $$< -o $$@ -MMD -MP -MF $$@.d)
+$(device_cu:%.cu=$T/ptx/$1/%.fatbin): %.fatbin: %.ptx
+	@'$(NVCC)' -gencode arch=$1,code=$1 -fatbin $$< -o $$@
 endef
-$(foreach d,$(sort $(folders_for) $(call together,$(all_archs))),$(eval $(call arch_rule,$d)))
+# Machine code, $1 = sm_86. No kernel may spill or use the stack there, but for those that spills.txt names.
+define machine_code_rule
+$(device_cu:%.cu=$T/ptx/$2/%.$1): $T/ptx/$2/%.$1: $T/ptx/$2/%.ptx common/make/spills.awk common/make/spills.txt
+	$$(call run,ptxas,$$*.cu for $1,'$(NVCC)' -gencode arch=$2$$(comma)code=$1 -Xptxas -v -cubin $$< -o $$@ \
+	  2>$$@.log || { cat $$@.log; false; })
+	@awk -v known=common/make/spills.txt -v file=$$*.cu -f common/make/spills.awk $$@.log
+endef
+$(foreach p,$(sort $(foreach a,$(all_archs),$(call ptx_for,$a))),$(eval $(call ptx_rules,$p)))
+$(foreach a,$(all_archs),$(eval $(call machine_code_rule,$a,$(call ptx_for,$a))))
 
 # Header dependencies, as the compilers found them the last time.
 ifdef TOOLKIT_ID

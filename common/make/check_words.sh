@@ -105,15 +105,16 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
     "common/testing calls the compiler in $calls places, and ways_of_chapters names $ways functions"
 fi
 
-# assembles 'ARCH...' ARCHS: for which architectures the compiler's PTX is assembled, those of one
-# call joined by a comma.
+# assembles 'PTX...' 'ARCH...' ARCHS: for which architectures the compiler makes PTX, and for which that is assembled.
 assembles() {
-  said=$(make -n -W chapters/04_wmma/main.cu ARCH=sm_90 compile-all CHAPTERS=chapters/04_wmma "ARCHS=$2" 2>&1 |
-    sed -n 's/.*code=\[compute_[0-9]*,\([^]]*\)\].* -fatbin .*/\1/p' | sort | xargs)
-  [ "$said" = "$1" ] || fail "compile-all ARCHS='$2', instead of $1" "$said"
+  said=$(make -n -W chapters/04_wmma/main.cu ARCH=sm_90 compile-all CHAPTERS=chapters/04_wmma "ARCHS=$3" 2>&1)
+  ptx=$(printf '%s\n' "$said" | sed -n 's/.*code=\([^ ]*\).* -ptx .*/\1/p' | sort | xargs)
+  code=$(printf '%s\n' "$said" | sed -n 's/.*code=\([^ ]*\).* -cubin .*/\1/p' | sort | xargs)
+  [ "$ptx: $code" = "$1: $2" ] || fail "compile-all ARCHS='$3', instead of $1: $2" "$ptx: $code"
 }
-assembles 'sm_100,sm_120 sm_75 sm_80,sm_86,sm_89' 'sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120'
-assembles 'sm_120 sm_86' 'sm_86 sm_120'
+assembles 'compute_100 compute_75 compute_80' 'sm_100 sm_120 sm_75 sm_80 sm_86 sm_89' \
+  'sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120'
+assembles 'compute_100 compute_80' 'sm_120 sm_86' 'sm_86 sm_120'
 
 # The command of a program's own choices, and no others.
 main=chapters/01_naive_attention/main.cu
