@@ -653,23 +653,27 @@ $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
 $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
-# PTX, $1 = compute_75, and its form that the virtual GPU reads.
+# PTX, $1 = compute_75, its form that the virtual GPU reads, and the list of its kernels.
 define ptx_rules
 $(device_cu:%.cu=$T/ptx/$1/%.ptx): $T/ptx/$1/%.ptx: %.cu Makefile
 	@mkdir -p $$(@D)
 	$$(call run,nvcc,$$< for $1,$$(call to_ptx,$1) -ptx $$< -o $$@ -MMD -MP -MF $$@.d)
 $(device_cu:%.cu=$T/ptx/$1/%.fatbin): %.fatbin: %.ptx
 	@'$(NVCC)' -gencode arch=$1,code=$1 -fatbin $$< -o $$@
+$(device_cu:%.cu=$T/ptx/$1/%.kernels): %.kernels: %.ptx common/make/kernels_in_ptx.awk
+	@LC_ALL=C awk -v list=1 -f common/make/kernels_in_ptx.awk $$< >$$@
 endef
-# Machine code, $1 = sm_86. No kernel may spill or use the stack there, but for those that spills.txt names.
-define machine_code_rule
-$(device_cu:%.cu=$T/ptx/$2/%.$1): $T/ptx/$2/%.$1: $T/ptx/$2/%.ptx common/make/spills.awk common/make/spills.txt
-	$$(call run,ptxas,$$*.cu for $1,'$(NVCC)' -gencode arch=$2$$(comma)code=$1 -Xptxas -v -cubin $$< -o $$@ \
-	  2>$$@.log || { cat $$@.log; false; })
-	@awk -v known=common/make/spills.txt -v file=$$*.cu -f common/make/spills.awk $$@.log
+# Machine code, $1 = sm_86, of $2 = compute_80; and which kernels have passed, in whichever file.
+assembling := Makefile $(addprefix common/make/,assemble.sh kernels_in_ptx.awk spills.awk spills.txt)
+define machine_code_rules
+$(device_cu:%.cu=$T/ptx/$2/%.$1): $T/ptx/$2/%.$1: $T/ptx/$2/%.ptx $T/ptx/$2/%.kernels $(assembling) | $T/ptx/passed.$1
+	$$(call run,ptxas,$$*.cu for $1,NVCC='$(NVCC)' common/make/assemble.sh $$*.cu $$< $1 $$@ $T/ptx/passed.$1)
+$T/ptx/passed.$1: $(assembling)
+	@mkdir -p $$(@D)
+	@: >$$@
 endef
 $(foreach p,$(sort $(foreach a,$(all_archs),$(call ptx_for,$a))),$(eval $(call ptx_rules,$p)))
-$(foreach a,$(all_archs),$(eval $(call machine_code_rule,$a,$(call ptx_for,$a))))
+$(foreach a,$(all_archs),$(eval $(call machine_code_rules,$a,$(call ptx_for,$a))))
 
 # Header dependencies, as the compilers found them the last time.
 ifdef TOOLKIT_ID

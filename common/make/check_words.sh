@@ -109,7 +109,7 @@ fi
 assembles() {
   said=$(make -n -W chapters/04_wmma/main.cu ARCH=sm_90 compile-all CHAPTERS=chapters/04_wmma "ARCHS=$3" 2>&1)
   ptx=$(printf '%s\n' "$said" | sed -n 's/.*code=\([^ ]*\).* -ptx .*/\1/p' | sort | xargs)
-  code=$(printf '%s\n' "$said" | sed -n 's/.*code=\([^ ]*\).* -cubin .*/\1/p' | sort | xargs)
+  code=$(printf '%s\n' "$said" | sed -n 's/.*assemble\.sh .*\.ptx \([^ ]*\) .*/\1/p' | sort | xargs)
   [ "$ptx: $code" = "$1: $2" ] || fail "compile-all ARCHS='$3', instead of $1: $2" "$ptx: $code"
 }
 assembles 'compute_100 compute_75 compute_80' 'sm_100 sm_120 sm_75 sm_80 sm_86 sm_89' \
