@@ -154,6 +154,16 @@ struct Matrix {  // codes of elements
   std::uint64_t at(int r, int c) const { return v[static_cast<std::size_t>(r) * columns + c]; }
 };
 
+// The same as numbers: what a type is called is compared once an element, not once a product.
+struct Numbers {
+  int columns;
+  std::vector<double> v;
+  Numbers(const std::string& type, const Matrix& codes) : columns(codes.columns) {
+    for (const std::uint64_t code : codes.v) v.push_back(number(type, code));
+  }
+  double at(int r, int c) const { return v[static_cast<std::size_t>(r) * columns + c]; }
+};
+
 void put(std::vector<std::uint32_t>& memory, std::size_t bit, int bits, std::uint64_t code) {
   if ((bit + static_cast<std::size_t>(bits)) / 8 > kSharedBytes) FAIL("layout too large");
   for (int i = 0; i < bits; ++i, ++bit) {
@@ -317,20 +327,19 @@ std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Mat
 }
 
 // The bits that an element of D must have: one fused multiply-add after the other, k rising.
-std::uint64_t wanted(const Product& p, const Matrix& a, const Matrix& b, const Matrix& c, int row,
+std::uint64_t wanted(const Product& p, const Numbers& a, const Numbers& b, const Numbers& c, int row,
                      const Columns& columns, int column) {
   const std::vector<int>& ks = columns[row];
   if (p.floating()) {
     const float sign = p.scale_a * p.scale_b < 0 ? -1.f : 1.f;
-    float sum = p.accumulates ? static_cast<float>(number(p.d, c.at(row, column))) : 0.f;
+    float sum = p.accumulates ? static_cast<float>(c.at(row, column)) : 0.f;
     for (int i = 0; i < p.kept(); ++i)
-      sum = std::fma(sign * static_cast<float>(number(p.a, a.at(row, i))),
-                     static_cast<float>(number(p.b, b.at(ks[i], column))), sum);
+      sum = std::fma(sign * static_cast<float>(a.at(row, i)),
+                     static_cast<float>(b.at(ks[i], column)), sum);
     return p.d == "f16" ? half_from_float(sum) : std::bit_cast<std::uint32_t>(canonical(sum));
   }
-  double sum = p.accumulates ? number(p.d, c.at(row, column)) : 0;
-  for (int i = 0; i < p.kept(); ++i)
-    sum += number(p.a, a.at(row, i)) * number(p.b, b.at(ks[i], column));
+  double sum = p.accumulates ? c.at(row, column) : 0;
+  for (int i = 0; i < p.kept(); ++i) sum += a.at(row, i) * b.at(ks[i], column);
   if (p.saturate) sum = std::min(std::max(sum, -0x1p31), 0x1p31 - 1);
   return static_cast<std::uint32_t>(static_cast<std::int64_t>(sum));
 }
@@ -342,6 +351,7 @@ int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b,
   const LaunchOutcome outcome = gpu.launch(for_warpgroups(kernel(body_of(p), kOperands)),
                                            {out.address(), in.address()}, {kThreads, 1, 1});
   REQUIRE(outcome.fault.message == "");
+  const Numbers of_a(p.a, a), of_b(p.b, b), of_c(p.d, c);
   int wrong = 0;
   const bool halves = p.d == "f16";
   for (int thread = 0; thread < kThreads; ++thread)
@@ -350,7 +360,7 @@ int wrong_elements(Gpu& gpu, const Product& p, const Matrix& a, const Matrix& b,
         const At at = place_d(halves, thread, r, i);
         const std::uint32_t word = out[static_cast<std::size_t>(r) * kThreads + thread];
         wrong += (halves ? word >> 16 * i & 0xffff : word) !=
-                 wanted(p, a, b, c, at.row, columns, at.column);
+                 wanted(p, of_a, of_b, of_c, at.row, columns, at.column);
       }
   gpu.machine.memory().release(out.address());
   gpu.machine.memory().release(in.address());
