@@ -327,8 +327,8 @@ std::vector<std::uint32_t> image_of(const Product& p, const Matrix& a, const Mat
 }
 
 // The bits that an element of D must have: one fused multiply-add after the other, k rising.
-std::uint64_t wanted(const Product& p, const Numbers& a, const Numbers& b, const Numbers& c, int row,
-                     const Columns& columns, int column) {
+std::uint64_t wanted(const Product& p, const Numbers& a, const Numbers& b, const Numbers& c,
+                     int row, const Columns& columns, int column) {
   const std::vector<int>& ks = columns[row];
   if (p.floating()) {
     const float sign = p.scale_a * p.scale_b < 0 ? -1.f : 1.f;
