@@ -176,9 +176,10 @@ chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.
 kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 # A .cu of a chapter that includes no .cuh has no device code: the host's compiler alone reads it, in a third of
-# the time. So it is with all exercises.
-host_only_cu := $(filter %.cu,$(shell grep -LE '^\#include .*\.cuh"|<<<' /dev/null \
-  $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))))
+# the time. So it is with all exercises. (lab.cuh and attention's launch.cuh have none either.)
+host_only_cu := $(filter-out $(shell awk '/<<<|^\#include .*\.cuh"/ && !/(common\/lab|attention\/launch)\.cuh"/ \
+  { print FILENAME; nextfile }' /dev/null $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))), \
+  $(wildcard $(addsuffix /*.cu,$(chapter_dirs))))
 # Tests of a virtual T4 need code for sm_75. A test whose kernels are all in its own file has it there, beside that
 # for ARCH; one with kernels in kernels*.cu has it in a twin of the test program, NAME_t4.
 t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -l check_on_t4 $(all_tests_cu)))

@@ -2,59 +2,46 @@
 // counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/test_cases.h"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
-#include "kernel.cuh"
-#include "loads_in_flight.cuh"
-#include "pipeline.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
-#include "registers.cuh"
 
 using namespace lab::testing;
 
 namespace {
 
-struct Step {
-  const char* name;
-  AnyAttention attention;
-};
-const std::vector<Step>& steps() {
-  static const std::vector<Step> all = {{"loads in flight", loads_in_flight::attention},
-                                        {"registers", flash_attention::registers},
-                                        {"pipeline", flash_attention::pipeline},
-                                        {"ragged", flash_attention::ragged}};
-  return all;
+AnyAttention step(const char* name) {
+  return lab::chosen_steps(name, flash_attention::steps()).front().attention;
 }
-// `check` of each step.
+// `check` of each step of this chapter.
 void each(const std::function<void(const AnyAttention&)>& check) {
-  for (const Step& step : steps()) {
-    CAPTURE(step.name);
-    check(step.attention);
+  for (const char* name : {"loads in flight", "registers", "pipeline", "ragged"}) {
+    CAPTURE(name);
+    check(step(name));
   }
 }
 
 }  // namespace
 
-TEST_CASE("attention: every shape, loads in flight") {
-  check_every_shape(loads_in_flight::attention);
-}
-TEST_CASE("attention: every shape, registers") { check_every_shape(flash_attention::registers); }
-TEST_CASE("attention: every shape, pipeline") { check_every_shape(flash_attention::pipeline); }
-TEST_CASE("attention: every shape, ragged") { check_every_shape(flash_attention::ragged); }
-TEST_CASE("attention: every shape, small tiles") {
-  check_every_shape(flash_attention::ragged_of<2>);
-}
+TEST_CASE("attention: every shape, loads in flight") { check_every_shape(step("loads in flight")); }
+TEST_CASE("attention: every shape, registers") { check_every_shape(step("registers")); }
+TEST_CASE("attention: every shape, pipeline") { check_every_shape(step("pipeline")); }
+TEST_CASE("attention: every shape, ragged") { check_every_shape(step("ragged")); }
+TEST_CASE("attention: every shape, small tiles") { check_every_shape(step("small tiles")); }
 TEST_CASE("attention: each number of keys behind the last whole tile") {
   if (skipped("each number of keys")) return;
   for (int tokens = 64; tokens < 72; ++tokens)
-    check_right(flash_attention::ragged, random_case(1, 1, tokens, 64, tokens));
+    check_right(step("ragged"), random_case(1, 1, tokens, 64, tokens));
   for (const int head_dim : {32, 64, 128})
     for (const int tokens : {72, 80, 95, 111, 119, 128, 129, 144})
-      check_right(flash_attention::ragged, random_case(1, 1, tokens, head_dim, tokens));
+      check_right(step("ragged"), random_case(1, 1, tokens, head_dim, tokens));
 }
 TEST_CASE("attention: unusual scores") { each(check_unusual_scores); }
 TEST_CASE("attention: rounded once") { each(check_rounding); }
@@ -67,7 +54,7 @@ TEST_CASE("attention: what it cannot do it refuses") {
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;  // once for all steps
   each(check_without_findings);
-  check_without_findings(flash_attention::ragged_of<2>);
+  check_without_findings(step("small tiles"));
 }
 TEST_CASE("all checks, six schedules") {
   check_all_checks("chapter13", {{"--tokens", "83", "--heads", "1", "--head-dim", "64"},
@@ -79,7 +66,7 @@ TEST_CASE("program: the whole way on a photo") {
 TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter13", "small tiles", "ragged");
 }
-TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("on a T4") { check_twin_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
 TEST_CASE("machine code: no spills") {
   const std::string folder = lab::repository_path("chapters/13_flash_attention") + "/";
   std::string others;
@@ -100,6 +87,16 @@ double divide_up(double a, double b) { return std::ceil(a / b); }
 // Rows of a block of pipeline and ragged, and keys of their tiles.
 int block_rows(int head_dim) { return head_dim < 128 ? 128 : 64; }
 int key_tile(int head_dim) { return head_dim < 128 ? 64 : 32; }
+// Bytes of shared memory of each step's blocks with head_dim 64, whose rows are 128 bytes, padded 144.
+// Tiles of 64 rows of K and V, and of each warp 16 rows of Q; in loads in flight these make room for
+// 16 x 72 scores in fp32, and weights in fp16 stand beside them. pipeline and ragged have 128 rows of
+// Q, and K and V twice.
+constexpr int kLoadsInFlightBytes = 2 * 64 * 144 + 4 * 16 * 72 * (4 + 2);
+constexpr int kRegistersBytes = 4 * 16 * 144 + 2 * 64 * 144;
+constexpr int kPipelineBytes = 128 * 128 + 2 * 2 * 64 * 128;
+void check_shared(int bytes, int head_dim) {
+  if (head_dim == 64) CHECK(lab::vgpu::counter("/dynamic_shared") == bytes);
+}
 
 // What each step asks of global memory: Q once, K and V once for so many rows.
 void check_bytes(int tokens, int head_dim, int rows) {
@@ -129,21 +126,24 @@ TEST_CASE("counters: bytes and multiply-adds by formula; scores and weights stay
       const auto stored = [] { return lab::vgpu::counter("/shared/store/bytes_asked"); };
 
       // Written to shared memory are Q of each block, the tiles of K and V, and O: nothing else.
-      run_for_counters(flash_attention::registers, 1, 2, tokens, head_dim);
+      run_for_counters(step("registers"), 1, 2, tokens, head_dim);
       check_bytes(tokens, head_dim, 64);
+      check_shared(kRegistersBytes, head_dim);
       CHECK(macs() == 2 * 2 * row_blocks * 16 * key_tiles * 64 * head_dim);
       const double blocks = divide_up(tokens, 64);
       CHECK(stored() == 2 * 2 * head_dim * (blocks * (64 + 2 * key_tiles * 64) + row_blocks * 16));
 
-      run_for_counters(flash_attention::pipeline, 1, 2, tokens, head_dim);
+      run_for_counters(step("pipeline"), 1, 2, tokens, head_dim);
       check_bytes(tokens, head_dim, block_rows(head_dim));
+      check_shared(kPipelineBytes, head_dim);
       const double warp_rows = of_block / 4, tile = key_tile(head_dim);
       const double warps = divide_up(tokens, warp_rows);
       CHECK(macs() == 2 * 2 * warps * warp_rows * divide_up(tokens, tile) * tile * head_dim);
 
       // 16 rows and 8 keys at a time. Whole tiles are copied, zeros behind the last key.
-      run_for_counters(flash_attention::ragged, 1, 2, tokens, head_dim);
+      run_for_counters(step("ragged"), 1, 2, tokens, head_dim);
       check_bytes(tokens, head_dim, block_rows(head_dim));
+      check_shared(kPipelineBytes, head_dim);
       CHECK(macs() == 2 * 2 * row_blocks * 16 * divide_up(tokens, 8) * 8 * head_dim);
       const double copied =
           divide_up(tokens, of_block) * (of_block + 2 * divide_up(tokens, tile) * tile);
@@ -155,7 +155,7 @@ TEST_CASE("counters: multiply-adds over useful ones, ragged") {
   if (skipped_without_counters("counters")) return;
   for (const auto& [tokens, most] : {std::pair{197, 1.0720}, {577, 1.0385}, {1025, 1.0216}}) {
     CAPTURE(tokens);
-    run_for_counters(flash_attention::ragged, 1, 1, tokens, 64);
+    run_for_counters(step("ragged"), 1, 1, tokens, 64);
     const double useful = 2.0 * tokens * tokens * 64;
     CHECK(lab::vgpu::counter("/tensor_macs") / useful <= most);
   }
@@ -164,7 +164,7 @@ TEST_CASE("counters: multiply-adds over useful ones, ragged") {
     run_for_counters(attention, 1, 1, 197, 64);
     return lab::vgpu::counter("/tensor_macs");
   };
-  CHECK(macs(flash_attention::ragged_of<2>) == macs(flash_attention::ragged));
+  CHECK(macs(step("small tiles")) == macs(step("ragged")));
 }
 
 TEST_CASE("counters: pipeline's operands, half of registers' for each row") {
@@ -176,8 +176,8 @@ TEST_CASE("counters: pipeline's operands, half of registers' for each row") {
   };
   const double tile_wavefronts = 2 * 128 * 64 * 2 / 128.0;  // of K and V, for one warp
   const double q_and_o = 2 * 128 * 64 * 2 / 128.0;
-  CHECK(wavefronts(flash_attention::registers) == 8 * tile_wavefronts + q_and_o);
-  CHECK(wavefronts(flash_attention::pipeline) == 4 * tile_wavefronts + q_and_o);
+  CHECK(wavefronts(step("registers")) == 8 * tile_wavefronts + q_and_o);
+  CHECK(wavefronts(step("pipeline")) == 4 * tile_wavefronts + q_and_o);
 }
 
 TEST_CASE("counters: no bank conflicts") {
@@ -195,8 +195,9 @@ TEST_CASE("counters: loads in flight has chapter 6's products and bytes") {
   if (skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128}) {
     CAPTURE(head_dim);
-    run_for_counters(loads_in_flight::attention_of<4>, 1, 2, 197, head_dim);
+    run_for_counters(flash_attention::loads_in_flight_by_4_warps, 1, 2, 197, head_dim);
     check_bytes(197, head_dim, 64);
+    check_shared(kLoadsInFlightBytes, head_dim);
     CHECK(lab::vgpu::counter("/tensor_macs") == 2 * 2 * 208 * 256 * head_dim);
   }
 }
@@ -206,13 +207,13 @@ TEST_CASE("counters: loads in flight has chapter 6's products and bytes") {
 namespace {
 
 // A step's kernel with 4 warps, of head_dim 64.
-template <class Tiles>
-MutantAttention mutant(const char* kernel, const std::vector<int>& arguments, int rows) {
+MutantAttention mutant(const char* kernel, const std::vector<int>& arguments, int rows,
+                       int shared_bytes) {
   return [=](const Mutants& mutants, size_t number) -> AnyAttention {
     return [=, &mutants](const half* Q, const half* K, const half* V, half* O,
                          const AttentionShape& shape, cudaStream_t stream) {
-      launch(mutants.kernel(number, kernel, arguments), blocks_for(shape, rows), 128, sizeof(Tiles),
-             stream, Q, K, V, O, shape.tokens, log2_scale(shape));
+      launch(mutants.kernel(number, kernel, arguments), blocks_for(shape, rows), 128,
+             size_t(shared_bytes), stream, Q, K, V, O, shape.tokens, log2_scale(shape));
     };
   };
 }
@@ -223,15 +224,15 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   if (rerun_with_checks("planted bugs*")) return;
   const std::string folder = "chapters/13_flash_attention/";
   check_planted_bugs(folder + "loads_in_flight.cuh", "loads_in_flight", planted::kLoadsInFlightBugs,
-                     mutant<loads_in_flight::Tiles<64, 64, 4>>("attention_kernel", {64, 64, 4}, 64),
+                     mutant("attention_kernel", {64, 64, 4}, 64, kLoadsInFlightBytes),
                      "const auto instance = &attention_kernel<64, 64, 4>;");
   check_planted_bugs(folder + "registers.cuh", "flash_attention", planted::kRegistersBugs,
-                     mutant<flash_attention::RegistersTiles<64>>("registers_kernel", {64}, 64),
+                     mutant("registers_kernel", {64}, 64, kRegistersBytes),
                      "const auto instance = &registers_kernel<64>;");
   check_planted_bugs(folder + "pipeline.cuh", "flash_attention", planted::kPipelineBugs,
-                     mutant<flash_attention::PipelineTiles<64>>("pipeline_kernel", {64}, 128),
+                     mutant("pipeline_kernel", {64}, 128, kPipelineBytes),
                      "const auto instance = &pipeline_kernel<64>;");
   check_planted_bugs(folder + "kernel.cuh", "flash_attention", planted::kRaggedBugs,
-                     mutant<flash_attention::RaggedTiles<64, 64>>("ragged_kernel", {64, 64}, 128),
+                     mutant("ragged_kernel", {64, 64}, 128, kPipelineBytes),
                      "const auto instance = &ragged_kernel<64, 64>;");
 }

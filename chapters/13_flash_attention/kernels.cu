@@ -1,0 +1,26 @@
+#include "kernels.h"
+
+#include "../06_coalesced_k/kernel.cuh"
+#include "kernel.cuh"
+#include "loads_in_flight.cuh"
+#include "pipeline.cuh"
+#include "registers.cuh"
+
+namespace flash_attention {
+
+std::vector<lab::LadderStep> steps() {
+  return {
+      {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
+      {.name = "loads in flight", .attention = loads_in_flight::attention, .tensor_cores = true},
+      {.name = "registers", .attention = registers, .tensor_cores = true},
+      {.name = "pipeline", .attention = pipeline, .tensor_cores = true},
+      {.name = "ragged", .attention = ragged, .tensor_cores = true},
+      {.name = "small tiles", .attention = ragged_of<2>, .tensor_cores = true, .variant = true}};
+}
+
+void loads_in_flight_by_4_warps(const half* Q, const half* K, const half* V, half* O,
+                                const AttentionShape& shape, cudaStream_t stream) {
+  loads_in_flight::attention_of<4>(Q, K, V, O, shape, stream);
+}
+
+}  // namespace flash_attention
