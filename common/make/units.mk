@@ -16,7 +16,7 @@ files_of_$1 := $(foreach f,$(patsubst %,$3%$4,$2),$(if $(filter common/% chapter
   $(if $(findstring /,$f),common/vgpu/,$(dir $1)))$f.cpp)
 endef
 $(eval $(call group,common/vgpu/core/group,block cluster calls random turns waiting warp warp_sync \
-  access builtins joins memory straight))
+  access builtins joins memory straight ptx/skip_body))
 $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move video))
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup warpgroup_product))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))

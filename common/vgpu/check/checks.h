@@ -25,15 +25,19 @@ bool uses_wgmma(const Function& kernel);
 // The findings of one check in one launch: the first of each kind in words, the others counted.
 class Findings {
  public:
-  // `key`: what makes two findings the same, usually their source lines.
+  // `key`: what makes two findings the same, usually their source lines. Returns the finding's number.
   template <class F>
-  void add(const std::string& key, F words) {
+  std::size_t add(const std::string& key, F words) {
     auto [it, fresh] = index_.try_emplace(key, found_.size());
     if (fresh)
       found_.push_back({words(), 0});
     else
       ++found_[it->second].more;
+    return it->second;
   }
+  // One more of what add() gave this number: a check that meets one finding thousands of times need
+  // not put its key together each time.
+  void again(std::size_t number) { ++found_[number].more; }
   void take(std::vector<std::string>& out) const {
     for (const Found& f : found_)
       out.push_back(f.text + (f.more ? " (and " + std::to_string(f.more) + " more)" : ""));

@@ -307,7 +307,11 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
   conflict.shuffled =
       conflict.same_warp() && !earlier.operand &&
       earlier.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
-  findings_.add(key_of(conflict), [&] { return words(conflict); });
+  const auto [known, fresh] = known_.try_emplace(place_of(conflict));
+  if (fresh)
+    known->second = findings_.add(key_of(conflict), [&] { return words(conflict); });
+  else
+    findings_.again(known->second);
 }
 
 void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,

@@ -24,6 +24,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "../core/access.h"
@@ -45,6 +46,9 @@ struct Record {
   Access access = Access::load;
   bool operand = false;  // by a product of the warp's warpgroup
 };
+
+// The two instructions of a conflict with their functions, and its kind: what its finding's key is made of.
+using Place = std::tuple<const Instr*, const Function*, const Instr*, const Function*, unsigned>;
 
 // What a thread knew when it executed a fence: what its next flag tells.
 struct Fence {
@@ -276,6 +280,7 @@ class RaceCheck final : public Observer {
   std::vector<std::unique_ptr<ShadowPage>> spare_;
   std::unordered_map<std::uint64_t, Flag> flags_;
   Findings findings_;
+  std::map<Place, std::size_t> known_;  // numbers of findings
 };
 
 }  // namespace vgpu::race

@@ -62,6 +62,16 @@ std::string key_of(const Conflict& c) {
                            : "");
 }
 
+Place place_of(const Conflict& c) {
+  const auto kind = (static_cast<unsigned>(c.earlier.access) << 8) |
+                    (static_cast<unsigned>(c.later.access) << 4) | (c.pending ? 8u : 0u) |
+                    (c.space == Space::shared ? 4u : 0u) |
+                    (c.same_warp()    ? 2u
+                     : c.same_block() ? 1u
+                                      : 0u);
+  return {c.earlier.instr, c.earlier.function, c.later.instr, c.later.function, kind};
+}
+
 std::string words(const Conflict& c) {
   const std::string here = place(c.later), there = place(c.earlier);
   const std::string in = block_text(c.launch, c.earlier.block);

@@ -30,8 +30,9 @@ struct Conflict {
   bool same_warp() const { return same_block() && earlier.warp == later.warp; }
 };
 
-// Conflicts of the same key are told once.
+// Conflicts of the same key are told once. Those of the same place have the same key.
 std::string key_of(const Conflict& conflict);
+Place place_of(const Conflict& conflict);
 std::string words(const Conflict& conflict);
 
 // An access to the shared memory of block `home`, which ends before the access is known to be over.

@@ -1,7 +1,7 @@
 // The parser of PTX text: one pass, a cursor over the text, no token list.
 //
-// parser.cpp holds functions and statements, parser_module.cpp what stands around them,
-// parser_operand.cpp operands, parser_text.cpp characters and numbers.
+// parser.cpp holds functions and statements, skip_body.cpp bodies that wait, parser_module.cpp what
+// stands around them, parser_operand.cpp operands, parser_text.cpp characters and numbers.
 #pragma once
 #include <cctype>
 #include <map>

@@ -88,7 +88,23 @@ Status check_target(const std::string& target) {
   return Status::no_kernel_image;
 }
 
+// Takes the module of a library of the same bytes that is loaded already, so that these are read once
+// and a kernel is decoded once. Only one without variables: each library has its own.
+bool take_module_of_another(Library& library) {
+  if (library.copy.empty() || library.is_text) return false;
+  for (const auto& other : Runtime::get().libraries) {
+    if (!other->module || other->is_text || other->copy != library.copy) continue;
+    if (!other->module->variables.empty() || !other->module->constants->empty()) continue;
+    library.module = other->module;
+    library.cubin = other->cubin;
+    library.own_code = other->own_code;
+    return true;
+  }
+  return false;
+}
+
 Status load_now(Library& library) {
+  if (take_module_of_another(library)) return Status::success;
   Runtime& runtime = Runtime::get();
   std::string ptx;
   try {

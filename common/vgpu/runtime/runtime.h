@@ -63,7 +63,7 @@ struct Library {
   bool registered = false;
   bool tried = false;
   Status load_error = Status::success;
-  std::unique_ptr<LoadedModule> module;
+  std::shared_ptr<LoadedModule> module;  // shared by libraries of the same bytes, see modules.cpp
   std::map<std::string, CubinKernel, std::less<>> cubin;  // of the image that fits the device
   std::string own_code;  // that image, if it is for the very device; else ""
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
