@@ -308,7 +308,8 @@ TEST_CASE("counters: simple reads neighbouring channels, every step stores each 
 TEST_CASE("locations and weights, read once, pass by the L1") {
   if (skipped("locations and weights")) return;
   const Mutants none("chapters/07_persistent_deformable_attention/vectorized.cuh",
-                     "persistent_deformable_attention", {});
+                     "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
+                     Mutants::kAsShipped);
   const auto loads = [&](const std::string& text) {
     int count = 0;
     for (size_t at = 0; (at = none.ptx().find(text, at)) != std::string::npos; ++at) ++count;
@@ -615,7 +616,8 @@ TEST_CASE("checked: before the copy engine overwrites what threads have read sta
   if (skipped("checked: fence") || !steps::bulk_lacks().empty()) return;
   // PTX's memory model asks for it. The virtual GPU's checks do not: on a GPU a barrier does as well.
   const Mutants none("chapters/07_persistent_deformable_attention/boxes.cuh",
-                     "persistent_deformable_attention", {});
+                     "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
+                     Mutants::kAsShipped);
   const std::string& text = none.ptx();
   int kernels = 0;
   for (size_t at = 0; (at = text.find(".visible .entry", at)) != std::string::npos; ++kernels) {

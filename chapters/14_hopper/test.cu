@@ -337,8 +337,8 @@ void check_bugs(const std::string& step, const std::vector<int>& arguments,
   for (const int argument : arguments)
     list += (list.empty() ? "" : ", ") + std::to_string(argument);
   Mutants loaded("chapters/14_hopper/" + step + ".cuh", "hopper", bugs,
-                 "const auto instance = &" + step + "_kernel<" + list + ">;",
-                 Mutants::kKernelsOnly);
+                 "const auto instance = &" + step + "_kernel<" + list + ">;", Mutants::kKernelsOnly,
+                 step == "tensor_maps" ? Mutants::kQuickly : Mutants::kAsShipped);
   // From wgmma on no warp loads a fragment.
   CHECK((loaded.ptx().find("ldmatrix") == std::string::npos) == (step != "tensor_maps"));
   const auto run = [&](size_t number, size_t trial) {

@@ -85,12 +85,25 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), with);
 }
 
+// The text up to the end of its last kernel, and of the namespace around it.
+std::string up_to_last_kernel(const std::string& text, const std::string& path) {
+  const std::string end = "\n}\n";
+  const size_t kernel = text.rfind("__global__");
+  const size_t at = kernel == std::string::npos ? kernel : text.find(end, kernel);
+  if (at == std::string::npos) throw std::runtime_error("no kernel ends in " + path);
+  return text.substr(0, at + end.size()) + "}\n";
+}
+
 // A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
 // once, so that bugs can be planted in those too. Other files beside it stay includes: a shape.h has
 // its names outside of the chapter's namespace, and may stand in the text only once.
-std::string with_neighbours(const std::string& path, std::vector<std::string>& seen) {
+// kKernelsOnly: of each file that has kernels what stands behind the last one is left out.
+std::string with_neighbours(const std::string& path, std::vector<std::string>& seen,
+                            Mutants::Part part) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   std::string text = read_file(path), result;
+  if (part == Mutants::kKernelsOnly && text.find("__global__") != std::string::npos)
+    text = up_to_last_kernel(text, path);
   replace_all(text, "#pragma once", "");
   for (size_t at = 0, next; at < text.size(); at = next) {
     next = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -104,18 +117,9 @@ std::string with_neighbours(const std::string& path, std::vector<std::string>& s
     const std::string name = line.substr(quote + 1, line.rfind('"') - quote - 1);
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
     seen.push_back(name);
-    result += with_neighbours(folder + name, seen);
+    result += with_neighbours(folder + name, seen, part);
   }
   return result;
-}
-
-// The text up to the end of its last kernel, and of the namespace around it.
-std::string up_to_last_kernel(const std::string& text, const std::string& path) {
-  const std::string end = "\n}\n";
-  const size_t kernel = text.rfind("__global__");
-  const size_t at = kernel == std::string::npos ? kernel : text.find(end, kernel);
-  if (at == std::string::npos) throw std::runtime_error("no kernel ends in " + path);
-  return text.substr(0, at + end.size()) + "}\n";
 }
 
 std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(number); }
@@ -123,11 +127,11 @@ std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(
 }  // namespace
 
 Mutants::Mutants(const std::string& file, const std::string& name_space,
-                 const std::vector<Mutant>& mutants, const std::string& instances, Part part) {
+                 const std::vector<Mutant>& mutants, const std::string& instances, Part part,
+                 Code code) {
   const std::string path = repository_path(file);
   std::vector<std::string> seen;
-  std::string original = with_neighbours(path, seen);
-  if (part == kKernelsOnly) original = up_to_last_kernel(original, path);
+  std::string original = with_neighbours(path, seen, part);
   original += "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
@@ -153,9 +157,14 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
   folder.write("mutants.cu", source);
   // Includes are found as from the kernel's own place.
   const std::string here = path.substr(0, path.rfind('/'));
+  const std::string nvcc = quoted(environment("NVCC", "nvcc"));
+  // The option is of CUDA 12.9; an older compiler takes its time.
+  const std::string quickly =
+      code == kQuickly ? " $(" + nvcc + " --help | grep -o -m 1 -e --Ofast-compile | sed s/$/=mid/)"
+                       : "";
   const std::string command =
-      quoted(environment("NVCC", "nvcc")) + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") +
-      " -I" + quoted(here) + " -ptx" + format(" -arch=compute_%d%d%s", major, minor, own) + " -o " +
+      nvcc + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") + quickly + " -I" + quoted(here) +
+      " -ptx" + format(" -arch=compute_%d%d%s", major, minor, own) + " -o " +
       quoted(folder.path("mutants.ptx")) + " " + quoted(folder.path("mutants.cu")) + " >" +
       quoted(folder.path("log")) + " 2>&1";
   if (std::system(("cd " + quoted(repository_path(".")) + " && " + command).c_str()) != 0)

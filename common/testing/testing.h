@@ -114,11 +114,16 @@ class Mutants {
   // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills;
   // instances: code behind it in that namespace, for templates that the file itself does not use.
   // kKernelsOnly: what stands behind the file's last kernel, launch functions, is left out, and with
-  // it the instances that only they need; a mistake cannot be planted there.
+  // it the instances that only they need; so it is in files beside it that it includes. A mistake
+  // cannot be planted there.
   enum Part { kWholeFile, kKernelsOnly };
+  // kQuickly: without expensive optimizations, which takes the compiler half the time.
+  // kAsShipped: with those of the chapter's program; for wgmma, whose accumulators nobody may move
+  // while it works, and for bugs that are caught by the same means only so.
+  enum Code { kQuickly, kAsShipped };
   Mutants(const std::string& file, const std::string& name_space,
           const std::vector<Mutant>& mutants, const std::string& instances = "",
-          Part part = kWholeFile);
+          Part part = kWholeFile, Code code = kQuickly);
   ~Mutants();
   Mutants(const Mutants&) = delete;
   Mutants& operator=(const Mutants&) = delete;
