@@ -2,10 +2,11 @@
 // process that holds the code (grader/student.h), and reports through files, so that what is done
 // stays done when something crashes.
 //
-//   exerciseN --child TASK LIBRARY ENTRY MODE FOLDER ISOLATION NUMBER...
+//   exerciseN --child LIBRARY ENTRY MODE FOLDER ISOLATION NUMBER...
 //
-// FOLDER/report has one line for each case that was begun, and one for how it went; FOLDER/out.N
-// has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what the code prints,
+// FOLDER/problems has what is run, in the order of these numbers: who starts this process has the
+// cases, and computing them once more takes longer than many a kernel. FOLDER/report has one line
+// for each case that was begun, and one for how it went; FOLDER/out.N has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what the code prints,
 // FOLDER/findings.N what the virtual GPU says.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -28,9 +29,13 @@
 #include "lab/program.h"
 #include "process.h"
 #include "student.h"
+#include "wire.h"
 
 namespace lab::grader {
 namespace {
+
+using wire::Reader;
+using wire::Writer;
 
 const char* const kModes[] = {"cases", "checks", "counters"};
 
@@ -42,6 +47,34 @@ void require(cudaError_t error) {
                     : error == cudaErrorMemoryAllocation ? "memory"
                                                          : "failed";
   throw StudentError(how, text);
+}
+
+// Of a case what running it takes: the dims of its output, and its arguments.
+void put_problem(Writer& out, const Case& problem) {
+  out.put(uint64_t{problem.dims.size()});
+  for (const int64_t dim : problem.dims) out.put(dim);
+  out.put(uint64_t{problem.arguments.size()});
+  for (const Argument& argument : problem.arguments) {
+    out.put(argument.role).put(argument.fp32);
+    out.put(uint64_t{argument.name.size()}).put(argument.name);
+    out.put(uint64_t{argument.bytes.size()}).put(argument.bytes.data(), argument.bytes.size());
+  }
+}
+Case problem_in(Reader& in) {
+  Case problem;
+  problem.dims.resize(in.get<uint64_t>());
+  for (int64_t& dim : problem.dims) dim = in.get<int64_t>();
+  problem.arguments.resize(in.get<uint64_t>());
+  for (Argument& argument : problem.arguments) {
+    argument.role = in.get<Argument::Role>();
+    argument.fp32 = in.get<bool>();
+    const uint64_t letters = in.get<uint64_t>();
+    argument.name.assign(in.take(letters), letters);
+    const uint64_t size = in.get<uint64_t>();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(in.take(size));
+    argument.bytes.assign(bytes, bytes + size);
+  }
+  return problem;
 }
 
 std::vector<std::byte> run(const StudentProgram& program, const Case& problem,
@@ -159,43 +192,40 @@ bool printed_too_much(const std::string& folder, size_t number, const Limits& li
 
 }  // namespace
 
-int child_main(int argc, char** argv, const std::vector<Task>& tasks) {
-  if (argc < 8) return kBadUsage;
+int child_main(int argc, char** argv) {
+  if (argc < 7) return kBadUsage;
   // What this process does is not for the student's to read in /proc.
   const std::vector<std::string> words(argv, argv + argc);
   for (int i = 1; i < argc; ++i) std::memset(argv[i], 0, words[size_t(i)].size());
-  const std::string& folder = words[6];
+  const std::string& folder = words[5];
   const int report = opened(folder + "/report");
   const auto say = [report](const std::string& line) {
     const std::string text = one_line(line) + "\n";
     if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
   };
-  const auto task =
-      std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.file == words[2]; });
-  if (task == tasks.end()) return kBadUsage;
-  const bool counters = words[5] == kModes[int(Mode::counters)];
-  const bool shown = words[5] == kModes[int(Mode::cases)];
+  const bool counters = words[4] == kModes[int(Mode::counters)];
+  const bool shown = words[4] == kModes[int(Mode::cases)];
   // A crash must not take away what was printed before it.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   if (!shown) redirect(stdout, "/dev/null");
-  StudentProgram program{host_program(), words[3], "grader_entry_" + words[4],
-                         isolation_named(words[7]), -1};
+  StudentProgram program{host_program(), words[2], "grader_entry_" + words[3],
+                         isolation_named(words[6]), -1};
   if (program.isolation == Isolation::other_user)
     program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
-  const std::vector<Case> cases = counters ? std::vector{task->measured()} : task->cases();
-  for (size_t i = 8; i < words.size(); ++i) {
-    const size_t number = std::stoul(words[i]);
+  const std::string problems = read_file(folder + "/problems");
+  Reader reader({problems.begin(), problems.end()});
+  for (size_t i = 7; i < words.size(); ++i) {
     if (program.errors >= 0) close(program.errors);
     program.errors = opened(shown ? folder + "/stderr." + words[i] : "/dev/null");
     if (shown) {
       redirect(stdout, folder + "/stdout." + words[i]);
       redirect(stderr, folder + "/findings." + words[i]);
     }
-    say("begin " + std::to_string(number));
+    say("begin " + words[i]);
     try {
       const std::vector<std::byte> output =
-          run(program, cases.at(number), counters ? kArgument : "");
-      std::ofstream file(folder + "/out." + std::to_string(number), std::ios::binary);
+          run(program, problem_in(reader), counters ? kArgument : "");
+      std::ofstream file(folder + "/out." + words[i], std::ios::binary);
       file.write(reinterpret_cast<const char*>(output.data()), std::streamsize(output.size()));
       file.close();
       say(file ? "done" : "failed no room for the output");
@@ -248,20 +278,28 @@ class ReadableCopies {
 
 }  // namespace
 
-std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
+std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
+                               const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended) {
   std::optional<ReadableCopies> copies;
   if (limits.isolation == Isolation::other_user) copies.emplace(library.path);
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "--child",
-                                      task.file,
                                       copies ? copies->library() : library.path,
                                       std::to_string(entry),
                                       kModes[int(mode)],
                                       folder,
                                       name_of(limits.isolation)};
-  for (const size_t number : numbers) command.push_back(std::to_string(number));
+  Writer problems;
+  for (const size_t number : numbers) {
+    command.push_back(std::to_string(number));
+    put_problem(problems, cases.at(number));
+  }
+  std::ofstream file(folder + "/problems", std::ios::binary);
+  file.write(problems.bytes().data(), std::streamsize(problems.bytes().size()));
+  file.close();
+  if (!file) throw LackError(folder + "/problems: cannot be written");
   std::filesystem::remove(folder + "/report");
   // The problems are small, and stacks of threads count as memory.
   Environment environment = {{"VGPU_THREADS", "1"},

@@ -169,8 +169,8 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
     std::vector<size_t> numbers;
     for (size_t i = first; i < cases.size(); ++i) numbers.push_back(i);
     Ended ended;
-    const std::vector<Outcome> outcomes =
-        run_cases(task, library, entry, Mode::cases, numbers, folder.folder(), limits, ended);
+    const std::vector<Outcome> outcomes = run_cases(task, cases, library, entry, Mode::cases,
+                                                    numbers, folder.folder(), limits, ended);
     for (const Outcome& outcome : outcomes) {
       const Case& problem = cases[first++];
       if (refuse(grade, outcome, problem.name, limits)) {
@@ -223,7 +223,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   const testing::TemporaryFolder folder;
   Ended ended;
   const std::vector<Outcome> outcomes =
-      run_cases(task, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
+      run_cases(task, cases, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);
   for (size_t i = 0; i < outcomes.size(); ++i)
     if (refuse(grade, outcomes[i], cases[numbers[i]].name, limits)) return item;
   std::vector<std::string> findings = lines_with(ended.output + found, {": error: "});
@@ -303,8 +303,8 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   if (!all_right) return items;
   const testing::TemporaryFolder folder;
   Ended ended;
-  const std::vector<Outcome> outcomes =
-      run_cases(task, library, entry, Mode::counters, {0}, folder.folder(), limits, ended);
+  const std::vector<Outcome> outcomes = run_cases(task, {measured}, library, entry, Mode::counters,
+                                                  {0}, folder.folder(), limits, ended);
   const std::string where = "measured: " + measured.name;
   if (refuse(grade, outcomes[0], where, limits)) return items;
   if (outcomes[0].how == Outcome::failed) {

@@ -326,7 +326,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
 
 int grader_main(int argc, char** argv, const std::vector<Task>& tasks) {
   try {
-    if (argc > 1 && std::string(argv[1]) == "--child") return child_main(argc, argv, tasks);
+    if (argc > 1 && std::string(argv[1]) == "--child") return child_main(argc, argv);
     const Flags flags = parse(argc, argv, tasks);
     say_if_stale(flags.solution ? " SOLUTION=1" : "");
     const Task& task = chosen(tasks, flags.task);

@@ -71,10 +71,11 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
 // standard library's headers in < >, and its task's own; it neither renames its lines nor hides warnings.
 std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers);
 
-// Runs the cases of these numbers in one process until one fails; at least one outcome, in that
-// order. folder: for what the process writes. ended: how the process did. What is printed is kept
+// Runs those of `cases` that have these numbers in one process until one fails; at least one outcome,
+// in that order. folder: for what the process writes. ended: how the process did. What is printed is kept
 // in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
-std::vector<Outcome> run_cases(const Task& task, const Library& library, int entry, Mode mode,
+std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
+                               const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended);
 
@@ -95,6 +96,6 @@ std::string first_look(const std::string& message);
 std::string demangled(const std::string& name);
 
 // The process's main(), reached by grader_main when the first flag is --child.
-int child_main(int argc, char** argv, const std::vector<Task>& tasks);
+int child_main(int argc, char** argv);
 
 }  // namespace lab::grader
