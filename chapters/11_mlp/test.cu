@@ -7,54 +7,34 @@
 #include <filesystem>
 #include <limits>
 
+#include "../../common/attention/launch.cuh"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"
 #include "../../common/lab/program.h"
-#include "graph.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
-#include "registers.cuh"
-#include "swizzle.cuh"
 #include "test_support.h"
-#include "wmma.cuh"
 
 using namespace lab::testing;
 using lab::Storage;
 
 namespace {
 
-template <class Element>
-struct NamedStep {
-  const char* name;
-  AnyProduct<Element> function;
-};
-__global__ void gelu_kernel(const float* v, float* y, int count) {
-  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < count) y[i] = mlp::gelu(v[i]);
+using Step = mlp::LayerStep<half>;
+const std::vector<Step>& kSteps = mlp::layer_steps<half>();
+template <class Element = half>
+const mlp::LayerStep<Element>& step(const std::string& name) {
+  for (const mlp::LayerStep<Element>& one : mlp::layer_steps<Element>())
+    if (name == one.name) return one;
+  throw std::invalid_argument("there is no step " + name);
 }
-// Replayed from a graph of its own.
-template <class Element>
-void by_graph(const Element* x, const Element* weight, const Element* bias, const Element* residual,
-              Element* y, const mlp::Shape& shape, cudaStream_t stream) {
-  const mlp::Graph graph([&](cudaStream_t recorded) {
-    mlp::epilogue<Element>(x, weight, bias, residual, y, shape, recorded);
-  });
-  graph.replay(stream);
-  lab::check(cudaDeviceSynchronize());
-}
-template <class Element>
-std::vector<NamedStep<Element>> steps_on() {
-  return {{"wmma", mlp::wmma<Element>},         {"registers", mlp::registers<Element>},
-          {"pipeline", mlp::pipeline<Element>}, {"swizzle", mlp::swizzle<Element>},
-          {"epilogue", mlp::epilogue<Element>}, {"graph", by_graph<Element>}};
-}
-const std::vector<NamedStep<half>> kSteps = steps_on<half>();
 
 bool has_tf32() { return mlp::lacking<float>().empty(); }
 
 template <class Element = half>
 void check_steps(const ProductTrial& trial, int shift = 0) {
-  for (const NamedStep<Element>& step : steps_on<Element>()) {
-    const ProductOutcome outcome = run_product<Element>(step.function, trial, shift);
+  for (const mlp::LayerStep<Element>& step : mlp::layer_steps<Element>()) {
+    const ProductOutcome outcome = run_product<Element>(step.layer, trial, shift);
     CAPTURE(step.name);
     CAPTURE(trial.name);
     CAPTURE(shift);
@@ -65,19 +45,15 @@ void check_steps(const ProductTrial& trial, int shift = 0) {
 // The epilogue with each of its tiles, whichever it would choose.
 template <class Element>
 void check_tiles(const ProductTrial& trial) {
-  const auto check = [&]<class T>(const char* name) {
-    if (mlp::shared_limit() < mlp::kEpilogueBytes<Element, T>) return;
-    if (std::is_same_v<T, mlp::WideTile> && !mlp::has_wide_tile<Element>()) return;
-    if (!std::is_same_v<T, mlp::SmallTile> && trial.shape.n % 8 != 0) return;
-    const ProductOutcome outcome = run_product<Element>(mlp::launch_epilogue<Element, T>, trial);
-    CAPTURE(name);
+  for (const mlp::EpilogueTile<Element>& tile : mlp::epilogue_tiles<Element>()) {
+    if (shared_limit() < tile.shared_bytes || !tile.has_code()) continue;
+    if (tile.name != std::string("small") && trial.shape.n % 8 != 0) continue;
+    const ProductOutcome outcome = run_product<Element>(tile.layer, trial);
+    CAPTURE(tile.name);
     CAPTURE(trial.name);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
-  };
-  check.template operator()<mlp::WideTile>("wide");
-  check.template operator()<mlp::LargeTile>("large");
-  check.template operator()<mlp::SmallTile>("small");
+  }
 }
 
 }  // namespace
@@ -106,7 +82,7 @@ TEST_CASE("right: each step on arrays in fp32, multiplied in tf32") {
   // Rows that are whole pieces of floats and none of halves; and, for wmma, none of either.
   check_steps<float>(product_trial({33, 12, 20, true}, 7, Behind::kBoth, Storage::kFp32));
   const ProductTrial any = product_trial({19, 70, 31, true}, 8, Behind::kBoth, Storage::kFp32);
-  CHECK(run_product<float>(mlp::wmma<float>, any).caught_by == "");
+  CHECK(run_product<float>(step<float>("wmma").layer, any).caught_by == "");
 }
 
 TEST_CASE("right: floats are rounded to tf32 and not cut") {
@@ -120,9 +96,9 @@ TEST_CASE("right: floats are rounded to tf32 and not cut") {
   trial.storage = Storage::kFp32;
   trial.x.assign(16 * 8, 1 + 0x1p-11f + 0x1p-12f), trial.weight.assign(8 * 8, 1.0f);
   trial = product_trial(trial);
-  for (const NamedStep<float>& step : steps_on<float>()) {
+  for (const mlp::LayerStep<float>& step : mlp::layer_steps<float>()) {
     CAPTURE(step.name);
-    for (const float y : run_product<float>(step.function, trial).y) CHECK(y == 8 * (1 + 0x1p-10f));
+    for (const float y : run_product<float>(step.layer, trial).y) CHECK(y == 8 * (1 + 0x1p-10f));
   }
 }
 
@@ -139,7 +115,7 @@ TEST_CASE("right: wmma takes any k and any array") {
   if (skipped("any k")) return;
   for (const int k : {1, 7, 31, 33, 50}) {
     const ProductTrial trial = product_trial({19, 70, k, true}, uint64_t(k));
-    const ProductOutcome outcome = run_product<half>(mlp::wmma<half>, trial);
+    const ProductOutcome outcome = run_product<half>(step("wmma").layer, trial);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
   }
@@ -164,9 +140,9 @@ TEST_CASE("right: GELU is the exact one, over all of its range") {
   // fp16's rounding, 2^-11, and the error of our GELU, 4.8e-7; tanh's approximation is 900 times as
   // far off.
   trial.tolerance = {.atol = 4.8e-7, .rtol = 0x1p-11 * 1.01, .relative_l2 = 0x1p-11};
-  for (const NamedStep<half>& step : kSteps) {
+  for (const Step& step : kSteps) {
     CAPTURE(step.name);
-    const ProductOutcome outcome = run_product<half>(step.function, trial);
+    const ProductOutcome outcome = run_product<half>(step.layer, trial);
     CAPTURE(outcome.details);
     // Steps that store the sums first round nothing: these are numbers of fp16.
     CHECK(outcome.caught_by == "");
@@ -182,8 +158,7 @@ TEST_CASE("right: GELU by itself is as exact as its comment says") {
     values.push_back(v), values.push_back(-v);
   const lab::DeviceArray<float> in(values, "v");
   lab::DeviceArray<float> out(values.size(), "y");
-  gelu_kernel<<<unsigned(values.size() / 128 + 1), 128>>>(in.data(), out.data(),
-                                                          int(values.size()));
+  mlp::gelu_of(in.data(), out.data(), int(values.size()));
   lab::check(cudaDeviceSynchronize());
   const std::vector<float> y = out.download();
   double absolute = 0, relative = 0;
@@ -216,9 +191,9 @@ TEST_CASE("right: no output takes part in another's: NaN in one row stays there"
   if (skipped("NaN in one row")) return;
   ProductTrial trial = product_trial({70, 66, 72, false}, 9);
   for (int i = 0; i < 72; ++i) trial.x[size_t(33) * 72 + i] = NAN;
-  for (const NamedStep<half>& step : kSteps) {
+  for (const Step& step : kSteps) {
     CAPTURE(step.name);
-    const ProductOutcome outcome = run_product<half>(step.function, trial);
+    const ProductOutcome outcome = run_product<half>(step.layer, trial);
     REQUIRE(outcome.y.size() == trial.y.size());
     int wrong = 0;
     for (size_t i = 0; i < outcome.y.size(); ++i)
@@ -231,13 +206,13 @@ TEST_CASE("the same bits twice, and in a graph; steps 2 to 4 have the same") {
   if (skipped("the same bits twice")) return;
   const ProductTrial trial = product_trial({150, 200, 328, true}, 8);
   std::vector<float> of_registers;
-  for (const NamedStep<half>& step : kSteps) {
+  for (const Step& step : kSteps) {
     CAPTURE(step.name);
-    const std::vector<float> first = run_product<half>(step.function, trial).y;
+    const std::vector<float> first = run_product<half>(step.layer, trial).y;
     REQUIRE(first.size() == trial.y.size());
-    CHECK(run_product<half>(step.function, trial).y == first);
+    CHECK(run_product<half>(step.layer, trial).y == first);
     if (std::string(step.name) != "graph")
-      CHECK(run_product<half>(lab::testing::in_a_graph(step.function), trial).y == first);
+      CHECK(run_product<half>(lab::testing::in_a_graph(step.layer), trial).y == first);
     if (std::string(step.name) == "registers") of_registers = first;
     if (std::string(step.name) == "pipeline" || std::string(step.name) == "swizzle")
       CHECK(first == of_registers);
@@ -246,11 +221,11 @@ TEST_CASE("the same bits twice, and in a graph; steps 2 to 4 have the same") {
 
 TEST_CASE("what they cannot do they refuse") {
   half* const aligned = reinterpret_cast<half*>(64);
-  for (const NamedStep<half>& step : kSteps) {
+  for (const Step& step : kSteps) {
     CAPTURE(step.name);
     const auto message = [&](const mlp::Shape& shape, const half* x, half* y) -> std::string {
       try {
-        step.function(x, aligned, nullptr, nullptr, y, shape, nullptr);
+        step.layer(x, aligned, nullptr, nullptr, y, shape, nullptr);
       } catch (const std::invalid_argument& error) {
         return error.what();
       }
@@ -277,8 +252,8 @@ TEST_CASE("tf32 is refused by name where there is none") {
   const ProductTrial trial = product_trial({8, 8, 8}, 1, Behind::kBoth, Storage::kFp32);
   if (!lack.empty())
     CHECK(lack == "products in tf32 need compute capability 8.0 or newer, this device has 7.5");
-  for (const NamedStep<float>& step : steps_on<float>()) {
-    const ProductOutcome outcome = run_product<float>(step.function, trial);
+  for (const mlp::LayerStep<float>& step : mlp::layer_steps<float>()) {
+    const ProductOutcome outcome = run_product<float>(step.layer, trial);
     CAPTURE(step.name);
     CHECK(outcome.caught_by == (lack.empty() ? "" : "error"));
     if (!lack.empty()) CHECK(outcome.details == lack);
@@ -287,16 +262,15 @@ TEST_CASE("tf32 is refused by name where there is none") {
 
 TEST_CASE("the epilogue's tile: full rounds, and what fits") {
   const int h200 = 227 * 1024, of_8_6 = 99 * 1024, t4 = 64 * 1024;
-  using mlp::TileName;
   // 33 x 4 and 33 x 16 tiles of 192 x 192 on 132 SMs.
-  CHECK(mlp::choose_tile<half>({6304, 768, 3072}, 132, h200, true) == TileName::kWide);
-  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 132, h200, true) == TileName::kWide);
+  CHECK(mlp::chosen_tile({6304, 768, 3072}, 132, h200, true) == "wide");
+  CHECK(mlp::chosen_tile({6304, 3072, 768}, 132, h200, true) == "wide");
   // 2 x 4 of them would leave 124 SMs idle.
-  CHECK(mlp::choose_tile<half>({197, 768, 3072}, 132, h200, true) == TileName::kSmall);
+  CHECK(mlp::chosen_tile({197, 768, 3072}, 132, h200, true) == "small");
   // An A100 has the memory, and no code for it.
-  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 108, 163 * 1024, false) == TileName::kLarge);
-  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 84, of_8_6, true) == TileName::kLarge);
-  CHECK(mlp::choose_tile<half>({6304, 3072, 768}, 40, t4, false) == TileName::kSmall);
+  CHECK(mlp::chosen_tile({6304, 3072, 768}, 108, 163 * 1024, false) == "large");
+  CHECK(mlp::chosen_tile({6304, 3072, 768}, 84, of_8_6, true) == "large");
+  CHECK(mlp::chosen_tile({6304, 3072, 768}, 40, t4, false) == "small");
 }
 
 // ---- Counters -----------------------------------------------------------------------------------
@@ -320,29 +294,32 @@ void run_for_counters(const Product& product, const mlp::Shape& shape) {
 }
 double up(double value, double multiple) { return std::ceil(value / multiple) * multiple; }
 
+// Bytes of the slices of x and weight that pipeline keeps for a tile with so many rows and columns: three
+// of 64 halves a row, padded by 8.
+constexpr int pipeline_bytes(int rows) { return 3 * 2 * rows * (64 + 8) * int(sizeof(half)); }
+
 struct Padded {
   const char* name;
   Product product;
   double rows, columns, slice;  // of a tile
 };
 std::vector<Padded> products() {
-  using OnStream = void (*)(const half*, const half*, half*, const mlp::Shape&, cudaStream_t);
-  const auto without_stream = [](OnStream product) {
-    return [product](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
-      product(x, weight, y, shape, nullptr);
-    };
+  const auto of = [](const char* name, double tile, double slice) -> Padded {
+    const mlp::Product<half> product = step(name).product;
+    return {name,
+            [product](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
+              product(x, weight, y, shape, nullptr);
+            },
+            tile, tile, slice};
   };
   const auto epilogue = [](const half* x, const half* weight, half* y, const mlp::Shape& shape) {
-    mlp::launch_epilogue<half, mlp::SmallTile>(x, weight, nullptr, nullptr, y, shape, nullptr);
+    mlp::epilogue_tiles<half>().back().layer(x, weight, nullptr, nullptr, y, shape, nullptr);
   };
-  const bool large = mlp::shared_limit() >= mlp::kPipelineBytes<mlp::LargeTile, tile::Padded>;
-  const bool swizzled = mlp::shared_limit() >= mlp::kPipelineBytes<mlp::LargeTile, tile::Swizzled>;
-  return {{"wmma", without_stream(mlp::wmma_product), 64, 64, 32},
-          {"registers", without_stream(mlp::registers_product), 128, 128, 64},
-          {"pipeline", without_stream(mlp::pipeline_product<tile::Padded>), large ? 128. : 64.,
-           large ? 128. : 64., 64},
-          {"swizzle", without_stream(mlp::swizzle_product), swizzled ? 128. : 64.,
-           swizzled ? 128. : 64., 64},
+  const int large = 128 * 64 * 2 * 2 * 3;  // swizzled, without padding
+  return {of("wmma", 64, 32),
+          of("registers", 128, 64),
+          of("pipeline", shared_limit() >= pipeline_bytes(128) ? 128 : 64, 64),
+          of("swizzle", shared_limit() >= large ? 128 : 64, 64),
           {"epilogue", epilogue, 64, 64, 64}};
 }
 
@@ -367,6 +344,8 @@ TEST_CASE("counters: multiply-adds of the padded tiles, bytes by formula, y stor
       CHECK(counted("y", "store/bytes_asked") == 2.0 * double(shape.y_elements()));
       CHECK(counted("y", "load/bytes_asked") == 0);
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
+      if (std::string(p.name) == "pipeline")
+        CHECK(lab::vgpu::counter("/dynamic_shared") == pipeline_bytes(int(p.rows)));
     }
 }
 
@@ -397,11 +376,11 @@ TEST_CASE("counters: the hidden array is stored once by the epilogue, and twice 
   const mlp::Shape shape{130, 192, 64, true};
   const double hidden = 2.0 * double(shape.y_elements());
   const ProductTrial trial = product_trial(shape, 3, Behind::kBias);
-  run_product<half>(mlp::epilogue<half>, trial);
+  run_product<half>(step("epilogue").layer, trial);
   CHECK(counted("y", "store/bytes_asked") == hidden);
   CHECK(counted("y", "load/bytes_asked") == 0);
   // The launch behind swizzle's product, the last one, loads and stores all of it again.
-  run_product<half>(mlp::swizzle<half>, trial);
+  run_product<half>(step("swizzle").layer, trial);
   CHECK(counted("y", "store/bytes_asked") == hidden);
   CHECK(counted("y", "load/bytes_asked") == hidden);
 }
@@ -435,6 +414,11 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs, const 
   check_each_bug(bugs, trials.size(), run, [&] { loaded.reset(); });
 }
 
+// Tiles of so many rows and as many columns.
+unsigned blocks_of(const mlp::Shape& s, int rows) {
+  return unsigned((s.m + rows - 1) / rows) * unsigned((s.n + rows - 1) / rows);
+}
+
 // A kernel whose name has no template's arguments in it, of the functions that the steps consist
 // of.
 const std::string kOfPipeline = R"(
@@ -456,9 +440,8 @@ TEST_CASE("planted bugs in wmma: each is caught, and by what") {
       "wmma", planted::kWmmaBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
-        launch(mutants.kernel(number, "wmma_kernel", {8}, "6__half"),
-               unsigned(mlp::divide_up(s.m, 64) * mlp::divide_up(s.n, 64)), 128, 0, nullptr, x,
-               weight, y, s.m, s.n, s.k);
+        launch(mutants.kernel(number, "wmma_kernel", {8}, "6__half"), blocks_of(s, 64), 128, 0,
+               nullptr, x, weight, y, s.m, s.n, s.k);
       },
       "template __global__ void wmma_kernel<half, 8>(const half*, const half*, half*, int, int, "
       "int);",
@@ -472,9 +455,8 @@ TEST_CASE("planted bugs in registers: each is caught, and by what" *
       "registers", planted::kRegistersBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
-        launch(mutants.kernel(number, "registers_kernel", {}, "6__half"),
-               mlp::blocks_of<mlp::LargeTile>(s), mlp::LargeTile::kThreads, 0, nullptr, x, weight,
-               y, s.m, s.n, s.k);
+        launch(mutants.kernel(number, "registers_kernel", {}, "6__half"), blocks_of(s, 128), 128, 0,
+               nullptr, x, weight, y, s.m, s.n, s.k);
       },
       "template __global__ void registers_kernel<half>(const half*, const half*, half*, int, int, "
       "int);",
@@ -487,10 +469,8 @@ TEST_CASE("planted bugs in pipeline: each is caught, and by what") {
       "pipeline", planted::kPipelineBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
          const half* residual, half* y, const mlp::Shape& s) {
-        using T = mlp::SmallTile;
-        launch(mutants.kernel(number, "planted_kernel"), mlp::blocks_of<T>(s), T::kThreads,
-               mlp::kPipelineBytes<T, tile::Padded>, nullptr, x, weight, bias, residual, y, s.m,
-               s.n, s.k, false);
+        launch(mutants.kernel(number, "planted_kernel"), blocks_of(s, 64), 128, pipeline_bytes(64),
+               nullptr, x, weight, bias, residual, y, s.m, s.n, s.k, false);
       },
       kOfPipeline, false);
 }
@@ -505,10 +485,9 @@ TEST_CASE("planted bugs in epilogue: each is caught, and by what") {
       "epilogue", planted::kEpilogueBugs,
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
          const half* residual, half* y, const mlp::Shape& s) {
-        using T = mlp::SmallTile;
-        launch(mutants.kernel(number, "planted_kernel"), mlp::blocks_of<T>(s), T::kThreads,
-               mlp::kEpilogueBytes<half, T>, nullptr, x, weight, bias, residual, y, s.m, s.n, s.k,
-               s.gelu);
+        const mlp::EpilogueTile<half>& small = mlp::epilogue_tiles<half>().back();
+        launch(mutants.kernel(number, "planted_kernel"), blocks_of(s, small.rows), 128,
+               small.shared_bytes, nullptr, x, weight, bias, residual, y, s.m, s.n, s.k, s.gelu);
       },
       kernel + R"( {
   using T = SmallTile;
@@ -546,7 +525,8 @@ TEST_CASE("all checks, six schedules") {
 }
 
 TEST_CASE("on a T4") {
-  check_on_t4("right: arrays*,right: GELU*,right: wmma*,the same bits*,tf32 is*,counters: mult*");
+  check_twin_on_t4(
+      "right: arrays*,right: GELU*,right: wmma*,the same bits*,tf32 is*,counters: mult*");
 }
 
 TEST_CASE("machine code: no spills") {
