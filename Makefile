@@ -180,6 +180,8 @@ kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 host_only_cu := $(filter-out $(shell awk '/<<<|^\#include .*\.cuh"/ && !/(common\/lab|attention\/launch)\.cuh"/ \
   { print FILENAME; nextfile }' /dev/null $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))), \
   $(wildcard $(addsuffix /*.cu,$(chapter_dirs))))
+# (This one has device code in texts alone, which it has compiled when it runs.)
+host_only_cu += common/vgpu/tests/time_programs.cu
 # Tests of a virtual T4 need code for sm_75. A test whose kernels are all in its own file has it there, beside that
 # for ARCH; one with kernels in kernels*.cu has it in a twin of the test program, NAME_t4.
 t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -l check_on_t4 $(all_tests_cu)))
@@ -548,7 +550,7 @@ same_ptx_holds:
 
 # The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-with_ptx := $(patsubst %.cu,$V/cu/%.o,$(wildcard common/bench/*.cu common/vgpu/tests/*.cu)) \
+with_ptx := $(patsubst %.cu,$V/cu/%.o,$(filter-out $(host_only_cu),$(wildcard common/bench/*.cu common/vgpu/tests/*.cu))) \
   $(patsubst %.cu,$D/%.o,$(wildcard common/bench/*/*.cu common/tests/*.cu) $(device_cu) \
     $(filter-out $(host_only_cu),$(all_tests_cu))) \
   $(foreach a,compute_75 compute_100,$(device_cu:%.cu=$T/ptx/$a/%.fatbin))
@@ -597,9 +599,10 @@ $H/libdoctest_main.a: Makefile
 $(t4_tests_cu:%.cu=$D/%.o): also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
 $(foreach d,$D $V/cu,$(host_only_cu:%.cu=$d/%.o)): host_only = yes
 # (Tests are compiled with -Og, see above. The -O of nvcc would overrule it.)
-$(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): \
+$(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)) \
+$(filter-out $(host_only_cu:%.cu=$V/cu/%.o),$(vgpu_tests_cu:%.cu=$V/cu/%.o)): \
   nvcc_common := $(filter-out -O1,$(nvcc_common)) -Xcompiler -Og
-$(filter $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)): optimize := -Og
+$(filter $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)) $V/cu/common/vgpu/tests/time_programs.o: optimize := -Og
 # A twin's object is the test's own with other device code: the host's half holds nothing of the architecture. (What
 # stands in .nv_fatbin is a file of nvcc -fatbin.)
 with_code = objcopy --update-section .nv_fatbin=$1
