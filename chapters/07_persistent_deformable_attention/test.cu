@@ -1,6 +1,5 @@
 // Chapter 7's tests: each step right on every kind of shape and location, same bits twice, planted
-// bugs found, what the counters say worked out by hand, and the machine code. Longer than
-// 600 lines: a second file would compile all steps again.
+// bugs found, what the counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -14,16 +13,9 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
-#include "boxes.cuh"
-#include "bulk.cuh"
-#include "cluster.cuh"
-#include "even_shares.cuh"
-#include "persistent.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
-#include "shared.cuh"
-#include "simple.cuh"
 #include "test_support.h"
-#include "vectorized.cuh"
 
 namespace steps = persistent_deformable_attention;
 using namespace lab::testing;
@@ -31,14 +23,14 @@ using lab::Distribution;
 
 namespace {
 
-const std::vector<lab::DeformableStep> kSteps = {{"simple", steps::simple},
-                                                 {"vectorized", steps::vectorized},
-                                                 {"shared", steps::shared},
-                                                 {"persistent", steps::persistent},
-                                                 {"cluster", steps::cluster, steps::cluster_lacks},
-                                                 {"bulk", steps::bulk_or_boxes, steps::bulk_lacks},
-                                                 {"even shares", steps::even_shares},
-                                                 {"single copies", steps::bulk, steps::bulk_lacks}};
+const std::vector<lab::DeformableStep> kSteps = steps::steps();
+const lab::DeformableStep& step(const std::string& name) {
+  for (const lab::DeformableStep& one : kSteps)
+    if (one.name == name) return one;
+  throw std::invalid_argument("there is no step " + name);
+}
+// Why the device cannot run that step: "" when it can.
+std::string lack_of(const std::string& name) { return step(name).lacks(); }
 
 // Those that the device can run.
 std::vector<lab::DeformableStep> runnable() {
@@ -192,40 +184,40 @@ TEST_CASE("what they cannot do they refuse") {
 TEST_CASE("staging: the smallest levels that fit") {
   const DeformableShape course = lab::course_deformable_shape(1, 1);
   // 23 x 40 and 12 x 20 pixels of 64 bytes: 58880 + 15360 bytes.
-  const steps::Staging h200 = steps::plan_staging(course, 227 * 1024);
+  const steps::StagedLevels h200 = steps::staged_levels(course, 227 * 1024);
   CHECK(h200.bytes == 58880 + 15360);
   CHECK(h200.first_pixel[0] == -1);
   CHECK(h200.first_pixel[1] == -1);
   CHECK(h200.first_pixel[2] == 240);
   CHECK(h200.first_pixel[3] == 0);
-  const steps::Staging t4 = steps::plan_staging(course, 64 * 1024);
+  const steps::StagedLevels t4 = steps::staged_levels(course, 64 * 1024);
   CHECK(t4.bytes == 15360);
   CHECK(t4.first_pixel[2] == -1);
-  CHECK(steps::plan_staging(course, 1024).bytes == 0);
+  CHECK(steps::staged_levels(course, 1024).bytes == 0);
 }
 
 TEST_CASE("staging: clusters of blocks hold larger levels, in runs of 16 pixels") {
   // Of 2 blocks each has half of 46 x 80, 23 x 40 and 12 x 20 pixels, in whole runs: 115,
   // 29 and 8 of them. Level 0 alone would be 460.
   const DeformableShape course = lab::course_deformable_shape(1, 1);
-  const steps::Staging two = steps::plan_staging(course, 227 * 1024, 2);
+  const steps::StagedLevels two = steps::staged_levels(course, 227 * 1024, 2);
   CHECK(two.levels == 3);
   CHECK(two.bytes == (115 + 29 + 8) * 16 * 64);
   CHECK(two.first_pixel[0] == -1);
   CHECK(two.first_pixel[1] == (29 + 8) * 16);
   // Of 8 blocks: 115, 29, 8 and 2 runs.
-  const steps::Staging eight = steps::plan_staging(course, 227 * 1024, 8);
+  const steps::StagedLevels eight = steps::staged_levels(course, 227 * 1024, 8);
   CHECK(eight.levels == 4);
   CHECK(eight.bytes == (115 + 29 + 8 + 2) * 16 * 64);
   CHECK(eight.first_pixel[0] == (29 + 8 + 2) * 16);
-  CHECK(steps::plan_staging(course, 227 * 1024, 4).levels == 3);
+  CHECK(steps::staged_levels(course, 227 * 1024, 4).levels == 3);
 
-  if (skipped("plan_clusters") || !steps::cluster_lacks().empty()) return;
-  const steps::ClusterPlan plan = steps::plan_clusters(steps::cluster_kernel<32>, course);
+  if (skipped("plan_clusters") || !lack_of("cluster").empty()) return;
+  const steps::Clusters plan = steps::planned_clusters(course);
   CHECK(plan.blocks == 8);
   CHECK(plan.clusters >= 1);
   // All levels of a small image fit into the smallest cluster.
-  CHECK(steps::plan_clusters(steps::cluster_kernel<32>, {1, 9, 1, 32, 1, 4, {{9, 9}}}).blocks == 2);
+  CHECK(steps::planned_clusters({1, 9, 1, 32, 1, 4, {{9, 9}}}).blocks == 2);
 }
 
 // ---- Counters -----------------------------------------------------------------------------------
@@ -263,11 +255,11 @@ TEST_CASE("counters: vectorized asks for values eight times less often") {
     DeformableShape shape = lab::course_deformable_shape(1, 320);
     shape.channels = channels;
     const double samples = double(shape.samples());
-    run_for_counters(steps::simple, shape, Distribution::kLocal);
+    run_for_counters(step("simple").function, shape, Distribution::kLocal);
     // Four loads a sample and channel, 32 channels a request.
     const double simple = counted("value", "load/requests");
     CHECK(simple == samples * 4 * channels / 32);
-    run_for_counters(steps::vectorized, shape, Distribution::kLocal);
+    run_for_counters(step("vectorized").function, shape, Distribution::kLocal);
     // Upper and lower pixel of both columns: two loads of 16 bytes for channels / 4 lanes.
     const double vectorized = counted("value", "load/requests");
     CHECK(vectorized == samples * 2 * (channels / 4) / 32);
@@ -296,7 +288,7 @@ TEST_CASE("counters: simple reads neighbouring channels, every step stores each 
       CHECK(counted("out", "store/sectors") == out_bytes / 32);
       CHECK(lab::vgpu::counter("/local/store/requests") == 0);
     }
-    run_for_counters(steps::simple, shape, Distribution::kLocal);
+    run_for_counters(step("simple").function, shape, Distribution::kLocal);
     CHECK(counted("out", "store/requests") == out_bytes / 64);
     // A warp has 32 channels of one pixel, two sectors of 32 bytes. (Of 16 channels it has those of
     // two queries, whose pixels may be the same.)
@@ -324,27 +316,26 @@ TEST_CASE("locations and weights, read once, pass by the L1") {
 TEST_CASE("counters: what persistent blocks stage, and no bank conflicts") {
   if (skipped_without_counters("counters")) return;
   const DeformableShape shape = lab::course_deformable_shape(5, 3000);
-  const steps::Staging staging = steps::plan_staging(shape, steps::shared_memory().of_block);
+  const steps::StagedLevels staging = steps::staged_levels(shape);
   REQUIRE(staging.bytes > 0);
-  run_for_counters(steps::persistent, shape, Distribution::kUniform);
+  run_for_counters(step("persistent").function, shape, Distribution::kUniform);
   // Each store to shared memory is a staged byte.
-  const double blocks =
-      steps::persistent_blocks<32>(steps::persistent_kernel<32>, shape, staging.bytes);
+  const double blocks = steps::blocks_of_persistent(shape, staging.bytes);
   CHECK(lab::vgpu::counter("/grid/0") == blocks);
   CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
         planes_of_shares(shape, int(blocks)) * staging.bytes);
   CHECK(shared_conflicts() == 0);
-  run_for_counters(steps::shared, shape, Distribution::kUniform);
+  run_for_counters(step("shared").function, shape, Distribution::kUniform);
   // Each block of step 3 stages for its 256 queries.
-  const double chunks = (shape.queries + steps::kSharedRows - 1) / steps::kSharedRows;
+  const double chunks = (shape.queries + 255) / 256;
   CHECK(lab::vgpu::counter("/shared/store/bytes_asked") == chunks * shape.batch * staging.bytes);
   CHECK(shared_conflicts() == 0);
 }
 
 TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
-  if (skipped_without_counters("counters") || !steps::bulk_lacks().empty()) return;
+  if (skipped_without_counters("counters") || !lack_of("bulk").empty()) return;
   DeformableShape shape = lab::course_deformable_shape(5, 3000);
-  run_for_counters(steps::bulk, shape, Distribution::kUniform);
+  run_for_counters(step("single copies").function, shape, Distribution::kUniform);
   const double blocks = lab::vgpu::counter("/grid/0"), staged = 58880 + 15360;  // levels 2 and 3
   const double copied = lab::vgpu::counter("/async_copied_bytes");
   CHECK(copied == planes_of_shares(shape, int(blocks)) * staged);
@@ -356,13 +347,13 @@ TEST_CASE("counters: the bulk copy engine brings the levels, one copy each") {
   const double loaded = counted("value", "load/bytes_asked") + copied;
   CHECK(lab::vgpu::counter("/shared/store/bytes_asked") == blocks * 8);
   CHECK(shared_conflicts() == 0);
-  run_for_counters(steps::persistent, shape, Distribution::kUniform);
+  run_for_counters(step("persistent").function, shape, Distribution::kUniform);
   const double plain = counted("value", "load/bytes_asked");
   CHECK(loaded / plain == doctest::Approx(1).epsilon(0.05));
 }
 
 TEST_CASE("counters: with several heads a tensor map makes a few copies of them") {
-  if (skipped_without_counters("counters") || !steps::bulk_lacks().empty()) return;
+  if (skipped_without_counters("counters") || !lack_of("bulk").empty()) return;
   struct Case {
     int heads, channels;
     double copies;  // of a plane
@@ -376,7 +367,8 @@ TEST_CASE("counters: with several heads a tensor map makes a few copies of them"
     shape.channels = channels;
     const double pixels = 23 * 40 + 12 * 20 + (channels == 16 ? 46 * 80 : 0);
     for (const bool boxes : {true, false}) {
-      run_for_counters(boxes ? steps::bulk_or_boxes : steps::bulk, shape, Distribution::kUniform);
+      run_for_counters(step(boxes ? "bulk" : "single copies").function, shape,
+                       Distribution::kUniform);
       const double planes = planes_of_shares(shape, int(lab::vgpu::counter("/grid/0")));
       CHECK(counted("value", "copy_engine/load/copies") == planes * (boxes ? copies : pixels));
       // What lies beyond a level is not read, though it takes room in shared memory.
@@ -389,7 +381,7 @@ TEST_CASE("counters: with several heads a tensor map makes a few copies of them"
 
 TEST_CASE("boxes: as few as there can be, each a multiple of 8 pixels, at most 256") {
   for (int pixels = 1; pixels <= 3000; ++pixels) {
-    const int box = steps::box_of(pixels), room = steps::pixels_in_boxes(pixels);
+    const auto [box, room] = steps::box_and_room(pixels);
     REQUIRE(box >= 8);
     REQUIRE(box <= 256);
     REQUIRE(box % 8 == 0);
@@ -414,9 +406,9 @@ TEST_CASE("counters: rows that are not there are not stored") {
 }
 
 TEST_CASE("counters: clusters read staged levels from each other") {
-  if (skipped_without_counters("counters") || !steps::cluster_lacks().empty()) return;
+  if (skipped_without_counters("counters") || !lack_of("cluster").empty()) return;
   const DeformableShape shape = lab::course_deformable_shape(3, 3000);
-  run_for_counters(steps::cluster, shape, Distribution::kUniform);
+  run_for_counters(step("cluster").function, shape, Distribution::kUniform);
   // Clusters of 8 hold all 19560 pixels of 64 bytes, and stage them together.
   const double clusters = lab::vgpu::counter("/grid/0") / 8, levels = 19560 * 64;
   CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
@@ -424,7 +416,7 @@ TEST_CASE("counters: clusters read staged levels from each other") {
   // Of what the dealt out queries read, 4 pixels of 64 bytes a sample, 7 of 8 lie in another block:
   // runs are dealt out in turn, and uniform points meet all alike. The last block's last round may
   // take a query again.
-  const double samples = double(shape.samples()) * steps::kFixedShare / steps::kOfShares;
+  const double samples = double(shape.samples()) * 15 / 16;
   const double remote = lab::vgpu::counter("/distributed_shared/load/bytes");
   CHECK(remote / (samples * 4 * 64) == doctest::Approx(7 / 8.0).epsilon(0.02));
   // That is what takes longest.
@@ -472,7 +464,7 @@ TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
 
   // A multiply-add for each 2 bytes of values: 1 FLOP a byte, less with locations and weights that
   // both columns ask for: 12 bytes a sample beside 4 pixels of 64.
-  run_for_counters(steps::vectorized, shape, Distribution::kLocal);
+  run_for_counters(step("vectorized").function, shape, Distribution::kLocal);
   const double intensity = 8.0 * double(shape.samples()) * shape.channels /
                            lab::vgpu::counter("/global/load/bytes_asked");
   MESSAGE("arithmetic intensity: " << intensity << " FLOP a byte asked for");
@@ -483,11 +475,7 @@ TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
 
 namespace {
 
-using Launcher = std::function<void(const Mutants&, size_t, const half*, const half*, const half*,
-                                    half*, const DeformableShape&)>;
-
-void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
-                const Launcher& launcher) {
+void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
   // With one number of channels, so that a template is compiled once a bug.
   const std::vector<DeformableCase> cases = {
       deformable_case({1, 3, 1, 32, 1, 4, {{1, 1}}}, Distribution::kUniform, 1),
@@ -504,7 +492,10 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
   const auto run = [&](size_t number, size_t trial) {
     const auto launched = [&](const half* value, const half* locations, const half* weights,
                               half* out, const DeformableShape& shape, cudaStream_t) {
-      launcher(loaded, number, value, locations, weights, out, shape);
+      const void* const kernel = step == "simple"
+                                     ? loaded.kernel(number, "simple_kernel")
+                                     : loaded.kernel(number, step + "_kernel", {shape.channels});
+      steps::launch_mutant(step, kernel, value, locations, weights, out, shape);
     };
     return named(cases[trial].name, run_deformable(launched, cases[trial]));
   };
@@ -515,93 +506,37 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
 
 TEST_CASE("planted bugs in simple: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in simple*")) return;
-  check_bugs("simple", planted::kSimpleBugs,
-             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
-                const half* weights, half* out, const DeformableShape& shape) {
-               launch(mutants.kernel(number, "simple_kernel"),
-                      steps::blocks_for(shape.out_elements(), steps::kSimpleThreads, shape),
-                      steps::kSimpleThreads, 0, nullptr, value, locations, weights, out,
-                      steps::problem_of(shape), shape.channels);
-             });
+  check_bugs("simple", planted::kSimpleBugs);
 }
 
 TEST_CASE("planted bugs in vectorized: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in vectorized*")) return;
-  check_bugs("vectorized", planted::kVectorizedBugs,
-             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
-                const half* weights, half* out, const DeformableShape& shape) {
-               launch(mutants.kernel(number, "vectorized_kernel", {shape.channels}),
-                      steps::blocks_for(shape.rows(),
-                                        steps::kVectorizedThreads / (shape.channels / 4), shape),
-                      steps::kVectorizedThreads, 0, nullptr, value, locations, weights, out,
-                      steps::problem_of(shape));
-             });
+  check_bugs("vectorized", planted::kVectorizedBugs);
 }
 
 TEST_CASE("planted bugs in persistent: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in persistent*")) return;
-  check_bugs("persistent", planted::kPersistentBugs,
-             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
-                const half* weights, half* out, const DeformableShape& shape) {
-               lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
-               const steps::Staging staging = steps::plan_staging(shape, 48 * 1024);
-               launch(mutants.kernel(number, "persistent_kernel", {shape.channels}), 2,
-                      steps::kPersistentThreads, size_t(staging.bytes), nullptr, value, locations,
-                      weights, out, fetched.data(), steps::problem_of(shape), staging,
-                      steps::work_of(shape));
-               lab::check(cudaDeviceSynchronize());
-             });
+  check_bugs("persistent", planted::kPersistentBugs);
 }
-
-namespace {
-
-void launch_bulk_mutant(const Mutants& mutants, size_t number, const half* value,
-                        const half* locations, const half* weights, half* out,
-                        const DeformableShape& shape) {
-  lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
-  const steps::Staging staging = steps::plan_staging(shape, 32 * 1024);
-  launch(mutants.kernel(number, "bulk_kernel", {shape.channels}), 2, steps::kPersistentThreads,
-         size_t(staging.bytes), nullptr, value, locations, weights, out, fetched.data(),
-         steps::problem_of(shape), staging, steps::work_of(shape));
-  lab::check(cudaDeviceSynchronize());
-}
-
-}  // namespace
 
 TEST_CASE("planted bugs in bulk: each is caught, and by what") {
-  if (skipped("planted bugs in bulk") || !steps::bulk_lacks().empty()) return;
+  if (skipped("planted bugs in bulk") || !lack_of("bulk").empty()) return;
   if (rerun_with_checks("planted bugs in bulk*")) return;
-  check_bugs("bulk", planted::kBulkBugs, launch_bulk_mutant);
+  check_bugs("bulk", planted::kBulkBugs);
 }
 
 TEST_CASE("planted bugs in cluster: each is caught, and by what" * doctest::test_suite("toolkit")) {
-  if (skipped("planted bugs in cluster") || !steps::cluster_lacks().empty()) return;
+  if (skipped("planted bugs in cluster") || !lack_of("cluster").empty()) return;
   if (rerun_with_checks("planted bugs in cluster*")) return;
-  check_bugs("cluster", planted::kClusterBugs,
-             [](const Mutants& mutants, size_t number, const half* value, const half* locations,
-                const half* weights, half* out, const DeformableShape& shape) {
-               lab::DeviceArray<unsigned> fetched(std::vector<unsigned>{0}, "fetched");
-               unsigned* const counter = fetched.data();
-               steps::Problem problem = steps::problem_of(shape);
-               steps::Staging staging = steps::plan_staging(shape, 24 * 1024, 2);
-               steps::Work work = steps::work_of(shape);
-               // Two clusters of two blocks.
-               const steps::ClusterLaunch launch(4, 2, staging, nullptr);
-               const void* arguments[] = {&value,   &locations, &weights, &out,
-                                          &counter, &problem,   &staging, &work};
-               lab::check(cudaLaunchKernelExC(
-                   &launch.config, mutants.kernel(number, "cluster_kernel", {shape.channels}),
-                   const_cast<void**>(arguments)));
-               lab::check(cudaDeviceSynchronize());
-             });
+  check_bugs("cluster", planted::kClusterBugs);
 }
 
 TEST_CASE("bulk: what never ends is caught") {
-  if (skipped_without_counters("bulk: what never ends") || !steps::bulk_lacks().empty()) return;
-  check_bugs("bulk", planted::kBulkHangs, launch_bulk_mutant);
+  if (skipped_without_counters("bulk: what never ends") || !lack_of("bulk").empty()) return;
+  check_bugs("bulk", planted::kBulkHangs);
 }
 
-// ---- Checks, other devices, machine code, program -----------------------------------------------
+// ---- Checks, other devices, machine code --------------------------------------------------------
 
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;
@@ -613,7 +548,7 @@ TEST_CASE("checked: without a finding") {
 }
 
 TEST_CASE("checked: before the copy engine overwrites what threads have read stands a fence") {
-  if (skipped("checked: fence") || !steps::bulk_lacks().empty()) return;
+  if (skipped("checked: fence") || !lack_of("bulk").empty()) return;
   // PTX's memory model asks for it. The virtual GPU's checks do not: on a GPU a barrier does as well.
   const Mutants none("chapters/07_persistent_deformable_attention/boxes.cuh",
                      "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
@@ -637,7 +572,7 @@ TEST_CASE("all checks, six schedules") {
 }
 
 TEST_CASE("on a T4") {
-  check_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
+  check_twin_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
 }
 
 TEST_CASE("machine code: no spills") {
@@ -648,30 +583,5 @@ TEST_CASE("machine code: no spills") {
   std::string others;
   for (const char* step : {"simple", "vectorized", "shared", "cluster", "bulk"})
     others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
-  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 16,
-                     steps::kPersistentThreads);
-}
-
-TEST_CASE("program: a step that lacks something is left out, and refused where it is asked for") {
-  if (skipped("program")) return;
-  const TemporaryFolder folder;
-  const auto run = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "chapter7");
-    arguments.insert(arguments.end(),
-                     {"--batch", "1", "--queries", "9", "--json", folder.path("a.json")});
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    return lab::deformable_main(int(argv.size()), argv.data(), "test", "",
-                                {{"simple", steps::simple},
-                                 {"vectorized", steps::vectorized},
-                                 {"warped", nullptr, [] { return std::string("needs a warp"); }}});
-  };
-  CHECK(run({}) == lab::kCorrect);
-  const std::string json = file_content(folder.path("a.json"));
-  CHECK(json.find("vectorized") != std::string::npos);
-  CHECK(json.find("warped is left out: it needs a warp") != std::string::npos);
-  CHECK(run({"--step", "simple"}) == lab::kCorrect);
-  CHECK(file_content(folder.path("a.json")).find("vectorized") == std::string::npos);
-  CHECK(run({"--step", "warped"}) == lab::kLacking);
-  CHECK(run({"--step", "fast"}) == lab::kBadUsage);
+  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 16, 896);
 }

@@ -9,11 +9,8 @@
 
 #include "../../common/testing/checks.h"
 #include "../../common/testing/preload.h"
-#include "boxes.cuh"
-#include "cluster.cuh"
-#include "persistent.cuh"
+#include "kernels.h"
 #include "test_support.h"
-#include "vectorized.cuh"
 
 namespace steps = persistent_deformable_attention;
 using namespace lab::testing;
@@ -21,14 +18,18 @@ using lab::Distribution;
 
 namespace {
 
+lab::DeformableStep step(const std::string& name) {
+  for (const lab::DeformableStep& one : steps::steps())
+    if (one.name == name) return one;
+  throw std::invalid_argument("there is no step " + name);
+}
+
 // Those with a counter that the device can run.
 std::vector<lab::DeformableStep> counting_steps() {
   std::vector<lab::DeformableStep> result;
-  for (const lab::DeformableStep& step :
-       {lab::DeformableStep{"persistent", steps::persistent},
-        lab::DeformableStep{"cluster", steps::cluster, steps::cluster_lacks},
-        lab::DeformableStep{"bulk", steps::bulk_or_boxes, steps::bulk_lacks}})
-    if (!step.lacks || step.lacks().empty()) result.push_back(step);
+  for (const char* name : {"persistent", "cluster", "bulk"})
+    if (const lab::DeformableStep one = step(name); !one.lacks || one.lacks().empty())
+      result.push_back(one);
   return result;
 }
 
@@ -53,7 +54,7 @@ struct Running {
       : shape(of),
         arrays(
             std::move(lab::upload(lab::random_deformable(of, Distribution::kLocal, seed), 1)[0])) {
-    start(steps::vectorized, nullptr);
+    start(step("vectorized").function, nullptr);
     lab::check(cudaDeviceSynchronize());
     right = arrays.out.download();
   }
@@ -67,14 +68,10 @@ struct Running {
   }
 };
 
-// All counters of the current device.
-std::vector<unsigned> counters() {
-  std::vector<unsigned> values(steps::kCounters);
-  lab::check(
-      cudaMemcpyFromSymbol(values.data(), steps::fetched_chunks, values.size() * sizeof(unsigned)));
-  return values;
+bool all_are_zero() {
+  const std::vector<unsigned> counters = steps::fetch_counters();
+  return counters == std::vector<unsigned>(counters.size());
 }
-bool all_are_zero() { return counters() == std::vector<unsigned>(steps::kCounters); }
 
 cudaGraphExec_t recorded(lab::DeformableFunction step, Running& problem, cudaStream_t stream,
                          int calls) {
@@ -96,23 +93,23 @@ cudaGraphExec_t recorded(lab::DeformableFunction step, Running& problem, cudaStr
 TEST_CASE("work counter: one for each stream, 0 again after each launch") {
   if (skipped("work counter")) return;
   Stream a, b;
-  unsigned* const of_a = steps::counter_of(a.stream, kShape);
-  CHECK(of_a == steps::counter_of(a.stream, kShape));
-  CHECK(std::set<unsigned*>{of_a, steps::counter_of(b.stream, kShape),
-                            steps::counter_of(nullptr, kShape), nullptr}
+  unsigned* const of_a = steps::fetch_counter(a.stream, kShape);
+  CHECK(of_a == steps::fetch_counter(a.stream, kShape));
+  CHECK(std::set<unsigned*>{of_a, steps::fetch_counter(b.stream, kShape),
+                            steps::fetch_counter(nullptr, kShape), nullptr}
             .size() == 4);
   unsigned* of_thread = nullptr;
-  std::thread([&] { of_thread = steps::counter_of(cudaStreamPerThread, kShape); }).join();
-  CHECK(of_thread != steps::counter_of(cudaStreamPerThread, kShape));
+  std::thread([&] { of_thread = steps::fetch_counter(cudaStreamPerThread, kShape); }).join();
+  CHECK(of_thread != steps::fetch_counter(cudaStreamPerThread, kShape));
   // A stream that comes after another has gone gets a counter of its own, even with its handle.
   unsigned *earlier = nullptr, *later = nullptr;
   {
     const Stream gone;
-    earlier = steps::counter_of(gone.stream, kShape);
+    earlier = steps::fetch_counter(gone.stream, kShape);
   }
   {
     const Stream next;
-    later = steps::counter_of(next.stream, kShape);
+    later = steps::fetch_counter(next.stream, kShape);
   }
   CHECK(earlier != later);
 
@@ -175,10 +172,10 @@ TEST_CASE("work counter: more streams than counters deal all out in advance") {
   Running problem(kShape, 1);
   while (true) {
     Stream one_more;
-    if (!steps::counter_of(one_more.stream, kShape)) break;
+    if (!steps::fetch_counter(one_more.stream, kShape)) break;
   }
   Stream late;
-  CHECK(steps::counter_of(late.stream, kShape) == nullptr);
+  CHECK(steps::fetch_counter(late.stream, kShape) == nullptr);
   for (const lab::DeformableStep& step : counting_steps()) {
     CAPTURE(step.name);
     problem.arrays.out.fill_nan();
@@ -196,8 +193,7 @@ TEST_CASE("work counter: right after a launch that broke off, once the device ha
     {
       Running problem(kShape, 1);
       // The rows that are fetched lie behind the end of out: some warps have fetched, none writes.
-      const steps::Work work = steps::work_of(kShape);
-      lab::DeviceArray<half> out(size_t(work.fixed) * kShape.channels, "out");
+      lab::DeviceArray<half> out(size_t(steps::dealt_in_advance(kShape)) * kShape.channels, "out");
       step.function(problem.arrays.value.data(), problem.arrays.locations.data(),
                     problem.arrays.weights.data(), out.data(), kShape, nullptr);
       CHECK(cudaDeviceSynchronize() != cudaSuccess);
@@ -244,20 +240,15 @@ TEST_CASE(
 }
 
 TEST_CASE("clusters: each device, channels and levels have a plan of their own") {
-  if (skipped("clusters: plans") || !steps::cluster_lacks().empty()) return;
-  const auto same = [](const steps::ClusterPlan& a, const steps::ClusterPlan& b) {
-    return a.blocks == b.blocks && a.clusters == b.clusters && a.staging.bytes == b.staging.bytes;
-  };
+  if (skipped("clusters: plans") || !step("cluster").lacks().empty()) return;
   const DeformableShape course = lab::course_deformable_shape(1, 9);
   DeformableShape small = course, fewer = course;
   small.level[0] = {9, 9};
   fewer.levels = 2;
   for (const DeformableShape& shape : {course, small, fewer, course})
-    CHECK(same(steps::known_clusters<32>(shape),
-               steps::plan_clusters(steps::cluster_kernel<32>, shape)));
+    CHECK((steps::known_clusters(shape) == steps::planned_clusters(shape)));
   DeformableShape wide = course;
   wide.channels = 64;
-  CHECK(
-      same(steps::known_clusters<64>(wide), steps::plan_clusters(steps::cluster_kernel<64>, wide)));
-  CHECK(!same(steps::known_clusters<32>(course), steps::known_clusters<32>(small)));
+  CHECK((steps::known_clusters(wide) == steps::planned_clusters(wide)));
+  CHECK((steps::known_clusters(course) != steps::known_clusters(small)));
 }

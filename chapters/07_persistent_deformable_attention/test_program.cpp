@@ -10,6 +10,7 @@
 #include "../../common/lab/files.h"
 #include "../../common/lab/tensors.h"
 #include "../../common/testing/checks.h"
+#include "kernels.h"
 #include "test_support.h"
 
 using namespace lab::testing;
@@ -239,4 +240,28 @@ TEST_CASE("program: --predict has times and no results, and refuses what needs t
     CHECK(refused.errors.find(flag) != std::string::npos);
     CHECK(refused.errors.find("--predict") != std::string::npos);
   }
+}
+
+TEST_CASE("program: a step that lacks something is left out, and refused where it is asked for") {
+  if (skipped("program")) return;
+  const std::vector<lab::DeformableStep> steps = persistent_deformable_attention::steps();
+  const TemporaryFolder folder;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "chapter7");
+    arguments.insert(arguments.end(),
+                     {"--batch", "1", "--queries", "9", "--json", folder.path("a.json")});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    return lab::deformable_main(
+        int(argv.size()), argv.data(), "test", "",
+        {steps[0], steps[1], {"warped", nullptr, [] { return std::string("needs a warp"); }}});
+  };
+  CHECK(run({}) == lab::kCorrect);
+  const std::string json = file_content(folder.path("a.json"));
+  CHECK(json.find("vectorized") != std::string::npos);
+  CHECK(json.find("warped is left out: it needs a warp") != std::string::npos);
+  CHECK(run({"--step", "simple"}) == lab::kCorrect);
+  CHECK(file_content(folder.path("a.json")).find("vectorized") == std::string::npos);
+  CHECK(run({"--step", "warped"}) == lab::kLacking);
+  CHECK(run({"--step", "fast"}) == lab::kBadUsage);
 }
