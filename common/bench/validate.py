@@ -2,7 +2,9 @@
 """The virtual GPU's counters and results beside those of a GPU: `make validate`.
 
     validate.py --cuda FOLDER --vgpu FOLDER --record FOLDER [--table FILE] [--json FILE]
-                [--only 3,6] [--counters]
+                [--only 3,6] [--counters] [--minutes N]
+    validate.py --cuda FOLDER --record FOLDER       the GPU's side alone
+    validate.py --vgpu FOLDER --record FOLDER ...   the virtual GPU's side of what was so recorded
     validate.py --record FOLDER [--table FILE] [--json FILE]
 
 The first form runs each chapter's program on a small problem, on the GPU under Nsight Compute and
@@ -16,6 +18,7 @@ Then each chapter's program runs on a large problem: on the GPU under ncu, which
 why warps wait (chapterN.time.csv), and on the virtual GPU, which predicts them from a few blocks
 (chapterN.time.json). Times must lie within the error that the prediction states, machine
 instructions within 8%; what else is compared is for information, see timed.py. --counters leaves this part out.
+--minutes: on the GPU no run begins later than that; what was left out is not compared.
 
 --table writes all of it as Markdown, --json both sides of each comparison; {gpu} in their names
 becomes the GPU's name.
@@ -30,6 +33,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 
 import machine
 import ncu
@@ -39,7 +43,8 @@ import timed
 from results import Lacking, Refused
 
 SECONDS = 600
-RECORDED = (".csv", ".json", ".cuda.safetensors", ".vgpu.safetensors", ".time.csv", ".time.json")
+OF_GPU = (".csv", ".cuda.safetensors", ".time.csv")
+OF_VIRTUAL = (".json", ".vgpu.safetensors", ".time.json")
 ROUNDING = 2.0 ** -11  # of fp16
 
 
@@ -73,52 +78,75 @@ def virtual_device(name):
     raise Lacking(f"the virtual GPU cannot be a {name}; it can be: {', '.join(keys)}")
 
 
-def record(options, chapters):
-    """Runs the programs. Throws Lacking where there is no GPU or no ncu."""
+def record_gpu(options, chapters):
+    """Runs the programs on the GPU under ncu. Throws Lacking where there is no GPU or no ncu."""
     gpu = machine.state()
     if not shutil.which("ncu"):
         raise Lacking("no ncu here: it comes with the CUDA Toolkit (Nsight Compute)")
-    key = virtual_device(gpu["name"])
     os.makedirs(options.record, exist_ok=True)
-    results.write(os.path.join(options.record, "gpu.json"), results.text_of(
-        {**gpu, "chapters": chapters, "timed": [] if options.counters else chapters}))
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("VGPU_")}
+    start = time.monotonic()
+    done = {"chapters": [], "timed": []}
 
-    def record_chapter(chapter):
+    def recorded_of(chapter, kind, flags, metrics=None):
+        """Whether there was time for it. A chapter that fails is no end of the others."""
+        if options.minutes and time.monotonic() - start > 60 * options.minutes:
+            print(f"chapter {chapter}{kind}: left out, {options.minutes:g} minutes are over", flush=True)
+            return
         path = os.path.join(options.record, f"chapter{chapter}")
-        for kind in RECORDED:  # of an earlier run
-            if os.path.exists(path + kind):
-                os.remove(path + kind)
-        flags = [*problems.VALIDATED[chapter].split(), "--warmup", "0", "--iterations", "1"]
-        print(f"chapter {chapter}: {gpu['name']} under ncu", flush=True)
-        program = os.path.join(options.cuda, f"chapter{chapter}")
-        run(ncu.command(f"{path}.csv", [program, *flags, "--output", f"{path}.cuda.safetensors"]),
-            f"chapter {chapter} under ncu", clean)
-        print(f"chapter {chapter}: virtual {key}", flush=True)
-        program = os.path.join(options.vgpu, f"chapter{chapter}")
-        run([program, *flags, "--output", f"{path}.vgpu.safetensors"],
-            f"chapter {chapter} on the virtual GPU",
-            {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.json"})
-
-    def record_times(chapter):
-        path = os.path.join(options.record, f"chapter{chapter}")
-        flags = problems.TIMED[chapter].split()
-        print(f"chapter {chapter}: {gpu['name']} under ncu, {' '.join(flags)}", flush=True)
+        print(f"chapter {chapter}: {gpu['name']} under ncu, {' '.join(flags)} "
+              f"({time.monotonic() - start:.0f} s)", flush=True)
+        output = [] if kind else ["--output", f"{path}.cuda.safetensors"]
         program = [os.path.join(options.cuda, f"chapter{chapter}"), *flags, "--warmup", "0",
-                   "--iterations", "1"]
-        run(ncu.command(f"{path}.time.csv", program, timed.METRICS),
-            f"chapter {chapter}, times under ncu", clean)
-        print(f"chapter {chapter}: virtual {key}, predicted", flush=True)
-        run([os.path.join(options.vgpu, f"chapter{chapter}"), "--predict", *flags],
-            f"chapter {chapter}, predicted",
-            {**clean, "VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.time.json"})
+                   "--iterations", "1", *output]
+        attempt(ncu.command(f"{path}{kind}.csv", program, metrics),
+                f"chapter {chapter}{kind} under ncu")
+        done["timed" if kind else "chapters"].append(chapter)
+        # After each run: what is there can be compared when the machine is lost.
+        results.write(os.path.join(options.record, "gpu.json"), results.text_of({**gpu, **done}))
 
+    forget(options.record, chapters, OF_GPU)
+    results.write(os.path.join(options.record, "gpu.json"), results.text_of({**gpu, **done}))
     for chapter in chapters:
-        for step in [record_chapter] + ([] if options.counters else [record_times]):
-            try:
-                step(chapter)
-            except Refused as error:  # a chapter that fails is no end of the others
-                print(f"validate: {error}", file=sys.stderr)
+        recorded_of(chapter, "", problems.VALIDATED[chapter].split())
+    for chapter in [] if options.counters else chapters:
+        recorded_of(chapter, ".time", problems.TIMED[chapter].split(), timed.METRICS)
+
+
+def record_virtual(options, gpu, chapters):
+    """Runs the same programs on the virtual GPU, as that GPU."""
+    key = virtual_device(gpu["name"])
+    forget(options.record, chapters, OF_VIRTUAL)
+    for chapter in chapters:
+        path = os.path.join(options.record, f"chapter{chapter}")
+        program = os.path.join(options.vgpu, f"chapter{chapter}")
+        print(f"chapter {chapter}: virtual {key}", flush=True)
+        attempt([program, *problems.VALIDATED[chapter].split(), "--warmup", "0", "--iterations", "1",
+                 "--output", f"{path}.vgpu.safetensors"], f"chapter {chapter} on the virtual GPU",
+                {"VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.json"})
+        if options.counters or chapter not in gpu.get("timed", []):
+            continue
+        print(f"chapter {chapter}: virtual {key}, predicted", flush=True)
+        attempt([program, "--predict", *problems.TIMED[chapter].split()],
+                f"chapter {chapter}, predicted",
+                {"VGPU_DEVICE": key, "VGPU_PROFILE": f"json:{path}.time.json"})
+
+
+def forget(folder, chapters, kinds):
+    """What an earlier run recorded."""
+    for chapter in chapters:
+        for kind in kinds:
+            path = os.path.join(folder, f"chapter{chapter}{kind}")
+            if os.path.exists(path):
+                os.remove(path)
+
+
+def attempt(command, what, more=None):
+    """A chapter that fails is no end of the others."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("VGPU_")}
+    try:
+        run(command, what, {**clean, **(more or {})})
+    except Refused as error:
+        print(f"validate: {error}", file=sys.stderr)
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -424,6 +452,7 @@ def main():
     parser.add_argument("--json", default="", help="file for both sides of all that is compared; "
                         "{gpu}: its name")
     parser.add_argument("--only", default="", help="chapters, as 3,6; else all recorded ones")
+    parser.add_argument("--minutes", type=float, default=0, help="on the GPU; 0: as long as it takes")
     parser.add_argument("--counters", action="store_true", help="no times")
     options = parser.parse_args()
     try:
@@ -435,13 +464,18 @@ def main():
         unknown = [n for n in chapters if n not in problems.VALIDATED]
         if unknown:
             raise Refused(f"chapter {unknown[0]} has no line in problems.VALIDATED")
-        if bool(options.cuda) != bool(options.vgpu):
-            raise Refused("--cuda and --vgpu go together")
+        if options.cuda and options.vgpu:
+            virtual_device(machine.state()["name"])  # before anything is run
         if options.cuda:
-            record(options, chapters)
+            record_gpu(options, chapters)
         gpu = results.read(os.path.join(options.record, "gpu.json"))
-        if not options.cuda and not options.only:
+        if not options.only:
             chapters = gpu.get("chapters", chapters)
+        if options.vgpu:
+            record_virtual(options, gpu, chapters)
+        elif options.cuda:
+            print(f"recorded in {options.record}, to be compared with --vgpu")
+            return 0
         found, summary = compare(options.record, chapters,
                                  [] if options.counters else gpu.get("timed", []))
         lines = [f"# The virtual GPU beside a {gpu['name']}", "", f"Driver {gpu['driver']}, "

@@ -391,6 +391,26 @@ class Whole(Case):
         self.assertIn("13 comparisons, 0 beyond", text)
         self.assertEqual(self.validate()[0], 0)  # what was recorded is enough
 
+    def test_each_side_on_a_machine_of_its_own(self):
+        status, out = self.validate("--cuda", self.path("cuda"))
+        self.assertEqual(status, 0, out)
+        self.assertIn("to be compared with --vgpu", out)
+        self.assertFalse(os.path.exists(self.path("record/chapter3.json")))
+        status, out = self.validate("--vgpu", self.path("vgpu"), gpu=False, only=())
+        self.assertEqual(status, 0, out)
+        self.assertIn("13 comparisons, 0 beyond", out)
+        self.write("record/chapter3.vgpu.safetensors", safetensors([1.0, 3.0]))  # of an earlier run
+        self.write("vgpu/chapter3", "#!/bin/sh\nexit 1\n", True)
+        status, out = self.validate("--vgpu", self.path("vgpu"), gpu=False, only=())
+        self.assertEqual(status, 2, out)
+        self.assertIn("nothing recorded", out)
+
+    def test_what_the_minutes_do_not_hold_is_named(self):
+        status, out = self.validate("--cuda", self.path("cuda"), "--minutes", "1e-9")
+        self.assertEqual(status, 0, out)
+        self.assertIn("chapter 3: left out, 1e-09 minutes are over", out)
+        self.assertFalse(os.path.exists(self.path("record/chapter3.csv")))
+
     def test_a_difference_fails(self):
         self.record()
         other = copy.deepcopy(TILING)
@@ -456,8 +476,7 @@ class Whole(Case):
 
     def test_bad_usage_is_named(self):
         for flags, words in ((["--only", "three"], "chapters, as 3,6"),
-                             (["--only", "3,99"], "chapter 99 has no line"),
-                             (["--cuda", self.path("cuda")], "go together")):
+                             (["--only", "3,99"], "chapter 99 has no line")):
             status, out = self.validate(*flags)
             self.assertEqual(status, 2)
             self.assertIn(words, out)
