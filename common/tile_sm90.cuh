@@ -160,10 +160,12 @@ __device__ uint64_t operand(const BoxTile<kRows, kColumns>& from, int row, int c
   constexpr uint64_t kSwizzle = kLine == 128 ? 1 : 2;
   constexpr uint64_t kFixed =
       kSwizzle << 62 | (8 * kLine / 16) << 32 | uint64_t(Tile::kPanelBytes / 16) << 16;
-  // (Shared memory ends before the field does: what is added to a tile's own descriptor carries nowhere.)
+  // The field has 18 bits of an address, all that a block's shared memory has. In a cluster an address has the
+  // block's rank above them, which must not reach the next field.
+  constexpr uint32_t kOfBlock = (1 << 18) - 1;
   const uint32_t offset = column / Tile::kPanelColumns * Tile::kPanelBytes + row * kLine +
                           column % Tile::kPanelColumns * sizeof(half);
-  return kFixed | (shared_address(from.bytes) / 16 + offset / 16);
+  return kFixed | ((shared_address(from.bytes) & kOfBlock) / 16 + offset / 16);
 }
 
 // Before the first product, and between other accesses to registers and a product that uses them.

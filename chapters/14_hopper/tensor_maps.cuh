@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
   }
 
   const int warp_row = (warp + blockIdx.x) % kWarps * kWarpRows, first_row = block_row + warp_row;
-  const int own_blocks = max(0, min(kRowBlocks, (tokens - first_row + 15) / 16));
+  const int own_blocks = flash::blocks_with_rows<kRowBlocks>(tokens - first_row);
   if (own_blocks == 0) return;
   tiles.q_full.wait(0);
   tile::LeftFragment<half> q_frag[kRowBlocks][kHeadDim / 16];
