@@ -266,6 +266,15 @@ double macs_of(const NetRun& run, const Stage& stage) {
   return macs;
 }
 
+// Chapter 11's steps, and attention's from chapter 4 on.
+bool on_tensor_cores(const Components& components, const Stage& stage) {
+  using Kind = Stage::Kind;
+  if (stage.kind == Kind::kLinear) return components.linear.chapter == 11;
+  if (stage.kind == Kind::kQkv) return components.qkv.chapter == 11;
+  const int chapter = components.attention.chapter;
+  return stage.kind == Kind::kAttention && chapter >= 4 && chapter != 12;
+}
+
 // Each array once: what is read, the parameters, what is written.
 lab::Cost cost_of(const NetRun& run, const Stage& stage) {
   double bytes = 0;
@@ -277,7 +286,12 @@ lab::Cost cost_of(const NetRun& run, const Stage& stage) {
     bytes += 2.0 * shape.width * (shape.patch_values() + shape.tokens() + 1);
   if (stage.kind == Stage::Kind::kClassTokens)  // of each image one token
     bytes = 4.0 * shape.batch * shape.width;
-  return {bytes, 2 * macs_of(run, stage)};
+  return {bytes, 2 * macs_of(run, stage), on_tensor_cores(run.components(), stage)};
+}
+
+// Of several stages the bound is that of the fastest units of any.
+void add_cost(lab::Cost& sum, const lab::Cost& one) {
+  sum.bytes += one.bytes, sum.flops += one.flops, sum.tensor_cores |= one.tensor_cores;
 }
 
 // The stages of one component, all blocks': a line of the table.
@@ -307,8 +321,7 @@ std::vector<Line> lines_of(NetRun& run) {
       line.stages.push_back(i);
       line.of_several = part.one_of_several;
       if (part.one_of_several) continue;
-      const lab::Cost cost = cost_of(run, stage);
-      line.cost.bytes += cost.bytes, line.cost.flops += cost.flops;
+      add_cost(line.cost, cost_of(run, stage));
     }
   }
   return lines;
@@ -559,10 +572,7 @@ lab::ExitCode vit_program(int argc, char** argv) {
   lab::Timing total;
   lab::Cost cost;
   for (const Line& line : lines) add_timing(total, line.timing);
-  for (const Stage& stage : run.stages()) {
-    const lab::Cost one = cost_of(run, stage);
-    cost.bytes += one.bytes, cost.flops += one.flops;
-  }
+  for (const Stage& stage : run.stages()) add_cost(cost, cost_of(run, stage));
   total.counters.clear(), total.profile.clear();
   if (!device.is_virtual)
     total = lab::time_step(

@@ -90,7 +90,7 @@ VALIDATED = {
 TIMED = {
     0: "--size 2048",
     **{n: "--batch 32 --tokens 577" for n in LADDER},
-    7: "--distribution local --heads 8",
+    7: "--batch 2 --distribution local --heads 8",
     8: "--preset deep --precision tf32,fp16 --storage fp16",
     10: "--batch 32",
     11: "--batch 32",

@@ -95,7 +95,7 @@ std::vector<std::string> Report::Body::cells(size_t row) const {
             human_time(us),
             ratio,
             human_time(line.timing.min_us),
-            or_dash(100 * line.timing.spread, "%.1f%%"),
+            or_dash(100 * line.timing.spread, line.timing.spread < 1 ? "%.1f%%" : "%.0f%%"),
             human_time(line.timing.graph_us),
             std::isfinite(share) ? format("%.1f%% %s", 100 * share, bound.name) : "-",
             or_dash(line.cost.bytes / us / 1e3, "%.0f"),

@@ -94,7 +94,9 @@ TEST_CASE("time_stages: every stage once an iteration, in order") {
                                            [&](int i) { calls.push_back(2 * i + 1); }};
   const std::vector<lab::Timing> timings = lab::time_stages(device, stages, 2, 5);
   REQUIRE(timings.size() == 2);
-  CHECK(calls.size() == 14);  // 2 + 5 times 2 stages
+  // 2 + 5 times 2 stages; a GPU is warmed up longer, and each sample of a short stage is of many calls.
+  if (device.is_virtual) CHECK(calls.size() == 14);
+  CHECK(calls.size() >= 14);
   for (size_t i = 0; i < calls.size(); ++i) CHECK(calls[i] % 2 == int(i % 2));
   for (const lab::Timing& timing : timings) {
     CHECK(timing.samples == 5);
