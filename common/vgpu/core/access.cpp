@@ -129,7 +129,8 @@ SharedPlace shared_place(Warp& warp, const Instr& instr, int lane, std::uint64_t
   Block* block = warp.block;
   // The window of .shared::cta ends with the block's own memory.
   const bool own_only = instr.space == Space::shared && !instr.cluster;
-  const int rank = own_only || address >= kSharedWindowSize ? -1 : rank_in(address);
+  const int named = address >= kSharedWindowSize ? -1 : rank_in(address);
+  const int rank = own_only && named != static_cast<int>(block->rank) ? -1 : named;
   std::uint64_t offset = address;
   if (rank >= 0) {
     block = warp.block->cluster.block(rank);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "block.h"
+#include "cluster.h"
 #include "coalescing.h"
 #include "lanes.h"
 
@@ -17,6 +18,12 @@ struct alignas(64) Addresses {
   bool strided = false;
   std::int64_t stride = 0;
 };
+
+// Of addresses that name the executing block by its rank, what they would be without it.
+inline void leave_own_rank_out(const Warp& warp, Addresses& a) {
+  const std::uint64_t own = with_rank(0, warp.block->rank);
+  for (std::uint64_t& address : a.v) address -= (address & ~(kRankedBytes - 1)) == own ? own : 0;
+}
 
 // Addresses in the instruction's state space.
 inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask, Addresses& out) {
@@ -37,6 +44,8 @@ inline void compute_addresses(Warp& warp, const Instr& instr, std::uint32_t mask
     for (int lane = 0; lane < kWarpSize; ++lane)
       out.v[lane] = static_cast<std::uint32_t>(base[lane] + imm);
   }
+  if (instr.space == Space::shared && warp.block->launch.ranked_shared) [[unlikely]]
+    leave_own_rank_out(warp, out);
   if (mask != kFullMask) {
     const std::uint64_t filler = out.v[std::countr_zero(mask)];
     for (int lane = 0; lane < kWarpSize; ++lane)

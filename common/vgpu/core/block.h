@@ -130,6 +130,7 @@ struct Launch {
   // Static + dynamic, of a block; behind them what is reserved, for kernels that use it.
   std::uint32_t shared_bytes = 0, reserved_shared = 0;
   std::uint32_t dynamic_shared_base = 0;
+  bool ranked_shared = false;  // addresses of it have the block's rank: clusters of several blocks
   std::uint32_t warps_per_block = 0;
   std::uint32_t stack_bytes = 0;  // local memory a thread for called functions
   std::uint64_t grid_id = 0;

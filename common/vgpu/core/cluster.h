@@ -3,7 +3,9 @@
 //
 // An address in .shared::cluster is the offset in a block's shared memory, with the block's rank +
 // 1 in its highest byte; 0 there is the executing block, so that addresses of .shared::cta mean the
-// same in both. In the generic address space kSharedWindow is added.
+// same in both. In the generic address space kSharedWindow is added. Where a cluster has several blocks,
+// `mov` of a variable's name gives its address with that byte, as on a GPU (which has the rank itself there):
+// who makes something else of the address, as a descriptor of wgmma, must leave the byte out.
 #pragma once
 #include <memory>
 #include <string>

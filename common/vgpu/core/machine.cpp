@@ -110,6 +110,7 @@ void lay_out(Launch& launch) {
                                function.dynamic_shared_align * function.dynamic_shared_align;
   launch.shared_bytes = request.dynamic_shared ? launch.dynamic_shared_base + request.dynamic_shared
                                                : function.shared_bytes;
+  launch.ranked_shared = request.cluster.count() > 1;
   launch.warps_per_block =
       static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
   launch.stack_bytes = launch.machine.stack_limit;

@@ -377,13 +377,17 @@ void Decoder::move(Instr& instr) {
     return;
   }
   if (a.kind == Kind::symbol || a.kind == Kind::variable) {
-    // A move of an address that only the launch knows is one instruction, like any other.
+    // A move of an address that only the launch knows is one instruction, like any other. (Only GPUs with
+    // clusters put a block's rank into it.)
     const Address address = address_of(a);
-    if (address.dynamic_shared || address.space == Space::local) {
+    const bool ranked = address.space == Space::shared && fn_.module->sm >= 90;
+    if (address.dynamic_shared || address.space == Space::local || ranked) {
       instr.variant = 3;
       instr.imm = a.value;
       add_offset(instr.imm, address.value);
-      instr.special = special_index(address.dynamic_shared ? "dynamic_shared_base" : "local_base");
+      instr.special = special_index(address.dynamic_shared          ? "dynamic_shared_base"
+                                    : address.space == Space::local ? "local_base"
+                                                                    : "shared_base");
       return;
     }
     if (address.space == Space::param && !fn_.entry)

@@ -245,7 +245,13 @@ constexpr SpecialRow kSpecials[] = {
     // Not registers of the ISA: addresses that depend on the launch or on the running frame.
     {"dynamic_shared_base", 64,
      [](Warp& w, const Instr& i, int) -> uint64_t {
-       return w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm);
+       const uint64_t offset = w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm);
+       return w.block->launch.ranked_shared ? with_rank(offset, w.block->rank) : offset;
+     }},
+    {"shared_base", 64,
+     [](Warp& w, const Instr& i, int) -> uint64_t {
+       const auto offset = static_cast<uint64_t>(i.imm);
+       return w.block->launch.ranked_shared ? with_rank(offset, w.block->rank) : offset;
      }},
     {"local_base", 64,
      [](Warp& w, const Instr& i, int) -> uint64_t {

@@ -90,6 +90,25 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;)",
              }));
 }
 
+TEST_CASE("cluster: the address of own shared memory has the block's rank, and means the block itself") {
+  // What of the address is above a block's 16 MiB, of an own variable: 0 where a cluster is one block.
+  const std::string body = R"(
+mov.u32 %r1, data; shr.u32 %r2, %r1, 24; mov.u32 %r3, %cluster_ctarank;
+st.shared.u32 [%r1], %r3; ld.shared.u32 %r4, [data]; ld.shared::cluster.u32 %r5, [%r1];
+cvt.u64.u32 %rd1, %r1; cvta.shared.u64 %rd1, %rd1; ld.u32 %r6, [%rd1];
+isspacep.shared::cta %p1, %rd1; selp.u32 %r7, 1, 0, %p1;
+mad.lo.u32 %r2, %r2, 10, %r4; mad.lo.u32 %r2, %r2, 10, %r5; mad.lo.u32 %r2, %r2, 10, %r6;
+mad.lo.u32 %r2, %r2, 10, %r7; st.global.u32 [%mine], %r2;
+barrier.cluster.arrive; barrier.cluster.wait;)";
+  Clusters alone({1, 1, 1}), two({2, 1, 1});
+  CHECK_SAME(alone.run(body, 2, {0}, {1, 1, 1}, {2, 1, 1}, kShared),
+             expected(2, [](std::uint32_t) -> std::uint32_t { return 1; }));
+  CHECK_SAME(two.run(body, 4, {0}, {1, 1, 1}, {4, 1, 1}, kShared),
+             expected(4, [](std::uint32_t i) -> std::uint32_t {
+               return (i % 2 + 1) * 10000 + i % 2 * 1110 + 1;
+             }));
+}
+
 TEST_CASE("cluster: every width and order of loads and stores reaches the other block") {
   struct Row {
     std::string store, load;
