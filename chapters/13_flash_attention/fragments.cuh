@@ -15,14 +15,6 @@ namespace flash_attention {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;  // of a block
 
-// How many of a warp's kMost blocks of 16 rows have one of the `rows` that are left. (In comparisons: from
-// max(0, min(2, blocks)) == 2 ptxas 13.0 makes code for sm_90a that is false for more than two blocks.)
-template <int kMost>
-__device__ int blocks_with_rows(int rows) {
-  static_assert(kMost == 1 || kMost == 2);
-  return rows <= 0 ? 0 : kMost == 1 || rows <= 16 ? 1 : 2;
-}
-
 // Copies rows of [.., head_dim] to a tile, 16 bytes a thread and neighbouring threads along
 // head_dim, by asynchronous copies that the caller ends. Rows from `valid` on become zero.
 template <int kThreads, class Tile>

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int block_row = blockIdx.x % row_blocks * kQueryRows;
   const int warp_row = (warp + blockIdx.x) % kWarps * kWarpRows, first_row = block_row + warp_row;
-  const int own_blocks = blocks_with_rows<kRowBlocks>(tokens - first_row);
+  const int own_blocks = max(0, min(kRowBlocks, (tokens - first_row + 15) / 16));
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
   // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but

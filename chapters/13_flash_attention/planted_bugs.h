@@ -57,7 +57,7 @@ const std::vector<Mutant> kRaggedBugs = {
      "<int, 1>{}, key, keys)", "element"},
     {"8 keys: both depths read the same piece", "2 * d + lane / 8)", "2 * d + lane / 16)",
      "element"},
-    {"a block of rows too few", "(tokens - first_row)", "(tokens - first_row - 15)",
+    {"a block of rows too few", "(tokens - first_row + 15) / 16", "(tokens - first_row) / 16",
      "not finite"},
     {"the next tile is copied before all have left its stage",
      "    stages.next();\n    stages.wait();",

@@ -37,6 +37,14 @@ struct TensorMapsTiles {
   tile::Barrier q_full, full[kStages], empty[kStages];
 };
 
+// How many of a warp's kMost blocks of 16 rows have one of the `rows` that are left. (In comparisons: from
+// max(0, min(2, blocks)) == 2 ptxas 13.0 made code here that was false for more than two blocks.)
+template <int kMost>
+__device__ int blocks_with_rows(int rows) {
+  static_assert(kMost == 1 || kMost == 2);
+  return rows <= 0 ? 0 : kMost == 1 || rows <= 16 ? 1 : 2;
+}
+
 template <int kHeadDim>
 __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     tensor_maps_kernel(const __grid_constant__ TensorMaps maps,
@@ -69,7 +77,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
   }
 
   const int warp_row = (warp + blockIdx.x) % kWarps * kWarpRows, first_row = block_row + warp_row;
-  const int own_blocks = flash::blocks_with_rows<kRowBlocks>(tokens - first_row);
+  const int own_blocks = blocks_with_rows<kRowBlocks>(tokens - first_row);
   if (own_blocks == 0) return;
   tiles.q_full.wait(0);
   tile::LeftFragment<half> q_frag[kRowBlocks][kHeadDim / 16];

@@ -22,6 +22,7 @@ import os
 import re
 import sys
 
+import beside
 import gain_tables
 import gains
 import predictions
@@ -160,7 +161,20 @@ def devices(folders):
         return ("No GPU has been measured yet: all numbers on this page are of a virtual H200, "
                 f"{virtual_numbers(folders)}.\n`make bench` measures one, into `data/results`.\n")
     return "\n".join(["| device | driver | nvcc | measured | last | |", "|---|---|---|---|---|---|",
-                      *rows]) + "\n"
+                      *rows, *predicted_beside(folders)]) + "\n"
+
+
+def predicted_beside(folders):
+    """Lines that hold each GPU's times against the virtual H200's predictions, where it is an H200."""
+    text = []
+    for virtual in (of for of in folders if os.path.basename(of).startswith("virtual_")):
+        found = gains.load(virtual)
+        for folder in folders if found else []:
+            device = os.path.basename(virtual).removeprefix("virtual_")
+            if os.path.basename(folder) == f"nvidia_{device}":
+                text += beside.lines(beside.pairs(virtual, folder), gains.error_of(found),
+                                     measured.load(folder)[0].device["name"])
+    return text
 
 
 def virtual_numbers(folders):

@@ -18,6 +18,7 @@ import dataclasses
 import glob
 import os
 import sys
+import textwrap
 
 import labels
 import ladder
@@ -60,11 +61,15 @@ class Chapter:
     peers: list  # steps of others' on the same problem
 
 
+ATTENTION = (1, 2, 3, 4, 5, 6, 13, 14)  # chapters of one ladder
+
+
 def shared_tokens(contents):
     """The numbers of tokens that every chapter of attention ran with: bars side by side are of one
     problem."""
     of_chapters = [{run["problem"]["tokens"] for run in content["runs"]
-                    if "tokens" in run["problem"]} for content in contents]
+                    if "tokens" in run["problem"]} for content in contents
+                   if results.number_of(content["chapter"]) in ATTENTION]
     return set.intersection(*[tokens for tokens in of_chapters if tokens] or [set()])
 
 
@@ -181,6 +186,8 @@ def ladder_of(folder):
     by_tokens, device = {}, None
     for path in sorted(glob.glob(os.path.join(folder, "chapter*.json"))):
         content = results.read(path)
+        if results.number_of(content["chapter"]) not in ATTENTION:
+            continue
         for run in content["runs"]:
             if content["device"]["virtual"] or "tokens" not in run["problem"]:
                 continue
@@ -275,8 +282,11 @@ def steps_in(groups):
 
 
 def in_a_line(title, most=84):
-    """What a group computes, and its problem; in two lines where one would be longer than the picture."""
-    return title if len(title) > most else title.replace("\n", ", ")
+    """What a group computes, and its problem; in lines of at most so many letters where one would be longer
+    than the picture."""
+    if len(title) <= most:
+        return title.replace("\n", ", ")
+    return "\n".join(textwrap.fill(line, most, break_long_words=False) for line in title.splitlines())
 
 
 def bars(ax, steps, values, texts, marks=()):

@@ -144,7 +144,7 @@ bench-dry:
 endif
 
 # The virtual GPU's counters and results beside those of the GPU under Nsight Compute, recorded in
-# RECORD; RECORDED=folder compares such a folder again, without a GPU. ONLY=3,6: these chapters.
+# RECORD; RECORDED=folder compares what a GPU recorded there, on any machine. ONLY=3,6: these chapters.
 RECORD ?= $T/validate
 RECORDED ?=
 validate_flags = --table '$(dir $(gpu_results)){gpu}/validation.md' \
@@ -154,7 +154,9 @@ programs: $(chapters:%=$D/chapter%) $(device_library)
 ifneq ($(RECORDED),)
 validate:
 	@$(need_python)
-	@python3 $(bench_scripts)/validate.py --record '$(RECORDED)' $(validate_flags)
+	@$(MAKE) DEVICE=vgpu ARCH=$(or $(GPU_ARCH),sm_90) programs
+	@[ '$(RECORDED)' -ef '$(RECORD)' ] || { rm -rf '$(RECORD)'; cp -r '$(RECORDED)' '$(RECORD)'; }
+	@python3 $(bench_scripts)/validate.py --vgpu $T/vgpu-$(or $(GPU_ARCH),sm_90) --record '$(RECORD)' $(validate_flags)
 else ifeq ($(GPU_ARCH),)
 validate:
 	@echo 'make validate needs a GPU, and nvidia-smi lists none' >&2; exit 3

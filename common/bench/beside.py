@@ -1,0 +1,71 @@
+"""Predicted times of gains.json beside the times of a GPU, where both have the same problem."""
+import os
+import re
+
+import gains
+import results
+
+# Of a problem, what changes no time.
+NAMES = ("source", "seed", "preset", "scale")
+
+
+def same_problem(ours, theirs):
+    """Whether what both say of the problem is the same. Several precisions of one run are a list."""
+    for name in set(ours) & set(theirs) - set(NAMES):
+        if ours[name] != theirs[name] and not (
+                name == "precision" and str(theirs[name]) in str(ours[name]).split(",")):
+            return False
+    return True
+
+
+def measured_us(kernel):
+    """As predictions have it: without the host's pace, where it was replayed from a CUDA graph."""
+    return kernel.get("graph_us") or kernel["median_us"]
+
+
+def pairs(virtual, gpu):
+    """[(chapter, step, predicted us, measured us)] of two folders, in the order of gains.json; of a step
+    that was measured several times the first."""
+    found = gains.load(virtual)
+    times = {}  # chapter: [(problem, {step: us})]
+    for file in os.listdir(gpu):
+        if re.fullmatch(r"chapter\d+\.json", file):
+            content = results.read(os.path.join(gpu, file))
+            times[content["chapter"]] = [
+                (run["problem"], {kernel["name"]: measured_us(kernel) for kernel in run["kernels"]})
+                for run in content["runs"]]
+    rows = []
+    for run in found["runs"] if found else []:
+        for step in run["steps"]:
+            us = step["predicted"].get("us")
+            there = [of[step["name"]] for problem, of in times.get(step["chapter"], [])
+                     if step["name"] in of and same_problem(run["problem"], problem)]
+            if us and there:
+                rows.append((step["chapter"], step["name"], us, there[0]))
+    return rows
+
+
+def error_of(row):
+    _, _, predicted, measured = row
+    return predicted / measured - 1
+
+
+def lines(rows, stated, device):
+    """For people: how far off predictions are, and each of them."""
+    if not rows:
+        return []
+    errors = [error_of(row) for row in rows]
+    beyond = [row for row in rows if abs(error_of(row)) > stated]
+    text = (f"Of {len(rows)} steps that were also predicted, the prediction is off by "
+            f"{100 * sum(map(abs, errors)) / len(rows):.0f}% on average and within ±{100 * stated:.0f}% "
+            f"for {len(rows) - len(beyond)}")
+    if beyond:
+        text += ". Beyond that are " + ", ".join(
+            f"{name} of chapter {results.number_of(chapter)} ({100 * error_of((chapter, name, a, b)):+.0f}%)"
+            for chapter, name, a, b in beyond)
+    return ["", text + ".", "", f"<details><summary>Predicted and measured on the {device}, step by step"
+            "</summary>", "", "| chapter | step | predicted, µs | measured, µs | difference |",
+            "|---|---|--:|--:|--:|",
+            *(f"| {results.number_of(chapter)} | {name} | {a:,.1f} | {b:,.1f} | "
+              f"{100 * error_of((chapter, name, a, b)):+.0f}% |" for chapter, name, a, b in rows),
+            "", "</details>"]

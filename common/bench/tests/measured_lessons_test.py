@@ -1,0 +1,123 @@
+"""What lessons say of an H200 is what the results of that GPU hold."""
+import json
+import os
+import re
+import unittest
+
+from support import ROOT
+
+import beside
+
+GPU = os.path.join(ROOT, "data", "results", "nvidia_h200")
+
+
+def lesson(folder):
+    with open(os.path.join(ROOT, "chapters", folder, "README.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+def kernels(chapter, run):
+    """{step: its line} of a run."""
+    with open(os.path.join(GPU, f"chapter{chapter}.json"), encoding="utf-8") as file:
+        [found] = [of for of in json.load(file)["runs"] if of["name"] == run]
+    return {of["name"]: of for of in found["kernels"]}, found
+
+
+class MeasuredLessons(unittest.TestCase):
+    def stated(self, text, pattern, *values):
+        """The pattern's numbers are these, as far as they are written out."""
+        match = re.search(pattern, " ".join(text.split()))
+        self.assertTrue(match, f"no '{pattern}' in the lesson")
+        for group, value in zip(match.groups(), values, strict=True):
+            decimals = len(group.partition(".")[2])
+            self.assertEqual(float(group.replace(",", "")), round(value, decimals), pattern)
+
+    def test_chapter_3(self):
+        of, _ = kernels(3, "577 tokens")
+        us = {name: line["median_us"] for name, line in of.items()}
+        self.stated(lesson("03_coalescing"),
+                    r"\*tiling\* takes ([\d,]+) µs there, \*coalesced loads\* ([\d,]+) and \*4 rows a warp\* ([\d,]+)\. "
+                    r"So step two pays, by a factor of (\d+\.\d+)", us["tiling"], us["coalesced loads"],
+                    us["4 rows a warp"], us["coalesced loads"] / us["4 rows a warp"])
+
+    def test_chapter_3_wavefronts(self):
+        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
+            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 3]
+        rows = {row["counter"]: row for row in of["counters"] if row["kernel"].startswith("coalescing")}
+        loads = rows["shared.load.requests"]["gpu"]
+        self.stated(lesson("03_coalescing"), r"the GPU counts ([\d.]+) wavefronts each and the virtual GPU ([\d.]+)",
+                    rows["shared.load.wavefronts"]["gpu"] / loads, rows["shared.load.wavefronts"]["virtual"] / loads)
+
+    def test_chapter_7(self):
+        text = lesson("07_persistent_deformable_attention")
+        of, run = kernels(7, "local")
+        us = {name: line["median_us"] for name, line in of.items()}
+        self.assertEqual((run["problem"]["batch"], run["problem"]["heads"]), (48, 1))
+        self.stated(text, r"`simple` takes ([\d,]+) µs, `vectorized` (\d+), `shared` (\d+), `persistent` (\d+), `cluster` "
+                          r"([\d,]+) and `bulk` (\d+)",
+                    *(us[name] for name in ("simple", "vectorized", "shared", "persistent", "cluster", "bulk")))
+        [classic] = [peer for peer in run["peers"] if peer["name"].startswith("ms_deform")]
+        self.stated(text, r"built for half precision, takes ([\d,]+) µs", classic["median_us"])
+        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
+            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 7]
+        profiled = {re.search(r"::(\w+)_kernel", row["kernel"])[1]: row["gpu"] for row in of["times"]["rows"]
+                    if row["quantity"] == "time, µs"}
+        self.stated(text, r"measures (\d+) µs for `vectorized`, (\d+) for `shared` and (\d+) for `persistent` and `bulk`",
+                    profiled["vectorized"], profiled["shared"], profiled["persistent"])
+        self.assertAlmostEqual(profiled["boxes"], profiled["persistent"], delta=1)
+        self.stated(text, r"and (\d)% to (\d)% on an H200", 100 * (1 - us["persistent"] / us["shared"]),
+                    100 * (1 - profiled["persistent"] / profiled["shared"]))
+
+    def test_chapter_14(self):
+        text = lesson("14_hopper")
+        rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
+                          text.partition("| tokens on the GPU |")[2].partition("All of these")[0], re.MULTILINE)
+        self.assertEqual(len(rows), 3)
+        for tokens, *times in rows:
+            own, _ = kernels(14, f"{tokens} tokens")
+            before, _ = kernels(13, f"{tokens} tokens")
+            lines = [before["ragged"], *(own[name] for name in ("tensor maps", "wgmma", "specialized", "persistent"))]
+            self.assertEqual([float(time) for time in times], [round(beside.measured_us(of), 1) for of in lines])
+        own, run = kernels(14, "577 tokens")
+        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
+        self.stated(text, r"`wgmma` takes ([\d.]+) µs, and attention in PyTorch ([\d.]+) µs with cuDNN and ([\d.]+) µs with "
+                          r"FlashAttention-2", own["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
+        self.stated(text, r"On an H200 `wgmma` runs at (\d+) TFLOP/s with 577 tokens, and at (\d+) with 1025",
+                    own["wgmma"]["tflop_per_s"], kernels(14, "1025 tokens")[0]["wgmma"]["tflop_per_s"])
+        variant = lambda name: beside.measured_us(kernels(14, f"577 tokens, {name}")[0][name])
+        self.stated(text, r"`head by head` takes ([\d.]+) µs there, `persistent` ([\d.]+) µs\. The other variants lose as "
+                          r"predicted: `one block` takes ([\d.]+) µs, `no turns` ([\d.]+), `every maximum` ([\d.]+), "
+                          r"`polynomials` ([\d.]+) and `multicast` (\d+\.\d+)", variant("head by head"),
+                    beside.measured_us(own["persistent"]),
+                    *map(variant, ("one block", "no turns", "every maximum", "polynomials", "multicast")))
+
+    def test_no_share_of_a_floor_is_above_1(self):
+        for file in sorted(os.listdir(GPU)):
+            if re.fullmatch(r"chapter\d+\.json", file):
+                with open(os.path.join(GPU, file), encoding="utf-8") as content:
+                    for run in json.load(content)["runs"]:
+                        for of in run["kernels"]:
+                            self.assertLessEqual(of.get("share_of_floor", 0), 1, f"{file}, {run['name']}: {of['name']}")
+
+
+class Beside(unittest.TestCase):
+    ROWS = [("03_coalescing", "near", 90.0, 100.0), ("14_hopper", "far", 60.0, 100.0)]
+
+    def test_the_same_problem(self):
+        ours = {"batch": 32, "tokens": 577, "precision": "tf32,fp16", "source": "a"}
+        self.assertTrue(beside.same_problem(ours, {"batch": 32, "tokens": 577, "source": "b", "seed": 1}))
+        self.assertTrue(beside.same_problem(ours, {"batch": 32, "precision": "fp16"}))
+        self.assertFalse(beside.same_problem(ours, {"batch": 32, "precision": "fp32"}))
+        self.assertFalse(beside.same_problem(ours, {"batch": 32, "tokens": 197}))
+
+    def test_what_is_said(self):
+        text = "\n".join(beside.lines(self.ROWS, 0.25, "NVIDIA H200"))
+        self.assertIn("Of 2 steps that were also predicted, the prediction is off by 25% on average and within ±25% "
+                      "for 1. Beyond that are far of chapter 14 (-40%).", text)
+        self.assertIn("| 3 | near | 90.0 | 100.0 | -10% |", text)
+        self.assertNotIn("Beyond", "\n".join(beside.lines(self.ROWS[:1], 0.25, "NVIDIA H200")))
+        self.assertEqual(beside.lines([], 0.25, "NVIDIA H200"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
