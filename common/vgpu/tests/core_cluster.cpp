@@ -90,7 +90,8 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;)",
              }));
 }
 
-TEST_CASE("cluster: the address of own shared memory has the block's rank, and means the block itself") {
+TEST_CASE(
+    "cluster: the address of own shared memory has the block's rank, and means the block itself") {
   // What of the address is above a block's 16 MiB, of an own variable: 0 where a cluster is one block.
   const std::string body = R"(
 mov.u32 %r1, data; shr.u32 %r2, %r1, 24; mov.u32 %r3, %cluster_ctarank;
