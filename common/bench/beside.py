@@ -56,15 +56,16 @@ def lines(rows, stated, device):
         return []
     errors = [error_of(row) for row in rows]
     beyond = [row for row in rows if abs(error_of(row)) > stated]
-    text = (f"Of {len(rows)} steps that were also predicted, the prediction is off by "
-            f"{100 * sum(map(abs, errors)) / len(rows):.0f}% on average and within ±{100 * stated:.0f}% "
-            f"for {len(rows) - len(beyond)}")
+    text = (f"{len(rows)} steps were measured on the problem for which they were predicted. The prediction is off by "
+            f"{100 * sum(map(abs, errors)) / len(rows):.0f}% on average, and by no more than {100 * stated:.0f}% for "
+            f"{len(rows) - len(beyond)}")
     if beyond:
-        text += ". Beyond that are " + ", ".join(
+        text += ". Further off are " + ", ".join(
             f"{name} of chapter {results.number_of(chapter)} ({100 * error_of((chapter, name, a, b)):+.0f}%)"
             for chapter, name, a, b in beyond)
     return ["", text + ".", "", f"<details><summary>Predicted and measured on the {device}, step by step"
-            "</summary>", "", "| chapter | step | predicted, µs | measured, µs | difference |",
+            "</summary>", "", "Here times are of launches replayed from a CUDA graph, where they were timed so: "
+            "without the host's share, as predictions have it.", "", "| chapter | step | predicted, µs | measured, µs | difference |",
             "|---|---|--:|--:|--:|",
             *(f"| {results.number_of(chapter)} | {name} | {a:,.1f} | {b:,.1f} | "
               f"{100 * error_of((chapter, name, a, b)):+.0f}% |" for chapter, name, a, b in rows),

@@ -49,16 +49,20 @@ def bought(folder):
     """{chapter: '1,236 → 298 µs'} of a folder of results; of GPUs' with the ratio."""
     chapters = measured.load(folder)
     found = {}
-    for _, steps in measured.climbed(folder, chapters):
+    for title, steps in measured.climbed(folder, chapters):
+        on_gpu = chapters[0].measured
+        # A GPU's steps are named, since the best ones may be others than those of the prediction beside them.
+        named = (lambda step: f"{step.name} {micros(step.us)}") if on_gpu else lambda step: micros(step.us)
+        problem = title.partition("\n")[2] + ": " if on_gpu and len({step.chapter for step in steps}) == 1 else ""
         before = None  # the fastest step of the chapter before
         for number in sorted({step.chapter for step in steps}):
             own = [step for step in steps if step.chapter == number]
             best = min(own, key=lambda step: step.us)
             if before:
-                ratio = f", {before.us / best.us:.3g}×" if chapters[0].measured else ""
-                found[number] = f"{micros(before.us)} → {micros(best.us)} µs{ratio}"
+                ratio = f", {predictions.times(before.us, best.us)}" if on_gpu else ""
+                found[number] = f"{named(before)} → {named(best)} µs{ratio}"
             else:
-                found[number] = in_order(own) if len(own) > 1 else f"{micros(best.us)} µs"
+                found[number] = problem + (in_order(own) if len(own) > 1 else f"{micros(best.us)} µs")
             before = best
     return found
 
@@ -139,7 +143,8 @@ def cells(folders):
         if swept:
             found = {**found, **host_to_host(swept)}
         for number, text in found.items():
-            texts.setdefault(number, []).append(name + text)
+            by = "predicted: " if not name and number in texts else ""
+            texts.setdefault(number, []).append(name + by + text)
     return {number: "<br>".join(text) for number, text in texts.items()}
 
 

@@ -105,7 +105,7 @@ class FirstLessons(Lessons):
     def test_chapter_3(self):
         gained = self.stated(3, r"\*\*([\d.]+)\*\* times as fast: step one gains")[0]
         self.near(gained, sized("tiling") / sized("coalesced loads"), 2)
-        lost = self.stated(3, r"\*\*([\d.]+)\*\* times as \*slow\*: step two loses")[0]
+        lost = self.stated(3, r"\*\*([\d.]+)\*\* times as \*slow\*: by prediction step two loses")[0]
         self.near(lost, sized("4 rows a warp") / sized("coalesced loads"), 3)
         self.near(self.stated(3, r"the predicted time is ([\d,]+) µs before")[0], sized("tiling"), 4)
         loads = {name: kernel(3, name)["allocations"]["K"]["load"] for name in ("tiling", "coalesced loads")}

@@ -98,7 +98,7 @@ class FrontPage(Case):
         self.write("h200", 2, "02_tiling", [("b", 3000.0)], False, tokens=9)
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
-        self.assertIn("| NVIDIA H200: 9,000 → 3,000 µs, 3×<br>1,236 → 298 µs |", text)
+        self.assertIn("| NVIDIA H200: a 9,000 → b 3,000 µs, 3 times as fast<br>predicted: 1,236 → 298 µs |", text)
         self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |",
                       text)
 
