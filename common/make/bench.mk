@@ -154,6 +154,8 @@ programs: $(chapters:%=$D/chapter%) $(device_library)
 ifneq ($(RECORDED),)
 validate:
 	@$(need_python)
+	@[ -f '$(RECORDED)/gpu.json' ] || { echo "RECORDED=$(RECORDED): there is no gpu.json; it must be a folder that" \
+	  "make validate recorded on a GPU, as data/results/nvidia_h200/recorded" >&2; exit 2; }
 	@$(MAKE) DEVICE=vgpu ARCH=$(or $(GPU_ARCH),sm_90) programs
 	@[ '$(RECORDED)' -ef '$(RECORD)' ] || { rm -rf '$(RECORD)'; cp -r '$(RECORDED)' '$(RECORD)'; }
 	@python3 $(bench_scripts)/validate.py --vgpu $T/vgpu-$(or $(GPU_ARCH),sm_90) --record '$(RECORD)' $(validate_flags)
