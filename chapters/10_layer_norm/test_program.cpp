@@ -16,7 +16,7 @@ using namespace lab::testing;
 using lab::Storage;
 
 TEST_CASE("program: the whole way, with a photo") {
-  const auto run = check_photo_run("chapter10", 64, {"--batch", "1"}, {17, 768},
+  const auto run = check_photo_run("chapter10", 64, on_a_gpu({"--batch", "1"}), {17, 768},
                                    {"copy", "base", "cub", "warp", "vector", "rows", "add",
                                     "fused residual", "dx", "slab sums", "column sums", "atomics"});
   if (!run) return;

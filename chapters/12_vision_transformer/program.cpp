@@ -266,13 +266,20 @@ double macs_of(const NetRun& run, const Stage& stage) {
   return macs;
 }
 
-// Chapter 11's steps, and attention's from chapter 4 on.
+// The steps of chapters 9 and 11, and attention's from chapter 4 on.
 bool on_tensor_cores(const Components& components, const Stage& stage) {
-  using Kind = Stage::Kind;
-  if (stage.kind == Kind::kLinear) return components.linear.chapter == 11;
-  if (stage.kind == Kind::kQkv) return components.qkv.chapter == 11;
-  const int chapter = components.attention.chapter;
-  return stage.kind == Kind::kAttention && chapter >= 4 && chapter != 12;
+  switch (stage.kind) {
+    case Stage::Kind::kEmbed:
+      return components.embed.chapter == 9;
+    case Stage::Kind::kLinear:
+      return components.linear.chapter == 11;
+    case Stage::Kind::kQkv:
+      return components.qkv.chapter == 11;
+    case Stage::Kind::kAttention:
+      return components.attention.chapter >= 4;
+    default:
+      return false;
+  }
 }
 
 // Each array once: what is read, the parameters, what is written.

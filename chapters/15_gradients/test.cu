@@ -133,7 +133,7 @@ TEST_CASE("gradients: what they cannot do they refuse, with the value") {
 
 TEST_CASE("program: the whole way, with a photo") {
   const auto run =
-      check_photo_run("chapter15", 64, {"--batch", "1"}, {3, 1, 12, 17, 64},
+      check_photo_run("chapter15", 64, on_a_gpu({"--batch", "1"}), {3, 1, 12, 17, 64},
                       {"forward", "naive", "recompute", "tensor cores", "deterministic"});
   if (!run) return;
   CHECK(json_at(run->json, "/problem/tokens") == "17");

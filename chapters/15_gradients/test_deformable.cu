@@ -562,9 +562,10 @@ TEST_CASE("deformable gradients: the program's default run, its picture, its fla
     arguments.insert(arguments.begin(), "--deformable");
     return run_program("chapter15", arguments, folder.folder());
   };
-  const ProgramResult right =
-      run({"--batch", "1", "--heads", "1", "--queries", "50", "--size", "16", "--json", "a.json",
-           "--out", "a.png", "--output", "a.out"});
+  std::vector<std::string> flags = on_a_gpu({"--batch", "1", "--heads", "1"});
+  flags.insert(flags.end(), {"--queries", "50", "--size", "16", "--json", "a.json", "--out",
+                             "a.png", "--output", "a.out"});
+  const ProgramResult right = run(flags);
   CAPTURE(right.errors);
   REQUIRE(right.exit_code == 0);
   const std::string json = file_content(folder.path("a.json"));

@@ -50,23 +50,26 @@ def error_of(row):
     return predicted / measured - 1
 
 
+def cells(row):
+    chapter, step, predicted, measured = row
+    return (str(results.number_of(chapter)), step, f"{predicted:,.1f}", f"{measured:,.1f}", f"{100 * error_of(row):+.0f}%")
+
+
 def lines(rows, stated, device):
     """For people: how far off predictions are, and each of them."""
     if not rows:
         return []
-    errors = [error_of(row) for row in rows]
-    beyond = [row for row in rows if abs(error_of(row)) > stated]
+    errors = [abs(error_of(row)) for row in rows]
+    beyond = [cells(row) for row in rows if abs(error_of(row)) > stated]
     text = (f"{len(rows)} steps were measured on the problem for which they were predicted. The prediction is off by "
-            f"{100 * sum(map(abs, errors)) / len(rows):.0f}% on average, and by no more than {100 * stated:.0f}% for "
-            f"{len(rows) - len(beyond)}")
+            f"{100 * sum(errors) / len(rows):.0f}% on average, and by no more than {100 * stated:.0f}% for "
+            f"{len(rows) - len(beyond)}.")
     if beyond:
-        text += ". Further off are " + ", ".join(
-            f"{name} of chapter {results.number_of(chapter)} ({100 * error_of((chapter, name, a, b)):+.0f}%)"
-            for chapter, name, a, b in beyond)
-    return ["", text + ".", "", f"<details><summary>Predicted and measured on the {device}, step by step"
-            "</summary>", "", "Here times are of launches replayed from a CUDA graph, where they were timed so: "
-            "without the host's share, as predictions have it.", "", "| chapter | step | predicted, µs | measured, µs | difference |",
-            "|---|---|--:|--:|--:|",
-            *(f"| {results.number_of(chapter)} | {name} | {a:,.1f} | {b:,.1f} | "
-              f"{100 * error_of((chapter, name, a, b)):+.0f}% |" for chapter, name, a, b in rows),
-            "", "</details>"]
+        text += " Further off are " + ", ".join(
+            f"{step} of chapter {chapter} ({error})" for chapter, step, _, _, error in beyond) + "."
+    return ["", text, "",
+            f"<details><summary>Predicted and measured on the {device}, step by step</summary>", "",
+            "Here times are of launches replayed from a CUDA graph, where they were timed so: without the host's "
+            "share, as predictions have it.", "",
+            "| chapter | step | predicted, µs | measured, µs | difference |", "|---|---|--:|--:|--:|",
+            *("| " + " | ".join(cells(row)) + " |" for row in rows), "", "</details>"]

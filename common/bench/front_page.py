@@ -46,13 +46,11 @@ def in_order(steps):
 
 
 def bought(folder):
-    """{chapter: '1,236 → 298 µs'} of a folder of results; of GPUs' with the ratio."""
+    """{chapter: 'a 1,236 → b 298 µs'} of a folder of results; of GPUs' with the ratio."""
     chapters = measured.load(folder)
     found = {}
     for title, steps in measured.climbed(folder, chapters):
         on_gpu = chapters[0].measured
-        # A GPU's steps are named, since the best ones may be others than those of the prediction beside them.
-        named = (lambda step: f"{step.name} {micros(step.us)}") if on_gpu else lambda step: micros(step.us)
         problem = title.partition("\n")[2] + ": " if on_gpu and len({step.chapter for step in steps}) == 1 else ""
         before = None  # the fastest step of the chapter before
         for number in sorted({step.chapter for step in steps}):
@@ -60,7 +58,7 @@ def bought(folder):
             best = min(own, key=lambda step: step.us)
             if before:
                 ratio = f", {predictions.times(before.us, best.us)}" if on_gpu else ""
-                found[number] = f"{named(before)} → {named(best)} µs{ratio}"
+                found[number] = in_order([before, best]) + ratio
             else:
                 found[number] = problem + (in_order(own) if len(own) > 1 else f"{micros(best.us)} µs")
             before = best
@@ -74,11 +72,12 @@ def with_bound(step):
 
 
 def predicted_gain(before, after):
-    """'298 → 133 (limit 90) µs, 2.2 times as fast'."""
+    """'a 298 → b 133 (limit 90) µs, 2.2 times as fast'."""
     us, was = gain_tables.us_of(after), before and gain_tables.us_of(before)
     if not was or not us:
         return f"{with_bound(after)} µs"
-    return f"{micros(was)} → {with_bound(after)} µs, {predictions.times(was, us)}"
+    return (f"{before['name']} {micros(was)} → {after['name']} {with_bound(after)} µs, "
+            f"{predictions.times(was, us)}")
 
 
 def predicted_steps(run, steps):

@@ -20,6 +20,8 @@ class Problem:
 
 
 LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
+ABOVE = (13, 14)  # attention again, after other chapters
+ATTENTION = (*LADDER, *ABOVE)
 TABLE = [
     # A whole net and chapters of Part II before the ladder's steps: what has no peers is measured in
     # this order.
@@ -43,7 +45,7 @@ TABLE = [
       for n in LADDER for tokens in TOKENS),
     # Attention's peers stand beside the last chapter that a GPU before Hopper runs, and the last of all.
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
-              "attention") for n in (13, 14) for tokens in TOKENS),
+              "attention") for n in ABOVE for tokens in TOKENS),
     *(Problem(7, distribution, f"--preset full --distribution {distribution}", "deformable")
       for distribution in ("local", "uniform")),
     *(Problem(8, shape, f"--preset {shape}", "conv_norm")

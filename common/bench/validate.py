@@ -27,6 +27,7 @@ Exit status: 0 all within the bounds, 1 something is not, 2 bad usage or input, 
 """
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -88,7 +89,7 @@ def record_gpu(options, chapters):
     done = {"chapters": [], "timed": []}
 
     def recorded_of(chapter, kind, flags, metrics=None):
-        """Whether there was time for it. A chapter that fails is no end of the others."""
+        """One run under ncu, while there is time. kind: ".time", or "" for the counters."""
         if options.minutes and time.monotonic() - start > 60 * options.minutes:
             print(f"chapter {chapter}{kind}: left out, {options.minutes:g} minutes are over", flush=True)
             return
@@ -458,6 +459,8 @@ def main():
     try:
         if options.only and not re.fullmatch(r"\d+(,\d+)*", options.only):
             raise Refused(f"--only {options.only}: chapters, as 3,6")
+        if not 0 <= options.minutes < math.inf:
+            raise Refused(f"--minutes {options.minutes:g}: a number above 0 is needed")
         chapters = [int(n) for n in options.only.split(",")] if options.only else [
             n for n in problems.VALIDATED if not options.cuda or
             os.path.exists(os.path.join(options.cuda, f"chapter{n}"))]

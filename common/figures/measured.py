@@ -28,6 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
                                 "bench"))
 import gains  # noqa: E402
 import predictions  # noqa: E402
+import problems  # noqa: E402
 import results  # noqa: E402
 from results import Refused  # noqa: E402
 
@@ -61,15 +62,12 @@ class Chapter:
     peers: list  # steps of others' on the same problem
 
 
-ATTENTION = (1, 2, 3, 4, 5, 6, 13, 14)  # chapters of one ladder
-
-
 def shared_tokens(contents):
     """The numbers of tokens that every chapter of attention ran with: bars side by side are of one
     problem."""
     of_chapters = [{run["problem"]["tokens"] for run in content["runs"]
                     if "tokens" in run["problem"]} for content in contents
-                   if results.number_of(content["chapter"]) in ATTENTION]
+                   if results.number_of(content["chapter"]) in problems.ATTENTION]
     return set.intersection(*[tokens for tokens in of_chapters if tokens] or [set()])
 
 
@@ -160,9 +158,11 @@ def load(folder):
             run = chosen(content["runs"], shared)
             title = content["chapter"].split("_", 1)[1].replace("_", " ")
             # Precision and storage stand in the steps' names.
-            problem = {name: value for name, value in run["problem"].items()
-                       if name not in ("precision", "storage", "preset")}
-            found.append(Chapter(number, title, results.describe(problem), content["device"],
+            problem = results.describe({name: value for name, value in run["problem"].items()
+                                        if name not in ("precision", "storage", "preset")})
+            if measured:  # at sizes that gains.json has, too: in its words
+                problem = gains.short({"title": title, "problem": run["problem"]})
+            found.append(Chapter(number, title, problem, content["device"],
                                  measured, steps_of(number, run, measured),
                                  peers_of(number, run)))
         except (KeyError, ValueError, TypeError) as error:
@@ -186,7 +186,7 @@ def ladder_of(folder):
     by_tokens, device = {}, None
     for path in sorted(glob.glob(os.path.join(folder, "chapter*.json"))):
         content = results.read(path)
-        if results.number_of(content["chapter"]) not in ATTENTION:
+        if results.number_of(content["chapter"]) not in problems.ATTENTION:
             continue
         for run in content["runs"]:
             if content["device"]["virtual"] or "tokens" not in run["problem"]:
@@ -235,8 +235,7 @@ def paged(groups):
 
 def ladders(chapters):
     """[(title, steps)]: attention's steps through its chapters, and each other chapter's own."""
-    attention = [chapter for chapter in chapters
-                 if "tokens" in chapter.problem and chapter.title != gains.BACKWARD[1:]]
+    attention = [chapter for chapter in chapters if chapter.number in problems.ATTENTION]
     groups = []
     if attention:
         groups.append((f"attention\n{attention[0].problem}",

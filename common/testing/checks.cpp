@@ -226,6 +226,10 @@ void check_load_groups(const std::string& file, size_t kernels,
   CHECK(number == kernels);
 }
 
+std::vector<std::string> on_a_gpu(const std::vector<std::string>& flags) {
+  return lab::vgpu::present() ? std::vector<std::string>{} : flags;
+}
+
 std::optional<PhotoRun> check_photo_run(const std::string& program, int size,
                                         std::vector<std::string> arguments,
                                         const std::vector<int64_t>& out,

@@ -84,6 +84,10 @@ void check_machine_code(const std::string& file, const std::string& more, size_t
 void check_load_groups(const std::string& file, size_t kernels,
                        const std::function<std::vector<int>(const std::vector<int>&)>& groups);
 
+// These flags on a GPU, none on the virtual one: where a program's default is a larger problem on a GPU, they
+// ask for that of the virtual one.
+std::vector<std::string> on_a_gpu(const std::vector<std::string>& flags);
+
 struct PhotoRun {
   std::string output, json;  // what the program printed, and its --json
 };

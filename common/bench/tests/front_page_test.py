@@ -49,7 +49,7 @@ class FrontPage(Case):
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
         self.assertIn("| as it stands | 1,236 µs |\n", text)
-        self.assertIn("| tiles | 1,236 → 298 µs |\n", text)
+        self.assertIn("| tiles | a 1,236 → c 298 µs |\n", text)
         self.assertIn("| several | d 26 → e 8 → f 9 µs |\n", text)
         self.assertIn("No GPU has been measured yet", text)
         self.assertTrue(text.endswith("<!-- devices:end -->\nthe end\n"))
@@ -68,7 +68,7 @@ class FrontPage(Case):
                     step("07_other", "d", 30.0, 26.0), step("07_other", "e", 40.0, 8.0)]}]}, file)
         text = self.refresh()[2]
         self.assertIn("| as it stands | 9,000 (limit 800) µs |\n", text)
-        self.assertIn("| tiles | 9,000 → 4,500 (limit 900) µs, 2 times as fast |\n", text)
+        self.assertIn("| tiles | a 9,000 → b 4,500 (limit 900) µs, 2 times as fast |\n", text)
         self.assertIn("| several | preset deep: d 30 (limit 26) → e 40 (limit 8) µs; does not pay: e |\n",
                       text)
         self.assertIn("are of a virtual H200, predicted ±30%.", text)
@@ -87,7 +87,7 @@ class FrontPage(Case):
         self.assertIn("| several | batch 32, 224 x 224 pixels, from the host's first call to its last "
                       "wait: d 648 s → e 320 ms → f 320 ms → g 241 µs (d to f: a part of the outputs "
                       "ran, extended in a straight line); does not pay: f |\n", text)
-        self.assertIn("| tiles | 1,236 → 298 µs |\n", text)  # all of its work ran
+        self.assertIn("| tiles | a 1,236 → c 298 µs |\n", text)  # all of its work ran
 
     def test_a_chapter_with_one_step_that_climbs_from_none(self):
         self.write("virtual", 7, "07_other", [("d", 8.0)], True, queries=9)
@@ -98,7 +98,7 @@ class FrontPage(Case):
         self.write("h200", 2, "02_tiling", [("b", 3000.0)], False, tokens=9)
         status, _, text = self.refresh()
         self.assertEqual(status, 0)
-        self.assertIn("| NVIDIA H200: a 9,000 → b 3,000 µs, 3 times as fast<br>predicted: 1,236 → 298 µs |", text)
+        self.assertIn("| NVIDIA H200: a 9,000 → b 3,000 µs, 3 times as fast<br>predicted: a 1,236 → c 298 µs |", text)
         self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |",
                       text)
 

@@ -13,8 +13,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 # 16 bytes. The lowest 12 bits are the opcode, 0x248 or 0x848; bit 76 is .RELU. Bits 81 to 86 name two predicates that
 # it writes, all ones where it writes none. (Read off cuobjdump's listing of what was wrong, and of others. The other
 # bytes are as all listed ones have them, so that text in the same file is not taken for an instruction.)
-CANDIDATE = re.compile(rb"\x48[\x02\x08\x12\x18\x22\x28\x32\x38\x42\x48\x52\x58\x62\x68\x72\x78].{6}"
-                       rb"\x00[\x10\x11].[\x03\x07]...\x00", re.DOTALL)
+# Its guard, any predicate, is bits 12 to 15.
+SECOND = b"".join(b"\\x%02x" % (guard << 4 | form) for guard in range(16) for form in (2, 8))
+CANDIDATE = re.compile(rb"\x48[" + SECOND + rb"].{6}\x00[\x10\x11].[\x03\x07]...\x00", re.DOTALL)
 
 
 def told_by_a_clamp(code):
@@ -32,7 +33,8 @@ class MachineCode(unittest.TestCase):
         wrong = instruction(0x00000002030b7848, 0x000fe20003921100)   # VIMNMX.RELU R11, P1, P1, R3, 0x2, PT
         plain = instruction(0x000000080c0b7848, 0x000fe20003fe1100)   # VIMNMX.RELU R11, R12, 0x8, PT
         least = instruction(0x0000000203007848, 0x000fc80003fe0100)   # VIMNMX R0, R3, 0x2, PT
-        self.assertEqual(told_by_a_clamp(plain + wrong + least), [16])
+        guarded = instruction(0x00000002030b9848, 0x000fe20003921100)  # @!P1 and the first one
+        self.assertEqual(told_by_a_clamp(plain + wrong + least + guarded), [16, 48])
         self.assertEqual(told_by_a_clamp(plain + least), [])
 
     @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")

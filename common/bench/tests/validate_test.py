@@ -475,7 +475,8 @@ class Whole(Case):
 
     def test_bad_usage_is_named(self):
         for flags, words in ((["--only", "three"], "chapters, as 3,6"),
-                             (["--only", "3,99"], "chapter 99 has no line")):
+                             (["--only", "3,99"], "chapter 99 has no line"),
+                             (["--minutes", "-1"], "--minutes -1: a number above 0")):
             status, out = self.validate(*flags)
             self.assertEqual(status, 2)
             self.assertIn(words, out)

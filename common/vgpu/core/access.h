@@ -21,8 +21,8 @@ struct alignas(64) Addresses {
 
 // Of addresses that name the executing block by its rank, what they would be without it.
 inline void leave_own_rank_out(const Warp& warp, Addresses& a) {
-  const std::uint64_t own = with_rank(0, warp.block->rank);
-  for (std::uint64_t& address : a.v) address -= (address & ~(kRankedBytes - 1)) == own ? own : 0;
+  for (std::uint64_t& address : a.v)
+    if (rank_in(address) == static_cast<int>(warp.block->rank)) address %= kRankedBytes;
 }
 
 // Addresses in the instruction's state space.

@@ -113,6 +113,10 @@ uint64_t reserved_begin(Warp& w, const Instr&, int) {
 }
 
 // In a launch without clusters each block is one of its own.
+// The address by which a kernel is told the place in its block's shared memory.
+uint64_t own_shared(const Warp& w, uint64_t offset) {
+  return w.block->launch.ranked_shared ? with_rank(offset, w.block->rank) : offset;
+}
 constexpr SpecialRow kSpecials[] = {
     {"tid.x", 32,
      [](Warp& w, const Instr&, int l) -> uint64_t {
@@ -245,13 +249,11 @@ constexpr SpecialRow kSpecials[] = {
     // Not registers of the ISA: addresses that depend on the launch or on the running frame.
     {"dynamic_shared_base", 64,
      [](Warp& w, const Instr& i, int) -> uint64_t {
-       const uint64_t offset = w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm);
-       return w.block->launch.ranked_shared ? with_rank(offset, w.block->rank) : offset;
+       return own_shared(w, w.block->launch.dynamic_shared_base + static_cast<uint64_t>(i.imm));
      }},
     {"shared_base", 64,
      [](Warp& w, const Instr& i, int) -> uint64_t {
-       const auto offset = static_cast<uint64_t>(i.imm);
-       return w.block->launch.ranked_shared ? with_rank(offset, w.block->rank) : offset;
+       return own_shared(w, static_cast<uint64_t>(i.imm));
      }},
     {"local_base", 64,
      [](Warp& w, const Instr& i, int) -> uint64_t {
