@@ -238,6 +238,8 @@ def short(run):
     if run["title"].startswith(CVT) and "channels" in problem:
         return (f"batch {problem['batch']}, {problem['height']} x {problem['width']} tokens, "
                 f"{problem['channels']} channels, {problem['dtype']}")
+    if "columns" in problem:
+        return f"{problem['rows']:,} rows of {problem['columns']}"
     if "hidden" in problem:
         return f"{problem['rows']:,} rows, {problem['width']} to {problem['hidden']}"
     if "preset" in problem:

@@ -462,7 +462,7 @@ def draw_lines(plt, chapters, groups):
         values = [step.flops / step.us / 1e3 / step.lines for step in steps]
         marks = [step.flops / step.limit_us / 1e3 / step.lines if step.error else None
                  for step in steps]
-        bars(ax, steps, values, [f"{value:.3g} from {step.lines} lines"
+        bars(ax, steps, values, [(f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" from {step.lines} lines"
                                  for value, step in zip(values, steps)], marks)
         ax.set_xlim(0, 1.35 * max(values + [mark for mark in marks if mark]))
         ax.set_title(in_a_line(title), fontsize=9)
