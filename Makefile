@@ -404,11 +404,11 @@ endif
 # ONLY='lab chapter7' chooses some programs, where commands may not take long. The word `toolkit` means
 # all that call its compiler when they run: grader, planted bugs, machine code, what includes toolkit.h.
 ONLY ?=
-calls_toolkit := $(shell grep -lE '\b(Mutants|check_machine_code)\b|"(planted_bugs|toolkit)\.h"' \
+calls_toolkit := $(shell grep -lE '\bMutants\b|"(planted_bugs|toolkit)\.h"' \
   $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
 # The chapters' call it through functions of common/testing, each with a command of its own: with SUITE=toolkit
 # the first file that has a case of each, "Mutants:chapters/01_naive_attention/test.cu".
-ways_of_chapters := Mutants check_machine_code check_load_groups
+ways_of_chapters := Mutants check_load_groups
 cases_of_ways := $(if $(SUITE),$(shell \
   awk -v functions='$(ways_of_chapters)' -f common/make/ways.awk $(all_tests_cu) /dev/null))
 chapter_files_calling := $(if $(SUITE),$(sort $(foreach c,$(cases_of_ways),$(lastword $(subst :, ,$c)))),\
@@ -537,7 +537,8 @@ kernels_of = $(foreach f,$(filter $2/%,$(device_cu)),\
 define compiled_rule
 .PHONY: compiled/$1
 compiled/$1: $(call backwards,$(sort $(foreach a,$(ARCHS),$(call kernels_of,$a,$1)))) | same_ptx_holds
-	@printf 'compiled %s\n' $(ARCHS:%=%/$1/main.cu)
+	@$(foreach o,$(filter $D/%.o,$(foreach a,$(ARCHS),$(call kernels_of,$a,$1))),awk -v known=common/make/spills.txt \
+	  -v file=$(o:$D/%.o=%.cu) -f common/make/spills.awk $(o:.o=.ptxas) &&) printf 'compiled %s\n' $(ARCHS:%=%/$1/main.cu)
 endef
 $(foreach c,$(CHAPTERS),$(eval $(call compiled_rule,$c)))
 compile-all: $(addprefix compiled/,$(call backwards,$(CHAPTERS)))
@@ -571,9 +572,12 @@ progress = $(eval step += x) ($(words $(step)) of $(all_steps))
 # ---- rules for files -----------------------------------------------------------------------------
 # Everything depends on the Makefile, for the flags that stand in it.
 
-# $(call compile_cu,architectures)
+# $(call compile_cu,architectures): what ptxas says of registers, stack and spills stays beside the object, for tests
+# (check_machine_code) and compile-all.
 compile_cu = $(if $(host_only),$(call run,g++,$<,$(CXX) -x c++ $(host_flags) -c $< -o $@),$(call \
-  run,nvcc,$<,'$(NVCC)' $(nvcc_common) $(nvcc_host) $1 -c $< -o $@ -MF $(@:.o=.d)))
+  run,nvcc,$<,{ '$(NVCC)' $(nvcc_common) $(nvcc_host) $1 -Xptxas -v -c $< -o $@ -MF $(@:.o=.d) 2>$(@:.o=.ptxas) \
+    || bad=1; sed -E '/^ptxas info +: ([0-9]+ bytes gmem|Compiling entry |Function properties |Used |Compile time )/d; \
+    /^ +[0-9]+ bytes (stack frame|cumulative stack)/d' $(@:.o=.ptxas) >&2; test -z "$${bad-}"; }))
 
 $H/%.o: %.cpp Makefile
 	@mkdir -p $(@D)

@@ -292,9 +292,6 @@ TEST_CASE("the program under all checks, in several orders") {
   check_all_checks("chapter0", {{"--height", "31", "--width", "45"}, {"--size", "40"}});
 }
 
-TEST_CASE("machine code: no spills") {
-  check_machine_code("chapters/00_a_first_kernel/blur_tile.cuh", "", 1, 256);
-  check_machine_code("chapters/00_a_first_kernel/blur.cuh", "", 1, 256);
-}
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/00_a_first_kernel"); }
 
 TEST_CASE("on a T4") { check_on_t4("right: photos*,right: the same*,counters: grey*"); }

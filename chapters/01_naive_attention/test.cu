@@ -357,6 +357,8 @@ std::string safetensors(const std::string& header, size_t data_bytes) {
 
 }  // namespace
 
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/01_naive_attention"); }
+
 TEST_CASE("program: flags that are not right") {
   const lab::testing::TemporaryFolder folder;
   for (const char* tokens : {"0", "-5", "99999999999999999999", "65537", "abc", "1.5", "7x"})

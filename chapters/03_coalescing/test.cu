@@ -58,11 +58,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter3", "no padding", "coalesced loads");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills" * doctest::test_suite("toolkit")) {
-  check_machine_code("chapters/03_coalescing/coalesced_loads.cuh", "", 3,
-                     coalesced_loads::kThreads);
-  check_machine_code("chapters/03_coalescing/kernel.cuh", "", 3, coalescing::kThreads);
-}
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/03_coalescing"); }
 
 // What a block of either step takes from memory and leaves there: they load alike.
 void check_bytes(const AnyAttention& attention, int heads, int tokens, int head_dim) {
@@ -197,7 +193,7 @@ AnyAttention step_two(const Mutants& mutants, size_t number) {
 
 }  // namespace
 
-TEST_CASE("planted bugs: each is caught, and by what") {
+TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;
   check_planted_bugs("chapters/03_coalescing/coalesced_loads.cuh", "coalesced_loads", kLoadMutants,
                      step_one, "const auto instance = &attention_kernel<64>;");

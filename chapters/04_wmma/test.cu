@@ -49,9 +49,7 @@ TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter4", "4 loads at a time", "wmma");
 }
 TEST_CASE("on a T4") { check_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
-TEST_CASE("machine code: no spills") {
-  check_machine_code("chapters/04_wmma/kernel.cuh", "", 3, wmma_attention::kThreads);
-}
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/04_wmma"); }
 TEST_CASE("machine code: a tile's loads do not wait for its stores" *
           doctest::test_suite("toolkit")) {
   check_load_groups("chapters/04_wmma/kernel.cuh", 3, [](const std::vector<int>& arguments) {

@@ -575,13 +575,4 @@ TEST_CASE("on a T4") {
   check_twin_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
 }
 
-TEST_CASE("machine code: no spills") {
-  // All steps in one file: simple is one kernel, the others three each. (Not bulk's kernels with tensor
-  // maps: ptxas 13.0 gives them 8 bytes of stack for sm_120, which it does not say what for.)
-  const std::string folder =
-      lab::repository_path("chapters/07_persistent_deformable_attention") + "/";
-  std::string others;
-  for (const char* step : {"simple", "vectorized", "shared", "cluster", "bulk"})
-    others += "#include \"" + std::filesystem::absolute(folder + step + ".cuh").string() + "\"\n";
-  check_machine_code("chapters/07_persistent_deformable_attention/persistent.cuh", others, 16, 896);
-}
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/07_persistent_deformable_attention"); }

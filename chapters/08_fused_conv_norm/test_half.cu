@@ -371,7 +371,8 @@ const std::vector<Mutant> kHalfBugs = {
 
 }  // namespace
 
-TEST_CASE("planted bugs in half tiles: each is caught, and by what") {
+TEST_CASE("planted bugs in half tiles: each is caught, and by what" *
+          doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in half*")) return;
   const std::vector<ConvNormTrial> trials = {
       stored(shape_of(1, 19, 40, 13, 20, 3), 2, true),
@@ -432,13 +433,6 @@ TEST_CASE("half: no spills, no stack, as many registers as 256 threads may have"
       check(kernels.second_pass_by_1, 1024);
       check(kernels.second_pass_by_4, 1024);
     }
-}
-
-TEST_CASE("half: the kernel with most registers does not spill" * doctest::test_suite("toolkit")) {
-  check_machine_code("chapters/08_fused_conv_norm/half_tile.cuh",
-                     "namespace steps = fused_conv_norm;\n"
-                     "const auto instance = &steps::fused_kernel<steps::kHalfHuge, 1>;",
-                     2, 256);
 }
 
 TEST_CASE("half: on a T4") {

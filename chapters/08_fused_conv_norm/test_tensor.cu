@@ -328,13 +328,6 @@ TEST_CASE("tensor: no spills, no stack, as many registers as two blocks of 128 m
   check_tiles(steps::TensorTiles<steps::kFp16>(), {steps::kFp16Large, steps::kFp16Small});
 }
 
-TEST_CASE("tensor: the kernel with most registers does not spill") {
-  check_machine_code("chapters/08_fused_conv_norm/tensor_tile.cuh",
-                     "namespace steps = fused_conv_norm;\n"
-                     "const auto instance = &steps::fused_kernel<steps::kFp16Large, 1>;",
-                     1, 256);
-}
-
 TEST_CASE("tensor: on a T4, fp16 and no tf32") {
   const int sm_count = steps::device_limits().sm_count;
   if (sm_count != 40) return check_twin_on_t4("tensor: on a T4*,tensor: arrays*");

@@ -1,34 +1,35 @@
-// All steps of the chapter, for the program and its tests. Their kernels are compiled once, in
-// kernels_fp16.cu and kernels_fp32.cu. Whoever includes a step's own header instead compiles that
-// step's kernels.
+// All steps on arrays of one type, see kernels.h.
 #pragma once
 
 #include "backward.cuh"
 #include "bandwidth.cuh"
 #include "base.cuh"
 #include "cub.cuh"
+#include "kernels.h"
 #include "naive_variance.cuh"
 #include "residual.cuh"
 
 namespace layer_norm {
 
-// The functions through which all else reaches those kernels. `template` in front defines them,
-// `extern template` says that they are defined elsewhere.
-#define LAYER_NORM_LAUNCHES(declared, T)                  \
-  declared decltype(copy<T>) copy<T>;                     \
-  declared decltype(base<T>) base<T>;                     \
-  declared decltype(cub<T>) cub<T>;                       \
-  declared decltype(warp<T>) warp<T>;                     \
-  declared decltype(vector<T>) vector<T>;                 \
-  declared decltype(rows<T>) rows<T>;                     \
-  declared decltype(naive_variance<T>) naive_variance<T>; \
-  declared decltype(add<T>) add<T>;                       \
-  declared decltype(residual<T>) residual<T>;             \
-  declared decltype(backward_dx<T>) backward_dx<T>;       \
-  declared decltype(slab_sums<T>) slab_sums<T>;           \
-  declared decltype(backward_atomics<T>) backward_atomics<T>
-
-LAYER_NORM_LAUNCHES(extern template, half);
-LAYER_NORM_LAUNCHES(extern template, float);
+template <class T>
+lab::LayerNormKernels<T> kernels() {
+  lab::LayerNormKernels<T> all;
+  all.copy = copy<T>;
+  all.steps = {{"base", base<T>},
+               {"cub", cub<T>},
+               {"warp", warp<T>},
+               {"vector", vector<T>},
+               {"rows", rows<T>}};
+  all.naive_variance = {"E[x^2] - E[x]^2", naive_variance<T>};
+  all.add = add<T>;
+  all.residual = residual<T>;
+  all.residual_fits = residual_fits<T>;
+  all.backward_dx = backward_dx<T>;
+  all.partials_of = partials_of;
+  all.slab_sums = slab_sums<T>;
+  all.column_sums = column_sums;
+  all.atomics = backward_atomics<T>;
+  return all;
+}
 
 }  // namespace layer_norm

@@ -1,6 +1,8 @@
-// The kernels on arrays in fp32, see kernels.cuh.
+// The kernels on arrays in fp32.
 #include "kernels.cuh"
 
 namespace layer_norm {
-LAYER_NORM_LAUNCHES(template, float);
+
+template lab::LayerNormKernels<float> kernels<float>();
+
 }  // namespace layer_norm

@@ -6,7 +6,7 @@
 
 #include "../../common/lab/device.h"
 #include "../../common/testing/checks.h"
-#include "kernels.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -18,11 +18,7 @@ namespace {
 
 template <class T>
 std::vector<lab::LayerNormStep<T>> all_steps() {
-  return {{"base", steps::base<T>},
-          {"cub", steps::cub<T>},
-          {"warp", steps::warp<T>},
-          {"vector", steps::vector<T>},
-          {"rows", steps::rows<T>}};
+  return steps::kernels<T>().steps;
 }
 
 template <class T>
@@ -35,7 +31,7 @@ void check_steps(const LayerNormCase& problem, int shift = 0) {
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
   }
-  const LayerNormOutcome<T> outcome = run_residual<T>(steps::residual<T>, problem, shift);
+  const LayerNormOutcome<T> outcome = run_residual<T>(steps::kernels<T>().residual, problem, shift);
   CAPTURE(outcome.details);
   CHECK(outcome.caught_by == "");
 }
@@ -79,7 +75,7 @@ TEST_CASE("right: the variance from two sums is not, and the tolerance sees it")
   if (skipped("right: naive variance")) return;
   const auto caught = [](double mean, auto of_type, Storage storage) {
     using T = decltype(of_type);
-    return run_forward<T>(steps::naive_variance<T>,
+    return run_forward<T>(steps::kernels<T>().naive_variance.function,
                           layer_norm_case({19, 768, 1e-6f}, storage, 3, mean))
         .caught_by;
   };
@@ -129,15 +125,16 @@ TEST_CASE("the same bits twice, in a graph, and fused or not") {
       CHECK(same_bits(first.output, run_forward<half>(step.function, problem).output));
       CHECK(same_bits(first.output, run_forward<half>(in_a_graph(step.function), problem).output));
     }
-    const auto two = [](const half* x, const half* r, const half* scale, const half* bias,
+    const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
+    const auto two = [&](const half* x, const half* r, const half* scale, const half* bias,
                         half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
-      steps::add(x, r, sum, shape, stream);
-      steps::rows<half>(sum, scale, bias, y, shape, stream);
+      kernels.add(x, r, sum, shape, stream);
+      kernels.steps.back().function(sum, scale, bias, y, shape, stream);  // rows
     };
-    const auto fused = run_residual<half>(steps::residual<half>, problem);
+    const auto fused = run_residual<half>(kernels.residual, problem);
     CHECK(same_bits(fused.output, run_residual<half>(two, problem).output));
     CHECK(same_bits(fused.output,
-                    run_residual<half>(in_a_graph(steps::residual<half>), problem).output));
+                    run_residual<half>(in_a_graph(kernels.residual), problem).output));
   }
 }
 
@@ -185,13 +182,14 @@ struct Arrays {
 
 void run_for_counters(const std::string& name, const LayerNormShape& shape) {
   Arrays a(shape);
-  for (const lab::LayerNormStep<half>& step : all_steps<half>())
+  const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
+  for (const lab::LayerNormStep<half>& step : kernels.steps)
     if (step.name == name)
       step.function(a.x.data(), a.scale.data(), a.bias.data(), a.y.data(), shape, nullptr);
-  if (name == "copy") steps::copy<half>(a.x.data(), a.y.data(), shape, nullptr);
+  if (name == "copy") kernels.copy(a.x.data(), a.y.data(), shape, nullptr);
   if (name == "residual")
-    steps::residual<half>(a.x.data(), a.residual.data(), a.scale.data(), a.bias.data(),
-                          a.sum.data(), a.y.data(), shape, nullptr);
+    kernels.residual(a.x.data(), a.residual.data(), a.scale.data(), a.bias.data(), a.sum.data(),
+                     a.y.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
 }
 
@@ -301,11 +299,12 @@ void check_bugs(const std::string& file, const std::vector<Mutant>& bugs,
   });
 }
 
-ForwardStep<half> launching(const void* kernel, int rows_a_block) {
+// A mutant of that step's kernel.
+ForwardStep<half> launching(const std::string& step, const void* kernel) {
   return [=](const half* x, const half* scale, const half* bias, half* y,
              const LayerNormShape& shape, cudaStream_t stream) {
-    launch(kernel, steps::blocks_of(shape.rows, rows_a_block), steps::kThreads, 0, stream, x, scale,
-           bias, y, shape);
+    const steps::Grid grid = steps::grid_of(step, shape);
+    launch(kernel, grid.blocks, grid.threads, 0, stream, x, scale, bias, y, shape);
   };
 }
 const std::string kHalf = "6__half";
@@ -318,7 +317,7 @@ TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_su
              "template __global__ void base_kernel<half>(const half*, "
              "const half*, const half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 768, 1e-6f}}, [](const Mutants& mutants, size_t number) {
-               return launching(mutants.kernel(number, "base_kernel", {}, kHalf), 1);
+               return launching("base", mutants.kernel(number, "base_kernel", {}, kHalf));
              });
 }
 
@@ -328,7 +327,7 @@ TEST_CASE("planted bugs in warp: each is caught, and by what") {
              "template __global__ void warp_kernel<half, 4>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 100, 1e-6f}}, [](const Mutants& mutants, size_t number) {
-               return launching(mutants.kernel(number, "warp_kernel", {4}, kHalf), steps::kWarps);
+               return launching("warp", mutants.kernel(number, "warp_kernel", {4}, kHalf));
              });
 }
 
@@ -338,7 +337,7 @@ TEST_CASE("planted bugs in vector: each is caught, and by what") {
              "template __global__ void vector_kernel<half, 2>(const half*, const half*, const "
              "half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
-               return launching(mutants.kernel(number, "vector_kernel", {2}, kHalf), steps::kWarps);
+               return launching("vector", mutants.kernel(number, "vector_kernel", {2}, kHalf));
              });
 }
 
@@ -348,8 +347,7 @@ TEST_CASE("planted bugs in rows: each is caught, and by what") {
              "template __global__ void rows_kernel<half, 2>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
-               return launching(mutants.kernel(number, "rows_kernel", {2}, kHalf),
-                                steps::kWarps * steps::kRows);
+               return launching("rows", mutants.kernel(number, "rows_kernel", {2}, kHalf));
              });
 }
 
@@ -365,8 +363,8 @@ TEST_CASE("planted bugs in residual: each is caught, and by what") {
     const void* const kernel = mutants.kernel(number, "residual_kernel", {2}, kHalf);
     const auto step = [&](const half* x, const half* r, const half* scale, const half* bias,
                           half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
-      launch(kernel, steps::blocks_of(shape.rows, steps::kWarps), steps::kThreads, 0, stream, x, r,
-             scale, bias, sum, y, shape);
+      const steps::Grid grid = steps::grid_of("residual", shape);
+      launch(kernel, grid.blocks, grid.threads, 0, stream, x, r, scale, bias, sum, y, shape);
     };
     const auto outcome = run_residual<half>(step, problem);
     CAPTURE(number);
@@ -391,16 +389,7 @@ TEST_CASE("the program under all checks, in several orders") {
                                  {"--rows", "70", "--columns", "100", "--storage", "fp32"}});
 }
 
-TEST_CASE("machine code: no spills") {
-  check_machine_code("chapters/10_layer_norm/residual.cuh",
-                     "namespace steps = layer_norm;\n"
-                     "const auto warp = &steps::warp_kernel<half, 24>;\n"
-                     "const auto vector = &steps::vector_kernel<half, 3>;\n"
-                     "const auto longest = &steps::vector_kernel<half, 16>;\n"
-                     "const auto rows = &steps::rows_kernel<half, 3>;\n"
-                     "const auto residual = &steps::residual_kernel<half, 8>;\n",
-                     5, steps::kThreads);
-}
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/10_layer_norm"); }
 
 TEST_CASE("on a T4") {
   check_twin_on_t4("right: arrays from*,right: rows whose*,the same bits*,counters: how*");

@@ -6,7 +6,7 @@
 
 #include "../../common/lab/device.h"
 #include "../../common/testing/checks.h"
-#include "kernels.cuh"
+#include "kernels.h"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -20,10 +20,11 @@ namespace {
 template <class T>
 void two_stages(const T* dy, const T* x, const LayerNormMoments* moments, float* dscale,
                 float* dbias, const LayerNormShape& shape, cudaStream_t stream) {
-  lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials");
+  const lab::LayerNormKernels<T> kernels = steps::kernels<T>();
+  lab::DeviceArray<float> partials(size_t(kernels.partials_of(shape)), "partials");
   partials.fill_nan();
-  steps::slab_sums(dy, x, moments, partials.data(), shape, stream);
-  steps::column_sums(partials.data(), dscale, dbias, shape, stream);
+  kernels.slab_sums(dy, x, moments, partials.data(), shape, stream);
+  kernels.column_sums(partials.data(), dscale, dbias, shape, stream);
   lab::check(cudaStreamSynchronize(stream));
 }
 
@@ -31,11 +32,12 @@ template <class T>
 void check_backward(const LayerNormCase& problem, int shift = 0) {
   CAPTURE(problem.name);
   CAPTURE(shift);
+  const lab::LayerNormKernels<T> kernels = steps::kernels<T>();
   for (const bool atomics : {false, true}) {
     CAPTURE(atomics);
-    const auto outcome = run_backward<T>(
-        steps::backward_dx<T>, atomics ? ColumnStep<T>(steps::backward_atomics<T>) : two_stages<T>,
-        problem, shift);
+    const auto outcome =
+        run_backward<T>(kernels.backward_dx,
+                        atomics ? ColumnStep<T>(kernels.atomics) : two_stages<T>, problem, shift);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
   }
@@ -68,16 +70,16 @@ TEST_CASE("backward: large means, and arrays off 16 bytes") {
 TEST_CASE("backward: two stages give the same bits in every order, atomics need not") {
   if (skipped("backward: bits")) return;
   const LayerNormCase problem = layer_norm_case({517, 192, 1e-6f}, Storage::kFp16, 2);
+  const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
   const auto run = [&](const ColumnStep<half>& columns) {
-    return run_backward<half>(steps::backward_dx<half>, columns, problem).columns;
+    return run_backward<half>(kernels.backward_dx, columns, problem).columns;
   };
-  const std::vector<float> first = run(two_stages<half>),
-                           added = run(steps::backward_atomics<half>);
+  const std::vector<float> first = run(two_stages<half>), added = run(kernels.atomics);
   int differ = 0;
   for (int i = 0; i < 3; ++i) {
     const std::vector<float> again = run(two_stages<half>);
     CHECK(std::memcmp(first.data(), again.data(), first.size() * sizeof(float)) == 0);
-    const std::vector<float> now = run(steps::backward_atomics<half>);
+    const std::vector<float> now = run(kernels.atomics);
     for (size_t k = 0; k < now.size(); ++k) {
       differ += now[k] != added[k];
       CHECK(now[k] == doctest::Approx(added[k]).epsilon(1e-4).scale(30));
@@ -91,16 +93,16 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
   const LayerNormShape shape{197, 768, 1e-6f};
   const double rows = shape.rows, columns = shape.columns, bytes = 2 * double(shape.elements()),
                slabs = std::ceil(rows / 64);
+  const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
   const std::vector<half> ones(size_t(shape.elements()), half(1.0f));
   const lab::DeviceArray<half> x(ones, "x"), dy(ones, "dy"),
       scale(std::vector<half>(size_t(shape.columns), half(1.0f)), "scale");
   lab::DeviceArray<half> dx(ones.size(), "dx");
   lab::DeviceArray<LayerNormMoments> moments(size_t(shape.rows), "moments");
-  lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials"),
+  lab::DeviceArray<float> partials(size_t(kernels.partials_of(shape)), "partials"),
       dscale(size_t(shape.columns), "dscale"), dbias(size_t(shape.columns), "dbias");
 
-  steps::backward_dx<half>(dy.data(), x.data(), scale.data(), dx.data(), moments.data(), shape,
-                           nullptr);
+  kernels.backward_dx(dy.data(), x.data(), scale.data(), dx.data(), moments.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   for (const char* array : {"x", "dy"}) {
     CHECK(counted(array, "load/bytes_asked") == bytes);
@@ -110,7 +112,7 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
   CHECK(counted("moments", "store/bytes_asked") == rows * 8);
   CHECK(lab::vgpu::counter("/local/store/requests") == 0);
 
-  steps::slab_sums<half>(dy.data(), x.data(), moments.data(), partials.data(), shape, nullptr);
+  kernels.slab_sums(dy.data(), x.data(), moments.data(), partials.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   for (const char* array : {"x", "dy"}) {
     CHECK(counted(array, "load/bytes_asked") == bytes);
@@ -119,14 +121,13 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
   CHECK(counted("partials", "store/bytes_asked") == slabs * 2 * columns * 4);
   CHECK(counted("partials", "store/sectors") == slabs * 2 * columns * 4 / 32);
   CHECK(shared_conflicts() == 0);
-  steps::column_sums(partials.data(), dscale.data(), dbias.data(), shape, nullptr);
+  kernels.column_sums(partials.data(), dscale.data(), dbias.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   CHECK(counted("partials", "load/bytes_asked") == slabs * 2 * columns * 4);
   CHECK(counted("dscale", "store/bytes_asked") == columns * 4);
   CHECK(counted("dbias", "store/bytes_asked") == columns * 4);
 
-  steps::backward_atomics<half>(dy.data(), x.data(), moments.data(), dscale.data(), dbias.data(),
-                                shape, nullptr);
+  kernels.atomics(dy.data(), x.data(), moments.data(), dscale.data(), dbias.data(), shape, nullptr);
   lab::check(cudaDeviceSynchronize());
   // A lane an addition: for each slab each sum once.
   CHECK(counted("dscale", "atomic/bytes_asked") == slabs * columns * 4);
@@ -159,28 +160,30 @@ TEST_CASE("planted bugs on the way back: each is caught, and by what" *
     const DxStep<float> dx = [&](const float* dy, const float* x, const float* scale, float* out,
                                  LayerNormMoments* moments, const LayerNormShape& shape,
                                  cudaStream_t stream) {
-      launch(mutants.kernel(number, "dx_kernel", {4, 2}, "f"),
-             steps::blocks_of(shape.rows, steps::kWarps), steps::kThreads, 0, stream, dy, x, scale,
-             out, moments, shape);
+      const steps::Grid grid = steps::grid_of("dx", shape);
+      launch(mutants.kernel(number, "dx_kernel", {4, 2}, "f"), grid.blocks, grid.threads, 0, stream,
+             dy, x, scale, out, moments, shape);
     };
     const ColumnStep<float> columns =
         [&](const float* dy, const float* x, const LayerNormMoments* moments, float* dscale,
             float* dbias, const LayerNormShape& shape, cudaStream_t stream) {
-          const dim3 grid(steps::slabs_of(shape), steps::blocks_of(shape.columns, 128));
+          const steps::Grid slabs = steps::grid_of("slab", shape),
+                            finish = steps::grid_of("finish", shape);
           if (atomics) {
             lab::check(cudaMemset(dscale, 0, size_t(shape.columns) * sizeof(float)));
             lab::check(cudaMemset(dbias, 0, size_t(shape.columns) * sizeof(float)));
-            launch(slab_of(number, 1), grid, steps::kThreads, 0, stream, dy, x, moments, dscale,
-                   dbias, shape);
+            launch(slab_of(number, 1), slabs.blocks, slabs.threads, 0, stream, dy, x, moments,
+                   dscale, dbias, shape);
             lab::check(cudaDeviceSynchronize());
             return;
           }
-          lab::DeviceArray<float> partials(size_t(steps::partials_of(shape)), "partials");
-          launch(slab_of(number, 0), grid, steps::kThreads, 0, stream, dy, x, moments,
+          lab::DeviceArray<float> partials(size_t(steps::kernels<float>().partials_of(shape)),
+                                           "partials");
+          launch(slab_of(number, 0), slabs.blocks, slabs.threads, 0, stream, dy, x, moments,
                  partials.data(), partials.data() + shape.columns, shape);
-          launch(mutants.kernel(number, "finish_kernel"), steps::blocks_of(2 * shape.columns, 32),
-                 steps::kThreads, 0, stream, static_cast<const float*>(partials.data()), dscale,
-                 dbias, steps::slabs_of(shape), shape.columns);
+          launch(mutants.kernel(number, "finish_kernel"), finish.blocks, finish.threads, 0, stream,
+                 static_cast<const float*>(partials.data()), dscale, dbias, int(slabs.blocks.x),
+                 shape.columns);
           lab::check(cudaDeviceSynchronize());
         };
     return named(atomics ? "atomics" : "two stages", run_backward<float>(dx, columns, problem));

@@ -317,6 +317,8 @@ TEST_CASE("on a T4: the narrow net is PyTorch's, and the same bits come again") 
   check_twin_on_t4("right: components*,memory: arrays*,projection: counters*,counters: LayerNorm*");
 }
 
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/12_vision_transformer"); }
+
 TEST_CASE("memory: who stores q, k and v by heads has no array qkv; inside has none of them") {
   if (skipped("memory")) return;
   const Weights weights = narrow_weights();

@@ -194,6 +194,7 @@ TEST_CASE("all checks, six schedules") {
                                  {"--tokens", "330", "--heads", "3", "--step", "multicast"},
                                  {"--tokens", "71", "--heads", "1", "--head-dim", "128"}});
 }
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/14_hopper"); }
 TEST_CASE("program: the whole way on a photo") {
   if (cannot_run("program")) return;
   std::vector<std::string> lines = {"ragged"};

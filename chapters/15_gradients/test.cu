@@ -320,4 +320,6 @@ TEST_CASE("all checks, six schedules") {
   check_all_checks("chapter15", {{"--tokens", "67", "--heads", "1", "--head-dim", "128"}});
 }
 
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/15_gradients"); }
+
 TEST_CASE("on a T4") { check_twin_on_t4("gradients: arrays*,gradients: extreme*"); }

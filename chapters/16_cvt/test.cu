@@ -8,7 +8,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/random.h"
 #include "../../common/lab/tensors.h"
-#include "../../common/testing/testing.h"
+#include "../../common/testing/checks.h"
 #include "net/net.h"
 #include "operations.h"
 
@@ -41,6 +41,8 @@ double distance(const float* got, const double* expected, int64_t count) {
 }
 
 }  // namespace
+
+TEST_CASE("machine code: no spills") { check_machine_code("chapters/16_cvt"); }
 
 TEST_CASE("net: all gradients of a step are PyTorch's, and the same bits twice") {
   if (!has_device()) return;

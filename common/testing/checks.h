@@ -72,11 +72,10 @@ void check_on_t4(const std::string& filter);
 // NAME_t4, runs them, which has these kernels for sm_75.
 void check_twin_on_t4(const std::string& filter);
 
-// Compiles the kernel file, with `more` lines behind it, for the device's architecture: `kernels`
-// kernels, no spill, no stack, no more registers than `threads` a block may have. `make compile-all` says of
-// all kernels that they do not spill on any architecture of the course.
-void check_machine_code(const std::string& file, const std::string& more, size_t kernels,
-                        int threads);
+// No kernel in the programs of `folder`, a chapter's, spills registers or uses the stack, but those that
+// common/make/spills.txt names: by what ptxas said when they were built for ARCH, the FILE.ptxas beside each
+// object. `make compile-all` says the same of all architectures of the course.
+void check_machine_code(const std::string& folder);
 
 // Compiles the kernel file to PTX and looks at the order in which each kernel reads global memory: in
 // groups of loads with stores to shared memory between them. `groups` says from a kernel's template
