@@ -575,4 +575,6 @@ TEST_CASE("on a T4") {
   check_twin_on_t4("right: arrays*,right: more*,the same bits*,counters: vec*,a step that*");
 }
 
-TEST_CASE("machine code: no spills") { check_machine_code("chapters/07_persistent_deformable_attention"); }
+TEST_CASE("machine code: no spills") {
+  check_machine_code("chapters/07_persistent_deformable_attention");
+}

@@ -425,8 +425,7 @@ const std::vector<Mutant> kFusedBugs = {
 
 }  // namespace
 
-TEST_CASE("planted bugs in fused: each is caught, and by what" *
-          doctest::test_suite("toolkit")) {
+TEST_CASE("planted bugs in fused: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in fused*")) return;
   ConvNormShape reflecting = shape_of(2, 9, 40, 13, 20, 3);
   reflecting.padding = Padding::kReflect;

@@ -127,14 +127,14 @@ TEST_CASE("the same bits twice, in a graph, and fused or not") {
     }
     const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
     const auto two = [&](const half* x, const half* r, const half* scale, const half* bias,
-                        half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
+                         half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
       kernels.add(x, r, sum, shape, stream);
       kernels.steps.back().function(sum, scale, bias, y, shape, stream);  // rows
     };
     const auto fused = run_residual<half>(kernels.residual, problem);
     CHECK(same_bits(fused.output, run_residual<half>(two, problem).output));
-    CHECK(same_bits(fused.output,
-                    run_residual<half>(in_a_graph(kernels.residual), problem).output));
+    CHECK(
+        same_bits(fused.output, run_residual<half>(in_a_graph(kernels.residual), problem).output));
   }
 }
 

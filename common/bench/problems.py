@@ -32,6 +32,7 @@ TABLE = [
     # (All problems with peers together are to take less than 30 minutes: two go without.)
     *(Problem(11, shape, f"--preset {shape}", "mlp" if shape == "ffn512" else "")
       for shape in ("ffn512", "ffn768", "ffn1024")),
+    *(Problem(9, f"{photos} photos", f"--batch {photos}") for photos in (32, 1)),
     *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")

@@ -91,13 +91,13 @@ if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no z
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu' SUITE=toolkit
   chooses 'vgpu_tests' test 'ONLY=vgpu_tests' SUITE=toolkit
   in_suite="$(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) common/vgpu/tests/main.cpp
-    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/02_tiling/test.cu"
+    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/04_wmma/test.cu"
   outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise.cu"
   outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise.cu"
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
   compiles "$in_suite $outside" '' test ONLY=toolkit
   # Of the chapters one program for each function of common/testing that calls the compiler.
-  chooses 'exercise_tests grader_tests vgpu_tests time_programs test_chapter4 test_chapter2 test_chapter1 look_programs runtime_device runtime_library runtime_process' \
+  chooses 'exercise_tests grader_tests vgpu_tests time_programs test_chapter4 test_chapter1 look_programs runtime_device runtime_library runtime_process' \
     test ONLY=toolkit SUITE=toolkit
   calls=$(cat common/testing/*.cpp | grep -c 'environment("NVCC"')
   ways=$(sed -n 's/^ways_of_chapters := //p' Makefile | wc -w)

@@ -36,7 +36,9 @@ if [ "${1-}" = --check ]; then check=1; shift; fi
 if [ -z "$check" ]; then "$tool" -i "$@"; exit; fi
 
 # Many files a process, a process a core: one for each file would take most of its time to start.
-differing=$(printf '%s\n' "$@" | xargs -P "$(nproc)" -n 64 "$tool" --dry-run 2>&1 |
+said=$(printf '%s\n' "$@" | xargs -P "$(nproc)" -n 64 "$tool" --dry-run 2>&1) || {
+  printf '%s\n' "$said" >&2; exit 1; }
+differing=$(printf '%s\n' "$said" |
   sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: warning: code should be clang-formatted.*/\1/p' | sort -u)
 if [ -n "$differing" ]; then
   printf '%s\n' "$differing" | sed "s/\$/ is not as clang-format $major writes it/"

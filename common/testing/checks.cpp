@@ -146,11 +146,10 @@ void check_machine_code(const std::string& folder) {
     const std::string said = entry.path().string();
     if (!said.ends_with(".ptxas")) continue;
     ++files;
-    const std::string command = "cd '" + repository_path(".") +
-                                "' && awk -v known=common/make/spills.txt -v file='" + folder + "/" +
-                                entry.path().stem().string() +
-                                ".cu' -f common/make/spills.awk '" + said + "' >'" +
-                                output.path("found") + "' 2>&1";
+    const std::string command =
+        "cd '" + repository_path(".") + "' && awk -v known=common/make/spills.txt -v file='" +
+        folder + "/" + entry.path().stem().string() + ".cu' -f common/make/spills.awk '" + said +
+        "' >'" + output.path("found") + "' 2>&1";
     const int status = std::system(command.c_str());
     CHECK_MESSAGE(status == 0, file_content(output.path("found")));
   }
