@@ -18,6 +18,7 @@
 #include "swapped_lanes.cuh"
 
 using lab::testing::AttentionCase;
+using lab::testing::check_machine_code;
 using lab::testing::Outcome;
 
 namespace {

@@ -1,4 +1,5 @@
 """Predicted times of gains.json beside the times of a GPU, where both have the same problem."""
+import collections
 import os
 import re
 
@@ -24,8 +25,9 @@ def measured_us(kernel):
 
 
 def pairs(virtual, gpu):
-    """[(chapter, step, predicted us, measured us)] of two folders, in the order of gains.json; of a step
-    that was measured several times the first."""
+    """[(chapter, step, predicted us, measured us, problem)] of two folders, in the order of gains.json; of a
+    step that was measured several times on a problem the first. The problem is in words where the step has
+    several, else empty."""
     found = gains.load(virtual)
     times = {}  # chapter: [(problem, {step: us})]
     for file in os.listdir(gpu):
@@ -41,18 +43,19 @@ def pairs(virtual, gpu):
             there = [of[step["name"]] for problem, of in times.get(step["chapter"], [])
                      if step["name"] in of and same_problem(run["problem"], problem)]
             if us and there:
-                rows.append((step["chapter"], step["name"], us, there[0]))
-    return rows
+                rows.append((step["chapter"], step["name"], us, there[0], gains.short(run)))
+    several = collections.Counter(row[:2] for row in rows)
+    return [(*row[:4], row[4] if several[row[:2]] > 1 else "") for row in rows]
 
 
 def error_of(row):
-    _, _, predicted, measured = row
+    _, _, predicted, measured, _ = row
     return predicted / measured - 1
 
 
 def cells(row):
-    chapter, step, predicted, measured = row
-    return (str(results.number_of(chapter)), step, f"{predicted:,.1f}", f"{measured:,.1f}", f"{100 * error_of(row):+.0f}%")
+    chapter, step, predicted, measured, problem = row
+    return (str(results.number_of(chapter)), f"{step} ({problem})" if problem else step, f"{predicted:,.1f}", f"{measured:,.1f}", f"{100 * error_of(row):+.0f}%")
 
 
 def lines(rows, stated, device):

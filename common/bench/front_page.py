@@ -60,7 +60,8 @@ def bought(folder):
                 ratio = f", {predictions.times(before.us, best.us)}" if on_gpu else ""
                 found[number] = in_order([before, best]) + ratio
             else:
-                found[number] = problem + (in_order(own) if len(own) > 1 else f"{micros(best.us)} µs")
+                name = f"{best.name} " if problem else ""
+                found[number] = problem + (in_order(own) if len(own) > 1 else f"{name}{micros(best.us)} µs")
             before = best
     return found
 

@@ -238,6 +238,9 @@ def short(run):
     if run["title"].startswith(CVT) and "channels" in problem:
         return (f"batch {problem['batch']}, {problem['height']} x {problem['width']} tokens, "
                 f"{problem['channels']} channels, {problem['dtype']}")
+    if "part_patches" in problem:
+        return (f"batch {problem['batch']}, {problem['height']} x {problem['width']} pixels, from the "
+                "host's first call to its last wait")
     if "columns" in problem:
         return f"{problem['rows']:,} rows of {problem['columns']}"
     if "hidden" in problem:

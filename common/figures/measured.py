@@ -26,6 +26,7 @@ import palette
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                                 "bench"))
+import beside  # noqa: E402
 import gains  # noqa: E402
 import predictions  # noqa: E402
 import problems  # noqa: E402
@@ -71,10 +72,21 @@ def shared_tokens(contents):
     return set.intersection(*[tokens for tokens in of_chapters if tokens] or [set()])
 
 
-def chosen(runs, shared=()):
-    """The run that pictures show: the largest attention, of the sizes in `shared` where there is one,
-    else the first with the most steps."""
-    return max(runs, key=lambda run: (run["problem"].get("tokens", 0) in shared,
+def foretold(folder):
+    """{chapter: problems} of the predictions that stand beside this folder's times: those of virtual_h200."""
+    found = gains.load(os.path.join(os.path.dirname(os.path.abspath(folder)), "virtual_h200"))
+    problems_of = {}
+    for run in found["runs"] if found else []:
+        for step in run["steps"]:
+            problems_of.setdefault(step["chapter"], []).append(run["problem"])
+    return problems_of
+
+
+def chosen(runs, shared=(), predicted=()):
+    """The run that pictures show: of a problem in `predicted` where there is one; the largest attention, of
+    the sizes in `shared` where there is one; else the first with the most steps."""
+    return max(runs, key=lambda run: (any(beside.same_problem(of, run["problem"]) for of in predicted),
+                                      run["problem"].get("tokens", 0) in shared,
                                       run["problem"].get("tokens", 0),
                                       sum("kernel_lines" in of for of in run.get("kernels", []))))
 
@@ -148,14 +160,14 @@ def load(folder):
     """The chapters of a result folder, in order. Throws Refused for what is no result file."""
     found = []
     files = {path: results.read(path) for path in glob.glob(os.path.join(folder, "chapter*.json"))}
-    shared = None
+    shared, predicted = None, foretold(folder)
     for path, content in files.items():
         try:
             if shared is None:
                 shared = shared_tokens(files.values())
             measured = not content["device"]["virtual"]
             number = results.number_of(content["chapter"])
-            run = chosen(content["runs"], shared)
+            run = chosen(content["runs"], shared, predicted.get(content["chapter"], ()) if measured else ())
             title = content["chapter"].split("_", 1)[1].replace("_", " ")
             # Precision and storage stand in the steps' names.
             problem = results.describe({name: value for name, value in run["problem"].items()
@@ -340,9 +352,10 @@ def panels(plt, groups, columns=1, width=8.4, below=0.0, panel=PANEL_INCHES):
 def draw_speedup(plt, chapters, groups):
     from matplotlib import ticker
     peers = {chapter.number: chapter.peers for chapter in chapters}
-    beside = [(title, steps + peers.get(steps[-1].chapter, [])) for title, steps in groups]
-    fig, axes = panels(plt, beside)
-    for ax, (title, steps) in zip(axes[:, 0], beside):
+    shown = [(title, steps + peers.get(steps[-1].chapter, [])) for title, steps in groups]
+    shown = [of for of in shown if len(of[1]) > 1] or shown  # one bar is compared with nothing
+    fig, axes = panels(plt, shown)
+    for ax, (title, steps) in zip(axes[:, 0], shown):
         factors = [steps[0].us / step.us for step in steps]
         marks = [steps[0].us / step.limit_us if step.error else None for step in steps]
         texts = [f"{factor:.3g}×, {time_of(step.us)}" for factor, step in zip(factors, steps)]

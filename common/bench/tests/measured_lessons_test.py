@@ -68,6 +68,27 @@ class MeasuredLessons(unittest.TestCase):
         self.stated(text, r"and persistence (\d)% to (\d)%\.", 100 * (1 - us["persistent"] / us["shared"]),
                     100 * (1 - profiled["persistent"] / profiled["shared"]))
 
+    def test_chapter_11(self):
+        text = lesson("11_mlp")
+        of, run = kernels(11, "photos")
+        us = {name: line["median_us"] for name, line in of.items()}
+        peers = {peer["name"]: peer["median_us"] for peer in run["peers"]}
+        self.stated(text, r"`swizzle` is ([\d.]+) times as fast as `pipeline`\.", us["pipeline"] / us["swizzle"])
+        self.stated(text, r"An H200 took (\d+), (\d+), (\d+), (\d+), (\d+) and (\d+) µs\.", *(
+            us[name] for name in ("wmma", "registers", "pipeline", "swizzle", "epilogue", "graph")))
+        self.stated(text, r"PyTorch takes (\d+) µs, and cuBLASLt (\d+) µs", peers["eager"], peers["cuBLASLt"])
+
+    def test_chapter_12(self):
+        of, run = kernels(12, "tiny 32 photos")
+        peers = {peer["name"]: peer for peer in run["peers"]}
+        text = lesson("12_vision_transformer")
+        self.stated(text, r"an H200 needs (\d+) µs for 32 photos\. PyTorch needs (\d+) µs where it has compiled the net, "
+                          r"and (\d+) µs where it has not",
+                    of["net"]["graph_us"], peers["compiled"]["graph_us"], peers["eager"]["graph_us"])
+        self.stated(text, r"the net takes ([\d,]+) µs and PyTorch ([\d,]+) µs or more", of["net"]["median_us"],
+                    peers["compiled"]["median_us"])
+        self.assertGreater(peers["eager"]["median_us"], peers["compiled"]["median_us"])
+
     def test_chapter_14(self):
         text = lesson("14_hopper")
         rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
@@ -82,8 +103,12 @@ class MeasuredLessons(unittest.TestCase):
         peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
         self.stated(text, r"with 577 tokens, `wgmma` takes ([\d.]+) µs\. Attention in PyTorch takes ([\d.]+) µs with cuDNN and "
                           r"([\d.]+) µs with FlashAttention-2", own["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
+        longer, run = kernels(14, "1025 tokens")
+        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
+        self.stated(text, r"With 1025 tokens `wgmma` takes ([\d.]+) µs, cuDNN ([\d.]+) µs and FlashAttention-2 ([\d.]+) µs",
+                    longer["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
         self.stated(text, r"On an H200 `wgmma` runs at (\d+) TFLOP/s with 577 tokens, and at (\d+) with 1025",
-                    own["wgmma"]["tflop_per_s"], kernels(14, "1025 tokens")[0]["wgmma"]["tflop_per_s"])
+                    own["wgmma"]["tflop_per_s"], longer["wgmma"]["tflop_per_s"])
         variant = lambda name: beside.measured_us(kernels(14, f"577 tokens, {name}")[0][name])
         self.stated(text, r"`head by head` takes ([\d.]+) µs there, `persistent` ([\d.]+) µs\. And `no turns` takes "
                           r"([\d.]+) µs, .*? `one block` takes ([\d.]+) µs, `every maximum` ([\d.]+), "
@@ -101,7 +126,7 @@ class MeasuredLessons(unittest.TestCase):
 
 
 class Beside(unittest.TestCase):
-    ROWS = [("03_coalescing", "near", 90.0, 100.0), ("14_hopper", "far", 60.0, 100.0)]
+    ROWS = [("03_coalescing", "near", 90.0, 100.0, ""), ("14_hopper", "far", 60.0, 100.0, "197 tokens")]
 
     def test_the_same_problem(self):
         ours = {"batch": 32, "tokens": 577, "precision": "tf32,fp16", "source": "a"}
@@ -113,7 +138,7 @@ class Beside(unittest.TestCase):
     def test_what_is_said(self):
         text = "\n".join(beside.lines(self.ROWS, 0.25, "NVIDIA H200"))
         self.assertIn("2 steps were measured on the problem for which they were predicted. The prediction is off by "
-                      "25% on average, and by no more than 25% for 1. Further off are far of chapter 14 (-40%).", text)
+                      "25% on average, and by no more than 25% for 1. Further off are far (197 tokens) of chapter 14 (-40%).", text)
         self.assertIn("| 3 | near | 90.0 | 100.0 | -10% |", text)
         self.assertNotIn("Further", "\n".join(beside.lines(self.ROWS[:1], 0.25, "NVIDIA H200")))
         self.assertEqual(beside.lines([], 0.25, "NVIDIA H200"), [])
