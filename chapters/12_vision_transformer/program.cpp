@@ -1,4 +1,5 @@
 // The program: flags, weights, photo, memory, the components one after the other, classes, picture.
+// Longer than 600 lines: flags, memory and report of one program, in the order in which they run.
 #include "program.h"
 
 #include <unistd.h>
