@@ -402,7 +402,7 @@ test: export TEST_TIMEOUT ?= 3600
 endif
 
 # ONLY='lab chapter7' chooses some programs, where commands may not take long. The word `toolkit` means
-# all that call its compiler when they run: grader, planted bugs, machine code, what includes toolkit.h.
+# all that call its compiler when they run: grader, planted bugs, what includes toolkit.h.
 ONLY ?=
 calls_toolkit := $(shell grep -lE '\bMutants\b|"(planted_bugs|toolkit)\.h"' \
   $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))

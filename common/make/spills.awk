@@ -18,7 +18,13 @@ function is_known(name, arch, bytes, i) {
   return 0
 }
 /ptxas info/ { said = 1 }
-/Compiling entry function/ { split($0, part, "'"); name = part[2]; arch = part[4] }
+# A kernel of whose stack nothing was said, before the next one or the end.
+function require_told() {
+  if (name == "") return
+  printf "%s: ptxas has not said how much stack %s has for %s\n", file, name, arch
+  bad = 1
+}
+/Compiling entry function/ { require_told(); split($0, part, "'"); name = part[2]; arch = part[4] }
 /bytes stack frame/ {
   if (($1 || $5 || $9) && name != "" && !is_known(name, arch, $1)) {
     printf "%s: %s for %s: %d bytes of stack, %d bytes of spill stores, %d of spill loads\n", \
@@ -28,6 +34,7 @@ function is_known(name, arch, bytes, i) {
   name = ""
 }
 END {
+  require_told()
   if (!said) { printf "%s: ptxas has said nothing\n", file; bad = 1 }
   exit bad
 }

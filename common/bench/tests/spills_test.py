@@ -45,6 +45,11 @@ class Spills(unittest.TestCase):
     def test_no_spill_is_fine_and_no_word_of_ptxas_is_not(self):
         self.assertEqual(self.told(LOG.format(0, 0).replace(" 4 bytes spill", " 0 bytes spill"), ""), (0, ""))
         self.assertEqual(self.told("ptxas info    : 0 bytes gmem\n", ""), (0, ""))
+        # Neither is a kernel of whose stack nothing is said.
+        silent = "ptxas info    : Compiling entry function 'first' for 'sm_86'\n"
+        for log in (silent, silent + LOG.format(0, 0).replace(" 4 bytes spill", " 0 bytes spill")):
+            status, text = self.told(log, "")
+            self.assertEqual((status, text), (1, "a.cu: ptxas has not said how much stack first has for sm_86\n"))
         status, text = self.told("", "")
         self.assertEqual((status, text), (1, "a.cu: ptxas has said nothing\n"))
 
