@@ -442,24 +442,23 @@ def draw_roofline(plt, chapters, folder):
 
 
 def draw_memory(plt, chapters, groups):
-    fig, axes = panels(plt, groups, columns=2, width=9.4)
+    counted = any(step.sectors for step in steps_in(groups))  # on the virtual GPU
+    fig, axes = panels(plt, groups, columns=2, width=9.4) if counted else panels(plt, groups)
     for row, (title, steps) in zip(axes, groups):
         memory = [step.memory_bytes / 2 ** 20 for step in steps]
         bars(row[0], steps, memory, [f"{value:.3g}" for value in memory])
         row[0].set_xlim(0, 1.25 * max(memory))
         row[0].set_title(in_a_line(title), fontsize=9)
-        sectors = [step.sectors for step in steps]
-        if not any(sectors):
-            row[1].axis("off")
-            row[1].annotate("transactions are counted on the virtual GPU", (0, 0.5),
-                            xycoords="axes fraction", fontsize=8.5)
+        if not counted:
             continue
+        sectors = [step.sectors for step in steps]
         bars(row[1], steps, sectors, [f"{value:,.0f}" for value in sectors])
         row[1].set_yticks([])
         row[1].set_xscale("log")
         row[1].set_xlim(min(sectors) / 3, max(sectors) * 12)
     axes[-1, 0].set_xlabel("device memory in use, MiB")
-    axes[-1, 1].set_xlabel("transactions: sectors of 32 bytes, loaded and stored")
+    if counted:
+        axes[-1, 1].set_xlabel("transactions: sectors of 32 bytes, loaded and stored")
     titled(fig, chapters[0].device["name"] if chapters[0].measured else
            f"Virtual {chapters[0].device['name']}, counted")
     return fig
