@@ -340,11 +340,31 @@ bool Decoder::since_sm_100(std::string_view opcode, const Instr& instr, const Mo
   return instr.type == Type::f32x2 || mods.has("cp_mask");
 }
 
+void Decoder::packed_parts(const Instr& instr, const Operand& d, const Operand& a) const {
+  if (d.kind == Kind::vector && a.kind == Kind::vector) fail("a vector moved to a vector");
+  const std::vector<Operand>& parts = d.kind == Kind::vector ? d.parts : a.parts;
+  const std::size_t count = parts.size();
+  if (count == 0) fail("a vector without elements");
+  if (count != 2 && count != 4) return;  // bind_mov refuses it
+  const int bits = type_bits(instr.type);
+  if (instr.type != Type::b16 && instr.type != Type::b32 && instr.type != Type::b64 &&
+      instr.type != Type::b128)
+    fail("only types .b16 to .b128 are put together from parts, not ." +
+         std::string(type_name(instr.type)));
+  for (const Operand& part : parts)
+    if (part.kind == Kind::reg &&
+        type_bits(body_.registers[part.reg].type) * static_cast<int>(count) != bits)
+      fail("register '" + std::string(part.name) + "' of " +
+           std::to_string(type_bits(body_.registers[part.reg].type)) + " bits as one of " +
+           std::to_string(count) + " parts of " + std::to_string(bits) + " bits");
+}
+
 void Decoder::move(Instr& instr) {
   const auto& given = statement_->operands;
   if (given.size() != 2) fail("mov has two operands");
   const Operand &d = given[0], &a = given[1];
   const int bits = type_bits(instr.type);
+  if (d.kind == Kind::vector || a.kind == Kind::vector) packed_parts(instr, d, a);
   if (d.kind == Kind::vector) {  // unpack
     instr.variant = 2;
     Expected want;
@@ -360,7 +380,6 @@ void Decoder::move(Instr& instr) {
   if (instr.d_bits != register_width(instr.type)) fail("mov to a register of another width");
   if (a.kind == Kind::vector) {  // pack
     instr.variant = 1;
-    if (a.parts.empty()) fail("a vector without elements");
     const Type part = bits == 32 && a.parts.size() == 4               ? Type::b8
                       : bits / static_cast<int>(a.parts.size()) == 16 ? Type::b16
                       : bits / static_cast<int>(a.parts.size()) == 32 ? Type::b32
@@ -373,6 +392,10 @@ void Decoder::move(Instr& instr) {
     instr.variant = 3;
     instr.special = special_index(a.name);
     if (instr.special < 0) fail("special register '%" + std::string(a.name) + "' is not known");
+    const int has = special_bits(instr.special);
+    if (bits != has && (bits != 16 || has != 32))
+      fail("special register '%" + std::string(a.name) + "' has " + std::to_string(has) +
+           " bits, not " + std::to_string(bits));
     fn_.uses_reserved_shared |= a.name.starts_with("reserved_smem_offset_");
     return;
   }

@@ -143,7 +143,7 @@ Slot Decoder::source(const Operand& o, Type type) {
     case Kind::variable:
       return materialize(o, std::max(bits, 32));
     case Kind::sink:
-      return sink_;
+      fail("'_' stands for a result that nobody wants, and this is a source");
     default:
       fail("an operand of a kind that does not belong here");
   }
@@ -274,13 +274,14 @@ void Decoder::all_vectors(Instr& instr) {
   const Type type =
       instr.dtype == Type::f64 ? Type::f64 : Type::f32;  // other fragments are packed in 32 bits
   for (const Operand& o : statement_->operands) {
+    const bool result = &o == &statement_->operands[0];
     const auto one = [&](const Operand& part) {
       if (part.kind == Kind::reg && width_of(part) != type_bits(type))
         fail("register '" + std::string(part.name) + "' of " + std::to_string(width_of(part)) +
              " bits in a fragment of " + std::to_string(type_bits(type)) + "-bit registers");
       if (part.kind == Kind::reg)
         slots.push_back(slots_[part.reg]);
-      else if (part.kind == Kind::sink)
+      else if (part.kind == Kind::sink && result)
         slots.push_back(sink_);
       else if (part.kind == Kind::real || part.kind == Kind::integer)
         slots.push_back(source(part, type));
@@ -291,6 +292,9 @@ void Decoder::all_vectors(Instr& instr) {
       for (const Operand& part : o.parts) one(part);
     else
       one(o);
+    if (result &&
+        std::all_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.bits == sink_.bits; }))
+      fail("a vector without a register");
   }
   add_list(instr, slots);
 }
@@ -421,14 +425,27 @@ void Decoder::check_width(const Instr& instr, const Operand& o, const Expected& 
        ")");
 }
 
+void Decoder::discard(std::initializer_list<std::string_view> opcodes) const {
+  const std::string_view opcode = statement_->name.substr(0, statement_->name.find('.'));
+  const bool waits = opcode == "mbarrier" && statement_->name.find(".arrive") == std::string::npos;
+  if (waits || std::find(opcodes.begin(), opcodes.end(), opcode) == opcodes.end())
+    fail("'" + std::string(opcode) + "' needs a register for its result, not '_'");
+}
+
 void Decoder::destination(Instr& instr, const Operand& o, const Expected& want, Type type) {
   if (o.kind == Kind::reg) {
     instr.d[0] = slots_[o.reg];
     instr.d_bits = static_cast<std::uint8_t>(width_of(o));
   } else if (o.kind == Kind::sink) {
+    discard({"atom", "mbarrier", "setp"});
     instr.d[0] = sink_;
     instr.d_bits = static_cast<std::uint8_t>(register_width(type));
   } else if (o.kind == Kind::pair) {
+    if (o.parts[0].kind == Kind::sink) discard({"elect", "match", "setp"});
+    if (o.parts[0].kind == Kind::sink && o.parts[1].kind == Kind::sink)
+      fail("at most one of two results may be '_'");
+    if (o.parts[1].kind == Kind::sink && statement_->name.starts_with("elect"))
+      fail("'elect' needs a predicate for its second result, not '_'");
     for (int i = 0; i < 2; ++i) {
       const Operand& part = o.parts[static_cast<std::size_t>(i)];
       const int need = i == 0 ? register_width(type) : 1;
@@ -461,7 +478,7 @@ void Decoder::destination(Instr& instr, const Operand& o, const Expected& want, 
     for (const Operand& part : o.parts)
       if (part.kind == Kind::reg && width_of(part) != instr.d_bits)
         fail("registers of different width in one vector");
-    if (!instr.d_bits) instr.d_bits = static_cast<std::uint8_t>(register_width(type));
+    if (!instr.d_bits) fail("a vector without a register");
     add_list(instr, slots);
     instr.list_results = instr.list_count;
     instr.d[0] = slots[0];

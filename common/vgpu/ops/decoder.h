@@ -115,12 +115,16 @@ class Decoder {
   // Registers must be as wide as the type, where the ISA says so (ld, st, cvt may be wider).
   void check_width(const Instr& instr, const Operand& o, const Expected& want, Type type) const;
 
+  // '_' in place of a result, which only these take.
+  void discard(std::initializer_list<std::string_view> opcodes) const;
   void destination(Instr& instr, const Operand& o, const Expected& want, Type type);
   void destination2(Instr& instr, const Operand& o);
   void vector_sources(Instr& instr, const Operand& o, Type type);
   Slot constant_of_width(const Operand& o, Type type, int bits);
 
   void move(Instr& instr);
+  // Of a mov that takes a word apart, or puts one together: whether its parts fit.
+  void packed_parts(const Instr& instr, const Operand& d, const Operand& a) const;
 
   std::uint32_t label(std::string_view name) const;
 

@@ -108,6 +108,9 @@ struct SpecialRow {
   Special value;
 };
 
+// The fourth part of a vector such as %tid, which has three.
+uint64_t no_part(Warp&, const Instr&, int) { return 0; }
+
 uint64_t reserved_begin(Warp& w, const Instr&, int) {
   return w.block->launch.shared_bytes - kReservedShared;
 }
@@ -139,6 +142,10 @@ constexpr SpecialRow kSpecials[] = {
     {"nctaid.x", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.x; }},
     {"nctaid.y", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.y; }},
     {"nctaid.z", 32, [](Warp& w, const Instr&, int) -> uint64_t { return request_of(w).grid.z; }},
+    {"tid.w", 32, no_part},
+    {"ntid.w", 32, no_part},
+    {"ctaid.w", 32, no_part},
+    {"nctaid.w", 32, no_part},
     {"laneid", 32, [](Warp&, const Instr&, int l) -> uint64_t { return static_cast<uint64_t>(l); }},
     {"warpid", 32, [](Warp& w, const Instr&, int) -> uint64_t { return w.index; }},
     {"nwarpid", 32,
@@ -317,6 +324,8 @@ int special_index(std::string_view name) {
     if (kSpecials[i].name == name) return static_cast<int>(i);
   return -1;
 }
+
+int special_bits(int index) { return kSpecials[index].bits; }
 
 Handler bind_special(Instr& instr, std::string_view name, int bits) {
   const int index = special_index(name);

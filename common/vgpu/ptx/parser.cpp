@@ -18,7 +18,7 @@ void Parser::run() {
   resolve_locations();
 }
 
-std::vector<Param> Parser::param_list(std::uint32_t& bytes, std::vector<Type>* registers) {
+std::vector<Param> Parser::param_list(std::uint32_t& bytes, std::vector<Registers>* registers) {
   std::vector<Param> params;
   bytes = 0;
   expect('(');
@@ -37,7 +37,11 @@ std::vector<Param> Parser::param_list(std::uint32_t& bytes, std::vector<Type>* r
     p.offset = bytes;
     bytes += p.size;
     if (bytes > (1u << 20)) fail("parameters larger than 1 MiB");
-    if (registers) registers->push_back(space == ".reg" ? d.type : Type::none);
+    if (space == ".reg" &&
+        (d.elements != 1 || d.element_bytes > 16 || (d.type == Type::pred && d.vector > 1)))
+      fail("parameter '" + p.name + "' does not fit into registers");
+    if (registers)
+      registers->push_back(space == ".reg" ? Registers{d.type, d.vector} : Registers{});
     params.push_back(std::move(p));
   } while (accept(','));
   expect(')');
@@ -48,18 +52,18 @@ void Parser::function(bool entry, bool local) {
   auto fn = std::make_unique<Function>();
   fn->entry = entry;
   std::uint32_t result_bytes = 0;
-  result_types_.clear();
-  param_types_.clear();
+  result_registers_.clear();
+  param_registers_.clear();
   skip_space();
   if (!entry) {
     if (accept_attribute()) skip_space();
-    if (peek() == '(') fn->results = param_list(result_bytes, &result_types_);
+    if (peek() == '(') fn->results = param_list(result_bytes, &result_registers_);
   }
   fn->name = linked_name(name(), local);
   skip_space();
-  if (peek() == '(') fn->params = param_list(fn->param_bytes, &param_types_);
-  if (entry &&
-      std::any_of(param_types_.begin(), param_types_.end(), [](Type t) { return t != Type::none; }))
+  if (peek() == '(') fn->params = param_list(fn->param_bytes, &param_registers_);
+  if (entry && std::any_of(param_registers_.begin(), param_registers_.end(),
+                           [](const Registers& r) { return r.type != Type::none; }))
     fail("parameters of a kernel stand in .param, not in .reg");
   // Directives between head and body.
   while (skip_space(), peek() == '.') {
@@ -196,9 +200,9 @@ void Parser::function_body(Function& fn, Body& body) {
   latest_.clear();
   if (!fn.entry) {
     for (std::size_t i = 0; i < fn.results.size(); ++i)
-      declare_parameter(fn.results[i], result_types_[i], true);
+      declare_parameter(fn.results[i], result_registers_[i], true);
     for (std::size_t i = 0; i < fn.params.size(); ++i)
-      declare_parameter(fn.params[i], param_types_[i], false);
+      declare_parameter(fn.params[i], param_registers_[i], false);
   }
   for (;;) {
     skip_space();
@@ -331,15 +335,20 @@ void Parser::statement() {
   }
   s.name = dotted();
   skip_space();
+  std::vector<Statement> before, after;
   if (peek() != ';') {
-    do s.operands.push_back(operand(0));
-    while (accept(','));
+    do {
+      s.operands.push_back(operand(0));
+      const bool is_result = s.operands.size() == 1 && !s.name.starts_with("bar");
+      if (s.operands.back().kind == Operand::Kind::reg && !is_result)
+        register_sum(s.operands.back(), before);
+    } while (accept(','));
   }
   expect(';');
   if (s.name.starts_with("mov.v") && s.operands.size() == 2 &&
-      s.operands[0].kind == Operand::Kind::vector && s.operands[1].kind == Operand::Kind::vector)
+      s.operands[0].kind == Operand::Kind::vector)
     return move_vector(s);
-  std::vector<Statement> before, after;
+  one_element(s);
   if (s.name == "ret" || s.name == "ret.uni") {
     before = result_stores_;
   } else if (s.name == "call" || s.name == "call.uni") {
@@ -362,24 +371,77 @@ void Parser::statement() {
   body_->statements[at] = std::move(s);
 }
 
-void Parser::move_vector(const Statement& s) {
-  const std::vector<Operand>&to = s.operands[0].parts, &from = s.operands[1].parts;
+void Parser::one_element(Statement& s) {
+  const std::string_view opcode = s.name.substr(0, s.name.find('.'));
+  if (opcode != "ld" && opcode != "ldu" && opcode != "st" && opcode != "mov") return;
+  if (s.name == "mov.pred") return;
+  Operand* only = nullptr;
+  for (Operand& o : s.operands)
+    if (o.kind == Operand::Kind::vector) {
+      if (only) return;
+      only = &o;
+    }
+  if (only && only->parts.size() == 1 && only->parts[0].kind != Operand::Kind::sink)
+    *only = Operand(std::move(only->parts[0]));
+}
+
+void Parser::register_sum(Operand& o, std::vector<Statement>& before) {
+  skip_space();
+  if (peek() != '+') return;
+  const Type type = body_->registers[o.reg].type;
+  const int bits = type_bits(type);
+  if (is_float(type) || (bits != 16 && bits != 32 && bits != 64))
+    fail("a sum of a number and register '" + std::string(o.name) + "' of type ." +
+         std::string(type_name(type)));
+  Statement add;
+  add.name = bits == 16 ? "add.u16" : bits == 32 ? "add.u32" : "add.u64";
+  Operand to = o, number;
+  to.reg = add_register(type);
+  number.kind = Operand::Kind::integer;
+  number.value = sum(0);
+  add.operands = {to, o, number};
+  before.push_back(std::move(add));
+  o = std::move(to);
+}
+
+void Parser::move_vector(Statement& s) {
+  std::vector<Operand>&to = s.operands[0].parts, &from = s.operands[1].parts;
   const Type type = type_from_name(s.name.substr(std::min(s.name.size(), std::size_t{7})));
+  if (s.operands[1].kind == Operand::Kind::special)  // "tid": its parts x, y, z, w
+    for (std::size_t i = 0; i < 4; ++i) {
+      from.push_back(s.operands[1]);
+      from[i].name =
+          out_.renamed.emplace_back(std::string(from[i].name) + "." + std::string(1, "xyzw"[i]));
+    }
   if (to.size() != from.size() || s.name.size() < 8 || s.name[6] != '.' ||
       to.size() != static_cast<std::size_t>(s.name[5] - '0'))
     fail("'" + std::string(s.name) + "' with vectors of " + std::to_string(to.size()) + " and " +
          std::to_string(from.size()) + " parts");
-  for (std::size_t i = 0; i < to.size(); ++i)
-    for (std::size_t later = i + 1; later < to.size(); ++later)
-      if (from[later].kind == Operand::Kind::reg && from[later].reg == to[i].reg)
-        fail("a vector that is moved to a part of itself");
   const int bits = type_bits(type);
-  for (std::size_t i = 0; i < to.size(); ++i) {
+  if (std::all_of(to.begin(), to.end(),
+                  [](const Operand& o) { return o.kind == Operand::Kind::sink; }))
+    fail("a vector without a register");
+  if (bits < 16 || type == Type::f16 || to.size() * static_cast<std::size_t>(bits) > 128)
+    fail("'" + std::string(s.name) + "': it moves 16-, 32- or 64-bit parts, at most 128 bits");
+  const auto move = [&](const Operand& d, const Operand& a) {
     Statement part = s;
-    part.name = bits == 16 ? "mov.b16" : bits == 32 ? "mov.b32" : bits == 64 ? "mov.b64" : s.name;
-    part.operands = {to[i], from[i]};
+    part.name = bits == 16 ? "mov.b16" : bits == 32 ? "mov.b32" : "mov.b64";
+    part.operands = {d, a};
     body_->statements.push_back(std::move(part));
-  }
+  };
+  // What an earlier move overwrites is read before.
+  for (std::size_t i = 0; i < to.size(); ++i)
+    for (std::size_t later = i + 1; later < to.size(); ++later) {
+      if (to[i].kind != Operand::Kind::reg || from[later].kind != Operand::Kind::reg ||
+          from[later].reg != to[i].reg)
+        continue;
+      Operand copy = from[later];
+      copy.reg = add_register(type);
+      move(copy, from[later]);
+      from[later] = copy;
+    }
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (to[i].kind != Operand::Kind::sink) move(to[i], from[i]);
 }
 
 void Parser::labelled(std::string_view label) {

@@ -99,7 +99,7 @@ class Parser {
     std::string_view name;
     Type type = Type::none;
     std::uint64_t elements = 1, element_bytes = 0;
-    std::uint32_t align = 1;
+    std::uint32_t align = 1, vector = 1;  // of a vector type: its parts
     bool unsized = false, managed = false;
     std::uint64_t bytes() const { return elements * element_bytes; }
   };
@@ -118,8 +118,12 @@ class Parser {
 
   // ---- functions -----------------------------------------------------------------------------
   // "( .param .b32 a, .reg .b32 b )"; offsets as the ABI lays them out.
-  // Types of those that stand in registers go to `registers` (none: it stands in memory).
-  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<Type>* registers = nullptr);
+  // What those are that stand in registers goes to `registers`.
+  struct Registers {
+    Type type = Type::none;   // none: it stands in memory
+    std::uint32_t width = 1;  // above 1: a vector of them
+  };
+  std::vector<Param> param_list(std::uint32_t& bytes, std::vector<Registers>* registers = nullptr);
 
   void function(bool entry, bool local);
   bool accept_attribute();
@@ -160,9 +164,9 @@ class Parser {
                                  std::uint32_t align);
 
   // ---- parameters in registers: moved through memory, as those in .param are -------------------
-  // `ld.param` or `st.param` of one register, or of a number.
+  // `ld.param` or `st.param` of one register, of a vector of them, or of a number.
   Statement transfer(bool load, const Operand& value, Type type, std::uint32_t variable);
-  void declare_parameter(const Param& p, Type in_register, bool result);
+  void declare_parameter(const Param& p, Registers in_registers, bool result);
   // Puts variables in the place of a call's registers and numbers; what has to be moved goes to `moves`.
   void through_memory(Operand& list, bool load, std::vector<Statement>& moves);
 
@@ -172,8 +176,15 @@ class Parser {
 
   void statement();
 
-  // "mov.v2.f32 v, w": each part by itself.
-  void move_vector(const Statement& s);
+  // "mov.v2.f32 v, w" and "mov.v4.u32 v, %tid": each part by itself.
+  void move_vector(Statement& s);
+
+  // "{%r1}" where one element is moved, loaded or stored means %r1.
+  static void one_element(Statement& s);
+
+  // "%r1 + 4" as a source: what follows the register `o`. An addition to a register of its own, for which
+  // `o` then stands, goes to `before`.
+  void register_sum(Operand& o, std::vector<Statement>& before);
 
   void labelled(std::string_view label);
 
@@ -209,8 +220,8 @@ class Parser {
   std::map<std::string_view, std::string_view> renames_;  // of the file that is read
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
-  std::vector<Type> result_types_, param_types_;  // of the function's parameters in registers
-  std::vector<Statement> result_stores_;          // what a `ret` does for them
+  std::vector<Registers> result_registers_, param_registers_;  // of the function's parameters
+  std::vector<Statement> result_stores_;                       // what a `ret` does for them
   std::uint32_t location_ = 0;
   std::uint32_t declared_registers_ = 0;  // in all functions
 };

@@ -191,7 +191,7 @@ void Parser::resolve_locations() {
 
 Parser::Declaration Parser::declaration(bool named) {
   Declaration d;
-  std::uint32_t vector = 1, align = 0;
+  std::uint32_t align = 0;
   for (;;) {
     skip_space();
     if (peek() != '.') break;
@@ -200,7 +200,7 @@ Parser::Declaration Parser::declaration(bool named) {
       align = static_cast<std::uint32_t>(integer());
       if (align == 0 || (align & (align - 1)) || align > 65536) fail("bad alignment");
     } else if (word == ".v2" || word == ".v4" || word == ".v8") {
-      vector = word[2] - '0';
+      d.vector = word[2] - '0';
     } else if (word == ".ptr") {
       while (skip_space(), peek() == '.') {
         const std::string_view attribute = directive();
@@ -219,7 +219,7 @@ Parser::Declaration Parser::declaration(bool named) {
     }
   }
   if (d.type == Type::none) fail("a declaration without a type");
-  d.element_bytes = vector * std::max(1, type_bits(d.type) / 8);
+  d.element_bytes = d.vector * std::max(1, type_bits(d.type) / 8);
   d.align = align ? align : static_cast<std::uint32_t>(d.element_bytes);
   declarator(d, named);
   return d;

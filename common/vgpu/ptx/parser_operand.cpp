@@ -13,19 +13,10 @@ Statement Parser::transfer(bool load, const Operand& value, Type type, std::uint
   place.kind = Operand::Kind::memory;
   place.parts.push_back(std::move(area));
   Statement s;
-  switch (type_bits(type)) {
-    case 16:
-      s.name = load ? "ld.param.b16" : "st.param.b16";
-      break;
-    case 32:
-      s.name = load ? "ld.param.b32" : "st.param.b32";
-      break;
-    case 64:
-      s.name = load ? "ld.param.b64" : "st.param.b64";
-      break;
-    default:
-      fail("a parameter in a register of type ." + std::string(type_name(type)));
-  }
+  const std::size_t width = value.kind == Operand::Kind::vector ? value.parts.size() : 1;
+  s.name = out_.renamed.emplace_back((load ? "ld.param." : "st.param.") +
+                                     (width > 1 ? "v" + std::to_string(width) + "." : "") + "b" +
+                                     std::to_string(type_bits(type)));
   s.line = line_;
   s.location = location_;
   s.scope = scopes_.back().id;
@@ -33,8 +24,9 @@ Statement Parser::transfer(bool load, const Operand& value, Type type, std::uint
   return s;
 }
 
-void Parser::declare_parameter(const Param& p, Type in_register, bool result) {
-  if (in_register == Type::none) {
+void Parser::declare_parameter(const Param& p, Registers in_registers, bool result) {
+  const auto [type, width] = in_registers;
+  if (type == Type::none) {
     declare_variable(p.name, Space::param, p.size, p.align);
     return;
   }
@@ -42,24 +34,37 @@ void Parser::declare_parameter(const Param& p, Type in_register, bool result) {
   Operand value;
   value.kind = Operand::Kind::reg;
   value.name = p.name;
-  value.reg = add_register(in_register);
-  scopes_.back().registers[p.name] = {value.reg, 1};
+  value.reg = add_register(type);
+  for (std::uint32_t i = 1; i < width; ++i) add_register(type);
+  scopes_.back().registers[p.name] = {value.reg, width};
+  if (type == Type::pred) return;  // no call has one
+  if (width > 1) vector_register(value, width);
   auto& list = result ? result_stores_ : body_->statements;
-  list.push_back(transfer(!result, value, in_register, variable));
+  list.push_back(transfer(!result, value, type, variable));
 }
 
 void Parser::through_memory(Operand& list, bool load, std::vector<Statement>& moves) {
   for (Operand& o : list.parts) {
     Type type = Type::b64;
-    if (o.kind == Operand::Kind::reg)
+    std::uint32_t width = 1;
+    if (o.kind == Operand::Kind::vector) {
+      width = static_cast<std::uint32_t>(o.parts.size());
+      for (const Operand& part : o.parts)
+        if (part.kind != Operand::Kind::reg || part.name != o.parts[0].name)
+          fail("a vector in braces as argument of a call: it must be a vector register");
+      type = body_->registers[o.parts.at(0).reg].type;
+    } else if (o.kind == Operand::Kind::reg) {
       type = body_->registers[o.reg].type;
-    else if (o.kind == Operand::Kind::real && o.bits == 32)
+    } else if (o.kind == Operand::Kind::real && o.bits == 32) {
       type = Type::b32;
-    else if (load || (o.kind != Operand::Kind::real && o.kind != Operand::Kind::integer))
+    } else if (load || (o.kind != Operand::Kind::real && o.kind != Operand::Kind::integer)) {
       continue;
-    const std::uint32_t bytes = static_cast<std::uint32_t>(type_bits(type)) / 8;
-    const std::uint32_t variable =
-        declare_variable("", Space::param, std::max(bytes, 1u), std::max(bytes, 1u));
+    }
+    if (type == Type::pred)
+      fail("a call with predicate '" + std::string(o.name) +
+           "', which a function of the ABI cannot take or return: pass a register of 32 bits");
+    const std::uint32_t bytes = width * static_cast<std::uint32_t>(type_bits(type)) / 8;
+    const std::uint32_t variable = declare_variable("", Space::param, bytes, bytes);
     moves.push_back(transfer(load, o, type, variable));
     o = moves.back().operands[load].parts[0];
   }

@@ -260,3 +260,48 @@ OUT: ret;
                return (l * (l + 1) / 2 * 100 + h) * 10000 + 1000 + a + (a < 3 ? 0 : 42);
              }));
 }
+
+TEST_CASE("control: vector registers as parameters, results that nobody wants, predicates") {
+  Gpu gpu;
+  const std::string before = R"(
+.func (.reg .v2 .u64 %both, .reg .u8 %byte) add(.reg .v4 .u32 %a, .reg .v2 .f32 %b, .reg .b128 %c) {
+  .reg .u32 %r<3>; .reg .u64 %rd<3>;
+  add.u32 %r1, %a.x, %a.w;
+  cvt.rzi.u32.f32 %r2, %b.y;
+  add.u32 %r1, %r1, %r2;
+  cvt.u64.u32 %both.x, %r1;
+  mov.b128 {%rd1, %rd2}, %c;
+  add.u64 %both.y, %rd1, %rd2;
+  cvt.u8.u32 %byte, %a.y;
+}
+.func (.reg .pred %is) zero(.reg .u32 %x) { setp.eq.u32 %is, %x, 0; ret; }
+.func never(.reg .pred %is) { ret; }
+)";
+  const auto out = gpu.run<std::uint64_t>(R"(
+    .reg .v4 .b32 a; .reg .v2 .f32 b; .reg .v2 .u64 w; .reg .u8 c;
+    mov.v4.u32 a, {%lane, 7, 8, 100}; mov.v2.f32 b, {1.0, 3.0};
+    mov.u64 %rd1, 40; mov.u64 %rd2, 2; mov.b128 %q1, {%rd1, %rd2};
+    call (w, c), add, (a, b, %q1);
+    call (_, _), add, (a, b, %q1);
+    cvt.u64.u8 %rd3, c;
+    mad.lo.u64 %rd3, w.y, 1000, %rd3;
+    mad.lo.u64 %rd3, w.x, 1000000, %rd3;
+    mul.wide.u32 %rd4, %lane, 8; add.u64 %rd4, %rd4, %out;
+    st.global.u64 [%rd4], %rd3;)",
+                                          32, {0}, {32, 1, 1}, {1, 1, 1}, before);
+  CHECK_SAME(out, expected<std::uint64_t>(
+                      32, [](std::uint64_t l) { return (l + 103) * 1000000 + 42007; }));
+  // As in ptxas such a function is no mistake, but a call of it is.
+  const auto refused = [&](const std::string& call) {
+    try {
+      gpu.machine.load(kernel(call, before));
+    } catch (const PtxError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused("call (%p1), zero, (%r1);").find("a call with predicate '%p1'") !=
+        std::string::npos);
+  CHECK(refused("call never, (%p1);").find("a call with predicate '%p1'") != std::string::npos);
+  CHECK(refused("call (%rd1), add, ({%r1, %r2});").find("vector in braces") != std::string::npos);
+}

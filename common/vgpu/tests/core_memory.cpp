@@ -491,8 +491,9 @@ TEST_CASE("memory: mov of each type, packed and unpacked") {
   // Packs and unpacks: all shapes.
   CHECK_SAME(gpu.run(R"(
     mov.u32 %r1, 0x44332211; mov.b32 {%h1, %h2}, %r1; mov.b32 %r2, {%h2, %h1}; st.global.u32 [%out], %r2;
-    mov.b32 {%h3, %h4, %h5, %h6}, %r1; mov.b32 %r3, {%h6, %h5, %h4, %h3}; st.global.u32 [%out+4], %r3;
-    mov.b16 {%h7, %h8}, %h1; mov.b16 %h9, {%h8, %h7}; cvt.u32.u16 %r4, %h9; st.global.u32 [%out+8], %r4;
+    .reg .b8 %c<7>; mov.u16 %h3, 0x11; mov.u16 %h4, 0x22;
+    mov.b32 {%c1, %c2, %c3, %c4}, %r1; mov.b32 %r3, {%c4, %c3, %c2, %c1}; st.global.u32 [%out+4], %r3;
+    mov.b16 {%c5, %c6}, %h1; mov.b16 %h9, {%c6, %c5}; cvt.u32.u16 %r4, %h9; st.global.u32 [%out+8], %r4;
     mov.b64 %rd1, {%r1, %r2}; mov.b64 {%r5, %r6}, %rd1; st.global.v2.u32 [%out+12+4], {%r6, %r5};
     mov.b64 %rd2, {%h1, %h2, %h3, %h4}; st.global.u64 [%out+24], %rd2;
     mov.b64 {%h11, %h12, _, %h14}, %rd1; mov.b32 %r7, {%h11, %h14}; st.global.u32 [%out+32], %r7;

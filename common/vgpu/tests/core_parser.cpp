@@ -329,6 +329,23 @@ TEST_CASE("parser: vector registers, tight directives, variables of a body, cons
       ".global .u32 count; .reg.b32 %r1; ld.global.u32 %r1, [count]; ret; }\n";
   CHECK_SAME(gpu.run(count, 2, in, {1, 1, 1}, {1, 1, 1}, other), {8, 1000});
 
+  // One element in braces, and sums of a register and a number.
+  CHECK_SAME(gpu.run("ld.global.b32 {%r1}, [%in]; ld.relaxed.gpu.global.u8 {%h1}, [%in+4];\n"
+                     "mov.b32 {%r2}, %r1; mov.b32 %r3, {%r2}; st.global.b32 [%out], {%r3};\n"
+                     "cvt.u32.u16 %r4, %h1 + 5; st.global.b32 [%out+4], %r4 + 2*3;\n"
+                     "setp.eq.u32 %p1, %r1 + -1, 9; @!%p1 bra END; @%p1 mov.u32 %r5, %r1 + 1;\n"
+                     "mul.lo.u32 %r6, %r5 + 1, %r5 + 2; st.global.b32 [%out+8], %r6; END:",
+                     3, in, {1, 1, 1}),
+             {10, 31, 156});
+  CHECK_SAME(gpu.run("mov.v4.u32 {%r1,%r2,%r3,%r4}, {1,2,3,4};\n"
+                     "mov.v4.b32 {%r1,%r2,%r3,%r4}, {%r2,%r3,%r4,%r1};\n"
+                     "st.global.v4.u32 [%out], {%r1,%r2,%r3,%r4};\n"
+                     "mov.v2.b32 {%r1,%r2}, {%r2,%r1}; mov.v2.u32 {_,%r3}, {%r1,%r4};\n"
+                     "mov.v4.u32 {%r4,%r5,%r6,%r7}, %ntid; add.u32 %r7, %r7, %r5;\n"
+                     "st.global.v4.u32 [%out+16], {%r1,%r2,%r3,%r4}; st.global.u32 [%out+32], %r7;",
+                     9, in, {3, 1, 1}),
+             {2, 3, 4, 1, 3, 2, 1, 3, 1});
+
   CHECK(in_kernel(".reg .v4 .b64 v;").find("more than 128 bits") != std::string::npos);
   CHECK(in_kernel(".reg .v2 .pred v;").find("vector register of predicates") != std::string::npos);
   CHECK(in_kernel(".reg .v2 .f32 v; mov.f32 v.z, %f1;").find("has no part '.z") !=

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../ops/forms.h"
+#include "../runtime/watched_machine.h"
 
 using namespace vgpu;
 
@@ -41,6 +42,16 @@ constexpr OtherOrder kOrders[] = {
 #include "forms_order.inc"
 #undef STATEMENT
 #undef ORDER
+};
+
+struct WithOperands {
+  const char* text;
+  bool taken;
+};
+constexpr WithOperands kOperands[] = {
+#define OPERANDS(text, taken) {text, taken},
+#include "forms_operands.inc"
+#undef OPERANDS
 };
 
 enum class Reading { same, other, none };
@@ -71,6 +82,19 @@ std::vector<std::string> types_of(const std::string& dotted) {
   std::vector<std::string> types = words_of(dotted);
   std::erase_if(types, [](const std::string& w) { return type_from_name(w) == Type::none; });
   return types;
+}
+
+std::string begin_kernel(const std::string& target) {
+  return ".version 8.8\n.target " + target + "\n.address_size 64\n" +
+         R"(.shared .align 128 .b8 s[1024];
+.extern .shared .align 128 .b8 dyn[];
+.global .align 128 .b8 gl[1024];
+.visible .entry k(.param .u64 p)
+{
+.reg .pred %p<40>; .reg .b16 %h<60>; .reg .b32 %r<120>; .reg .b64 %rd<60>;
+.reg .b128 %q<8>; .reg .f32 %f<40>; .reg .f64 %fd<20>; .reg .b64 %out, %in, %mine;
+.reg .b32 %thread, %lane, %number, %block;
+)";
 }
 
 // The numbers of the statements that ptxas refuses. `works` turns false when it does not know the
@@ -108,13 +132,9 @@ class Ptxas {
                 std::set<std::size_t>& bad) {
     std::vector<std::size_t> lines;
     std::ofstream out(file_);
-    out << ".version 8.8\n.target " << target << "\n.address_size 64\n"
-        << ".shared .align 128 .b8 s[1024];\n.extern .shared .align 128 .b8 dyn[];\n"
-        << ".global .align 128 .b8 gl[1024];\n.visible .entry k(.param .u64 p)\n{\n"
-        << ".reg .pred %p<40>; .reg .b16 %h<60>; .reg .b32 %r<120>; .reg .b64 %rd<60>;\n"
-        << ".reg .b128 %q<8>; .reg .f32 %f<40>; .reg .f64 %fd<20>; .reg .b64 %out, %in, %mine;\n"
-        << ".reg .b32 %thread, %lane, %number, %block;\n";
-    const std::size_t first = 12;
+    const std::string head = begin_kernel(target);
+    out << head;
+    const auto first = static_cast<std::size_t>(std::count(head.begin(), head.end(), '\n')) + 1;
     for (std::size_t i = 0; i < statements.size(); ++i) {
       if (bad.count(i)) continue;
       out << statements[i] << "\n";
@@ -218,5 +238,39 @@ TEST_CASE("order: every row's modifiers, shuffled, are taken or refused as ptxas
       CHECK(same.size() > 1500);
       CHECK(none.size() > 400);
     }
+  }
+}
+
+TEST_CASE("operands: vectors, sums and '_' are taken where ptxas takes them" *
+          doctest::test_suite("toolkit")) {
+  WatchedMachine machine({}, {});
+  int taken = 0, refused = 0;
+  std::vector<std::string> texts;
+  for (const WithOperands& o : kOperands) {
+    INFO(std::string(o.text));
+    bool loads = true;
+    try {
+      const auto module = machine.load(begin_kernel("sm_90") + o.text + "\nret;\n}\n");
+      loads = machine.refusals(*module).empty();
+    } catch (const PtxError&) {
+      loads = false;
+    }
+    CHECK(loads == o.taken);
+    ++(o.taken ? taken : refused);
+    texts.push_back(o.text);
+  }
+  CHECK(taken > 70);
+  CHECK(refused > 60);
+
+  Ptxas ptxas;
+  if (!ptxas.knows("sm_90")) {
+    MESSAGE("not compared with ptxas: none beside $NVCC that knows sm_90");
+    return;
+  }
+  const std::set<std::size_t> none = ptxas.refused("sm_90", texts);
+  CHECK(!ptxas.failed());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    INFO(texts[i]);
+    CHECK(none.count(i) == (kOperands[i].taken ? 0 : 1));
   }
 }
