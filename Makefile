@@ -26,6 +26,13 @@
 
 SHELL := /bin/bash
 comma := ,
+# What older ones lack would be told in odd words much later: rules with several targets, wait -n -p.
+ifeq ($(filter grouped-target,$(.FEATURES)),)
+$(error this is GNU Make $(MAKE_VERSION), and the course needs 4.3 or newer)
+endif
+ifneq ($(shell echo $$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501))),1)
+$(error $(SHELL) is version $(shell echo "$$BASH_VERSION"), and the course needs 5.1 or newer)
+endif
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -108,6 +115,10 @@ endif
 # SANITIZE=1: what g++ compiles, and the host's half of what nvcc compiles, under AddressSanitizer and
 # UndefinedBehaviorSanitizer. Tables that live as long as the process are no leaks, and a program that
 # a test compiles by itself meets the sanitizer only in libvgpu.so, later than it likes.
+# (The checkout's own path may hold spaces, so make's functions for paths only see what lies below it.)
+absolute = $(if $(filter /%,$1),$1,$(CURDIR)/$1)
+toolkit_bin := $(call absolute,$(patsubst %/,%,$(dir $(NVCC))))
+toolkit_ptxas := $(toolkit_bin)/ptxas
 T := build/$(TOOLKIT_ID)$(if $(SANITIZE),-sanitize)
 sanitize := $(if $(SANITIZE),-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined \
   -Wno-uninitialized -Wno-maybe-uninitialized)
@@ -116,7 +127,6 @@ D := $T/$(DEVICE)-$(ARCH)
 H := $T/host
 V := $T/vgpu
 
-CXX := g++
 third_party := $(if $(THIRD_PARTY),-isystem '$(THIRD_PARTY)')
 includes := -Icommon $(third_party)
 # GCC 12 warns of overlapping copies in its own std::string (GCC bug 105329).
@@ -134,7 +144,7 @@ gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
 # instruction and are a tenth of the work.
 to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) -gencode arch=$1$(comma)code=$1
 # (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
-nvcc_common := -std=c++20 -O1 -lineinfo $(includes)
+nvcc_common := -std=c++20 -O1 -lineinfo $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes)
 nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
   $(if $(SANITIZE),-Xcompiler -fsanitize=address$(comma)-fsanitize=undefined$(comma)-fno-omit-frame-pointer)
 libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
@@ -234,7 +244,8 @@ device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
 
 # ---- targets for people --------------------------------------------------------------------------
 
-.PHONY: help deps clean format test ptx-coverage compile-all ladder docs figures
+PART ?=
+.PHONY: help deps clean format alone test ptx-coverage compile-all ladder docs figures
 help:
 	@sed -n 's/^#> //p' Makefile
 
@@ -268,6 +279,7 @@ help:
 #> make bench-vgpu      measure the virtual GPU itself
 #> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
 #> make compile-all     compile every chapter for sm_75 to sm_120; no kernel may spill registers there
+#> make alone           compile each file by itself, with the newest g++ at hand (PART=2/5: every fifth file)
 #> make format          write C++ and CUDA as .clang-format says (CHECK=1: only compare)
 #> make clean           remove build/ and ./run (not .toolkit/)
 #>
@@ -285,6 +297,10 @@ deps:
 
 clean:
 	rm -rf build run
+
+alone: $P/generated/devices.inc $P/generated/look_page.html $(addprefix $V/generated/,cuda12.inc driver_names.inc driver_errors.inc)
+	@NVCC='$(NVCC)' CUDA_INC='$(CUDA_INC)' CXX='$(CXX)' PLAIN_GENERATED='$P/generated' VGPU_GENERATED='$V/generated' \
+	  common/make/each_alone.sh $(PART)
 
 format:
 	@common/make/format.sh $(if $(CHECK),--check)
@@ -383,13 +399,11 @@ tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) \
 # What a test may need of the toolkit when it runs, the system's or the wheels': its compiler, the flags
 # of this project, the folder of its libraries, a folder for files. Paths are absolute, since a test may
 # call the compiler in another folder. (private: the same variables mean other things to the rules.)
-absolute = $(if $(filter /%,$1),$1,$(CURDIR)/$1)
 test test-gpu: private export NVCC := $(call absolute,$(NVCC))
 test test-gpu: private export NVCC_FLAGS := \
   $(patsubst -Icommon,-I'$(CURDIR)/common',$(nvcc_common))
 test test-gpu: private export CUDA_LIB := $(call absolute,$(CUDA_LIB))
-test test-gpu: private export VGPU_PTXAS := \
-  $(or $(VGPU_PTXAS),$(wildcard $(dir $(call absolute,$(NVCC)))ptxas))
+test test-gpu: private export VGPU_PTXAS := $(or $(VGPU_PTXAS),$(if $(wildcard $(dir $(NVCC))ptxas),$(toolkit_ptxas)))
 test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
 test test-gpu: export TEST_SUITE := $(SUITE)
 # One GPU is for one program at a time.
@@ -459,11 +473,10 @@ python_plot = $(eval python_plot := $(find_python_plot))$(python_plot)
 ladder_tokens := 197 577 1025
 ladder_programs := $(addprefix $D/chapter,$(filter 1 2 3 4 5 6 13 14,$(chapters)))
 # Predicted times follow from the machine code of this ptxas, whichever the machine has beside it.
-docs_ptxas := $(dir $(call absolute,$(NVCC)))ptxas
 # (Threads of OpenMP that wait leave the cores to the other runs.)
 docs_env := env -u VGPU_CACHE -u VGPU_CHECK -u VGPU_PROFILE -u VGPU_SCHEDULE -u VGPU_TIME \
   -u VGPU_TIMELINE -u VGPU_TIME_ROUNDS -u VGPU_TRACE VGPU_DEVICE=h200 OMP_WAIT_POLICY=passive \
-  VGPU_PTXAS='$(docs_ptxas)'
+  VGPU_PTXAS='$(toolkit_ptxas)'
 ladder: $(ladder_programs)
 	@mkdir -p $T/docs
 	@for n in $(ladder_tokens); do \
@@ -471,7 +484,7 @@ ladder: $(ladder_programs)
 	@$(foreach run,$(ladder_predicted),$(docs_env) $D/$(subst _, ,$(run)) && echo &&) true
 	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
 	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
-	  $(ladder_tokens:%=$T/docs/ladder_%.json) --ptxas '$(docs_ptxas)'
+	  $(ladder_tokens:%=$T/docs/ladder_%.json) --ptxas '$(toolkit_ptxas)'
 
 # What the READMEs show comes from these runs, always of the virtual H200: neither numbers nor pictures
 # depend on the machine.

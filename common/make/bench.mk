@@ -102,7 +102,7 @@ bench: $(bench_runs) $(sized_results) $(sweep_results) $(quoted_results)
 	    'gains.py $(results) $(sized_results)' 'sweeps.py $(results) $(sweep_results)' \
 	    'quoted.py $(results) $(quoted_results)'; do \
 	  set -- $$make; script=$$1; shift; \
-	  python3 $(bench_scripts)/$$script $(if $(CHECK),--check) --ptxas '$(docs_ptxas)' "$$@" || \
+	  python3 $(bench_scripts)/$$script $(if $(CHECK),--check) --ptxas '$(toolkit_ptxas)' "$$@" || \
 	    status=$$?; done; exit $$status
 else
 bench:
@@ -193,7 +193,7 @@ calibrate:
 	  'virtual GPU' >&2; exit 3
 else ifeq ($(DEVICE),vgpu)
 calibrate: $D/calibrate
-	@VGPU_PTXAS='$(docs_ptxas)' $< $(if $(ONLY),--only '$(ONLY)')
+	@VGPU_PTXAS='$(toolkit_ptxas)' $< $(if $(ONLY),--only '$(ONLY)')
 else
 calibrate: $D/calibrate
 	@mkdir -p $(gpu_results)

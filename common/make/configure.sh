@@ -110,7 +110,64 @@ $*"; }
 
 version_of() { "$1" --version 2>/dev/null | sed -n 's/.*, V\([0-9.]*\).*/\1/p'; }
 
-# Sets nvcc, cuda_inc, cuda_lib and version when the compiler $1 will do; says why when not.
+# The host's compilers: g++, then those that stand beside it, for a toolkit that does not know g++'s version yet.
+host_compilers() {
+  for c in g++ g++-15 g++-14 g++-13 g++-12 g++-11; do ! have $c || echo $c; done
+}
+# What decides whether a toolkit works here besides itself.
+surroundings() {
+  for c in $(host_compilers); do echo "$c $($c -dumpfullversion)"; done
+  getconf GNU_LIBC_VERSION 2>/dev/null || true
+}
+
+# Compiles and links a small program with nvcc, cuda_inc, cuda_lib and $cxx; prints the first error when it cannot.
+small_program() {
+  folder=$(mktemp -d)
+  cat >"$folder/small.cu" <<END
+#include <cuda_fp16.h>
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+__global__ void roots(float* x, half* y) { y[threadIdx.x] = __float2half(rsqrtf(x[threadIdx.x])); }
+int main() {
+  roots<<<1, 32>>>(nullptr, nullptr);
+  return std::max(std::sqrt(2.0), 1.0) > 1 && cudaDeviceSynchronize() == cudaSuccess ? 0 : 3;
+}
+END
+  { "$nvcc" -ccbin "$cxx" -std=c++20 -gencode arch=compute_90,code=[compute_90,sm_90] -Xcompiler -fopenmp \
+      -c "$folder/small.cu" -o "$folder/small.o" &&
+    "$cxx" "$folder/small.o" -L"$cuda_lib" -lcudart_static -fopenmp -ldl -lrt -lpthread -o "$folder/small"
+  } >"$folder/log" 2>&1 && worked=yes || worked=
+  [ -n "$worked" ] || { grep -E 'error|undefined|cannot' "$folder/log" || cat "$folder/log"; } | head -n 1 | cut -c 1-200
+  rm -rf "$folder"
+}
+
+# Sets cxx to the first of the host's compilers with which nvcc works; says why when there is none. What was found
+# is kept for as long as the compilers and the C library stay what they are.
+tried=$(dirname "$out")/compilers-tried
+host_compiler_for() {
+  key=$(echo "$nvcc $version $(surroundings)" | tr '\n' ' ')
+  found=$(awk -v key="$key" -F'\t' '$1 == key { print $2 FS $3 }' "$tried" 2>/dev/null | tail -n 1)
+  cxx=${found%%	*} reason=${found#*	}
+  [ -z "$cxx" ] || return 0
+  if [ -z "$reason" ]; then
+    for cxx in $(host_compilers); do
+      say "compiling a small program with $nvcc and $cxx"
+      error=$(small_program)
+      [ -n "$error" ] || { printf '%s\t%s\t\n' "$key" "$cxx" >>"$tried"; return 0; }
+      reason=${reason:-"with $cxx $($cxx -dumpfullversion): $error"}
+      # An older compiler helps against this alone.
+      newest_gnu=$(echo "$error" | sed -n 's/.*unsupported GNU version.* later than \([0-9]*\) .*/\1/p')
+      [ -n "$newest_gnu" ] || break
+    done
+    # (The wheels are the last choice: they are tried again each time.)
+    [ "${nvcc#"$wheels"/}" != "$nvcc" ] || printf '%s\t\t%s\n' "$key" "$reason" >>"$tried"
+  fi
+  note "refused $nvcc: it does not compile a small program here, $reason"
+  return 1
+}
+
+# Sets nvcc, cuda_inc, cuda_lib, version and cxx when the compiler $1 will do; says why when not.
 try_nvcc() {
   [ -x "$1" ] || return 1
   v=$(version_of "$1")
@@ -129,6 +186,7 @@ try_nvcc() {
   [ -n "$inc" ] && [ -n "$lib" ] ||
     { note "refused $1: no cuda_runtime.h or libcudart_static.a under $root"; return 1; }
   nvcc=$1 cuda_inc=$inc cuda_lib=$lib version=$v
+  host_compiler_for
 }
 
 system_toolkit() {
@@ -169,13 +227,27 @@ name_libraries() {
     done
 }
 
+# glibc 2.43 declares rsqrt and rsqrtf as functions that never throw. CUDA 13.0's header declares them, too, and a
+# compiler takes both only when they agree.
+agree_with_glibc() {
+  ! echo '#include <math.h>' | g++ -E -D_GNU_SOURCE -x c++ - | grep -qw rsqrt ||
+    sed -i -E '/^extern .*[ (]rsqrtf?\((double|float) x\);/s/;$/ noexcept (true);/' \
+      $wheels/cuda/include/crt/math_functions.h
+}
+
 if [ "$toolkit" = auto ] && system_toolkit; then
   kind=cuda
 else
   wheels_installed || install_wheels
   name_libraries
+  agree_with_glibc
   # A relative path, so that a checkout in a folder with spaces works.
-  try_nvcc $wheels/cuda/bin/nvcc || die "the wheels do not work:$notes"
+  if ! try_nvcc $wheels/cuda/bin/nvcc; then
+    [ -n "${newest_gnu-}" ] && ! have "g++-$newest_gnu" || die "the wheels do not work:$notes"
+    install_packages "g++-$newest_gnu"
+    notes=
+    try_nvcc $wheels/cuda/bin/nvcc || die "the wheels do not work:$notes"
+  fi
   cuda_inc=$wheels/cuda/include cuda_lib=$wheels/cuda/lib kind=wheels
 fi
 
@@ -200,6 +272,7 @@ TOOLKIT_ID := $kind-$version
 NVCC := $nvcc
 CUDA_INC := $cuda_inc
 CUDA_LIB := $cuda_lib
+CXX := $cxx
 GPU_ARCH := $gpu_arch
 GPU_NAME := $gpu_name
 VGPU_LIBS := $vgpu_libs
@@ -209,5 +282,5 @@ if cmp -s "$out.$$" "$out"; then
 else
   mv "$out.$$" "$out"
   [ -z "$notes" ] || echo "$notes" | sed -n 's/^\(..*\)/deps: \1/p' >&2
-  say "CUDA $version: $nvcc"
+  say "CUDA $version: $nvcc, with $($cxx --version | head -n 1)"
 fi

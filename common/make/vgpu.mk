@@ -39,7 +39,7 @@ $P/common/vgpu/%.o: common/vgpu/%.cpp Makefile common/make/vgpu.mk
 	@mkdir -p $(@D)
 	$(call run,g++,$<,$(CXX) $(vgpu_plain_flags) -c $< -o $@)
 $V/$(vgpu_built_with).o: private vgpu_host_flags += \
-  -DVGPU_BUILT_WITH='"$(patsubst %/,%,$(dir $(call absolute,$(NVCC))))"'
+  -DVGPU_BUILT_WITH='"$(toolkit_bin)"'
 $P/common/vgpu/group_programs.o: | $P/generated/devices.inc
 
 # The figures of the GPUs, as rows {"h200", R"json(...)json"}, so that the library is one file.
