@@ -15,7 +15,11 @@
 
 namespace operators_tests {
 
+#if defined(__aarch64__)
+using half = __fp16;  // GCC 12 has no _Float16 in C++ there
+#else
 using half = _Float16;
+#endif
 
 // An array on the device, and the tensor that describes it.
 template <class T>

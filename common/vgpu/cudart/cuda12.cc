@@ -8,10 +8,15 @@
 
 #include "cuda_api.h"
 
+#if defined(__aarch64__)
+#define BRANCH_TO(target) "b " #target  // the linker puts an entry of the PLT between
+#else
+#define BRANCH_TO(target) "jmp " #target "@PLT"
+#endif
 // NAME@libcudart.so.12 does what `target` of this library does.
-#define JUMP(name, target)                                                                       \
-  asm(".text\n.globl v12_" #name "\n.type v12_" #name ", @function\nv12_" #name ": jmp " #target \
-      "@PLT\n.symver v12_" #name ", " #name "@libcudart.so.12\n");
+#define JUMP(name, target)                                                      \
+  asm(".text\n.globl v12_" #name "\n.type v12_" #name ", %function\nv12_" #name \
+      ": " BRANCH_TO(target) "\n.symver v12_" #name ", " #name "@libcudart.so.12\n");
 #define SAME(name) JUMP(name, name)
 
 #if CUDART_VERSION >= 13000

@@ -5,10 +5,12 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -60,7 +62,11 @@ static __device__ ull BITS(double d) {
 #include <cstring>
 #define FUNCTION(name) extern "C" void name(const ull* input, ull* output, uint thread) { \
   const ull* in = input + 28 * thread; ull* out = output + 28 * thread;
+#if defined(__aarch64__)
+typedef __fp16 half_t;  // GCC 12 has no _Float16 in C++ there
+#else
 typedef _Float16 half_t;
+#endif
 template <class T> static T from(ull b) { T t; std::memcpy(&t, &b, sizeof t); return t; }
 template <class T> static ull to(T t) { ull b = 0; std::memcpy(&b, &t, sizeof t); return b; }
 static half_t HALF(ull b) { return from<half_t>(b); }
