@@ -2,6 +2,9 @@
 // counters by formula.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "../../common/lab/device.h"
 #include "../../common/testing/checks.h"
 #include "blur.cuh"

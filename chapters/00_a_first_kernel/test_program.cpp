@@ -1,6 +1,7 @@
 // Chapter 0's program as its users run it: a photo, random pixels, one step, flags.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 

@@ -2,6 +2,7 @@
 // say worked out by hand, and a program that says what is wrong with its input.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

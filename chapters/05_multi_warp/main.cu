@@ -1,5 +1,7 @@
 // Chapter 5: attention with 4 and with 8 warps a block that share the tiles of K and V, beside the
 // kernel of chapter 4; and how many such blocks an SM has room for.
+#include <cstdio>
+
 #include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../04_wmma/kernel.cuh"

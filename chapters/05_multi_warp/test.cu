@@ -2,6 +2,8 @@
 // found, what the counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "../../common/attention/test_cases.h"
 #include "../../common/attention/test_ladder.h"
 #include "../../common/lab/device.h"

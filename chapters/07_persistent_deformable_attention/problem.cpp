@@ -4,6 +4,7 @@
 #include "../../common/lab/images.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 

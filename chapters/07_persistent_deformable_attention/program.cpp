@@ -1,4 +1,5 @@
 // The program of chapter 7: flags and environment, memory, problem, steps, photo.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>

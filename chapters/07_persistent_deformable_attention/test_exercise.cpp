@@ -1,6 +1,9 @@
 // Exercise 7: ours gets all points, others what they deserve.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "../../common/grader/testing.h"
 
 using namespace lab::grader::testing;

@@ -2,6 +2,7 @@
 // found, what kernels do worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -2,6 +2,7 @@
 // twice, planted bugs, and counters by formula. The way back: test_backward.cu.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "../../common/lab/device.h"

@@ -2,6 +2,7 @@
 // found, what the counters say worked out by hand, and the machine code.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>

@@ -1,5 +1,6 @@
 // ./run --projection: a layer of attention in fp32, its q, k and v computed inside attention's kernel
 // or apart from it.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "../../common/lab/errors.h"
 #include "../../common/lab/files.h"

@@ -2,6 +2,7 @@
 // run, silent under all checks.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "../../common/attention/reference.h"

@@ -1,6 +1,8 @@
 // Exercise 14: ours gets all points, others what they deserve.
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
 #include "../../common/grader/testing.h"
 
 using namespace lab::grader::testing;

@@ -1,4 +1,5 @@
 // The program of chapter 15: flags, memory, problem, the forward pass, the steps, a picture.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>

@@ -1,4 +1,5 @@
 // Grades exercise 16, the gradients of a position encoding.
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 

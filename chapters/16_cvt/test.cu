@@ -1,6 +1,7 @@
 // Tests of the whole net: its gradients and first losses beside PyTorch's in double precision.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // What the parts of the fuzzer share: its random numbers, and who makes and who eats inputs.
 #pragma once
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>

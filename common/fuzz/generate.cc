@@ -1,5 +1,6 @@
 // Random kernels from the table of forms: every instruction that the virtual GPU knows, with
 // operands that are mostly of the right kind and values that are mostly wild.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string_view>

@@ -1,4 +1,5 @@
 // Mutations: of bytes, and of text by its tokens.
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstring>

@@ -7,6 +7,7 @@
 // another one cannot be loaded, and the message names that function.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdio>

@@ -1,5 +1,7 @@
 // Each function once against the formula in double, on small ragged shapes. The kernels themselves
 // are tested in their chapters; here it shows that arguments reach them as operators.h says.
+#include <algorithm>
+
 #include "support.h"
 
 using namespace operators_tests;

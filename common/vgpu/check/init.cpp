@@ -8,6 +8,7 @@
 //
 // What a load brings is followed through registers (undefined.h) and, when it is stored without
 // being used, through memory: the flag of such bytes tells where they came from.
+#include <iterator>
 #include <unordered_map>
 
 #include "../core/access.h"

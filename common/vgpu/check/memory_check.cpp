@@ -1,6 +1,8 @@
 // Words for memory errors: which access, how far from what, by whom.
 #include <sys/mman.h>
 
+#include <cstdio>
+
 #include "../core/access.h"
 
 namespace vgpu {

@@ -5,6 +5,7 @@
 // as having come, though GPUs since Volta let the others go on. A mask names lanes that take part
 // with the same mask, the executing lane among them. What a shuffle takes from a lane that does not
 // take part is undefined.
+#include <cstdio>
 #include <unordered_map>
 
 #include "../core/access.h"

@@ -1,6 +1,7 @@
 #include "touches.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "../core/access.h"
 

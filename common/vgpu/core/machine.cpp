@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 
+#include "coalescing.h"
 #include "gather.h"
 #include "machine_impl.h"
 #include "specials.h"

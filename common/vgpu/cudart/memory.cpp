@@ -1,5 +1,6 @@
 // Device, managed and pinned memory: allocation, release, attributes of pointers.
 #include <algorithm>
+#include <cstdio>
 
 #include "../runtime/capture.h"
 #include "face.h"

@@ -2,6 +2,7 @@
 // and where it lies; when it moves say mbarrier.cpp (into shared memory) and bulk.cpp (out of it).
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <utility>
 
 #include "../core/access.h"

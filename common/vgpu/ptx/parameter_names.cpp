@@ -1,5 +1,6 @@
 #include "parameter_names.h"
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <iterator>

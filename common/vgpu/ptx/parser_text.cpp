@@ -2,6 +2,7 @@
 #include "parser.h"
 
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
 
 namespace vgpu {

@@ -1,6 +1,7 @@
 #include "types.h"
 
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace vgpu {

@@ -1,6 +1,7 @@
 // Loading of device code: from the fat binaries of the program or cudaLibraryLoadData to a placed
 // module, and what the cubin beside the PTX says about each kernel.
 #include <algorithm>
+#include <cstdlib>
 
 #include "../profile/occupancy.h"
 #include "runtime.h"

@@ -17,6 +17,7 @@
 #include <cuda/barrier>
 #include <cuda/pipeline>
 
+#include <algorithm>
 #include <cstdio>
 #include <numeric>
 #include <string>

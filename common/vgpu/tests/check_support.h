@@ -1,5 +1,7 @@
 // What the tests of the checks share: programs in PTX with source lines, run with the checks on.
 #pragma once
+#include <algorithm>
+
 #include "core_support.h"
 
 template <>

@@ -1,5 +1,7 @@
 // Clusters: registers, addresses of other blocks' shared memory, the barrier, and what goes wrong.
+#include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "core_cluster_support.h"
 

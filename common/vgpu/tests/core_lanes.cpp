@@ -1,4 +1,5 @@
 // Lanes of a warp (shfl, vote, match, redux, elect) and threads of a block (barriers, fences).
+#include <algorithm>
 #include <bit>
 #include <random>
 

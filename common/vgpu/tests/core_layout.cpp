@@ -1,5 +1,8 @@
 // Where things lie: special registers, dynamic shared memory, variables, parameters, local memory,
 // constants, allocations.
+#include <algorithm>
+#include <iterator>
+
 #include "core_support.h"
 
 using namespace vgpu;

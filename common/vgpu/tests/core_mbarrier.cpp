@@ -1,4 +1,5 @@
 // mbarrier objects: phases, counts, waits, and copies that report to them.
+#include <algorithm>
 #include <ctime>
 
 #include "../core/queue.h"

@@ -1,4 +1,5 @@
 // Data movement: ld and st of every space, type, width and vector; mov; addresses.
+#include <algorithm>
 #include <random>
 
 #include "core_support.h"

@@ -1,6 +1,7 @@
 // tensormap.replace, tensormap.cp_fenceproxy and the fences around them: a kernel makes a map of
 // another tensor out of the one that it was given.
 #include <cstring>
+#include <iterator>
 
 #include "../core/tensor_map.h"
 #include "core_cluster_support.h"

@@ -1,5 +1,6 @@
 // Which points of the table of forms (ops/forms.h) the tests of this program have run.
 #pragma once
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>

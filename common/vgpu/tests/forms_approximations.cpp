@@ -2,6 +2,7 @@
 // that the PTX ISA states for each ("Floating-Point Instructions", "Half Precision ...").
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

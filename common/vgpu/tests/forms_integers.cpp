@@ -1,6 +1,8 @@
 // Integer arithmetic, row by row, against sums and products in 128 bits and loops over bits.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "forms_cases.h"
 
 using namespace vgpu::rows;

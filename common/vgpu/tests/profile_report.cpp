@@ -3,6 +3,7 @@
 // Longer than 600 lines: all cases work on the same counters, and whole reports stand here as text.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

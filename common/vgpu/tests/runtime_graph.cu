@@ -1,4 +1,7 @@
 // CUDA graphs through the runtime's API: put together by hand, changed, launched, used as programs do.
+#include <cstdint>
+#include <cstdlib>
+
 #include "graph_support.cuh"
 
 using namespace graph_tests;
