@@ -246,7 +246,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   });
   if (findings.empty() && ended.exit_code == 0) {
     item.points = some_right ? kCheckPoints : 0;
-    item.details = some_right   ? "memory, race, init, sync, proxy"
+    item.details = some_right   ? "memory, race, init, sync, proxy, finite"
                    : task.holes ? "none, but no problem is right either"
                                 : "none, but not all problems are right";
     item.hint = some_right   ? ""

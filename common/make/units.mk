@@ -21,7 +21,7 @@ $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup warpgroup_product))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
 $(eval $(call group,common/vgpu/group_watchers,\
-  $(addprefix check/,race race_order touches init memory_check proxy sync undefined warpgroup) \
+  $(addprefix check/,finite race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
 # (The copy engine's tensor maps are compiled as the time is, with -O1.)
 $(eval $(call group,common/vgpu/time/group,recording recording_layout recording_copies sm sm_units sm_barriers \
@@ -33,7 +33,7 @@ $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_na
   parser_operand parser_text paths types unassigned) \
   $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
   $(addprefix core/,gather host_threads loading machine names spelling) \
-  $(addprefix check/,checks race_words streams) \
+  $(addprefix check/,checks finite_words race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
     predicted timeline timeline_json) $(addprefix look/,accesses code look warps) \
   $(addprefix time/,annotate assembler code_cache cubin_code debug_line machine_code opcodes)))
@@ -77,7 +77,7 @@ $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard ch
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 # Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations
 # shows how little it includes.)
-$(eval $(call group,common/vgpu/tests/group_check,cluster init known proxy race race_blocks sync tensor \
+$(eval $(call group,common/vgpu/tests/group_check,cluster finite init known proxy race race_blocks sync tensor \
   warpgroup,check_))
 $(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters faults host_threads \
   hostile lanes names parser random schedule spinning turns waiting zz_forms,core_))

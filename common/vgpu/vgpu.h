@@ -46,7 +46,7 @@ double vgpuClock(void);
    which is written to the file when the program ends, or at the next call; null begins none. 0: done, 1: a
    file cannot be written (and said on stderr). */
 int vgpuLook(const char* file);
-/* Race, init, sync and proxy findings so far. */
+/* Findings of the checks (VGPU_CHECK) so far. */
 int vgpuFindings(void);
 
 #ifdef __cplusplus

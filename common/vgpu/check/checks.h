@@ -1,4 +1,4 @@
-// The checks beyond memory errors: race, init, sync and proxy (VGPU_CHECK).
+// The checks beyond memory errors: race, init, sync, proxy and finite (VGPU_CHECK).
 #pragma once
 #include <map>
 #include <memory>
@@ -18,6 +18,7 @@ std::unique_ptr<Observer> make_race_check();
 std::unique_ptr<Observer> make_init_check();
 std::unique_ptr<Observer> make_sync_check();
 std::unique_ptr<Observer> make_proxy_check();
+std::unique_ptr<Observer> make_finite_check();
 // Part of the sync check, for kernels that use wgmma.
 std::unique_ptr<Observer> make_warpgroup_check();
 bool uses_wgmma(const Function& kernel);

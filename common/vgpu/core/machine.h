@@ -61,7 +61,7 @@ struct LaunchRequest {
 struct LaunchOutcome {
   Fault fault;                        // kind none: it ran to its end
   LaunchCounters counters;            // empty unless count
-  std::vector<std::string> findings;  // race, init, sync and proxy findings, one message each
+  std::vector<std::string> findings;  // of the checks, one message each
 };
 
 // The cache model: off, with an L2 that is empty when a launch begins, or as the launch before
@@ -79,7 +79,8 @@ struct MachineOptions {
   std::uint64_t schedule_seed = 0;  // 0: the usual order (VGPU_SCHEDULE=random:SEED)
   bool hostile = false;             // the seed is that of VGPU_SCHEDULE=hostile:SEED (ranking.h)
   // VGPU_CHECK
-  bool check_race = false, check_init = false, check_sync = false, check_proxy = false;
+  bool check_race = false, check_init = false, check_sync = false, check_proxy = false,
+       check_finite = false;
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
   TimeMode time = TimeMode::off;     // VGPU_TIME; likewise
   // VGPU_TIME_ROUNDS: how many times as many blocks as an SM holds a prediction simulates at most.

@@ -34,7 +34,8 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
     const auto comma = list.find(',');
     const std::string_view check = list.substr(0, comma);
     if (check == "all")
-      options.check_race = options.check_init = options.check_sync = options.check_proxy = true;
+      options.check_race = options.check_init = options.check_sync = options.check_proxy =
+          options.check_finite = true;
     else if (check == "race")
       options.check_race = true;
     else if (check == "init")
@@ -43,6 +44,8 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
       options.check_sync = true;
     else if (check == "proxy")
       options.check_proxy = true;
+    else if (check == "finite")
+      options.check_finite = true;
     else if (check == "leaks")
       settings.leaks = true;
     else if (check != "memory" && !none)
@@ -137,7 +140,7 @@ void SettingsReader::read_checks() {
   if (const auto value = get("VGPU_CHECK")) {
     if (const auto none = choose_checks(*value, settings_))
       wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
-            "'; say a list of memory (always on), leaks, race, init, sync, proxy, or all");
+            "'; say a list of memory (always on), leaks, race, init, sync, proxy, finite, or all");
   }
 }
 

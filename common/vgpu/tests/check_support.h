@@ -86,7 +86,8 @@ inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 
                .check_race = true,
                .check_init = true,
                .check_sync = true,
-               .check_proxy = true});
+               .check_proxy = true,
+               .check_finite = true});
     c.gpu.cooperative = cooperative;
     CHECK(c.run(body, block, grid) == Texts{});
   }

@@ -213,3 +213,24 @@ TEST_CASE("warpgroups: one thread that has waited tells a producer that operands
                           "between, in block (0,0,0) of k") != std::string::npos);
     }
 }
+
+TEST_CASE("warpgroups: sums beyond the largest half, and an infinity among the operands") {
+  const auto with = [](const std::string& halves) {
+    std::string body = kFill;
+    const std::string ones = "0x3c003c00";
+    body.replace(body.find(ones), ones.size(), halves);
+    return find(".reg .b32 %b<2>; mov.b32 %b0, 0; mov.b32 %b1, 0;\n" + body + kWgmmaFence +
+                    "#7: wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%b0, %b1}, %rd1, %rd2, "
+                    "%scale, 1, 1, 0, 0;\n" +
+                    kCommit + wait(0) + "#30: st.global.b32 [%mine], %b0;\n",
+                {.threads = 1, .check_finite = true});
+  };
+  CHECK(with("0x3c003c00") == Texts{});
+  CHECK(with("0x3c007c00") == Texts{});
+  CHECK(
+      with("0x78007800") ==
+      Texts{
+          "s.cu:7: error: finite: a sum of products goes beyond 65504, the largest half, and it is "
+          "stored at s.cu:30, by thread (64,0,0) of block (0,0,0) in k: accumulate in float (and "
+          "127 more)"});
+}
