@@ -2,11 +2,12 @@
 # A Debian or Ubuntu in which there is nothing but git, make and certificates: no compiler, no toolkit,
 # no Python. It shows what a toolkit on the machine hides, and what another release does not have.
 #
-#   bare_root.sh possible [SUITE]   exit status 0; or 1 and a line that says what is lacking
-#   bare_root.sh make DIR [SUITE]   makes DIR, with a clone of this repository's HEAD in it
-#   bare_root.sh run DIR CMD        runs the shell command CMD in that clone
+#   bare_root.sh possible [SUITE [ARCH]]   exit status 0; or 1 and a line that says what is lacking
+#   bare_root.sh make DIR [SUITE [ARCH]]   makes DIR, with a clone of this repository's HEAD in it
+#   bare_root.sh run DIR CMD               runs the shell command CMD in that clone
 #
-# SUITE is another release than this machine's, such as trixie or sid on a Debian.
+# SUITE is another release than this machine's, such as trixie or sid on a Debian; ARCH another processor, arm64,
+# which qemu emulates.
 #
 # Packages and wheels come from where this machine has them from: its sources of apt, proxies,
 # certificates and settings of pip go along. A command has its own mounts and processes, which go with
@@ -28,6 +29,8 @@ possible() {
   fi
   [ -z "$1" ] || [ -e "/usr/share/debootstrap/scripts/$1" ] || lacks "debootstrap does not know $1"
   [ -z "$1" ] || [ "$(. /etc/os-release && echo "$ID")" = debian ] || lacks "$1 is Debian's, this machine is not"
+  [ -z "$2" ] || grep -qsx enabled "/proc/sys/fs/binfmt_misc/qemu-${2/arm64/aarch64}" ||
+    lacks "no qemu-user that runs programs for $2 (Debian's qemu-user-static)"
   as_guest chroot / true 2>/dev/null || lacks "no unshare or no chroot"
   as_guest sh -c 'mount -t proc proc /proc' 2>/dev/null || lacks "no mount"
   git -C "$repository" rev-parse --verify -q HEAD >/dev/null || lacks "no git repository"
@@ -62,7 +65,7 @@ make_root() {
                    mirror=$(awk '/^http/ { print $1; exit }' "$list") ;;
   esac
   [ -n "$mirror" ] || { echo "apt has no source of $codename"; exit 1; }
-  debootstrap --variant=minbase --include=ca-certificates,git,make "$suite" "$root" "$mirror"
+  debootstrap ${3:+--arch="$3"} --variant=minbase --include=ca-certificates,git,make "$suite" "$root" "$mirror"
 
   if [ "$suite" = "$codename" ]; then sources "$codename" "$origin" | sed 's/^/deb /'
   else echo "deb ${mirror%/} $suite main"
@@ -96,8 +99,8 @@ run() {
 }
 
 case ${1-} in
-  possible) possible "${2-}" ;;
-  make) make_root "$2" "${3-}" ;;
+  possible) possible "${2-}" "${3-}" ;;
+  make) make_root "$2" "${3-}" "${4-}" ;;
   run) run "$2" "$3" ;;
   *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac
