@@ -69,6 +69,15 @@ ifeq ($(call one_of,$(DEVICE),cuda vgpu),)
 $(error DEVICE=$(DEVICE): must be cuda (a real GPU) or vgpu (the virtual one))
 endif
 endif
+# What is given and is neither a switch nor a number is refused now, not when a long build has ended.
+$(foreach v,DEVICE ARCH,$(if $(filter command,$(firstword $(origin $v))),$(if $(strip $($v)),,\
+  $(error $v= is empty: leave it out, and what suits the machine is taken))))
+switches := ALL CHECK FRESH QUICK SANITIZE SOLUTION VERBOSE
+$(foreach v,$(switches),$(if $(filter-out 0 1,$($v)),$(error $v=$($v): must be 1, or 0, which is the same as nothing)))
+$(foreach v,$(switches),$(if $(filter 0,$($v)),$(eval override $v :=)))
+$(foreach v,FUZZ_SECONDS FUZZ_SEED MINUTES ROUNDS,$(if $($v),$(if $(shell [[ '$($v)' =~ ^[0-9]+([.][0-9]+)?$$ ]] && \
+  echo yes),,$(error $v=$($v): must be a number))))
+$(if $(findstring %,$(ONLY)),$(error ONLY=$(ONLY): no name has a % in it))
 # Whether the toolkit has it is asked further below, where the toolkit is known.
 ifdef ARCH
 ifeq ($(call one_of,$(ARCH),sm_%),)
@@ -238,6 +247,10 @@ bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
 lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%) \
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
+# One case of the newest step of each chapter from 2 on, without the other steps' kernels.
+newest_cu := $(wildcard $(addsuffix /newest.cu,$(chapter_dirs)))
+newest_tests := $(if $(newest_cu),$D/newest_tests)
+
 include common/make/vgpu.mk
 include common/make/operators.mk
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
@@ -251,7 +264,8 @@ help:
 
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
-#> make test            build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
+#> make test            build and run the tests that show that the course works on this machine, in minutes
+#> make test ALL=1      build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
 #>                      ONLY=toolkit: those that call its compiler when they run; SUITE=toolkit: and of
 #>                      these one case for each way in which they call it; with ONLY=toolkit
 #>                      each way once)
@@ -345,7 +359,7 @@ $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/e
     $(call objects_of,$(call folder_of,$1)))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
-$(exercises:%=$V/tests/exercise%-solution): Makefile
+$(exercises:%=$V/tests/exercise%-solution): %-solution: Makefile | % $V/tests/grader.conf $V/tests/student_host
 	@mkdir -p $(@D)
 	@printf '%s\n' '#!/bin/sh' 'here=$$(dirname "$$(readlink -f "$$0")")' \
 	  'exec "$$here/$(@F:-solution=)" --solution "$$@"' >$@ && chmod +x $@
@@ -392,7 +406,7 @@ tests_left_out:
 endif
 long_tests := $(if $(VGPU_LIBS),$(filter $(vgpu_tests_program) $V/tests/time_programs,$(vgpu_tests))) \
   $(filter $D/bad_input_tests,$(lab_tests))
-tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) \
+tests += $(python_tests) $(long_tests) $(call last_first,$(chapter_tests)) $(newest_tests) \
   $(filter-out $(long_tests),$(lab_tests) $(if $(VGPU_LIBS),$(vgpu_tests))) $(operators_tests) \
   common/make/check_words.sh data/check.sh
 
@@ -408,7 +422,7 @@ test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp
 test test-gpu: export TEST_SUITE := $(SUITE)
 # One GPU is for one program at a time.
 test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,3)
-test: export BENCH_PROGRAMS := $(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D)
+test: export BENCH_PROGRAMS = $(if $(quick),,$(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D))
 ifdef SANITIZE
 test: export ASAN_OPTIONS := detect_leaks=0:verify_asan_link_order=0
 test: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
@@ -455,13 +469,31 @@ ifneq ($(if $(TOOLKIT_ID),$(filter test test-gpu,$(MAKECMDGOALS))),)
 $(foreach w,$(filter-out toolkit,$(ONLY)),$(if $(call begun,$w,$(all_names)),,\
   $(error ONLY=$w: no test program is called so or begins so; there are: toolkit $(all_names))))
 endif
-tests_chosen = $(call chosen,$(tests))
-# Those of the virtual GPU and of the exercises run no program of a chapter, no case of a suite does.
+# Without ALL=1, ONLY or SUITE: what a user's machine can break, done in minutes. The virtual GPU, the lab, chapters 0
+# and 1, a case of each other chapter's newest step, the grader with our solution of exercise 1, tools. Of these
+# the cases in the suite `programs` start programs of other chapters, which are not built.
+ALL ?=
+quick := $(if $(strip $(ALL) $(ONLY) $(SUITE)),,yes)
+quick_tests := $(filter $(newest_tests) $(vgpu_tests_program) $(addprefix $V/tests/runtime_,launch memory streams) \
+  $(filter-out $D/bad_input_tests,$(lab_tests)) $D/test_chapter0 $D/test_chapter1 $(python_tests) data/check.sh,\
+  $(filter-out $(operators_python),$(tests))) $(if $(VGPU_LIBS),$(addprefix $V/tests/,$(filter exercise1-solution,\
+  $(exercises:%=exercise%-solution))))
+tests_chosen = $(if $(quick),$(quick_tests),$(call chosen,$(tests)))
+test: private export TEST_QUICK := $(quick)
+test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs: all \
+  cases of chapters 2 to 16 but one each, bad input, the operators, most exercises, the lessons' links and words; and \
+  cases that need programs of all chapters. They run with make test ALL=1, or some of them with ONLY
+
+# The programs that tests start: chapters' tests name theirs, three start those of all chapters.
+starts_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/bench/tests/all.py)
+names_in_tests := $(shell grep -oE '"chapter[0-9]+' $(wildcard chapters/*/test*.cu chapters/*/test*.cpp) /dev/null)
+programs_of = $(if $(filter $(starts_all),$1),$(chapters:%=$D/chapter%),$(patsubst $D/test_chapter%,$D/chapter%,\
+  $(foreach t,$(filter $D/lab_tests,$1),$D/chapter1) $(foreach d,$(chapter_dirs),$(if $(filter $D/test_chapter$(call \
+  number,$d) $D/test_chapter$(call number,$d)_%,$1),$(addprefix $D/,$(subst ",,$(patsubst $d/%,%,$(foreach n,\
+  $(filter $d/%,$(names_in_tests)),$d/$(lastword $(subst :, ,$n))))))))))
 # The newest chapters take longest to compile: they start first, so that none is alone at the end.
 backwards = $(if $1,$(call backwards,$(wordlist 2,$(words $1),$1)) $(firstword $1))
-test: $(if $(if $(SUITE),,$(filter-out $(vgpu_tests) $(exercise_tests) $(operators_tests) $(operators_python) $(look_tests),\
-    $(tests_chosen))),\
-    $(call backwards,$(chapters:%=$D/chapter%))) $(tests_chosen) $(device_library)
+test: $(if $(SUITE),,$(call backwards,$(sort $(call programs_of,$(tests_chosen))))) $(tests_chosen) $(device_library)
 	@mkdir -p $T/tmp && common/make/run_tests.sh $(tests_chosen)
 
 # matplotlib may be that of the system where python3 is another one. Asked once, and only where used.
@@ -616,7 +648,7 @@ $H/libdoctest_main.a: Makefile
 $(t4_tests_cu:%.cu=$D/%.o): also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
 $(foreach d,$D $V/cu,$(host_only_cu:%.cu=$d/%.o)): host_only = yes
 # (Tests are compiled with -Og, see above. The -O of nvcc would overrule it.)
-$(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)) \
+$(filter-out $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)) $(newest_cu:%.cu=$D/%.o) \
 $(filter-out $(host_only_cu:%.cu=$V/cu/%.o),$(vgpu_tests_cu:%.cu=$V/cu/%.o)): \
   nvcc_common := $(filter-out -O1,$(nvcc_common)) -Xcompiler -Og
 $(filter $(host_only_cu:%.cu=$D/%.o),$(all_tests_cu:%.cu=$D/%.o)) $V/cu/common/vgpu/tests/time_programs.o: optimize := -Og
@@ -668,10 +700,11 @@ $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 	$(call note_sources,$(@F)$(not_default_device)$(not_default),$(filter %.o,$^) $(lab_objects),$(filter \
 	  %libvgpu.so,$(device_library)))
+$(newest_tests): $(newest_cu:%.cu=$D/%.o) $(filter %/reference.o,$(chapter_objects))
 $D/lab_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(lab_tests_cpp)))
 $D/bad_input_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(bad_input_cpp)))
 $(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
-$(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
+$(newest_tests) $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 
 # PTX, $1 = compute_75, its form that the virtual GPU reads, and the list of its kernels.

@@ -184,7 +184,7 @@ $D/common/bench/calibrate/calibrate.o: also = $(if $(filter vgpu,$(DEVICE)),$(fo
 $D/calibrate: $(calibrate_objects) $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 ifeq ($(DEVICE),vgpu)
-test: $(if $(filter common/bench/tests/all.py,$(tests_chosen)),$D/calibrate)
+test: $(if $(quick),,$(if $(filter common/bench/tests/all.py,$(tests_chosen)),$D/calibrate))
 endif
 .PHONY: calibrate
 ifeq ($(GPU_ARCH)$(bench_reference),)

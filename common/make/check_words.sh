@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 # DEVICE, TOOLKIT and THIRD_PARTY stay: with others something might have to be installed.
-unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES ARCH SANITIZE ONLY
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES ARCH SANITIZE ONLY ALL
 case ${THIRD_PARTY:-} in ''|/*) ;; *) THIRD_PARTY=$PWD/$THIRD_PARTY ;; esac
 failed=0
 make deps >/dev/null 2>&1  # what it says the first time it says once
@@ -70,6 +70,14 @@ refused 'ARCH=sm_80 sm_90' chapter1 -- 'ARCH=sm_80 sm_90: must be one architectu
 refused DEVICE=gpu chapter1 -- 'DEVICE=gpu: must be cuda (a real GPU) or vgpu'
 refused 'DEVICE=cuda vgpu' chapter1 -- 'DEVICE=cuda vgpu: must be cuda'
 refused DEVICE=% chapter1 -- 'DEVICE=%: must be cuda'
+refused DEVICE= chapter1 -- 'DEVICE= is empty: leave it out'
+refused ARCH= chapter1 -- 'ARCH= is empty: leave it out'
+refused SANITIZE=yes test -- 'SANITIZE=yes: must be 1, or 0'
+refused MINUTES=abc bench -- 'MINUTES=abc: must be a number'
+refused FUZZ_SECONDS=abc fuzz -- 'FUZZ_SECONDS=abc: must be a number'
+refused ONLY=% test -- 'ONLY=%: no name has a % in it'
+said=$(make -n SANITIZE=0 chapter1 2>&1)
+case $said in *sanitize*) fail SANITIZE=0 "it turns the sanitizers on" ;; esac
 refused TOOLKIT=foo chapter1 -- 'TOOLKIT=foo: must be auto *or wheels'
 refused ARCHS=sm_70 compile-all -- 'ARCHS=sm_70: must be of sm_75 sm_80'
 refused CHAPTERS=chapters/99_x compile-all -- 'CHAPTERS=chapters/99_x: must be of chapters/00_'
@@ -77,12 +85,22 @@ refused 'ONLY=chapter3 vgppu' test -- 'ONLY=vgppu: no test program is called so 
 refused ONLY=chapter99 test-gpu -- 'ONLY=chapter99: no test program is called so*there are: *test_chapter3 '
 refused ONLY=data test-gpu -- 'ONLY=data: nothing of that runs on a GPU; there are: lab_tests *test_chapter3 '
 
+# A make too old is named. (One that lacks what 4.3 has is played by one that says so.)
+refused .FEATURES=archives chapter1 -- 'this is GNU Make *, and the course needs 4.3 or newer'
+
+# Programs of chapters: those that the chosen tests start.
+compiles 'chapters/06_coalesced_k/main.cu chapters/05_multi_warp/main.cu' \
+  'chapters/01_naive_attention/main.cu chapters/13_flash_attention/main.cu' test ONLY=chapter6
+compiles 'chapters/13_flash_attention/newest.cu chapters/01_naive_attention/main.cu chapters/01_naive_attention/test.cu' \
+  'chapters/13_flash_attention/kernels.cu chapters/13_flash_attention/test.cu' test
+compiles 'chapters/13_flash_attention/newest.cu chapters/13_flash_attention/test.cu' '' test ALL=1
+
 # ONLY: a name, what it begins with up to a _ or anywhere; and chapter 4 is not chapter 40.
 chooses 'test_chapter2 lab_tests lab_tile' test 'ONLY=chapter2 lab'
 chooses 'check.sh' test ONLY=data/check.sh
 chooses 'bad_input_tests test_chapter7_launches test_chapter7' test 'ONLY=bad test_chapter7'
 chooses 'all.py' test ONLY=common/bench
-if make -n test 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
+if make -n test ALL=1 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
   chooses 'runtime_device' test ONLY=runtime_dev
   chooses 'exercise_tests grader_tests' test 'ONLY=grader exercise'

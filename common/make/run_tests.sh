@@ -9,9 +9,9 @@
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
 # failed. Skipped cases of unittest count as neither; a program that skips all counts as one failed. Of a
 # program that passes, lines that begin with `note: ` are shown, and doctest's messages `skipped: `. Ends with
-# `N passed, N failed`. TEST_TIMEOUT (900) is how many seconds one program may
+# `N passed, N failed`. TEST_LEFT_OUT, in words, stands in front of it. TEST_TIMEOUT (900) is how many seconds one program may
 # take, TEST_JOBS (3) how many run at a time. With TEST_SUITE only the cases of that suite run of a
-# doctest program, and a program that has none counts as one failed. Exit status 2: one of these is no
+# doctest program, and a program that has none counts as one failed; with TEST_QUICK none of the suite `programs`. Exit status 2: one of these is no
 # such number, or there is no place for the programs' output.
 set -u
 
@@ -82,7 +82,11 @@ tell() {  # tell PLACE: the verdict on a program that has ended
 }
 
 # doctest programs are what is built; scripts take no flags.
-suite_of() { [ -z "${TEST_SUITE-}" ] || [ "${1#build/}" = "$1" ] || echo "--test-suite=$TEST_SUITE"; }
+suite_of() {
+  case $1 in build/*-solution) return ;; build/*) ;; *) return ;; esac
+  [ -z "${TEST_SUITE-}" ] || echo "--test-suite=$TEST_SUITE"
+  [ -z "${TEST_QUICK-}" ] || echo "--test-suite-exclude=programs"
+}
 
 next=0 told=0
 while [ $told -lt ${#programs[@]} ]; do
@@ -99,5 +103,6 @@ if [ $((passed + failed)) -eq 0 ]; then
   echo "there was no test to run" >&2
   failed=1
 fi
+[ -z "${TEST_LEFT_OUT-}" ] || fmt -w 100 <<<"Left out: $TEST_LEFT_OUT."
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -15,7 +15,8 @@
 
 using lab::testing::ProgramResult;
 
-TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the chapter has") {
+TEST_CASE("--all: a line for each chapter's own steps, with the ratio that the chapter has" *
+          doctest::test_suite("programs")) {
   if (!lab::testing::has_device()) {
     MESSAGE("skipped: --all: there is no GPU, real or virtual");
     return;
@@ -114,7 +115,8 @@ bool skipped_on_a_real_gpu(const char* what) {
 
 }  // namespace
 
-TEST_CASE("--predict: times near those of a whole run, the same each time, and no results") {
+TEST_CASE("--predict: times near those of a whole run, the same each time, and no results" *
+          doctest::test_suite("programs")) {
   if (skipped_on_a_real_gpu("--predict")) return;
   const lab::testing::TemporaryFolder folder;
   // 264 blocks of a tile kernel on 132 SMs, so that most are left out.
@@ -194,7 +196,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("predicted times: a library from before there were any gives limits, and says so") {
+TEST_CASE("predicted times: a library from before there were any gives limits, and says so" *
+          doctest::test_suite("programs")) {
   if (skipped_on_a_real_gpu("predicted times")) return;
   const lab::testing::TemporaryFolder folder;
   Dl_info library;
@@ -221,7 +224,8 @@ TEST_CASE("predicted times: a library from before there were any gives limits, a
   CHECK(none.errors.find("this virtual GPU does not predict times") != std::string::npos);
 }
 
-TEST_CASE("--predict: no prediction at all is a lack, and on a GPU it is refused") {
+TEST_CASE("--predict: no prediction at all is a lack, and on a GPU it is refused" *
+          doctest::test_suite("programs")) {
   if (skipped_on_a_real_gpu("--predict")) return;
   const lab::testing::TemporaryFolder folder;
   const std::vector<std::string> arguments = {"--predict", "--tokens", "65", "--heads", "2"};

@@ -36,7 +36,8 @@ double total(const Json& report, const char* space, const char* what) {
 }  // namespace
 
 TEST_CASE(
-    "--look: counters of PTX lines add up to each launch's, clocks are the same by both listings") {
+    "--look: counters of PTX lines add up to each launch's, clocks are the same by both listings" *
+    doctest::test_suite("programs")) {
   if (!lab::vgpu::present()) {
     MESSAGE("skipped: --look: there is no virtual GPU");
     return;
@@ -87,7 +88,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("--look: passing for a GPU the program refuses it") {
+TEST_CASE("--look: passing for a GPU the program refuses it" * doctest::test_suite("programs")) {
   if (!lab::vgpu::present()) return;
   const lab::testing::TemporaryFolder folder;
   setenv("LAB_HIDE_VGPU", "1", 1);
