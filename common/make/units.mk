@@ -32,7 +32,7 @@ $(eval $(call group,common/vgpu/time/group,recording recording_layout recording_
 $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_names parser parser_module \
   parser_operand parser_text paths types unassigned) \
   $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
-  $(addprefix core/,gather host_threads loading machine names spelling) \
+  $(addprefix core/,deadlock gather host_threads loading machine names spelling) \
   $(addprefix check/,checks finite_words race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
     predicted timeline timeline_json) $(addprefix look/,accesses code look warps) \
@@ -77,9 +77,9 @@ $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard ch
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 # Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations
 # shows how little it includes.)
-$(eval $(call group,common/vgpu/tests/group_check,cluster finite init known proxy race race_blocks sync tensor \
-  warpgroup,check_))
-$(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters faults host_threads \
+$(eval $(call group,common/vgpu/tests/group_check,cluster copies finite init known proxy race race_blocks sync \
+  tensor warpgroup,check_))
+$(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters deadlock faults host_threads \
   hostile lanes names parser random schedule spinning turns waiting zz_forms,core_))
 $(eval $(call group,common/vgpu/tests/group_memory,$(addprefix core_,atomics bulk layout memory tensor tensor_map \
   tensor_replace) forms_matrices))

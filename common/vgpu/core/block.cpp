@@ -416,21 +416,6 @@ bool Block::at_cluster_barrier() const {
   return false;
 }
 
-// "; 100 threads of the block wait at the barrier at kernel.cuh:7", when some do.
-std::string Block::threads_at_barrier() const {
-  int threads = 0;
-  std::string place;
-  for (const Warp& warp : warps)
-    for (const Fragment& f : warp.fragments) {
-      if (f.state != Fragment::State::at_barrier) continue;
-      threads += std::popcount(f.mask);
-      if (place.empty()) place = where(f.frame->function->code[f.pc], *f.frame->function);
-    }
-  if (!threads) return "";
-  return "; " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
-         " of the block wait" + (threads == 1 ? "s" : "") + " at the barrier at " + place;
-}
-
 std::shared_ptr<Allocation> Block::host_memory_of(const Warp& warp) const {
   // Managed and pinned memory stand at the address that the host has for them.
   const auto allocation = launch.memory.find(warp.looked_at);
@@ -495,76 +480,6 @@ std::uint64_t Block::state_hash(bool& reads_clock) const {
       hash.add(warp.local + std::size_t{warp.local_capacity} * lane, stack);
   }
   return hash.value() | 1;
-}
-
-std::string Block::runs_for_ever() {
-  for (Warp& warp : warps)
-    if (!warp.fragments.empty()) {
-      const Fragment& f = warp.fragments.front();
-      warp.frame = f.frame.get();
-      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-                      "no end after " + std::to_string(launch.machine.instruction_limit) +
-                          " instructions; running");
-    }
-  return "no end in " + launch.request.function->display;
-}
-
-std::string Block::waits_for_ever(std::size_t resident) {
-  const std::uint64_t grid = launch.request.grid.count();
-  std::string who = resident == 1 ? "the only block that runs waits"
-                                  : "all " + std::to_string(resident) + " blocks that run wait";
-  if (resident < grid && resident > 1) who += " (of " + std::to_string(grid) + ")";
-  for (Warp& warp : warps)
-    for (const Fragment& f : warp.fragments) {
-      if (!f.waiting) continue;
-      warp.frame = f.frame.get();
-      if (warp.short_of)
-        return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-                        "deadlock: setmaxnreg.inc waits for " + std::to_string(warp.short_of) +
-                            " registers for the warp, of which " + std::to_string(free_registers) +
-                            " are free in the block, and no other warp gives any back" +
-                            threads_at_barrier() + "; waiting");
-      if (warp.ahead_of_group)
-        return describe(
-            warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-            "deadlock: a product of a warpgroup is complete when all 4 warps have asked "
-            "for it, and not all of them come to do so" +
-                threads_at_barrier() + "; waiting");
-      std::string what = "deadlock: " + who + " in a loop for what no other thread does";
-      if (const auto allocation = host_memory_of(warp))
-        what += " (it looks at host-visible memory, " + allocation_text(launch, *allocation) +
-                ": the host cannot write it meanwhile, a launch runs to its end before the call "
-                "returns)";
-      what += threads_at_barrier();
-      return describe(warp, f.frame->function->code[f.pc], std::countr_zero(f.mask),
-                      what + "; waiting");
-    }
-  return "deadlock: " + who + " for ever in " + launch.request.function->display;
-}
-
-// No lane of the block can go on: say who waits where.
-void Block::deadlock() {
-  for (Warp& warp : warps)
-    for (Fragment& f : warp.fragments) {
-      const Instr& instr = f.frame->function->code[f.pc];
-      warp.frame = f.frame.get();
-      const int lane = std::countr_zero(f.mask);
-      if (f.state == Fragment::State::at_barrier) {
-        const Barrier& b = barriers_[f.barrier];
-        throw Fault{FaultKind::deadlock,
-                    describe(warp, instr, lane,
-                             "deadlock: barrier " + std::to_string(f.barrier) + " was reached by " +
-                                 std::to_string(b.arrived) + " of " +
-                                 std::to_string(b.expected ? b.expected : live_threads) +
-                                 " threads, and no other thread can go on; waiting")};
-      }
-      if (f.state == Fragment::State::at_sync)
-        throw Fault{FaultKind::deadlock,
-                    describe(warp, instr, lane,
-                             "deadlock: an operation of several lanes waits for lanes of its mask "
-                             "that never come; waiting")};
-    }
-  throw Fault{FaultKind::deadlock, "deadlock in " + launch.request.function->display};
 }
 
 }  // namespace vgpu

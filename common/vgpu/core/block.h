@@ -300,7 +300,8 @@ class Block {
   std::optional<Status> idle(bool ran);
   void complete_barrier(int barrier);
   void check_barriers();
-  std::string threads_at_barrier() const;
+  std::string others_stand(const Fragment& than);
+  std::string stands(Warp& warp, const Fragment& fragment);
   std::shared_ptr<Allocation> host_memory_of(const Warp& warp) const;
   bool at_cluster_barrier() const;
   [[noreturn]] void deadlock();
@@ -330,6 +331,9 @@ std::string describe(const Warp& warp, const Instr& instr, int lane, const std::
 std::string where(const Instr& instr, const Function& function);
 
 // Begins an instruction that the lanes in `mask` have reached: counts it, and returns the lanes that
+// Where the function was called that is inlined at the instruction: the outermost place, "kernel.cuh:90",
+// or "" when nothing is inlined or it is not known.
+std::string where_called(const Instr& instr, const Function& function);
 // its guard lets execute it. `counts`: the running frame's counters, or null.
 inline std::uint32_t begin_instruction(Warp& warp, const Instr& instr, std::uint32_t mask,
                                        InstrCounters* counts) {

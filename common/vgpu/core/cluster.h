@@ -7,6 +7,8 @@
 // `mov` of a variable's name gives its address with that byte, as on a GPU (which has the rank itself there):
 // who makes something else of the address, as a descriptor of wgmma, must leave the byte out.
 #pragma once
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,6 +76,8 @@ class Cluster {
 
   // When no block can go on: lets lanes go that wait for others of their warp. False: nobody waits.
   bool release_joins();
+  // By mbarrier object of one of its blocks: what expect_tx has announced in the phase that is not complete.
+  std::map<const std::byte*, std::int64_t> announced_bytes;
   std::string deadlock();              // says who waits where for whom
   std::uint64_t place = 0, asked = 0;  // among clusters in a hostile schedule, see Work
 

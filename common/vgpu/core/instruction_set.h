@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "../ptx/ast.h"
@@ -10,6 +11,7 @@
 
 namespace vgpu {
 
+class Warp;
 struct Mods;  // ops/forms.h
 
 // Chooses the handler of an instruction; null: this combination is refused by name.
@@ -43,6 +45,10 @@ struct SymbolTable {
 // Fills function.code and all that goes with it. Throws PtxError for what the table of forms does
 // not hold, naming the instruction, its line and the source line.
 void decode(Function& function, ast::Body& body, const SymbolTable& symbols);
+
+// What a lane that is about to execute the instruction waits for, if it is a wait at an mbarrier: "for
+// parity 0 of the mbarrier 'full' at offset 8 of shared memory: 1 of 1 arrivals is missing"; else "".
+std::string mbarrier_wait_words(Warp& warp, const Instr& instr, int lane);
 
 // Places shared variables of module scope and of functions that are not entries; returns bytes used.
 std::uint32_t place_module_shared(ParsedModule& parsed);

@@ -81,6 +81,9 @@ struct MachineOptions {
   // VGPU_CHECK
   bool check_race = false, check_init = false, check_sync = false, check_proxy = false,
        check_finite = false;
+  bool checks() const {
+    return check_race || check_init || check_sync || check_proxy || check_finite;
+  }
   CacheMode cache = CacheMode::off;  // VGPU_CACHE; only for launches that are counted
   TimeMode time = TimeMode::off;     // VGPU_TIME; likewise
   // VGPU_TIME_ROUNDS: how many times as many blocks as an SM holds a prediction simulates at most.

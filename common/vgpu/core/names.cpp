@@ -67,6 +67,15 @@ std::string full_name(const std::string& mangled) {
   return name;
 }
 
+std::string variable_name(const std::string& mangled) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+  std::string name = status == 0 && text ? text : mangled;
+  std::free(text);
+  const std::size_t scope = name.rfind("::");
+  return scope == name.npos ? name : name.substr(scope + 2);
+}
+
 namespace {
 
 constexpr std::size_t kLongestName = 100;

@@ -9,4 +9,7 @@ namespace vgpu {
 // "ns::kernel<64>" of a mangled name, all of it: without the parameter list and the return type.
 std::string full_name(const std::string& mangled);
 
+// "tile" of the mangled name of a variable, also of one inside a function or a namespace.
+std::string variable_name(const std::string& mangled);
+
 }  // namespace vgpu

@@ -97,7 +97,18 @@ void Decoder::fail(const std::string& what) const {
 
 void Decoder::place_variables() {
   std::uint64_t local = 0, call_area = 0;
-  std::uint64_t shared = fn_.entry && uses_module_shared() ? symbols_.module_shared_bytes : 0;
+  std::uint64_t shared = 0;
+  if (fn_.entry && uses_module_shared()) {
+    shared = symbols_.module_shared_bytes;
+    for (const auto& [name, global] : fn_.module->globals)
+      if (global->space == Space::shared && !global->external)
+        fn_.shared_variables.push_back({name, static_cast<std::uint32_t>(global->address),
+                                        static_cast<std::uint32_t>(global->size)});
+    for (const auto& [name, body] : symbols_.parsed->bodies)
+      if (const Function* f = symbols_.parsed->module.find(name); f && !f->entry)
+        for (const ast::Variable& v : body.variables)
+          if (v.space == Space::shared) fn_.shared_variables.push_back({v.name, v.offset, v.size});
+  }
   for (ast::Variable& v : body_.variables) {
     if (v.space == Space::shared && !fn_.entry) continue;  // placed with the module's
     std::uint64_t& next = v.space == Space::local    ? local
@@ -105,6 +116,7 @@ void Decoder::place_variables() {
                                                      : call_area;
     next = align_up(next, std::max(1u, v.align));
     v.offset = static_cast<std::uint32_t>(next);
+    if (v.space == Space::shared) fn_.shared_variables.push_back({v.name, v.offset, v.size});
     next += v.size;
     if (next > (1u << 30)) fail("variables of " + fn_.display + " are larger than 1 GiB");
   }

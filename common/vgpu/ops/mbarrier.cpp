@@ -8,6 +8,7 @@
 // somebody waits for the object that they report to, and finds that only they are missing.
 #include "../core/access.h"
 #include "../core/bulk.h"
+#include "../core/names.h"
 #include "forms.h"
 
 namespace vgpu {
@@ -57,6 +58,8 @@ void put(std::byte* at, const Object& object) {
 // For those who check: the phase of the object at `at`, of a block of the warp's cluster, is
 // complete.
 void tell_phase(const Warp& warp, const std::byte* at) {
+  auto& announced = warp.block->cluster.announced_bytes;
+  if (!announced.empty()) announced.erase(at);
   warp.worker->notify([&](Observer& o) {
     for (const auto& block : warp.block->cluster.blocks) {
       const auto offset =
@@ -97,6 +100,7 @@ void init(Warp& warp, const Instr& instr, uint32_t mask) {
     if (counts[lane] == 0 || counts[lane] > kMostArrivals)
       refuse(warp, instr, lane,
              "mbarrier for " + std::to_string(counts[lane]) + " arrivals (1 to 1048575)");
+    warp.block->cluster.announced_bytes.erase(at);
     Object object;
     object.pending = object.expected = counts[lane];
     put(at, object);
@@ -141,6 +145,7 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
                    std::to_string(object.bytes) + " are outstanding (-1048575 to 1048575),");
       if (instr.variant >= kExpect && object.complete_phase()) tell_phase(warp, at);
       put(at, object);
+      if (instr.variant != kComplete) warp.block->cluster.announced_bytes[at] += value;
     }
     const uint32_t arrivals = instr.variant >= kExpectAndArrive ? 1 : value;
     if (instr.variant == kDrop || instr.variant == kExpectAndDrop) {
@@ -467,6 +472,43 @@ Handler bind_mbarrier_wait(Instr& instr, const Mods& mods) {
 Handler bind_mbarrier_pending(Instr&, const Mods&) { return &pending_count; }
 Handler bind_cp_mbarrier(Instr& instr, const Mods& mods) {
   instr.variant = mods.has("noinc");
+std::string mbarrier_wait_words(Warp& warp, const Instr& instr, int lane) {
+  if (instr.run != &wait) return "";
+  Addresses a;
+  compute_addresses(warp, instr, 1u << lane, a);
+  const uint64_t offset = in_shared_window(instr, a.v[lane]) % kRankedBytes;
+  if (offset + 8 > warp.block->launch.shared_bytes) return "";
+  const std::byte* at = warp.block->shared + offset;
+  const Object object = object_at(at);
+  std::string name;
+  for (const SharedVariable& v : warp.block->launch.request.function->shared_variables)
+    if (offset >= v.offset && offset - v.offset < v.size) {
+      name = " '" + variable_name(v.name) + "'";
+      if (offset > v.offset) name += " + " + std::to_string(offset - v.offset) + " bytes";
+    }
+  const uint32_t parity = instr.variant
+                              ? warp.lanes<const uint32_t>(instr.a)[lane] & 1
+                              : Object::read(warp.lanes<const uint64_t>(instr.a)[lane]).phase & 1;
+  std::string text = "for parity " + std::to_string(parity) + " of the mbarrier" + name +
+                     " at offset " + std::to_string(offset) + " of shared memory: ";
+  if (object.pending == 0) {
+    text += "all arrivals have come";
+  } else {
+    text += std::to_string(object.pending) + " of " + std::to_string(object.expected) +
+            (object.expected == 1 ? " arrival" : " arrivals") + " missing";
+    if (object.pending == object.expected && !object.bytes && !object.phase)
+      text += ", nobody has arrived yet (a wait for parity 1 would pass)";
+  }
+  if (object.bytes) {
+    const auto& all = warp.block->cluster.announced_bytes;
+    const auto announced = all.find(at);
+    const int64_t expected = announced == all.end() ? 0 : announced->second;
+    text += ", expect_tx has announced " + std::to_string(expected) + " bytes and " +
+            std::to_string(expected - object.bytes) + " have come";
+  }
+  return text;
+}
+
   instr.order |= kOrderRelease;
   return &arrive_after_copies;
 }

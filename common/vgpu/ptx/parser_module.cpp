@@ -183,7 +183,10 @@ void Parser::resolve_locations() {
       if (raw->outer == RawLocation::kNoOuter) break;
       raw = &raw_locations_[raw->outer];  // stands before it
     }
-    module_.locations[location.index] = {files_[std::get<0>(at)], std::get<1>(at)};
+    const bool inlined = std::get<0>(raw->inlined_at) >= 0 && raw->outer != RawLocation::kNoOuter;
+    module_.locations[location.index] = {
+        files_[std::get<0>(at)], std::get<1>(at),
+        inlined ? static_cast<std::uint32_t>(raw_locations_[raw->outer].index) : 0};
   }
   latest_.clear();
   raw_locations_.clear();

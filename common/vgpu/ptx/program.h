@@ -148,11 +148,18 @@ inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
 struct Location {
   std::string file;  // as in `.file`, absolute
   int line = 0;      // 0: unknown (compiled without -lineinfo)
+  // What is inlined here: the location of the call, in Module::locations. 0: nothing is, or not known.
+  std::uint32_t caller = 0;
 };
 
 struct Param {
   std::string name;
   std::uint32_t offset = 0, size = 0, align = 1;
+};
+
+struct SharedVariable {
+  std::string name;  // mangled
+  std::uint32_t offset = 0, size = 0;
 };
 
 struct RegisterPlace {
@@ -187,6 +194,7 @@ struct Function {
   std::uint32_t call_area_bytes = 0;  // .param variables of a frame, for one lane
   std::uint32_t local_bytes = 0;      // .local variables, for one lane
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
+  std::vector<SharedVariable> shared_variables;  // of these bytes, for messages
   std::uint32_t dynamic_shared_align = 16;
   bool uses_reserved_shared = false;              // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid

@@ -294,6 +294,7 @@ Status launch(Kernel& kernel, const LaunchConfig& config, std::span<const std::b
   if (outcome.fault.kind != FaultKind::none) {
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", outcome.fault.message.c_str());
+    runtime.launch_failed = true;
     const Status status = error_of(outcome.fault.kind);
     // The host lacks memory for this launch: the launch fails, the context is well.
     if (status == Status::out_of_memory) return status;

@@ -338,14 +338,17 @@ int Runtime::finish() {
     say("leaks: " + std::to_string(leaks) + " allocations, " + std::to_string(leaked_bytes) +
         " bytes");
   }
-  constexpr int kLacking = 3;
-  if (findings.empty()) return lost && status_of_program == 0 ? kLacking : 0;
+  constexpr int kLacking = 3, kFinding = 86;
+  if (findings.empty()) {
+    if (status_of_program != 0) return 0;
+    return launch_failed && settings.options.checks() ? kFinding : lost ? kLacking : 0;
+  }
   std::cout.flush();
   std::fflush(nullptr);
   for (const std::string& finding : without_repetition(findings))
     std::fprintf(stderr, "%s\n", finding.c_str());
   say(std::to_string(findings.size()) + (findings.size() == 1 ? " finding" : " findings"));
-  return 86;
+  return kFinding;
 }
 
 void say(const std::string& text) {

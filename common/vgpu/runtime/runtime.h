@@ -203,6 +203,7 @@ class Runtime {
   std::uint64_t launches = 0;
 
   void reset();  // cudaDeviceReset
+  bool launch_failed = false;               // some launch had a fault
   int finish();  // reports at exit; the exit code to force, or 0
 
  private:

@@ -235,7 +235,8 @@ TEST_CASE("setmaxnreg: registers go to the block's pool, and an inc waits until 
               {384, 1, 1}, directives) == "");
   says(fault(roles("", more), {384, 1, 1}, directives),
        "deadlock: setmaxnreg.inc waits for 2048 registers for the warp, of which 0 are free in the "
-       "block, and no other warp gives any back; waiting");
+       "block, and no other warp gives any back; 224 threads of other warps of the block wait for "
+       "the same; waiting by");
   says(fault(roles(less, "setmaxnreg.inc.sync.aligned.u32 240;\n"), {384, 1, 1}, directives),
        "deadlock: setmaxnreg.inc waits for 2304 registers");
   says(fault("setmaxnreg.inc.sync.aligned.u32 256;\n", kGroup, ".maxnreg 128\n"),
