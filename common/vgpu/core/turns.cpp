@@ -115,7 +115,7 @@ bool Work::turn(Cluster& cluster, std::uint64_t resident) {
     }
     if (status == Block::Status::done) {
       for (const Warp& w : block.warps) worker_.time += w.instructions + w.slept;
-      got_further();
+      got_further(cluster, resident);
       continue;
     }
     if (status == Block::Status::blocked && executed == 0) {
@@ -124,7 +124,7 @@ bool Work::turn(Cluster& cluster, std::uint64_t resident) {
     }
     idle_ += std::max(executed, kEmptyTurn);
     if (block.got_further) {
-      got_further();
+      got_further(cluster, resident);
       if (launch_.hostile && ranking_.falls()) cluster.place = ranking_.end();
     }
     if ((total_ += executed) >= launch_.machine.instruction_limit)
@@ -155,6 +155,15 @@ bool Work::favourite_first(Waiting& waiting) const {
 void Work::got_further() {
   ++pass_;
   idle_ = looks_ = turns_ = seen_ = skipped_ = 0;
+}
+
+// `cluster` has; it may go on at once.
+void Work::got_further(Cluster& cluster, std::uint64_t resident) {
+  const bool ask_all =
+      !launch_.hostile || resident <= kHostileClusters || ranking_.random(resident) < kAskedAgain;
+  if (!ask_all) --pass_;
+  got_further();
+  if (!ask_all) cluster.asked = pass_ - 1;
 }
 
 // Deadlock detection. Called after each turn of a waiting cluster; returns the first cluster in the

@@ -60,6 +60,7 @@ class Work {
   bool turn(Cluster& cluster, std::uint64_t resident);
   bool favourite_first(Waiting& waiting) const;
   void got_further();
+  void got_further(Cluster& cluster, std::uint64_t resident);
   const Cluster* stuck_one(const Waiting& waiting);
 
   Launch& launch_;
@@ -74,6 +75,9 @@ class Work {
   static constexpr std::uint64_t kEmptyTurn = 64;
   static constexpr std::chrono::seconds kHostPatience{3};
   static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
+  // Of more clusters than these in flight about so many are asked again whenever one gets further: to ask all
+  // of a large grid that waits at its barrier would take longer than to run it.
+  static constexpr std::uint64_t kAskedAgain = 8;
   static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
 
   std::uint64_t idle_ = 0;  // instructions since a block last got further

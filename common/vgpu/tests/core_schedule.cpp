@@ -99,3 +99,35 @@ TEST_CASE("schedule: a look-back sees what is not all yet") {
     if (seed % 3 != 2) CHECK(look_back("", hostile(seed)) != want);  // else they begin in order
   }
 }
+
+// A grid that fills a device waits for all of its blocks at a barrier of its own.
+TEST_CASE(
+    "schedule: a hostile one comes through a barrier of many blocks in little more than its work") {
+  constexpr std::uint32_t kBlocks = 1056, kThreads = 256;
+  const auto issued = [&](const MachineOptions& options) {
+    Gpu gpu(options);
+    gpu.cooperative = true;
+    const auto out = gpu.array<std::uint32_t>(kBlocks * kThreads, 0);
+    const auto in = gpu.array<std::uint32_t>(kBlocks * kThreads + 1, 0);
+    const LaunchOutcome outcome =
+        gpu.launch(kernel(R"(
+mul.wide.u32 %rd1, %number, 4; add.u64 %rd2, %rd1, %in; st.global.u32 [%rd2+4], %number;
+bar.sync 0; setp.ne.u32 %p1, %thread, 0; @%p1 bra MET;
+fence.acq_rel.gpu; atom.global.add.u32 %r1, [%in], 1;
+WAIT: ld.acquire.gpu.global.u32 %r1, [%in]; setp.lt.u32 %p2, %r1, )" +
+                          std::to_string(kBlocks) + R"(; @%p2 bra WAIT;
+MET: bar.sync 0;
+mov.u32 %r2, )" + std::to_string(kBlocks * kThreads - 2) +
+                          R"(; sub.u32 %r2, %r2, %number; max.s32 %r2, %r2, 0;
+mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd3, %in; ld.global.u32 %r3, [%rd3+4]; st.global.u32 [%mine], %r3;)"),
+                   {out.address(), in.address()}, {kThreads, 1, 1}, {kBlocks, 1, 1});
+    REQUIRE(outcome.fault.message == "");
+    CHECK(out[0] == kBlocks * kThreads - 2);
+    return issued_of(outcome, "");
+  };
+  const std::uint64_t usual = issued({.threads = 1});
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    CAPTURE(seed);
+    CHECK(issued(hostile(seed)) < 100 * usual);
+  }
+}
