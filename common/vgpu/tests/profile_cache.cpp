@@ -358,6 +358,33 @@ membar.cta;
   CHECK(numbers(of_line(c, "@!%p1 ld.relaxed.cta")) == hit);
 }
 
+TEST_CASE("cache model: an acquire beyond the block empties the L1, one for the block does not") {
+  const auto after = [](const std::string& acquire) {
+    Device device(small_device(), CacheMode::cold);
+    return numbers(of_line(
+        device.run("ld.global.ca.u32 %r5, [%rd2];\n" + acquire + "ld.global.cs.u32 %r7, [%rd2];"),
+        "ld.global.cs"));
+  };
+  CHECK(after("") == Numbers{4, 4, 0, 0, 0, 0});
+  CHECK(after("ld.acquire.cta.global.u32 %r6, [%rd2];\n") == Numbers{4, 4, 0, 0, 0, 0});
+  CHECK(after("ld.acquire.gpu.global.u32 %r6, [%rd2];\n") == Numbers{4, 0, 4, 4, 0, 0});
+  CHECK(after("ld.acquire.sys.global.u32 %r6, [%rd2];\n") == Numbers{4, 0, 4, 4, 0, 0});
+}
+
+TEST_CASE("cache model: the L1 is what the shared memory of the blocks that fit leaves of it") {
+  DeviceSpec spec = *find_device("h200");
+  spec.sm_count = 1;
+  const auto left = [&](std::uint32_t blocks, int resident) {
+    Device device(spec, CacheMode::cold);
+    return device.run(".shared .align 4 .b8 s[49152]; mov.u32 %r5, s;", blocks, resident)
+               .cache.l1_bytes /
+           1024;
+  };
+  CHECK(left(1, 4) == 192);  // a block of 49 KiB: 64 of 256
+  CHECK(left(8, 2) == 156);  // 98 KiB: 100; the other six come later
+  CHECK(left(8, 3) == 92);   // 147 KiB: 164
+}
+
 TEST_CASE("cache model: blocks that are on an SM together compete for its L1") {
   // Each block reads its own line twice; in[128 i] for block i, all in one set of one line. Blocks
   // that take turns throw each other's line out; one after the other, the second read hits.

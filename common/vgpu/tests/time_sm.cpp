@@ -236,6 +236,19 @@ TEST_CASE("sm: integer multiplies share a pipe with FFMA, other integers do not"
   CHECK(same(p, with_alu, 4, one).clocks == doctest::Approx(400).epsilon(0.02));
 }
 
+TEST_CASE("sm: halves share the pipe of integer multiplies where they have none of their own") {
+  Program p;
+  const auto hfma = p.add(Kind::fp16), imad = p.add(Kind::imad);
+  Steps in_turn;
+  for (int i = 0; i < 100; ++i) in_turn = in_turn + Steps{{hfma}, {imad}};
+  Setup shared, own;
+  shared.timing.half.value = own.timing.half.value = 2;
+  shared.timing.half_on_fma = true;
+  own.timing.half_on_fma = false;
+  CHECK(same(p, in_turn, 4, own).clocks == 200);
+  CHECK(same(p, in_turn, 4, shared).clocks == 399);
+}
+
 TEST_CASE("sm: what each pipe did, by Nsight Compute's names") {
   Program p;
   const auto ffma = p.add(Kind::fp32), imad = p.add(Kind::imad), iadd = p.add(Kind::alu),
@@ -319,6 +332,19 @@ TEST_CASE("sm: loads of shared memory, with and without bank conflicts") {
   narrow.timing.wavefront_clocks.value = 2;
   const SmResult slow = same(p, chain(32), 16, narrow);
   CHECK(slow.clocks >= 16 * 10 * 64);
+}
+
+TEST_CASE("sm: atomic operations on shared memory have a latency of their own") {
+  const auto clocks_of = [](Kind kind) {
+    Program p;
+    const auto access = p.add(kind, {.stall = 2, .write = 0});
+    const auto use = p.add(Kind::fp32, {.stall = 4, .wait = 1});
+    Setup setup;
+    setup.timing.shared_latency.value = 30;
+    setup.timing.shared_atomic_latency.value = 105;
+    return run(p, {Steps{{access, p.shared(1)}, {use}}}, setup).clocks;
+  };
+  CHECK(clocks_of(Kind::shared_atomic) == clocks_of(Kind::shared_load) + 75);
 }
 
 TEST_CASE("sm: a barrier lets all warps go when the last has come") {
