@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <string_view>
 
 #include "../core/block.h"
 
 namespace vgpu {
 namespace {
 
+constexpr std::string_view kHostFree = "cudaFree";
 constexpr unsigned kRead = 1, kWrite = 2, kAtomic = 4;
 unsigned bit_of(Touch touch) { return 1u << static_cast<unsigned>(touch); }
 
@@ -33,12 +35,20 @@ void StreamCheck::begin(Timeline timeline, const Clock& before, const Clock& hos
   memo_.fill({});
 }
 
+Clock StreamCheck::over() const {
+  Clock after = dependence_.programmatic && !dependence_.waited ? early_ : before_;
+  after.learn(current_->timeline, number_);
+  return after;
+}
+
 Clock StreamCheck::end() {
   Clock after = before_;
   after.learn(current_->timeline, number_);
   active_ = false;
   current_ = nullptr;
   touches_.clear();
+  dependence_ = {};
+  hint_.clear();
   if (states_.size() > clean_at_ || operations_.size() > clean_at_) clean();
   return after;
 }
@@ -202,8 +212,25 @@ void StreamCheck::touch(const std::shared_ptr<Allocation>& allocation, std::uint
 void StreamCheck::take(std::shared_ptr<const Module> module) {
   if (!active_) return;
   current_->module = std::move(module);
+  // Who knows that it is over need not know this of what is in front of it.
+  if (dependence_.programmatic && !dependence_.waited) current_->timeline = new_timeline();
+  if (!dependence_.early.empty()) {
+    const auto other_order = [&] {
+      std::swap(before_, early_);
+      next_.clear();
+      memo_.fill({});
+      early_part_ = !early_part_;
+    };
+    other_order();
+    take(dependence_.early);
+    other_order();
+  }
+  take(touches_);
+}
+
+void StreamCheck::take(Touches& touches) {
   std::vector<Run> runs;
-  for (auto& [id, touched] : touches_) {
+  for (auto& [id, touched] : touches) {
     auto& sites = current_->sites[id];
     for (const auto& [key, site] : touched.sites)
       sites.push_back({site.function, site.pc, site.touch, site.low, site.high});
@@ -249,7 +276,7 @@ void StreamCheck::take(std::shared_ptr<const Module> module) {
       }
     }
   }
-  touches_.clear();
+  touches.clear();
 }
 
 // ---- findings ---------------------------------------------------------------------------------
@@ -272,6 +299,7 @@ std::string StreamCheck::place_of(const Operation& operation, Touch touch,
 void StreamCheck::compare(OperationNumber before, Touch was, Touch is, std::uint64_t offset) {
   const Operation& earlier = operations_.at(before);
   const Operation& later = *current_;
+  if (later.what == kHostFree && earlier.what == "cudaMallocAsync") return;  // nobody has used it
   const std::string there = place_of(earlier, was, offset), here = place_of(later, is, offset);
   const std::string first = verb(was) + " by " + earlier.what,
                     second = verb(is) + " by " + later.what;
@@ -284,7 +312,12 @@ void StreamCheck::compare(OperationNumber before, Touch was, Touch is, std::uint
   text += allocation_->name.empty()
               ? "an allocation of " + std::to_string(allocation_->size) + " bytes"
               : "'" + allocation_->name + "' (" + std::to_string(allocation_->size) + " bytes)";
-  text += ", and nothing orders them (cudaStreamWaitEvent, or a synchronization between)";
+  text += early_part_
+              ? ", before a griddepcontrol.wait (cudaGridDependencySynchronize()): the launch "
+                "is a programmatic dependent one, which may begin before the kernel in front "
+                "of it has ended"
+              : ", and nothing orders them (cudaStreamWaitEvent, or a synchronization between)";
+  text += hint_;
   findings_.push_back(std::move(text));
 }
 

@@ -33,8 +33,20 @@ class StreamCheck {
   // Bytes that the operation touches. Nothing happens while none is active.
   void touch(const std::shared_ptr<Allocation>& allocation, std::uint64_t offset,
              std::uint64_t bytes, Touch touch);
-  // For a launch: fill it through make_touch_observer, then call take().
+  // For a launch: fill them through make_touch_observer, then call take().
   Touches& touches() { return touches_; }
+  Dependence& dependence() { return dependence_; }
+  // The operation is a programmatic dependent launch: until it waits for the kernel in front only what is in
+  // `early` is over, then what is in `late`.
+  void begin_early(const Clock& early, const Clock& late) {
+    early_ = early;
+    before_ = late;
+    dependence_.programmatic = true;
+  }
+  // What is over once the operation is.
+  Clock over() const;
+  // What the next finding's operation has waited for in vain, to be added to it; "" is nothing.
+  void add_hint(std::string hint) { hint_ = std::move(hint); }
   void take(std::shared_ptr<const Module> module);
   // `before` with the operation itself.
   Clock end();
@@ -90,6 +102,7 @@ class StreamCheck {
   StateId after(StateId state, Touched touched, std::uint64_t offset);
   StateId intern(State state);
   bool over(OperationNumber before) const;
+  void take(Touches& touches);
   void compare(OperationNumber before, Touch was, Touch is, std::uint64_t offset);
   std::string place_of(const Operation& operation, Touch touch, std::uint64_t offset) const;
   void clean();
@@ -107,10 +120,13 @@ class StreamCheck {
 
   // The operation that is active.
   bool active_ = false;
-  Clock before_, host_;
+  Clock before_, host_, early_;
+  bool early_part_ = false;  // what is compared was touched before the wait
+  std::string hint_;
   Operation* current_ = nullptr;
   const Allocation* allocation_ = nullptr;
   Touches touches_;
+  Dependence dependence_;
   struct Memo {
     StateId from = ~0u, to = 0;
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_set>
 
 #include "../core/access.h"
 
@@ -25,16 +26,15 @@ void TouchedAllocation::set(Touch touch, std::uint64_t offset, std::uint64_t byt
 
 namespace {
 
-class TouchObserver final : public Observer {
+class Notes {
  public:
-  explicit TouchObserver(Touches& touches) : touches_(touches) {}
-  void launch_end(Launch&, std::vector<std::string>&) override {
+  explicit Notes(Touches& touches) : touches_(touches) {}
+  void finish() {
     for (Row& row : rows_) flush(row);
   }
 
   void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
-              std::uint32_t bytes, Access access, Space space, const Places&) override {
-    if (space != Space::global) return;
+              std::uint32_t bytes, Access access) {
     const bool strong =
         instr.order & (kOrderRelaxed | kOrderAcquire | kOrderRelease | kOrderVolatile);
     if (strong && access == Access::load) return;
@@ -162,10 +162,59 @@ class TouchObserver final : public Observer {
   Window windows_[192];
 };
 
+// Whether a warp has waited for the kernel in front: itself, or any thread of the cluster before the warp
+// came out of a barrier, a wait at an mbarrier, an atomic or an ordered or volatile load. That can hide a
+// finding and cannot invent one.
+class TouchObserver final : public Observer {
+ public:
+  TouchObserver(Touches& touches, Dependence& dependence)
+      : dependence_(dependence), notes_(touches), early_(dependence.early) {}
+  void launch_end(Launch&, std::vector<std::string>&) override {
+    notes_.finish();
+    early_.finish();
+  }
+  void block_end(Block& block) override {
+    for (const Warp& warp : block.warps) waited_.erase(&warp);
+    clusters_.erase(&block.cluster);
+  }
+
+  void access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+              std::uint32_t bytes, Access access, Space space, const Places&) override {
+    if (dependence_.programmatic && (access == Access::atomic || instr.volatile_)) met(warp);
+    if (space != Space::global) return;
+    Notes& notes = dependence_.programmatic && !waited_.contains(&warp) ? early_ : notes_;
+    notes.access(warp, instr, mask, a, bytes, access);
+  }
+  void barrier_complete(Block& block, int) override {
+    if (clusters_.contains(&block.cluster))
+      for (const Warp& warp : block.warps) waited_.insert(&warp);
+  }
+  void cluster_complete(Cluster& cluster) override {
+    for (const auto& block : cluster.blocks) barrier_complete(*block, 0);
+  }
+  void grid_dependency(Warp& warp, std::uint32_t, bool waits) override {
+    dependence_.triggers |= !waits;
+    dependence_.waited |= waits;
+    if (!waits || !dependence_.programmatic) return;
+    waited_.insert(&warp);
+    clusters_.insert(&warp.block->cluster);
+  }
+
+ private:
+  void met(const Warp& warp) {
+    if (clusters_.contains(&warp.block->cluster)) waited_.insert(&warp);
+  }
+
+  Dependence& dependence_;
+  Notes notes_, early_;
+  std::unordered_set<const Warp*> waited_;
+  std::unordered_set<const Cluster*> clusters_;  // in which somebody has waited
+};
+
 }  // namespace
 
-std::unique_ptr<Observer> make_touch_observer(Touches& touches) {
-  return std::make_unique<TouchObserver>(touches);
+std::unique_ptr<Observer> make_touch_observer(Touches& touches, Dependence& dependence) {
+  return std::make_unique<TouchObserver>(touches, dependence);
 }
 
 }  // namespace vgpu

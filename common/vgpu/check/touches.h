@@ -42,9 +42,18 @@ struct TouchedAllocation {
 // By allocation id.
 using Touches = std::map<std::uint32_t, TouchedAllocation>;
 
-// Fills `touches` during a launch. Atomics, and stores that others may see at once (volatile,
+// A launch that may begin before the kernel in front of it has ended (programmatic dependent launch), and
+// any other, which only `triggers`.
+struct Dependence {
+  bool programmatic = false;
+  Touches early;  // before the griddepcontrol.wait of those who touch, or of others they have met
+  bool waited = false;    // somebody has executed griddepcontrol.wait
+  bool triggers = false;  // somebody has executed griddepcontrol.launch_dependents
+};
+
+// Fills `touches` during a launch, and `dependence`. Atomics, and stores that others may see at once (volatile,
 // relaxed, release), count as atomic. Loads of that kind are not noted: beside an atomic they are
 // no race.
-std::unique_ptr<Observer> make_touch_observer(Touches& touches);
+std::unique_ptr<Observer> make_touch_observer(Touches& touches, Dependence& dependence);
 
 }  // namespace vgpu

@@ -125,6 +125,9 @@ class Observer {
   // fence.proxy.async orders ordinary accesses and those of the copy engine. `instr.space` names the
   // memory that it is for; Space::generic means all memory.
   virtual void proxy_fence(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
+  // griddepcontrol.wait, or .launch_dependents: of a kernel that may begin before the one in front of it has
+  // ended, the lanes wait for that end; or they let such a kernel behind their own begin.
+  virtual void grid_dependency(Warp&, std::uint32_t mask, bool waits) { (void)mask, (void)waits; }
   virtual void lanes_exit(Warp&, const Instr&, std::uint32_t mask) { (void)mask; }
 
   // An asynchronous copy of one lane into the shared memory of block `to`, which is the lane's own

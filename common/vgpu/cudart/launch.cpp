@@ -35,7 +35,13 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
       case cudaLaunchAttributeCooperative:
         launch.cooperative = attribute.val.cooperative != 0;
         break;
+      case cudaLaunchAttributeProgrammaticStreamSerialization:
+        launch.programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
+        break;
       case cudaLaunchAttributeProgrammaticEvent:
+        say_once("programmatic event",
+                 "cudaLaunchAttributeProgrammaticEvent: the event is recorded when the kernel has "
+                 "ended, and no check looks for what depends on it earlier");
         completion = attribute.val.programmaticEvent.event;
         break;
       case cudaLaunchAttributeLaunchCompletionEvent:
@@ -46,7 +52,6 @@ Error launch_extended(const cudaLaunchConfig_t* config, const void* function, vo
       case cudaLaunchAttributeAccessPolicyWindow:
       case cudaLaunchAttributeSynchronizationPolicy:
       case cudaLaunchAttributeClusterSchedulingPolicyPreference:
-      case cudaLaunchAttributeProgrammaticStreamSerialization:
       case cudaLaunchAttributePriority:
       case cudaLaunchAttributeMemSyncDomainMap:
       case cudaLaunchAttributeMemSyncDomain:

@@ -116,6 +116,19 @@ Error free_async(void* pointer, cudaStream_t stream, bool per_thread) {
   });
 }
 
+// For the check of streams: cudaFree of memory of a pool waits for nobody. It comes after what the host has
+// waited for.
+void free_unordered(Runtime& runtime, std::uint64_t address) {
+  if (!runtime.order || !runtime.order->check) return;
+  StreamCheck& check = *runtime.order->check;
+  const auto allocation = runtime.memory().find(address);
+  if (!allocation || allocation->base != address) return;
+  check.begin(check.new_timeline(), runtime.host, runtime.host, "cudaFree",
+              "of memory from cudaMallocAsync, which waits for nobody");
+  check.touch(allocation, 0, allocation->size, Touch::write);
+  check.end();
+}
+
 // Calls that may wait for the device, or make others wait: not while a stream captures. `name` and `us`
 // are for the timeline.
 template <class F>
@@ -143,7 +156,11 @@ cudaError_t cudaMalloc(void** pointer, std::size_t size) {
 
 cudaError_t cudaFree(void* pointer) {
   return unsafe("cudaFree", timeline_us::kAllocate, [&](Runtime& runtime) -> Error {
-    runtime.host_waits_for_all();  // as cudaFree does on every GPU so far
+    const auto address = reinterpret_cast<std::uint64_t>(pointer);
+    if (runtime.pool_of.contains(address))
+      free_unordered(runtime, address);
+    else
+      runtime.host_waits_for_all();  // as cudaFree does on every GPU so far
     return release_memory(runtime, pointer);
   });
 }

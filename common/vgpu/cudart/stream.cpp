@@ -57,6 +57,8 @@ Error wait_event(cudaStream_t handle, cudaEvent_t event, unsigned flags, bool pe
     // An event that was never recorded orders nothing.
     Clock clock = runtime.before(*stream);
     if (e.recorded) clock.join(e.clock);
+    stream->waited_in_vain = !e.recorded;
+    stream->ahead.reset();
     stream->clock = std::move(clock);
     return cudaSuccess;
   });
@@ -77,6 +79,7 @@ Error record(cudaEvent_t event, cudaStream_t handle, unsigned flags, bool per_th
     e.recorded = true;
     e.time = std::chrono::steady_clock::now();
     if (runtime.order) e.clock = stream->clock = runtime.before(*stream);
+    stream->ahead.reset();
     return cudaSuccess;
   });
 }

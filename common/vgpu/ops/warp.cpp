@@ -132,6 +132,11 @@ void fence(Warp& warp, const Instr& instr, uint32_t mask) {
   warp.worker->notify([&](Observer& o) { o.fence(warp, instr, mask); });
 }
 
+// Launches run one after the other, so there is nothing to wait for.
+void grid_dependency(Warp& warp, const Instr& instr, uint32_t mask) {
+  warp.worker->notify([&](Observer& o) { o.grid_dependency(warp, mask, instr.variant); });
+}
+
 void proxy_fence(Warp& warp, const Instr& instr, uint32_t mask) {
   warp.worker->notify([&](Observer& o) { o.proxy_fence(warp, instr, mask); });
 }
@@ -210,6 +215,10 @@ Handler bind_redux(Instr& instr, const Mods& mods) {
 Handler bind_elect(Instr&, const Mods&) { return &elect; }
 Handler bind_warp_barrier(Instr&, const Mods&) { return &nothing; }
 Handler bind_fence(Instr&, const Mods&) { return &fence; }
+Handler bind_griddepcontrol(Instr& instr, const Mods& mods) {
+  instr.variant = mods.has("wait");
+  return &grid_dependency;
+}
 // A copy reads its map when it is asked for: to this fence the map is nothing but an address.
 Handler bind_fence_map(Instr& instr, const Mods&) {
   return instr.constant == 128 ? &fence : nullptr;

@@ -115,17 +115,32 @@ std::string stream_text(const Stream& stream);  // "stream 3", for messages
 Status submit(Handle stream, bool per_thread, Operation operation, const Call& call,
               bool* captured = nullptr);
 
-// The part of submit() that keeps the order: `body` runs as an operation of the stream.
+// The part of submit() that keeps the order: `body` runs as an operation of the stream. `programmatic`: it
+// is a launch that may begin before the kernel in front of it has ended.
 template <class F>
-Status run_ordered(Stream& stream, std::string name, F&& body) {
+Status run_ordered(Stream& stream, std::string name, F&& body, bool programmatic = false) {
   Runtime& runtime = Runtime::get();
   if (!runtime.order) return body();
   if (stream.timeline == 0) stream.timeline = runtime.order->new_timeline();
   const std::string where = stream_text(stream);
   runtime.order->begin(stream.timeline, runtime.before(stream), runtime.host, std::move(name),
                        "in " + where, {0, where, stream.priority, 0});
+  StreamCheck* const check = runtime.order->check.get();
+  Stream::Ahead now{runtime.before(stream), {}};
+  if (check && stream.waited_in_vain)
+    check->add_hint("; " + where +
+                    " has waited for an event that nobody had recorded, which orders "
+                    "nothing: record it first");
+  if (check && programmatic && stream.ahead) {
+    now.begun = runtime.before(stream, stream.ahead->begun);
+    check->begin_early(now.begun, runtime.before(stream, stream.ahead->over));
+  }
   const Status status = body();
-  stream.clock = runtime.order->end(status == Status::success);
+  const bool triggers = check && check->dependence().triggers;
+  if (check) now.over = check->over();
+  stream.clock.join(runtime.order->end(status == Status::success));
+  stream.ahead.reset();
+  if (triggers) stream.ahead = std::move(now);
   return status;
 }
 

@@ -95,7 +95,7 @@ WatchedMachine& Runtime::machine() {
     machine_->tracer().set(settings.trace);
     machine_->another = [this]() -> std::unique_ptr<Observer> {
       if (!order || !order->active()) return nullptr;
-      return make_touch_observer(order->check->touches());
+      return make_touch_observer(order->check->touches(), order->check->dependence());
     };
     machine_->look = [this](const Launch& launch) { return look ? look->watch(launch) : nullptr; };
     machine_->always_timed = look && !settings.no_time;
@@ -160,8 +160,8 @@ Event* Runtime::find_event(Handle event) {
 // What happens before the stream's next operation: the stream's own work, all that the host has waited
 // for, and what the legacy default stream orders. That stream waits for all blocking streams, and they
 // wait for it.
-Clock Runtime::before(const Stream& stream) {
-  Clock clock = stream.clock;
+Clock Runtime::before(const Stream& stream, const Clock& own) {
+  Clock clock = own;
   clock.join(host);
   if (stream.blocking()) clock.join(legacy.clock);
   if (!stream.legacy()) return clock;

@@ -96,6 +96,14 @@ struct Stream {
   // What its next operation comes after, while the order of operations is kept.
   Timeline timeline = 0;
   Clock clock;
+  // The last operation, if it was a kernel that lets programmatic dependent launches begin early: what such
+  // a launch comes after until it waits for the kernel, and from then on.
+  struct Ahead {
+    Clock begun, over;
+  };
+  std::optional<Ahead> ahead;
+  // The last event that the stream waited for although nobody had recorded it: it waited for nothing.
+  bool waited_in_vain = false;
   bool legacy() const { return id == 1; }
   bool blocking() const { return id != 1 && !(flags & kNonBlocking); }
 };
@@ -165,9 +173,11 @@ class Runtime {
 
   // Order between streams, for the check and the timeline; null without both.
   std::unique_ptr<OperationOrder> order;
-  Clock host;                          // what the host has waited for; one for all its threads
-  Clock gone;                          // work of blocking streams that were destroyed
-  Clock before(const Stream& stream);  // what comes before the next operation of the stream
+  Clock host;  // what the host has waited for; one for all its threads
+  Clock gone;  // work of blocking streams that were destroyed
+  // What comes before the next operation of the stream, and if its last ones were only `own`.
+  Clock before(const Stream& stream) { return before(stream, stream.clock); }
+  Clock before(const Stream& stream, const Clock& own);
   void host_waits(const Clock& clock);
   void host_waits_for_all();
   // Begins a timeline that will be written to `file`, or nowhere where that is empty; and ends the one
@@ -193,6 +203,7 @@ class Runtime {
   std::optional<LaunchCounters> last_launch;
   std::unique_ptr<ReportNumbers> last_numbers;  // of last_launch, once somebody has asked
   std::vector<std::string> findings;
+  bool launch_failed = false;               // some launch had a fault
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME
   bool in_graph = false;                    // what runs now is a node of a graph
@@ -203,7 +214,6 @@ class Runtime {
   std::uint64_t launches = 0;
 
   void reset();  // cudaDeviceReset
-  bool launch_failed = false;               // some launch had a fault
   int finish();  // reports at exit; the exit code to force, or 0
 
  private:
@@ -268,6 +278,8 @@ struct LaunchConfig {
   Dim3 cluster{0, 0, 0};  // in blocks; all 0: as the kernel says
   std::uint64_t dynamic_shared = 0;
   bool cooperative = false;
+  bool programmatic =
+      false;  // it may begin before the kernel in front of it in the stream has ended
 };
 // The clusters of a launch that asks for `asked`; {0, 0, 0}: it has none. And the grid in blocks,
 // which kernels with __block_size__(.., cluster) are given in clusters.

@@ -153,7 +153,15 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
     if (const Status status = refuse_captured(*stream); status != Status::success) return status;
     if (const Status status = refuse_unsafe(runtime); status != Status::success) return status;
   }
+  const auto* const kernel = std::get_if<KernelOp>(&operation);
+  const bool programmatic = kernel && kernel->config.programmatic;
   if (Capture* capture = capture_of(*stream)) {
+    if (programmatic && runtime.order && runtime.order->check)
+      say_once(
+          "programmatic capture",
+          "a graph captures a launch with cudaLaunchAttributeProgrammaticStreamSerialization: the "
+          "graph runs it after the kernel in front of it, and no check looks for a missing "
+          "cudaGridDependencySynchronize() there");
     if (capture->invalid) return Status::capture_invalidated;
     const auto* host = std::get_if<HostOp>(&operation);
     if (host && host->callback) return refuse_captured(*stream);  // cudaStreamAddCallback
@@ -165,7 +173,7 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
   if (!runtime.order) return run(operation);
   const Status status = run_ordered(
       *stream, std::holds_alternative<KernelOp>(operation) ? name_of(operation) : call.name,
-      [&] { return run(operation); });
+      [&] { return run(operation); }, programmatic);
   if (host_waits_for(operation, call)) runtime.host_waits(stream->clock);
   if (is_staged_in_pieces(operation)) runtime.order->host_waits(stream->clock);
   return status;

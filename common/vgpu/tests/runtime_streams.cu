@@ -100,7 +100,9 @@ Programs what_orders() {
         two([](auto, auto) {})}},
       {"an event", {"", two([](auto a, auto b) { wait(b, recorded(a)); })}},
       {"an event that was never recorded",
-       {"write by fill", two([](auto, auto b) { wait(b, event()); })}},
+       {"; stream 4 (non-blocking) has waited for an event that nobody had recorded, which orders "
+        "nothing",
+        two([](auto, auto b) { wait(b, event()); })}},
       {"an event recorded too early",
        {"write by fill",
         [] {
@@ -279,6 +281,37 @@ Programs copies_and_fills() {
           CHECK_OK(cudaMemcpyAsync(host.data(), x, kBytes, cudaMemcpyDeviceToHost, a));
           fill_in(stream(), x);
         }}},
+      {"memory of a pool, freed without a wait",
+       {"read by copy in stream 3 (non-blocking) and write by cudaFree of memory from "
+        "cudaMallocAsync, which "
+        "waits for nobody",
+        [] {
+          int *x = nullptr, *y = device();
+          const cudaStream_t a = stream();
+          CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+          copy_in(a, x, y);
+          CHECK_OK(cudaFree(x));
+        }}},
+      {"memory of a pool, freed after a wait, or before anybody has used it",
+       {"",
+        [] {
+          int *x = nullptr, *y = device();
+          const cudaStream_t a = stream();
+          CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+          copy_in(a, x, y);
+          CHECK_OK(cudaStreamSynchronize(a));
+          CHECK_OK(cudaFree(x));
+          CHECK_OK(cudaMallocAsync(&x, kBytes, a));
+          CHECK_OK(cudaFree(x));
+        }}},
+      {"cudaFree of other memory waits for all",
+       {"",
+        [] {
+          int *x = device(), *y = device(), *z = device();
+          copy_in(stream(), x, y);
+          CHECK_OK(cudaFree(z));
+          fill_in(stream(), x);
+        }}},
       {"two copies into one pinned buffer",
        {"write by cudaMemcpyAsync in stream 3",
         [] {
@@ -416,6 +449,13 @@ Programs which_bytes() {
           count<<<2, 32, 0, stream()>>>(x);
           count<<<2, 32, 0, stream()>>>(x);
         }}},
+      {"a read and an atomic",
+       {"read by copy in stream 3 (non-blocking) and atomic access by count in stream 4",
+        [] {
+          int *x = device(), *y = device();
+          copy_in(stream(), x, y);
+          count<<<2, 32, 0, stream()>>>(x);
+        }}},
       {"an atomic and a read",
        {"atomic access by count in stream 3 (non-blocking) and read by copy",
         [] {
@@ -427,12 +467,13 @@ Programs which_bytes() {
 }
 
 #include "runtime_streams_graphs.cuh"
+#include "runtime_streams_programmatic.cuh"
 
 const Programs& programs() {
   static const Programs all = [] {
     Programs sum;
     for (Programs part : {what_orders(), default_streams(), copies_and_fills(), which_bytes(),
-                          whole_programs(), graphs(), more_graphs()})
+                          whole_programs(), graphs(), more_graphs(), programmatic()})
       sum.merge(part);
     return sum;
   }();
