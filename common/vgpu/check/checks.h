@@ -1,5 +1,6 @@
 // The checks beyond memory errors: race, init, sync, proxy and finite (VGPU_CHECK).
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,21 @@ std::unique_ptr<Observer> make_finite_check();
 // Part of the sync check, for kernels that use wgmma.
 std::unique_ptr<Observer> make_warpgroup_check();
 bool uses_wgmma(const Function& kernel);
+bool uses_bulk_copies(const Function& kernel);
+// Calls f for the kernel and each function that it calls by name.
+template <class F>
+void each_function(const Function& kernel, F f) {
+  std::vector<const Function*> todo = {&kernel}, seen;
+  while (!todo.empty()) {
+    const Function* function = todo.back();
+    todo.pop_back();
+    if (std::find(seen.begin(), seen.end(), function) != seen.end()) continue;
+    seen.push_back(function);
+    f(*function);
+    for (const CallSite& site : function->calls)
+      if (site.callee) todo.push_back(site.callee);
+  }
+}
 
 // The findings of one check in one launch: the first of each kind in words, the others counted.
 class Findings {
@@ -36,12 +52,24 @@ class Findings {
       ++found_[it->second].more;
     return it->second;
   }
+  template <class F>
+  void each_key(F f) const {
+    for (const auto& [key, number] : index_) f(key);
+  }
   // One more of what add() gave this number: a check that meets one finding thousands of times need
   // not put its key together each time.
   void again(std::size_t number) { ++found_[number].more; }
+  // Leaves the first out if there is the second: `less` is a part of what `more` says.
+  void drop(const std::string& less, const std::string& more) {
+    const auto one = index_.find(less), other = index_.find(more);
+    if (one == index_.end() || other == index_.end()) return;
+    found_[other->second].more += found_[one->second].more + 1;
+    found_[one->second].text.clear();
+  }
   void take(std::vector<std::string>& out) const {
     for (const Found& f : found_)
-      out.push_back(f.text + (f.more ? " (and " + std::to_string(f.more) + " more)" : ""));
+      if (!f.text.empty())
+        out.push_back(f.text + (f.more ? " (and " + std::to_string(f.more) + " more)" : ""));
   }
 
  private:

@@ -7,7 +7,8 @@
 //   a cluster that is a barrier of the cluster, and the initialization must have been released.
 // - A tensor copy uses a map in global memory that the same launch has written: what writes it must
 //   release it to those who use it as a map (fence.proxy.tensormap::generic.release, or
-//   tensormap.cp_fenceproxy), and they must acquire it (.acquire with its address).
+//   tensormap.cp_fenceproxy), and they must acquire it (.acquire with its address). It must not be
+//   written while such a copy is under way, which reads it when it likes.
 // - ld.global.nc reads what the same launch has written: it is for memory that stays as it is.
 //
 // Whether two threads have met is the race check's to know exactly. Here a thread counts as having
@@ -18,6 +19,7 @@
 #include <unordered_map>
 
 #include "../core/access.h"
+#include "../core/bulk.h"
 #include "../core/instruction_set.h"
 #include "checks.h"
 
@@ -31,7 +33,8 @@ struct Doings {
   std::uint64_t block = 0;
   std::uint32_t warp = 0;
   Moment met_warp[kWarpSize] = {}, met_block[kWarpSize] = {}, met_cluster[kWarpSize] = {};
-  Moment fenced[kWarpSize] = {};    // fence.proxy.async for shared memory
+  Moment fenced[kWarpSize] = {};       // fence.proxy.async for shared memory
+  Moment bulk_waited[kWarpSize] = {};  // for groups of bulk copies
   Moment released[kWarpSize] = {};  // a fence, or an arrival at the cluster's barrier that releases
   Moment map_released[kWarpSize] = {};  // fence.proxy.tensormap::generic.release
   // A fence of some lane reaches everything up to here that lanes of this warp wrote.
@@ -171,6 +174,9 @@ class ProxyCheck final : public Observer {
         if (const auto it = doings_.find(&warp); it != doings_.end())
           met(*it->second, kFullMask, true, true);
   }
+  void sources_read(Warp& warp, int lane, std::uint64_t) override {
+    if (maps_) doings_of(warp).bulk_waited[lane] = ++now_;
+  }
   void warp_sync(Warp& warp, const Instr&, std::uint32_t mask, std::uint32_t) override {
     if (engine_) met(doings_of(warp), mask, false, false);
   }
@@ -214,23 +220,16 @@ class ProxyCheck final : public Observer {
 
   // Which of its parts the check needs for this kernel.
   void look_at(const Function& kernel) {
-    std::vector<const Function*> todo = {&kernel}, seen;
-    while (!todo.empty()) {
-      const Function* f = todo.back();
-      todo.pop_back();
-      if (std::find(seen.begin(), seen.end(), f) != seen.end()) continue;
-      seen.push_back(f);
-      if (f->calls_indirectly) engine_ = non_coherent_ = maps_ = true;
-      for (const Instr& instr : f->code) {
+    each_function(kernel, [&](const Function& f) {
+      if (f.calls_indirectly) engine_ = non_coherent_ = maps_ = true;
+      for (const Instr& instr : f.code) {
         engine_ |= way_of(instr) != Way::usual;
         non_coherent_ |= instr.non_coherent;
         maps_ |= std::string_view(forms()[instr.form].opcode) == "tensormap" ||
                  std::string_view(forms()[instr.form].pattern).find("tensormap::generic") !=
                      std::string_view::npos;
       }
-      for (const CallSite& site : f->calls)
-        if (site.callee) todo.push_back(site.callee);
-    }
+    });
     engine_ |= maps_;
   }
 
@@ -358,11 +357,56 @@ class ProxyCheck final : public Observer {
   // ---- tensor maps in global memory ------------------------------------------------------------
 
   static constexpr std::uint64_t kMapPiece = 64;  // a map's alignment
+  // The map that lies there, and when warps have last asked for a copy that uses it.
+  struct MapUses {
+    std::uint64_t map = 0;
+    std::unordered_map<const Doings*, Moment> last;
+  };
   void wrote_map(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                  std::uint32_t bytes) {
     const Place place = place_of(warp, &instr, lane);
-    for (std::uint64_t at = address / kMapPiece; at <= (address + bytes - 1) / kMapPiece; ++at)
+    for (std::uint64_t at = address / kMapPiece; at <= (address + bytes - 1) / kMapPiece; ++at) {
       map_writes_[at] = place;
+      if (const auto uses = map_uses_.find(at); uses != map_uses_.end())
+        check_map_free(warp, instr, lane, uses->second);
+    }
+  }
+  // Is no copy under way that uses the map? A copy has read it once somebody has waited for the copy, or
+  // its thread for a group of bulk copies.
+  void check_map_free(Warp& warp, const Instr& instr, int lane, const MapUses& uses) {
+    const auto look = [&](const TensorBox* box, const Warp& by, int by_lane, const Function* in,
+                          const Instr& copy) {
+      if (!box || box->map_address() != uses.map) return;
+      const Doings& doings = doings_of(by);
+      const auto last = uses.last.find(&doings);
+      if (last == uses.last.end() || doings.bulk_waited[by_lane] > last->second) return;
+      const Place place{
+          .by = &doings, .function = in, .instr = &in->code[copy.pc], .lane = by_lane};
+      add(warp, instr, lane, place, [&] {
+        return "write to the tensor map " + global_text(warp.block->launch, uses.map) +
+               ", which the copy that " + thread_at(warp, place, "asked for") +
+               " may still read: wait for the copy (at its mbarrier, or by "
+               "cp.async.bulk.wait_group.read) before;";
+      });
+    };
+    for (const auto& [block, state] : blocks_) {
+      block->async_arrivals.each([&](const AsyncArrival& copy) {
+        // A multicast has read the map for all once it has landed in one block.
+        if (copy.instr->e.valid() && copy.warp->block != block) return;
+        look(copy.box.get(), *copy.warp, copy.lane, copy.frame->function, *copy.instr);
+      });
+      for (const Warp& by : block->warps)
+        for (int i = 0; by.copies && i < kWarpSize; ++i) {
+          const LaneCopies& copies = (*by.copies)[static_cast<std::size_t>(i)];
+          const auto each = [&](const std::vector<PendingBulk>& group) {
+            for (const PendingBulk& copy : group)
+              if (copy.source.empty())
+                look(copy.box.get(), by, i, copy.frame->function, *copy.instr);
+          };
+          each(copies.bulk_open);
+          for (const auto& group : copies.bulk_groups) each(group);
+        }
+    }
   }
   void fence_maps(Warp& warp, const Instr& instr, std::uint32_t mask, bool acquire) {
     Doings& doings = doings_of(warp);
@@ -417,6 +461,10 @@ class ProxyCheck final : public Observer {
     Addresses a;
     compute_addresses(warp, map, 1u << lane, a);
     const std::uint64_t address = a.v[lane];
+    for (std::uint64_t piece : {address / kMapPiece, address / kMapPiece + 1}) {
+      map_uses_[piece].map = address;
+      map_uses_[piece].last[&doings_of(warp)] = ++now_;
+    }
     for (std::uint64_t piece : {address / kMapPiece, address / kMapPiece + 1}) {
       const auto it = map_writes_.find(piece);
       if (it == map_writes_.end()) continue;
@@ -498,6 +546,7 @@ class ProxyCheck final : public Observer {
   };
   std::unordered_map<std::uint64_t, Place>
       map_writes_;  // the last one, by 64 bytes of global memory
+  std::unordered_map<std::uint64_t, MapUses> map_uses_;  // by 64 bytes of global memory
   std::unordered_map<std::uint64_t, std::unordered_map<const Doings*, Acquires>> map_acquires_;
   Moment maps_covered_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
@@ -507,6 +556,14 @@ class ProxyCheck final : public Observer {
 };
 
 }  // namespace
+
+bool uses_bulk_copies(const Function& kernel) {
+  bool uses = false;
+  each_function(kernel, [&](const Function& function) {
+    for (const Instr& instr : function.code) uses |= instr.run && way_of(instr) == Way::bulk;
+  });
+  return uses;
+}
 
 std::unique_ptr<Observer> make_proxy_check() { return std::make_unique<ProxyCheck>(); }
 

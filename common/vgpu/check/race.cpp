@@ -38,7 +38,7 @@ bool RaceCheck::ordered_for_all(Now& now, Trace before) {
   bool fine = i < now.oldest || forgotten(i);
   if (!fine) {
     const Record& r = record(i);
-    const bool same_block = r.block == now.block.block->linear && !r.operand;
+    const bool same_block = r.block == now.block.block->linear && r.by == Actor::thread;
     fine = (same_block && r.time <= now.block.barrier) ||
            (same_block && r.warp == now.state.index && r.time <= now.state.met.all);
     if (!fine && (now.block.known || now.state.known)) {
@@ -57,7 +57,7 @@ bool RaceCheck::ordered(Now& now, int lane, Trace before) {
   if (ordered_for_all(now, before)) return true;
   const Record& r = record(record_of(before));
   const bool same_warp =
-      r.block == now.block.block->linear && r.warp == now.state.index && !r.operand;
+      r.block == now.block.block->linear && r.warp == now.state.index && r.by == Actor::thread;
   const bool many = before & kTraceMany;
   if (same_warp && lane_of(before) == lane && !many) return true;
   auto knows = [&](std::uint32_t of) {
@@ -169,7 +169,7 @@ void RaceCheck::touch(Now& now, int lane, std::uint64_t address, bool many) {
   const std::uint32_t at = static_cast<std::uint32_t>(address % kPageBytes) >> p.shift();
   const std::uint32_t n = std::max(1u, now.bytes >> p.shift());
   const Trace mine = now.trace | (many ? kTraceMany : 0) |
-                     (now.trace & kTraceOperand ? 0 : static_cast<Trace>(lane) << 32);
+                     (now.by == Actor::product ? 0 : static_cast<Trace>(lane) << 32);
   auto look = [&](Trace before, bool wrote) {
     if (before == 0) return;
     if ((before & kTraceStrong) && (mine & kTraceStrong) && !(before & mine & kTraceVolatile))
@@ -267,7 +267,7 @@ bool RaceCheck::harmless(Now& now, int lane, Trace before, bool before_wrote) {
     if (!idiom) return true;
   }
   const Record& r = record(record_of(before));
-  if (!before_wrote && !r.operand && r.block == now.block.block->linear &&
+  if (!before_wrote && r.by == Actor::thread && r.block == now.block.block->linear &&
       r.warp == now.state.index &&
       r.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before))))
     return true;
@@ -305,7 +305,7 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
                     .address = address,
                     .home = now.home.block->linear};
   conflict.shuffled =
-      conflict.same_warp() && !earlier.operand &&
+      conflict.same_warp() && earlier.by == Actor::thread &&
       earlier.time <= now.state.read.until(lane, static_cast<std::uint32_t>(lane_of(before)));
   const auto [known, fresh] = known_.try_emplace(place_of(conflict));
   if (fresh)
@@ -316,7 +316,8 @@ void RaceCheck::suspect(Now& now, int lane, Trace before, bool before_wrote,
 
 void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                        std::uint32_t bytes, Access access, Space space, const Places& places) {
-  if (instr.async && space == Space::shared) return;  // copy_issue tells
+  // copy_issue and source_read tell of copies, which name global memory when they read shared memory
+  if (space == Space::shared && (instr.async || instr.space == Space::global)) return;
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
   BlockState& home = places.owner ? *blocks_.at(places.owner) : block;
@@ -324,6 +325,14 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
   Now now{warp,  instr, &places, &a,    block, home,
           state, bytes, access,  space, 0,     space == Space::shared ? home.first_record : 1};
   now.trace = state.key | record_for(state, warp, instr, bytes, access);
+  if (places.owner && places.owner->live_threads == 0) {
+    const int lane = std::countr_zero(mask);
+    const Record arrival = record(record_for(state, warp, instr, bytes, access));
+    findings_.add(where(*arrival.instr, *arrival.function) + "|end", [&] {
+      return words_for_end(*launch_, arrival, {0, lane, a.v[lane]}, places.owner->linear);
+    });
+    return;
+  }
   home.mbarriers |= instr.op_class == OpClass::barrier;
   // (A relaxed arrival at an mbarrier tells nothing, but whoever waits for it knows that it is over.)
   if (places.owner && !(instr.op_class == OpClass::barrier && (instr.order & kOrderRelaxed))) {
@@ -360,11 +369,13 @@ void RaceCheck::operand_read(Warp& warp, const Instr& instr, std::span<const std
   BlockState& block = state_of(*warp.block);
   WarpState& state = block.warps[warp.index];
   const Function* function = warp.frame->function;
-  Now now{warp,  instr,  nullptr,      nullptr,       block, block,
-          state, kBytes, Access::load, Space::shared, 0,     block.first_record};
-  now.trace = block.warps[warp.index / kWarpsOfGroup * kWarpsOfGroup].key | kTraceOperand |
-              record_for(state, {product, warp.block->linear, warp.index, kBytes,
-                                 &function->code[instr.pc], function, Access::load, true});
+  Now now{warp,          instr,  nullptr,      nullptr,       block, block,
+          state,         kBytes, Access::load, Space::shared, 0,     block.first_record,
+          Actor::product};
+  now.trace =
+      block.warps[warp.index / kWarpsOfGroup * kWarpsOfGroup].key | kTraceAside |
+      record_for(state, {product, warp.block->linear, warp.index, kBytes, &function->code[instr.pc],
+                         function, Access::load, Actor::product});
   for (std::size_t i = 0; i < pieces.size(); ++i)
     touch(now, static_cast<int>(i % kWarpSize), pieces[i], false);
 }
@@ -401,6 +412,50 @@ void RaceCheck::end(BlockState& block) {
 }
 
 // ---- asynchronous copies ----------------------------------------------------------------------
+
+// From where a copy out of shared memory is asked for until its thread waits for it. Whoever writes there
+// has to know of such a wait.
+void RaceCheck::source_read(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
+                            std::uint32_t bytes, std::uint64_t copy) {
+  constexpr std::uint32_t kBytes = 16;
+  BlockState& block = state_of(*warp.block);
+  WarpState& state = block.warps[warp.index];
+  const Function* function = warp.frame->function;
+  Now now{warp,         instr,  nullptr,      nullptr,       block, block,
+          state,        kBytes, Access::load, Space::shared, 0,     block.first_record,
+          Actor::engine};
+  now.trace = state.key | kTraceAside |
+              record_for(state, {copy, warp.block->linear, warp.index, bytes,
+                                 &function->code[instr.pc], function, Access::load, Actor::engine});
+  for (std::uint32_t at = 0; at < bytes; at += kBytes) touch(now, lane, offset + at, false);
+}
+
+// The mbarrier tells those who wait for it, whoever they are: nobody needs to know more.
+void RaceCheck::source_landed(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes,
+                              std::uint64_t copy) {
+  BlockState& block = state_of(*warp.block);
+  const Trace reader =
+      (block.warps[warp.index].key & kTraceWarp) | kTraceAside | static_cast<Trace>(lane) << 32;
+  const auto forget = [&](Trace& t) {
+    if ((t & (kTraceWarp | kTraceAside | kTraceLane)) != reader || forgotten(record_of(t))) return;
+    const Record& r = record(record_of(t));
+    if (r.by == Actor::engine && r.time == copy) t = 0;
+  };
+  for (std::uint32_t at = offset; at < offset + bytes; ++at) {
+    auto& page = block.shared[at >> kPageBits];
+    if (!page) continue;
+    const Tables t = page->plain().from(at % kPageBytes >> page->shift());
+    forget(*t.read);
+    forget(*t.read_before);
+    at |= (1u << page->shift()) - 1;
+  }
+}
+
+void RaceCheck::source_given_up(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes) {
+  const Function& function = *warp.frame->function;
+  findings_.add(where(instr, function) + "|source",
+                [&] { return words_for_source(warp, function.code[instr.pc], lane, bytes); });
+}
 
 void RaceCheck::copy_issue(Warp& warp, const Instr& instr, int lane, Block& to,
                            std::uint32_t offset, std::uint32_t bytes) {

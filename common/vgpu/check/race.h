@@ -3,15 +3,15 @@
 // What orders (happens before): a thread's own program, barriers of the block (threads that take
 // part, by what they did before they arrived), __syncwarp (the lanes in its mask), and release ->
 // acquire chains: a fence and then an atomic or a volatile or relaxed store (or a store.release),
-// seen by an atomic or a volatile or relaxed load that a fence, a barrier or a __syncwarp follows
-// (or a load.acquire). Each has a scope, and orders the block, the cluster or the grid. An atomic
+// seen by an atomic or a volatile or relaxed load that a fence follows (or a load.acquire). Behind a load
+// of a flag in shared memory a barrier or a __syncwarp does it, too. Each has a scope, and orders the block, the cluster or the grid. An atomic
 // operation that sees a release acquires by itself: the common last-block and lock idioms have no
 // fence behind it. An mbarrier tells those who wait for a phase what arrived in it and before.
 // Shuffles, votes and the like order no writes (see pass_on).
 //
 // The products of a warpgroup read their operands as a thread of its own, to which a product's number
 // is its time. A wait for products makes the waiting warp know this thread, and nothing else of the four
-// warps.
+// warps. So does the copy engine for each thread that asks for bulk copies out of shared memory.
 //
 // Accesses are compared by time: a counter that grows at each such event. Each access carries the
 // time of its warp's last event. For each other thread, a thread knows a time: accesses up to it
@@ -35,16 +35,20 @@
 
 namespace vgpu::race {
 
+// Who accesses memory: a thread, or on behalf of a warpgroup a product, or of a thread the copy engine.
+enum class Actor : std::uint8_t { thread, product, engine };
+
 // An instruction executed by a warp since the warp's last event.
 struct Record {
-  Time time = 0;  // of an operand's reading: the number of the product in its warpgroup
+  Time time =
+      0;  // not of a thread: the product's number in its warpgroup, the copy's in its thread
   std::uint64_t block = 0;
   std::uint32_t warp = 0;
   std::uint32_t bytes = 0;
   const Instr* instr = nullptr;
   const Function* function = nullptr;
   Access access = Access::load;
-  bool operand = false;  // by a product of the warp's warpgroup
+  Actor by = Actor::thread;
 };
 
 // The two instructions of a conflict with their functions, and its kind: what its finding's key is made of.
@@ -68,6 +72,7 @@ struct Lane {
   Knowledge known;                        // beyond what its block and its warp know
   std::array<Knowledge, kScopes> seen;    // of flags it read, what a fence of this scope
                                           // makes known
+  Knowledge seen_here;                    // the same of flags in shared memory, a barrier
   std::array<Ref<Fence>, kScopes> fence;  // the last one of at least this scope
 };
 
@@ -136,6 +141,7 @@ struct BlockState {
   bool mbarriers = false;                   // it uses mbarrier objects
   std::uint32_t first_record = 0;           // older ones in reused shadow are of other blocks
   Knowledge known, fenced;
+  std::array<Knowledge, kScopes> seen;  // by threads before a barrier, as Lane::seen
   std::vector<WarpState> warps;
   std::array<std::vector<Arrival>, 16> arrivals;
   std::vector<std::unique_ptr<ShadowPage>> shared;
@@ -152,12 +158,19 @@ class RaceCheck final : public Observer {
   void launch_begin(Launch& launch) override {
     launch_ = &launch;
     const std::uint64_t blocks = launch.request.grid.count();
-    // Behind the keys of the blocks come those of their operands.
-    const std::uint64_t keys = uses_wgmma(*launch.request.function) ? 2 * blocks : blocks;
+    // Behind the keys of the threads come those of products and of the copy engine.
+    const Function& kernel = *launch.request.function;
+    const std::uint64_t keys = uses_wgmma(kernel) || uses_bulk_copies(kernel) ? 3 * blocks : blocks;
     root_ = 2;
     for (std::uint64_t reach = 32; reach < keys; reach *= 32) ++root_;
   }
   void launch_end(Launch&, std::vector<std::string>& findings) override {
+    // One missing barrier is one finding: also where some of its pairs are of one warp, or of one block.
+    findings_.each_key([&](const std::string& key) {
+      const std::string lines = key.substr(0, key.size() - 1);
+      if (key.ends_with("w")) findings_.drop(key, lines + "b");
+      if (key.ends_with("w") || key.ends_with("b")) findings_.drop(key, lines);
+    });
     findings_.take(findings);
   }
 
@@ -203,6 +216,12 @@ class RaceCheck final : public Observer {
   void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
                     Reading reading, std::uint64_t product) override;
   void products_complete(Warp& warp, std::uint64_t product) override;
+  void source_read(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
+                   std::uint32_t bytes, std::uint64_t copy) override;
+  void sources_read(Warp& warp, int lane, std::uint64_t copy) override;
+  void source_landed(Warp& warp, int lane, std::uint32_t offset, std::uint32_t bytes,
+                     std::uint64_t copy) override;
+  void source_given_up(Warp& warp, const Instr& instr, int lane, std::uint32_t bytes) override;
   void cluster_arrive(Warp& warp, const Instr& instr, std::uint32_t mask) override;
   void cluster_complete(Cluster& cluster) override;
   void cluster_wait(Warp& warp, const Instr&, std::uint32_t mask) override;
@@ -228,6 +247,7 @@ class RaceCheck final : public Observer {
     Space space;
     Trace trace;           // without the lane
     std::uint32_t oldest;  // older ones, of earlier blocks in the same shared memory, do not count
+    Actor by = Actor::thread;
     std::uint32_t fine[2] = {0, 0};  // the last two records that ordered_for_all() found ordered
   };
   BlockState& state_of(Block& block) {
@@ -236,12 +256,18 @@ class RaceCheck final : public Observer {
   }
   Record& record(std::uint32_t i) { return records_[i % records_.size()]; }
   bool forgotten(std::uint32_t i) const { return next_record_ - i > kRecords; }
-  // Whom knowledge is asked about: the thread that reads operands for the warp, the one of an access.
+  // Whom knowledge is asked about: who reads operands for the warp, who reads sources of copies for the
+  // thread, and who made an access.
   std::uint64_t operand_key(std::uint64_t block, std::uint32_t warp) const {
     return thread_key(launch_->request.grid.count() + block, warp / kWarpsOfGroup, 0);
   }
+  std::uint64_t engine_key(std::uint64_t block, std::uint32_t warp, std::uint32_t lane) const {
+    return thread_key(2 * launch_->request.grid.count() + block, warp, lane);
+  }
   std::uint64_t knowledge_key(const Record& r, std::uint32_t lane) const {
-    return r.operand ? operand_key(r.block, r.warp) : thread_key(r.block, r.warp, lane);
+    return r.by == Actor::product  ? operand_key(r.block, r.warp)
+           : r.by == Actor::engine ? engine_key(r.block, r.warp, lane)
+                                   : thread_key(r.block, r.warp, lane);
   }
   std::uint32_t record_for(WarpState& warp, Warp& w, const Instr& instr, std::uint32_t bytes,
                            Access access);

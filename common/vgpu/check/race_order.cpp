@@ -88,13 +88,17 @@ void RaceCheck::exchange(Now& now, std::uint32_t mask, const Addresses& a) {
     if (reads && flag) {
       Lane& lane = warp.lane(i);
       if (object) {
-        Knowledge& to = now.instr.order & kOrderRelaxed ? lane.seen[kGridScope] : lane.known;
+        const bool relaxed = now.instr.order & kOrderRelaxed;
+        if (relaxed) lane.seen[kGridScope] = join(lane.seen[kGridScope], flag->to_grid);
+        Knowledge& to = relaxed ? lane.seen_here : lane.known;
         to = join(to, flag->to_grid);
       } else if (at_once) {
         lane.known = join(lane.known, told_to(*flag, own, scope));
       } else {
         for (const Scope fence : {kGridScope, kClusterScope, kBlockScope})
           lane.seen[fence] = join(lane.seen[fence], told_to(*flag, own, std::max(scope, fence)));
+        if (now.space == Space::shared)
+          lane.seen_here = join(lane.seen_here, told_to(*flag, own, scope));
       }
     }
     if (!writes) return;
@@ -147,6 +151,11 @@ void RaceCheck::fence(Warp& warp, const Instr& instr, std::uint32_t mask) {
       Lane& lane = state.lane(i);
       lane.known = join(lane.known, lane.seen[scope]);
       for (int s = scope; s < kScopes; ++s) lane.seen[static_cast<std::size_t>(s)] = {};
+    });
+  if (block.seen[scope])
+    each_lane(mask, [&](int i) {
+      Lane& lane = state.lane(i);
+      lane.known = join(lane.known, block.seen[scope]);
     });
   // Lanes that know no more than their warp share one record of the fence. It may speak for all of
   // them because they execute the fence together.
@@ -218,9 +227,11 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
   const bool all = mask == warp.live;
   if (state.lanes) {
     Knowledge known, fenced;
+    std::array<Knowledge, kScopes> seen;
     each_lane(mask, [&](int i) {
       Lane& lane = state.lane(i);
-      known = join(join(known, lane.known), lane.seen[kGridScope]);
+      known = join(join(known, lane.known), lane.seen_here);
+      for (std::size_t s = 0; s < kScopes; ++s) seen[s] = join(seen[s], lane.seen[s]);
       if (lane.fence[kClusterScope]) fenced = join(fenced, lane.fence[kClusterScope]->known);
     });
     if (all) {
@@ -229,7 +240,8 @@ void RaceCheck::meet(Warp& warp, std::uint32_t mask) {
     }
     each_lane(mask, [&](int i) {
       Lane& lane = state.lane(i);
-      lane.seen = {};
+      lane.seen = seen;
+      lane.seen_here = {};
       lane.known = all ? Knowledge() : known;
       if (!fenced) return;
       lane.fence[kGridScope] = lane.fence[kClusterScope] = {};
@@ -276,6 +288,15 @@ void RaceCheck::products_complete(Warp& warp, std::uint64_t product) {
       learn(own.known, root_, operand_key(warp.block->linear, warp.index), kWarpLevel, product);
 }
 
+// The same for the sources of copies. Others learn it from the thread that has waited.
+void RaceCheck::sources_read(Warp& warp, int lane, std::uint64_t copy) {
+  if (!copy) return;
+  Lane& own = state_of(*warp.block).warps[warp.index].lane(lane);
+  const std::uint64_t key =
+      engine_key(warp.block->linear, warp.index, static_cast<std::uint32_t>(lane));
+  own.known = learn(own.known, root_, key, kThreadLevel, copy);
+}
+
 void RaceCheck::barrier_complete(Block& of, int barrier) {
   BlockState& block = state_of(of);
   std::vector<Arrival> arrivals = std::move(block.arrivals[static_cast<std::size_t>(barrier)]);
@@ -291,8 +312,10 @@ void RaceCheck::barrier_complete(Block& of, int barrier) {
     if (warp.lanes)
       each_lane(a.mask, [&](int i) {
         Lane& lane = warp.lane(i);
-        lane.known = join(lane.known, lane.seen[kGridScope]);
+        lane.known = join(lane.known, lane.seen_here);
+        for (std::size_t s = 0; s < kScopes; ++s) block.seen[s] = join(block.seen[s], lane.seen[s]);
         lane.seen = {};
+        lane.seen_here = {};
         known = join(known, lane.known);
         if (lane.fence[kClusterScope]) fenced = join(fenced, lane.fence[kClusterScope]->known);
       });

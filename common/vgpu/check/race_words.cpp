@@ -25,7 +25,14 @@ std::string memory(const Conflict& c) {
 
 const char* what_is_missing(const Conflict& c) {
   if (c.pending) return " before the copy was waited for";
-  if (c.earlier.operand)
+  if (c.earlier.by == Actor::engine)
+    return c.earlier.instr->from_shared
+               ? " without a wait at the mbarrier of the copy and a barrier between"
+           : c.same_warp() && c.later_lane == c.earlier_lane
+               ? " without a cp.async.bulk.wait_group.read between"
+               : " without a cp.async.bulk.wait_group.read by the thread that asked for the copy "
+                 "and a barrier between";
+  if (c.earlier.by == Actor::product)
     return c.same_warp() ? " without a wgmma.wait_group for the product between"
                          : " without a wgmma.wait_group for the product and a barrier between";
   if (c.same_warp()) {
@@ -45,19 +52,35 @@ const char* advice(const Conflict& c) {
       c.later.instr->op_class == OpClass::barrier || c.earlier_strong == c.later_strong)
     return "";
   const Access plain = c.earlier_strong ? c.later.access : c.earlier.access;
-  return plain == Access::load
-             ? "; a plain read beside atomic or volatile accesses is a data race: read "
-               "with volatile, cuda::atomic_ref or atomicAdd(p, 0)"
-             : "; a plain write beside atomic or volatile accesses is a data race: put a "
-               "barrier between, or write with volatile, cuda::atomic_ref or atomicExch";
+  if (plain != Access::load)
+    return "; a plain write beside atomic or volatile accesses is a data race: put a barrier "
+           "between, "
+           "or write with volatile, cuda::atomic_ref or atomicExch";
+  if (c.same_block())
+    return "; a plain read beside atomic or volatile accesses is a data race: put a barrier "
+           "between "
+           "(a fence waits for nobody), or where any of the values will do, as in front of a loop "
+           "of "
+           "atomicCAS, read with volatile or cuda::atomic_ref";
+  return "; to read what all blocks have added, let them meet before: this_grid().sync() of "
+         "cooperative groups, or a second launch (a fence waits for nobody); where any of the "
+         "values "
+         "will do, as in front of a loop of atomicCAS, read with volatile or cuda::atomic_ref";
 }
+
+}  // namespace
+
+namespace {
+
+// To the copy engine all threads are others.
+bool one_warp(const Conflict& c) { return c.same_warp() && c.earlier.by != Actor::engine; }
 
 }  // namespace
 
 std::string key_of(const Conflict& c) {
   return place(c.earlier) + "|" + place(c.later) + "|" + verb(c.earlier.access) +
          verb(c.later.access) + (c.pending ? "p" : "") + (c.space == Space::shared ? "s" : "g") +
-         (c.same_warp()    ? "w"
+         (one_warp(c)      ? "w"
           : c.same_block() ? "b"
                            : "");
 }
@@ -66,7 +89,7 @@ Place place_of(const Conflict& c) {
   const auto kind = (static_cast<unsigned>(c.earlier.access) << 8) |
                     (static_cast<unsigned>(c.later.access) << 4) | (c.pending ? 8u : 0u) |
                     (c.space == Space::shared ? 4u : 0u) |
-                    (c.same_warp()    ? 2u
+                    (one_warp(c)      ? 2u
                      : c.same_block() ? 1u
                                       : 0u);
   return {c.earlier.instr, c.earlier.function, c.later.instr, c.later.function, kind};
@@ -79,7 +102,8 @@ std::string words(const Conflict& c) {
   text += c.pending ? "asynchronous copy" : verb(c.earlier.access);
   text += " of " + bytes_text(c.earlier.bytes);
   text += (c.earlier.access == Access::load ? " from " : " to ") + memory(c);
-  text += " by " + thread(c.launch, c.earlier, c.earlier_lane);
+  text += c.earlier.by == Actor::engine ? " by the bulk copy of " : " by ";
+  text += thread(c.launch, c.earlier, c.earlier_lane);
   if (c.earlier_many) text += " and others of its warp";
   if (!c.same_block()) text += " of block " + in;
   text += " and " + verb(c.later.access) + " by " + thread(c.launch, c.later, c.later_lane);
@@ -99,6 +123,14 @@ std::string words_for_end(const Launch& launch, const Record& access, const Visi
          ", and the end of that block, without a barrier of the cluster or a release and an "
          "acquire between, in " +
          launch.request.function->display;
+}
+
+std::string words_for_source(const Warp& warp, const Instr& instr, int lane, std::uint32_t bytes) {
+  return describe(warp, instr, lane,
+                  "race: bulk copy of " + bytes_text(bytes) +
+                      " out of the block's shared memory, and the end of the thread that asked for "
+                      "it, without a cp.async.bulk.wait_group.read between: the block may end and "
+                      "its memory be another block's before it is read; asked for");
 }
 
 std::string words_for_end(const Launch& launch, const AsyncArrival& copy, std::uint64_t home) {

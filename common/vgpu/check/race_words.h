@@ -38,7 +38,9 @@ std::string words(const Conflict& conflict);
 // An access to the shared memory of block `home`, which ends before the access is known to be over.
 std::string words_for_end(const Launch& launch, const Record& access, const Visit& visit,
                           std::uint64_t home);
-// The same for an asynchronous copy that has not landed.
+// The end of a thread that has not waited until its bulk copy has read the block's shared memory.
+std::string words_for_source(const Warp& warp, const Instr& instr, int lane, std::uint32_t bytes);
+// The same as words_for_end() for an asynchronous copy that has not landed.
 std::string words_for_end(const Launch& launch, const AsyncArrival& copy, std::uint64_t home);
 
 }  // namespace vgpu::race

@@ -24,12 +24,12 @@ inline constexpr Trace kTraceLane = 31ull << 32,
                        kTraceMany = 1ull << 37,  // other lanes of the warp, too
     kTraceAtomic = 1ull << 38, kTraceRelaxed = 1ull << 39, kTraceVolatile = 1ull << 40,
                        kTracePending = 1ull << 41,  // a copy not waited for
-    kTraceOperand = 1ull << 42,                     // a warpgroup's product reads an operand
+    kTraceAside = 1ull << 42,                       // no thread itself, see race.h: Actor
     kTraceStrong = kTraceAtomic | kTraceRelaxed | kTraceVolatile;
 inline constexpr int kTraceWarpShift = 43;
 inline constexpr Trace kTraceWarp = ~0ull << kTraceWarpShift;
 inline constexpr Trace kTraceThread =
-    kTraceWarp | kTraceLane | kTraceMany | kTraceOperand;  // the same and no other
+    kTraceWarp | kTraceLane | kTraceMany | kTraceAside;  // the same and no other
 inline std::uint32_t record_of(Trace t) { return static_cast<std::uint32_t>(t); }
 inline int lane_of(Trace t) { return static_cast<int>(t >> 32 & 31); }
 

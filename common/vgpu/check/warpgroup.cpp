@@ -40,20 +40,6 @@ Role role_of(const Instr& instr) {
   return roles[instr.form];
 }
 
-template <class F>
-void each_function(const Function& kernel, F f) {
-  std::vector<const Function*> todo = {&kernel}, seen;
-  while (!todo.empty()) {
-    const Function* function = todo.back();
-    todo.pop_back();
-    if (std::find(seen.begin(), seen.end(), function) != seen.end()) continue;
-    seen.push_back(function);
-    f(*function);
-    for (const CallSite& site : function->calls)
-      if (site.callee) todo.push_back(site.callee);
-  }
-}
-
 class WarpgroupCheck final : public Observer {
  public:
   void launch_end(Launch&, std::vector<std::string>& findings) override {

@@ -134,7 +134,9 @@ SharedPlace shared_place(Warp& warp, const Instr& instr, int lane, std::uint64_t
   std::uint64_t offset = address;
   if (rank >= 0) {
     block = warp.block->cluster.block(rank);
-    if (!block || block->live_threads == 0)
+    // An arrival at an mbarrier of a block that has ended is lost, as on a GPU (ops/mbarrier.cpp).
+    const bool arrival = instr.op_class == OpClass::barrier && access == Access::atomic;
+    if (!block || (block->live_threads == 0 && !arrival))
       report_no_block(warp, instr, lane, address, bytes, access, rank);
     offset = address % kRankedBytes;
   }

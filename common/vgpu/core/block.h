@@ -194,7 +194,9 @@ struct AsyncArrival {
   Ref<Frame> frame;      // the function call in which it asked
   const Instr* instr = nullptr;
   int lane = 0;
-  std::uint64_t up_to = 0;  // number of the last copy that the arrival waits for
+  // Number of the last copy that the arrival waits for. Of a copy out of shared memory: its own number,
+  // see LaneCopies::bulk_issued.
+  std::uint64_t up_to = 0;
   std::uint32_t bytes = 0, shared_offset = 0;
   // The copy's source on the host: global memory, or the shared memory of the warp's block. Null for
   // st.async and red.async, whose data are in `value`.
@@ -329,11 +331,11 @@ void land_copies(Warp& warp, int lane, std::uint64_t up_to);
 // "kernel.cuh:42: error: WHAT by thread (3,0,0) of block (1,0,0) in scores_kernel"
 std::string describe(const Warp& warp, const Instr& instr, int lane, const std::string& what);
 std::string where(const Instr& instr, const Function& function);
-
-// Begins an instruction that the lanes in `mask` have reached: counts it, and returns the lanes that
 // Where the function was called that is inlined at the instruction: the outermost place, "kernel.cuh:90",
 // or "" when nothing is inlined or it is not known.
 std::string where_called(const Instr& instr, const Function& function);
+
+// Begins an instruction that the lanes in `mask` have reached: counts it, and returns the lanes that
 // its guard lets execute it. `counts`: the running frame's counters, or null.
 inline std::uint32_t begin_instruction(Warp& warp, const Instr& instr, std::uint32_t mask,
                                        InstrCounters* counts) {

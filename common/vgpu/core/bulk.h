@@ -22,6 +22,7 @@ class TensorBox {
   TensorBox(Warp& warp, const Instr& instr, int lane, std::uint64_t map, Access access,
             bool counts);
   std::uint32_t bytes() const { return bytes_; }
+  std::uint64_t map_address() const { return map_address_; }  // generic
   // Aligned pieces of so many bytes of global memory that each of its rows lies in, added up.
   std::uint32_t pieces(std::uint32_t bytes) const;
   // The box as it lies in shared memory from `shared_offset` on, with what its rows hold now.
@@ -34,6 +35,7 @@ class TensorBox {
   void find_rows(Warp& warp, const Instr& instr, int lane, Access access, bool counts);
 
   TensorMap map_;
+  std::uint64_t map_address_;
   std::uint32_t bytes_ = 0;
   std::vector<TensorRow> rows_;
   std::vector<std::byte*> places_;  // of the rows, on the host

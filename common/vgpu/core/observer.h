@@ -140,6 +140,22 @@ class Observer {
                          std::uint32_t bytes) {
     (void)lane, (void)to, (void)shared_offset, (void)bytes;
   }
+  // A bulk copy out of the shared memory of the lane's block. source_read: the lane asks for the lane's
+  // `copy`th one, which may read its source from now on. sources_read: the lane has waited, and its copies
+  // up to this one have read theirs. source_landed: somebody has waited for this copy, which reports to an
+  // mbarrier. source_given_up: the lane ends without a wait.
+  virtual void source_read(Warp&, const Instr&, int lane, std::uint32_t shared_offset,
+                           std::uint32_t bytes, std::uint64_t copy) {
+    (void)lane, (void)shared_offset, (void)bytes, (void)copy;
+  }
+  virtual void sources_read(Warp&, int lane, std::uint64_t copy) { (void)lane, (void)copy; }
+  virtual void source_landed(Warp&, int lane, std::uint32_t shared_offset, std::uint32_t bytes,
+                             std::uint64_t copy) {
+    (void)lane, (void)shared_offset, (void)bytes, (void)copy;
+  }
+  virtual void source_given_up(Warp&, const Instr&, int lane, std::uint32_t bytes) {
+    (void)lane, (void)bytes;
+  }
   // A bulk copy into shared memory as a whole, once for each block that it goes to. bulk_issue: one lane
   // asks for it, behind bulk_access() or tensor_copy(). bulk_land: its bytes are there, and the mbarrier
   // at this offset of that block hears of it.

@@ -131,6 +131,7 @@ struct PendingBulk {
   std::uint64_t address = 0;  // in global memory
   std::uint32_t shared_offset = 0, bytes = 0;
   std::uint16_t byte_mask = 0xffff;           // of each 16 bytes
+  std::uint64_t number = 0;                   // see LaneCopies::bulk_issued
   std::vector<std::byte> source;              // once it is read
   std::shared_ptr<const TensorBox> box = {};  // of a tensor copy: where it goes
 };
@@ -138,12 +139,15 @@ struct LaneCopies {
   std::uint64_t issued = 0;     // copies are numbered from 1
   Queue<PendingCopy> pending;   // the last of them, up to number `issued`
   Queue<std::uint64_t> groups;  // the number of each group's last copy
+  // Bulk copies out of shared memory are numbered from 1.
+  std::uint64_t bulk_issued = 0;
   std::vector<PendingBulk> bulk_open;
   Queue<std::vector<PendingBulk>> bulk_groups;
   void clear() {
     issued = 0;
     pending.clear();
     groups.clear();
+    bulk_issued = 0;
     bulk_open.clear();
     bulk_groups.clear();
   }

@@ -95,14 +95,20 @@ void bulk_store(Warp& warp, const Instr& instr, uint32_t mask) {
         o.tensor_copy(warp, instr, lane, static_cast<uint32_t>(from.v[lane]), bytes,
                       box->pieces(kSectorBytes), box->pieces(128));
       });
-    warp.copies_of(lane).bulk_open.push_back({&instr,
-                                              Ref<Frame>(warp.frame),
-                                              to.v[lane],
-                                              static_cast<uint32_t>(from.v[lane]),
-                                              bytes,
-                                              masks ? masks[lane] : uint16_t{0xffff},
-                                              {},
-                                              std::move(box)});
+    LaneCopies& copies = warp.copies_of(lane);
+    const auto offset = static_cast<uint32_t>(from.v[lane]);
+    ++copies.bulk_issued;
+    warp.worker->notify(
+        [&](Observer& o) { o.source_read(warp, instr, lane, offset, bytes, copies.bulk_issued); });
+    copies.bulk_open.push_back({&instr,
+                                Ref<Frame>(warp.frame),
+                                to.v[lane],
+                                offset,
+                                bytes,
+                                masks ? masks[lane] : uint16_t{0xffff},
+                                copies.bulk_issued,
+                                {},
+                                std::move(box)});
     warp.worker->async_bytes += bytes;
   });
 }
@@ -114,24 +120,36 @@ void commit(Warp& warp, const Instr&, uint32_t mask) {
   });
 }
 
+void tell_sources_read(Warp& warp, int lane, uint64_t copy) {
+  warp.worker->notify([&](Observer& o) { o.sources_read(warp, lane, copy); });
+}
+
 void wait_bulk(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto allowed = static_cast<std::size_t>(instr.constant);
   each_lane(mask, [&](int lane) {
     auto& groups = warp.copies_of(lane).bulk_groups;
+    uint64_t last = 0;
     while (groups.size() > allowed)
-      for (PendingBulk& c : groups.pop()) land(warp, lane, c);
+      for (PendingBulk& c : groups.pop()) {
+        land(warp, lane, c);
+        last = c.number;
+      }
+    tell_sources_read(warp, lane, last);
   });
 }
 void wait_read(Warp& warp, const Instr& instr, uint32_t mask) {
   const auto allowed = static_cast<std::size_t>(instr.constant);
   each_lane(mask, [&](int lane) {
     auto& groups = warp.copies_of(lane).bulk_groups;
+    uint64_t last = 0;
     for (std::size_t i = 0; i + allowed < groups.size(); ++i)
       for (PendingBulk& c : groups[i]) {
         Frame* const running = std::exchange(warp.frame, c.frame.get());
         read_source(warp, lane, c);
         warp.frame = running;
+        last = c.number;
       }
+    tell_sources_read(warp, lane, last);
   });
 }
 
@@ -156,9 +174,17 @@ void finish_bulk(Warp& warp, uint32_t lanes) {
   if (!warp.copies) return;
   each_lane(lanes, [&](int lane) {
     LaneCopies& copies = warp.copies_of(lane);
+    const auto end = [&](PendingBulk& c) {
+      if (c.source.empty()) {
+        Frame* const running = std::exchange(warp.frame, c.frame.get());
+        warp.worker->notify([&](Observer& o) { o.source_given_up(warp, *c.instr, lane, c.bytes); });
+        warp.frame = running;
+      }
+      land(warp, lane, c);
+    };
     for (auto& group : copies.bulk_groups)
-      for (PendingBulk& c : group) land(warp, lane, c);
-    for (PendingBulk& c : copies.bulk_open) land(warp, lane, c);
+      for (PendingBulk& c : group) end(c);
+    for (PendingBulk& c : copies.bulk_open) end(c);
     copies.bulk_groups.clear();
     copies.bulk_open.clear();
   });

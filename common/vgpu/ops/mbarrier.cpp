@@ -114,6 +114,15 @@ void invalidate(Warp& warp, const Instr& instr, uint32_t mask) {
   warp.changed = true;
 }
 
+// Is the object in the shared memory of a block of the cluster whose threads have all ended?
+bool of_ended_block(const Warp& warp, const std::byte* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  for (const auto& block : warp.block->cluster.blocks)
+    if (address - reinterpret_cast<std::uintptr_t>(block->shared) < block->launch.shared_bytes)
+      return block->live_threads == 0;
+  return false;
+}
+
 void arrive_at(const Warp& warp, const Instr& instr, int lane, std::byte* at, uint32_t count) {
   Object object = object_at(at);
   if (count > object.pending)
@@ -130,11 +139,13 @@ enum Kind : std::uint8_t { kArrive, kDrop, kExpectAndArrive, kExpectAndDrop, kEx
 void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
   const uint32_t* operand = instr.a.valid() ? warp.lanes<const uint32_t>(instr.a) : nullptr;
   each_object(warp, instr, mask, Access::atomic, true, [&](int lane, std::byte* at) {
+    if (instr.cluster && of_ended_block(warp, at)) return;  // lost; the race check reports it
     Object object = object_at(at);
     const uint64_t before = object.word();
     const uint32_t value = operand ? operand[lane] : 1;
     if (instr.variant >= kExpectAndArrive) {
       object.bytes += instr.variant == kComplete ? -int64_t{value} : int64_t{value};
+      if (instr.variant != kComplete) warp.block->cluster.announced_bytes[at] += value;
       if (value % 4)
         refuse(warp, instr, lane,
                "mbarrier told of " + std::to_string(value) +
@@ -145,7 +156,6 @@ void arrive(Warp& warp, const Instr& instr, uint32_t mask) {
                    std::to_string(object.bytes) + " are outstanding (-1048575 to 1048575),");
       if (instr.variant >= kExpect && object.complete_phase()) tell_phase(warp, at);
       put(at, object);
-      if (instr.variant != kComplete) warp.block->cluster.announced_bytes[at] += value;
     }
     const uint32_t arrivals = instr.variant >= kExpectAndArrive ? 1 : value;
     if (instr.variant == kDrop || instr.variant == kExpectAndDrop) {
@@ -195,6 +205,7 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
         places.bias = reinterpret_cast<std::intptr_t>(warp.block->shared);
         o.access(warp, *copy.instr, 1u << copy.lane, a, 16, Access::load, Space::shared, places);
       }
+      o.source_landed(warp, copy.lane, static_cast<uint32_t>(offset), copy.bytes, copy.up_to);
     });
   }
   if (const auto reduce = reinterpret_cast<BulkReduction>(const_cast<void*>(copy.instr->data))) {
@@ -390,6 +401,13 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
       arrival.shared_offset = t.data.offset;
       arrival.source = origin;
       arrival.box = box;
+      if (instr.from_shared) {
+        arrival.up_to = ++warp.copies_of(lane).bulk_issued;
+        warp.worker->notify([&](Observer& o) {
+          const auto offset = static_cast<uint32_t>(origin - warp.block->shared);
+          o.source_read(warp, instr, lane, offset, bytes, arrival.up_to);
+        });
+      }
       AsyncArrivals& under_way = t.object.block->async_arrivals;
       under_way.push(std::move(arrival));
       warp.worker->async_bytes += bytes;
@@ -454,24 +472,6 @@ Kind kind_of(const Mods& mods) {
 
 }  // namespace
 
-Handler bind_mbarrier_init(Instr&, const Mods& mods) {
-  return mods.has("init") ? &init : &invalidate;
-}
-Handler bind_mbarrier_arrive(Instr& instr, const Mods& mods) {
-  // What an arrival at another block's object returns means nothing there: `_`, the first register.
-  if (instr.cluster && instr.d[0].valid() && instr.d[0].bits != 0) return nullptr;
-  instr.variant = kind_of(mods);
-  if (!(instr.order & kOrderRelaxed)) instr.order |= kOrderRelease;
-  return &arrive;
-}
-Handler bind_mbarrier_wait(Instr& instr, const Mods& mods) {
-  instr.variant = mods.has("parity");
-  if (!(instr.order & kOrderRelaxed)) instr.order |= kOrderAcquire;
-  return &wait;
-}
-Handler bind_mbarrier_pending(Instr&, const Mods&) { return &pending_count; }
-Handler bind_cp_mbarrier(Instr& instr, const Mods& mods) {
-  instr.variant = mods.has("noinc");
 std::string mbarrier_wait_words(Warp& warp, const Instr& instr, int lane) {
   if (instr.run != &wait) return "";
   Addresses a;
@@ -509,6 +509,24 @@ std::string mbarrier_wait_words(Warp& warp, const Instr& instr, int lane) {
   return text;
 }
 
+Handler bind_mbarrier_init(Instr&, const Mods& mods) {
+  return mods.has("init") ? &init : &invalidate;
+}
+Handler bind_mbarrier_arrive(Instr& instr, const Mods& mods) {
+  // What an arrival at another block's object returns means nothing there: `_`, the first register.
+  if (instr.cluster && instr.d[0].valid() && instr.d[0].bits != 0) return nullptr;
+  instr.variant = kind_of(mods);
+  if (!(instr.order & kOrderRelaxed)) instr.order |= kOrderRelease;
+  return &arrive;
+}
+Handler bind_mbarrier_wait(Instr& instr, const Mods& mods) {
+  instr.variant = mods.has("parity");
+  if (!(instr.order & kOrderRelaxed)) instr.order |= kOrderAcquire;
+  return &wait;
+}
+Handler bind_mbarrier_pending(Instr&, const Mods&) { return &pending_count; }
+Handler bind_cp_mbarrier(Instr& instr, const Mods& mods) {
+  instr.variant = mods.has("noinc");
   instr.order |= kOrderRelease;
   return &arrive_after_copies;
 }

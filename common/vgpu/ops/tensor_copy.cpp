@@ -174,7 +174,7 @@ void prefetch(Warp& warp, const Instr& instr, uint32_t mask) {
 
 TensorBox::TensorBox(Warp& warp, const Instr& instr, int lane, uint64_t map, Access access,
                      bool counts)
-    : map_(read_map(warp, instr, lane, map)), bytes_(box_bytes(map_)) {
+    : map_(read_map(warp, instr, lane, map)), map_address_(map), bytes_(box_bytes(map_)) {
   std::int32_t coordinates[kTensorRanks] = {};
   uint16_t offsets[kTensorRanks] = {};
   const auto rank = static_cast<size_t>(instr.rank);

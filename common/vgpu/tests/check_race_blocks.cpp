@@ -204,6 +204,36 @@ END:
   CHECK(contains(races(body(""), {32, 1, 1}, {6, 1, 1}), "s.cu:12: error: race: write of 4 bytes"));
 }
 
+TEST_CASE(
+    "race: a volatile or relaxed load and a barrier of the block are no acquire without a fence") {
+  // The first thread of block 1 waits for a flag of block 0, and all of its threads read what that published.
+  const auto body = [](const std::string& load, const std::string& behind,
+                       const std::string& barrier) {
+    return R"(setp.eq.u32 %p1, %thread, 0; setp.eq.u32 %p3, %block, 0; @!%p3 bra TAKE;
+#10: @%p1 st.global.u32 [%out], %number;
+@%p1 st.release.gpu.global.u32 [%out+4], 1;
+bra END;
+TAKE: @!%p1 bra MEET;
+WAIT: )" + load +
+           R"(.global.u32 %r2, [%out+4]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;
+)" + behind +
+           "\nMEET: " + barrier + "\n#20: ld.global.u32 %r5, [%out];\nEND:\n";
+  };
+  const Dim3 warp{32, 1, 1}, warps{64, 1, 1}, two{2, 1, 1};
+  for (const std::string load : {"ld.volatile", "ld.relaxed.gpu"}) {
+    CAPTURE(load);
+    check_silent(body(load, "membar.gl;", "bar.sync 0;"), warps, two);
+    check_silent(body(load, "membar.gl;", "bar.warp.sync -1;"), warp, two);
+    check_silent(body(load, "", "bar.sync 0; membar.gl;"), warps, two);
+    check_silent(body(load, "", "bar.warp.sync -1; membar.gl;"), warp, two);
+    CHECK(contains(races(body(load, "", "bar.sync 0;"), warps, two),
+                   "s.cu:10: error: race: write of 4 bytes to global memory"));
+    CHECK(races(body(load, "", "bar.warp.sync -1;"), warp, two).size() == 1);
+    CHECK(races(body(load, "membar.cta;", "bar.sync 0;"), warps, two).size() == 1);
+  }
+  check_silent(body("ld.acquire.gpu", "", "bar.sync 0;"), warps, two);
+}
+
 TEST_CASE("race: a barrier of the grid") {
   auto body = [](const std::string& arrive) {
     return R"(setp.eq.u32 %p1, %thread, 0; mov.u32 %r9, %nctaid.x;

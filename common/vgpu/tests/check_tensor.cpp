@@ -177,6 +177,35 @@ Texts run_with_map(const std::string& body) {
 
 }  // namespace
 
+TEST_CASE("tensor checks: a map is changed only when no copy that uses it is under way") {
+  const std::string one = "mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r9], 128;\n";
+  const std::string ask =
+      "@%p1 bra end;\nmbarrier.init.shared.b64 [%r9], 1; mov.u32 %r4, 0; mov.u32 %r5, 0;\n" + one +
+      "#7: cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], "
+      "[%in, {%r4, %r5}], [%r9];\n";
+  const std::string change = "#9: tensormap.replace.tile.rank.global.b1024.b32 [%in], 1;\n";
+  const std::string wait =
+      "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra wait;\n";
+  const std::string end = "end:\n";
+  CHECK(has(run_with_map(ask + change + wait + end),
+            "s.cu:9: error: proxy: write to the tensor map at byte 0 of "));
+  CHECK(
+      has(run_with_map(ask + change + wait + end),
+          "which the copy that thread (0,0,0) asked for at s.cu:7 may still read: wait for the "
+          "copy (at its mbarrier, or by cp.async.bulk.wait_group.read) before; by thread (0,0,0)"));
+  CHECK(all_of(run_with_map(ask + wait + change + end)) == "");
+  // To wait for all groups of bulk copies is enough for the map, whatever the copy reports to.
+  const std::string groups = "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n";
+  CHECK(all_of(run_with_map(ask + groups + change + wait + end)) == "");
+  // A copy out of shared memory.
+  const std::string out =
+      "@%p1 bra end;\nmov.u32 %r4, 0; mov.u32 %r5, 0;\n#7: cp.async.bulk.tensor.2d.global"
+      ".shared::cta.bulk_group [%in, {%r4, %r5}], [%r1];\n";
+  CHECK(has(run_with_map(out + "cp.async.bulk.commit_group;\n" + change + end),
+            "s.cu:9: error: proxy: write to the tensor map"));
+  CHECK(all_of(run_with_map(out + groups + change + end)) == "");
+}
+
 TEST_CASE("tensor checks: a map that the kernel changes is released and acquired before a copy") {
   const std::string both = changes_map(kMapRelease, kMapAcquire);
   CHECK(all_of(run_with_map(both)) == "");
