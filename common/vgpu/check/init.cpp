@@ -149,6 +149,7 @@ class InitCheck final : public Observer {
         for (std::uint32_t i = bytes; i-- > 0;)
           if (flags[i] != kWritten) first = i, undefined |= 1u << i;
         origin->first[lane] = a.v[lane] + first;
+        origin->whole |= std::uint32_t{std::popcount(undefined) == static_cast<int>(bytes)} << lane;
         origin->copied[lane] = flags[first];
         if (flags[first] > kCopied)
           origin->computed |= std::uint32_t{kept_[kept_number(flags[first])].computed} << lane;
@@ -243,7 +244,9 @@ class InitCheck final : public Observer {
   }
   // A store of values that came from memory that nobody wrote. In shared memory they are followed
   // further. To put one into global memory is a use, unless the lane stores other bytes beside, or
-  // they are 8-bit elements as they were loaded: so nvcc copies a struct with its padding.
+  // they are 8-bit elements as they were loaded: so nvcc copies a struct with its padding. What was
+  // computed from a load of nothing but such bytes is a use beside others, too. (One that has written
+  // bytes as well may be a row's last vector, of which a part lies behind its end.)
   void store_undefined(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                        std::uint32_t bytes, Space space) {
     const UndefinedValues::Stored& stored = values_.stored();
@@ -256,7 +259,9 @@ class InitCheck final : public Observer {
         if (undefined)
           flag = keep(warp, *stored.origin[lane], stored.from[lane], stored.computed >> lane & 1);
       } else {
-        if (undefined == all && (type_bits(instr.type) > 8 || stored.computed >> lane & 1)) {
+        const bool computed = stored.computed >> lane & 1, wide = type_bits(instr.type) > 8;
+        const bool alone = undefined == all;
+        if (undefined && (alone ? computed || wide : computed && wide && whole(stored, lane))) {
           tell(warp, *stored.origin[lane], stored.from[lane], Access::load);
           undefined = 0;
         }
@@ -271,6 +276,10 @@ class InitCheck final : public Observer {
       }
       for (std::uint32_t i = 0; i < bytes; ++i) flags[i] = undefined >> i & 1 ? flag : kWritten;
     });
+  }
+
+  static bool whole(const UndefinedValues::Stored& stored, int lane) {
+    return stored.origin[lane]->whole >> stored.from[lane] & 1;
   }
 
   struct Kept {

@@ -60,7 +60,9 @@ Rule rule_of(const Instr& instr) {
 // Puts words together of bits of others, as nvcc does where it copies a struct.
 bool places_bits(const Instr& instr) {
   const std::string_view opcode = forms()[instr.form].opcode;
-  return opcode == "bfi" || opcode == "lop3" || opcode == "shf" || opcode == "xor";
+  // (With a number beside it xor inverts, as 255 - x does.)
+  return opcode == "bfi" || opcode == "lop3" || opcode == "shf" ||
+         (opcode == "xor" && !instr.a.constant() && !instr.b.constant());
 }
 
 // Does the instruction add to what its result registers hold? wgmma does, where scale-d is true.
@@ -533,6 +535,7 @@ void UndefinedValues::rearrange(Warp& warp, const Instr& instr, Registers& regis
     on_bits.d[0] = unpacks ? Slot{list[0]} : scratch.add();
     if (instr.list) on_bits.list = list.data();
     const bool inverts = std::string_view(forms()[instr.form].opcode) == "not";
+    if (inverts) sources.computed |= lanes;
     if (!inverts) instr.run(warp, on_bits, on);
     for (std::size_t k = 0; k < results; ++k) {
       const std::uint8_t* from = scratch.at(inverts   ? on_bits.a

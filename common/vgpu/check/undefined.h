@@ -31,6 +31,7 @@ struct Origin {
       {};  // the first such byte of each lane: address, offset; or a lane
   std::uint8_t copied[kWarpSize] = {};  // its flag: 0, or what it was copied from (check/init.cpp)
   std::uint32_t computed = 0;           // lanes whose bytes are a result computed from such ones
+  std::uint32_t whole = 0;              // lanes of which all bytes are such
   std::uint32_t told = 0;               // lanes that are in the findings
 };
 

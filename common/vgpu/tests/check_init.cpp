@@ -247,6 +247,24 @@ TEST_CASE("init: what is computed from such bytes is no padding, even stored as 
   }
 }
 
+TEST_CASE(
+    "init: what is computed from such bytes is used beside written ones, a vector's rest is not") {
+  const std::string out = "mul.wide.u32 %rd4, %lane, 8; add.u64 %rd4, %rd4, %out;\n";
+  CHECK(found(out + "cvt.rn.f32.u32 %f1, %r1; mov.f32 %f2, 0f3F800000;\n"
+                    "st.global.v2.f32 [%rd4], {%f2, %f1};\n") == kFound);
+  CHECK(
+      found(out +
+            "mov.f32 %f2, 0f3F800000; mov.b32 %f1, %r1;\nst.global.v2.f32 [%rd4], {%f2, %f1};\n") ==
+      Texts{});
+  // A load of 8 bytes, of which the first four are written.
+  CHECK(found(out +
+              "mul.wide.u32 %rd3, %lane, 8; add.u64 %rd3, %rd3, %in; st.global.u32 [%rd3], 5;\n"
+              "ld.global.v2.u32 {%r2, %r3}, [%rd3]; cvt.rn.f32.u32 %f1, %r2;\n"
+              "cvt.rn.f32.u32 %f2, %r3; st.global.v2.f32 [%rd4], {%f1, %f2};\n") == Texts{});
+  CHECK(found("not.b32 %r2, %r1;\nst.global.u8 [%mine], %r2;\n") == kFound);
+  CHECK(found("xor.b32 %r2, %r1, 255;\nst.global.u8 [%mine], %r2;\n") == kFound);
+}
+
 TEST_CASE("init: through shared memory the first read is named") {
   const std::string through =
       "mov.u32 %r2, s; mad.lo.u32 %r2, %lane, 4, %r2; st.shared.u32 [%r2], %r1; bar.sync 0;\n"
