@@ -42,6 +42,11 @@ std::string full_name(const std::string& mangled) {
   std::string name = status == 0 && text ? text : mangled;
   std::free(text);
   if (status != 0) return name;
+  const std::string anonymous = "(anonymous namespace)::";
+  for (std::size_t at; (at = name.find(anonymous)) != name.npos;) name.erase(at, anonymous.size());
+  // nvcc puts the variables of such a namespace into one named after the file.
+  if (name.starts_with("_INTERNAL_") && name.find("::") != name.npos)
+    name.erase(0, name.find("::") + 2);
   // Without the parameter list: the last parenthesis at depth 0 opens it.
   int depth = 0;
   for (std::size_t i = name.size(); i-- > 0;) {
@@ -62,8 +67,6 @@ std::string full_name(const std::string& mangled) {
       break;
     }
   }
-  const std::string anonymous = "(anonymous namespace)::";
-  for (std::size_t at; (at = name.find(anonymous)) != name.npos;) name.erase(at, anonymous.size());
   return name;
 }
 

@@ -126,6 +126,8 @@ TEST_CASE("names: long ones are cut to a readable length in messages") {
   const auto both = [](const std::string& mangled) {
     return std::pair{full_name(mangled), display_name(mangled)};
   };
+  // As nvcc names a variable of an anonymous namespace.
+  CHECK(both("_ZN12_INTERNAL_n_18_GLOBAL__N__f451c711small_tableE").first == "small_table");
   // A name that fits stays as it is: void ns::scale<64, float>(float*).
   auto [full, shown] = both("_ZN2ns5scaleILi64EfEEvPf");
   CHECK(full == "ns::scale<64, float>");
