@@ -54,6 +54,24 @@ std::string count(std::uint64_t n, const char* unit) {
   return std::to_string(n) + " " + unit + (n == 1 ? "" : "s");
 }
 
+// Where an address was meant to be whose index, or a product in it, was too large for 32 bits: 2^32 elements
+// of 1 to 16 bytes, or a few times 2^32 bytes, further on, in the upper part of a large allocation.
+struct Wrapped {
+  std::shared_ptr<Allocation> allocation;  // null: nowhere
+  std::uint64_t offset = 0, gibibytes = 0;
+};
+Wrapped wrapped_from(const Launch& launch, std::uint64_t address, std::uint32_t bytes) {
+  for (std::uint64_t turns = 1; turns <= 16; ++turns) {
+    const std::uint64_t meant = address + (turns << 32);
+    const auto allocation = launch.memory.find(meant);
+    if (!allocation || meant - allocation->base < 1ull << 31 ||
+        meant - allocation->base + bytes > allocation->size)
+      continue;
+    return {allocation, meant - allocation->base, 4 * turns};
+  }
+  return {};
+}
+
 // Is there anything of the host's own at this address?
 bool host_has(std::uint64_t address) {
   unsigned char resident;
@@ -148,6 +166,14 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
     if (in_window(window, 1ull << 32))
       fault(FaultKind::address_space,
             what + " of ." + name + " memory by an instruction for global memory");
+  if (const Wrapped wrapped = wrapped_from(launch, address, bytes); wrapped.allocation) {
+    const std::string text = allocation_text(launch, *wrapped.allocation);
+    fault(FaultKind::illegal_address,
+          "out-of-bounds " + what + " at " + hexadecimal(address) + ", " +
+              std::to_string(wrapped.gibibytes) + " GiB before byte " +
+              std::to_string(wrapped.offset) + " of allocation " + text +
+              ": an index or a product of 32 bits has wrapped (compute it in 64 bits, as size_t)");
+  }
   // What the program has named or given to the kernel was meant rather than a neighbour.
   const auto known = [&](const Allocation& a) {
     return a.kind != MemoryKind::global_variable && a.kind != MemoryKind::heap &&
@@ -170,6 +196,12 @@ void report_bad_access(Warp& warp, const Instr& instr, int lane, std::uint64_t a
       fault(FaultKind::illegal_address,
             "out-of-bounds " + what + ", " + count(a->base - address, "byte") + " before " + named);
   }
+  if (launch.machine.variable_at)
+    if (const std::string name = launch.machine.variable_at(address); !name.empty())
+      fault(FaultKind::illegal_address,
+            "host pointer: " + what + " at " + hexadecimal(address) + ", which '" + name +
+                "' means on the host, and not the device's variable (pass the address that "
+                "cudaGetSymbolAddress gives, or use the name in the kernel)");
   if (address - kDeviceRange >= kDeviceRangeSize && host_has(address))
     fault(FaultKind::illegal_address,
           "host pointer: " + what + " at " + hexadecimal(address) +

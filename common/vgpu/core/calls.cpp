@@ -93,9 +93,12 @@ void Warp::enter_call(Fragment& f, const Instr& instr, std::uint32_t mask) {
   if (inner->local_base + function.local_bytes > local_capacity)
     throw Fault{
         FaultKind::stack_overflow,
-        describe(*this, instr, std::countr_zero(mask),
-                 "stack overflow: " + std::to_string(inner->local_base + function.local_bytes) +
-                     " bytes of local memory, " + std::to_string(local_capacity) + " a thread")};
+        describe(
+            *this, instr, std::countr_zero(mask),
+            "stack overflow: " + std::to_string(inner->local_base + function.local_bytes) +
+                " bytes of local memory, and a thread has " + std::to_string(local_capacity) +
+                " (recursion and calls through pointers get what cudaLimitStackSize says: raise "
+                "it with cudaDeviceSetLimit, or call less deeply)")};
   FunctionState& state = worker->state_of(function);
   inner->counts = worker->counting ? state.counts.data() : nullptr;
   inner->sites = state.sites.data();

@@ -64,6 +64,15 @@ std::unique_ptr<LoadedModule> Machine::load(std::string ptx_text, Bodies bodies)
       loaded->variables.push_back(std::move(allocation));
     }
   }
+  // What the host knows of a constant is an address by which ordinary loads and stores reach it, too.
+  for (auto& [name, global] : module.globals) {
+    if (global->external || global->space != Space::constant) continue;
+    auto allocation = impl_->memory.place(loaded->constants->data() + global->address, global->size,
+                                          MemoryKind::global_variable);
+    allocation->name = display_name(name);
+    global->host_address = allocation->base;
+    loaded->variables.push_back(std::move(allocation));
+  }
   for (auto& [name, global] : module.globals)
     for (const Global::Relocation& r : global->relocations) {
       std::uint64_t value = 0;
@@ -95,7 +104,7 @@ bool LoadedModule::variable(std::string_view name, std::uint64_t& address,
   const auto it = module->globals.find(name);
   if (it == module->globals.end() || it->second->external || it->second->space == Space::shared)
     return false;
-  address = it->second->address + (it->second->space == Space::constant ? kConstantWindow : 0);
+  address = it->second->space == Space::constant ? it->second->host_address : it->second->address;
   size = it->second->size;
   return true;
 }

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <optional>
 
 #include "coalescing.h"
 #include "gather.h"
@@ -78,10 +80,11 @@ void Launch::print(std::string_view text) {
 
 namespace {
 
+constexpr std::uint32_t kMaxLocalBytes = 512u << 10;  // CUDA's limit for a thread
+
 // Throws Fault when a block of the launch takes more than the machine gives.
 void check_sizes(const LaunchRequest& request) {
   const Function& function = *request.function;
-  constexpr std::uint32_t kMaxLocalBytes = 512u << 10;  // CUDA's limit for a thread
   if (function.local_bytes > kMaxLocalBytes)
     throw Fault{FaultKind::out_of_memory, function.display + " needs " +
                                               std::to_string(function.local_bytes) +
@@ -114,7 +117,36 @@ void lay_out(Launch& launch) {
   launch.ranked_shared = request.cluster.count() > 1;
   launch.warps_per_block =
       static_cast<std::uint32_t>((request.block.count() + kWarpSize - 1) / kWarpSize);
-  launch.stack_bytes = launch.machine.stack_limit;
+}
+
+// The deepest stack of a function and of what it calls, by their .local variables; nothing where only running
+// it tells: something of it calls itself, or through a pointer.
+class Stacks {
+ public:
+  std::optional<std::uint64_t> of(const Function& f) {
+    constexpr std::size_t kMostCallers = 256;
+    if (const auto it = known_.find(&f); it != known_.end()) return it->second;
+    if (f.calls_indirectly || known_.size() > kMostCallers) return std::nullopt;
+    known_[&f] = std::nullopt;  // what a call of itself finds
+    std::uint64_t deepest = 0;
+    for (const CallSite& site : f.calls) {
+      if (!site.callee) continue;
+      const auto below = of(*site.callee);
+      if (!below) return std::nullopt;
+      deepest = std::max(deepest, *below);
+    }
+    return known_[&f] = deepest + f.local_bytes;
+  }
+
+ private:
+  std::map<const Function*, std::optional<std::uint64_t>> known_;
+};
+// As on a GPU a stack that is known is there, and one that is not is as large as the limit.
+std::uint32_t stack_bytes(const Launch& launch) {
+  const auto known = Stacks().of(*launch.request.function);
+  const auto least = static_cast<std::uint32_t>(std::max(launch.request.attributes.local_bytes, 0));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      kMaxLocalBytes, known ? *known : std::max(least, launch.machine.stack_limit)));
 }
 
 // Prepares all that the kernel may call. True when the order of blocks may decide the results.
@@ -217,6 +249,7 @@ class Machine::Run {
     lay_out(launch_);
     launch_.start_time = machine_->time;
     const bool order_matters = prepare_callees(launch_) || request_.cooperative;
+    launch_.stack_bytes = stack_bytes(launch_);
     launch_.fair = request_.grid.count() > 1 && !launch_.hostile;
     launch_.may_wait = order_matters;
     if (request_.cooperative) {

@@ -30,9 +30,9 @@ class LoadedModule {
  public:
   virtual ~LoadedModule() = default;
   std::shared_ptr<const Module> module;
-  std::vector<std::shared_ptr<Allocation>> variables;  // one for each .global variable
+  std::vector<std::shared_ptr<Allocation>> variables;  // one for each .global and .const variable
   std::shared_ptr<std::vector<std::byte>> constants;   // the constant bank
-  // Device address and size of a variable (.global; for .const the address in kConstantWindow).
+  // Device address and size of a variable, .global or .const.
   // False when there is none of that name.
   bool variable(std::string_view name, std::uint64_t& address, std::uint64_t& size) const;
   // Host bytes of a variable (global or constant), null when there is none.
@@ -111,10 +111,16 @@ class Machine {
   // function is decoded and its shared memory laid out. None: nobody watches.
   std::function<std::vector<std::unique_ptr<Observer>>(const Launch&)> observers;
 
+  // The variable of the device whose name stands for this address on the host; "" when there is none.
+  std::function<std::string(std::uint64_t host_address)> variable_at;
+
   // Output of device printf, in order; default: stdout.
   std::function<void(std::string_view)> print;
-  std::uint64_t heap_limit = 8u << 20;    // bytes of the device malloc heap
-  std::uint32_t stack_limit = 16u << 10;  // bytes of local memory a thread has for called functions
+  std::uint64_t heap_limit = 8u << 20;  // bytes of the device malloc heap
+  // Bytes of local memory that a thread has for functions whose calls only running them tells: recursion,
+  // calls through pointers.
+  static constexpr std::uint32_t kStackLimit = 1024;
+  std::uint32_t stack_limit = kStackLimit;
   // Instructions that all resident blocks spend in waiting loops, none of them getting any further,
   // before the launch is given up as a deadlock: a second or two.
   std::uint64_t patience = 1u << 26;

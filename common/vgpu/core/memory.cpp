@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <shared_mutex>
+#include <utility>
 
 namespace vgpu {
 
@@ -58,6 +59,22 @@ struct Memory::Impl {
     a.written = {reinterpret_cast<std::uint8_t*>(flags),
                  [bytes](std::uint8_t* p) { munmap(p, bytes); }};
   }
+  // An address on the device that nobody has.
+  std::uint64_t free_range(std::uint64_t size, std::uint64_t align) {
+    align = std::max<std::uint64_t>(align, 256);
+    next = round_up(next, align);
+    const std::uint64_t reach = round_up(std::max<std::uint64_t>(size, 1), 256) + kGuard;
+    if (next + reach > kDeviceRange + kDeviceRangeSize) {
+      // The range is used up: start again below, skipping what is still alive.
+      next = round_up(kDeviceRange + (2u << 20), align);
+      for (auto& [base, other] : live) {
+        if (base < next) continue;
+        if (base >= kDeviceRange + kDeviceRangeSize || base >= next + reach) break;
+        next = round_up(base + other->size + kGuard, align);
+      }
+    }
+    return std::exchange(next, next + reach);
+  }
   void add(const std::shared_ptr<Allocation>& a) {
     a->id = next_id++;
     live[a->base] = a;
@@ -99,8 +116,8 @@ Memory::Memory() : impl_(std::make_unique<Impl>()) {
 
 Memory::~Memory() {
   for (auto& [base, a] : impl_->live)
-    if (a->kind == MemoryKind::device || a->kind == MemoryKind::global_variable ||
-        a->kind == MemoryKind::heap)
+    if (a->device != -1 && (a->kind == MemoryKind::device || a->kind == MemoryKind::heap ||
+                            a->kind == MemoryKind::global_variable))
       give_back(*a);
   if (impl_->reserved) munmap(reinterpret_cast<void*>(kDeviceRange), kDeviceRangeSize);
 }
@@ -120,22 +137,21 @@ std::shared_ptr<Allocation> Memory::allocate(std::uint64_t size, MemoryKind kind
   if (kind == MemoryKind::managed || kind == MemoryKind::pinned) {
     a->base = reinterpret_cast<std::uint64_t>(host);
   } else {
-    align = std::max<std::uint64_t>(align, 256);
-    impl_->next = round_up(impl_->next, align);
-    const std::uint64_t reach = round_up(std::max<std::uint64_t>(size, 1), 256) + kGuard;
-    if (impl_->next + reach > kDeviceRange + kDeviceRangeSize) {
-      // The range is used up: start again below, skipping what is still alive.
-      impl_->next = round_up(kDeviceRange + (2u << 20), align);
-      for (auto& [base, other] : impl_->live) {
-        if (base < impl_->next) continue;
-        if (base >= kDeviceRange + kDeviceRangeSize || base >= impl_->next + reach) break;
-        impl_->next = round_up(base + other->size + kGuard, align);
-      }
-    }
-    a->base = impl_->next;
-    impl_->next += reach;
+    a->base = impl_->free_range(size, align);
   }
   impl_->track(*a);
+  impl_->add(a);
+  return a;
+}
+
+std::shared_ptr<Allocation> Memory::place(std::byte* host, std::uint64_t size, MemoryKind kind) {
+  std::unique_lock lock(impl_->mutex);
+  auto a = std::make_shared<Allocation>();
+  a->base = impl_->free_range(size, 256);
+  a->size = size;
+  a->host = host;
+  a->kind = kind;
+  a->device = -1;  // not ours to unmap
   impl_->add(a);
   return a;
 }

@@ -48,6 +48,8 @@ class Memory {
   // does on a GPU; the init check (track_writes) is what finds programs that count on it.
   std::shared_ptr<Allocation> allocate(std::uint64_t size, MemoryKind kind,
                                        std::uint64_t align = 256);
+  // Gives bytes that somebody else owns an address on the device.
+  std::shared_ptr<Allocation> place(std::byte* host, std::uint64_t size, MemoryKind kind);
   // Makes memory that the program owns (cudaHostRegister) visible to kernels at its own address.
   std::shared_ptr<Allocation> adopt(void* host, std::uint64_t size, MemoryKind kind);
   // False when `address` is not the base of a live allocation. With `keep`, its bytes stay for what

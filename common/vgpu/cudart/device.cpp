@@ -257,7 +257,7 @@ cudaDeviceProp properties(const DeviceSpec& spec) {
 std::optional<std::size_t> default_limit(Runtime& runtime, int limit) {
   switch (limit) {
     case cudaLimitStackSize:
-      return 1024;
+      return Machine::kStackLimit;
     case cudaLimitPrintfFifoSize:
       return 1u << 20;
     case cudaLimitMallocHeapSize:
@@ -399,6 +399,9 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
       runtime.machine().heap_limit = value;
     else
       runtime.limits[number_of(limit)] = value;
+    if (number_of(limit) == cudaLimitStackSize)
+      runtime.machine().stack_limit =
+          static_cast<std::uint32_t>(std::min<std::size_t>(value, 1u << 30));
     return cudaSuccess;
   });
 }

@@ -227,8 +227,9 @@ struct Global {
   };
   std::vector<Relocation> relocations;
   bool external = false;
-  bool managed = false;       // .attribute(.managed): the host has it at the same address
-  std::uint64_t address = 0;  // device address (global), offset in the bank (constant, shared)
+  bool managed = false;            // .attribute(.managed): the host has it at the same address
+  std::uint64_t address = 0;       // device address (global), offset in the bank (constant, shared)
+  std::uint64_t host_address = 0;  // of a constant: what cudaGetSymbolAddress gives
 };
 
 // When the bodies of a module's kernels are read. A program has many kernels and runs a few; what its

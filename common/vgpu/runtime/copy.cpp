@@ -56,6 +56,35 @@ void note(const Side& side, std::size_t offset, std::size_t size, Touch touch) {
   if (allocation) runtime.order->touch(allocation, address - allocation->base, size, touch);
 }
 
+// VGPU_CHECK=copies: bytes that nobody wrote and that a copy brings to the host.
+class UnwrittenBytes {
+ public:
+  void look(const Side& side, std::size_t offset, std::size_t size) {
+    const auto address = reinterpret_cast<std::uint64_t>(side.pointer) + offset;
+    const auto allocation = Runtime::get().memory().find(address);
+    if (!allocation || allocation->all_written()) return;
+    const std::uint64_t first = address - allocation->base;
+    for (std::uint64_t at = first; at < first + size; ++at) {
+      if (allocation->written[static_cast<std::ptrdiff_t>(at)] == 1) continue;
+      if (count_++ == 0) first_ = at, allocation_ = allocation;
+    }
+  }
+  void tell() const {
+    if (!count_) return;
+    const std::string& name = allocation_->name;
+    Runtime::get().findings.push_back(
+        "error: init: a copy to the host reads byte " + std::to_string(first_) + " of " +
+        (name.empty() ? "allocation " + std::to_string(allocation_->id) : "'" + name + "'") + " (" +
+        std::to_string(allocation_->size) + " bytes), which nobody wrote" +
+        (count_ > 1 ? ", and " + std::to_string(count_ - 1) + " such bytes more" : "") +
+        ": does the grid reach the last element?");
+  }
+
+ private:
+  std::shared_ptr<Allocation> allocation_;
+  std::uint64_t first_ = 0, count_ = 0;
+};
+
 bool sound(int kind) { return kind >= kHostToHost && kind <= kByPointer; }
 
 // Pointer to the first byte of a 3D copy's side. False when the position overflows.
@@ -119,14 +148,18 @@ Status copy(const CopyOp& op) {
   std::byte* target =
       op.dst.bytes ? op.dst.bytes : bytes_of("cudaMemcpy: destination", dst, box, target_of(op));
   if (!target) return Status::invalid_value;
+  UnwrittenBytes unwritten;
+  const bool looks = Runtime::get().settings.copies && !on_device(op.dst);
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       const std::size_t to = (z * dst.slice_rows + y) * dst.pitch;
       const std::size_t from = (z * src.slice_rows + y) * src.pitch;
       std::memmove(target + to, source + from, box.width);
+      if (looks) unwritten.look(src, from, box.width);
       note(src, from, box.width, Touch::read);
       note(dst, to, box.width, Touch::write);
     }
+  unwritten.tell();
   show(op, box);
   return Status::success;
 }

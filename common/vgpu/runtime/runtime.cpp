@@ -91,6 +91,7 @@ WatchedMachine& Runtime::machine() {
   if (!machine_) {
     machine_ = std::make_unique<WatchedMachine>(settings.spec, settings.options);
     machine_->instruction_limit = settings.instruction_limit;
+    machine_->variable_at = [this](std::uint64_t address) { return variable_at(address); };
     pthread_atfork(nullptr, nullptr, [] { in_child = true; });
     machine_->tracer().set(settings.trace);
     machine_->another = [this]() -> std::unique_ptr<Observer> {
@@ -125,6 +126,14 @@ Kernel* Runtime::add_kernel(Library& library, const std::string& name) {
     kernels.insert(slot.get());
   }
   return slot.get();
+}
+
+std::string Runtime::variable_at(std::uint64_t host_address) const {
+  for (const auto& [host, variable] : variables)
+    if (host_address - reinterpret_cast<std::uint64_t>(host) < variable.size &&
+        !variable.managed_pointer)
+      return display_name(variable.name);
+  return "";
 }
 
 void Runtime::remove_library(Library& library) {
@@ -268,6 +277,7 @@ void Runtime::reset() {
   host_allocations.clear();
   host_registrations.clear();
   limits.clear();
+  if (machine_) machine_->stack_limit = Machine::kStackLimit;
   device_flags = 0;
   sticky = Status();
   if (!machine_) return;

@@ -146,6 +146,8 @@ class Runtime {
   Kernel* find_kernel(const void* function);
   Kernel* add_kernel(Library& library, const std::string& name);
   void remove_library(Library& library);
+  // The variable of the device that a host address means, which the program takes by its name; "": none.
+  std::string variable_at(std::uint64_t host_address) const;
 
   // Streams and events.
   std::set<Stream*> streams;

@@ -47,23 +47,6 @@ void say_out_of_range(const char* what, const void* pointer, std::uint64_t size)
   say(text);
 }
 
-// The library that an address in the constant window belongs to. All libraries share this window, so
-// the last one whose symbol was asked for is taken.
-const Library* last_constant = nullptr;
-
-std::byte* constant_bytes(std::uint64_t address, std::uint64_t size) {
-  const std::uint64_t offset = address - kConstantWindow;
-  std::byte* found = nullptr;
-  for (const auto& library : Runtime::get().libraries) {
-    if (!library->module || !library->module->constants) continue;
-    auto& bank = *library->module->constants;
-    if (offset > bank.size() || size > bank.size() - offset) continue;
-    if (library.get() == last_constant) return bank.data() + offset;
-    if (!found) found = bank.data() + offset;
-  }
-  return found;
-}
-
 }  // namespace
 
 bool is_device_address(const void* pointer) {
@@ -76,9 +59,7 @@ bool is_device_address(const void* pointer) {
 
 std::byte* device_bytes(const char* what, const void* pointer, std::uint64_t size) {
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  std::byte* bytes = in(address, kConstantWindow, kConstantWindowSize)
-                         ? constant_bytes(address, size)
-                         : Runtime::get().memory().translate(address, size);
+  std::byte* bytes = Runtime::get().memory().translate(address, size);
   if (!bytes) say_out_of_range(what, pointer, size);
   return bytes;
 }
@@ -128,7 +109,6 @@ Status find_symbol(const void* symbol, Symbol& out) {
   std::uint64_t size = 0;
   if (!module.variable(variable.name, out.address, out.size)) return Status::invalid_symbol;
   out.bytes = module.variable_bytes(variable.name, size);
-  if (in(out.address, kConstantWindow, kConstantWindowSize)) last_constant = variable.library;
   return Status::success;
 }
 

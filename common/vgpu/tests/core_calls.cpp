@@ -175,7 +175,7 @@ TEST_CASE("control: exit inside a function that was called") {
 TEST_CASE("control: recursion without an end is a stack overflow, not a crash") {
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(32, 0);
-  // With local memory: 16 KiB run out. Without: the depth does.
+  // With local memory: 1 KiB runs out. Without: the depth does.
   for (const char* local : {".local .align 4 .b8 buffer[400];", ""}) {
     const std::string functions = std::string(".func f() { ") + local + " call f; ret; }\n";
     const LaunchOutcome bad =
@@ -185,6 +185,32 @@ TEST_CASE("control: recursion without an end is a stack overflow, not a crash") 
           std::string::npos);
   }
   CHECK(gpu.run("st.global.u32 [%mine], 1;") == std::vector<std::uint32_t>(32, 1));
+}
+
+TEST_CASE("control: recursion has the stack of the limit, other calls have what they need") {
+  Gpu gpu;
+  const auto out = gpu.array<std::uint32_t>(32, 0);
+  const auto fault = [&](const std::string& functions, const std::string& call) {
+    return gpu.launch(kernel(call, functions), {out.address(), out.address()}).fault.message;
+  };
+  const auto recursive = [](int depth) {  // 64 bytes a call
+    return "mov.u32 %r1, " + std::to_string(depth) + "; call f, (%r1);";
+  };
+  const std::string f =
+      ".func f(.reg .u32 n) { .local .align 4 .b8 mine[64]; .reg .pred p; setp.eq.u32 p, n, 0;\n"
+      "@p ret; sub.u32 n, n, 1; call f, (n); ret; }\n";
+  CHECK(fault(f, recursive(14)) == "");
+  CHECK(fault(f, recursive(20))
+            .find("stack overflow: 1088 bytes of local memory, and a thread has 1024 "
+                  "(recursion and calls through pointers get what "
+                  "cudaLimitStackSize says") != std::string::npos);
+  gpu.machine.stack_limit = 4096;
+  CHECK(fault(f, recursive(20)) == "");
+  gpu.machine.stack_limit = 1024;
+  const std::string chain =
+      ".func a() { .local .align 4 .b8 mine[3000]; ret; }\n"
+      ".func b() { .local .align 4 .b8 mine[3000]; call a; ret; }\n";
+  CHECK(fault(chain, "call b; call a;") == "");
 }
 
 TEST_CASE("control: local variables of frames do not overlap") {

@@ -381,3 +381,26 @@ TEST_CASE("faults: no memory for a launch is an error of the launch") {
         "k needs 943718400 bytes of local memory a thread; the most is 524288");
   CHECK_SAME(gpu.run("st.global.u32 [%mine], %lane;"), expected(32, [](auto i) { return i; }));
 }
+
+TEST_CASE("faults: an index that has wrapped at 32 bits is told with where it was meant to go") {
+  Gpu gpu;
+  const auto table = gpu.machine.memory().allocate(3ull << 30, MemoryKind::device);
+  REQUIRE(table != nullptr);
+  table->name = "table";
+  const auto out = gpu.array<std::uint32_t>(32, 0);
+  const auto at = [&](const std::string& index) {
+    return gpu
+        .launch(kernel(index + "add.u64 %rd1, %in, %rd1; ld.global.u8 %r2, [%rd1];"),
+                {out.address(), table->base}, {1, 1, 1})
+        .fault.message;
+  };
+  CHECK(at("mov.u64 %rd1, 2147483648;") == "");
+  // 0x80000064 as a signed number; a product beyond 2^32.
+  CHECK(at("mov.u32 %r1, 0x80000064; cvt.s64.s32 %rd1, %r1;")
+            .find("4 GiB before byte 2147483748 of allocation 'table' (3221225472 bytes, argument "
+                  "2): an "
+                  "index or a product of 32 bits has wrapped (compute it in 64 bits, as size_t)") !=
+        std::string::npos);
+  CHECK(at("mov.u64 %rd1, -5;").find("wrapped") == std::string::npos);
+  CHECK(at("mov.u64 %rd1, -2147483700;").find("wrapped") == std::string::npos);
+}
