@@ -119,7 +119,6 @@ std::vector<Case> cases() {
       layer_norm(3, 5, 100, 2, 2, 5),      layer_norm(1, 40, 7, 3, 43, 6),
       layer_norm(1, 9, 64, 9, 7, 7, 1024), layer_norm(2, 33, 48, 5, 5, 8, -768),
       layer_norm(2, 65, 112, 14, 14, 9),   layer_norm(1, 48, 128, 17, 23, 10, 512)};
-  all[8].checked = all[9].checked = false;
   return all;
 }
 
@@ -144,10 +143,10 @@ const std::vector<Aim> kAims = {
      kBlocks* kIn* kOut * 2, [](const Counters& c) { return c.bytes("weight", "load"); },
      "a tile of weights in shared memory serves all 64 pixels", Aim::bytes, kIn* kOut * 2},
     {"sectors moved / needed, loads of x", 5, Aim::at_most, 1.02,
-     [](const Counters& c) { return c.moved_over_needed("x", "load"); },
+     [](const Counters& c) { return c.moved_over_needed("x", "load", kIn * kOut * kPixels * 2); },
      "neighbouring lanes must load neighbouring pixels"},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.02,
-     [](const Counters& c) { return c.bank_conflict_share(); },
+     [](const Counters& c) { return c.bank_conflict_share(kIn * kOut * kPixels); },
      "what lanes of a warp touch at a time is one word, or in different banks", Aim::share},
 };
 
@@ -258,7 +257,6 @@ std::vector<Case> depthwise_cases() {
                            depthwise(1, 1, 2, 300, 10)};
   all.push_back(depthwise(1, 2, 128, 128, 11));
   all.push_back(depthwise(1, 1, 127, 129, 12, kAround64));
-  all[10].checked = all[11].checked = false;
   return all;
 }
 
@@ -270,7 +268,8 @@ Case depthwise_measured() { return depthwise(2, 3, 56, 56, 13); }
 double conflicts_of_planes(const Counters& c) {
   constexpr double kWavefront = 128;  // bytes
   const double brought = c.sum("/shared/store/ideal") * kWavefront + c.sum("/async_copied_bytes");
-  return brought >= kPlaneBytes ? c.bank_conflict_share() : NAN;
+  // Each of three passes may compute the convolution again.
+  return brought >= kPlaneBytes ? c.bank_conflict_share(3 * 9 * kPlaneBytes / 2) : NAN;
 }
 
 const std::vector<Aim> kDepthwiseAims = {
@@ -289,7 +288,7 @@ const std::vector<Aim> kDepthwiseAims = {
      [](const Counters& c) { return c.bytes(kScratch, "load"); },
      "what a block computed itself it need not load", Aim::bytes},
     {"sectors moved / needed, loads of x", 5, Aim::at_most, 1.02,
-     [](const Counters& c) { return c.moved_over_needed("x", "load"); },
+     [](const Counters& c) { return c.moved_over_needed("x", "load", 3 * 9 * kPlaneBytes); },
      "neighbouring lanes must load neighbouring pixels"},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.05,
      conflicts_of_planes,

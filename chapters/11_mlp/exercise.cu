@@ -58,7 +58,6 @@ std::vector<Case> cases() {
   std::vector<Case> all = {gated(16, 8, 16, 1),   gated(64, 64, 64, 2),  gated(33, 17, 40, 3),
                            gated(64, 64, 328, 4), gated(70, 43, 200, 5), gated(129, 65, 72, 6),
                            gated(1, 1, 8, 7),     gated(197, 96, 256, 8)};
-  all.back().checked = false;
   return all;
 }
 
@@ -78,13 +77,13 @@ const std::vector<Aim> kAims = {
      [](const Counters& c) { return c.bytes("gate", "load") + c.bytes("up", "load"); },
      "a slice of either weight is copied once a tile", Aim::bytes, 2 * kN* kK * 2},
     {"multiply-adds on tensor cores: those of both products", 5, Aim::exactly, 2 * kM* kN* kK,
-     [](const Counters& c) { return c.sum("/tensor_macs"); },
+     [](const Counters& c) { return c.on_tensor_cores(2 * kM * kN * kK); },
      "each product is one multiply_slice() a slice", Aim::number},
     {"bytes of all stores: y, once", 10, Aim::exactly, kM* kN * 2,
      [](const Counters& c) { return c.stored(); },
      "both sums are in the same lane: multiply them before y is stored", Aim::bytes},
     {"bank conflicts, share of the least number of wavefronts", 5, Aim::at_most, 0.02,
-     [](const Counters& c) { return c.bank_conflict_share(); },
+     [](const Counters& c) { return c.bank_conflict_share(2 * kM * kN * kK); },
      "up's tile has the same layout as gate's", Aim::share},
 };
 

@@ -47,6 +47,26 @@ TEST_CASE("exercise 13: points") {
       "        }\n"
       "  }\n\n" +
       solution.substr(end);
+  // Tensor cores multiply as often as they should, by nothing.
+  const std::string of_zeros = planted(
+      by_shuffles, "        }\n  }\n\n",
+      "        }\n"
+      "    float sums[4] = {};\n"
+      "    for (int i = 0; i < kHeadDim / 2; ++i)\n"
+      "      asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 \"\n"
+      "                   \"{%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, {%0, %1, %2, %3};\"\n"
+      "                   : \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3])\n"
+      "                   : \"r\"(0));\n"
+      "  }\n\n");
+  const std::string by_atomics = planted(
+      planted(
+          planted(through_shared,
+                  "          reinterpret_cast<volatile float&>(scores[warp][lane][4 * j + i]) =\n"
+                  "              s[j].value[i];\n",
+                  "          atomicExch(&scores[warp][lane][4 * j + i], s[j].value[i]);\n"),
+          "reinterpret_cast<volatile float&>(scores[warp][lane][4 * j + i]);",
+          "atomicAdd(&scores[warp][lane][4 * j + i], 0.0f);"),
+      "\n          s[j]", " s[j]");
   const std::string all_tiles =
       planted(planted(planted(solution, "key_tiles = row_block + 1", "key_tiles = row_blocks"),
                       mask, "key > query"),
@@ -74,6 +94,14 @@ TEST_CASE("exercise 13: points") {
        {"all tiles are multiplied", all_tiles, {30, 20, 0, 0, 0, 5, 5}},
        // Fewer multiply-adds on tensor cores than there are pairs that are seen.
        {"the second product without tensor cores", by_shuffles, {30, 20, 0, 0, 0, 0, 5}},
+       {"the same, and products of zeros on tensor cores",
+        of_zeros,
+        {30, 20, 0, 0, 0, 0, 5},
+        "the kernels must do the work themselves"},
+       // (An atomic operation on what nobody wrote is a finding.)
+       {"scores by way of shared memory, by atomics",
+        planted(solution, "rows.softmax(s);", by_atomics),
+        {30, 0, 20, 10, 0, 0, 5}},
        {"scores by way of shared memory",
         planted(solution, "rows.softmax(s);", through_shared),
         {30, 20, 20, 10, 0, 0, 5}},

@@ -55,11 +55,11 @@ Case pooled(int batch, int heads, int patches, uint64_t seed) {
 }
 
 std::vector<Case> cases() {
-  // 1 to 4 tiles, then 5, 7, 9 and 18: up to five rounds of the ring.
+  // 1 to 4 tiles, then 5, 7, 9 and 30: up to eight rounds of the ring. Shared memory has room for fewer,
+  // so that no ring has a stage for each.
   std::vector<Case> all = {pooled(1, 1, 32, 1),  pooled(2, 3, 1, 2),   pooled(1, 2, 45, 3),
                            pooled(1, 1, 128, 4), pooled(1, 2, 129, 5), pooled(2, 2, 197, 6),
-                           pooled(1, 1, 288, 7), pooled(1, 3, 577, 8)};
-  all.back().checked = false;
+                           pooled(1, 1, 288, 7), pooled(1, 2, 945, 8)};
   return all;
 }
 
@@ -75,7 +75,7 @@ const std::vector<Aim> kAims = {
      "one copy brings kTileKeys rows of K, another one those of V; tiles past the last one are not "
      "asked for"},
     {"bytes of K and V: brought by the copy engine, once", 10, Aim::exactly, 2 * kBytes,
-     [](const Counters& c) { return c.sum("/copy_engine/load/bytes") + c.loaded_tiles(); },
+     [](const Counters& c) { return c.loaded_tiles(); },
      "no thread loads K or V itself, and no tile is asked for twice", Aim::bytes},
     {"bytes on their way to one block at once: all stages", 20, Aim::at_least, kStages* kStageBytes,
      [](const Counters& c) { return c.sum("/most_bulk_under_way"); },

@@ -2,11 +2,13 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -16,6 +18,7 @@
 #include "lab/files.h"
 #include "lab/program.h"
 #include "process.h"
+#include "testing/testing.h"
 
 namespace lab::grader {
 namespace {
@@ -329,79 +332,6 @@ std::string host_program() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "student_host").string();
 }
 
-std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers) {
-  // Lines that end in a backslash go on, also where spaces follow it.
-  std::string joined;
-  for (size_t i = 0; i < text.size(); ++i) {
-    size_t end = i + 1;
-    while (text[i] == '\\' && end < text.size() && std::strchr(" \t\v\f\r", text[end])) ++end;
-    if (text[i] == '\\' && end < text.size() && text[end] == '\n')
-      i = end;
-    else
-      joined += text[i];
-  }
-  // Behind spaces and comments.
-  const auto behind_gap = [&](size_t i) {
-    for (;;) {
-      while (i < joined.size() && std::strchr(" \t\v\f\r", joined[i])) ++i;
-      if (joined.compare(i, 2, "/*") != 0) return i;
-      i = std::min(joined.find("*/", i + 2), joined.size() - 2) + 2;
-    }
-  };
-  const auto word_at = [&](size_t i) {
-    size_t end = i;
-    while (end < joined.size() &&
-           (std::isalnum(static_cast<unsigned char>(joined[end])) || joined[end] == '_'))
-      ++end;
-    return joined.substr(i, end - i);
-  };
-  // What looks like a directive counts wherever it stands, in a comment and in quotes too: telling
-  // these apart as the compiler does takes a compiler.
-  static const std::regex angled(R"(^<([A-Za-z0-9_+\-/.]+)>.*$)");
-  for (size_t i = 0; i < joined.size(); ++i) {
-    size_t at = i;
-    if (joined[i] == '#')
-      at = behind_gap(i + 1);
-    else if (joined.compare(i, 2, "%:") == 0 || joined.compare(i, 3, "?\?=") == 0)
-      at = behind_gap(i + (joined[i] == '%' ? 2 : 3));
-    else
-      continue;
-    const std::string word = word_at(at);
-    const size_t begin = behind_gap(at + word.size());
-    std::string rest =
-        joined.substr(begin, std::min(joined.find('\n', begin), begin + 200) - begin);
-    rest = rest.substr(0, rest.find_last_not_of(" \t\r") + 1);
-    if (word == "line" || (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0]))))
-      return "#" + word + " " + rest +
-             " is not for an exercise: lines have the numbers that they have";
-    if (word == "pragma" &&
-        (rest.find("diag") != rest.npos || rest.find("system_header") != rest.npos))
-      return "#pragma " + rest + " is not for an exercise: warnings are there to be read";
-    if (word != "include" && word != "include_next" && word != "import" && word != "embed")
-      continue;
-    std::smatch name;
-    const bool system = std::regex_match(rest, name, angled) && name[1].str()[0] != '/' &&
-                        name[1].str().find("..") == std::string::npos;
-    const bool own = std::any_of(own_headers.begin(), own_headers.end(), [&](const auto& header) {
-      return rest.starts_with("\"" + header + "\"");
-    });
-    if (word == "include" && (system || own)) continue;
-    std::string allowed;
-    for (const std::string& header : own_headers)
-      allowed += (allowed.empty()                  ? ""
-                  : &header == &own_headers.back() ? " or "
-                                                   : ", ") +
-                 ("\"" + header + "\"");
-    return "#" + word + " " + rest +
-           " is not for an exercise: it may include headers of CUDA and of the standard library in "
-           "< >, and " +
-           allowed;
-  }
-  if (joined.find("_Pragma") != joined.npos)
-    return "_Pragma is not for an exercise: #pragma does the same";
-  return "";
-}
-
 namespace {
 
 constexpr const char* kEntryHeader = "common/grader/entry.cuh";
@@ -480,6 +410,80 @@ std::vector<std::string> compiler_command(const std::vector<std::string>& argume
 
 }  // namespace
 
+namespace {
+
+// Compiles a unit in a folder that holds all that it includes; as another user where submissions are kept
+// apart so. own_rights: whether it ran with the grader's rights in spite of that.
+Ended compile(const std::string& unit, const std::string& library,
+              const std::vector<std::string>& more_flags, bool machine_code,
+              const std::string& folder, const Limits& limits, const Limits& compiler,
+              bool& own_rights) {
+  const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
+  auto settings = configuration();
+  std::vector<std::string> command = {settings["nvcc"][0]};
+  if (command[0][0] != '/') command[0] = root + command[0];
+  const std::vector<std::string>& flags = settings["flag"];
+  for (size_t i = 0; i < flags.size(); ++i) {
+    std::string flag = flags[i];
+    if (flag.starts_with("-I")) continue;  // the course's headers are not the student's
+    if (flag == "-isystem") {
+      ++i;
+      continue;
+    }
+    if (const size_t code = flag.find(",code=["); !machine_code && code != flag.npos)
+      flag = flag.substr(0, code) + ",code=" + flag.substr(5, code - 5);
+    command.push_back(flag);
+  }
+  command.insert(command.end(), more_flags.begin(), more_flags.end());
+  command.insert(command.end(),
+                 {"-shared", "-Xcompiler", "-fPIC", "--cudart", "none", "-o", library, unit});
+  std::optional<LentFolder> lent;
+  if (limits.isolation == Isolation::other_user) lent.emplace(folder);
+  if (lent && !lent->reaches(command[0])) {
+    if (limits.isolation_required)
+      throw LackError("the compiler " + command[0] + " or the folder " + folder +
+                      " for its output cannot be reached by another user: let everybody enter "
+                      "their folders, or "
+                      "install bubblewrap");
+    lent.reset();
+    own_rights = true;
+  }
+  return run_limited(compiler_command(command, folder, root, limits),
+                     std::filesystem::path(unit).parent_path().string(), {{"TMPDIR", folder}},
+                     compiler, lent ? lent->user() : 0);
+}
+
+// Throws where a compiler that failed would fail at any file. files: the folder of those handed in.
+void require_compiler(const Ended& ended, const std::string& files, const Limits& limits,
+                      const Limits& compiler) {
+  if (ended.signal == SIGKILL || ended.signal == SIGTERM ||
+      ended.output.find("died due to signal 9") != std::string::npos)
+    throw LackError("the compiler was killed from outside: has this machine too little memory?");
+  const std::vector<Message> errors = messages_of(ended.output, "error");
+  const bool header_is_missing =
+      ended.output.find("cannot open source file") != std::string::npos ||
+      ended.output.find("fatal error: ") != std::string::npos;
+  if (!header_is_missing && std::any_of(errors.begin(), errors.end(), [&](const Message& error) {
+        return error.line > 0 && error.file.starts_with(files);
+      }))
+    return;
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path("src"));  // where bubblewrap begins
+  write_file(folder.path("src/probe.cu"),
+             "#include <cuda_fp16.h>\n#include <cmath>\n#include <vector>\n"
+             "__global__ void probe_kernel() {}\n");
+  bool own_rights = false;
+  const Ended probe = compile(folder.path("src/probe.cu"), folder.path("probe.so"), {}, true,
+                              folder.folder(), limits, compiler, own_rights);
+  if (probe.exit_code == 0) return;
+  const std::string words = probe.output.substr(0, 1000);
+  throw NoCompiler("the compiler does not work on this machine, whatever the file: " +
+                   configuration()["nvcc"][0] +
+                   (words.empty() ? " cannot be started" : " says\n" + words));
+}
+
+}  // namespace
+
 Library build(const Task& task, const std::vector<Source>& handed_in, const std::string& folder,
               const Limits& limits) {
   for (const Source& source : handed_in) {
@@ -511,31 +515,15 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   const std::string unit_path = place.root + "student.cu";
   write_file(unit_path, unit);
 
-  auto settings = configuration();
   const std::string from = std::filesystem::canonical(sources[0].path).parent_path().string() + "/";
   Library library{folder + "/student.so", "", "", {}, place.files, from};
-  std::vector<std::string> command = {settings["nvcc"][0]};
-  if (command[0][0] != '/') command[0] = root + command[0];
-  const std::vector<std::string>& flags = settings["flag"];
-  for (size_t i = 0; i < flags.size(); ++i) {
-    std::string flag = flags[i];
-    if (flag.starts_with("-I")) continue;  // the course's headers are not the student's
-    if (flag == "-isystem") {
-      ++i;
-      continue;
-    }
-    // Of many files only what is executed, the PTX: machine code would only be compiled to be
-    // checked.
-    if (const size_t code = flag.find(",code=["); sources.size() > 1 && code != flag.npos)
-      flag = flag.substr(0, code) + ",code=" + flag.substr(5, code - 5);
-    command.push_back(flag);
-  }
-  command.insert(command.end(), {"-I" + place.root, "-shared", "-Xcompiler", "-fPIC", "--cudart",
-                                 "none", "-o", library.path, unit_path});
   Limits compiler;
   compiler.seconds = std::max(limits.seconds, kCompilerSeconds);
-  Ended ended = run_limited(compiler_command(command, folder, root, limits), place.root,
-                            {{"TMPDIR", folder}}, compiler);
+  // Of many files only what is executed, the PTX: machine code would only be compiled to be checked.
+  Ended ended = compile(unit_path, library.path, {"-I" + place.root}, sources.size() == 1, folder,
+                        limits, compiler, library.own_rights);
+  if (!ended.timed_out && ended.exit_code != 0)
+    require_compiler(ended, place.files, limits, compiler);
   ended.output = library.as_handed_in(ended.output);
   library.came_from = without(from, root);  // as the virtual GPU shows it
   // A renamed copy lies in a folder that is nobody's concern.

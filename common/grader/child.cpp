@@ -37,8 +37,6 @@ namespace {
 using wire::Reader;
 using wire::Writer;
 
-const char* const kModes[] = {"cases", "checks", "counters"};
-
 // Throws when CUDA reports an error, with what it means for the student.
 void require(cudaError_t error) {
   if (error == cudaSuccess) return;
@@ -49,6 +47,12 @@ void require(cudaError_t error) {
   throw StudentError(how, text);
 }
 
+void put_text(Writer& out, const std::string& text) { out.put(uint64_t{text.size()}).put(text); }
+std::string text_in(Reader& in) {
+  const uint64_t letters = in.get<uint64_t>();
+  return std::string(in.take(letters), letters);
+}
+
 // Of a case what running it takes: the dims of its output, and its arguments.
 void put_problem(Writer& out, const Case& problem) {
   out.put(uint64_t{problem.dims.size()});
@@ -56,7 +60,7 @@ void put_problem(Writer& out, const Case& problem) {
   out.put(uint64_t{problem.arguments.size()});
   for (const Argument& argument : problem.arguments) {
     out.put(argument.role).put(argument.fp32);
-    out.put(uint64_t{argument.name.size()}).put(argument.name);
+    put_text(out, argument.name);
     out.put(uint64_t{argument.bytes.size()}).put(argument.bytes.data(), argument.bytes.size());
   }
 }
@@ -68,8 +72,7 @@ Case problem_in(Reader& in) {
   for (Argument& argument : problem.arguments) {
     argument.role = in.get<Argument::Role>();
     argument.fp32 = in.get<bool>();
-    const uint64_t letters = in.get<uint64_t>();
-    argument.name.assign(in.take(letters), letters);
+    argument.name = text_in(in);
     const uint64_t size = in.get<uint64_t>();
     const auto* const bytes = reinterpret_cast<const std::byte*>(in.take(size));
     argument.bytes.assign(bytes, bytes + size);
@@ -192,40 +195,39 @@ bool printed_too_much(const std::string& folder, size_t number, const Limits& li
 
 }  // namespace
 
+// The student's process sees the same in all modes, as far as it can look: no argument of this one says
+// which it is, and it has files of the same kind open.
 int child_main(int argc, char** argv) {
-  if (argc < 7) return kBadUsage;
-  // What this process does is not for the student's to read in /proc.
-  const std::vector<std::string> words(argv, argv + argc);
-  for (int i = 1; i < argc; ++i) std::memset(argv[i], 0, words[size_t(i)].size());
-  const std::string& folder = words[5];
+  if (argc != 3) return kBadUsage;
+  const std::string folder = argv[2];
+  std::memset(argv[2], 0, folder.size());
+  const std::string problems = read_file(folder + "/problems");
+  Reader reader({problems.begin(), problems.end()});
+  const Mode mode = reader.get<Mode>();
+  const std::string entry = "grader_entry_" + std::to_string(reader.get<int>());
+  const auto isolation = reader.get<Isolation>();
+  const std::string library = text_in(reader);
   const int report = opened(folder + "/report");
   const auto say = [report](const std::string& line) {
     const std::string text = one_line(line) + "\n";
     if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
   };
-  const bool counters = words[4] == kModes[int(Mode::counters)];
-  const bool shown = words[4] == kModes[int(Mode::cases)];
   // A crash must not take away what was printed before it.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
-  if (!shown) redirect(stdout, "/dev/null");
-  StudentProgram program{host_program(), words[2], "grader_entry_" + words[3],
-                         isolation_named(words[6]), -1};
+  StudentProgram program{host_program(), library, entry, isolation, -1, read_file(library)};
   if (program.isolation == Isolation::other_user)
     program.host = std::filesystem::path(program.library).parent_path().string() + "/student_host";
-  const std::string problems = read_file(folder + "/problems");
-  Reader reader({problems.begin(), problems.end()});
-  for (size_t i = 7; i < words.size(); ++i) {
+  while (reader.left() > 0) {
+    const std::string number = std::to_string(reader.get<uint64_t>());
     if (program.errors >= 0) close(program.errors);
-    program.errors = opened(shown ? folder + "/stderr." + words[i] : "/dev/null");
-    if (shown) {
-      redirect(stdout, folder + "/stdout." + words[i]);
-      redirect(stderr, folder + "/findings." + words[i]);
-    }
-    say("begin " + words[i]);
+    program.errors = opened(folder + "/stderr." + number);
+    redirect(stdout, folder + "/stdout." + number);
+    if (mode == Mode::cases) redirect(stderr, folder + "/findings." + number);
+    say("begin " + number);
     try {
       const std::vector<std::byte> output =
-          run(program, problem_in(reader), counters ? kArgument : "");
-      std::ofstream file(folder + "/out." + words[i], std::ios::binary);
+          run(program, problem_in(reader), mode == Mode::measured ? kArgument : "");
+      std::ofstream file(folder + "/out." + number, std::ios::binary);
       file.write(reinterpret_cast<const char*>(output.data()), std::streamsize(output.size()));
       file.close();
       say(file ? "done" : "failed no room for the output");
@@ -284,16 +286,13 @@ std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
                                const Limits& limits, Ended& ended) {
   std::optional<ReadableCopies> copies;
   if (limits.isolation == Isolation::other_user) copies.emplace(library.path);
-  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                      "--child",
-                                      copies ? copies->library() : library.path,
-                                      std::to_string(entry),
-                                      kModes[int(mode)],
-                                      folder,
-                                      name_of(limits.isolation)};
+  const std::vector<std::string> command = {
+      std::filesystem::read_symlink("/proc/self/exe").string(), "--child", folder};
   Writer problems;
+  problems.put(mode).put(entry).put(limits.isolation);
+  put_text(problems, copies ? copies->library() : library.path);
   for (const size_t number : numbers) {
-    command.push_back(std::to_string(number));
+    problems.put(uint64_t{number});
     put_problem(problems, cases.at(number));
   }
   std::ofstream file(folder + "/problems", std::ios::binary);
@@ -306,13 +305,13 @@ std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
                              {"OMP_NUM_THREADS", "1"},
                              {"VGPU_INSTRUCTIONS", std::to_string(limits.instructions)},
                              {"VGPU_DEVICE", "h200"},
-                             {"VGPU_CHECK", mode == Mode::checks ? "all" : ""},
+                             {"VGPU_CHECK", mode == Mode::cases ? "" : "all"},
                              {"VGPU_SCHEDULE", mode == Mode::cases ? task.schedule : ""},
                              {"VGPU_CACHE", ""},
                              {"VGPU_TRACE", ""},
                              {"VGPU_TIMELINE", ""},
                              {"VGPU_PROFILE", ""}};
-  if (mode == Mode::counters) environment.back().second = "json:" + folder + "/counters.json";
+  if (mode == Mode::measured) environment.back().second = "json:" + folder + "/counters.json";
   ended = run_limited(command, repository_path("."), environment, limits);
 
   ended.output = library.as_handed_in(ended.output);
@@ -351,7 +350,7 @@ std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
     running = true;
   }
   if (running) {
-    const bool too_much = ended.signal == SIGXFSZ && mode == Mode::cases &&
+    const bool too_much = ended.signal == SIGXFSZ &&
                           printed_too_much(folder, numbers.at(outcomes.size() - 1), limits);
     outcomes.back().how = ended.timed_out ? Outcome::timed_out
                           : too_much      ? Outcome::printed_too_much

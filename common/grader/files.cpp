@@ -39,6 +39,11 @@ bool same_file(const std::string& one, const std::string& other) {
 }  // namespace
 
 void require_submission(const std::string& path) {
+  // What a link leads to is read with the rights of whoever grades.
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error)))
+    throw UsageError(path + ": is a symbolic link, to " + fs::read_symlink(path, error).string() +
+                     "; a submission is a file of its own: name or copy that file");
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) return;
   file_size(path);
@@ -49,7 +54,7 @@ void require_submission(const std::string& path) {
 }
 
 std::string no_source(const std::string& path) {
-  if (!fs::is_regular_file(path)) return "this is no file: " + path;
+  if (!fs::is_regular_file(fs::symlink_status(path))) return "this is no file: " + path;
   if (fs::file_size(path) == 0) return "the file is empty: " + path;
   const double bytes = file_size(path);
   if (bytes > kSubmissionBytes)
@@ -79,6 +84,8 @@ void require_different_files(const std::vector<std::pair<std::string, std::strin
 }
 
 void require_own_report(const std::string& path) {
+  if (fs::is_symlink(fs::symlink_status(path)))
+    throw UsageError(path + ": is a symbolic link: the report is not written; remove the link");
   if (!fs::is_regular_file(path) || fs::file_size(path) == 0) return;
   const json::Value report = json::parse_or_null(read_file(path));
   for (const char* key : {"version", "exercise", "points", "items"})

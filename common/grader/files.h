@@ -10,8 +10,8 @@ namespace lab::grader {
 // Larger than any exercise by far: the compiler takes seconds for each MiB.
 inline constexpr double kSubmissionBytes = 1 << 20;
 
-// Throws UsageError unless there is a regular file that can be read. An empty one passes: that is a
-// submission, if a poor one.
+// Throws UsageError unless there is a regular file that can be read, and no link to one. An empty one
+// passes: that is a submission, if a poor one.
 void require_submission(const std::string& path);
 
 // Why the content of a submission cannot be a source file, with what was found; "" where it can.
@@ -21,7 +21,7 @@ std::string no_source(const std::string& path);
 // either kind, whether they exist or not.
 void require_different_files(const std::vector<std::pair<std::string, std::string>>& files);
 
-// Throws UsageError where a report would replace a file that is none.
+// Throws UsageError where a report would replace a file that is none, or go where a link leads.
 void require_own_report(const std::string& path);
 
 // A file's name as one line of a report can show it.

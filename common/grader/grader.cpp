@@ -208,18 +208,39 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
   return item;
 }
 
+// How the measured problem went, with all checks and counters in one run: who behaves while checks are
+// on is counted as it behaves then.
+struct Measurement {
+  std::vector<Outcome> outcomes;
+  Ended ended;
+  std::string counters;  // JSON
+};
+
+Measurement measure(const Task& task, const Case& measured, const Library& library, int entry,
+                    const Limits& limits) {
+  const testing::TemporaryFolder folder;
+  Measurement result;
+  result.outcomes = run_cases(task, {measured}, library, entry, Mode::measured, {0},
+                              folder.folder(), limits, result.ended);
+  if (result.outcomes[0].how == Outcome::right_so_far)
+    result.counters = read_file(folder.path("counters.json"));
+  return result;
+}
+
+std::string of_measured(const Case& measured) { return "measured: " + measured.name; }
+
 // Findings are shown in any case. But no findings only count where something is right: an empty
 // kernel has none.
 // found: findings in cases that failed, some of which are run here again.
 // right: the problems whose results were right without the checks.
+// measurement: of the measured problem, null where it was not run.
 Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::set<size_t>& right,
-                  const std::string& found, const Library& library, int entry, const Limits& limits,
-                  Grade& grade) {
+                  const std::string& found, const Measurement* measurement, const Library& library,
+                  int entry, const Limits& limits, Grade& grade) {
   Item item{"no finding of any check", 0, kCheckPoints, "", ""};
   const bool some_right = task.holes ? !right.empty() : right.size() == cases.size();
   std::vector<size_t> numbers;
-  for (size_t i = 0; i < cases.size(); ++i)
-    if (cases[i].checked) numbers.push_back(i);
+  for (size_t i = 0; i < cases.size(); ++i) numbers.push_back(i);
   const testing::TemporaryFolder folder;
   Ended ended;
   const std::vector<Outcome> outcomes =
@@ -227,6 +248,12 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   for (size_t i = 0; i < outcomes.size(); ++i)
     if (refuse(grade, outcomes[i], cases[numbers[i]].name, limits)) return item;
   std::vector<std::string> findings = lines_with(ended.output + found, {": error: "});
+  const bool small_ones_clean = findings.empty();
+  bool clean = ended.exit_code == 0;
+  if (measurement) {
+    clean = clean && measurement->ended.exit_code == 0;
+    findings = lines_with(ended.output + found + measurement->ended.output, {": error: "});
+  }
   // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
   for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
     findings.push_back(line);
@@ -244,7 +271,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   std::stable_partition(findings.begin(), findings.end(), [](const std::string& line) {
     return line.find("error: race") != std::string::npos;
   });
-  if (findings.empty() && ended.exit_code == 0) {
+  if (findings.empty() && clean) {
     item.points = some_right ? kCheckPoints : 0;
     item.details = some_right   ? "memory, race, init, sync, proxy, finite"
                    : task.holes ? "none, but no problem is right either"
@@ -254,7 +281,11 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
                              : "get all problems right";
     return item;
   }
-  item.details = findings.empty() ? outcomes.back().message : joined(findings);
+  item.details = !findings.empty()      ? joined(findings)
+                 : ended.exit_code != 0 ? outcomes.back().message
+                                        : measurement->outcomes[0].message;
+  if (small_ones_clean && measurement && !measurement->ended.output.empty())
+    item.details += "\nin the problem that is measured";
   item.hint = first_look(item.details);
   item.cause = hint_for(item.details, library.texts.at(size_t(entry)));
   return item;
@@ -293,28 +324,23 @@ std::string missed_by(const Aim& aim, double got) {
                      : format("this is %.3g of what is needed", ratio);
 }
 
-std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_right,
-                             const Library& library, int entry, const Limits& limits,
-                             Grade& grade) {
+// measurement: null while results are wrong.
+std::vector<Item> grade_aims(const Task& task, const Case& measured,
+                             const Measurement* measurement) {
   std::vector<Item> items;
   for (const Aim& aim : task.aims)
     items.push_back({aim.name, 0, aim.points, "not looked at while results are wrong",
                      "get all problems right first"});
-  if (!all_right) return items;
-  const testing::TemporaryFolder folder;
-  Ended ended;
-  const std::vector<Outcome> outcomes = run_cases(task, {measured}, library, entry, Mode::counters,
-                                                  {0}, folder.folder(), limits, ended);
-  const std::string where = "measured: " + measured.name;
-  if (refuse(grade, outcomes[0], where, limits)) return items;
-  if (outcomes[0].how == Outcome::failed) {
-    for (Item& item : items) item.details = explained(outcomes[0].message, ended.output);
+  if (!measurement) return items;
+  const Outcome& outcome = measurement->outcomes[0];
+  if (outcome.how == Outcome::failed) {
+    for (Item& item : items) item.details = explained(outcome.message, measurement->ended.output);
     return items;
   }
   Advice advice;
-  if (const auto failure = wrong(task, measured, outcomes[0].output, advice)) {
+  if (const auto failure = wrong(task, measured, outcome.output, advice)) {
     for (Item& item : items) {
-      item.details = where + "\nits result is wrong: " + failure->details;
+      item.details = of_measured(measured) + "\nits result is wrong: " + failure->details;
       item.hint = "the problem that is measured must be right too: " + advice.hint;
       item.cause = advice.cause;
     }
@@ -323,7 +349,7 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured, bool all_ri
   std::vector<std::string> arrays;
   for (const Argument& argument : measured.arguments)
     if (argument.role != Argument::value) arrays.push_back(argument.name);
-  const Counters counters(with_names_of_arguments(read_file(folder.path("counters.json"))), arrays);
+  const Counters counters(with_names_of_arguments(measurement->counters), arrays);
   for (size_t i = 0; i < items.size(); ++i) {
     const Aim& aim = task.aims[i];
     const double got = aim.value(counters);
@@ -373,16 +399,19 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
     if (!grade.refused.empty()) return grade;
     const bool all = grade.items[0].points == kShapePoints;
     if (grade.items[0].points == 0) right.clear();
+    std::optional<Measurement> measurement;
+    if (all) measurement = measure(task, measured, library, entry, limits);
+    if (all && refuse(grade, measurement->outcomes[0], of_measured(measured), limits)) return grade;
+    const Measurement* const run = all ? &*measurement : nullptr;
     grade.items.push_back(
-        grade_checks(task, cases, right, findings, library, entry, limits, grade));
+        grade_checks(task, cases, right, findings, run, library, entry, limits, grade));
     if (!grade.refused.empty()) return grade;
     // Wrong values may come from what the checks find.
     if (Item& results = grade.items[0];
         grade.items[1].details.find(": error: ") != std::string::npos && !all &&
         !grade.failures[0].index.empty() && !results.hint.starts_with(kHoles))
       results.hint = "first mend what the checks find, see below. Here: " + results.hint;
-    for (Item& item : grade_aims(task, measured, all, library, entry, limits, grade))
-      grade.items.push_back(std::move(item));
+    for (Item& item : grade_aims(task, measured, run)) grade.items.push_back(std::move(item));
   } catch (const BuildError& error) {
     grade.refused = "build";
     grade.message = error.what();
@@ -391,112 +420,6 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
     grade.message = error.what();
   }
   return grade;
-}
-
-// ---- Counters -----------------------------------------------------------------------------------
-
-struct Counters::Data {
-  Json launches;
-  std::set<std::string> arrays;
-
-  // Calls f(global counters of an allocation) with its launch's number.
-  template <class F>
-  void each(const std::string& array, const std::string& access, F&& f) const {
-    for (size_t i = 0; i < launches.size(); ++i) {
-      const Json& allocations = launches.item(i).at("allocations");
-      for (size_t k = 0; k < allocations.size(); ++k) {
-        const std::string& name = allocations.names()[k];
-        if (array == kScratch ? arrays.contains(name) : name != array) continue;
-        if (const Json* const counters = allocations.item(k).find(access)) f(i, *counters);
-      }
-    }
-  }
-};
-
-Counters::Counters(const std::string& launches, const std::vector<std::string>& arrays) {
-  const Json all = json::parse_or_null(launches);
-  if (!all.is_array()) throw std::runtime_error("the counters are no JSON list");
-  data_ = std::make_shared<Data>(Data{all, {arrays.begin(), arrays.end()}});
-}
-
-double Counters::sum(const std::string& pointer) const {
-  double sum = 0;
-  for (const Json& launch : data_->launches)
-    if (const Json* const found = launch.find_path(pointer); found && found->is_number())
-      sum += found->get<double>();
-  return sum;
-}
-
-double Counters::launches() const { return double(data_->launches.size()); }
-
-double Counters::bytes(const std::string& array, const std::string& access) const {
-  double sum = 0;
-  data_->each(array, access,
-              [&](size_t, const Json& c) { sum += c.at("bytes_asked").get<double>(); });
-  return sum;
-}
-
-double Counters::loaded_tiles() const {
-  double sum = bytes("K", "load") + bytes("V", "load") + bytes(kScratch, "load");
-  for (const char* access : {"load", "store"})
-    data_->each(kScratch, "copy_engine",
-                [&](size_t, const Json& c) { sum += c.at(access).at("bytes").get<double>(); });
-  return sum;
-}
-
-double Counters::stored() const {
-  return sum("/global/store/bytes_asked") + sum("/global/atomic/bytes_asked") +
-         sum("/copy_engine/store/bytes") + sum("/copy_engine/atomic/bytes");
-}
-
-double Counters::requests(const std::string& array, const std::string& access) const {
-  double sum = 0;
-  data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("requests").get<double>(); });
-  return sum;
-}
-
-double Counters::sectors(const std::string& array, const std::string& access) const {
-  double sum = 0;
-  data_->each(array, access, [&](size_t, const Json& c) { sum += c.at("sectors").get<double>(); });
-  return sum;
-}
-
-Counters Counters::chosen(const std::string& array, bool both) const {
-  std::vector<bool> loads(data_->launches.size()), stores(loads.size());
-  data_->each(array, "load", [&](size_t i, const Json& c) {
-    if (c.at("requests").get<double>() != 0) loads[i] = true;
-  });
-  data_->each(array, "store", [&](size_t i, const Json& c) {
-    if (c.at("requests").get<double>() != 0) stores[i] = true;
-  });
-  Counters result = *this;
-  Json launches = Json::array();
-  for (size_t i = 0; i < loads.size(); ++i)
-    if ((loads[i] && stores[i]) == both) launches.push_back(data_->launches.item(i));
-  result.data_ = std::make_shared<Data>(Data{launches, data_->arrays});
-  return result;
-}
-Counters Counters::load_and_store(const std::string& array) const { return chosen(array, true); }
-Counters Counters::load_or_store(const std::string& array) const { return chosen(array, false); }
-
-double Counters::moved_over_needed(const std::string& array, const std::string& access) const {
-  std::map<size_t, std::pair<double, double>> by_launch;
-  data_->each(array, access, [&](size_t launch, const Json& c) {
-    if (c.at("requests").get<double>() == 0) return;
-    by_launch[launch].first += c.at("sectors").get<double>();
-    by_launch[launch].second +=
-        c.at("ideal_sectors_per_request").get<double>() * c.at("requests").get<double>();
-  });
-  double worst = std::numeric_limits<double>::quiet_NaN();
-  for (const auto& [launch, sectors] : by_launch)
-    worst = std::fmax(worst, sectors.first / sectors.second);
-  return std::round(worst * 1000) / 1000;
-}
-
-double Counters::bank_conflict_share() const {
-  const double conflicts = sum("/shared/load/conflicts") + sum("/shared/store/conflicts");
-  const double ideal = sum("/shared/load/ideal") + sum("/shared/store/ideal");
-  return ideal > 0 ? conflicts / ideal : 0;
 }
 
 }  // namespace lab::grader

@@ -68,12 +68,12 @@ struct Case {
   std::vector<int64_t> dims;        // of the output
   Tolerance tolerance;              //
   std::vector<double> expected;     // row-major, of shape dims
-  bool checked = true;              // run with all checks too (slow: at most 127 tokens or so)
 };
 
 // Counters of the student's launches, all of them together. Names of arrays are those of the
-// arguments; `kScratch` is all other memory, which the student allocates. `access` is "load" or
-// "store".
+// arguments; `kScratch` is all other memory: what the student allocates, and local memory of more than
+// a few bytes a thread. `access` is "load" or "store". Whoever moves the bytes counts: instructions,
+// atomics, which do both, and the copy engine.
 inline const char* const kScratch = "*";
 class Counters {
  public:
@@ -87,19 +87,30 @@ class Counters {
   // Bytes of K and V that are loaded, and of memory of the student's own: what is loaded from a copy
   // counts as well.
   double loaded_tiles() const;
-  // Bytes that kernels bring to global memory in any way: stores, atomics, the copy engine.
+  // Bytes that kernels bring to global memory, or to local memory as above, in any way.
   double stored() const;
+  // Bytes that kernels bring to shared memory in any way.
+  double brought_to_shared() const;
+  // A copy of the copy engine is as many as warps that load 16 bytes a lane would need.
   double requests(const std::string& array, const std::string& access) const;
   // Sectors moved over sectors needed if the same bytes lay side by side, of the worst launch: 1 is
   // coalesced, 16 a warp that reads 2 bytes of each of 32 sectors. NaN without such accesses.
-  double moved_over_needed(const std::string& array, const std::string& access) const;
+  // most_bytes: what counts as needed at most. Without such a bound good accesses that nobody needs
+  // hide the bad ones.
+  double moved_over_needed(const std::string& array, const std::string& access,
+                           double most_bytes) const;
   // Of all launches, or of one kind: those that both load and store the array, such as a softmax in
   // place, or the others.
   Counters load_and_store(const std::string& array) const;
   Counters load_or_store(const std::string& array) const;
   double sectors(const std::string& array, const std::string& access) const;
-  // Shared-memory conflicts over ideal wavefronts, loads and stores; 0 without shared memory.
-  double bank_conflict_share() const;
+  // Shared-memory conflicts over ideal wavefronts; 0 without shared memory. multiply_adds: those that
+  // the problem needs, for two wavefronts of which a warp's may count as ideal.
+  double bank_conflict_share(double multiply_adds) const;
+  // Multiply-adds on tensor cores. multiply_adds: those that the problem needs. 0 where the CUDA cores'
+  // floating-point instructions are enough for much of them: what tensor cores multiply may be anything
+  // then.
+  double on_tensor_cores(double multiply_adds) const;
 
  private:
   struct Data;
@@ -215,6 +226,8 @@ struct Grade {
   Printed printed;
   std::string printed_in;                 // that case
   Isolation isolation = Isolation::none;  // of the code that was run
+  // It is other_user, and the compiler ran with the grader's rights all the same.
+  bool own_rights = false;
   // --hint: a report has the hints up to this stage, and says whether there are more.
   int stage = 1;
 };
@@ -226,6 +239,7 @@ struct Limits {
   double memory_bytes = 4.0 * (1ull << 30);
   double file_bytes = 64 << 20;  // of each file that is written, and of what a case prints
   Isolation isolation = Isolation::none;
+  bool isolation_required = false;  // nothing less will do, for the compiler neither
 };
 
 // Reports: for people, and the files that `--json` and `--gradescope` write.
@@ -233,7 +247,7 @@ std::string text_report(const Task& task, const Grade& grade);
 std::string tap_report(const Grade& grade);
 std::string json_report(const Task& task, const Grade& grade);
 std::string gradescope_report(const Task& task, const Grade& grade);
-// What all of them say where nothing was isolated; "" where something was.
+// What all of them say where not everything was isolated; "" where it was.
 std::string isolation_note(const Grade& grade);
 
 // main() of an exercise's program: flags, grading, report; the tasks are chosen between by name

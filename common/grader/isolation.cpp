@@ -2,13 +2,18 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -26,6 +31,9 @@ constexpr unsigned kFirstUser = 61184, kUsers = 4096;  // systemd's range for dy
 constexpr const char* kUsersInUse = "/run/vgpu_grader_users";
 constexpr rlim_t kProcesses = 64;
 constexpr rlim_t kOpenFiles = 64;
+// Where everybody may write on common systems.
+constexpr const char* kShared[] = {"/tmp",      "/var/tmp",  "/dev/shm",  "/dev/mqueue",
+                                   "/run/lock", "/var/lock", "/var/crash"};
 
 // `--size` is younger than bubblewrap itself.
 bool knows_sizes() {
@@ -34,29 +42,97 @@ bool knows_sizes() {
   return known;
 }
 
-// What a user leaves where everybody may write: files, and segments of shared memory.
-void remove_all_of(unsigned user) {
-  namespace fs = std::filesystem;
-  for (const char* place : {"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"}) {
-    std::error_code error;
-    std::vector<fs::path> left;
-    for (fs::directory_iterator entry(place, error), end; !error && entry != end;
-         entry.increment(error)) {
-      struct stat info;
-      if (lstat(entry->path().c_str(), &info) == 0 && info.st_uid == user)
-        left.push_back(entry->path());
-    }
-    for (const fs::path& path : left) fs::remove_all(path, error);
-  }
-  shmid_ds segment;
-  const int last = shmctl(0, SHM_INFO, &segment);
-  for (int i = 0; i <= last; ++i)
-    if (const int id = shmctl(i, SHM_STAT, &segment);
-        id >= 0 && (segment.shm_perm.cuid == user || segment.shm_perm.uid == user))
-      shmctl(id, IPC_RMID, nullptr);
+bool belongs_to(const ipc_perm& object, unsigned user) {
+  return object.cuid == user || object.uid == user;
 }
 
+// System V's segments of shared memory, queues and semaphores, which no file system shows.
+void remove_ipc_of(unsigned user) {
+  shmid_ds segment;
+  const int segments = shmctl(0, SHM_INFO, &segment);
+  for (int i = 0; i <= segments; ++i)
+    if (const int id = shmctl(i, SHM_STAT, &segment); id >= 0 && belongs_to(segment.shm_perm, user))
+      shmctl(id, IPC_RMID, nullptr);
+  msqid_ds queue;
+  const int queues = msgctl(0, MSG_INFO, &queue);
+  for (int i = 0; i <= queues; ++i)
+    if (const int id = msgctl(i, MSG_STAT, &queue); id >= 0 && belongs_to(queue.msg_perm, user))
+      msgctl(id, IPC_RMID, nullptr);
+  union {
+    semid_ds* set;
+    void* info;
+  } semaphores;
+  semid_ds set;
+  seminfo info;
+  semaphores.info = &info;
+  const int sets = semctl(0, 0, SEM_INFO, semaphores);
+  semaphores.set = &set;
+  for (int i = 0; i <= sets; ++i)
+    if (const int id = semctl(i, 0, SEM_STAT, semaphores);
+        id >= 0 && belongs_to(set.sem_perm, user))
+      semctl(id, 0, IPC_RMID);
+}
+
+// A user's files in a folder, also in those folders below it where everybody may write.
+void remove_files_of(unsigned user, const std::filesystem::path& place) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> left, below;
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat info;
+    if (lstat(entry->path().c_str(), &info) != 0) continue;
+    if (info.st_uid == user)
+      left.push_back(entry->path());
+    else if (S_ISDIR(info.st_mode) && (info.st_mode & S_IWOTH))
+      below.push_back(entry->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+  for (const fs::path& folder : below) remove_files_of(user, folder);
+}
+
+// What a user leaves where everybody may write.
+void remove_all_of(unsigned user) {
+  for (const char* place : kShared) remove_files_of(user, place);
+  remove_ipc_of(user);
+}
+
+// A folder and all that is in it is the user's from now on; links are left alone.
+void give(const std::string& folder, unsigned user) {
+  namespace fs = std::filesystem;
+  const auto give_one = [user](const fs::path& path) {
+    if (lchown(path.c_str(), user, user) != 0)
+      throw LackError(path.string() + ": cannot be given to another user");
+  };
+  give_one(folder);
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    give_one(entry.path());
+}
+
+// Landlock, see landlock(7): numbers of its system calls, and its kinds of access.
+constexpr long kCreateRuleset = 444, kAddRule = 445, kRestrictSelf = 446;
+constexpr int kPathBeneath = 1;
+constexpr uint64_t kWriteFile = 1 << 1, kRemoveAndMake = 0x1ff << 4;
+struct Ruleset {
+  uint64_t handled;
+};
+struct __attribute__((packed)) PathBeneath {
+  uint64_t allowed;
+  int32_t folder;  // or file
+};
+
 }  // namespace
+
+void write_no_files() {
+  const Ruleset all{kWriteFile | kRemoveAndMake};
+  const int rules = int(syscall(kCreateRuleset, &all, sizeof all, 0));
+  if (rules < 0) return;
+  const PathBeneath null{kWriteFile, open("/dev/null", O_PATH | O_CLOEXEC)};
+  syscall(kAddRule, rules, kPathBeneath, &null, 0);
+  syscall(kRestrictSelf, rules, 0);
+  close(null.folder);
+  close(rules);
+}
 
 const char* name_of(Isolation isolation) {
   return isolation == Isolation::bubblewrap   ? "bubblewrap"
@@ -141,9 +217,11 @@ void limit_address_space() {
 }
 
 bool become(unsigned user) {
-  const rlimit processes{kProcesses, kProcesses};
-  return setgroups(0, nullptr) == 0 && setresgid(user, user, user) == 0 &&
-         setrlimit(RLIMIT_NPROC, &processes) == 0 && setresuid(user, user, user) == 0 &&
+  const rlimit processes{kProcesses, kProcesses}, none{0, 0};
+  // Behind vfork() the C library's functions would change the threads of the process that forked.
+  return syscall(SYS_setgroups, 0, nullptr) == 0 && syscall(SYS_setresgid, user, user, user) == 0 &&
+         setrlimit(RLIMIT_NPROC, &processes) == 0 && setrlimit(RLIMIT_MSGQUEUE, &none) == 0 &&
+         syscall(SYS_setresuid, user, user, user) == 0 &&
          prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
@@ -156,6 +234,31 @@ void end_all_of(unsigned user) {
   }
   if (child > 0) waitpid(child, nullptr, 0);
   remove_all_of(user);
+}
+
+LentFolder::LentFolder(const std::string& folder) : folder_(folder) {
+  static std::atomic<unsigned> count = 0;
+  user_ = free_user(unsigned(getpid()) + ++count, taken_);
+  give(folder_, user_);
+}
+LentFolder::~LentFolder() {
+  try {
+    give(folder_, geteuid());
+  } catch (const std::exception&) {  // it is gone
+  }
+  end_all_of(user_);
+  if (taken_ >= 0) close(taken_);
+}
+bool LentFolder::reaches(const std::string& program) const {
+  const pid_t child = fork();
+  if (child == 0)
+    _exit(become(user_) && access(program.c_str(), X_OK) == 0 &&
+                  access(folder_.c_str(), W_OK | X_OK) == 0
+              ? 0
+              : 1);
+  int status = 1;
+  if (child > 0) waitpid(child, &status, 0);
+  return status == 0;
 }
 
 }  // namespace lab::grader

@@ -32,12 +32,33 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command, const 
 unsigned free_user(unsigned first, int& taken);
 // The user of the process that asks, until it ends.
 unsigned user_of_this_process();
-// In a forked process: becomes that user, for good. False where it cannot.
+// In a forked process, or behind vfork(): becomes that user, for good. False where it cannot.
 bool become(unsigned user);
+// In a forked process that became another user: from now on it makes, opens for writing and removes no
+// files. Does nothing where the kernel knows no Landlock.
+void write_no_files();
 // In a forked process: all memory that is mapped counts, shared memory too, up to the limit that the
 // process has for its own data; and few files are open.
 void limit_address_space();
 // Ends all processes of that user, and removes what it left where everybody may write.
 void end_all_of(unsigned user);
+
+// A folder that another user has for as long as this lives, with all that is in it: for a process that runs
+// as that user. Its processes end with it.
+class LentFolder {
+ public:
+  explicit LentFolder(const std::string& folder);
+  ~LentFolder();
+  LentFolder(const LentFolder&) = delete;
+  LentFolder& operator=(const LentFolder&) = delete;
+  unsigned user() const { return user_; }
+  // Whether the user can execute that program and write into the folder.
+  bool reaches(const std::string& program) const;
+
+ private:
+  std::string folder_;
+  int taken_ = -1;
+  unsigned user_;
+};
 
 }  // namespace lab::grader

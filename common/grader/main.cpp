@@ -63,7 +63,13 @@ Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
       ->check(CLI::IsMember({1, 2}));
   app.add_option("--seconds", flags.seconds, "after which a process is stopped (30)")
       ->type_name("S")
-      ->check(CLI::Range(1.0, 3600.0));
+      ->check([](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double seconds = std::strtod(text.c_str(), &end);
+        return *end == '\0' && seconds >= 1 && seconds <= 3600  // and no NaN
+                   ? ""
+                   : text + ": must be a number of seconds from 1 to 3600";
+      });
   app.add_option("--isolation", flags.isolation,
                  "of the code: auto, the best there is; required: having none is an error; or one "
                  "of bubblewrap, user, none")
@@ -161,6 +167,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
                      : refused(library);
   if (library.refused.empty()) result.warnings = library.warnings[0];
   result.isolation = limits.isolation;
+  result.own_rights = library.own_rights;
   result.stage = flags.hint;
   result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
   // The files first: whoever reads the points there gets them even where nobody reads the words.
@@ -201,7 +208,7 @@ std::vector<std::filesystem::path> submissions_in(const std::string& folder) {
 std::string same_texts(const std::vector<std::filesystem::path>& files) {
   std::map<std::string, std::vector<std::string>> by_text;
   for (const std::filesystem::path& file : files)
-    if (std::filesystem::is_regular_file(file) && no_source(file.string()).empty())
+    if (no_source(file.string()).empty())
       by_text[read_file(file.string())].push_back(one_line_name(file.filename().string()));
   std::vector<std::string> lines;
   for (const auto& [text, names] : by_text)
@@ -230,6 +237,8 @@ std::vector<Shared> compiled_together(const Task& task,
   // worth a library.
   constexpr size_t kFilesOfLibrary = 8;
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  // Another user, as whom the compiler may run, has folders of its own in there.
+  std::filesystem::permissions(folder.folder(), std::filesystem::perms(0711));
   const size_t libraries = std::max<size_t>(1, files.size() / kFilesOfLibrary);
   std::vector<Shared> shared(files.size());
   std::atomic<int> number = 0;
@@ -272,20 +281,25 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
     grades[i] = library.refused.empty() ? grade(task, cases, measured, library, entry, limits)
                                         : refused(library);
     if (library.refused.empty()) grades[i].warnings = library.warnings[entry];
+    grades[i].own_rights = library.own_rights;
   };
   // The points in the order of the files, each as soon as those before it are there.
   std::mutex mutex;
   std::vector<bool> done(files.size());
   size_t told = 0;
-  bool lacking = false;  // a report could not be written
+  bool lacking = false;  // a report could not be written, or a file not be graded
   bool silent = false;   // standard output cannot be written
   in_parallel(files.size(), [&](size_t i) {
+    bool machine_lacks = false;
     try {
       grade_file(i);
+    } catch (const NoCompiler&) {  // nor can the others be graded
+      throw;
     } catch (const std::exception& error) {  // whatever one file does, the others are graded
       grades[i] = {};
       grades[i].refused = "grader";
       grades[i].message = error.what();
+      machine_lacks = dynamic_cast<const LackError*>(&error) != nullptr;
     }
     grades[i].file = files[i].string();
     grades[i].isolation = limits.isolation;
@@ -299,6 +313,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
       unwritten = error.what();
     }
     const std::lock_guard lock(mutex);
+    lacking = lacking || machine_lacks;
     if (!unwritten.empty()) {
       std::fprintf(stderr, "%s\n", unwritten.c_str());
       lacking = true;
@@ -334,6 +349,7 @@ int grader_main(int argc, char** argv, const std::vector<Task>& tasks) {
     limits.seconds = flags.seconds;
     limits.file_bytes = 8 << 20;
     limits.isolation = isolation_for(flags.isolation);
+    limits.isolation_required = flags.isolation != "auto";
     return flags.batch.empty() ? grade_one(task, flags, limits) : grade_folder(task, flags, limits);
   } catch (const UsageError& error) {
     std::fprintf(stderr, "%s\n", error.what());

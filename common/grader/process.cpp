@@ -1,5 +1,6 @@
 // Processes with limits.
 #include "process.h"
+#include "isolation.h"
 #include "lab/errors.h"
 
 #include <fcntl.h>
@@ -69,7 +70,7 @@ void wait_for_end(int process, Clock::time_point deadline) {
 }  // namespace
 
 Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
-                  const Environment& environment, const Limits& limits) {
+                  const Environment& environment, const Limits& limits, unsigned user) {
   // All that allocates comes before vfork(): behind it only system calls are safe. It spares the child
   // a copy of this process's tables of pages, which costs more than what the child does.
   const testing::TemporaryFolder logs;
@@ -90,7 +91,7 @@ Ended run_limited(const std::vector<std::string>& command, const std::string& fo
     set_limit(RLIMIT_FSIZE, rlim_t(limits.file_bytes));
     set_limit(RLIMIT_DATA, rlim_t(limits.memory_bytes));
     set_limit(RLIMIT_AS, kReserved + rlim_t(limits.memory_bytes));
-    execve(arguments[0], arguments.data(), values.data());
+    if (user == 0 || become(user)) execve(arguments[0], arguments.data(), values.data());
     _exit(127);
   }
   Ended ended;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grader.h"
+#include "lab/errors.h"
 
 namespace lab::grader {
 
@@ -19,9 +20,10 @@ struct Ended {
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // Runs a program in `folder` with nothing to read, in a process group of its own that is killed
-// after limits.seconds, and with limits on memory and on the size of the files that it writes.
+// after limits.seconds, and with limits on memory and on the size of the files that it writes. user: as
+// whom, where it is not 0.
 Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
-                  const Environment& environment, const Limits& limits);
+                  const Environment& environment, const Limits& limits, unsigned user = 0);
 
 // What a process that runs a student's code for some cases reports back.
 struct Outcome {
@@ -43,13 +45,22 @@ struct Outcome {
 // chooses, and no identifier begins with it.
 inline const char* const kArgument = "=";
 
+// No file can be compiled here.
+struct NoCompiler : LackError {
+  using LackError::LackError;
+};
+
 // The library cannot be loaded, in words.
 struct BuildError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // One process that runs cases; see grader/child.cpp.
-enum class Mode { cases, checks, counters };
+enum class Mode {
+  cases,     // for their results
+  checks,    // with all checks
+  measured,  // with all checks, and counters
+};
 
 // Compiles files (each with its own name_space) into one library, whose entries are their numbers.
 struct Source {
@@ -62,8 +73,10 @@ struct Library {
   // Files are compiled in a folder of their own; in messages they have the names they came with.
   std::string compiled_in, came_from;
   std::vector<std::string> texts = {};  // of the files, when it could be built
+  bool own_rights = false;              // as in Grade
   std::string as_handed_in(std::string text) const;
 };
+// Throws LackError where this machine is at fault.
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits);
 

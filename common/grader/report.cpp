@@ -90,6 +90,10 @@ std::string more_hints(const Grade& grade) {
 }  // namespace
 
 std::string isolation_note(const Grade& grade) {
+  if (grade.own_rights)
+    return "The compiler ran with your rights: another user cannot reach it. Let everybody enter "
+           "its "
+           "folder\nand that of the course, or install bubblewrap.";
   if (grade.isolation != Isolation::none) return "";
   return "The code ran with your rights: bubblewrap is not installed, not allowed here or not "
          "asked "

@@ -24,7 +24,9 @@ using namespace wire;
 
 constexpr int kSocket = 3;  // as in grader/host.cc
 // A table of constants may come from the host, a result may not.
-constexpr uint64_t kUploadedBytes = 4096;
+constexpr uint64_t kToldBytes = 4096;
+// Kinds of requests beside launches, which have the number of their kernel.
+constexpr uint64_t kOfUpload = ~0ull, kOfFill = ~1ull, kOfCopy = ~2ull, kOfLaunches = ~3ull;
 constexpr int kTries = 1000;
 constexpr useconds_t kTryAgainMicroseconds = 10'000;
 
@@ -36,7 +38,8 @@ T pointer(uint64_t value) {
 
 class Session {
  public:
-  explicit Session(const Range& output) : output_(output) {}
+  // code: what the student's library holds.
+  Session(const Range& output, const std::string& code) : output_(output), code_(code) {}
 
   // Executes a request; false when the function has come back.
   bool serve(int socket, uint32_t op, Reader& in) {
@@ -203,6 +206,9 @@ class Session {
     std::memcpy(&header, image.data() + 6, sizeof header);
     std::memcpy(&bytes, image.data() + 8, sizeof bytes);
     if (header < 16 || bytes != image.size() - header) throw Broken("no fat binary");
+    if (code_.find(image) == std::string::npos)
+      throw StudentError("failed",
+                         "it loads device code that the compiler has not made of its file");
     cudaLibrary_t library = nullptr;
     images_.push_back(image);
     const cudaError_t error = cudaLibraryLoadData(&library, images_.back().data(), nullptr, nullptr,
@@ -240,6 +246,7 @@ class Session {
     const cudaError_t error = cudaLibraryGetGlobal(&address, &bytes, library, in.rest().c_str());
     if (error != cudaSuccess) return error;
     own_.push_back({uint64_t(address), bytes});
+    variables_.push_back(own_.back());
     out.put(uint64_t(address)).put(uint64_t{bytes});
     return cudaSuccess;
   }
@@ -248,6 +255,8 @@ class Session {
     const Launch what = in.get<Launch>();
     if (what.kernel >= kernels_.size()) throw Broken("an unknown kernel");
     const Kernel& kernel = kernels_[what.kernel];
+    tell_changes(kOfLaunches, in.begin(), sizeof what);
+    tell_changes(what.kernel, in.begin() + sizeof what, in.left());
     std::vector<std::vector<std::max_align_t>> values;
     std::vector<void*> arguments;
     for (const size_t bytes : kernel.bytes) {
@@ -303,6 +312,7 @@ class Session {
     if (op == Op::fill) {
       const int value = in.get<int>();
       const uint64_t bytes = in.get<uint64_t>();
+      tell_changes(kOfFill, in.begin(), sizeof address + sizeof value + sizeof bytes);
       const bool of_output = output_.holds(address, bytes);
       if (of_output && bytes > 0 && (address != output_.first || bytes != output_.bytes))
         throw StudentError(
@@ -318,15 +328,20 @@ class Session {
         throw StudentError("failed",
                            "the host copies to device memory that is none of its own: the result "
                            "is written by kernels");
-      if ((uploaded_ += bytes.size()) > kUploadedBytes)
-        throw StudentError("failed",
-                           format("the host copies more than %d bytes to the device: what "
-                                  "is computed is computed by kernels",
-                                  int(kUploadedBytes)));
+      tell_changes(kOfUpload, in.begin(), sizeof address);
+      tell(bytes.size());
       return cudaMemcpy(pointer<void*>(address), bytes.data(), bytes.size(),
                         cudaMemcpyHostToDevice);
     }
     const uint64_t from = in.get<uint64_t>(), bytes = in.get<uint64_t>();
+    tell_changes(kOfCopy, in.begin(), sizeof address + sizeof from + sizeof bytes);
+    // It may be constant memory, of whose loads there are no counters.
+    if (std::any_of(variables_.begin(), variables_.end(),
+                    [&](const Range& range) { return range.holds(address, bytes); }))
+      throw StudentError(
+          "failed",
+          "the host copies device memory to a variable: copies on the device are for "
+          "memory that it has allocated");
     if (!owns(address, bytes) && !output_.holds(address, bytes)) return cudaErrorInvalidValue;
     // What is read of the inputs is counted, and no counter sees a copy.
     if (!owns(from, bytes))
@@ -337,10 +352,31 @@ class Session {
                       cudaMemcpyDeviceToDevice);
   }
 
-  Range output_;
+  // Counts what a request tells kernels: each byte that was not the same in the last request of its kind.
+  void tell_changes(uint64_t kind, const char* request, size_t bytes) {
+    std::vector<char>& before = before_[kind];
+    before.resize(bytes);
+    uint64_t changed = 0;
+    for (size_t i = 0; i < bytes; ++i) changed += request[i] != before[i];
+    before.assign(request, request + bytes);
+    tell(changed);
+  }
+  // Throws StudentError where all of it is more than a table of constants.
+  void tell(uint64_t bytes) {
+    if ((told_ += bytes) > kToldBytes)
+      throw StudentError("failed",
+                         format("the host copies more than %d bytes to the device (parameters of "
+                                "kernels, fills and the like count, too): what is computed is "
+                                "computed by kernels",
+                                int(kToldBytes)));
+  }
+
+  const Range output_;
+  const std::string& code_;
   cudaError_t pending_ = cudaSuccess;  // an error that nobody has asked for yet
-  std::vector<Range> own_;
-  uint64_t uploaded_ = 0;
+  std::vector<Range> own_, variables_;
+  uint64_t told_ = 0;
+  std::map<uint64_t, std::vector<char>> before_;
   std::vector<std::string> images_;
   std::vector<cudaLibrary_t> libraries_;
   std::vector<Kernel> kernels_;
@@ -374,6 +410,7 @@ class Process {
       if (dup2(program.errors, 2) < 0 || close_range(kSocket + 1, ~0u, 0) != 0 ||
           (user_ != 0 && !become(user_)))
         _exit(127);
+      if (user_ != 0) write_no_files();
       // A copy of student_host may still be open for writing: in a process that another thread of
       // the grader has forked, until that one executes something itself.
       for (int i = 0; i < kTries; ++i) {
@@ -430,7 +467,7 @@ class Process {
 cudaError_t call_student(const StudentProgram& program,
                          const std::vector<std::vector<char>>& arguments, const Range& output) {
   Process process(program);
-  Session session(output);
+  Session session(output, program.code);
   try {
     Writer call;
     for (const std::vector<char>& argument : arguments)

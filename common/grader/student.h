@@ -29,7 +29,8 @@ struct Range {
 struct StudentProgram {
   std::string host, library, entry;  // the program student_host, the compiled file, its function
   Isolation isolation;
-  int errors;  // an open file for what it writes on stderr
+  int errors;        // an open file for what it writes on stderr
+  std::string code;  // what the compiled file holds
 };
 
 // Has the student's process call its function with these arguments (the bytes of each) and executes

@@ -117,6 +117,7 @@ class Reader {
     return std::string(take(bytes), bytes);
   }
   size_t left() const { return bytes_.size() - at_; }
+  const char* begin() const { return bytes_.data(); }  // what was read before, too
 
  private:
   std::vector<char> bytes_;

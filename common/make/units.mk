@@ -47,15 +47,15 @@ $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
   sources table tensors timing $(addprefix common/attention/,all heat_map ladder program)))
 # The grader without its flags (main), which only a program without a main() of its own takes from the archive.
-$(eval $(call group,common/grader/group,build child files grader hints isolation process report student symptoms \
-  together))
+$(eval $(call group,common/grader/group,build child counters directives files grader hints isolation process report student \
+  symptoms together))
 # What tests share. Exercises take what needs no doctest, whose archive has a main().
 $(eval $(call group,common/testing/group,preload testing))
 $(eval $(call group,common/testing/group_checks,checks common/attention/test_cases common/attention/test_ladder))
 $(eval $(call group,common/tests/group,all compare device files images json look options problems report \
   sources tensors,,_test))
 $(eval $(call group,common/tests/bad_input/group,bad_input flags images outputs scripts tensors total))
-$(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports))
+$(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports uncounted))
 # A chapter's tests. In one with several test programs those that have cases: what these share is a file
 # of its own, which the other programs take from the chapter's archive without the cases.
 chapter_cases := $(shell grep -l TEST_CASE /dev/null $(wildcard chapters/*/test_*.cpp))

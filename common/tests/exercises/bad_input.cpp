@@ -3,6 +3,7 @@
 // lies there is lost.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -45,6 +46,7 @@ TEST_CASE("bad input: paths that cannot be meant") {
   fs::create_symlink("report.json", folder.path("soft.json"));
   fs::create_symlink("nothing.json", folder.path("to_nothing.json"));
   fs::create_symlink("a.cuh", folder.path("soft_submission.json"));
+  fs::create_symlink("a.cuh", folder.path("linked.cuh"));
   fs::create_hard_link(folder.path("a.cuh"), folder.path("hard_submission.json"));
   REQUIRE(mkfifo(folder.path("pipe.cuh").c_str(), 0600) == 0);
   const std::vector<std::string> before = folder.names();
@@ -54,6 +56,13 @@ TEST_CASE("bad input: paths that cannot be meant") {
       {{"--file", "folder/"}, "folder/: is a folder, a file is needed"},
       {{"--file", "pipe.cuh"}, "pipe.cuh: is not a regular file"},
       {{"--file", "missing.cuh"}, "missing.cuh: No such file"},
+      {{"--file", "linked.cuh"},
+       "linked.cuh: is a symbolic link, to a.cuh; a submission is a file"},
+      {{"--seconds", "nan"}, "--seconds: nan: must be a number of seconds from 1 to 3600"},
+      {{"--seconds", "inf"}, "--seconds: inf: must be a number of seconds from 1 to 3600"},
+      {{"--seconds", "0.5"}, "--seconds: 0.5: must be a number of seconds from 1 to 3600"},
+      {{"--seconds", "3601"}, "--seconds: 3601: must be a number of seconds from 1 to 3600"},
+      {{"--seconds", "10s"}, "--seconds: 10s: must be a number of seconds from 1 to 3600"},
       {{"--file", "a.cuh/b.cuh"}, "a.cuh/b.cuh: Not a directory"},
       {{"--file", ""}, "--file '': the value is empty"},
       {{"--batch", ""}, "--batch '': the value is empty"},
@@ -164,6 +173,12 @@ TEST_CASE("bad input: a folder with more than submissions") {
   folder.write("bob.cuh", std::string(kQuick) + "// mine\n");
   fs::create_directory(folder.path("folder.cuh"));
   fs::create_symlink("nobody.cuh", folder.path("link.cuh"));
+  // Somebody else's work, and a report that would go elsewhere.
+  const TemporaryFolder elsewhere;
+  elsewhere.write("solution.cuh", kQuick);
+  fs::create_symlink(elsewhere.path("solution.cuh"), folder.path("linked.cuh"));
+  folder.write("zoe.cuh", std::string(kQuick) + "// hers\n");
+  fs::create_symlink(elsewhere.path("report"), folder.path("zoe.json"));
   folder.write("two\nlines.cuh", std::string(kQuick) + "// another\n");
   REQUIRE(mkfifo(folder.path("pipe.cuh").c_str(), 0600) == 0);
   // Not ours: what somebody knows of bob.
@@ -177,12 +192,17 @@ TEST_CASE("bad input: a folder with more than submissions") {
     CHECK(result.exit_code == 3);  // for the report that is not written
     CHECK(result.output ==
           "  0  ann again.cuh  (build)\n  0  ann.cuh  (build)\n  0  bob.cuh  (build)\n"
-          "  0  folder.cuh  (grader)\n  0  link.cuh  (grader)\n  0  pipe.cuh  (grader)\n"
-          "  0  two?lines.cuh  (build)\nthe same text: ann again.cuh, ann.cuh\n");
+          "  0  folder.cuh  (grader)\n  0  link.cuh  (grader)\n  0  linked.cuh  (grader)\n"
+          "  0  pipe.cuh  (grader)\n  0  two?lines.cuh  (build)\n  0  zoe.cuh  (build)\nthe same "
+          "text: ann again.cuh, ann.cuh\n");
     CHECK(has(result.errors, "bob.json: is there already and no report of this program"));
     CHECK(file_content(folder.path("bob.json")) == "{\"name\": \"Bob\"}");
     const auto json = nlohmann::json::parse(file_content(folder.path("folder.json")));
     CHECK(has(json.at("message"), "is a folder, a file is needed"));
+    const auto linked = nlohmann::json::parse(file_content(folder.path("linked.json")));
+    CHECK(has(linked.at("message"), "is a symbolic link"));
+    CHECK(has(result.errors, "zoe.json: is a symbolic link: the report is not written"));
+    CHECK_FALSE(fs::exists(elsewhere.path("report")));
   }
 }
 
@@ -202,4 +222,38 @@ TEST_CASE("bad input: standard output on a full disk") {
     fs::remove(folder.path("errors"));
   }
   CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("points") == 0);
+}
+
+TEST_CASE("bad input: a machine without a compiler is nobody's mistake" *
+          doctest::test_suite("toolkit")) {
+  const TemporaryFolder folder;
+  folder.write("right.cuh", first_solution());
+  folder.write("wrong.cuh", "#error this is the student's\n");
+  const std::string program =
+      (fs::read_symlink("/proc/self/exe").parent_path() / "exercise1").string();
+  const auto run = [&](const std::string& before, const std::string& flags) {
+    const std::string command = "cd '" + folder.folder() + "' && " + before + " '" + program +
+                                "' " + flags + " >output 2>errors";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  // (bubblewrap sets PATH itself.)
+  std::vector<std::string> isolations = {"none"};
+  if (geteuid() == 0) isolations.push_back("user");
+  for (const std::string& isolation : isolations)
+    for (const char* flags :
+         {"--file right.cuh --json a.json", "--batch .", "--batch . --together"}) {
+      CAPTURE(isolation);
+      CAPTURE(flags);
+      // nvcc finds no g++ there.
+      CHECK(run("PATH=/nowhere", flags + (" --isolation " + isolation)) == 3);
+      CHECK(fs::file_size(folder.path("output")) == 0);
+      CHECK(has(file_content(folder.path("errors")), "the compiler does not work on this machine"));
+      for (const char* report : {"a.json", "right.json", "wrong.json"})
+        CHECK_FALSE(fs::exists(folder.path(report)));
+    }
+  CHECK(run("ulimit -n 16;", "--file right.cuh") == 3);
+  // What the file is to blame for stays so.
+  CHECK(run("", "--file wrong.cuh") == 1);
+  CHECK(has(file_content(folder.path("output")), "this is the student's"));
 }

@@ -2,6 +2,8 @@
 // played; what is kept out, and what is not, stands in chapters/README.md.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +54,7 @@ std::string one_lane() {
 
 const char* const kHeaders =
     "#include <dlfcn.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <sys/socket.h>\n"
+    "#include <sys/stat.h>\n"
     "#include <unistd.h>\n#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n"
     "#include <string>\n#include <vector>\n";
 
@@ -166,6 +169,52 @@ TEST_CASE("cheats: the compiler tells nothing of other files" * doctest::test_su
   }
 }
 
+TEST_CASE("cheats: the compiler reads no file that is its caller's alone") {
+  // A folder that everybody may enter, as a student's process may.
+  std::string place = "/tmp/vgpu_test.XXXXXX";
+  REQUIRE(mkdtemp(place.data()) != nullptr);
+  std::filesystem::permissions(place, std::filesystem::perms(0711));
+  const TemporaryFolder folder;
+  // In a folder that nobody else may enter.
+  const std::string secret = place + "/secret", hidden = folder.path("hidden");
+  for (const std::string& path : {secret, hidden}) {
+    FILE* const file = std::fopen(path.c_str(), "w");
+    std::fputs("the secret line\n", file);
+    std::fclose(file);
+  }
+  std::filesystem::permissions(secret, std::filesystem::perms(0600));
+  folder.write("incbin.cuh", planted(first_solution(), kBegin,
+                                     std::string("  asm(\".pushsection .rodata\\nstolen: .incbin "
+                                                 "\\\"") +
+                                         secret +
+                                         "\\\"\\n.byte 0\\n.popsection\\n\");\n  extern const char "
+                                         "stolen[];\n  std::printf(\"%s\", stolen);\n" +
+                                         kBegin));
+  for (const std::string& name : {std::string("hidden"), std::string("no_one")})
+    folder.write("if_" + name + ".cuh", "#if __has_include(\"" + folder.path(name) +
+                                            "\")\n#error it is there\n#endif\n" + first_solution());
+  for (const std::string& isolation : isolations()) {
+    CAPTURE(isolation);
+    const auto graded = [&](const char* file) {
+      return run_program("exercise1",
+                         {"--isolation", isolation, "--seconds", kPatient, "--file", file},
+                         folder.folder());
+    };
+    const ProgramResult incbin = graded("incbin.cuh"), exists = graded("if_hidden.cuh"),
+                        missing = graded("if_no_one.cuh");
+    CAPTURE(incbin.output);
+    CAPTURE(exists.output);
+    CHECK(incbin.exit_code == 1);
+    CHECK(has(incbin.output, "it does not compile"));
+    CHECK_FALSE(has(incbin.output, "the secret line"));
+    std::string words = exists.output;
+    for (size_t at = 0; (at = words.find("hidden", at)) != std::string::npos;)
+      words.replace(at, 6, "no_one");
+    CHECK(words == missing.output);  // whether it is there or not
+  }
+  std::filesystem::remove_all(place);
+}
+
 TEST_CASE("cheats: points come from what the grader saw itself") {
   // The starter, whose kernels compute nothing, with host code that would make up for it.
   const std::string computed = "  std::vector<half> host(shape.elements());\n";
@@ -232,6 +281,13 @@ TEST_CASE("cheats: points come from what the grader saw itself") {
                       "  half* copied = nullptr;\n  cudaMalloc(&copied, 64);\n"
                       "  cudaMemcpy(copied, K, 64, cudaMemcpyDeviceToDevice);"),
        {0, 0, 0, 0, 0, 0, 0, 0}},
+      {"a race that is hidden where what is printed goes to no file",
+       with_host_code(race(),
+                      "  struct stat out, err;\n"
+                      "  fstat(1, &out), fstat(2, &err);\n"
+                      "  const bool careful_now = !S_ISREG(out.st_mode) || !S_ISREG(err.st_mode);\n"
+                      "  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);"),
+       {30, 0, 15, 10, 10, 5, 5, 5}},
       {"a race that is hidden where the grader's arguments say that checks are on",
        with_host_code(race(),
                       "  std::string words(4096, ' ');\n"
@@ -401,20 +457,36 @@ TEST_CASE("cheats: memory that is shared counts, and nothing stays where everybo
        {30, 20, 15, 10, 10, 5, 5, 5}}};
   for (const std::string& isolation : isolations()) {
     CAPTURE(isolation);
+    // A folder of somebody's where everybody may write.
+    std::string shared = "/tmp/vgpu_test.XXXXXX";
+    REQUIRE(mkdtemp(shared.data()) != nullptr);
+    std::filesystem::permissions(shared, std::filesystem::perms(0777));
     std::vector<Submission> all = everywhere;
+    const key_t key = 0x5fe00000 + getpid();
+    all.push_back({"a queue and semaphores of System V's",
+                   planted(with("  msgget(" + std::to_string(key) + ", IPC_CREAT | 0666);\n" +
+                                "  semget(" + std::to_string(key) + ", 1, IPC_CREAT | 0666);"),
+                           "#include <sys/shm.h>",
+                           "#include <sys/msg.h>\n#include <sys/sem.h>\n#include <sys/shm.h>"),
+                   {30, 20, 15, 10, 10, 5, 5, 5}});
     if (isolation == "bubblewrap")
       for (const char* place : {"/dev/shm", "/tmp", "/dev", ""})
         all.push_back({std::string("files in ") + place, with(files_in(place)), {}});
-    else  // 4 MiB of each
-      for (const char* place : {"/dev/shm", "/tmp", "/var/tmp"})
-        all.push_back({std::string("files in ") + place,
+    else  // 4 MiB of each, where they can be written
+      for (const std::string& place : {std::string("/dev/shm"), std::string("/tmp"),
+                                       std::string("/var/tmp"), std::string("/run/lock"), shared})
+        all.push_back({"files in " + place,
                        planted(planted(with(files_in(place)), "written < 128", "written < 1"),
                                "throw std::bad_alloc();", ";"),
                        {30, 20, 15, 10, 10, 5, 5, 5}});
     check_points("exercise1", "exercise.cuh", all, {"--isolation", isolation});
-    for (const char* place : {"/dev/shm", "/tmp", "/var/tmp"})
+    CHECK(msgget(key, 0) < 0);
+    CHECK(semget(key, 0, 0) < 0);
+    for (const std::string& place : {std::string("/dev/shm"), std::string("/tmp"),
+                                     std::string("/var/tmp"), std::string("/run/lock"), shared})
       for (const auto& entry : std::filesystem::directory_iterator(place))
         CHECK_FALSE(has(entry.path().filename().string(), mark));
+    std::filesystem::remove_all(shared);
   }
 }
 
