@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     for (int r = 0; r < 8; ++r) {
-      const int query = first_row + score_row + r, key = first_key + score_key;
+      // Rows past the last one see what that one sees: some key.
+      const int query = min(first_row + score_row + r, tokens - 1), key = first_key + score_key;
       const bool seen = key < tokens && abs(key - query) <= window;
       s_tile[score_row + r][score_key] = seen ? score[r] * scale_log2 : -INFINITY;
     }

@@ -273,7 +273,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   });
   if (findings.empty() && clean) {
     item.points = some_right ? kCheckPoints : 0;
-    item.details = some_right   ? "memory, race, init, sync, proxy, finite"
+    item.details = some_right   ? "memory, race, init, sync, proxy"
                    : task.holes ? "none, but no problem is right either"
                                 : "none, but not all problems are right";
     item.hint = some_right   ? ""
