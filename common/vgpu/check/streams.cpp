@@ -14,6 +14,10 @@ constexpr std::string_view kHostFree = "cudaFree";
 constexpr unsigned kRead = 1, kWrite = 2, kAtomic = 4;
 unsigned bit_of(Touch touch) { return 1u << static_cast<unsigned>(touch); }
 
+bool host_sees(const Allocation& a) {
+  return a.kind == MemoryKind::pinned || a.kind == MemoryKind::managed;
+}
+
 std::string verb(Touch touch) {
   return touch == Touch::read ? "read" : touch == Touch::write ? "write" : "atomic access";
 }
@@ -44,6 +48,12 @@ Clock StreamCheck::over() const {
 Clock StreamCheck::end() {
   Clock after = before_;
   after.learn(current_->timeline, number_);
+  if (host_guard && !tells_host_)
+    host_guard->add(current_->timeline, number_, current_->what + " " + current_->where,
+                    host_touches_);
+  if (prints_) last_print_ = {current_->timeline, number_, current_->what};
+  host_touches_.clear();
+  tells_host_ = prints_ = false;
   active_ = false;
   current_ = nullptr;
   touches_.clear();
@@ -161,11 +171,18 @@ void StreamCheck::clean() {
   clean_at_ = std::max<std::size_t>(4096, 2 * std::max(states_.size(), operations_.size()));
 }
 
+std::string StreamCheck::prints_unheard(const Clock& host) const {
+  const bool heard = !last_print_.number || host.knows(last_print_.timeline, last_print_.number);
+  return heard ? "" : last_print_.name;
+}
+
 // ---- touches ----------------------------------------------------------------------------------
 
 void StreamCheck::touch(const std::shared_ptr<Allocation>& allocation, std::uint64_t offset,
                         std::uint64_t bytes, Touch touch) {
   if (!active_ || bytes == 0 || !allocation) return;
+  if (host_guard && host_sees(*allocation))
+    host_touches_.push_back({allocation, offset, bytes, touch != Touch::read});
   History& h = history(*allocation);
   const std::uint64_t end = offset + bytes;
   const unsigned touched = bit_of(touch);
@@ -228,9 +245,28 @@ void StreamCheck::take(std::shared_ptr<const Module> module) {
   take(touches_);
 }
 
+// Pages of which the launch has touched all bytes of the allocation.
+void StreamCheck::take_host_visible(const TouchedAllocation& touched) {
+  for (std::size_t p = 0; p < touched.pages.size(); ++p) {
+    if (!touched.pages[p]) continue;
+    const auto& [read, write, atomic] = touched.pages[p]->bits;
+    const std::uint64_t base = p << kTouchPageBits,
+                        bytes = std::min(kTouchPageBytes, touched.allocation->size - base);
+    bool written = true, used = true;
+    for (std::uint64_t at = 0; at < bytes; at += 64) {
+      const std::uint64_t all = bytes - at >= 64 ? ~0ull : (1ull << (bytes - at)) - 1;
+      written &= (write[at / 64] & all) == all;
+      used &= ((write[at / 64] | read[at / 64]) & all) == all;
+    }
+    for (const std::uint64_t bits : atomic) tells_host_ |= bits != 0;
+    if (used) host_touches_.push_back({touched.allocation, base, bytes, written});
+  }
+}
+
 void StreamCheck::take(Touches& touches) {
   std::vector<Run> runs;
   for (auto& [id, touched] : touches) {
+    if (host_guard && host_sees(*touched.allocation)) take_host_visible(touched);
     auto& sites = current_->sites[id];
     for (const auto& [key, site] : touched.sites)
       sites.push_back({site.function, site.pc, site.touch, site.low, site.high});

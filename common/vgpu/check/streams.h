@@ -14,6 +14,7 @@
 #include "../core/memory.h"
 #include "../core/observer.h"
 #include "clock.h"
+#include "host_guard.h"
 #include "touches.h"
 
 namespace vgpu {
@@ -50,6 +51,12 @@ class StreamCheck {
   void take(std::shared_ptr<const Module> module);
   // `before` with the operation itself.
   Clock end();
+
+  // The host's own accesses to pinned and managed memory are looked at, too; null: they are not.
+  HostGuard* host_guard = nullptr;
+  // The operation prints. Is the last one that did over for the host? If not, its name, else "".
+  void prints() { prints_ = true; }
+  std::string prints_unheard(const Clock& host) const;
 
   // The allocation is gone; its address may come back as something else.
   void forget(std::uint32_t allocation) { histories_.erase(allocation); }
@@ -103,6 +110,7 @@ class StreamCheck {
   StateId intern(State state);
   bool over(OperationNumber before) const;
   void take(Touches& touches);
+  void take_host_visible(const TouchedAllocation& touched);
   void compare(OperationNumber before, Touch was, Touch is, std::uint64_t offset);
   std::string place_of(const Operation& operation, Touch touch, std::uint64_t offset) const;
   void clean();
@@ -126,6 +134,15 @@ class StreamCheck {
   Operation* current_ = nullptr;
   const Allocation* allocation_ = nullptr;
   Touches touches_;
+  std::vector<HostTouch> host_touches_;
+  bool tells_host_ =
+      false;  // it has written to the host's memory in a way that others may wait for
+  bool prints_ = false;
+  struct {
+    Timeline timeline = 0;
+    OperationNumber number = 0;
+    std::string name;
+  } last_print_;
   Dependence dependence_;
   struct Memo {
     StateId from = ~0u, to = 0;

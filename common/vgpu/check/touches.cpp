@@ -83,6 +83,39 @@ class Notes {
     }
   }
 
+  // Of loads from the constant bank.
+  void constants(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                 std::uint32_t bytes) {
+    if (a.strided && a.stride == 0) mask &= ~mask + 1;  // all lanes read the same
+    const Launch& launch = warp.block->launch;
+    const Function* const function = warp.frame->function;
+    each_lane(mask, [&](int lane) {
+      const std::byte* const at = launch.constants + a.v[lane];
+      if (!constant_ || at < constant_->host || at >= constant_->host + constant_->size) {
+        const auto& variables = launch.request.module->variables;
+        const auto found =
+            std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
+              return at >= variable->host && at < variable->host + variable->size;
+            });
+        if (found == variables.end()) return;
+        constant_ = *found;
+      }
+      TouchedAllocation& touched = touches_[constant_->id];
+      if (!touched.allocation) {
+        touched.allocation = constant_;
+        touched.pages.resize((constant_->size >> kTouchPageBits) + 1);
+      }
+      const auto offset = static_cast<std::uint64_t>(at - constant_->host);
+      const std::uint64_t read = std::min<std::uint64_t>(bytes, constant_->size - offset);
+      touched.set(Touch::read, offset, read);
+      TouchSite& site = touched.sites[{function, std::uint64_t{instr.pc} * kTouches}];
+      site.function = function;
+      site.pc = instr.pc;
+      site.low = std::min(site.low, offset);
+      site.high = std::max(site.high, offset + read);
+    });
+  }
+
  private:
   struct Window {
     const Function* function = nullptr;
@@ -158,6 +191,7 @@ class Notes {
   }
 
   Row rows_[64];
+  std::shared_ptr<Allocation> constant_;  // that was read last
   Touches& touches_;
   Window windows_[192];
 };
@@ -184,6 +218,11 @@ class TouchObserver final : public Observer {
     if (space != Space::global) return;
     Notes& notes = dependence_.programmatic && !waited_.contains(&warp) ? early_ : notes_;
     notes.access(warp, instr, mask, a, bytes, access);
+  }
+  void constant_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
+                       std::uint32_t bytes) override {
+    // (No launch writes there, so a dependent one may read it as early as it likes.)
+    notes_.constants(warp, instr, mask, a, bytes);
   }
   void barrier_complete(Block& block, int) override {
     if (clusters_.contains(&block.cluster))

@@ -251,6 +251,7 @@ void resolve_other(Warp& warp, const Instr& instr, std::uint32_t mask, const Add
       inside(launch.constant_bytes);
       places.single = true;
       places.bias = reinterpret_cast<std::intptr_t>(launch.constants);
+      warp.worker->notify([&](Observer& o) { o.constant_access(warp, instr, mask, a, bytes); });
       return;
     case Space::param:
       if (instr.frame_local) {  // .param variables of a call: each lane has its own

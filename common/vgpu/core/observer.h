@@ -66,6 +66,12 @@ class Observer {
     (void)mask, (void)addresses, (void)bytes, (void)places;
   }
 
+  // Loads of constant memory: `addresses` are offsets in the module's bank.
+  virtual void constant_access(Warp&, const Instr&, std::uint32_t mask, const Addresses& addresses,
+                               std::uint32_t bytes) {
+    (void)mask, (void)addresses, (void)bytes;
+  }
+
   // What a bulk copy or reduction that one lane asks for reads or writes in global memory. All of it
   // lies in one allocation. Observers that do not override this get it as calls of access(), 16 bytes
   // each (fewer where a row of a tensor begins or ends between), by that lane.

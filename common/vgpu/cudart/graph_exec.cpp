@@ -241,6 +241,11 @@ Error launch_graph(cudaGraphExec_t exec, cudaStream_t stream, bool per_thread) {
     return begun != cudaSuccess || captured ? begun : go_on(runtime, run, host);
   });
   while (error == cudaSuccess && host) {
+    api([](Runtime& runtime)
+            -> Error {  // the function may tell others that what is before it is over
+      if (runtime.host_guard) runtime.host_guard->forget_all();
+      return cudaSuccess;
+    });
     const HostOp call = *host;
     call_host(call);
     error = api([&](Runtime& runtime) { return go_on(runtime, run, host); });

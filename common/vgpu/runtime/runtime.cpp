@@ -74,9 +74,16 @@ void Runtime::configure() {
   settings = read_settings([](const char* name) { return std::getenv(name); });
   if (settings.error.empty()) settings.error = wrong_files(settings);
   if (const std::string unknown = unknown_variable(environ); !unknown.empty()) say(unknown);
-  if (settings.options.check_race) {
+  if (settings.options.check_race || settings.host) {
     order = std::make_unique<OperationOrder>();
     order->check = std::make_unique<StreamCheck>(findings);
+  }
+  if (settings.host) {
+    host_guard = std::make_unique<HostGuard>();
+    order->check->host_guard = host_guard.get();
+    host_guard->shares_pages = [this](const Allocation& a) {
+      return host_registrations.contains(a.base);
+    };
   }
   if (settings.error.empty()) {
     if (!settings.timeline.empty()) begin_timeline(settings.timeline);
@@ -98,6 +105,11 @@ WatchedMachine& Runtime::machine() {
       if (!order || !order->active()) return nullptr;
       return make_touch_observer(order->check->touches(), order->check->dependence());
     };
+    if (settings.host)
+      machine_->print = [this](std::string_view text) {
+        if (order->active()) order->check->prints();
+        std::fwrite(text.data(), 1, text.size(), stdout);
+      };
     machine_->look = [this](const Launch& launch) { return look ? look->watch(launch) : nullptr; };
     machine_->always_timed = look && !settings.no_time;
   }
@@ -331,6 +343,15 @@ int Runtime::finish() {
     return 0;
   }
   if (off != Status::success) return 0;
+  if (host_guard) {
+    host_guard->settle(host, findings);
+    host_guard->forget_all();
+    if (const std::string name = order->check->prints_unheard(host); !name.empty())
+      findings.push_back("error: race with the host: the program ends before it has waited for " +
+                         name +
+                         ", whose output of printf a GPU does not show then "
+                         "(cudaDeviceSynchronize)");
+  }
   bool lost = false;  // something that was asked for
   if (!settings.profile_json.empty()) lost = !write_reports(settings.profile_json, launch_reports);
   if (settings.options.time != TimeMode::off) std::fputs(times.text(settings.spec).c_str(), stderr);
@@ -405,6 +426,15 @@ Status run_framed(Body body, Context context) noexcept {
     if (runtime.off != Status::success) return runtime.off;
     if (context == Context::needed && runtime.sticky.load() != Status::success)
       return runtime.sticky.load();
+    const struct Lifted {  // what the host may not touch meanwhile the call may
+      explicit Lifted(Runtime& r) : runtime(r) {
+        if (runtime.host_guard) runtime.host_guard->lift();
+      }
+      ~Lifted() {
+        if (runtime.host_guard) runtime.host_guard->settle(runtime.host, runtime.findings);
+      }
+      Runtime& runtime;
+    } lifted(runtime);
     body.run(body.kept, &runtime);
     return Status::success;
   };

@@ -175,8 +175,9 @@ class Runtime {
 
   // Order between streams, for the check and the timeline; null without both.
   std::unique_ptr<OperationOrder> order;
-  Clock host;  // what the host has waited for; one for all its threads
-  Clock gone;  // work of blocking streams that were destroyed
+  std::unique_ptr<HostGuard> host_guard;  // VGPU_CHECK=host
+  Clock host;                             // what the host has waited for; one for all its threads
+  Clock gone;                             // work of blocking streams that were destroyed
   // What comes before the next operation of the stream, and if its last ones were only `own`.
   Clock before(const Stream& stream) { return before(stream, stream.clock); }
   Clock before(const Stream& stream, const Clock& own);

@@ -48,6 +48,8 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
       options.check_finite = true;
     else if (check == "copies")
       settings.copies = options.check_init = true;
+    else if (check == "host")
+      settings.host = true;
     else if (check == "leaks")
       settings.leaks = true;
     else if (check != "memory" && !none)
@@ -142,8 +144,8 @@ void SettingsReader::read_checks() {
   if (const auto value = get("VGPU_CHECK")) {
     if (const auto none = choose_checks(*value, settings_))
       wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
-            "'; say a list of memory (always on), leaks, copies, race, init, sync, proxy, finite, "
-            "or all");
+            "'; say a list of memory (always on), leaks, host, copies, race, init, sync, proxy, "
+            "finite, or all");
   }
 }
 

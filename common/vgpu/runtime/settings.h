@@ -22,6 +22,7 @@ struct Settings {
   bool no_time = false;                     // VGPU_TIME=0: no predictions, whoever asks for them
   bool leaks = false;                       // VGPU_CHECK=leaks
   bool copies = false;                      // VGPU_CHECK=copies: init, also where the host copies
+  bool host = false;                        // VGPU_CHECK=host
   std::uint64_t instruction_limit = ~0ull;  // VGPU_INSTRUCTIONS, of a host thread in a launch
   std::string error;            // what is wrong with a value, in words; the device stays off
   bool unknown_device = false;  // the error is VGPU_DEVICE's

@@ -21,20 +21,28 @@ bool is_pinned_or_managed(const void* pointer) {
   return a && (a->kind == MemoryKind::pinned || a->kind == MemoryKind::managed);
 }
 
-// Does the call return only when the work is done?
-bool host_waits_for(const Operation& operation, const Call& call) {
-  if (const auto* copy = std::get_if<CopyOp>(&operation))
-    return writes_pageable(*copy) || (call.synchronous && !between_device_memory(*copy));
-  if (const auto* fill = std::get_if<FillOp>(&operation))
-    return call.synchronous && is_pinned_or_managed(fill->pointer);
-  return false;
-}
-
 // A copy from memory that is not pinned goes through a staging buffer: the call returns when the last
 // piece is in it. The timeline takes the end of the copy for that.
 bool is_staged_in_pieces(const Operation& operation) {
   const auto* copy = std::get_if<CopyOp>(&operation);
   return copy && reads_pageable(*copy) && copy->width * copy->height * copy->depth > kStagedBytes;
+}
+
+// cudaMemcpy to the device from memory that is not pinned returns when its last part is in a staging buffer.
+// Only VGPU_CHECK=host holds that against a program.
+bool waits_for_all_but_the_last_part(const Operation& operation, const Call& call) {
+  return Runtime::get().settings.host && call.synchronous && is_staged_in_pieces(operation) &&
+         !writes_pageable(std::get<CopyOp>(operation));
+}
+
+// Does the call return only when the work is done?
+bool host_waits_for(const Operation& operation, const Call& call) {
+  if (waits_for_all_but_the_last_part(operation, call)) return false;
+  if (const auto* copy = std::get_if<CopyOp>(&operation))
+    return writes_pageable(*copy) || (call.synchronous && !between_device_memory(*copy));
+  if (const auto* fill = std::get_if<FillOp>(&operation))
+    return call.synchronous && is_pinned_or_managed(fill->pointer);
+  return false;
 }
 
 }  // namespace
@@ -171,9 +179,13 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
     return Status::success;
   }
   if (!runtime.order) return run(operation);
+  std::string name = kernel ? name_of(operation) : call.name;
+  if (waits_for_all_but_the_last_part(operation, call))
+    name += " (from memory that is not pinned: it returns before its last part is there)";
   const Status status = run_ordered(
-      *stream, std::holds_alternative<KernelOp>(operation) ? name_of(operation) : call.name,
-      [&] { return run(operation); }, programmatic);
+      *stream, std::move(name), [&] { return run(operation); }, programmatic);
+  if (runtime.host_guard && std::holds_alternative<HostOp>(operation))
+    runtime.host_guard->forget_all();
   if (host_waits_for(operation, call)) runtime.host_waits(stream->clock);
   if (is_staged_in_pieces(operation)) runtime.order->host_waits(stream->clock);
   return status;

@@ -38,6 +38,9 @@ __global__ void every_other(int* x, int first) {
 __global__ void count(int* counter) { atomicAdd(counter, 1); }
 __global__ void bytes(char* x, int at) { x[at] = 1; }
 
+__constant__ int other_table[8], table[64];
+__global__ void look_up(int* out) { out[threadIdx.x] = table[threadIdx.x] + other_table[0]; }
+
 #define CHECK_OK(call) CHECK((call) == cudaSuccess)
 
 int* device() {
@@ -70,6 +73,17 @@ cudaEvent_t recorded(cudaStream_t s) {
 void wait(cudaStream_t s, cudaEvent_t e) { CHECK_OK(cudaStreamWaitEvent(s, e)); }
 void fill_in(cudaStream_t s, int* x) { fill<<<kGrid, kBlock, 0, s>>>(x, 1); }
 void copy_in(cudaStream_t s, const int* x, int* y) { copy<<<kGrid, kBlock, 0, s>>>(x, y); }
+
+// A kernel reads the first 32 words of the table, and 31 from `from` on are copied into it in another stream.
+void renew_table(bool waits, int from) {
+  int *y = device(), *host = pinned();
+  const cudaStream_t a = stream(), b = stream();
+  look_up<<<1, 32, 0, a>>>(y);
+  if (waits) wait(b, recorded(a));
+  CHECK_OK(cudaMemcpyToSymbolAsync(table, host, 31 * sizeof(int), from * sizeof(int),
+                                   cudaMemcpyHostToDevice, b));
+  CHECK_OK(cudaDeviceSynchronize());
+}
 
 // By name: a program, and what is said of it ("" for nothing).
 struct Program {
@@ -311,6 +325,17 @@ Programs copies_and_fills() {
           copy_in(stream(), x, y);
           CHECK_OK(cudaFree(z));
           fill_in(stream(), x);
+        }}},
+      {"constant memory renewed while a kernel may read it",
+       {"read by look_up in stream 3 (non-blocking) and write by cudaMemcpyToSymbolAsync in stream "
+        "4 "
+        "(non-blocking), byte 4 of 'table' (256 bytes), and nothing orders them",
+        [] { renew_table(false, 1); }}},
+      {"constant memory renewed in turn, and another part of it",
+       {"",
+        [] {
+          renew_table(true, 1);
+          renew_table(false, 33);
         }}},
       {"two copies into one pinned buffer",
        {"write by cudaMemcpyAsync in stream 3",
