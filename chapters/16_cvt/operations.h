@@ -16,16 +16,11 @@
 
 #include <cstdint>
 
+#include "shapes.h"
+
 namespace cvt {
 
 // ---- Convolutional token embedding --------------------------------------------------------------
-
-struct EmbedShape {
-  int batch, height, width, in_channels, out_channels;
-  int kernel, stride, padding;  // 7, 4, 2 in the paper's first stage, 3, 2, 1 in the others
-  int out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
-  int out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
-};
 
 // x [batch, height, width, in_channels], w [out_channels, in_channels, kernel, kernel], bias
 // [out_channels] → y [batch, out_height, out_width, out_channels].
@@ -137,12 +132,6 @@ void layer_norm_backward(const float* x, const float* scale, const float* mean,
 
 // ---- Attention with fewer keys than queries -----------------------------------------------------
 
-// q, o [batch, queries, heads * head_dim], k, v [batch, keys, heads * head_dim]; softmax(scale q
-// kᵀ) v for each head. CvT's scale is 1 / sqrt(heads * head_dim), of the whole width.
-struct CrossShape {
-  int batch, queries, keys, heads, head_dim;
-  float scale;
-};
 void cross_attention_forward(const float* q, const float* k, const float* v, float* o,
                              float* log_sum_exp /* [batch, heads, queries] */,
                              const CrossShape& shape, cudaStream_t stream);
@@ -158,9 +147,6 @@ void cross_attention_backward(const float* q, const float* k, const float* v, co
 void cross_entropy(const float* logits, const int* labels, float* loss, float* dlogits, int batch,
                    int classes, float smoothing, cudaStream_t stream);
 
-struct AdamW {
-  float rate, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0.05f;
-};
 // One step (counted from 1) on `count` numbers, in the order of torch.optim.AdamW.
 void adamw(float* parameters, const float* gradients, float* m, float* v, int64_t count, int step,
            const AdamW& options, cudaStream_t stream);

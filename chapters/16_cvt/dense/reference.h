@@ -1,10 +1,10 @@
 // The formulas of linear layers, LayerNorm, attention, embedding, loss and optimizer in double, one
-// loop each, on the CPU: what kernels are compared with. Shapes are those of operations.h.
+// loop each, on the CPU: what kernels are compared with. Arrays are those of operations.h.
 #pragma once
 
 #include <vector>
 
-#include "../operations.h"
+#include "../shapes.h"
 
 namespace cvt::reference {
 
