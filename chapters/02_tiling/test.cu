@@ -16,7 +16,7 @@ TEST_CASE("attention: rounded once") { check_rounding(tiling::attention); }
 TEST_CASE("attention: arrays from PyTorch") { check_pytorch(tiling::attention); }
 TEST_CASE("attention: a trained DeiT-Tiny") { check_deit_tiny(tiling::attention); }
 TEST_CASE("attention: the same bits twice") { check_same_bits(tiling::attention); }
-TEST_CASE("attention: what it cannot do it refuses") { check_refusals(tiling::attention, false); }
+TEST_CASE("attention: what it cannot do it refuses") { check_refusals(tiling::attention, 0); }
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;  // once for both
   check_without_findings(tiling::attention);

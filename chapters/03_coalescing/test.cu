@@ -33,8 +33,8 @@ TEST_CASE("attention: the same bits twice") {
   check_same_bits(coalescing::attention);
 }
 TEST_CASE("attention: what it cannot do it refuses") {
-  check_refusals(coalesced_loads::attention, true);
-  check_refusals(coalescing::attention, true);
+  check_refusals(coalesced_loads::attention, 3);
+  check_refusals(coalescing::attention, 3);
 }
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;

@@ -53,8 +53,8 @@ TEST_CASE("attention: more warps, with head_dim 64") {
   }
 }
 TEST_CASE("attention: what it cannot do it refuses") {
-  check_refusals(attention_of<4>, true);
-  check_refusals(attention_of<8>, true);
+  check_refusals(attention_of<4>, 4);
+  check_refusals(attention_of<8>, 4);
 }
 TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>); }
 TEST_CASE("counters: more warps ask for less or reside in greater number, and what that costs") {

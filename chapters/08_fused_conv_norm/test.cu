@@ -222,6 +222,18 @@ TEST_CASE("instance norm alone: right on planes of every size, large means, huge
             lab::compare(to.download(), expected, {32 * share, share, share},
                          {shape.batch, shape.channels, plane});
         CHECK_MESSAGE(right.pass, right.describe());
+        // One of both arrays off 16 bytes.
+        for (int only = 0; only < 2; ++only) {
+          const Shift shift(1, only);
+          const GuardedInput<float> shifted(x, "x", shift.of(0));
+          GuardedOutput<float> y(x.size(), "y", shift.of(1));
+          std::vector<float> result;
+          step.function(shifted.data(), g.data(), b.data(), y.data(), shape, nullptr);
+          CHECK(y.download(result));
+          CHECK(lab::compare(result, expected, {32 * share, share, share},
+                             {shape.batch, shape.channels, plane})
+                    .pass);
+        }
         // In place, too.
         step.function(from.data(), g.data(), b.data(), from.data(), shape, nullptr);
         CHECK(from.download() == to.download());

@@ -23,9 +23,10 @@ std::vector<lab::LayerNormStep<T>> all_steps() {
 }
 
 template <class T>
-void check_steps(const LayerNormCase& problem, int shift = 0) {
+void check_steps(const LayerNormCase& problem, const Shift& shift = {}) {
   CAPTURE(problem.name);
-  CAPTURE(shift);
+  CAPTURE(shift.elements);
+  CAPTURE(shift.only);
   for (const lab::LayerNormStep<T>& step : all_steps<T>()) {
     CAPTURE(step.name);
     const LayerNormOutcome<T> outcome = run_forward<T>(step.function, problem, shift);
@@ -96,8 +97,23 @@ TEST_CASE("right: rows that are all one number") {
 
 TEST_CASE("right: arrays that do not start at a multiple of 16 bytes") {
   if (skipped("right: unaligned")) return;
-  check_steps<half>(layer_norm_case({11, 256, 1e-6f}, Storage::kFp16), 1);
-  check_steps<float>(layer_norm_case({11, 256, 1e-6f}, Storage::kFp32), 3);
+  const LayerNormCase halves = layer_norm_case({11, 256, 1e-6f}, Storage::kFp16),
+                      floats = layer_norm_case({11, 256, 1e-6f}, Storage::kFp32);
+  for (int only = -1; only < 6; ++only) {  // all arrays, or one of six
+    check_steps<half>(halves, {1, only});
+    check_steps<float>(floats, {3, only});
+  }
+  // The sum alone, which residual() needs where it cannot be one launch.
+  const std::vector<half> ones(size_t(halves.problem.shape.elements()), half(1.0f));
+  for (int only = 0; only < 3; ++only) {
+    const Shift shift(1, only);
+    const GuardedInput<half> x(ones, "x", shift.of(0)), r(ones, "r", shift.of(1));
+    GuardedOutput<half> sum(ones.size(), "sum", shift.of(2));
+    std::vector<half> sums;
+    steps::kernels<half>().add(x.data(), r.data(), sum.data(), halves.problem.shape, nullptr);
+    CHECK(sum.download(sums));
+    CHECK(std::count(sums.begin(), sums.end(), half(2.0f)) == int64_t(ones.size()));
+  }
 }
 
 TEST_CASE("right: in place") {

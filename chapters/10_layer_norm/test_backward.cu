@@ -29,9 +29,10 @@ void two_stages(const T* dy, const T* x, const LayerNormMoments* moments, float*
 }
 
 template <class T>
-void check_backward(const LayerNormCase& problem, int shift = 0) {
+void check_backward(const LayerNormCase& problem, const Shift& shift = {}) {
   CAPTURE(problem.name);
-  CAPTURE(shift);
+  CAPTURE(shift.elements);
+  CAPTURE(shift.only);
   const lab::LayerNormKernels<T> kernels = steps::kernels<T>();
   for (const bool atomics : {false, true}) {
     CAPTURE(atomics);
@@ -64,7 +65,27 @@ TEST_CASE("backward: large means, and arrays off 16 bytes") {
   if (skipped("backward: large means")) return;
   check_backward<half>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp16, 3, 1000));
   check_backward<float>(layer_norm_case({19, 768, 1e-6f}, Storage::kFp32, 3, -3000));
-  check_backward<half>(layer_norm_case({70, 256, 1e-6f}, Storage::kFp16), 1);
+  for (int only = -1; only < 4; ++only)  // all arrays, or one of four
+    check_backward<half>(layer_norm_case({70, 256, 1e-6f}, Storage::kFp16), {1, only});
+}
+
+TEST_CASE("backward: replayed from a graph") {
+  if (skipped("backward: graph")) return;
+  const LayerNormCase problem = layer_norm_case({150, 192, 1e-6f}, Storage::kFp16, 4);
+  const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
+  lab::DeviceArray<float> partials(size_t(kernels.partials_of(problem.problem.shape)), "partials");
+  partials.fill_nan();
+  const ColumnStep<half> stages = [&](const half* dy, const half* x,
+                                      const LayerNormMoments* moments, float* dscale, float* dbias,
+                                      const LayerNormShape& shape, cudaStream_t stream) {
+    kernels.slab_sums(dy, x, moments, partials.data(), shape, stream);
+    kernels.column_sums(partials.data(), dscale, dbias, shape, stream);
+  };
+  for (const ColumnStep<half>& columns : {stages, ColumnStep<half>(kernels.atomics)}) {
+    const auto outcome = run_backward<half>(in_a_graph(kernels.backward_dx),
+                                            ColumnStep<half>(in_a_graph(columns)), problem);
+    CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
+  }
 }
 
 TEST_CASE("backward: two stages give the same bits in every order, atomics need not") {

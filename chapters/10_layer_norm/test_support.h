@@ -51,16 +51,16 @@ struct LayerNormOutcome : Verdict {
 };
 
 // Runs a step with its outputs filled with NaN between guard areas and compares. `shift`: how many
-// elements arrays start beyond a multiple of 256 bytes.
+// elements arrays start beyond a multiple of 256 bytes, in the order in which they are made below.
 template <class T>
 LayerNormOutcome<T> run_forward(const ForwardStep<T>& step, const LayerNormCase& problem,
-                                int shift = 0) {
+                                const Shift& shift = {}) {
   const LayerNormProblem& p = problem.problem;
   const std::vector<T> x_host = stored_as<T>(p.x), scale_host = stored_as<T>(p.scale),
                        bias_host = stored_as<T>(p.bias);
-  const GuardedInput<T> x(x_host, "x", shift), scale(scale_host, "scale", shift),
-      bias(bias_host, "bias", shift);
-  GuardedOutput<T> y(size_t(p.shape.elements()), "y", shift);
+  const GuardedInput<T> x(x_host, "x", shift.of(0)), scale(scale_host, "scale", shift.of(1)),
+      bias(bias_host, "bias", shift.of(2));
+  GuardedOutput<T> y(size_t(p.shape.elements()), "y", shift.of(3));
   LayerNormOutcome<T> outcome;
   const auto launch = [&] {
     step(x.data(), scale.data(), bias.data(), y.data(), p.shape, nullptr);
@@ -75,14 +75,14 @@ LayerNormOutcome<T> run_forward(const ForwardStep<T>& step, const LayerNormCase&
 
 template <class T>
 LayerNormOutcome<T> run_residual(const ResidualStep<T>& step, const LayerNormCase& problem,
-                                 int shift = 0) {
+                                 const Shift& shift = {}) {
   const LayerNormProblem& p = problem.problem;
   const std::vector<T> x_host = stored_as<T>(p.x), r_host = stored_as<T>(p.residual),
                        scale_host = stored_as<T>(p.scale), bias_host = stored_as<T>(p.bias);
-  const GuardedInput<T> x(x_host, "x", shift), r(r_host, "residual", shift),
-      scale(scale_host, "scale", shift), bias(bias_host, "bias", shift);
-  GuardedOutput<T> sum(size_t(p.shape.elements()), "sum", shift),
-      y(size_t(p.shape.elements()), "y", shift);
+  const GuardedInput<T> x(x_host, "x", shift.of(0)), r(r_host, "residual", shift.of(1)),
+      scale(scale_host, "scale", shift.of(2)), bias(bias_host, "bias", shift.of(3));
+  GuardedOutput<T> sum(size_t(p.shape.elements()), "sum", shift.of(4)),
+      y(size_t(p.shape.elements()), "y", shift.of(5));
   LayerNormOutcome<T> outcome;
   const auto launch = [&] {
     step(x.data(), r.data(), scale.data(), bias.data(), sum.data(), y.data(), p.shape, nullptr);
@@ -102,13 +102,13 @@ LayerNormOutcome<T> run_residual(const ResidualStep<T>& step, const LayerNormCas
 // dx, then dscale and dbias from what the first left as moments.
 template <class T>
 LayerNormOutcome<T> run_backward(const DxStep<T>& dx_step, const ColumnStep<T>& column_step,
-                                 const LayerNormCase& problem, int shift = 0) {
+                                 const LayerNormCase& problem, const Shift& shift = {}) {
   const LayerNormProblem& p = problem.problem;
   const std::vector<T> x_host = stored_as<T>(p.x), dy_host = stored_as<T>(p.dy),
                        scale_host = stored_as<T>(p.scale);
-  const GuardedInput<T> x(x_host, "x", shift), dy(dy_host, "dy", shift),
-      scale(scale_host, "scale", shift);
-  GuardedOutput<T> dx(size_t(p.shape.elements()), "dx", shift);
+  const GuardedInput<T> x(x_host, "x", shift.of(0)), dy(dy_host, "dy", shift.of(1)),
+      scale(scale_host, "scale", shift.of(2));
+  GuardedOutput<T> dx(size_t(p.shape.elements()), "dx", shift.of(3));
   GuardedOutput<LayerNormMoments> moments(size_t(p.shape.rows), "moments");
   GuardedOutput<float> dscale(size_t(p.shape.columns), "dscale"),
       dbias(size_t(p.shape.columns), "dbias");

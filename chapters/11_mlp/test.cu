@@ -33,12 +33,13 @@ const mlp::LayerStep<Element>& step(const std::string& name) {
 bool has_tf32() { return mlp::lacking<float>().empty(); }
 
 template <class Element = half>
-void check_steps(const ProductTrial& trial, int shift = 0) {
+void check_steps(const ProductTrial& trial, const Shift& shift = {}) {
   for (const mlp::LayerStep<Element>& step : mlp::layer_steps<Element>()) {
     const ProductOutcome outcome = run_product<Element>(step.layer, trial, shift);
     CAPTURE(step.name);
     CAPTURE(trial.name);
-    CAPTURE(shift);
+    CAPTURE(shift.elements);
+    CAPTURE(shift.only);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
   }
@@ -67,9 +68,12 @@ TEST_CASE(
   uint64_t seed = 1;
   for (const mlp::Shape& shape : product_shapes()) {
     // Arrays that begin at odd elements, too; x and weight are copied in pieces of 16 bytes.
-    check_steps(product_trial(shape, seed, Behind(seed % 4)), seed % 5 == 0);
+    check_steps(product_trial(shape, seed, Behind(seed % 4)), int(seed % 5 == 0));
     ++seed;
   }
+  // One of bias, residual and y alone, where all else would let them be moved 16 bytes at a time.
+  const ProductTrial whole = product_trial({70, 72, 64, true}, seed, Behind::kBoth);
+  for (int only = 0; only < 3; ++only) check_steps(whole, {1, only});
 }
 
 TEST_CASE("right: each step on arrays in fp32, multiplied in tf32") {

@@ -81,14 +81,15 @@ std::vector<mlp::Shape> product_shapes() {
 }
 
 template <class Element>
-ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& trial, int shift) {
+ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& trial,
+                           const Shift& shift) {
   const std::vector<Element> xs = converted<Element>(trial.x),
                              weights = converted<Element>(trial.weight),
                              biases = converted<Element>(trial.bias),
                              residuals = converted<Element>(trial.residual);
-  const GuardedInput<Element> x(xs, "x"), weight(weights, "weight"), bias(biases, "bias", shift),
-      residual(residuals, "residual", shift);
-  GuardedOutput<Element> y(size_t(trial.shape.y_elements()), "y", shift);
+  const GuardedInput<Element> x(xs, "x"), weight(weights, "weight"),
+      bias(biases, "bias", shift.of(0)), residual(residuals, "residual", shift.of(1));
+  GuardedOutput<Element> y(size_t(trial.shape.y_elements()), "y", shift.of(2));
   ProductOutcome outcome;
   const auto launch = [&] {
     step(x.data(), weight.data(), bias.data(), residual.data(), y.data(), trial.shape, nullptr);
@@ -102,8 +103,8 @@ ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& 
                 residual.untouched());
   return outcome;
 }
-template ProductOutcome run_product(const AnyProduct<half>&, const ProductTrial&, int);
-template ProductOutcome run_product(const AnyProduct<float>&, const ProductTrial&, int);
+template ProductOutcome run_product(const AnyProduct<half>&, const ProductTrial&, const Shift&);
+template ProductOutcome run_product(const AnyProduct<float>&, const ProductTrial&, const Shift&);
 
 // ---- PyTorch's arrays ---------------------------------------------------------------------------
 

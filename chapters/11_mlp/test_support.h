@@ -39,10 +39,10 @@ using AnyProduct = std::function<void(const Element* x, const Element* weight, c
 struct ProductOutcome : Verdict {
   std::vector<float> y;
 };
-// Runs a step with y filled with NaN between two guard areas and compares. `shift` elements beyond
-// a multiple of 16 bytes bias, residual and y begin; x and weight do not.
+// Runs a step with y filled with NaN between two guard areas and compares. `shift`
+// elements beyond a multiple of 16 bytes bias, residual and y begin; x and weight do not.
 template <class Element>
 ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& trial,
-                           int shift = 0);
+                           const Shift& shift = {});
 
 }  // namespace lab::testing

@@ -121,6 +121,91 @@ TEST_CASE("projection: right on ragged shapes") {
   for (size_t i = 0; i < kShapes.size(); ++i) check_shape(kShapes[i], 10 + i);
 }
 
+namespace {
+
+// A copy of an array that begins one number behind a multiple of 16 bytes.
+template <class T>
+class Moved {
+ public:
+  explicit Moved(lab::DeviceArray<T>& array) : array_(array), copy_(array.size() + 1, "moved") {
+    lab::check(cudaMemcpy(data(), array.data(), bytes(), cudaMemcpyDefault));
+  }
+  T* data() { return copy_.data() + 1; }
+  void bring_back() { lab::check(cudaMemcpy(array_.data(), data(), bytes(), cudaMemcpyDefault)); }
+
+ private:
+  size_t bytes() const { return array_.size() * sizeof(T); }
+  lab::DeviceArray<T>& array_;
+  lab::DeviceArray<T> copy_;
+};
+
+template <class T>
+void check_moved(const ProjectionProblem& problem) {
+  const ExpectedProjection expected = expected_projection(problem, {});
+  const auto& forward = conv_projection::forward_steps<T>()[kFused];
+  const auto& backward = conv_projection::backward_steps<T>()[kFused];
+  for (int number = 0; number < 8; ++number) {  // x, three maps, three gradients of theirs, dx
+    CAPTURE(number);
+    Arrays<T> arrays(problem);
+    lab::DeviceArray<T>& moved = number == 0   ? arrays.x
+                                 : number <= 3 ? *arrays.map[number - 1]
+                                 : number <= 6 ? *arrays.dmap[number - 4]
+                                               : arrays.dx;
+    if (number <= 3) {
+      Moved<T> there(moved);
+      conv_projection::ForwardArguments<T> a = arrays.forward();
+      (number == 0 ? const_cast<T*&>(a.x) : a.maps[number - 1]) = there.data();
+      forward.run(a, problem.shape, nullptr);
+      there.bring_back();
+    } else {
+      forward.run(arrays.forward(), problem.shape, nullptr);
+    }
+    Moved<T> there(moved);
+    conv_projection::BackwardArguments<T> a = arrays.backward();
+    if (number == 7)
+      a.dx = there.data();
+    else
+      (number == 0 ? a.x : number <= 3 ? a.maps[number - 1] : a.dmaps[number - 4]) = there.data();
+    backward.run(a, problem.shape, nullptr);
+    if (number == 7) there.bring_back();
+    lab::check(cudaDeviceSynchronize());
+    const ProjectionResults results = arrays.download();
+    const NamedComparison there_and = compare_forward(results, expected, problem.shape),
+                          back = compare_backward(results, expected, problem.shape);
+    CHECK_MESSAGE(there_and.second.pass, there_and.first << ": " << there_and.second.describe());
+    CHECK_MESSAGE(back.second.pass, back.first << ": " << back.second.describe());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("projection: right where one array does not begin at a multiple of 16 bytes") {
+  if (skipped("projection: moved arrays")) return;
+  check_moved<half>(random_projection({2, 6, 5, 16, 1}, Storage::kFp16, 21));
+  check_moved<float>(random_projection({2, 6, 5, 16, 1}, Storage::kFp32, 22));
+}
+
+TEST_CASE("projection: each step replayed from a graph") {
+  if (skipped("projection: graph")) return;
+  const ProjectionProblem problem = random_projection({2, 6, 5, 24, 1}, Storage::kFp32, 23);
+  for (const size_t step : {kNaive, kFused}) {
+    const ExpectedProjection expected =
+        expected_projection(problem, {.maps = step == kNaive, .gradients = step == kNaive});
+    Arrays<float> arrays(problem);
+    replay_once([&](cudaStream_t stream) {
+      conv_projection::forward_steps<float>()[step].run(arrays.forward(), problem.shape, stream);
+    });
+    replay_once([&](cudaStream_t stream) {
+      conv_projection::backward_steps<float>()[step].run(arrays.backward(), problem.shape, stream);
+    });
+    const ProjectionResults results = arrays.download();
+    const NamedComparison there = compare_forward(results, expected, problem.shape),
+                          back = compare_backward(results, expected, problem.shape);
+    CHECK_MESSAGE(there.second.pass, there.first << ": " << there.second.describe());
+    CHECK_MESSAGE(back.second.pass, back.first << ": " << back.second.describe());
+  }
+}
+
 TEST_CASE("projection: right where a channel's mean is a thousand deviations") {
   if (skipped("projection: large means")) return;
   check_shape({2, 9, 11, 8, 1}, 3, 1000);

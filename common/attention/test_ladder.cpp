@@ -90,10 +90,13 @@ void check_same_bits(const AnyAttention& attention) {
   }
 }
 
-void check_refusals(const AnyAttention& attention, bool aligned) {
-  const auto message = [&](const AttentionShape& shape, size_t address = 0) -> std::string {
+void check_refusals(const AnyAttention& attention, int aligned) {
+  // shifted: of Q, K, V and O the one that starts in the middle of 16 bytes.
+  const auto message = [&](const AttentionShape& shape, int shifted = -1) -> std::string {
+    half* arrays[4];
+    for (int i = 0; i < 4; ++i) arrays[i] = reinterpret_cast<half*>(i == shifted ? 4104 : 4096);
     try {
-      attention(reinterpret_cast<const half*>(address), nullptr, nullptr, nullptr, shape, nullptr);
+      attention(arrays[0], arrays[1], arrays[2], arrays[3], shape, nullptr);
     } catch (const std::invalid_argument& error) {
       return error.what();
     }
@@ -110,7 +113,10 @@ void check_refusals(const AnyAttention& attention, bool aligned) {
       message({1 << 16, 1 << 16, 1, 64}) ==
       "attention of shape [batch 65536, heads 65536, tokens 1, head_dim 64]: 4294967296 blocks, a "
       "grid has at most 2147483647");
-  if (aligned) CHECK(message({1, 1, 16, 64}, 8).find("multiple of 16 bytes") != std::string::npos);
+  for (int array = 0; array < aligned; ++array) {
+    CAPTURE(array);
+    CHECK(message({1, 1, 16, 64}, array).find("multiple of 16 bytes") != std::string::npos);
+  }
 }
 
 // ---- Planted bugs, checks, machine code ---------------------------------------------------------

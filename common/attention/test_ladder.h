@@ -31,7 +31,7 @@ void check_deit_tiny(const AnyAttention& attention);
 void check_same_bits(const AnyAttention& attention);
 // std::invalid_argument for shapes it cannot do, naming shape and limit; with `aligned` also for
 // arrays that do not start at a multiple of 16 bytes.
-void check_refusals(const AnyAttention& attention, bool aligned);
+void check_refusals(const AnyAttention& attention, int aligned);
 
 // ---- Planted bugs, checks, machine code ---------------------------------------------------------
 

@@ -29,6 +29,15 @@ struct Verdict {
   // From the comparison; `untouched`: guard areas and inputs are as they were.
   void judge(bool untouched);
 };
+// By how many elements the arrays of a run start beyond where an allocation would: each of them, or only
+// the one of this number.
+struct Shift {
+  Shift(int elements = 0, int only = -1)
+      : elements(elements), only(only) {}  // NOLINT: an int is one
+  int elements, only;
+  int of(int array) const { return only < 0 || only == array ? elements : 0; }
+};
+
 // An output under suspicion: `count` elements on the device between two guard areas, all of them NaN
 // until somebody writes there. Without a shift it has the alignment of an allocation; `shift` is how
 // many elements it starts beyond that.
