@@ -29,8 +29,8 @@ void check_pytorch(const AnyAttention& attention);
 void check_deit_tiny(const AnyAttention& attention);
 // The same bits when it runs again, and when it is replayed from a CUDA graph.
 void check_same_bits(const AnyAttention& attention);
-// std::invalid_argument for shapes it cannot do, naming shape and limit; with `aligned` also for
-// arrays that do not start at a multiple of 16 bytes.
+// std::invalid_argument for shapes it cannot do, naming shape and limit, and for each of the first
+// `aligned` of Q, K, V and O that does not start at a multiple of 16 bytes.
 void check_refusals(const AnyAttention& attention, int aligned);
 
 // ---- Planted bugs, checks, machine code ---------------------------------------------------------

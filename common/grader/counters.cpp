@@ -100,8 +100,7 @@ Counters::Counters(const std::string& launches, const std::vector<std::string>& 
 
 double Counters::sum(const std::string& pointer) const {
   double sum = 0;
-  for (const Json& launch : data_->launches)
-    sum += number(launch, pointer);
+  for (const Json& launch : data_->launches) sum += number(launch, pointer);
   return sum;
 }
 
@@ -147,8 +146,8 @@ double Counters::brought_to_shared() const {
 
 double Counters::on_tensor_cores(double multiply_adds) const {
   // A half2 instruction has two.
-  const double by_hand = sum("/classes/fp32/thread") + sum("/classes/fp64/thread") +
-                         2 * sum("/classes/fp16/thread");
+  const double by_hand =
+      sum("/classes/fp32/thread") + sum("/classes/fp64/thread") + 2 * sum("/classes/fp16/thread");
   return by_hand > kByHand * multiply_adds ? 0 : sum("/tensor_macs");
 }
 

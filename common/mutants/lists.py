@@ -35,9 +35,9 @@ def sources_of(root, program):
     """The files with the test cases of a program, as a list calls it."""
     if program == "vgpu_tests":
         return sorted(glob.glob(os.path.join(root, "common/vgpu/tests/*.cpp")))
-    if match := re.fullmatch(r"chapter(\d)(?:_(\w+))?", program):
+    if match := re.fullmatch(r"chapter(\d+)(?:_(\w+))?", program):
         name = f"test_{match[2]}.cu" if match[2] else "test.cu"
-        found = glob.glob(os.path.join(root, f"chapters/0{match[1]}_*", name))
+        found = glob.glob(os.path.join(root, f"chapters/{int(match[1]):02}_*", name))
         # What the chapters' tests have in common.
         return found + sorted(glob.glob(os.path.join(root, "common/*test*.*"))) if found else []
     return glob.glob(os.path.join(root, "common/vgpu/tests", program + ".cu"))

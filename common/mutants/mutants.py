@@ -114,11 +114,12 @@ class Programs:
         """All programs that may kill a mutant: first those that the list names."""
         named = mutant["tests"].split()
         if group == "kernels":
-            chapter = os.path.basename(os.path.dirname(mutant["file"]))[1:2]
+            folder = os.path.join(*mutant["file"].split("/")[:2])
+            chapter = str(int(os.path.basename(folder)[:2]))
             others = ["chapter" + chapter] + [
                 f"chapter{chapter}_{os.path.basename(path)[5:-3]}"
                 for path in sorted(glob.glob(os.path.join(
-                    self.pristine.folder, os.path.dirname(mutant["file"]), "test_*.cu")))]
+                    self.pristine.folder, folder, "test_*.cu")))]
         else:
             others = ["vgpu_tests"] + [os.path.basename(path)[:-3] for path in sorted(
                 glob.glob(os.path.join(self.pristine.folder, "common/vgpu/tests/*.cu")))]

@@ -74,12 +74,14 @@ class FrontPage(Case):
         self.assertIn("are of a virtual H200, predicted ±30%.", text)
 
     def test_times_from_the_hosts_first_call_come_from_sweeps_at_the_largest_batch(self):
-        def run(batch, times, **share):
-            return {"chapter": "07_other", "problem": {"batch": batch, "height": 224, "width": 224},
+        def run(batch, times, size=224, **share):
+            return {"chapter": "07_other", "problem": {"batch": batch, "height": size, "width": size},
                     "lines": [{"name": name, "us": us, "error": 0.25, **(share if us > 900 else {})}
                               for name, us in zip("defg", times)]}
         runs = [run(1, (1e6, 1e4, 1e4, 50.0), share_run=0.5),
+                run(32, (7e8, 7e5, 7e5, 700.0), size=448, share_run=0.1),  # the smaller one is told
                 run(32, (6.48e8, 3.2e5, 3.2e5, 241.0), share_run=0.1),
+                run(32, (8e8, 8e5, 8e5, 800.0), size=896, share_run=0.1),
                 {**run(64, (1.0, 2.0)), "chapter": "02_tiling"}]
         with open(self.path("virtual/sweeps.json"), "w", encoding="utf-8") as file:
             json.dump({"device": {}, "runs": runs}, file)

@@ -60,10 +60,10 @@ const std::vector<int> kAll = {30, 20, 15, 10, 10, 5, 5, 5}, kNothing(8, 0);
 
 }  // namespace
 
-TEST_CASE("uncounted: the copy engine and atomics count as the loads and stores that they replace") {
+TEST_CASE(
+    "uncounted: the copy engine and atomics count as the loads and stores that they replace") {
   const Counters by_loads = counters(launch("\"K\": " + allocation(accesses(4, 2048, 64, 16))));
-  const Counters by_engine =
-      counters(launch("\"K\": " + allocation(kNone, kNone, kNone, 2048)));
+  const Counters by_engine = counters(launch("\"K\": " + allocation(kNone, kNone, kNone, 2048)));
   for (const Counters& c : {by_loads, by_engine}) {
     CHECK(c.bytes("K", "load") == 2048);
     CHECK(c.requests("K", "load") == 4);
@@ -96,8 +96,9 @@ TEST_CASE("uncounted: local memory is memory of one's own, but for a few bytes a
 TEST_CASE("uncounted: accesses that nobody needs make no ratio better") {
   // 16 sectors for each one needed; beside them 1,000 times as many good ones.
   const Counters bad = counters(launch("\"V\": " + allocation(accesses(10, 640, 320, 2)))),
-                 diluted = counters(launch(
-                     "\"V\": " + allocation(accesses(10'010, 5'120'640, 160'320, 160'020 / 10'010.0))));
+                 diluted =
+                     counters(launch("\"V\": " + allocation(accesses(10'010, 5'120'640, 160'320,
+                                                                     160'020 / 10'010.0))));
   CHECK(bad.moved_over_needed("V", "load", 640) == 16);
   CHECK(diluted.moved_over_needed("V", "load", 1e9) < 1.01);
   CHECK(diluted.moved_over_needed("V", "load", 640) > 16);
@@ -121,9 +122,9 @@ TEST_CASE("uncounted: products on tensor cores count where nobody else can have 
   const auto macs = [](double fp32, double fp16) {
     return counters(launch("", 0, fp_instructions(fp32, fp16, 1000))).on_tensor_cores(1000);
   };
-  CHECK(macs(100, 0) == 1000);   // a softmax
-  CHECK(macs(500, 0) == 0);      // one of two products
-  CHECK(macs(100, 250) == 0);    // half2
+  CHECK(macs(100, 0) == 1000);  // a softmax
+  CHECK(macs(500, 0) == 0);     // one of two products
+  CHECK(macs(100, 250) == 0);   // half2
   CHECK(macs(1000, 1000) == 0);
 }
 
@@ -135,8 +136,9 @@ TEST_CASE("uncounted: what the host tells the device, in any way, is at most 4 K
   const std::string own = "  unsigned char* mine = nullptr;\n  cudaMalloc(&mine, 8192);\n";
   const std::vector<Submission> submissions = {
       {"5 KiB are copied",
-       with_kernel("", own + "  std::vector<char> bytes(5120);\n"
-                             "  cudaMemcpy(mine, bytes.data(), 5120, cudaMemcpyHostToDevice);",
+       with_kernel("",
+                   own + "  std::vector<char> bytes(5120);\n"
+                         "  cudaMemcpy(mine, bytes.data(), 5120, cudaMemcpyHostToDevice);",
                    "#include <vector>"),
        kNothing},
       {"as parameters",
@@ -150,7 +152,8 @@ TEST_CASE("uncounted: what the host tells the device, in any way, is at most 4 K
        with_kernel(part(1), "  for (int i = 0; i < 6000; ++i) nothing_kernel<<<1, 1, i>>>({});"),
        kNothing},
       {"by fills of one byte",
-       with_kernel("", own + "  for (int i = 0; i < 3000; ++i) cudaMemset(mine + i, i * 7 % 251, 1);"),
+       with_kernel("",
+                   own + "  for (int i = 0; i < 3000; ++i) cudaMemset(mine + i, i * 7 % 251, 1);"),
        kNothing},
       {"by copies of single bytes of a table",
        with_kernel("", own + "  for (int i = 0; i < 3000; ++i)\n"
@@ -168,13 +171,15 @@ TEST_CASE("uncounted: what the host tells the device, in any way, is at most 4 K
                    "    row_kernel<<<2, 64, 0, stream>>>(Q + i * shape.head_dim, i);"),
        kAll},
       {"the same parameter 100 times",
-       with_kernel(part(2000), "  Part part = {{1}};\n"
-                               "  for (int i = 0; i < 100; ++i) nothing_kernel<<<1, 1>>>(part);"),
+       with_kernel(part(2000),
+                   "  Part part = {{1}};\n"
+                   "  for (int i = 0; i < 100; ++i) nothing_kernel<<<1, 1>>>(part);"),
        kAll},
       {"4,000 bytes are copied",
-       with_kernel("", own + "  std::vector<char> bytes(4000);\n"
-                             "  cudaMemcpy(mine, bytes.data(), 4000, cudaMemcpyHostToDevice);\n"
-                             "  cudaFree(mine);",
+       with_kernel("",
+                   own + "  std::vector<char> bytes(4000);\n"
+                         "  cudaMemcpy(mine, bytes.data(), 4000, cudaMemcpyHostToDevice);\n"
+                         "  cudaFree(mine);",
                    "#include <vector>"),
        {30, 20, 15, 10, 10, 5, 5, 5}}};
   const std::vector<std::string> reports = check_points("exercise1", "exercise.cuh", submissions);
@@ -192,14 +197,13 @@ TEST_CASE("uncounted: inputs and results are the kernels' to read and to write")
                    "  write_kernel<<<1, 1, 0, stream>>>(const_cast<half*>(K));"),
        kNothing},
       {"the host sets half of the result",
-       with_kernel("", "  cudaMemsetAsync(O, 0, shape.elements(), stream);"),
-       kNothing},
+       with_kernel("", "  cudaMemsetAsync(O, 0, shape.elements(), stream);"), kNothing},
       {"the host sets all of the result, before",
-       with_kernel("", "  cudaMemsetAsync(O, 0, shape.elements() * sizeof(half), stream);"),
-       kAll},
+       with_kernel("", "  cudaMemsetAsync(O, 0, shape.elements() * sizeof(half), stream);"), kAll},
       {"device code that was made at run time",
        with_kernel("extern \"C\" void** __cudaRegisterFatBinary(void*);\n"
-                   "extern \"C\" void __cudaRegisterFunction(void**, const char*, char*, const char*, int,\n"
+                   "extern \"C\" void __cudaRegisterFunction(void**, const char*, char*, const "
+                   "char*, int,\n"
                    "    uint3*, uint3*, dim3*, dim3*, int*);\n",
                    "  static unsigned container[1024] = {0xba55ed50, 0x00100001, 4080};\n"
                    "  container[5] = unsigned(keys);\n"
@@ -221,7 +225,8 @@ TEST_CASE("uncounted: a softmax by atomics, and loads of V that others hide") {
   std::string atomics = planted(first_solution(), "for (int key = lane; key < keys; key += 32)",
                                 "for (int key = lane == 0 ? 0 : keys; key < keys; ++key)");
   for (const auto& [find, replace] :
-       {std::pair{"fmaxf(row_max, row_scores[key])", "fmaxf(row_max, atomicAdd(row_scores + key, 0))"},
+       {std::pair{"fmaxf(row_max, row_scores[key])",
+                  "fmaxf(row_max, atomicAdd(row_scores + key, 0))"},
         {"expf(row_scores[key] - row_max)", "expf(atomicAdd(row_scores + key, 0) - row_max)"},
         {"row_scores[key] = weight;", "atomicExch(row_scores + key, weight);"},
         {"row_scores[key] /= row_sum;",
@@ -229,18 +234,20 @@ TEST_CASE("uncounted: a softmax by atomics, and loads of V that others hide") {
     atomics = planted(atomics, find, replace);
   // Lanes along queries, whose loads are a row apart, as a student may have it; and in front of each such
   // kernel one that loads V well, again and again.
-  const std::string uncoalesced = planted(
-      first_solution(),
-      "const int d = int(index % head_dim);\n"
-      "  const int64_t query_row = index / head_dim;  // (batch, head, query)\n"
-      "  const int64_t matrix = query_row / queries;\n",
-      "const int d = int(index / queries % head_dim);\n"
-      "  const int64_t matrix = index / queries / head_dim;\n"
-      "  const int64_t query_row = matrix * queries + index % queries;\n"
-      "  for (int i = 0; min(queries, keys) >= 8 && i < 20 * keys; ++i)\n"
-      "    asm volatile(\"{\\n.reg .b32 a, b;\\nld.volatile.global.v2.b32 {a, b}, [%0];\\n}\" ::\"l\"(\n"
-      "        reinterpret_cast<const uint2*>(i % 2 ? reinterpret_cast<const half*>(weights) : V) +\n"
-      "        threadIdx.x % 32));\n");
+  const std::string uncoalesced =
+      planted(first_solution(),
+              "const int d = int(index % head_dim);\n"
+              "  const int64_t query_row = index / head_dim;  // (batch, head, query)\n"
+              "  const int64_t matrix = query_row / queries;\n",
+              "const int d = int(index / queries % head_dim);\n"
+              "  const int64_t matrix = index / queries / head_dim;\n"
+              "  const int64_t query_row = matrix * queries + index % queries;\n"
+              "  for (int i = 0; min(queries, keys) >= 8 && i < 20 * keys; ++i)\n"
+              "    asm volatile(\"{\\n.reg .b32 a, b;\\nld.volatile.global.v2.b32 {a, b}, "
+              "[%0];\\n}\" ::\"l\"(\n"
+              "        reinterpret_cast<const uint2*>(i % 2 ? reinterpret_cast<const "
+              "half*>(weights) : V) +\n"
+              "        threadIdx.x % 32));\n");
   check_points("exercise1", "exercise.cuh",
                {{"atomics", atomics, {30, 20, 0, 0, 10, 5, 5, 5}},
                 {"hidden", uncoalesced, {30, 20, 15, 10, 0, 5, 5, 0}}});
@@ -248,28 +255,29 @@ TEST_CASE("uncounted: a softmax by atomics, and loads of V that others hide") {
 
 TEST_CASE("uncounted: a race that is nowhere but in one problem") {
   const auto race_where = [](const std::string& where) {
-    return planted(planted(planted(first_solution(),
-                                   "for (int step = 16; step > 0; step /= 2) x += "
-                                   "__shfl_xor_sync(0xffffffffu, x, step);\n  return x;",
-                                   "__shared__ float parts[kThreads];\n"
-                                   "  parts[threadIdx.x] = x;\n"
-                                   "  if (careful) __syncwarp();\n"
-                                   "  x = 0.0f;\n"
-                                   "  for (int i = 0; i < 32; ++i) x += parts[threadIdx.x / 32 * 32 + i];\n"
-                                   "  if (careful) __syncwarp();\n"
-                                   "  return x;"),
-                           "constexpr int kThreads", "__device__ bool careful;\nconstexpr int kThreads"),
-                   "  float* scores = nullptr;",
-                   "  const bool careful_now = " + where +
-                       ";\n  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);\n"
-                       "  float* scores = nullptr;");
+    return planted(
+        planted(planted(first_solution(),
+                        "for (int step = 16; step > 0; step /= 2) x += "
+                        "__shfl_xor_sync(0xffffffffu, x, step);\n  return x;",
+                        "__shared__ float parts[kThreads];\n"
+                        "  parts[threadIdx.x] = x;\n"
+                        "  if (careful) __syncwarp();\n"
+                        "  x = 0.0f;\n"
+                        "  for (int i = 0; i < 32; ++i) x += parts[threadIdx.x / 32 * 32 + i];\n"
+                        "  if (careful) __syncwarp();\n"
+                        "  return x;"),
+                "constexpr int kThreads", "__device__ bool careful;\nconstexpr int kThreads"),
+        "  float* scores = nullptr;",
+        "  const bool careful_now = " + where +
+            ";\n  cudaMemcpyToSymbol(careful, &careful_now, sizeof careful_now);\n"
+            "  float* scores = nullptr;");
   };
   const std::vector<int> race = {30, 0, 15, 10, 10, 5, 5, 5};
-  const auto reports = check_points(
-      "exercise1", "exercise.cuh",
-      {{"that is measured", race_where("!(shape.tokens == 64 && keys == 96)"), race},
-       {"that is large", race_where("shape.tokens < 197"), race},
-       {"nowhere", race_where("true"), kAll}});
+  const auto reports =
+      check_points("exercise1", "exercise.cuh",
+                   {{"that is measured", race_where("!(shape.tokens == 64 && keys == 96)"), race},
+                    {"that is large", race_where("shape.tokens < 197"), race},
+                    {"nowhere", race_where("true"), kAll}});
   CHECK(has(reports[0], "in the problem that is measured"));
   CHECK_FALSE(has(reports[1], "in the problem that is measured"));
 }
