@@ -101,6 +101,24 @@ std::string temporary_name(const std::string& target) {
   return target + ".tmp" + std::to_string(getpid());
 }
 
+// A file of a folder that has no name before give_name(): whoever is killed leaves nothing. Of that name at
+// once where the file system knows no such files.
+int open_unnamed(const std::string& folder, const std::string& temporary, bool& named) {
+  named = access("/proc/self/fd", X_OK) != 0;
+  if (!named) {
+    const int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (file >= 0) return file;
+  }
+  named = true;
+  return open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+// False with errno.
+bool give_name(int file, const std::string& temporary) {
+  const std::string here = "/proc/self/fd/" + std::to_string(file);
+  unlink(temporary.c_str());  // of a process that had this one's number
+  return linkat(AT_FDCWD, here.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 // What writing met: the machine lacks room, or the user named a place that cannot be written.
 [[noreturn]] void fail_to_write(const std::string& text, int error) {
   const std::string message = text + ": " + std::strerror(error);
@@ -161,17 +179,24 @@ void require_writable(const std::string& flag, const std::string& path) {
 
 void write_file(const std::string& path, const std::string& content) {
   const std::string target = write_target(path), temporary = temporary_name(target);
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool named = false;
+  const int file = open_unnamed(folder_of(target), temporary, named);
   int error = file < 0 ? errno : 0;
   // Only then the new name: a power cut leaves the old file or the new one whole.
   if (file >= 0 && !(write_all(file, content) && is_on_disk(file))) error = errno;
+  if (error == 0 && !named) {
+    if (give_name(file, temporary))
+      named = true;
+    else
+      error = errno;
+  }
   if (file >= 0 && close(file) != 0 && error == 0) error = errno;
   if (error == 0 && std::rename(temporary.c_str(), target.c_str()) != 0) error = errno;
   if (error == 0) {
     if (!names_are_on_disk(folder_of(target))) fail_to_write(path + ": cannot be written", errno);
     return;
   }
-  if (file >= 0) unlink(temporary.c_str());
+  if (named && file >= 0) unlink(temporary.c_str());
   fail_to_write(path + ": cannot be written", error);
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -59,6 +60,7 @@ struct Changed {
   Time at = {0, 0};
   int count = 0;
   std::set<std::string> seen = {};
+  std::string from_the_future;  // a file whose time has not come: nothing is built after that
 
   void add(const fs::path& root, const std::set<std::string>& files, const std::string& built) {
     const std::optional<Time> then = changed_at(built);
@@ -66,6 +68,10 @@ struct Changed {
     for (const std::string& file : files) {
       const std::optional<Time> time = changed_at(root / file);
       if (!time || *time <= *then || !seen.insert(file).second) continue;
+      if (time->first > std::time(nullptr)) {
+        from_the_future = file;
+        continue;
+      }
       ++count;
       if (newest.empty() || *time > at) newest = file, at = *time;
     }
@@ -91,11 +97,16 @@ std::string stale_program(const std::string& program, const std::string& more) {
     const std::string library = (root / noted.uses).string();
     changed.add(root, noted_beside(library).files, library);
   }
+  const bool here = fs::equivalent(fs::current_path(error), root, error);
+  if (changed.count == 0 && !changed.from_the_future.empty())
+    return changed.from_the_future +
+           " is dated in the future, so whether it has changed since this program was built is "
+           "unknown: touch " +
+           shell_word(here ? changed.from_the_future : (root / changed.from_the_future).string());
   if (changed.count == 0) return "";
   std::string what = changed.newest;
   if (changed.count == 2) what += " and another file";
   if (changed.count > 2) what += format(" and %d other files", changed.count - 1);
-  const bool here = fs::equivalent(fs::current_path(error), root, error);
   return format("%s %s changed since this program was built: make%s %s%s", what.c_str(),
                 changed.count == 1 ? "has" : "have",
                 here ? "" : (" -C " + shell_word(root.string())).c_str(), noted.command.c_str(),

@@ -1,11 +1,14 @@
 // Files are on the disk before their new name is: calls of the system are watched in their order.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -65,5 +68,27 @@ TEST_CASE("write_file: all bytes are on the disk before the new name, then the f
   CHECK(write("other", EIO).find("a.txt: cannot be written: ") != std::string::npos);
   CHECK(watched.calls == std::vector<std::string>{"fsync 5"});
   CHECK(lab::testing::file_content(path) == "five.");
+  CHECK(folder.names() == std::vector<std::string>{"a.txt"});
+}
+
+TEST_CASE(
+    "write_file: whoever is killed while it writes leaves the old file, and nothing beside it") {
+  const lab::testing::TemporaryFolder folder;
+  const std::string path = folder.path("a.txt");
+  lab::write_file(path, "the old one");
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // The kernel ends it in the middle of the file.
+    const rlimit most{1 << 16, 1 << 16};
+    setrlimit(RLIMIT_FSIZE, &most);
+    std::signal(SIGXFSZ, SIG_DFL);
+    lab::write_file(path, std::string(1 << 20, 'x'));
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(lab::testing::file_content(path) == "the old one");
   CHECK(folder.names() == std::vector<std::string>{"a.txt"});
 }

@@ -98,6 +98,22 @@ TEST_CASE("stale program: the newest source is named, with the command that buil
         "ARCH=sm_86");
 }
 
+TEST_CASE("stale program: a source from the future is no change that make could take in") {
+  const Built built;
+  built.write("chapters/a.cuh", "", 24 * 60);
+  CHECK(built.words() ==
+        "chapters/a.cuh is dated in the future, so whether it has changed since this program was "
+        "built "
+        "is unknown: touch " +
+            built.root() + "/chapters/a.cuh");
+  const Inside inside(built.root());
+  CHECK(built.words().ends_with("unknown: touch chapters/a.cuh"));
+  // What did change comes first.
+  built.write("common/b.h", "", 1);
+  CHECK(built.words() ==
+        "common/b.h has changed since this program was built: make chapter3 ARCH=sm_86");
+}
+
 TEST_CASE("stale program: the library that it loads is a part of it") {
   const Built built;
   built.write("library/c.cpp", "", -4);
