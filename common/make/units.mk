@@ -21,7 +21,7 @@ $(eval $(call group,common/vgpu/ops/group_integers,integer logic warp async move
 $(eval $(call group,common/vgpu/ops/group_floats,float convert half compare warpgroup warpgroup_product))
 $(eval $(call group,common/vgpu/ops/group_memory,memory bulk atomic mbarrier tensor))
 $(eval $(call group,common/vgpu/group_watchers,\
-  $(addprefix check/,finite race race_order touches init memory_check proxy sync undefined warpgroup) \
+  $(addprefix check/,bounds finite race race_order touches init memory_check proxy sync undefined warpgroup) \
   $(addprefix profile/,cache cache_model)))
 # (The copy engine's tensor maps are compiled as the time is, with -O1.)
 $(eval $(call group,common/vgpu/time/group,recording recording_layout recording_copies sm sm_units sm_barriers \
@@ -77,7 +77,7 @@ $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard ch
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 # Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations
 # shows how little it includes.)
-$(eval $(call group,common/vgpu/tests/group_check,cluster copies finite init known proxy race race_blocks sync \
+$(eval $(call group,common/vgpu/tests/group_check,bounds cluster copies finite init known proxy race race_blocks sync \
   tensor warpgroup,check_))
 $(eval $(call group,common/vgpu/tests/group_core,builtins calls control counters deadlock faults host_threads \
   hostile lanes names parser random schedule spinning turns waiting zz_forms,core_))

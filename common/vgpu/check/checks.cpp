@@ -21,6 +21,7 @@ std::vector<std::unique_ptr<Observer>> make_checks(const MachineOptions& options
   if (options.check_sync && uses_wgmma(kernel)) checks.push_back(make_warpgroup_check());
   if (options.check_proxy) checks.push_back(make_proxy_check());
   if (options.check_finite) checks.push_back(make_finite_check());
+  if (options.check_bounds) checks.push_back(make_bounds_check());
   return checks;
 }
 

@@ -1,4 +1,4 @@
-// The checks beyond memory errors: race, init, sync, proxy and finite (VGPU_CHECK).
+// The checks beyond memory errors: race, init, sync, proxy, finite and bounds (VGPU_CHECK).
 #pragma once
 #include <algorithm>
 #include <map>
@@ -20,6 +20,7 @@ std::unique_ptr<Observer> make_init_check();
 std::unique_ptr<Observer> make_sync_check();
 std::unique_ptr<Observer> make_proxy_check();
 std::unique_ptr<Observer> make_finite_check();
+std::unique_ptr<Observer> make_bounds_check();
 // Part of the sync check, for kernels that use wgmma.
 std::unique_ptr<Observer> make_warpgroup_check();
 bool uses_wgmma(const Function& kernel);

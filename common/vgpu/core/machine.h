@@ -80,7 +80,7 @@ struct MachineOptions {
   bool hostile = false;             // the seed is that of VGPU_SCHEDULE=hostile:SEED (ranking.h)
   // VGPU_CHECK
   bool check_race = false, check_init = false, check_sync = false, check_proxy = false,
-       check_finite = false;
+       check_finite = false, check_bounds = false;
   bool checks() const {
     return check_race || check_init || check_sync || check_proxy || check_finite;
   }

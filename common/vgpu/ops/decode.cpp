@@ -415,6 +415,7 @@ void Decoder::move(Instr& instr) {
     // A move of an address that only the launch knows is one instruction, like any other. (Only GPUs with
     // clusters put a block's rank into it.)
     const Address address = address_of(a);
+    name_variable(instr, a, address);
     const bool ranked = address.space == Space::shared && fn_.module->sm >= 90;
     if (address.dynamic_shared || address.space == Space::local || ranked) {
       instr.variant = 3;

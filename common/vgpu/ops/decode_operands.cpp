@@ -74,6 +74,25 @@ Decoder::Address Decoder::address_of(const Operand& o) const {
   fail("unknown name '" + std::string(o.name) + "'");
 }
 
+void Decoder::name_variable(Instr& instr, const Operand& o, const Address& address) {
+  if (address.dynamic_shared ||
+      (address.space != Space::shared && address.space != Space::constant))
+    return;
+  const ast::Variable* const own = o.kind == Kind::variable ? &body_.variables[o.reg] : nullptr;
+  const Global* const global = own ? nullptr : symbols_.global(o.name);
+  if (!own && (!global || global->external)) return;
+  const NamedVariable variable{address.space, own ? own->name : global->name, address.value,
+                               own ? own->size : global->size};
+  auto& named = fn_.named;
+  const auto it = std::find_if(named.begin(), named.end(), [&](const NamedVariable& v) {
+    return v.space == variable.space && v.offset == variable.offset && v.size == variable.size;
+  });
+  const auto index = static_cast<std::size_t>(it - named.begin());
+  if (index >= 0xffff) return;
+  if (it == named.end()) named.push_back(variable);
+  instr.named = static_cast<std::uint16_t>(index + 1);
+}
+
 Slot Decoder::materialize(const Operand& o, int bits) {
   Instr mov;
   mov.op_class = OpClass::move;
@@ -187,6 +206,7 @@ void Decoder::memory_operand(Instr& instr, const Operand& o) {
     return;
   }
   add_offset(instr.imm, address.value);
+  name_variable(instr, base, address);
   if (instr.space == Space::generic) {
     switch (address.space) {
       case Space::shared:

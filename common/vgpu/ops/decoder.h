@@ -65,6 +65,9 @@ class Decoder {
   };
   Address address_of(const Operand& o) const;
 
+  // Notes that the instruction names this variable (Instr::named).
+  void name_variable(Instr& instr, const Operand& o, const Address& address);
+
   // Puts what cannot stand in a register slot (special registers, addresses) into a fresh one.
   Slot materialize(const Operand& o, int bits);
 

@@ -141,6 +141,9 @@ struct alignas(64) Instr {
   std::uint32_t location = 0;           // index into Module::locations
   std::uint32_t ptx_line = 0;
   std::uint16_t form = 0;  // row of the table of forms
+  // Whose address a mov takes, or a memory operand without a register names: index into Function::named
+  // plus 1; 0: no variable of shared or constant memory.
+  std::uint16_t named = 0;
 };
 inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
 
@@ -160,6 +163,13 @@ struct Param {
 struct SharedVariable {
   std::string name;  // mangled
   std::uint32_t offset = 0, size = 0;
+};
+
+// A variable in shared or constant memory whose name stands in a function.
+struct NamedVariable {
+  Space space = Space::shared;
+  std::string name;  // mangled
+  std::uint64_t offset = 0, size = 0;
 };
 
 struct RegisterPlace {
@@ -195,6 +205,7 @@ struct Function {
   std::uint32_t local_bytes = 0;      // .local variables, for one lane
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
   std::vector<SharedVariable> shared_variables;  // of these bytes, for messages
+  std::vector<NamedVariable> named;
   std::uint32_t dynamic_shared_align = 16;
   bool uses_reserved_shared = false;              // %reserved_smem_offset_<>
   std::uint32_t max_threads = 0;                  // .maxntid product, 0 when unsaid

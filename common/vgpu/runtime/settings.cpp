@@ -35,7 +35,7 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
     const std::string_view check = list.substr(0, comma);
     if (check == "all")
       options.check_race = options.check_init = options.check_sync = options.check_proxy =
-          options.check_finite = true;
+          options.check_finite = options.check_bounds = true;
     else if (check == "race")
       options.check_race = true;
     else if (check == "init")
@@ -46,6 +46,8 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
       options.check_proxy = true;
     else if (check == "finite")
       options.check_finite = true;
+    else if (check == "bounds")
+      options.check_bounds = true;
     else if (check == "copies")
       settings.copies = options.check_init = true;
     else if (check == "host")
@@ -145,7 +147,7 @@ void SettingsReader::read_checks() {
     if (const auto none = choose_checks(*value, settings_))
       wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
             "'; say a list of memory (always on), leaks, host, copies, race, init, sync, proxy, "
-            "finite, or all");
+            "finite, bounds, or all");
   }
 }
 

@@ -87,7 +87,8 @@ inline void check_silent(const std::string& body, Dim3 block = {64, 1, 1}, Dim3 
                .check_init = true,
                .check_sync = true,
                .check_proxy = true,
-               .check_finite = true});
+               .check_finite = true,
+               .check_bounds = true});
     c.gpu.cooperative = cooperative;
     CHECK(c.run(body, block, grid) == Texts{});
   }

@@ -80,6 +80,24 @@ __global__ void activations(const float* x, float* y, __half* z) {
   z[threadIdx.x] = __hdiv(h, __hadd(__float2half(1), hexp(__hneg(h))));
 }
 
+// A stencil's halo of one, for which the tile has no room; and a filter that begins before its taps.
+template <int kRoom>
+__global__ void differences(const float* x, float* y) {
+  __shared__ float tile[kRoom], scale[64];
+  const int t = threadIdx.x;
+  tile[t] = x[t];
+  scale[t] = 100;
+  if (kRoom > 64 && t == 0) tile[kRoom - 1] = 0;
+  __syncthreads();
+  y[t] = (tile[t + 1] - tile[t]) * scale[t];
+}
+__constant__ float first_taps[5], taps[5];
+__global__ void filter(const float* x, float* y, int before) {
+  float sum = first_taps[before];
+  for (int k = -before; k < 5; ++k) sum += taps[k] * x[threadIdx.x];
+  y[threadIdx.x] = sum;
+}
+
 template <class T>
 T* device(const std::vector<T>& values) {
   T* p = nullptr;
@@ -201,25 +219,38 @@ TEST_CASE("child: activations" * doctest::skip()) {
                         empty<float>(8), empty<__half>(8));
   CHECK_OK(cudaDeviceSynchronize());
 }
+template <int kRoom>
+void run_differences() {
+  differences<kRoom><<<1, 64>>>(device(std::vector<float>(64, 1.0f)), empty<float>(64));
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: halo without room" * doctest::skip()) { run_differences<64>(); }
+TEST_CASE("child: halo" * doctest::skip()) { run_differences<65>(); }
+void run_filter(int before) {
+  filter<<<1, 32>>>(device(std::vector<float>(32, 1.0f)), empty<float>(32), before);
+  CHECK_OK(cudaDeviceSynchronize());
+}
+TEST_CASE("child: filter before its taps" * doctest::skip()) { run_filter(1); }
+TEST_CASE("child: filter" * doctest::skip()) { run_filter(0); }
 
 TEST_CASE("values: correct programs are silent") {
-  for (const char* name :
-       {"a table of either kind", "recursion", "a grid", "softmax", "activations"})
+  for (const char* name : {"a table of either kind", "recursion", "a grid", "halo", "filter",
+                           "softmax", "activations"})
     check_says(name, 0, "");
   check_says("a grid", 0, "", "copies");
 }
 TEST_CASE("values: constants and variables by a wrong address") {
   check_says(
-      "past a constant", 0,
+      "past a constant", 86,
       "error: out-of-bounds read of 4 bytes, 0 bytes past allocation 'small_table' (64 bytes");
   check_says(
-      "constant by name", 0,
+      "constant by name", 86,
       "which 'small_table' means on the host, and not the device's variable (pass the address "
       "that cudaGetSymbolAddress gives");
-  check_says("variable by name", 0, "which 'large_table' means on the host");
+  check_says("variable by name", 86, "which 'large_table' means on the host");
 }
 TEST_CASE("values: recursion has the stack that cudaLimitStackSize says") {
-  check_says("deep recursion", 0, "error: stack overflow: 1");
+  check_says("deep recursion", 86, "error: stack overflow: 1");
 }
 TEST_CASE("values: bytes that nobody wrote") {
   check_says("pitch forgotten", 86,
@@ -232,4 +263,12 @@ TEST_CASE("values: bytes that nobody wrote") {
 TEST_CASE("values: an infinity or NaN that a computation makes") {
   check_says("softmax of a blank row", 86,
              "error: finite: -inf - -inf is nan, and other lanes get it");
+}
+TEST_CASE("values: an index that reaches the neighbouring array") {
+  check_says("halo without room", 86,
+             "error: bounds: read of 4 bytes, 0 bytes past shared array 'tile' (256 bytes), where "
+             "'scale' lies, by thread (63,0,0)");
+  check_says(
+      "filter before its taps", 86,
+      "error: bounds: read of 4 bytes, 4 bytes before const array 'taps' (20 bytes), where '");
 }

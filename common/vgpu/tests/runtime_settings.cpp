@@ -40,6 +40,7 @@ TEST_CASE("settings: nothing set") {
   CHECK_FALSE(settings.options.check_sync);
   CHECK_FALSE(settings.options.check_proxy);
   CHECK_FALSE(settings.options.check_finite);
+  CHECK_FALSE(settings.options.check_bounds);
   CHECK_FALSE(settings.leaks);
   CHECK_FALSE(settings.profile_text);
   CHECK(settings.profile_json == "");
@@ -64,6 +65,7 @@ TEST_CASE("settings: everything set") {
   CHECK_FALSE(settings.options.check_sync);
   CHECK_FALSE(settings.options.check_proxy);
   CHECK_FALSE(settings.options.check_finite);
+  CHECK_FALSE(settings.options.check_bounds);
   CHECK(settings.leaks);
   CHECK(settings.profile_json == "a b.json");
   CHECK(settings.timeline == "a timeline.json");
@@ -78,13 +80,14 @@ TEST_CASE("settings: a hostile schedule") {
   CHECK_FALSE(with({{"VGPU_SCHEDULE", "random:7"}}).options.hostile);
 }
 
-TEST_CASE("settings: all means the five checks with findings") {
+TEST_CASE("settings: all means the six checks with findings") {
   const Settings settings = with({{"VGPU_CHECK", "all"}, {"VGPU_PROFILE", "text"}});
   CHECK(settings.options.check_race);
   CHECK(settings.options.check_init);
   CHECK(settings.options.check_sync);
   CHECK(settings.options.check_proxy);
   CHECK(settings.options.check_finite);
+  CHECK(settings.options.check_bounds);
   CHECK_FALSE(settings.leaks);
   CHECK(settings.profile_text);
   CHECK(with({{"VGPU_CHECK", "memory"}}).error == "");
