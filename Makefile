@@ -26,6 +26,7 @@
 
 SHELL := /bin/bash
 comma := ,
+space := $() $()
 # What older ones lack would be told in odd words much later: rules with several targets, wait -n -p.
 ifeq ($(filter grouped-target,$(.FEATURES)),)
 $(error this is GNU Make $(MAKE_VERSION), and the course needs 4.3 or newer)
@@ -138,8 +139,9 @@ V := $T/vgpu
 
 third_party := $(if $(THIRD_PARTY),-isystem '$(THIRD_PARTY)')
 includes := -Icommon $(third_party)
-# GCC 12 warns of overlapping copies in its own std::string (GCC bug 105329).
-warnings := -Wall -Wextra -Wno-restrict
+# GCC 12 warns of overlapping copies in its own std::string (GCC bug 105329); 13 and 14 of references that do not dangle,
+# where a function has a temporary among its arguments.
+warnings := -Wall -Wextra -Wno-restrict -Wno-dangling-reference
 # GCC's own garbage collection costs more than the memory that it gives back: up to a tenth of a file's time.
 keep_garbage := --param ggc-min-heapsize=524288
 # The same bits on every machine and no fused multiply-add behind the reference's back.
@@ -154,7 +156,7 @@ gencode = -gencode 'arch=$(1:sm_%=compute_%),code=[$(1:sm_%=compute_%),$1]'
 to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_common)) -gencode arch=$1$(comma)code=$1
 # (-O is for the host's half of a .cu; kernels are always optimized as far as it goes.)
 nvcc_common := -std=c++20 -O1 -lineinfo $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes)
-nvcc_host := -Xcompiler -Wall,-Wextra,-Wno-restrict,-fopenmp -MMD -MP \
+nvcc_host := -Xcompiler -fopenmp$(subst $(space),,$(warnings:%=$(comma)%)) -MMD -MP \
   $(if $(SANITIZE),-Xcompiler -fsanitize=address$(comma)-fsanitize=undefined$(comma)-fno-omit-frame-pointer)
 libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
 libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'

@@ -81,7 +81,7 @@ TEST_CASE("stale program: nothing to say where nothing is newer") {
 
 TEST_CASE("stale program: the newest source is named, with the command that builds the same") {
   const Built built;
-  const std::string make = "make -C " + built.root() + " chapter3 ARCH=sm_86";
+  const std::string make = "make -C " + lab::shell_word(built.root()) + " chapter3 ARCH=sm_86";
   built.write("chapters/a.cuh", "", 1);
   CHECK(built.words() == "chapters/a.cuh has changed since this program was built: " + make);
   CHECK(built.words(" SOLUTION=1") ==

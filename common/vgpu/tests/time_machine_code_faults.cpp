@@ -331,7 +331,7 @@ TEST_CASE("time, ptxas: none, one that fails, hangs, writes nothing, is another 
   CHECK(has(answer("exit 3").why, "fails"));
   CHECK(has(machine_code(kPtx, "second", "sm_70", "").why, "another format"));
   // It is ended, and what it has started with it.
-  make_program(fake, "sleep 300 & echo $! >" + folder.path() + "/child; wait");
+  make_program(fake, "sleep 300 & echo $! >'" + folder.path() + "/child'; wait");
   const auto begin = std::chrono::steady_clock::now();
   const Assembled hung = assemble(fake, "V9", "", "sm_75", {}, 1);
   CHECK(has(hung.why, "did not end within 1 s"));
@@ -438,7 +438,7 @@ TEST_CASE("time, cache: a damaged answer is made again, and ptxas is called once
   const std::string counted = cache.folder.path() + "/ptxas",
                     calls = cache.folder.path() + "/calls";
   const std::string assembler = real.empty() ? find_ptxas(why) : real;
-  make_program(counted, "echo x >>" + calls + "; exec '" + assembler + "' \"$@\"");
+  make_program(counted, "echo x >>'" + calls + "'; exec '" + assembler + "' \"$@\"");
   const Variable own("VGPU_PTXAS", counted);
   const auto first = machine_code(kPtx, "second", "sm_75", "");
   REQUIRE(first.why == "");
