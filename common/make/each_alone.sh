@@ -4,8 +4,8 @@
 #
 #   NVCC=... CUDA_INC=... CXX=... each_alone.sh [PART/PARTS]
 #
-# Files without device code: by the newest g++ at hand, without CUDA's headers where a file must not need them. Those with device code, .cu and .cuh and headers that
-# include them: by nvcc with CXX, up to the end of its front end. PART/PARTS, such as 2/5: every fifth file, from
+# Files without device code: by the newest g++ at hand, without CUDA's headers where a file must not need them. Those
+# with device code, .cu and .cuh and headers that include them: by nvcc with CXX, up to the end of its front end. PART/PARTS, such as 2/5: every fifth file, from
 # the second on. Prints the first errors of each file that fails. Exit status 1: one failed; 2: bad usage.
 set -u
 part=${1:-1/1}

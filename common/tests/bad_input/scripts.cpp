@@ -72,6 +72,8 @@ TEST_CASE("bad input: the virtual GPU's environment, and the flags of its launch
     }
   for (const std::string file : {"folder", "nowhere/t.json", "folder/"})
     expect({"chapter1", kSmall, {"VGPU_TRACE=scores:0:" + file}}, {3}, {"VGPU_TRACE", file});
+  expect({"chapter1", kSmall, {"VGPU_TRACE=scores:99999:t.json"}}, {3}, {"is outside the grid"});
+  expect({"chapter1", kSmall, {"VGPU_TRACE=nobody:0:t.json"}}, {3}, {"no kernel with 'nobody'"});
   expect({"chapter1", kSmall, {"VGPU_TRACE=scores:0:same", "VGPU_PROFILE=json:./same"}}, {3},
          {"VGPU_PROFILE and VGPU_TRACE name the same file"});
   expect({"chapter1", kSmall, {"VGPU_TIMELINE=same", "VGPU_PROFILE=json:./same"}}, {3},

@@ -345,6 +345,7 @@ std::unique_ptr<Observer> Tracer::watch(const Launch& launch) {
   const auto& b = spec_->block;
   const bool inside = spec_->linear ? b[0] < g.count() : b[0] < g.x && b[1] < g.y && b[2] < g.z;
   if (!inside) {
+    failed_ = true;
     const std::string named = spec_->linear
                                   ? std::to_string(b[0])
                                   : "(" + std::to_string(b[0]) + ", " + std::to_string(b[1]) +

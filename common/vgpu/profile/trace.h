@@ -37,7 +37,7 @@ class Tracer {
   std::vector<std::string> take_notes();
   // At the end of the program: why there is no trace, or "".
   std::string missing() const;
-  // Whether there was a trace that could not be written.
+  // Whether there was a trace that could not be written, or a block of it that is not there.
   bool failed() const { return failed_; }
 
  private:

@@ -360,7 +360,10 @@ int Runtime::finish() {
   lost = !end_look() || lost;
   lost = !end_timeline() || lost;
   if (machine_) {
-    if (const std::string text = machine_->tracer().missing(); !text.empty()) say(text);
+    if (const std::string text = machine_->tracer().missing(); !text.empty()) {
+      say(text);
+      lost = true;
+    }
   } else if (settings.trace) {
     say("trace: nothing is written, no kernel was launched");
   }

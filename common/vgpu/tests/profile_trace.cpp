@@ -228,6 +228,10 @@ TEST_CASE("trace: says why nothing was written") {
   CHECK(later.missing.find("'k' was launched 1 times, not 2") != std::string::npos);
 
   Gpu gpu;
+  gpu.machine.tracer().set(spec("k:4"));
+  gpu.run("st.global.u32 [%mine], %thread;");
+  CHECK(gpu.machine.tracer().failed());
+  CHECK(gpu.machine.tracer().take_notes().size() == 1);
   gpu.machine.tracer().set(spec("k:0:/no/such/place/trace.json"));
   gpu.run("st.global.u32 [%mine], %thread;");
   const auto notes = gpu.machine.tracer().take_notes();
