@@ -47,13 +47,18 @@ class Bases {
     }
     of_.resize(function.code.size(), kUnknown);
     for (const Instr& instr : function.code)
-      if (instr.op_class == OpClass::memory || instr.op_class == OpClass::atomic)
+      if (accesses_one_place(instr))
         of_[instr.pc] = instr.address.valid() ? of(instr.address) : instr.named;
   }
   // Number of the variable in Function::named, from 1; else nothing is known.
   int at(std::uint32_t pc) const { return pc < of_.size() ? of_[pc] : kUnknown; }
 
  private:
+  // Copies and others that report to an mbarrier (o in forms.def) access that one, too.
+  static bool accesses_one_place(const Instr& instr) {
+    return (instr.op_class == OpClass::memory || instr.op_class == OpClass::atomic) &&
+           std::string_view(forms()[instr.form].operands).find('o') == std::string_view::npos;
+  }
   int of(Slot slot) const {
     if (!slot.valid() || slot.constant()) return kNumber;
     const auto it = registers_.find(slot.bits);

@@ -60,6 +60,16 @@ TEST_CASE("bounds: an address is followed from the variable that it was taken fr
             "bounds: write of 4 bytes, 0 bytes past shared array 'left'"));
 }
 
+TEST_CASE("bounds: the mbarrier of a copy is no place in the array that the copy fills") {
+  CHECK(bounds("mov.u32 %r1, left; mov.u32 %r3, right; setp.ne.u32 %p1, %thread, 0;\n@%p1 bra E;\n"
+               "mbarrier.init.shared.b64 [%r3], 1;\n"
+               "mbarrier.arrive.expect_tx.shared.b64 %rd2, [%r3], 16;\n"
+               "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%out], "
+               "16, [%r3];\n"
+               "W: mbarrier.try_wait.parity.shared.b64 %p1, [%r3], 0;\n@!%p1 bra W;\nE:\n") ==
+        Texts{});
+}
+
 TEST_CASE("bounds: constants") {
   CHECK(bounds("mov.u64 %rd1, gains;\n#5: ld.const.f32 %f1, [%rd1+16]; ld.const.f32 %f1, "
                "[taps+16];\n") == Texts{});
