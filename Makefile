@@ -142,6 +142,10 @@ includes := -Icommon $(third_party)
 # GCC 12 warns of overlapping copies in its own std::string (GCC bug 105329); 13 and 14 of references that do not dangle,
 # where a function has a temporary among its arguments.
 warnings := -Wall -Wextra -Wno-restrict -Wno-dangling-reference
+# Where the system's g++ is too new for nvcc, all that calls nvcc, tests as well, has it take the older one.
+ifneq ($(filter-out g++,$(CXX)),)
+export NVCC_CCBIN := $(CXX)
+endif
 # GCC's own garbage collection costs more than the memory that it gives back: up to a tenth of a file's time.
 keep_garbage := --param ggc-min-heapsize=524288
 # The same bits on every machine and no fused multiply-add behind the reference's back.

@@ -8,6 +8,7 @@
 
 #include "../../common/testing/testing.h"
 #include "dense/reference.h"
+#include "operations.h"
 
 namespace cvt::testing {
 

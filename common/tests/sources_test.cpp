@@ -103,9 +103,8 @@ TEST_CASE("stale program: a source from the future is no change that make could 
   built.write("chapters/a.cuh", "", 24 * 60);
   CHECK(built.words() ==
         "chapters/a.cuh is dated in the future, so whether it has changed since this program was "
-        "built "
-        "is unknown: touch " +
-            built.root() + "/chapters/a.cuh");
+        "built is unknown: touch " +
+            lab::shell_word(built.root() + "/chapters/a.cuh"));
   const Inside inside(built.root());
   CHECK(built.words().ends_with("unknown: touch chapters/a.cuh"));
   // What did change comes first.
