@@ -131,12 +131,10 @@ TEST_CASE("forms: video instructions on two and four parts") {
       const Selection plain =
           parts == 2 ? Selection{"10", "10", "32"} : Selection{"3210", "3210", "7654"};
       batch.add(name, kWords, parallel(op, parts, plain), {.count = 256});
-      const std::vector<Selection> selections =
-          parts == 2
-              ? std::vector<Selection>{{"1", "03", "21"}, {"0", "33", "10"}, {"10", "20", "02"}}
-              : std::vector<Selection>{
-                    {"1", "0347", "7216"}, {"31", "3333", "4567"}, {"320", "0123", "7654"}};
-      for (const Selection& s : selections) {
+      const Selection of_two[] = {{"1", "03", "21"}, {"0", "33", "10"}, {"10", "20", "02"}};
+      const Selection of_four[] = {
+          {"1", "0347", "7216"}, {"31", "3333", "4567"}, {"320", "0123", "7654"}};
+      for (const Selection& s : parts == 2 ? of_two : of_four) {
         const std::string letter = parts == 2 ? "h" : "b";
         batch.add(name, kWords, parallel(op, parts, s),
                   {.body = body({letter + s.d, letter + s.a, letter + s.b}, true), .count = 64});

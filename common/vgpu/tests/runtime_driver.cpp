@@ -110,9 +110,9 @@ int main() {
               " -fPIC - -Wl,-soname,libcuda.so.1 -o " +
               word(other + "/libcuda.so.1"))
               .code == 0);
-  const Result with_rpath =
-      run_program("driver_rpath.cu", source,
-                  flags + " -Xlinker --disable-new-dtags -Xlinker -rpath," + word(other));
+  const Result with_rpath = run_program("driver_rpath.cu", source,
+                                        flags + " -Xlinker --disable-new-dtags -Xlinker -rpath," +
+                                            std::filesystem::relative(other).string());
   CHECK(count(with_rpath.text, "801 cudaSuccess 42\n") == 1);
 }
 
