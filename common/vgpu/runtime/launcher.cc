@@ -107,6 +107,16 @@ void prepend(const char* variable, const std::string& value, char separator) {
   setenv(variable, joined.c_str(), 1);
 }
 
+// The folder by a name without spaces, which separate the words of LD_PRELOAD: of one that has some, a file descriptor
+// that stays open in the program. It is far from those that programs take to be their first.
+std::string one_word(const std::string& folder) {
+  if (folder.find(' ') == std::string::npos) return folder;
+  const int opened = open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int kept = fcntl(opened, F_DUPFD, 200);
+  if (kept < 0) fail("cannot open " + folder + ": " + std::strerror(errno));
+  return "/proc/self/fd/" + std::to_string(kept);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -187,7 +197,8 @@ int main(int argc, char** argv) {
   // before LD_LIBRARY_PATH, but not before what is preloaded.
   const std::string libraries = directory_of_launcher() + "/vgpu-lib";
   prepend("LD_LIBRARY_PATH", libraries, ':');
-  if (needs_driver && about.has_rpath) prepend("LD_PRELOAD", libraries + "/libcuda.so.1", ' ');
+  if (needs_driver && about.has_rpath)
+    prepend("LD_PRELOAD", one_word(libraries) + "/libcuda.so.1", ' ');
   if (!cudart.empty()) {
     const std::string ours = libraries + "/" + cudart;
     if (access(ours.c_str(), R_OK) != 0)
@@ -200,7 +211,7 @@ int main(int argc, char** argv) {
       fail(program + " needs " + cudart +
            ", the virtual GPU was built for another version of CUDA; "
            "compile the program with that toolkit");
-    if (about.has_rpath) prepend("LD_PRELOAD", ours, ' ');
+    if (about.has_rpath) prepend("LD_PRELOAD", one_word(libraries) + "/" + cudart, ' ');
   }
   execv(program.c_str(), argv + i);
   fail("cannot start " + program + ": " + std::strerror(errno));
