@@ -486,9 +486,11 @@ quick_tests := $(filter $(newest_tests) $(vgpu_tests_program) $(addprefix $V/tes
   $(exercises:%=exercise%-solution))))
 tests_chosen = $(if $(quick),$(quick_tests),$(call chosen,$(tests)))
 test: private export TEST_QUICK := $(quick)
+ifdef quick
 test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs: all \
   cases of chapters 2 to 16 but one each, bad input, the operators, most exercises, the lessons' links and words; and \
   cases that need programs of all chapters. They run with make test ALL=1, or some of them with ONLY
+endif
 
 # The programs that tests start: chapters' tests name theirs, three start those of all chapters.
 starts_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/bench/tests/all.py)
