@@ -98,9 +98,17 @@ bool Parser::accept_word(std::string_view word) {
 std::string Parser::quoted() {
   expect('"');
   std::string result;
+  const auto octal = [&](std::size_t ahead) { return peek(ahead) >= '0' && peek(ahead) <= '7'; };
   while (!at_end() && peek() != '"') {
-    if (peek() == '\\' && pos_ + 1 < text_.size()) ++pos_;
-    result += text_[pos_++];
+    const bool escaped = peek() == '\\' && pos_ + 1 < text_.size();
+    if (escaped) ++pos_;
+    // A byte beyond ASCII, as of an umlaut in a folder's name: \303.
+    if (escaped && octal(0) && octal(1) && octal(2)) {
+      result += static_cast<char>((peek(0) - '0') * 64 + (peek(1) - '0') * 8 + peek(2) - '0');
+      pos_ += 3;
+    } else {
+      result += text_[pos_++];
+    }
   }
   if (at_end()) fail("string without end");
   ++pos_;

@@ -137,7 +137,7 @@ TEST_CASE("parser: source files are named without the way to them through other 
 
   Gpu gpu;
   const auto out = gpu.array<std::uint32_t>(1, 0);
-  const LaunchOutcome outcome = gpu.launch(kHead + R"(.file 1 "/nowhere/03/../02/./b.cuh"
+  const LaunchOutcome outcome = gpu.launch(kHead + R"(.file 1 "/nowhere/\303\234/03/../02/./b.cuh"
 .visible .entry k(.param .u64 out) {
 .reg .b64 %rd<2>;
 .loc 1 9 1
@@ -145,7 +145,7 @@ ld.global.u64 %rd1, [16];
 ret;
 })",
                                            {out.address()});
-  CHECK(outcome.fault.message.find("/nowhere/02/b.cuh:9: error: ") == 0);
+  CHECK(outcome.fault.message.find("/nowhere/\303\234/02/b.cuh:9: error: ") == 0);
 
   // A link on the way: what lies behind it is not beside it.
   const std::filesystem::path root =
