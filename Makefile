@@ -74,7 +74,8 @@ endif
 $(foreach v,DEVICE ARCH,$(if $(filter command,$(firstword $(origin $v))),$(if $(strip $($v)),,\
   $(error $v= is empty: leave it out, and what suits the machine is taken))))
 switches := ALL CHECK FRESH QUICK SANITIZE SOLUTION VERBOSE
-$(foreach v,$(switches),$(if $(filter-out 0 1,$($v)),$(error $v=$($v): must be 1, or 0, which is the same as nothing)))
+$(foreach v,$(switches),$(if $(filter command,$(firstword $(origin $v))),$(if $(filter-out 0 1,$($v)),\
+  $(error $v=$($v): must be 1, or 0, which is the same as nothing))))
 $(foreach v,$(switches),$(if $(filter 0,$($v)),$(eval override $v :=)))
 $(foreach v,FUZZ_SECONDS FUZZ_SEED MINUTES ROUNDS,$(if $($v),$(if $(shell [[ '$($v)' =~ ^[0-9]+([.][0-9]+)?$$ ]] && \
   echo yes),,$(error $v=$($v): must be a number))))
