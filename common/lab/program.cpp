@@ -1,9 +1,15 @@
 // How a program ends, whatever happens in it.
 #include "program.h"
 
+#include <omp.h>
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "device.h"
 #include "errors.h"
@@ -70,8 +76,26 @@ void complete_for(const Device& device, Options& options, const char* no_profile
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
 }
 
+// OpenMP ends the program where the system grants it fewer threads than it wants (ulimit -u), with an exit status that
+// means a wrong result. So where that limit is low, as many are asked of it as there can be.
+static void use_no_more_threads_than_granted() {
+  rlimit processes{};
+  const int wanted = omp_get_max_threads();
+  if (getrlimit(RLIMIT_NPROC, &processes) != 0 || processes.rlim_cur > 4096) return;
+  std::vector<std::jthread> granted;
+  try {
+    while (int(granted.size()) + 1 < wanted)
+      granted.emplace_back([](std::stop_token stop) {
+        while (!stop.stop_requested()) std::this_thread::yield();
+      });
+  } catch (const std::system_error&) {
+    omp_set_num_threads(int(granted.size()) + 1);
+  }
+}
+
 int guarded_main(const char* chapter, const std::function<ExitCode()>& program) {
   say_if_stale();
+  use_no_more_threads_than_granted();
   try {
     open_standard_files();
     if (const ExitCode code = program(); code != kCorrect) return code;

@@ -162,7 +162,7 @@ TEST_CASE("warm_up: by number and by time, the numbers in order") {
   const int done = lab::warm_up(slow, wait, 3, 20);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   CHECK(took.count() >= 3 + 20);
-  CHECK(done >= 3 + 4);   // a sleep of 1 ms takes less than 5
+  CHECK(done > 3);        // (how many depends on what else the machine does)
   CHECK(done <= 3 + 63);  // at most 20 of them, and then as many again
   CHECK(int(calls.size()) == done);
   for (int i = 0; i < done; ++i) CHECK(calls[i] == i);

@@ -69,6 +69,7 @@ std::string shown(const Command& command) {
   if (!command.output.empty()) text += " >" + command.output;
   if (command.largest_file)
     text += ", files of " + std::to_string(*command.largest_file) + " bytes";
+  if (command.no_threads) text += ", no thread";
   return text;
 }
 
@@ -109,6 +110,11 @@ void prepare(const Command& command, const std::string& folder, const std::strin
   if (command.largest_file) {
     const rlimit limit{*command.largest_file, *command.largest_file};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(125);
+  }
+  if (command.no_threads) {
+    const rlimit limit{1, 1};
+    // (For root the limit does not hold.)
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0 || (getuid() == 0 && setuid(65534) != 0)) _exit(125);
   }
 }
 

@@ -17,6 +17,7 @@ struct Command {
   std::vector<std::string> environment = {};  // "NAME=value", in addition
   std::string output = {};                    // path of standard output; "closed": it is closed
   std::optional<std::uint64_t> largest_file = {};  // bytes, as by ulimit -f
+  bool no_threads = false;  // of a user who may start no other process or thread, as by ulimit -u
 };
 
 struct Outcome {

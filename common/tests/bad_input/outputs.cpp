@@ -161,6 +161,20 @@ TEST_CASE("bad input: files that may not grow") {
   bench.clear();
 }
 
+TEST_CASE("good input: no thread but the first one") {
+  if (!lab::testing::has_device()) return;
+  Bench& bench = Bench::get();
+  bench.clear();
+  Command command{"chapter1", small(1)};
+  command.no_threads = true;
+  const Outcome outcome = bench.run(command);
+  if (outcome.code == 126) {
+    MESSAGE("skipped: no thread but the first one: other users may not read this folder");
+    return;
+  }
+  CHECK_MESSAGE(outcome.code == 0, outcome.errors);
+}
+
 TEST_CASE(
     "good output: through links, also to files that are not there yet; old files are replaced") {
   if (!lab::testing::has_device()) return;

@@ -225,9 +225,14 @@ TEST_CASE("grader: one file of a folder that does not compile, one that never co
   REQUIRE(run_program("exercise1", {"--file", "bob.cuh", "--seconds", kPatient}, folder.folder())
               .exit_code == 0);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  const std::string seconds = std::to_string(std::max(10, int(3 * took.count())));
-  const ProgramResult result =
-      run_program("exercise1", {"--batch", ".", "--seconds", seconds}, folder.folder());
+  int limit = std::max(10, int(3 * took.count()));
+  ProgramResult result;
+  do {  // (Others may start to work on it meanwhile.)
+    result = run_program("exercise1", {"--batch", ".", "--seconds", std::to_string(limit)},
+                         folder.folder());
+    limit *= 3;
+  } while (has(result.output, "bob.cuh  (time)") && limit < 600);
+  const std::string seconds = std::to_string(limit / 3);
   CHECK(result.exit_code == 1);
   CHECK(result.output == "  0  ann.cuh  (build)\n100  bob.cuh\n  0  cy.cuh  (time)\n");
   const auto report = nlohmann::json::parse(file_content(folder.path("cy.json")));

@@ -268,7 +268,7 @@ TEST_CASE("process: VGPU_INSTRUCTIONS ends a launch that has no end") {
 TEST_CASE("process: Ctrl-C ends a kernel without an end at once") {
   const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
   const Result result =
-      run("timeout --preserve-status --kill-after=5 --signal=INT 2 env VGPU_THREADS=2 " + self +
+      run("timeout --preserve-status --kill-after=30 --signal=INT 5 env VGPU_THREADS=2 " + self +
           " --no-skip -tc='child: endless'");
   CHECK_MESSAGE(has(result, "begun"), result.text);
   CHECK_MESSAGE(result.code == 128 + 2, result.text);
