@@ -128,6 +128,9 @@ TEST_CASE("what they cannot do they refuse") {
   refused({0, 16, 16, 4}, {1, 1, 1}, "at least 1");
   refused({1, 16, 16, 4}, {1, 2, 4}, "not 1, 2 and 4");
   refused({4096, 2048, 2048, 4}, {1, 1, 1}, "2147483647");
+  CHECK_THROWS_WITH_AS(steps::embed(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                    {1, 16, 16, 4194241}, nullptr),
+                       doctest::Contains("at most 4194240 channels"), std::invalid_argument);
   const lab::DeviceArray<half> some(1 << 14, "some");
   const Shape shape{1, 16, 16, 4};
   half* const p = const_cast<half*>(some.data());
@@ -307,6 +310,24 @@ TEST_CASE("checked: streams that share their memory are found") {
   }
   lab::check(cudaDeviceSynchronize());
   CHECK(lab::vgpu::findings() > findings);
+}
+
+TEST_CASE("checked: a step that returns has waited for all that it has submitted") {
+  if (rerun_with_checks("checked: a step*") || skipped_without_counters("checked")) return;
+  // Twice on the same arrays, by streams of its own each time. If the host has not waited for the first
+  // ones, nothing orders what both write.
+  const Shape shape{1, 32, 32, 2};
+  const Case problem = steps::random_case(shape, whole(shape), 2);
+  for (const steps::Step& step : steps::steps_of(3)) {
+    CAPTURE(step.name);
+    steps::HostArrays arrays(problem.problem, problem.part);
+    const auto first = step.prepare(arrays, shape, problem.part),
+               second = step.prepare(arrays, shape, problem.part);
+    const int findings = lab::vgpu::findings();
+    first();
+    second();
+    CHECK(lab::vgpu::findings() == findings);
+  }
 }
 
 TEST_CASE("all checks, six schedules") {

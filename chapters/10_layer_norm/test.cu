@@ -119,6 +119,33 @@ TEST_CASE("right: arrays that do not start at a multiple of 16 bytes") {
   }
 }
 
+namespace {
+template <class T>
+void check_copy(const LayerNormShape& shape) {
+  const auto& copy = steps::kernels<T>().copy;
+  const std::vector<T> values = lab::stored_as<T>(layer_norm_case(shape, kStorage<T>).problem.x);
+  const GuardedInput<T> x(values, "x");
+  GuardedOutput<T> y(values.size(), "y");
+  copy(x.data(), y.data(), shape, nullptr);
+  std::vector<T> copied;
+  CHECK(y.download(copied));
+  CHECK(same_bits(copied, values));
+  const GuardedInput<T> x_off(values, "x", 1);
+  GuardedOutput<T> y_off(values.size(), "y", 1);
+  const auto off = doctest::Contains("must start at a multiple of 16 bytes");
+  CHECK_THROWS_WITH_AS(copy(x_off.data(), y.data(), shape, nullptr), off, std::invalid_argument);
+  CHECK_THROWS_WITH_AS(copy(x.data(), y_off.data(), shape, nullptr), off, std::invalid_argument);
+}
+}  // namespace
+
+TEST_CASE("right: the copy that is the measure, whole pieces of 16 bytes and what is left") {
+  if (skipped("right: copy")) return;
+  for (const int columns : {64, 65}) {
+    check_copy<half>({3, columns, 1e-6f});
+    check_copy<float>({3, columns, 1e-6f});
+  }
+}
+
 TEST_CASE("right: in place") {
   if (skipped("right: in place")) return;
   const LayerNormCase problem = layer_norm_case({37, 768, 1e-6f}, Storage::kFp16);

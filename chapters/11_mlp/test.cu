@@ -118,12 +118,14 @@ TEST_CASE("right: each of the epilogue's tiles, in fp16 and in tf32") {
 
 TEST_CASE("right: wmma takes any k and any array") {
   if (skipped("any k")) return;
-  for (const int k : {1, 7, 31, 33, 50}) {
-    const ProductTrial trial = product_trial({19, 70, k, true}, uint64_t(k));
-    const ProductOutcome outcome = run_product<half>(step("wmma").layer, trial);
+  const auto check = [](const ProductTrial& trial, const Shift& shift) {
+    const ProductOutcome outcome = run_product<half>(step("wmma").layer, trial, shift);
     CAPTURE(outcome.details);
     CHECK(outcome.caught_by == "");
-  }
+  };
+  for (const int k : {1, 7, 31, 33, 50}) check(product_trial({19, 70, k, true}, uint64_t(k)), {});
+  // x or weight alone, where all else would let them be loaded 16 bytes at a time.
+  for (int only = 3; only < 5; ++only) check(product_trial({19, 70, 64, true}, 2), {1, only});
 }
 
 TEST_CASE("right: arrays from PyTorch") {
@@ -192,6 +194,26 @@ TEST_CASE("right: sums stay in fp32: 4096 products of 1, where fp16 ends at 2048
   check_steps(trial);
 }
 
+TEST_CASE("right: the epilogue rounds once, behind the residual") {
+  if (skipped("rounds once")) return;
+  // A sum of 1 + 2^-11 lies in the middle of two numbers of fp16 and would be rounded to 1. With the residual,
+  // 2^-12, it lies above the middle.
+  ProductTrial trial;
+  trial.name = "rounded once";
+  trial.shape = {16, 8, 8, false};
+  trial.x.assign(16 * 8, 0.0f), trial.weight.assign(8 * 8, 0.0f);
+  for (int row = 0; row < 16; ++row) trial.x[8 * row] = 1, trial.x[8 * row + 1] = 0x1p-11f;
+  for (int column = 0; column < 8; ++column)
+    trial.weight[8 * column] = trial.weight[8 * column + 1] = 1;
+  trial.residual.assign(16 * 8, 0x1p-12f);
+  trial = product_trial(trial);
+  for (const mlp::EpilogueTile<half>& tile : mlp::epilogue_tiles<half>()) {
+    if (shared_limit() < tile.shared_bytes || !tile.has_code()) continue;
+    CAPTURE(tile.name);
+    for (const float y : run_product<half>(tile.layer, trial).y) CHECK(y == 1 + 0x1p-10f);
+  }
+}
+
 TEST_CASE("right: no output takes part in another's: NaN in one row stays there") {
   if (skipped("NaN in one row")) return;
   ProductTrial trial = product_trial({70, 66, 72, false}, 9);
@@ -228,26 +250,30 @@ TEST_CASE("what they cannot do they refuse") {
   half* const aligned = reinterpret_cast<half*>(64);
   for (const Step& step : kSteps) {
     CAPTURE(step.name);
-    const auto message = [&](const mlp::Shape& shape, const half* x, half* y) -> std::string {
+    const auto message = [&](const mlp::Shape& shape, const half* x, const half* weight,
+                             half* y) -> std::string {
       try {
-        step.layer(x, aligned, nullptr, nullptr, y, shape, nullptr);
+        step.layer(x, weight, nullptr, nullptr, y, shape, nullptr);
       } catch (const std::invalid_argument& error) {
         return error.what();
       }
       return "";
     };
-    CHECK(message({0, 8, 8, true}, aligned, aligned) ==
+    CHECK(message({0, 8, 8, true}, aligned, aligned, aligned) ==
           "product of shape [m 0, n 8, k 8, GELU]: m, n and k must be at least 1");
-    CHECK(message({1 << 16, 1 << 16, 8}, aligned, aligned).find("fewer than 2^31") !=
+    CHECK(message({1 << 16, 1 << 16, 8}, aligned, aligned, aligned).find("fewer than 2^31") !=
           std::string::npos);
-    CHECK(message({8, 8, 8}, nullptr, aligned).find("must not be null") != std::string::npos);
+    CHECK(message({8, 8, 8}, nullptr, aligned, aligned).find("must not be null") !=
+          std::string::npos);
     if (std::string(step.name) == "wmma") continue;
     CHECK(
-        message({8, 8, 12}, aligned, aligned) ==
+        message({8, 8, 12}, aligned, aligned, aligned) ==
         "product of shape [m 8, n 8, k 12]: k must be a multiple of 8: this step copies rows of x "
         "and weight 16 bytes at a time");
-    CHECK(message({8, 8, 8}, aligned + 4, aligned).find("x must start at a multiple of 16 bytes") !=
-          std::string::npos);
+    CHECK(message({8, 8, 8}, aligned + 4, aligned, aligned)
+              .find("x must start at a multiple of 16 bytes") != std::string::npos);
+    CHECK(message({8, 8, 8}, aligned, aligned + 4, aligned)
+              .find("weight must start at a multiple of 16 bytes") != std::string::npos);
   }
 }
 
@@ -522,6 +548,18 @@ TEST_CASE("checked: without a finding") {
     check_tiles<float>(of_floats);
   }
   CHECK(lab::vgpu::findings() == findings);
+}
+
+TEST_CASE("checked: all that a step launches is in the stream that it is given") {
+  if (rerun_with_checks("checked: all that*")) return;
+  const lab::MlpSizes sizes{1, 70, 64, 72};
+  std::vector<lab::MlpOnDevice> arrays =
+      lab::upload(lab::rounded_to_fp16(lab::random_mlp(sizes, 1)), Storage::kFp16, 1);
+  for (const lab::MlpStep& step : mlp::steps()) {
+    if (step.storage != Storage::kFp16) continue;
+    CAPTURE(step.name);
+    check_stays_in_its_stream([&](cudaStream_t stream) { step.run(arrays[0], sizes, stream); });
+  }
 }
 
 TEST_CASE("all checks, six schedules") {

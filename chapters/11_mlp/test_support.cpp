@@ -87,7 +87,8 @@ ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& 
                              weights = converted<Element>(trial.weight),
                              biases = converted<Element>(trial.bias),
                              residuals = converted<Element>(trial.residual);
-  const GuardedInput<Element> x(xs, "x"), weight(weights, "weight"),
+  const auto alone = [&](int array) { return shift.only == array ? shift.elements : 0; };
+  const GuardedInput<Element> x(xs, "x", alone(3)), weight(weights, "weight", alone(4)),
       bias(biases, "bias", shift.of(0)), residual(residuals, "residual", shift.of(1));
   GuardedOutput<Element> y(size_t(trial.shape.y_elements()), "y", shift.of(2));
   ProductOutcome outcome;

@@ -40,7 +40,8 @@ struct ProductOutcome : Verdict {
   std::vector<float> y;
 };
 // Runs a step with y filled with NaN between two guard areas and compares. `shift`
-// elements beyond a multiple of 16 bytes bias, residual and y begin; x and weight do not.
+// elements beyond a multiple of 16 bytes bias, residual and y begin; x and weight only where they are
+// named, as numbers 3 and 4.
 template <class Element>
 ProductOutcome run_product(const AnyProduct<Element>& step, const ProductTrial& trial,
                            const Shift& shift = {});

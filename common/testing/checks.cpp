@@ -112,6 +112,18 @@ void check_all_checks(const std::string& program,
     }
 }
 
+void check_stays_in_its_stream(const std::function<void(cudaStream_t stream)>& launch) {
+  const int findings = vgpu::findings();
+  cudaStream_t streams[2] = {};
+  for (cudaStream_t& stream : streams) {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    launch(stream);
+    check(cudaStreamSynchronize(stream));
+  }
+  for (const cudaStream_t stream : streams) check(cudaStreamDestroy(stream));
+  CHECK(vgpu::findings() == findings);
+}
+
 void check_in_other_orders(const std::string& filter) {
   if (skipped("other orders") || skipped_without_counters("other orders")) return;
   const Environment checks("VGPU_CHECK", "all"), on(kChecksAreOn, "1");

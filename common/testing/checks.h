@@ -62,6 +62,11 @@ bool rerun_with_checks(const std::string& cases);
 void check_all_checks(const std::string& program,
                       const std::vector<std::vector<std::string>>& runs);
 
+// What `launch` submits is all in the stream that it is given, and who waits for that stream has waited for
+// all of it: no race where it runs in one stream, is waited for, and runs in another. For a test case that
+// begins with rerun_with_checks().
+void check_stays_in_its_stream(const std::function<void(cudaStream_t stream)>& launch);
+
 // The cases of this test program that match `filter` (of doctest), each of which begins with
 // rerun_with_checks(), pass in five other orders of the virtual GPU's warps and blocks.
 void check_in_other_orders(const std::string& filter);
