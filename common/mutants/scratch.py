@@ -30,9 +30,13 @@ class Run:
 
     def failed_case(self):
         """The first test case that failed, or how the program ended."""
-        # In front of a failure: "file:line:", "TEST CASE:  name"
-        if found := re.search(r"^TEST CASE:  (.+)$", self.output, re.MULTILINE):
-            return found[1].strip()
+        case = None
+        for line in self.output.splitlines():
+            # In front of the first thing that a case says, be that a failure or not.
+            if line.startswith("TEST CASE:  "):
+                case = line.removeprefix("TEST CASE:  ").strip()
+            elif case and "ERROR: " in line:
+                return case
         return f"exit status {self.status}"
 
 

@@ -24,7 +24,8 @@ SCRIPT = """
 # TEST_CASE("%(case)s")
 case "$*" in *--test-case=*) chosen=yes ;; *) chosen= ;; esac
 if [ %(condition)s ]; then
-  printf 'x.cpp:1:\\nTEST CASE:  %(case)s\\n'
+  printf 'x.cpp:1:\\nTEST CASE:  one that passes\\n\\nx.cpp:2: MESSAGE: skipped\\n'
+  printf 'x.cpp:3:\\nTEST CASE:  %(case)s\\n\\nx.cpp:4: ERROR: CHECK( false ) is NOT correct!\\n'
   echo '[doctest] test cases: 1 | 0 passed | 1 failed'; exit 1
 fi
 echo '[doctest] test cases: 1 | 1 passed | 0 failed'
