@@ -168,6 +168,22 @@ TEST_CASE("right: LayerNorm of rows whose mean is large against their deviation"
   }
 }
 
+TEST_CASE("right: LayerNorm of rows that are all one number is the bias") {
+  if (skipped("right")) return;
+  const int rows = 3, columns = 200;
+  const std::vector<half> x(size_t(rows) * columns, __float2half(0.75f)),
+      scale = halves(columns, 2, 0.1, 1), bias = halves(columns, 3, 0.1);
+  const lab::DeviceArray<half> from(x, "x"), by(scale, "scale"), more(bias, "bias");
+  for (const Choice<NormFunction>& choice : norm_choices()) {
+    CAPTURE(choice.name);
+    lab::DeviceArray<half> y(x.size(), "y");
+    choice.function(from.data(), by.data(), more.data(), y.data(), {rows, columns, 1e-6f}, nullptr);
+    const std::vector<half> got = y.download();
+    for (size_t i = 0; i < got.size(); ++i)
+      REQUIRE(__half2float(got[i]) == __half2float(bias[i % columns]));
+  }
+}
+
 TEST_CASE("right: a trained net's logits of two photos") {
   if (skipped("right")) return;
   const std::string file = trained_weights();
@@ -351,6 +367,19 @@ TEST_CASE("refused: shapes and arrays that the simple components cannot do") {
   CHECK_THROWS_WITH_AS(split_heads(p, p, p, p, {1, 1, 1, 12}, nullptr),
                        doctest::Contains("12 numbers a row"), std::invalid_argument);
   CHECK_THROWS_AS(NetRun({.width = 100, .heads = 3}, {}, {}), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(
+      linear_choices().front().function(p, p, nullptr, nullptr, p, {4194241, 1, 8, false}, nullptr),
+      doctest::Contains("at most 4194240 rows"), std::invalid_argument);
+  // x, weight, q, k and v, one after the other, begin in the middle of 16 bytes.
+  for (const Choice<Qkv>& choice : qkv_choices())
+    for (int moved = 0; choice.function.by_heads && moved < 5; ++moved) {
+      CAPTURE(choice.name);
+      CAPTURE(moved);
+      const auto at = [&](int array) { return array == moved ? p + 4 : p; };
+      CHECK_THROWS_WITH_AS(choice.function.by_heads(at(0), at(1), nullptr, at(2), at(3), at(4),
+                                                    {1, 1, 1, 8}, nullptr),
+                           doctest::Contains("of 16 bytes"), std::invalid_argument);
+    }
 }
 
 // ---- Counters -----------------------------------------------------------------------------------
@@ -369,6 +398,24 @@ TEST_CASE("counters: a product reads each operand once a tile of the other, and 
   CHECK(counted("w", "load/bytes_asked") == 2.0 * shape.n * shape.k * row_tiles);
   CHECK(counted("y", "store/bytes_asked") == 2.0 * shape.m * shape.n);
   CHECK(lab::vgpu::counter("/tensor_macs") == 0);
+}
+
+TEST_CASE("counters: the embedding stores each token once, class tokens too") {
+  if (skipped_without_counters("counters")) return;
+  const EmbedShape shape{2, 144, 16, 72};  // 81 patches: two tiles of 64
+  const size_t width = size_t(shape.width), tokens = 2 * 82 * width;
+  const lab::DeviceArray<half> image(halves(2 * 3 * 144 * 144, 1, 1), "image"),
+      weight(halves(width * 768, 2, 0.05), "w"), bias(halves(width, 3, 1), "b"),
+      class_token(halves(width, 4, 1), "class_token"), position(halves(82 * width, 5, 1), "p");
+  for (const Choice<EmbedFunction>& choice : embed_choices()) {
+    CAPTURE(choice.name);
+    lab::DeviceArray<half> out(tokens, "tokens");
+    choice.function(image.data(), weight.data(), bias.data(), class_token.data(), position.data(),
+                    out.data(), shape, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    CHECK(counted("tokens", "store/bytes_asked") == 2.0 * double(tokens));
+    CHECK(counted("class_token", "load/bytes_asked") == 2.0 * 2 * double(width));
+  }
 }
 
 TEST_CASE("counters: LayerNorm reads a row three times; moving heads reads and writes once") {

@@ -71,7 +71,8 @@ TEST_CASE("projection: inside and apart are right, and have the same bits") {
   if (skipped("projection")) return;
   // Ragged tokens; heads that fill a group of 64 columns in part, wholly, and several; one token.
   const std::vector<HeadsShape> shapes = {{1, 65, 1, 128}, {2, 83, 2, 64}, {1, 1, 3, 32},
-                                          {1, 70, 1, 256}, {3, 17, 2, 40}, {1, 130, 8, 16}};
+                                          {1, 70, 1, 256}, {3, 17, 2, 40}, {1, 130, 8, 16},
+                                          {1, 33, 1, 168}};
   for (const HeadsShape& shape : shapes)
     for (const bool with_bias : {false, true}) {
       if (with_bias && shape.head_dim > 64) continue;
@@ -121,6 +122,30 @@ TEST_CASE("projection: large scores, and rows far below the largest score so far
       lab::compare(got, layer.o, {.atol = 2e-3, .rtol = 0x1p-22, .relative_l2 = 1e-4}, {150, 64});
   CAPTURE(comparison.describe());
   CHECK(comparison.pass);
+}
+
+TEST_CASE("projection: rows whose scores all lie far below 0, and far above") {
+  if (skipped("projection")) return;
+  const HeadsShape shape{1, 70, 1, 64};
+  for (const float score : {-300.0f, 300.0f}) {
+    CAPTURE(score);
+    auto q = floats(shape.elements(), 1, 1), k = floats(shape.elements(), 2, 1);
+    const auto v = floats(shape.elements(), 3, 1);
+    for (size_t row = 0; row < q.size(); row += 64) q[row] = 8 * score, k[row] = 1;  // scale 1/8
+    const lab::DeviceArray<float> on_q(q, "q"), on_k(k, "k"), on_v(v, "v");
+    GuardedOutput<float> o(v.size(), "o");
+    fp32::apart(on_q.data(), on_k.data(), on_v.data(), o.data(), shape, nullptr);
+    lab::check(cudaDeviceSynchronize());
+    const Doubles expected =
+        reference::attention(in_double(q), in_double(k), in_double(v), shape, nullptr);
+    std::vector<float> got;
+    CHECK(o.download(got));
+    // A score of 300 is rounded by 2^-16, and its weight by as much of itself.
+    const lab::Comparison comparison = lab::compare(
+        got, expected, {.atol = 4 * 0x1p-16, .rtol = 0, .relative_l2 = 4 * 0x1p-16}, {70, 64});
+    CAPTURE(comparison.describe());
+    CHECK(comparison.pass);
+  }
 }
 
 TEST_CASE("projection: what cannot be done is refused by name") {

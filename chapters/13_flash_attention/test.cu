@@ -43,6 +43,11 @@ TEST_CASE("attention: each number of keys behind the last whole tile") {
     for (const int tokens : {72, 80, 95, 111, 119, 128, 129, 144})
       check_right(step("ragged"), random_case(1, 1, tokens, head_dim, tokens));
 }
+TEST_CASE("attention: so many heads that a block has eight warps, loads in flight") {
+  if (skipped("eight warps")) return;
+  // (On a T4. There tiles of 64 keys do not fit beside eight warps' rows.)
+  check_right(step("loads in flight"), random_case(2, 20, 65, 128));
+}
 TEST_CASE("attention: unusual scores") { each(check_unusual_scores); }
 TEST_CASE("attention: rounded once") { each(check_rounding); }
 TEST_CASE("attention: arrays from PyTorch") { each(check_pytorch); }
@@ -66,7 +71,9 @@ TEST_CASE("program: the whole way on a photo") {
 TEST_CASE("program: a variant runs where --step names it and nowhere else") {
   check_variant("chapter13", "small tiles", "ragged");
 }
-TEST_CASE("on a T4") { check_twin_on_t4("counters*,attention: arrays*,attention: the same bits*"); }
+TEST_CASE("on a T4") {
+  check_twin_on_t4("counters*,attention: arrays*,attention: the same bits*,attention: so many*");
+}
 TEST_CASE("machine code: no spills") { check_machine_code("chapters/13_flash_attention"); }
 
 // ---- Counters -----------------------------------------------------------------------------------

@@ -79,7 +79,14 @@ TEST_CASE("attention: blocks with several items, and unequally many") {
         check_right(persistent_on(blocks, together), random_case(1, 5, tokens, 64));
     check_right(persistent_on(16, 2), random_case(1, 5, tokens, 64));
   }
-  check_right(step("persistent"), random_case(3, 100, 17, 64));  // more items than blocks
+  // More items than blocks: two of these on an SM, with head_dim 128 one.
+  int sms = 0;
+  lab::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  for (const int head_dim : {64, 128}) {
+    check_right(step("persistent"), random_case(3, 100, 17, head_dim));
+    if (lab::vgpu::present())
+      CHECK(lab::vgpu::counter("/grid/0") == std::min(300, (head_dim == 64 ? 2 : 1) * sms));
+  }
   check_right(step("head by head"), random_case(1, 3, 197, 64));
 }
 TEST_CASE(
@@ -159,6 +166,13 @@ TEST_CASE("attention: some exponentials as polynomials") {
   for (const int head_dim : {32, 64, 128})
     check_right(step("polynomials"), random_case(1, 2, 81, head_dim));
   check_right(step("polynomials"), stepped_case(1, 1, 129, 64, {0, -100, 100}));
+  if (skipped_without_counters("exponentials")) return;
+  // Of 128 x 128 weights a quarter.
+  const auto exponentials = [](const AnyAttention& attention) {
+    run_for_counters(attention, equal_scores(1, 128, 64));
+    return lab::vgpu::counter("/classes/special/thread");
+  };
+  CHECK(exponentials(step("persistent")) - exponentials(step("polynomials")) == 128 * 128 / 4);
 }
 
 TEST_CASE("a polynomial's power of 2 is off by 8e-5 at most") {
@@ -189,6 +203,13 @@ TEST_CASE("attention: what it cannot do it refuses") {
   for (const char* name : kSteps) check_refusals(step(name), 4);
 }
 TEST_CASE("checked: without a finding") { each("checks", check_without_findings); }
+TEST_CASE("checked: blocks with several items, without a finding") {
+  if (cannot_run("several items") || rerun_with_checks("checked: blocks*")) return;
+  const int findings = lab::vgpu::findings();
+  check_right(persistent_on(2), random_case(1, 5, 130, 64));
+  check_right(multicast_on(2), random_case(1, 3, 330, 64));
+  CHECK(lab::vgpu::findings() == findings);
+}
 TEST_CASE("all checks, six schedules") {
   // More tiles than a ring has stages.
   check_all_checks("chapter14", {{"--tokens", "330", "--heads", "1", "--head-dim", "32"},
@@ -264,7 +285,7 @@ void check_counters(const char* name, const Sizes& sizes, int tokens, int head_d
 TEST_CASE("counters: two copies a tile, bytes and multiply-adds by formula") {
   if (cannot_run("counters") || skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128})
-    for (const int tokens : {64, 197}) {
+    for (const int tokens : {64, 80, 197}) {
       CAPTURE(head_dim);
       CAPTURE(tokens);
       // Of tensor maps' seven warps each has two blocks of 16 rows, or one where O takes more registers.

@@ -111,6 +111,8 @@ std::vector<GradientCase> gradient_cases() {
       cases.push_back(gradient_case(shape, distribution, 1 + cases.size(), edges));
   };
   add({1, 1, 1, 16, 1, 4, {{1, 1}}}, Distribution::kUniform);
+  // 32 cells: the number that stands for "outside" is the first with so many bits.
+  add({2, 19, 1, 16, 1, 4, {{3, 3}}}, Distribution::kUniform);
   add({2, 13, 3, 16, 2, 4, {{5, 4}, {1, 3}}}, Distribution::kUniform);
   add({1, 37, 1, 32, 4, 8, {{9, 16}, {5, 8}, {3, 4}, {2, 2}}}, Distribution::kLocal);
   add({3, 9, 2, 64, 3, 4, {{7, 1}, {4, 8}, {2, 2}}}, Distribution::kUniform);
@@ -296,6 +298,17 @@ TEST_CASE("deformable gradients: right on every kind of shape, and on borders") 
     for (const GradientStep& step : gradient_steps()) check_case(step, problem);
 }
 
+TEST_CASE("deformable gradients: replayed from a graph") {
+  if (skipped("deformable gradients: graph")) return;
+  const GradientCase problem =
+      gradient_case({2, 13, 3, 16, 2, 4, {{5, 4}, {1, 3}}}, Distribution::kUniform, 8, true);
+  for (const GradientStep& step : gradient_steps()) {
+    CAPTURE(step.name);
+    const GradientOutcome outcome = run_gradients(in_a_graph(step.function), problem);
+    CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
+  }
+}
+
 TEST_CASE("deformable gradients: an impossible shape or address is refused by name") {
   if (skipped("deformable gradients: refusals")) return;
   const GradientCase problem =
@@ -304,19 +317,26 @@ TEST_CASE("deformable gradients: an impossible shape or address is refused by na
   GradientArrays& a = arrays[0];
   for (const GradientStep& step : gradient_steps()) {
     CAPTURE(step.name);
-    const auto refused = [&](const DeformableShape& shape, float* grad_value, const char* named) {
-      try {
-        step.function(a.value.data(), a.locations.data(), a.weights.data(), a.grad_out.data(),
-                      grad_value, a.grad_locations.data(), a.grad_weights.data(), shape, nullptr);
-        FAIL("was taken");
-      } catch (const std::invalid_argument& error) {
-        CHECK(std::string(error.what()).find(named) != std::string::npos);
-      }
+    // moved: the array that begins in the middle of 16 bytes.
+    const auto refused = [&](const DeformableShape& shape, int moved, const char* named) {
+      const auto at = [&](auto* array, int number) { return array + (number == moved ? 1 : 0); };
+      CAPTURE(moved);
+      CHECK_THROWS_WITH_AS(step.function(at(a.value.data(), 0), at(a.locations.data(), 1),
+                                         at(a.weights.data(), 2), at(a.grad_out.data(), 3),
+                                         at(a.grad_value.data(), 4), at(a.grad_locations.data(), 5),
+                                         at(a.grad_weights.data(), 6), shape, nullptr),
+                           doctest::Contains(named), std::invalid_argument);
     };
     DeformableShape odd = problem.problem.shape();
     odd.channels = 24;
-    refused(odd, a.grad_value.data(), "channels must be 16, 32 or 64");
-    refused(problem.problem.shape(), a.grad_value.data() + 1, "multiple of 16 bytes");
+    refused(odd, -1, "channels must be 16, 32 or 64");
+    for (int array = 0; array < 7; ++array)
+      refused(problem.problem.shape(), array, "multiple of 16 bytes");
+    if (!step.scratch_bytes) continue;
+    const DeformableShape many{1, 1 << 26, 8, 16, 1, 4, {{2, 2}}};
+    CHECK_THROWS_WITH_AS(step.scratch_bytes(many),
+                         doctest::Contains("samples must be fewer than 2^31"),
+                         std::invalid_argument);
   }
 }
 

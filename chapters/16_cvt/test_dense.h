@@ -31,13 +31,19 @@ struct Trial {
   std::vector<Output> outputs;
 };
 using Operation = std::function<void(const std::vector<const float*>& inputs,
-                                     const std::vector<float*>& outputs)>;
+                                     const std::vector<float*>& outputs, cudaStream_t stream)>;
 
 struct Outcome : Verdict {
   std::vector<std::vector<float>> outputs;
 };
-// shift: by how many numbers arrays begin behind a multiple of 256 bytes.
-Outcome run_trial(const Operation& operation, const Trial& trial, int shift = 0);
+// shift: by how many numbers arrays begin behind a multiple of 256 bytes; inputs are counted first.
+Outcome run_trial(const Operation& operation, const Trial& trial,
+                  const lab::testing::Shift& shift = {});
+// Right, and from a CUDA graph the same bits.
+void check_trial(const Operation& operation, const Trial& trial,
+                 const lab::testing::Shift& shift = {});
+// Right where one array, each in turn, does not begin at a multiple of 16 bytes.
+void check_moved_arrays(const Operation& operation, const Trial& trial);
 
 // Normal numbers times `size`, plus `middle`, as tf32 has them: products in tf32 are exact then,
 // and only sums are rounded.

@@ -79,7 +79,7 @@ NamedTrial forward_trial() {
            {{"x", x}, {"w", w}, {"bias", bias}},
            {{"y", y, tolerance}, {"before_gelu", before, tolerance}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               launch(mutants.kernel(number, "planted_forward"),
                      blocks_of(kRows, 64) * blocks_of(kOut, 64), 128, kProductBytes, nullptr, in[0],
                      in[1], in[2], out[0], out[1], kRows, kIn, kOut);
@@ -97,7 +97,7 @@ NamedTrial backward_x_trial() {
            {{"dy", dy}, {"w", w}, {"before_gelu", before}},
            {{"dx", dx, for_sums(kOut, widened(dy), widened(w))}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               launch(mutants.kernel(number, "planted_backward_x"),
                      blocks_of(kRows, 64) * blocks_of(kIn, 64), 128, kProductBytes, nullptr, in[0],
                      in[1], in[2], out[0], kRows, kIn, kOut);
@@ -117,7 +117,7 @@ NamedTrial backward_w_trial() {
            {{"dw", d.w, for_sums(kRows, widened(dy), taken)},
             {"dbias", d.bias, for_sums(kRows, widened(dy), {1})}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               const int shares = int(blocks_of(kRows, 64));  // two slices each
               lab::DeviceArray<float> products(size_t(shares) * kOut * kIn, "products"),
                   sums(size_t(shares) * kOut, "sums");
@@ -198,7 +198,7 @@ NamedTrial embed_trial() {
            {{"y", ref::embed(widened(x), widened(w), widened(bias), kEmbed),
              for_sums(kDepth, widened(x), widened(w))}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               lab::DeviceArray<float> packed(12 * kDepth, "packed");
               pack(mutants, number, in[1], packed);
               launch(mutants.kernel(number, "planted_forward"), 1, 128, kProductBytes, nullptr,
@@ -217,7 +217,7 @@ NamedTrial embed_back_trial() {
             {"dbias", d.bias, for_sums(kPositions, {1}, widened(dy))},
             {"dx", d.x, for_sums(9 * 12, widened(w), widened(dy))}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               lab::DeviceArray<float> packed(12 * kDepth, "packed"),
                   products(12 * kDepth, "products"), sums(12, "sums");
               pack(mutants, number, in[1], packed);
@@ -262,7 +262,7 @@ NamedTrial attention_trial() {
            {{"o", expected.o, {4e-3 * largest(widened(s.v)), 0, 3e-3}},
             {"log-sum-exp", expected.log_sum_exp, {1e-3, 0, 1e-5}}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               launch(mutants.kernel(number, "attention_forward_kernel", {kHeadDim}),
                      blocks_for(kShape.queries), kAttentionThreads, kAttentionBytes, nullptr, in[0],
                      in[1], in[2], out[0], out[1], kShape);
@@ -286,7 +286,7 @@ NamedTrial attention_back_trial() {
             {"dO", s.d_o}},
            {{"dq", d.q, tolerance(0)}, {"dk", d.k, tolerance(1)}, {"dv", d.v, tolerance(2)}}},
           [](const Mutants& mutants, size_t number) -> Operation {
-            return [&mutants, number](const auto& in, const auto& out) {
+            return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
               const int rows = kShape.queries * kShape.heads;
               lab::DeviceArray<float> dots{size_t(rows), "dots"};
               launch(mutants.kernel(number, "dots_kernel", {kHeadDim}),
@@ -363,7 +363,7 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
                  {"dy", dy}},
                 {{"dx", d.x, tolerance}, {"partials", partials, tolerance}}},
                [](const Mutants& mutants, size_t number) -> Operation {
-                 return [&mutants, number](const auto& in, const auto& out) {
+                 return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
                    launch(mutants.kernel(number, "norm_backward_kernel", {4, 1}), 1, 256,
                           size_t(8 * kChannels) * sizeof(float), nullptr, in[0], in[1], in[2],
                           in[3], in[4], static_cast<const float*>(nullptr), out[0], out[1],
@@ -395,7 +395,7 @@ TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
                 {{"dlogits", expected.dlogits, {1e-6 / kBatch, 1e-5, 1e-5}},
                  {"loss", {expected.loss}, {1e-6, 1e-5, 1e-5}}}},
                [labels](const Mutants& mutants, size_t number) -> Operation {
-                 return [&mutants, number, labels](const auto& in, const auto& out) {
+                 return [&mutants, number, labels](const auto& in, const auto& out, cudaStream_t) {
                    const lab::DeviceArray<int> of(labels, "labels");
                    lab::DeviceArray<float> rows(kBatch, "row losses");
                    launch(mutants.kernel(number, "cross_entropy_kernel"), blocks_of(kBatch, 8), 256,
@@ -433,7 +433,7 @@ __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int
                  {"m", after_m, tolerance, m},
                  {"v", after_v, tolerance, v}}},
                [](const Mutants& mutants, size_t number) -> Operation {
-                 return [&mutants, number](const auto& in, const auto& out) {
+                 return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {
                    launch(mutants.kernel(number, "planted_kernel"), blocks_of(kCount, 128), 128, 0,
                           nullptr, out[0], in[0], out[1], out[2], kCount, float(1 - 1e-2 * 0.1),
                           float(1e-2 / (1 - std::pow(0.9, kStep))),

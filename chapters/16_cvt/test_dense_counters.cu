@@ -39,9 +39,10 @@ TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
     const auto dy = numbers(size_t(c.rows) * c.out, 31), w = numbers(size_t(c.out) * c.in, 32),
                x = numbers(size_t(c.rows) * c.in, 33);
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
           linear_forward(in[0], in[1], nullptr, out[0], Rows::all(c.rows), c.in, c.out,
-                         {out[1], in[2]}, nullptr);
+                         {out[1], in[2]}, stream);
         },
         {"",
          {{"x", x}, {"w", w}, {"added", dy}},
@@ -52,8 +53,9 @@ TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
     check_stores("y", floats(c.rows * c.out));
     check_stores("before_gelu", floats(c.rows * c.out));
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          linear_backward_x(in[0], in[1], out[0], Rows::all(c.rows), c.in, c.out, {}, nullptr);
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
+          linear_backward_x(in[0], in[1], out[0], Rows::all(c.rows), c.in, c.out, {}, stream);
         },
         {"", {{"dy", dy}, {"w", w}}, {{"dx", Array(x.size()), {}}}});
     check_loads("dy", floats(c.rows * c.out * tiles_of(c.in, 64)));
@@ -61,9 +63,10 @@ TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
     check_stores("dx", floats(c.rows * c.in));
     // Of the gradients of weights the second launch is seen, which adds up the shares.
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
           linear_backward_w(in[0], in[1], out[0], out[1], Rows::all(c.rows), c.in, c.out, nullptr,
-                            nullptr, false, nullptr);
+                            nullptr, false, stream);
         },
         {"", {{"dy", dy}, {"x", x}}, {{"dw", Array(w.size()), {}}, {"dbias", Array(c.out), {}}}});
     check_stores("dw", floats(c.out * c.in));
@@ -93,16 +96,15 @@ TEST_CASE("dense, counters: what the embedding asks for, by formula") {
                w = numbers(size_t(s.out_channels) * depth, 35),
                bias = numbers(size_t(s.out_channels), 36),
                dy = numbers(size_t(positions) * s.out_channels, 37);
-    run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          embed_forward(in[0], in[1], in[2], out[0], s, nullptr);
-        },
-        {"", {{"x", x}, {"w", w}, {"bias", bias}}, {{"y", Array(dy.size()), {}}}});
+    run_trial([&](const std::vector<const float*>& in, const std::vector<float*>& out,
+                  cudaStream_t stream) { embed_forward(in[0], in[1], in[2], out[0], s, stream); },
+              {"", {{"x", x}, {"w", w}, {"bias", bias}}, {{"y", Array(dy.size()), {}}}});
     check_loads("x", floats(read * tiles_of(s.out_channels, 64)));
     check_stores("y", floats(positions * s.out_channels));
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          embed_backward(in[0], in[1], in[2], out[2], out[0], out[1], s, nullptr);
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
+          embed_backward(in[0], in[1], in[2], out[2], out[0], out[1], s, stream);
         },
         {"",
          {{"x", x}, {"w", w}, {"dy", dy}},
@@ -124,8 +126,8 @@ TEST_CASE("dense, counters: what LayerNorm asks for, by formula") {
                shift = numbers(size_t(channels), 40);
     run_trial(
         [&, rows = rows, channels = channels](const std::vector<const float*>& in,
-                                              const std::vector<float*>& out) {
-          layer_norm_forward(in[0], in[1], in[2], out[0], out[1], out[2], rows, channels, nullptr);
+                                              const std::vector<float*>& out, cudaStream_t stream) {
+          layer_norm_forward(in[0], in[1], in[2], out[0], out[1], out[2], rows, channels, stream);
         },
         {"",
          {{"x", x}, {"scale", scale}, {"shift", shift}},
@@ -149,8 +151,9 @@ TEST_CASE("dense, counters: what attention asks for, by formula") {
                k = numbers(size_t(s.batch) * s.keys * width, 47), d_o = numbers(q.size(), 48),
                sums = numbers(size_t(s.batch) * s.heads * s.queries, 49);
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-          cross_attention_forward(in[0], in[1], in[2], out[0], out[1], s, nullptr);
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
+          cross_attention_forward(in[0], in[1], in[2], out[0], out[1], s, stream);
         },
         {"",
          {{"q", q}, {"k", k}, {"v", k}},
@@ -163,9 +166,10 @@ TEST_CASE("dense, counters: what attention asks for, by formula") {
     check_stores("log_sum_exp", rows);
     // Of the way back the last launch is seen, that of dq.
     run_trial(
-        [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
+        [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+            cudaStream_t stream) {
           cross_attention_backward(in[0], in[1], in[2], in[3], in[4], in[5], out[0], out[1], out[2],
-                                   s, nullptr);
+                                   s, stream);
         },
         {"",
          {{"q", q}, {"k", k}, {"v", k}, {"o", q}, {"log_sum_exp", sums}, {"d_o", d_o}},
@@ -201,8 +205,9 @@ TEST_CASE("dense, counters: what loss, optimizer and class token ask for, by for
   }
   const int tokens = 5, channels = 12;
   run_trial(
-      [&](const std::vector<const float*>& in, const std::vector<float*>& out) {
-        prepend_token(in[0], in[1], out[0], 3, tokens, channels, nullptr);
+      [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+          cudaStream_t stream) {
+        prepend_token(in[0], in[1], out[0], 3, tokens, channels, stream);
       },
       {"",
        {{"x", numbers(size_t(3 * tokens * channels), 44)}, {"token", numbers(channels, 45)}},

@@ -1,3 +1,5 @@
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,25 +13,28 @@ namespace cvt::testing {
 using lab::testing::GuardedInput;
 using lab::testing::GuardedOutput;
 
-Outcome run_trial(const Operation& operation, const Trial& trial, int shift) {
+Outcome run_trial(const Operation& operation, const Trial& trial,
+                  const lab::testing::Shift& shift) {
   std::vector<std::unique_ptr<GuardedInput<float>>> inputs;
   std::vector<std::unique_ptr<GuardedOutput<float>>> outputs;
   std::vector<const float*> from;
   std::vector<float*> to;
+  int array = 0;
   for (const Input& input : trial.inputs) {
-    inputs.push_back(std::make_unique<GuardedInput<float>>(input.values, input.name, shift));
+    inputs.push_back(
+        std::make_unique<GuardedInput<float>>(input.values, input.name, shift.of(array++)));
     from.push_back(inputs.back()->data());
   }
   for (const Output& output : trial.outputs) {
-    outputs.push_back(
-        std::make_unique<GuardedOutput<float>>(output.expected.size(), output.name, shift));
+    outputs.push_back(std::make_unique<GuardedOutput<float>>(output.expected.size(), output.name,
+                                                             shift.of(array++)));
     to.push_back(outputs.back()->data());
     if (!output.before.empty())
       lab::check(cudaMemcpy(to.back(), output.before.data(), output.before.size() * sizeof(float),
                             cudaMemcpyHostToDevice));
   }
   Outcome outcome;
-  if (!lab::testing::ran([&] { operation(from, to); }, outcome)) return outcome;
+  if (!lab::testing::ran([&] { operation(from, to, nullptr); }, outcome)) return outcome;
   bool untouched = true;
   for (const auto& input : inputs) untouched = input->untouched() && untouched;
   outcome.outputs.resize(outputs.size());
@@ -47,6 +52,26 @@ Outcome run_trial(const Operation& operation, const Trial& trial, int shift) {
   outcome.judge(untouched);
   outcome.details = trial.name + ", " + wrong + ": " + outcome.details;
   return outcome;
+}
+
+void check_trial(const Operation& operation, const Trial& trial, const lab::testing::Shift& shift) {
+  const Outcome first = run_trial(operation, trial, shift);
+  CAPTURE(shift.elements);
+  CAPTURE(first.details);
+  CHECK(first.caught_by == "");
+  const Outcome replayed = run_trial(lab::testing::in_a_graph(operation), trial, shift);
+  REQUIRE(replayed.outputs.size() == first.outputs.size());
+  for (size_t i = 0; i < first.outputs.size(); ++i)
+    CHECK(std::memcmp(first.outputs[i].data(), replayed.outputs[i].data(),
+                      first.outputs[i].size() * sizeof(float)) == 0);
+}
+
+void check_moved_arrays(const Operation& operation, const Trial& trial) {
+  for (int array = 0; array < int(trial.inputs.size() + trial.outputs.size()); ++array) {
+    CAPTURE(array);
+    const Outcome outcome = run_trial(operation, trial, {1, array});
+    CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
+  }
 }
 
 std::vector<float> numbers(size_t count, uint64_t seed, double size, double middle) {

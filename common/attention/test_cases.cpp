@@ -88,6 +88,21 @@ std::vector<AttentionCase> stepped_cases() {
           stepped_case(2, 1, 65, 128, {0, 100}), stepped_case(1, 1, 257, 64, {100, 0, -100})};
 }
 
+AttentionCase half_grows_case(int heads, int tokens, int head_dim, int half_of_rows) {
+  AttentionCase result = stepped_case(1, heads, tokens, head_dim, {0, 100, 200});
+  AttentionProblem& problem = result.problem;
+  result.name += format(", in rows %d to %d of 16", 8 * half_of_rows, 8 * half_of_rows + 7);
+  for (int64_t row = 0; row < problem.shape.rows(); ++row) {
+    const auto query = problem.q.begin() + row * head_dim;
+    if (row % tokens / 8 % 2 == half_of_rows)
+      *query = __float2half(32.0f);
+    else
+      std::fill(query, query + head_dim, __float2half(0.0f));
+  }
+  expect_reference(result);
+  return result;
+}
+
 AttentionCase mean_case(int heads, int tokens, int head_dim) {
   AttentionCase result = random_case(1, heads, tokens, head_dim);
   AttentionProblem& problem = result.problem;

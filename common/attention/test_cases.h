@@ -31,6 +31,9 @@ AttentionCase stepped_case(int batch, int heads, int tokens, int head_dim,
 // Tiles whose scores lie 100 below the first tile's and 100 above it, in either order, and a last
 // tile of one key that has all the weight of a row or none.
 std::vector<AttentionCase> stepped_cases();
+// Scores that grow by 100 with each tile of 64 keys in the queries q with q / 8 % 2 == half_of_rows, and are equal in
+// all others: of the two rows that a lane has of a tensor core's 16, only one asks for a new scale.
+AttentionCase half_grows_case(int heads, int tokens, int head_dim, int half_of_rows);
 // Scores that are all equal, and values whose sums are exact in fp32 in any order: O is their mean,
 // rounded once, and must be exactly that. tokens is a power of two up to 128.
 AttentionCase mean_case(int heads, int tokens, int head_dim);

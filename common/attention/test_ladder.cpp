@@ -53,6 +53,8 @@ void check_unusual_scores(const AnyAttention& attention) {
     check_right(attention, problem);
   }
   for (const AttentionCase& problem : stepped_cases()) check_right(attention, problem);
+  for (const int half_of_rows : {0, 1})
+    check_right(attention, half_grows_case(1, 129, 64, half_of_rows));
 }
 
 void check_rounding(const AnyAttention& attention) {
