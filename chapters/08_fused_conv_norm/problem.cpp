@@ -165,7 +165,9 @@ Tolerance conv_norm_tolerance(const ConvNormProblem& problem, const std::vector<
       products += x_square[image * shape.in_channels + c] * taps *
                   mean_square(&problem.weight[filter * length + int64_t(c) * taps], taps);
     const double with_eps = variance + double(shape.eps);
-    const double error = std::max(1e-6 * std::abs(mean), 0x1p-24 * std::sqrt(length * products));
+    // Below 2^-126 fp32 has steps of 2^-149, whatever the value.
+    const double error = std::max(1e-6 * std::abs(mean), 0x1p-24 * std::sqrt(length * products)) +
+                         0x1p-149 * (length + std::sqrt(with_eps));
     worst = std::max(worst, error / std::sqrt(with_eps));
     errors += error * error / with_eps;
     values += variance / with_eps;
@@ -193,8 +195,8 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
   const auto [weight, weight_size] = squares(problem.weight);
   std::vector<double> products(expected.conv.size());
   reference::convolution(x.data(), weight.data(), nullptr, shape, products.data());
-  double worst = 0;
-#pragma omp parallel for reduction(max : worst)
+  double worst = 0, errors = 0, values = 0;  // the sums: squares over all planes
+#pragma omp parallel for reduction(max : worst) reduction(+ : errors, values)
   for (int64_t p = 0; p < shape.planes(); ++p) {
     double mean = 0, variance = 0, sum = 0;
     for (int64_t i = 0; i < plane; ++i) mean += expected.conv[p * plane + i] / double(plane);
@@ -203,13 +205,18 @@ Tolerance rounded_products_tolerance(const ConvNormProblem& problem,
       variance += distance * distance / double(plane);
       sum += products[p * plane + i] / double(plane);
     }
-    worst = std::max(
-        worst, std::sqrt(sum) * x_size * weight_size / std::sqrt(variance + double(shape.eps)));
+    const double with_eps = variance + double(shape.eps);
+    const double size = std::sqrt(sum) * x_size * weight_size / std::sqrt(with_eps);
+    worst = std::max(worst, size);
+    errors += size * size;
+    values += variance / with_eps;
   }
-  const double each = std::numbers::sqrt2 * 0x1p-11 * worst;
+  const double rounding = std::numbers::sqrt2 * 0x1p-11, each = rounding * worst;
   Tolerance tolerance = expected.tolerance;
   const double gamma = tolerance.atol / tolerance.rtol;  // 16 times the largest
-  tolerance.relative_l2 += each;
+  // (Planes of which eps is the larger part are small, and so are their errors.)
+  tolerance.relative_l2 +=
+      values > 0 ? std::max(each, rounding * std::sqrt(errors / values)) : each;
   tolerance.rtol += each;
   tolerance.atol = gamma * tolerance.rtol;
   return tolerance;

@@ -199,15 +199,29 @@ std::string traffic_note(const std::string& name, const std::vector<Timing>& lau
                 all > stored ? ("; moments " + human_bytes(all - stored)).c_str() : "");
 }
 
-// fp16 ends at 65504: beyond it operands would be infinite.
-void require_fp16_range(const ConvNormProblem& problem) {
-  for (const auto& [name, values] : {std::pair("x", &problem.x), {"weight", &problem.weight}})
-    for (size_t i = 0; i < values->size(); ++i)
-      if (!(std::abs((*values)[i]) <= 65504))
+// Beyond 65504 operands of fp16 would be infinite. Where the largest of an array lies below a format's normal numbers,
+// all have fewer bits than its 11, and the bound on their rounding would not hold.
+void require_range(const ConvNormProblem& problem, const std::string& precision) {
+  const bool fp16 = precision.find("fp16") != std::string::npos;
+  const float least = fp16 ? 0x1p-14f : 0x1p-126f;
+  for (const auto& [name, values] : {std::pair("x", &problem.x), {"weight", &problem.weight}}) {
+    float largest = 0;
+    for (size_t i = 0; i < values->size(); ++i) {
+      const float size = std::abs((*values)[i]);
+      largest = std::max(largest, size);
+      if (fp16 && !(size <= 65504))
         throw UsageError(
             format("--precision fp16: element %zu of %s is %g, fp16 ends at 65504; "
                    "tf32 has the range of fp32",
                    i, name, double((*values)[i])));
+    }
+    if (largest > 0 && largest < least)
+      throw UsageError(format(
+          "--precision %s: the largest element of %s is %g, and below %g %s has fewer than "
+          "11 bits; %s",
+          precision.c_str(), name, double(largest), double(least), fp16 ? "fp16" : "tf32",
+          fp16 ? "tf32 has the range of fp32" : "--precision fp32 has its steps of 1.4e-45"));
+  }
 }
 
 // ---- A run --------------------------------------------------------------------------------------
@@ -297,8 +311,8 @@ void complete_problem(ConvNormRun& run) {
     run.problem = random_conv_norm(run.problem.shape, asked.common.seed, asked.with_residual);
   if (run.half_storage())
     run.problem = rounded_to_fp16(std::move(run.problem));
-  else if (asked.has("fp16"))
-    require_fp16_range(run.problem);
+  else if (asked.precision != "fp32")
+    require_range(run.problem, run.asked.precision);
 }
 
 ReportHead report_head(const char* chapter, const ConvNormRun& run) {

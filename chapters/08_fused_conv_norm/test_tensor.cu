@@ -367,4 +367,22 @@ TEST_CASE("tensor: program") {
   const ProgramResult range = run({"--input", "in", "--precision", "fp16"});
   CHECK(range.exit_code == 2);
   CHECK(range.errors.find("element 1 of x is 65505, fp16 ends at 65504") != std::string::npos);
+  // Numbers below a format's normal ones have fewer bits than are compared. fp32's own are compared by its step.
+  for (const auto& [value, precision, words] :
+       {std::tuple(9e-8f, "fp16",
+                   "the largest element of x is 9e-08, and below 6.10352e-05 fp16 has fewer than"),
+        {9e-42f, "tf32",
+         "the largest element of x is 9.00054e-42, and below 1.17549e-38 tf32 has fewer than"},
+        {9e-42f, "fp32", ""},
+        {9e-8f, "tf32", ""}}) {
+    CAPTURE(precision);
+    CAPTURE(value);
+    lab::write_safetensors(folder.path("in"), {{"x", {{1, 1, 1, 2}, {value, 0}, "F32"}},
+                                               {"weight", {{1, 1, 1, 1}, {0.7f}, "F32"}},
+                                               {"gamma", {{1}, {1}, "F32"}},
+                                               {"beta", {{1}, {0}, "F32"}}});
+    const ProgramResult tiny = run({"--input", "in", "--precision", precision});
+    CHECK_MESSAGE(tiny.exit_code == (*words ? 2 : 0), tiny.output);
+    CHECK(tiny.errors.find(words) != std::string::npos);
+  }
 }

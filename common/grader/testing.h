@@ -27,6 +27,9 @@ inline std::string first_solution() { return source("chapters/01_naive_attention
 // that no longer applies.
 std::string planted(std::string text, const std::string& find, const std::string& replace);
 
+// The ways to isolate a student's code that work here, as --isolation names them.
+std::vector<std::string> isolations();
+
 // Grades all submissions to a task (a file such as exercise.cuh) in one run of program, and checks
 // the points of each with doctest. more: further flags. Returns their reports, JSON.
 std::vector<std::string> check_points(const std::string& program, const std::string& task,

@@ -66,19 +66,6 @@ std::string with_host_code(const std::string& file, const std::string& code) {
 
 std::string name_of(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
 
-// The isolations that this machine has.
-std::vector<std::string> isolations() {
-  std::vector<std::string> all;
-  const TemporaryFolder folder;
-  folder.write("empty.cuh", "");
-  for (const char* name : {"bubblewrap", "user"})
-    if (run_program("exercise1", {"--isolation", name, "--file", "empty.cuh"}, folder.folder())
-            .exit_code == 1)
-      all.push_back(name);
-  if (all.empty()) MESSAGE("skipped: neither bubblewrap nor root here");
-  return all;
-}
-
 nlohmann::json report(const TemporaryFolder& folder, const std::string& name) {
   return nlohmann::json::parse(file_content(folder.path(name + ".json")));
 }

@@ -24,6 +24,21 @@ std::string planted(std::string text, const std::string& find, const std::string
   return text;
 }
 
+std::vector<std::string> isolations() {
+  std::vector<std::string> all;
+  const lab::testing::TemporaryFolder folder;
+  folder.write("wrong.cuh",
+               "#error this is compiled\n");  // where another user reaches compiler and folder
+  for (const char* name : {"bubblewrap", "user"})
+    if (lab::testing::run_program("exercise1", {"--isolation", name, "--file", "wrong.cuh"},
+                                  folder.folder())
+            .exit_code == 1)
+      all.push_back(name);
+  if (all.empty())
+    MESSAGE("skipped: no bubblewrap here, and no root whose folders other users may enter");
+  return all;
+}
+
 namespace {
 
 std::string number(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
