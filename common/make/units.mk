@@ -33,7 +33,7 @@ $(eval $(call group,common/vgpu/group_programs,$(addprefix ptx/,cfg parameter_na
   parser_operand parser_text paths types unassigned) \
   $(addprefix ops/,decode decode_control decode_operands decode_warpgroup forms) \
   $(addprefix core/,deadlock gather host_threads loading machine names spelling) \
-  $(addprefix check/,checks finite_words host_guard race_words streams) \
+  $(addprefix check/,checks fault_handler finite_words host_guard race_words streams) \
   $(addprefix profile/,devices limits occupancy output_file report_json report_text source_lines trace \
     predicted timeline timeline_json) $(addprefix look/,accesses code look warps) \
   $(addprefix time/,annotate assembler code_cache cubin_code debug_line machine_code opcodes)))

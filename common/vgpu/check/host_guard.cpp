@@ -1,80 +1,24 @@
 #include "host_guard.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdio>
+
+#include "fault_handler.h"
 
 namespace vgpu {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+// To protect a page and to lift that takes up to a microsecond, at each operation.
+constexpr std::uint64_t kMostBytes = 1u << 20;  // of one allocation, by one operation
+constexpr std::size_t kMostGuards = 64;
 
-// What the handler reads, made before the pages are protected.
-struct Watched {
-  std::vector<std::shared_ptr<HostGuard::Guard>> guards;
-};
-struct Hit {
-  std::shared_ptr<HostGuard::Guard> const* guard;
-  const void* at;
-  const void* code;
-  bool writes;
-};
-std::atomic<const Watched*> watched{nullptr};
-std::array<Hit, 64> hits;
-std::atomic<std::size_t> hit_count{0};
-struct sigaction others;  // what was there before
-
-bool is_write(const void* context, bool only_writes_fault) {
-#if defined(__x86_64__)
-  constexpr greg_t kWriteBit = 2;
-  (void)only_writes_fault;
-  return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit;
-#else
-  (void)context;
-  return only_writes_fault;
-#endif
-}
-const void* code_of(const void* context) {
-#if defined(__x86_64__)
-  return reinterpret_cast<const void*>(
-      static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
-#elif defined(__aarch64__)
-  return reinterpret_cast<const void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.pc);
-#else
-  (void)context;
-  return nullptr;
-#endif
-}
-
-void pass_on(int signal, siginfo_t* info, void* context) {
-  if (others.sa_flags & SA_SIGINFO) return others.sa_sigaction(signal, info, context);
-  if (others.sa_handler != SIG_DFL && others.sa_handler != SIG_IGN)
-    return others.sa_handler(signal);
-  sigaction(SIGSEGV, &others, nullptr);  // the access faults again, and ends the program
-}
-
-void on_fault(int signal, siginfo_t* info, void* context) {
-  auto* const at = static_cast<std::byte*>(info->si_addr);
-  const Watched* const all = watched.load(std::memory_order_acquire);
-  const std::shared_ptr<HostGuard::Guard>* found = nullptr;
-  if (all)
-    for (const auto& guard : all->guards)
-      if (at >= guard->begin && at < guard->begin + guard->bytes &&
-          (!found || (guard->writes && !(*found)->writes)))
-        found = &guard;
-  if (!found) return pass_on(signal, info, context);
-  const bool writes = is_write(context, !(*found)->writes);
-  if (const std::size_t n = hit_count.fetch_add(1); n < hits.size())
-    hits[n] = {found, at, code_of(context), writes};
-  auto* const page =
-      reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(at) / kPage * kPage);
-  mprotect(page, kPage, PROT_READ | PROT_WRITE);
+std::uint64_t page_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
 }
 
 // "main in ./program+0x1234", as far as it is known.
@@ -89,29 +33,48 @@ std::string place(const void* code) {
          offset;
 }
 
-}  // namespace
-
-HostGuard::HostGuard() {
-  struct sigaction action {};
-  action.sa_sigaction = on_fault;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, &action, &others);
+std::string words(const FaultHit& hit) {
+  const HostGuard::Guard& guard = *hit.guard;
+  const auto byte = guard.offset +
+                    static_cast<std::uint64_t>(static_cast<const std::byte*>(hit.at) - guard.begin);
+  return "error: race with the host: " + std::string(guard.writes ? "write by " : "read by ") +
+         guard.what + " and " + (hit.writes ? "write" : "read") + " by the host" + place(hit.code) +
+         ", byte " + std::to_string(byte) + " of " + guard.memory +
+         ", before it has waited (cudaStreamSynchronize, cudaEventSynchronize or "
+         "cudaDeviceSynchronize)";
 }
+
+// Neighbouring touches of the same kind as one.
+std::vector<HostTouch> joined(const std::vector<HostTouch>& touches) {
+  std::vector<HostTouch> all;
+  for (const HostTouch& touch : touches) {
+    HostTouch* const last = all.empty() ? nullptr : &all.back();
+    if (last && last->allocation == touch.allocation && last->writes == touch.writes &&
+        last->offset + last->bytes == touch.offset)
+      last->bytes += touch.bytes;
+    else
+      all.push_back(touch);
+  }
+  return all;
+}
+
+}  // namespace
 
 void HostGuard::add(Timeline timeline, OperationNumber number, const std::string& what,
                     const std::vector<HostTouch>& touches) {
-  for (const HostTouch& touch : touches) {
+  const std::uint64_t page = page_bytes();
+  for (const HostTouch& touch : joined(touches)) {
     const Allocation& a = *touch.allocation;
-    if (a.base % kPage || a.freed || (shares_pages && shares_pages(a))) continue;
+    if (a.base % page || a.freed || (shares_pages && shares_pages(a))) continue;
     const std::uint64_t end = touch.offset + touch.bytes;
-    const std::uint64_t first = (touch.offset + kPage - 1) / kPage * kPage,
-                        last = end >= a.size ? (a.size + kPage - 1) / kPage * kPage
-                                             : end / kPage * kPage;
+    const std::uint64_t first = (touch.offset + page - 1) / page * page,
+                        last =
+                            end >= a.size ? (a.size + page - 1) / page * page : end / page * page;
     if (last <= first) continue;
     auto guard = std::make_shared<Guard>();
     guard->begin = a.host + first;
-    guard->bytes = last - first;
+    guard->end = a.host + std::min(last, first + kMostBytes);
+    guard->offset = first;
     guard->writes = touch.writes;
     guard->timeline = timeline;
     guard->number = number;
@@ -119,60 +82,74 @@ void HostGuard::add(Timeline timeline, OperationNumber number, const std::string
     guard->what = what;
     guard->memory = (a.name.empty() ? "an allocation of " : "'" + a.name + "' (") +
                     std::to_string(a.size) + " bytes" + (a.name.empty() ? "" : ")");
-    guards_.push_back(std::move(guard));
+    // Who has waited for the operation has waited for those in front of it, too.
+    std::erase_if(guards_, [&](const auto& old) {
+      return old->timeline == timeline && old->begin >= guard->begin && old->end <= guard->end &&
+             (guard->writes || !old->writes);
+    });
+    if (guards_.size() < kMostGuards) guards_.push_back(std::move(guard));
   }
 }
 
-void HostGuard::protect(bool all) {
-  for (const bool writes : {false, true})  // what is written last: it allows less
-    for (const auto& guard : guards_)
-      if (guard->writes == writes || !all)
-        mprotect(guard->begin, guard->bytes,
-                 !all     ? PROT_READ | PROT_WRITE
-                 : writes ? PROT_NONE
-                          : PROT_READ);
+// What operations have written, or only read, in order and without overlap.
+std::vector<HostGuard::Range> HostGuard::ranges(bool writes) const {
+  std::vector<Range> all;
+  for (const auto& guard : guards_)
+    if (guard->writes == writes) all.push_back({guard->begin, guard->end});
+  std::sort(all.begin(), all.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::size_t kept = 0;
+  for (const Range& range : all)
+    if (kept > 0 && range.begin <= all[kept - 1].end)
+      all[kept - 1].end = std::max(all[kept - 1].end, range.end);
+    else
+      all[kept++] = range;
+  all.resize(kept);
+  return all;
+}
+
+void HostGuard::enter(std::vector<std::string>& findings) {
+  fault_handler::pause();
+  for (const FaultHit& hit : fault_handler::take_hits()) {
+    const auto same = [&](const auto& other) {
+      return other->number == hit.guard->number && other->allocation == hit.guard->allocation;
+    };
+    if (std::none_of(guards_.begin(), guards_.end(), same)) continue;  // told
+    findings.push_back(words(hit));
+    std::erase_if(guards_, same);
+  }
 }
 
 void HostGuard::lift() {
-  if (!guards_.empty()) protect(false);
+  for (const auto& [begin, end] : protected_)
+    mprotect(begin, static_cast<std::size_t>(end - begin), PROT_READ | PROT_WRITE);
+  protected_.clear();
 }
 
-void HostGuard::settle(const Clock& host, std::vector<std::string>& findings) {
-  const std::size_t count = std::min(hit_count.exchange(0), hits.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    const Guard& guard = **hits[i].guard;
-    const auto same = [&](const auto& other) {
-      return other->number == guard.number && other->allocation == guard.allocation;
-    };
-    if (std::none_of(guards_.begin(), guards_.end(), same)) continue;  // told
-    std::string text = "error: race with the host: ";
-    text += (guard.writes ? "write by " : "read by ") + guard.what;
-    text += std::string(" and ") + (hits[i].writes ? "write" : "read") + " by the host" +
-            place(hits[i].code) + ", byte " +
-            std::to_string(static_cast<const std::byte*>(hits[i].at) - guard.begin) + " of " +
-            guard.memory +
-            ", before it has waited (cudaStreamSynchronize, cudaEventSynchronize or "
-            "cudaDeviceSynchronize)";
-    findings.push_back(std::move(text));
-    std::erase_if(guards_, same);
-  }
-  std::erase_if(guards_, [&](const auto& guard) {
-    return guard->allocation->freed || host.knows(guard->timeline, guard->number);
-  });
-  const Watched* const old = watched.load();
-  if (guards_.empty() && !old) return;
-  // The one before stays for a handler that may be reading it, both until the program's very end.
-  static auto* const kept = new std::array<std::unique_ptr<const Watched>, 2>;
-  auto& [present, before] = *kept;
-  before = std::move(present);
-  present = guards_.empty() ? nullptr : std::make_unique<const Watched>(Watched{guards_});
-  watched.store(present.get(), std::memory_order_release);
-  protect(true);
-}
-
-void HostGuard::forget_all() {
+void HostGuard::protect() {
+  const bool stands = guards_.empty() || !(protected_.empty() || fault_handler::opened());
+  if (stands && guards_ == watched_) return;
   lift();
-  guards_.clear();
+  watched_ = guards_;
+  if (!fault_handler::watch(watched_)) return;
+  for (const bool written : {false, true})  // what is written last: it allows less
+    for (const Range& range : ranges(written)) {
+      mprotect(range.begin, static_cast<std::size_t>(range.end - range.begin),
+               written ? PROT_NONE : PROT_READ);
+      protected_.push_back(range);
+    }
+}
+
+void HostGuard::settle(const Clock& host) {
+  forget(host);
+  protect();
+  fault_handler::resume();
+}
+
+void HostGuard::forget(const Clock& clock) {
+  std::erase_if(guards_, [&](const auto& guard) {
+    return guard->allocation->freed || clock.knows(guard->timeline, guard->number);
+  });
 }
 
 }  // namespace vgpu

@@ -48,7 +48,9 @@ Clock StreamCheck::over() const {
 Clock StreamCheck::end() {
   Clock after = before_;
   after.learn(current_->timeline, number_);
-  if (host_guard && !tells_host_)
+  if (host_guard && tells_host_)
+    host_guard->forget(after);
+  else if (host_guard)
     host_guard->add(current_->timeline, number_, current_->what + " " + current_->where,
                     host_touches_);
   if (prints_) last_print_ = {current_->timeline, number_, current_->what};

@@ -107,6 +107,8 @@ Error elapsed(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
         return cudaErrorInvalidResourceHandle;
     const std::chrono::duration<float, std::milli> time = (*to)->time - (*from)->time;
     *milliseconds = time.count();
+    // A GPU says so only of events that are over.
+    for (const auto& it : {from, to}) runtime.host.join((*it)->clock);
     return cudaSuccess;
   });
 }

@@ -35,6 +35,7 @@ Status release_memory(Runtime& runtime, void* pointer) {
     runtime.graph_memory.erase(of_graph);
   }
   if (runtime.order) runtime.order->forget(allocation->id);
+  if (runtime.host_guard) runtime.host_guard->lift();
   runtime.memory().release(address);
   return Status::success;
 }

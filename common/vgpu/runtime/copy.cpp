@@ -230,9 +230,21 @@ bool writes_pageable(const CopyOp& op) {
 bool reads_pageable(const CopyOp& op) {
   return source_of(op) == Place::host && !known(op.src.pointer, true);
 }
+bool between_host_memory(const CopyOp& op) {
+  const auto is_of_host = [](const CopyEnd& end) {
+    if (end.bytes) return false;
+    const auto a = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(end.pointer));
+    return !a || a->kind == MemoryKind::pinned;
+  };
+  return is_of_host(op.dst) && is_of_host(op.src);
+}
 bool between_device_memory(const CopyOp& op) {
-  return (op.dst.bytes || known(op.dst.pointer, false)) &&
-         (op.src.bytes || known(op.src.pointer, false));
+  const auto is_of_device = [](const CopyEnd& end) {
+    if (end.bytes) return true;
+    const auto a = Runtime::get().memory().find(reinterpret_cast<std::uint64_t>(end.pointer));
+    return a && a->kind != MemoryKind::pinned && a->kind != MemoryKind::managed;
+  };
+  return is_of_device(op.dst) && is_of_device(op.src);
 }
 
 }  // namespace vgpu::runtime

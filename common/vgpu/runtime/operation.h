@@ -93,9 +93,11 @@ CopyOp make_copy(void* dst, std::size_t dst_pitch, const void* src, std::size_t 
 Status make_symbol_copy(const void* symbol, std::size_t offset, std::size_t count,
                         const void* other, bool to_symbol, int kind, CopyOp& out);
 // Does the host wait for it, whatever the call is: is memory of the host that is not pinned
-// written? And of the calls that say they are synchronous, does it wait for this one?
+// written, or does nothing leave the host? And of the calls that say they are synchronous, does it wait for this
+// one? (Managed memory is neither the host's nor the device's alone.)
 bool writes_pageable(const CopyOp& operation);
 bool reads_pageable(const CopyOp& operation);
+bool between_host_memory(const CopyOp& operation);
 bool between_device_memory(const CopyOp& operation);
 
 // An address for memory that a graph will allocate at each launch.

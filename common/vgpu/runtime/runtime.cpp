@@ -202,6 +202,7 @@ void Runtime::host_waits_for_all() {
   if (!order) return;
   order->host_waits_for_all();
   host.learn_all(order->last());
+  if (host_guard) host_guard->lift();  // memory may be given back now
 }
 
 void Runtime::begin_timeline(const std::string& file) {
@@ -344,8 +345,9 @@ int Runtime::finish() {
   }
   if (off != Status::success) return 0;
   if (host_guard) {
-    host_guard->settle(host, findings);
+    host_guard->enter(findings);
     host_guard->forget_all();
+    host_guard->settle(host);
     if (const std::string name = order->check->prints_unheard(host); !name.empty())
       findings.push_back("error: race with the host: the program ends before it has waited for " +
                          name +
@@ -429,15 +431,15 @@ Status run_framed(Body body, Context context) noexcept {
     if (runtime.off != Status::success) return runtime.off;
     if (context == Context::needed && runtime.sticky.load() != Status::success)
       return runtime.sticky.load();
-    const struct Lifted {  // what the host may not touch meanwhile the call may
-      explicit Lifted(Runtime& r) : runtime(r) {
-        if (runtime.host_guard) runtime.host_guard->lift();
+    const struct InCall {  // what the host may not touch meanwhile the call may
+      explicit InCall(Runtime& r) : runtime(r) {
+        if (runtime.host_guard) runtime.host_guard->enter(runtime.findings);
       }
-      ~Lifted() {
-        if (runtime.host_guard) runtime.host_guard->settle(runtime.host, runtime.findings);
+      ~InCall() {
+        if (runtime.host_guard) runtime.host_guard->settle(runtime.host);
       }
       Runtime& runtime;
-    } lifted(runtime);
+    } in_call(runtime);
     body.run(body.kept, &runtime);
     return Status::success;
   };

@@ -39,7 +39,8 @@ bool waits_for_all_but_the_last_part(const Operation& operation, const Call& cal
 bool host_waits_for(const Operation& operation, const Call& call) {
   if (waits_for_all_but_the_last_part(operation, call)) return false;
   if (const auto* copy = std::get_if<CopyOp>(&operation))
-    return writes_pageable(*copy) || (call.synchronous && !between_device_memory(*copy));
+    return writes_pageable(*copy) || between_host_memory(*copy) ||
+           (call.synchronous && !between_device_memory(*copy));
   if (const auto* fill = std::get_if<FillOp>(&operation))
     return call.synchronous && is_pinned_or_managed(fill->pointer);
   return false;
@@ -97,6 +98,7 @@ Status check(const Operation& operation) {
 
 Status run(const Operation& operation) {
   Runtime& runtime = Runtime::get();
+  if (runtime.host_guard) runtime.host_guard->lift();
   const auto touch_all = [&](const std::shared_ptr<Allocation>& a) {
     if (runtime.order) runtime.order->touch(a, 0, a->size, Touch::write);
   };
@@ -180,8 +182,10 @@ Status submit(Handle handle, bool per_thread, Operation operation, const Call& c
   }
   if (!runtime.order) return run(operation);
   std::string name = kernel ? name_of(operation) : call.name;
-  if (waits_for_all_but_the_last_part(operation, call))
+  if (waits_for_all_but_the_last_part(operation, call)) {
+    runtime.host.join(runtime.before(*stream));
     name += " (from memory that is not pinned: it returns before its last part is there)";
+  }
   const Status status = run_ordered(
       *stream, std::move(name), [&] { return run(operation); }, programmatic);
   if (runtime.host_guard && std::holds_alternative<HostOp>(operation))

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <csetjmp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -29,6 +31,8 @@ __global__ void publish(int* x, volatile int* flag) {
   __syncthreads();
   if (threadIdx.x == 0) *flag = 1;
 }
+__global__ void raise_flag(volatile int* flag) { *flag = 1; }
+__global__ void look_at_flag(const volatile int* flag, int* seen) { *seen = *flag; }
 __global__ void hello() { printf("hello\n"); }
 
 int* device(std::size_t count) {
@@ -243,10 +247,120 @@ Programs others() {
   };
 }
 
+// Copies that return when they are done, whatever their names say.
+Programs copies_that_wait() {
+  constexpr std::size_t kBytes = 20000;
+  const auto copied = [](const std::function<void(int* host, int* other)>& copy, bool of_host) {
+    return [=] {
+      int* const x = managed(kBytes / 4);
+      int* const host = of_host ? pinned(kBytes / 4) : x;
+      copy(host, of_host ? pinned(kBytes / 4) : device(kBytes / 4));
+      store(host + 9, 1);
+    };
+  };
+  return {
+      {"cudaMemcpy to managed memory",
+       {"", copied(
+                [](int* host, int* other) {
+                  CHECK_OK(cudaMemcpy(host, other, kBytes, cudaMemcpyDeviceToHost));
+                },
+                false)}},
+      {"cudaMemcpy from managed memory",
+       {"", copied([](int* host,
+                      int* other) { CHECK_OK(cudaMemcpy(other, host, kBytes, cudaMemcpyDefault)); },
+                   false)}},
+      {"cudaMemset of managed memory",
+       {"", copied([](int* host, int*) { CHECK_OK(cudaMemset(host, 1, kBytes)); }, false)}},
+      {"from host to host",
+       {"", copied(
+                [](int* host, int* other) {
+                  CHECK_OK(cudaMemcpyAsync(host, other, kBytes, cudaMemcpyDefault, stream()));
+                },
+                true)}},
+      {"cudaMemsetAsync of managed memory",
+       {"write by cudaMemsetAsync in stream 3 (non-blocking) and write by the host",
+        copied([](int* host, int*) { CHECK_OK(cudaMemsetAsync(host, 1, kBytes, stream())); },
+               false)}}};
+}
+
+// What tells the host that an operation is over, and what tells it nothing.
+Programs messages() {
+  return {
+      {"a flag of a later kernel",
+       {"",
+        [] {
+          int *x = managed(64), *flag = pinned(1);
+          store(flag, 0);
+          square<<<1, 64>>>(x);
+          raise_flag<<<1, 1>>>(flag);
+          while (load(flag) == 0) {
+          }
+          CHECK(load(x + 9) == 81);
+        }}},
+      {"a flag of a kernel in another stream",
+       {"write by square in the default stream and read by the host",
+        [] {
+          int *x = managed(64), *flag = pinned(1);
+          store(flag, 0);
+          square<<<1, 64>>>(x);
+          raise_flag<<<1, 1, 0, stream()>>>(flag);
+          CHECK(load(flag) == 1);
+          CHECK(load(x + 9) == 81);
+        }}},
+      {"a flag that a kernel looks at",
+       {"",
+        [] {
+          int *seen = device(1), *flag = pinned(1);
+          store(flag, 0);
+          look_at_flag<<<1, 1>>>(flag, seen);
+          store(flag, 1);
+        }}},
+      {"the time between events that are over",
+       {"",
+        [] {
+          int *x = device(1), *host = pinned(1);
+          cudaEvent_t events[2] = {};
+          for (cudaEvent_t& event : events) CHECK_OK(cudaEventCreate(&event));
+          CHECK_OK(cudaEventRecord(events[0]));
+          CHECK_OK(cudaMemcpyAsync(host, x, sizeof(int), cudaMemcpyDeviceToHost));
+          CHECK_OK(cudaEventRecord(events[1]));
+          float time = 0;
+          while (cudaEventElapsedTime(&time, events[0], events[1]) == cudaErrorNotReady) {
+          }
+          CHECK(load(host) == 0);
+        }}},
+      {"a large copy from memory that is not pinned, behind a kernel",
+       {"",
+        [] {
+          int *x = managed(64), *y = device(1 << 18);
+          const std::vector<int> host(1 << 18, 4);
+          square<<<1, 64>>>(x);
+          CHECK_OK(cudaMemcpy(y, host.data(), host.size() * sizeof(int), cudaMemcpyHostToDevice));
+          CHECK(load(x + 9) == 81);
+        }}},
+      {"the second page",
+       {"and read by the host",
+        [] {
+          int *x = device(1024), *host = pinned(2048);
+          CHECK_OK(cudaMemcpyAsync(host + 1024, x, 4096, cudaMemcpyDeviceToHost, stream()));
+          CHECK(load(host + 1026) == 0);
+        }}},
+      {"the last of many launches",
+       {"write by fill in the default stream and read by the host",
+        [] {
+          int* x = managed(1 << 16);
+          for (int i = 0; i < 200; ++i) fill<<<256, 256>>>(x, i);
+          CHECK(load(x + 9) == 199);
+        }}},
+  };
+}
+
 const Programs& programs() {
   static const Programs all = [] {
     Programs sum = waits();
     sum.merge(others());
+    sum.merge(copies_that_wait());
+    sum.merge(messages());
     return sum;
   }();
   return all;
@@ -263,6 +377,95 @@ TEST_CASE("child: program" * doctest::skip()) {
   REQUIRE(name != nullptr);
   programs().at(name).run();
   CHECK_OK(cudaGetLastError());
+}
+// Programs with a handler of their own, which gets over an access to no memory.
+sigjmp_buf before_fault;
+void get_over(int) { siglongjmp(before_fault, 1); }
+bool faults(const std::function<void()>& access) {
+  if (sigsetjmp(before_fault, 1) != 0) return true;
+  access();
+  return false;
+}
+bool faults() {
+  return faults([] { store(reinterpret_cast<int*>(64), 1); });
+}
+int fill_stack(int depth) {
+  volatile char large[4096];
+  large[depth % 4096] = 1;
+  return depth < 0 ? 0 : fill_stack(depth + 1) + large[3];
+}
+
+TEST_CASE("child: a handler before" * doctest::skip()) {
+  std::signal(SIGSEGV, get_over);
+  int* x = managed(64);
+  for (int i = 0; i < 2; ++i) {
+    square<<<1, 64>>>(x);
+    CHECK(faults());
+    CHECK(faults());
+  }
+  CHECK_OK(cudaDeviceSynchronize());
+  CHECK(faults());
+  square<<<1, 64>>>(x);
+  CHECK(load(x + 1) == 1);  // found
+}
+// It remembers what it replaces, which is the check's, and puts that back.
+TEST_CASE("child: a handler meanwhile" * doctest::skip()) {
+  int* x = managed(64);
+  square<<<1, 64>>>(x);
+  struct sigaction own {
+  }, old{};
+  own.sa_handler = get_over;
+  sigaction(SIGSEGV, &own, &old);
+  CHECK(faults());
+  square<<<1, 64>>>(x);
+  CHECK(load(x + 1) == 1);  // not found
+  CHECK(faults());
+  sigaction(SIGSEGV, &old, nullptr);
+  square<<<1, 64>>>(x);
+  CHECK(load(x + 1) == 1);  // found
+}
+// It gives on what it gets, to the handler of the check, and that to the one before.
+void give_on(int signal, siginfo_t* info, void* context);
+struct sigaction behind {};
+void give_on(int signal, siginfo_t* info, void* context) {
+  if (behind.sa_flags & SA_SIGINFO) behind.sa_sigaction(signal, info, context);
+}
+TEST_CASE("child: a handler that gives on" * doctest::skip()) {
+  std::signal(SIGSEGV, get_over);
+  int* x = managed(64);
+  square<<<1, 64>>>(x);
+  struct sigaction own {};
+  own.sa_sigaction = give_on;
+  own.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &own, &behind);
+  CHECK(faults());
+  CHECK_OK(cudaDeviceSynchronize());
+  square<<<1, 64>>>(x);
+  CHECK(faults());
+}
+TEST_CASE("child: a handler on a stack of its own" * doctest::skip()) {
+  static char stack[1 << 16];
+  stack_t other{};
+  other.ss_sp = stack;
+  other.ss_size = sizeof stack;
+  sigaltstack(&other, nullptr);
+  struct sigaction own {};
+  own.sa_handler = get_over;
+  own.sa_flags = SA_ONSTACK;
+  sigaction(SIGSEGV, &own, nullptr);
+  int* x = managed(64);
+  square<<<1, 64>>>(x);
+  CHECK(faults([] { CHECK(fill_stack(0) == 0); }));
+}
+// Ends by the signal as if there were no check.
+TEST_CASE("child: a handler for once" * doctest::skip()) {
+  int* x = managed(64);
+  struct sigaction own {};
+  own.sa_handler = [](int) {};
+  own.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGSEGV, &own, nullptr);
+  square<<<1, 64>>>(x);
+  store(reinterpret_cast<int*>(64), 1);
 }
 TEST_CASE("child: wild pointer" * doctest::skip()) {
   int* x = managed(64);
@@ -288,4 +491,26 @@ TEST_CASE("host: an access to no memory ends the program as ever") {
   CAPTURE(result.text);
   CHECK(result.code != 0);
   CHECK(result.text.find("race with the host") == std::string::npos);
+}
+
+TEST_CASE("host: a program's own handler of SIGSEGV gets what it would get") {
+  const std::map<std::string, int> children = {{"a handler before", 86},
+                                               {"a handler meanwhile", 86},
+                                               {"a handler that gives on", 0},
+                                               {"a handler on a stack of its own", 0},
+                                               {"a handler for once", 128 + SIGSEGV}};
+  for (const auto& [name, code] : children) {
+    CAPTURE(name);
+    const Result result = child("VGPU_CHECK=host timeout 60", name);
+    CAPTURE(result.text);
+    CHECK(result.code == code);
+    CHECK(result.text.find("FAILURE") == std::string::npos);
+    CHECK((result.text.find("vgpu: 1 finding") != std::string::npos) == (code == 86));
+  }
+}
+
+TEST_CASE("host: the byte in the allocation, not in what was copied") {
+  const Result result = run_alone("host", "the second page");
+  CAPTURE(result.text);
+  CHECK(result.text.find("byte 4104 of an allocation of 8192 bytes") != std::string::npos);
 }
