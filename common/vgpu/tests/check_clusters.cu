@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.cuh"
 #include "child_process.h"
 
 namespace cg = cooperative_groups;
@@ -199,19 +200,6 @@ __global__ void neighbours(int* x, int* out) {
   out[t] = kPlain ? x[t ^ 1] : __ldg(x + (t ^ 1));
 }
 
-#define CHECK_OK(call) CHECK((call) == cudaSuccess)
-
-int* device(const std::vector<int>& values) {
-  int* p = nullptr;
-  CHECK_OK(cudaMalloc(&p, values.size() * sizeof(int)));
-  CHECK_OK(cudaMemcpy(p, values.data(), values.size() * sizeof(int), cudaMemcpyHostToDevice));
-  return p;
-}
-std::vector<int> host(const int* p, std::size_t n) {
-  std::vector<int> values(n);
-  CHECK_OK(cudaMemcpy(values.data(), p, n * sizeof(int), cudaMemcpyDeviceToHost));
-  return values;
-}
 // i * 7 % 32 for each of n.
 std::vector<int> numbers(int n) {
   std::vector<int> values(n);

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.cuh"
 #include "child_process.h"
 
 namespace cg = cooperative_groups;
@@ -394,28 +395,6 @@ __global__ void vote_between(int* out) {
   const int any = __any_sync(0xffffffffu, threadIdx.x == 5);
   if (kSync) __syncwarp();
   out[threadIdx.x] = s[threadIdx.x ^ 1] + any;
-}
-
-#define CHECK_OK(call) CHECK((call) == cudaSuccess)
-
-template <class T>
-T* device(const std::vector<T>& values) {
-  T* p = nullptr;
-  CHECK_OK(cudaMalloc(&p, values.size() * sizeof(T)));
-  CHECK_OK(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return p;
-}
-template <class T>
-T* empty(std::size_t count) {
-  T* p = nullptr;
-  CHECK_OK(cudaMalloc(&p, count * sizeof(T)));
-  return p;
-}
-template <class T>
-std::vector<T> host(const T* p, std::size_t count) {
-  std::vector<T> values(count);
-  CHECK_OK(cudaMemcpy(values.data(), p, count * sizeof(T), cudaMemcpyDeviceToHost));
-  return values;
 }
 
 void check_silent(const std::string& name) {

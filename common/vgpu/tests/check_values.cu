@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "arrays.cuh"
 #include "child_process.h"
 
 namespace {
 
 using namespace vgpu_tests;
-
-#define CHECK_OK(call) CHECK(std::string(cudaGetErrorString(call)) == "no error")
 
 __constant__ float small_table[16];
 __device__ float large_table[64];
@@ -96,26 +95,6 @@ __global__ void filter(const float* x, float* y, int before) {
   float sum = first_taps[before];
   for (int k = -before; k < 5; ++k) sum += taps[k] * x[threadIdx.x];
   y[threadIdx.x] = sum;
-}
-
-template <class T>
-T* device(const std::vector<T>& values) {
-  T* p = nullptr;
-  CHECK_OK(cudaMalloc(&p, values.size() * sizeof(T)));
-  CHECK_OK(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return p;
-}
-template <class T>
-T* empty(std::size_t count) {
-  T* p = nullptr;
-  CHECK_OK(cudaMalloc(&p, count * sizeof(T)));
-  return p;
-}
-template <class T>
-std::vector<T> host(const T* p, std::size_t count) {
-  std::vector<T> values(count);
-  CHECK_OK(cudaMemcpy(values.data(), p, count * sizeof(T), cudaMemcpyDeviceToHost));
-  return values;
 }
 
 // child(name) exits with `code` and says `text`; "": nothing.
