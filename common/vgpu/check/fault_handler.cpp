@@ -20,7 +20,8 @@ std::atomic<std::size_t> hit_count{0};
 
 bool installed = false;
 // The program's handler, and the one that stood there before the program put that there.
-struct sigaction program {}, before {};
+struct sigaction program {
+}, before{};
 
 bool is_ours(const struct sigaction& action);
 
@@ -76,7 +77,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction action = to;
   if (!(action.sa_flags & SA_SIGINFO) &&
       (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {
-    sigaction(SIGSEGV, &action, nullptr);  // the access faults again, and ends the program
+    sigaction(SIGSEGV, &action, nullptr);   // the access faults again, and ends the program
     if (info->si_code <= 0) raise(signal);  // there was none: somebody has sent it
     return;
   }

@@ -26,7 +26,7 @@ constexpr char kUsage[] =
     "Runs a CUDA program, compiled with nvcc --cudart shared, on the virtual GPU.\n"
     "  --device NAME         h200 (default), t4 ...            as VGPU_DEVICE=NAME\n"
     "  --profile[=json:FILE] counters of each launch           as VGPU_PROFILE=text or json:FILE\n"
-    "  --check[=LIST]        all; race,init,sync,proxy,finite,bounds; by name alone host, copies, "
+    "  --check[=LIST]        all; race,init,sync,proxy,finite,bounds,host; by name alone copies, "
     "leaks\n"
     "                                                          as VGPU_CHECK=LIST\n"
     "  --cache[=warm]        hit rates and DRAM bytes          as VGPU_CACHE=1 or warm\n"

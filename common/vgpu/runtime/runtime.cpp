@@ -377,7 +377,8 @@ int Runtime::finish() {
   constexpr int kLacking = 3, kFinding = 86;
   if (findings.empty()) {
     if (status_of_program != 0) return 0;
-    return launch_failed && settings.options.checks() ? kFinding : lost ? kLacking : 0;
+    const bool checks = settings.host || settings.options.checks();
+    return launch_failed && checks ? kFinding : lost ? kLacking : 0;
   }
   std::cout.flush();
   std::fflush(nullptr);

@@ -35,7 +35,7 @@ std::optional<std::string> choose_checks(std::string_view list, Settings& settin
     const std::string_view check = list.substr(0, comma);
     if (check == "all")
       options.check_race = options.check_init = options.check_sync = options.check_proxy =
-          options.check_finite = options.check_bounds = true;
+          options.check_finite = options.check_bounds = settings.host = true;
     else if (check == "race")
       options.check_race = true;
     else if (check == "init")
@@ -146,8 +146,8 @@ void SettingsReader::read_checks() {
   if (const auto value = get("VGPU_CHECK")) {
     if (const auto none = choose_checks(*value, settings_))
       wrong(quoted("VGPU_CHECK", *value) + "no check '" + *none +
-            "'; say a list of memory (always on), leaks, host, copies, race, init, sync, proxy, "
-            "finite, bounds, or all");
+            "'; say a list of memory (always on), leaks, copies, race, init, sync, proxy, finite, "
+            "bounds, host, or all");
   }
 }
 

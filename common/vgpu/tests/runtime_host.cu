@@ -476,11 +476,14 @@ TEST_CASE("child: wild pointer" * doctest::skip()) {
 TEST_CASE("host: what it touches of memory in use is found, what it has waited for is not") {
   for (const auto& [name, program] : programs()) {
     CAPTURE(name);
-    const Result result = run_alone("host", name);
-    CAPTURE(result.text);
-    CHECK(result.code == (program.finding.empty() ? 0 : 86));
-    CHECK(result.text.find(program.finding) != std::string::npos);
-    CHECK((result.text.find("vgpu: 1 finding") != std::string::npos) == !program.finding.empty());
+    for (const char* const check : {"host", "all"}) {
+      CAPTURE(check);
+      const Result result = run_alone(check, name);
+      CAPTURE(result.text);
+      CHECK(result.code == (program.finding.empty() ? 0 : 86));
+      CHECK(result.text.find(program.finding) != std::string::npos);
+      CHECK((result.text.find("vgpu: 1 finding") != std::string::npos) == !program.finding.empty());
+    }
     // Another check does not look there.
     CHECK(run_alone("race", name).code == 0);
   }

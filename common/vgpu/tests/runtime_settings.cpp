@@ -80,7 +80,7 @@ TEST_CASE("settings: a hostile schedule") {
   CHECK_FALSE(with({{"VGPU_SCHEDULE", "random:7"}}).options.hostile);
 }
 
-TEST_CASE("settings: all means the six checks with findings") {
+TEST_CASE("settings: all means the seven checks with findings") {
   const Settings settings = with({{"VGPU_CHECK", "all"}, {"VGPU_PROFILE", "text"}});
   CHECK(settings.options.check_race);
   CHECK(settings.options.check_init);
@@ -88,6 +88,8 @@ TEST_CASE("settings: all means the six checks with findings") {
   CHECK(settings.options.check_proxy);
   CHECK(settings.options.check_finite);
   CHECK(settings.options.check_bounds);
+  CHECK(settings.host);
+  CHECK_FALSE(settings.copies);
   CHECK_FALSE(settings.leaks);
   CHECK(settings.profile_text);
   CHECK(with({{"VGPU_CHECK", "memory"}}).error == "");
