@@ -118,6 +118,7 @@ TEST_CASE("work counter: one for each stream, 0 again after each launch") {
     for (int round = 0; round < 3; ++round) {
       CAPTURE(step.name);
       problem.arrays.out.fill_nan();
+      lab::check(cudaDeviceSynchronize());  // the stream does not wait for the default one
       problem.start(step.function, a.stream);
       lab::check(cudaStreamSynchronize(a.stream));
       CHECK(problem.is_right());
