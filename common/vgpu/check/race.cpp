@@ -360,22 +360,36 @@ void RaceCheck::access(Warp& warp, const Instr& instr, std::uint32_t mask, const
     each_lane(mask, [&](int lane) { home.flags.erase(a.v[lane]); });  // mbarrier.init, .inval
 }
 
-// The operands of a product, from when it is asked for until a wait for it. Whoever writes there has to
-// know of such a wait, so the reading's end needs no look.
+// A piece that somebody reads for the thread, from when the thread asks for that until a wait. Whoever writes
+// there has to know of such a wait, so the reading's end needs no look. `number`: the product's, the copy's.
+RaceCheck::Now RaceCheck::aside(Warp& warp, const Instr& instr, Actor by, Space space, Time number,
+                                std::uint32_t bytes) {
+  BlockState& block = state_of(*warp.block);
+  WarpState& state = block.warps[warp.index];
+  const std::uint32_t reader =
+      by == Actor::product ? warp.index / kWarpsOfGroup * kWarpsOfGroup : warp.index;
+  const Function* function = warp.frame->function;
+  const Record what{number,   warp.block->linear, warp.index, bytes, &function->code[instr.pc],
+                    function, Access::load,       by};
+  return {.warp = warp,
+          .instr = instr,
+          .places = nullptr,
+          .addresses = nullptr,
+          .block = block,
+          .home = block,
+          .state = state,
+          .bytes = kAsidePiece,
+          .access = Access::load,
+          .space = space,
+          .trace = block.warps[reader].key | kTraceAside | record_for(state, what),
+          .oldest = space == Space::shared ? block.first_record : 1,
+          .by = by};
+}
+
 void RaceCheck::operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
                              Reading reading, std::uint64_t product) {
   if (reading == Reading::ends) return;
-  constexpr std::uint32_t kBytes = 16;
-  BlockState& block = state_of(*warp.block);
-  WarpState& state = block.warps[warp.index];
-  const Function* function = warp.frame->function;
-  Now now{warp,          instr,  nullptr,      nullptr,       block, block,
-          state,         kBytes, Access::load, Space::shared, 0,     block.first_record,
-          Actor::product};
-  now.trace =
-      block.warps[warp.index / kWarpsOfGroup * kWarpsOfGroup].key | kTraceAside |
-      record_for(state, {product, warp.block->linear, warp.index, kBytes, &function->code[instr.pc],
-                         function, Access::load, Actor::product});
+  Now now = aside(warp, instr, Actor::product, Space::shared, product, kAsidePiece);
   for (std::size_t i = 0; i < pieces.size(); ++i)
     touch(now, static_cast<int>(i % kWarpSize), pieces[i], false);
 }
@@ -413,21 +427,32 @@ void RaceCheck::end(BlockState& block) {
 
 // ---- asynchronous copies ----------------------------------------------------------------------
 
-// From where a copy out of shared memory is asked for until its thread waits for it. Whoever writes there
-// has to know of such a wait.
 void RaceCheck::source_read(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
                             std::uint32_t bytes, std::uint64_t copy) {
-  constexpr std::uint32_t kBytes = 16;
-  BlockState& block = state_of(*warp.block);
-  WarpState& state = block.warps[warp.index];
-  const Function* function = warp.frame->function;
-  Now now{warp,         instr,  nullptr,      nullptr,       block, block,
-          state,        kBytes, Access::load, Space::shared, 0,     block.first_record,
-          Actor::engine};
-  now.trace = state.key | kTraceAside |
-              record_for(state, {copy, warp.block->linear, warp.index, bytes,
-                                 &function->code[instr.pc], function, Access::load, Actor::engine});
-  for (std::uint32_t at = 0; at < bytes; at += kBytes) touch(now, lane, offset + at, false);
+  Now now = aside(warp, instr, Actor::sender, Space::shared, copy, bytes);
+  for (std::uint32_t at = 0; at < bytes; at += kAsidePiece) touch(now, lane, offset + at, false);
+}
+
+// What a copy into shared memory reads of global memory, from where it is asked for until a wait at its mbarrier.
+void RaceCheck::bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                            std::uint32_t bytes, Access access, std::byte* host) {
+  if (access != Access::load)
+    return Observer::bulk_access(warp, instr, lane, address, bytes, access, host);
+  Now now =
+      aside(warp, instr, Actor::fetcher, Space::global, warp.copies_of(lane).bulk_issued, bytes);
+  for (const std::uint64_t end = address + bytes; address < end; address += now.bytes) {
+    now.bytes = bulk_piece(address, end);
+    touch(now, lane, address, false);
+  }
+}
+
+// Who waits for the phase knows that the copy is over.
+void RaceCheck::bulk_land(Warp& warp, const Instr&, int lane, const Block& to,
+                          std::uint32_t mbarrier, std::uint32_t, std::uint64_t copy) {
+  const std::uint64_t key =
+      engine_key(Actor::fetcher, warp.block->linear, warp.index, static_cast<std::uint32_t>(lane));
+  Knowledge& told = blocks_.at(const_cast<Block*>(&to))->flags[mbarrier].arriving;
+  told = learn(told, root_, key, kThreadLevel, copy);
 }
 
 // The mbarrier tells those who wait for it, whoever they are: nobody needs to know more.
@@ -439,7 +464,7 @@ void RaceCheck::source_landed(Warp& warp, int lane, std::uint32_t offset, std::u
   const auto forget = [&](Trace& t) {
     if ((t & (kTraceWarp | kTraceAside | kTraceLane)) != reader || forgotten(record_of(t))) return;
     const Record& r = record(record_of(t));
-    if (r.by == Actor::engine && r.time == copy) t = 0;
+    if (r.by == Actor::sender && r.time == copy) t = 0;
   };
   for (std::uint32_t at = offset; at < offset + bytes; ++at) {
     auto& page = block.shared[at >> kPageBits];

@@ -36,7 +36,7 @@
 namespace vgpu::race {
 
 // Who accesses memory: a thread, or on behalf of a warpgroup a product, or of a thread the copy engine.
-enum class Actor : std::uint8_t { thread, product, engine };
+enum class Actor : std::uint8_t { thread, product, sender, fetcher };
 
 // An instruction executed by a warp since the warp's last event.
 struct Record {
@@ -158,9 +158,9 @@ class RaceCheck final : public Observer {
   void launch_begin(Launch& launch) override {
     launch_ = &launch;
     const std::uint64_t blocks = launch.request.grid.count();
-    // Behind the keys of the threads come those of products and of the copy engine.
+    // Behind the keys of the threads come those of products and two of the copy engine.
     const Function& kernel = *launch.request.function;
-    const std::uint64_t keys = uses_wgmma(kernel) || uses_bulk_copies(kernel) ? 3 * blocks : blocks;
+    const std::uint64_t keys = uses_wgmma(kernel) || uses_bulk_copies(kernel) ? 4 * blocks : blocks;
     root_ = 2;
     for (std::uint64_t reach = 32; reach < keys; reach *= 32) ++root_;
   }
@@ -216,6 +216,10 @@ class RaceCheck final : public Observer {
   void operand_read(Warp& warp, const Instr& instr, std::span<const std::uint32_t> pieces,
                     Reading reading, std::uint64_t product) override;
   void products_complete(Warp& warp, std::uint64_t product) override;
+  void bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
+                   std::uint32_t bytes, Access access, std::byte* host) override;
+  void bulk_land(Warp& warp, const Instr& instr, int lane, const Block& to, std::uint32_t mbarrier,
+                 std::uint32_t bytes, std::uint64_t copy) override;
   void source_read(Warp& warp, const Instr& instr, int lane, std::uint32_t offset,
                    std::uint32_t bytes, std::uint64_t copy) override;
   void sources_read(Warp& warp, int lane, std::uint64_t copy) override;
@@ -261,17 +265,22 @@ class RaceCheck final : public Observer {
   std::uint64_t operand_key(std::uint64_t block, std::uint32_t warp) const {
     return thread_key(launch_->request.grid.count() + block, warp / kWarpsOfGroup, 0);
   }
-  std::uint64_t engine_key(std::uint64_t block, std::uint32_t warp, std::uint32_t lane) const {
-    return thread_key(2 * launch_->request.grid.count() + block, warp, lane);
+  std::uint64_t engine_key(Actor by, std::uint64_t block, std::uint32_t warp,
+                           std::uint32_t lane) const {
+    const std::uint64_t behind = by == Actor::sender ? 2 : 3;
+    return thread_key(behind * launch_->request.grid.count() + block, warp, lane);
   }
   std::uint64_t knowledge_key(const Record& r, std::uint32_t lane) const {
-    return r.by == Actor::product  ? operand_key(r.block, r.warp)
-           : r.by == Actor::engine ? engine_key(r.block, r.warp, lane)
-                                   : thread_key(r.block, r.warp, lane);
+    return r.by == Actor::thread    ? thread_key(r.block, r.warp, lane)
+           : r.by == Actor::product ? operand_key(r.block, r.warp)
+                                    : engine_key(r.by, r.block, r.warp, lane);
   }
   std::uint32_t record_for(WarpState& warp, Warp& w, const Instr& instr, std::uint32_t bytes,
                            Access access);
   std::uint32_t record_for(WarpState& warp, const Record& what);
+  static constexpr std::uint32_t kAsidePiece = 16;
+  Now aside(Warp& warp, const Instr& instr, Actor by, Space space, Time number,
+            std::uint32_t bytes);
   Knowledge known_of(BlockState& block, WarpState& warp, int lane);
   Knowledge known_of_warp(BlockState& block, WarpState& warp);
   void meet(Warp& warp, std::uint32_t mask);

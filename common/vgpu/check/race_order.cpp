@@ -293,7 +293,7 @@ void RaceCheck::sources_read(Warp& warp, int lane, std::uint64_t copy) {
   if (!copy) return;
   Lane& own = state_of(*warp.block).warps[warp.index].lane(lane);
   const std::uint64_t key =
-      engine_key(warp.block->linear, warp.index, static_cast<std::uint32_t>(lane));
+      engine_key(Actor::sender, warp.block->linear, warp.index, static_cast<std::uint32_t>(lane));
   own.known = learn(own.known, root_, key, kThreadLevel, copy);
 }
 

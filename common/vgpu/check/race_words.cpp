@@ -25,13 +25,17 @@ std::string memory(const Conflict& c) {
 
 const char* what_is_missing(const Conflict& c) {
   if (c.pending) return " before the copy was waited for";
-  if (c.earlier.by == Actor::engine)
+  const bool own = c.same_warp() && c.later_lane == c.earlier_lane;
+  if (c.earlier.by == Actor::fetcher)
+    return own ? " without a wait at the mbarrier of the copy between"
+               : " without a wait at the mbarrier of the copy (and a barrier behind another "
+                 "thread's wait) between";
+  if (c.earlier.by == Actor::sender)
     return c.earlier.instr->from_shared
                ? " without a wait at the mbarrier of the copy and a barrier between"
-           : c.same_warp() && c.later_lane == c.earlier_lane
-               ? " without a cp.async.bulk.wait_group.read between"
-               : " without a cp.async.bulk.wait_group.read by the thread that asked for the copy "
-                 "and a barrier between";
+           : own ? " without a cp.async.bulk.wait_group.read between"
+                 : " without a cp.async.bulk.wait_group.read by the thread that asked for the copy "
+                   "and a barrier between";
   if (c.earlier.by == Actor::product)
     return c.same_warp() ? " without a wgmma.wait_group for the product between"
                          : " without a wgmma.wait_group for the product and a barrier between";
@@ -72,8 +76,11 @@ const char* advice(const Conflict& c) {
 
 namespace {
 
+bool by_engine(const Conflict& c) {
+  return c.earlier.by == Actor::sender || c.earlier.by == Actor::fetcher;
+}
 // To the copy engine all threads are others.
-bool one_warp(const Conflict& c) { return c.same_warp() && c.earlier.by != Actor::engine; }
+bool one_warp(const Conflict& c) { return c.same_warp() && !by_engine(c); }
 
 }  // namespace
 
@@ -102,7 +109,7 @@ std::string words(const Conflict& c) {
   text += c.pending ? "asynchronous copy" : verb(c.earlier.access);
   text += " of " + bytes_text(c.earlier.bytes);
   text += (c.earlier.access == Access::load ? " from " : " to ") + memory(c);
-  text += c.earlier.by == Actor::engine ? " by the bulk copy of " : " by ";
+  text += by_engine(c) ? " by the bulk copy of " : " by ";
   text += thread(c.launch, c.earlier, c.earlier_lane);
   if (c.earlier_many) text += " and others of its warp";
   if (!c.same_block()) text += " of block " + in;

@@ -428,15 +428,13 @@ void Observer::operand_read(Warp& warp, const Instr& instr, std::span<const std:
 }
 void Observer::bulk_access(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                            std::uint32_t bytes, Access access_, std::byte* host) {
-  constexpr std::uint32_t kPiece = 16;
   Places places;
   places.bias = reinterpret_cast<std::intptr_t>(host) - static_cast<std::intptr_t>(address);
-  for (std::uint32_t k = 0, piece; k < bytes; k += piece) {
-    // As large as its address allows: a row of a tensor may begin and end at any element.
-    piece = kPiece;
-    while ((address + k) % piece || piece > bytes - k) piece /= 2;
+  const std::uint64_t end = address + bytes;
+  for (std::uint32_t piece; address < end; address += piece) {
+    piece = bulk_piece(address, end);
     Addresses a;
-    std::fill_n(a.v, kWarpSize, address + k);
+    std::fill_n(a.v, kWarpSize, address);
     access(warp, instr, 1u << lane, a, piece, access_, Space::global, places);
   }
 }

@@ -135,6 +135,12 @@ std::byte* lane_pointer(Warp& warp, const Instr& instr, int lane, std::uint64_t 
 // shows it. Throws Fault.
 void resolve_bulk(Warp& warp, const Instr& instr, int lane, std::uint64_t address,
                   std::uint32_t bytes, Access access);
+// Bytes from `address` on that are one piece of it: 16, or fewer where a row of a tensor begins or ends between.
+inline std::uint32_t bulk_piece(std::uint64_t address, std::uint64_t end) {
+  std::uint32_t piece = 16;
+  while (address % piece || piece > end - address) piece /= 2;
+  return piece;
+}
 // A part of such a copy that is known to lie in this allocation. `copies`: how many it counts as.
 void bulk_part(Warp& warp, const Instr& instr, int lane,
                const std::shared_ptr<Allocation>& allocation, std::uint64_t address,

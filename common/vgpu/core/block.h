@@ -194,7 +194,7 @@ struct AsyncArrival {
   Ref<Frame> frame;      // the function call in which it asked
   const Instr* instr = nullptr;
   int lane = 0;
-  // Number of the last copy that the arrival waits for. Of a copy out of shared memory: its own number,
+  // Number of the last copy that the arrival waits for. Of a bulk or tensor copy: its own number,
   // see LaneCopies::bulk_issued.
   std::uint64_t up_to = 0;
   std::uint32_t bytes = 0, shared_offset = 0;

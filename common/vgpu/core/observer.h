@@ -74,7 +74,8 @@ class Observer {
 
   // What a bulk copy or reduction that one lane asks for reads or writes in global memory. All of it
   // lies in one allocation. Observers that do not override this get it as calls of access(), 16 bytes
-  // each (fewer where a row of a tensor begins or ends between), by that lane.
+  // each (fewer where a row of a tensor begins or ends between), by that lane. A copy that it reads for is
+  // the lane's last one, LaneCopies::bulk_issued.
   virtual void bulk_access(Warp&, const Instr&, int lane, std::uint64_t address,
                            std::uint32_t bytes, Access, std::byte* host);
 
@@ -164,13 +165,13 @@ class Observer {
   }
   // A bulk copy into shared memory as a whole, once for each block that it goes to. bulk_issue: one lane
   // asks for it, behind bulk_access() or tensor_copy(). bulk_land: its bytes are there, and the mbarrier
-  // at this offset of that block hears of it.
+  // at this offset of that block hears of the lane's `copy`th one.
   virtual void bulk_issue(Warp&, const Instr&, const Block& to, std::uint32_t bytes) {
     (void)to, (void)bytes;
   }
-  virtual void bulk_land(Warp&, const Instr&, const Block& to, std::uint32_t mbarrier,
-                         std::uint32_t bytes) {
-    (void)to, (void)mbarrier, (void)bytes;
+  virtual void bulk_land(Warp&, const Instr&, int lane, const Block& to, std::uint32_t mbarrier,
+                         std::uint32_t bytes, std::uint64_t copy) {
+    (void)lane, (void)to, (void)mbarrier, (void)bytes, (void)copy;
   }
 };
 

@@ -139,7 +139,7 @@ struct LaneCopies {
   std::uint64_t issued = 0;     // copies are numbered from 1
   Queue<PendingCopy> pending;   // the last of them, up to number `issued`
   Queue<std::uint64_t> groups;  // the number of each group's last copy
-  // Bulk copies out of shared memory are numbered from 1.
+  // Bulk and tensor copies are numbered from 1.
   std::uint64_t bulk_issued = 0;
   std::vector<PendingBulk> bulk_open;
   Queue<std::vector<PendingBulk>> bulk_groups;

@@ -230,8 +230,8 @@ void land_bytes(const AsyncArrival& copy, Block& home) {
   tell(copy, home);
   if (copy.source || copy.box)
     warp.worker->notify([&](Observer& o) {
-      o.bulk_land(warp, *copy.instr, home, static_cast<uint32_t>(copy.object - home.shared),
-                  copy.bytes);
+      o.bulk_land(warp, *copy.instr, copy.lane, home,
+                  static_cast<uint32_t>(copy.object - home.shared), copy.bytes, copy.up_to);
     });
   object.bytes -= copy.bytes;
   if (object.complete_phase()) tell_phase(warp, copy.object);
@@ -370,6 +370,7 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
   uint32_t remote = 0;
   uint64_t remote_bytes = 0;
   each_lane(mask, [&](int lane) {
+    const uint64_t number = ++warp.copies_of(lane).bulk_issued;
     std::shared_ptr<const TensorBox> box;
     if (instr.rank) box = wanted_box(warp, instr, lane, to.v[lane], reports.v[lane], from.v[lane]);
     const uint32_t bytes = box ? box->bytes() : sizes[lane];
@@ -401,13 +402,12 @@ void bulk_copy(Warp& warp, const Instr& instr, uint32_t mask) {
       arrival.shared_offset = t.data.offset;
       arrival.source = origin;
       arrival.box = box;
-      if (instr.from_shared) {
-        arrival.up_to = ++warp.copies_of(lane).bulk_issued;
+      arrival.up_to = number;
+      if (instr.from_shared)
         warp.worker->notify([&](Observer& o) {
           const auto offset = static_cast<uint32_t>(origin - warp.block->shared);
-          o.source_read(warp, instr, lane, offset, bytes, arrival.up_to);
+          o.source_read(warp, instr, lane, offset, bytes, number);
         });
-      }
       AsyncArrivals& under_way = t.object.block->async_arrivals;
       under_way.push(std::move(arrival));
       warp.worker->async_bytes += bytes;

@@ -91,6 +91,43 @@ TEST_CASE("race: the end of a thread whose bulk copy may not have read shared me
   check_silent(kAskFor + kBulkStore + kCommitGroup + wait_read(0) + kAsked, {256, 1, 1});
 }
 
+TEST_CASE(
+    "race: the source of a bulk copy from global memory is written before the copy has landed") {
+  // Thread 0 asks for 1,024 bytes of `out`.
+  const std::string ask =
+      "setp.ne.u32 %p1, %thread, 0; mov.u32 %r1, s; mad.lo.u32 %r2, %thread, 4, %r1;\n"
+      "mad.wide.u32 %rd1, %thread, 4, %out;\n"
+      "@!%p1 mbarrier.init.shared.b64 [object], 1;\n"
+      "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [object], 1024;\n" +
+      kProxyFence + kBarrier +
+      "#12: @!%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%out], "
+      "1024, [object];\n";
+  const std::string wait =
+      "wait: mbarrier.try_wait.parity.shared.b64 %p2, [object], 0;\n@!%p2 bra wait;\n";
+  const std::string write = "#20: st.global.u32 [%rd1], 7;\n";
+  const auto found = [&](const std::string& body, std::uint64_t seed) {
+    return Checked(race_only(seed))
+        .run(ask + body, {256, 1, 1}, {1, 1, 1},
+             ".shared .align 128 .b8 s[1024]; .shared .align 8 .b64 object;\n");
+  };
+  for (const std::uint64_t seed : {0, 1, 2, 3}) {
+    CAPTURE(seed);
+    // A barrier behind the request is no wait for the copy.
+    const Texts others = found(kBarrier + write + wait, seed);
+    CHECK(others.size() == 1);
+    CHECK(has(others, "s.cu:12: error: race: read of 1024 bytes from global memory at byte "));
+    CHECK(has(others, " by the bulk copy of thread (0,0,0) and write by thread ("));
+    CHECK(has(others, " at s.cu:20 without a wait at the mbarrier of the copy"));
+    CHECK(has(found("@!%p1 st.global.u32 [%rd1], 7;\n" + wait, seed),
+              "and write by thread (0,0,0) at the same line without a wait at the mbarrier of the "
+              "copy between"));
+    CHECK(found(wait + write, seed) == Texts{});
+    // One thread's wait, and a barrier.
+    CHECK(found("@%p1 bra over;\n" + wait + "over:\n" + kBarrier + write, seed) == Texts{});
+    CHECK(found("ld.global.u32 %r5, [%rd1];\n" + wait, seed) == Texts{});
+  }
+}
+
 TEST_CASE("race: the source of a copy to another block of the cluster") {
   const auto found = [](const std::string& before, const std::string& between, std::uint64_t seed) {
     Checked c(race_only(seed));

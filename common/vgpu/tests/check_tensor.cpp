@@ -97,6 +97,27 @@ TEST_CASE("tensor checks: a box that is read before its wait is a race") {
       all_of(found));
 }
 
+TEST_CASE("tensor checks: a tensor that is written before the wait for a box of it is a race") {
+  // The box of column 3 begins in the middle of a row; row 1 of the tensor is 128 bytes on.
+  const auto found = [](const std::string& before, const std::string& behind, int byte) {
+    return Tensors(race_only())
+        .run("mov.u64 %rd8, %out;\n" +
+             load("3", before.empty() ? "" : before + std::to_string(byte) + "], 5;\n") +
+             (behind.empty() ? "" : behind + std::to_string(byte) + "], 5;\n"));
+  };
+  const std::string write = "#8: @!%p1 st.global.u32 [%rd8 + ";
+  for (const int byte : {12, 128 + 40}) {
+    const Texts early = found(write, "", byte);
+    CHECK_MESSAGE(has(early,
+                      " by the bulk copy of thread (0,0,0) and write by thread (0,0,0) at "
+                      "s.cu:8 without a wait at the mbarrier of the copy between"),
+                  all_of(early));
+    CHECK(all_of(found("", write, byte)) == "");
+  }
+  for (const int byte : {8, 44, 128 + 44})
+    CHECK(all_of(found(write, "", byte)) == "");  // beside it
+}
+
 TEST_CASE("tensor checks: boxes of two blocks that share rows of the tensor race, others do not") {
   const std::string mine = "mul.lo.u32 %r6, %block, 4;\n";
   CHECK(all_of(Tensors(race_only()).run(mine + store(kProxyFence + kBarrier, "%r6"), {2, 1, 1})) ==

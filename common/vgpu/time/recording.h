@@ -122,8 +122,8 @@ class Recorder : public Observer {
   void tensor_copy(Warp& warp, const Instr& instr, int lane, std::uint32_t shared_offset,
                    std::uint32_t bytes, std::uint32_t sectors, std::uint32_t lines) override;
   void bulk_issue(Warp& warp, const Instr& instr, const Block& to, std::uint32_t bytes) override;
-  void bulk_land(Warp& warp, const Instr& instr, const Block& to, std::uint32_t mbarrier,
-                 std::uint32_t bytes) override;
+  void bulk_land(Warp& warp, const Instr& instr, int lane, const Block& to, std::uint32_t mbarrier,
+                 std::uint32_t bytes, std::uint64_t copy) override;
   void local_access(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& physical,
                     std::uint32_t bytes, Access access) override;
   void barrier_arrive(Warp& warp, const Instr& instr, std::uint32_t mask, int barrier,

@@ -39,8 +39,8 @@ void Recorder::bulk_issue(Warp& warp, const Instr& instr, const Block& to, std::
   event->blocks = static_cast<std::uint16_t>(event->blocks | 1u << to.rank);
 }
 
-void Recorder::bulk_land(Warp& warp, const Instr& instr, const Block& to, std::uint32_t mbarrier,
-                         std::uint32_t bytes) {
+void Recorder::bulk_land(Warp& warp, const Instr& instr, int, const Block& to,
+                         std::uint32_t mbarrier, std::uint32_t bytes, std::uint64_t) {
   BlockState* const home = &to == warp.block ? nullptr : state_of(to);
   if (home) home->from_others[{mbarrier, home->phases[mbarrier]}] += bytes;
   BlockState* const block = state_of(*warp.block);
