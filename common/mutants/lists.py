@@ -36,8 +36,10 @@ def sources_of(root, program):
     if program == "vgpu_tests":
         return sorted(glob.glob(os.path.join(root, "common/vgpu/tests/*.cpp")))
     if match := re.fullmatch(r"chapter(\d+)(?:_(\w+))?", program):
-        name = f"test_{match[2]}.cu" if match[2] else "test.cu"
-        found = glob.glob(os.path.join(root, f"chapters/{int(match[1]):02}_*", name))
+        folder = os.path.join(root, f"chapters/{int(match[1]):02}_*")
+        found = glob.glob(os.path.join(folder, f"test_{match[2]}.cu" if match[2] else "test.cu"))
+        if not match[2]:  # the one program that is linked with the cases in plain C++
+            found += sorted(glob.glob(os.path.join(folder, "test_*.cpp")))
         # What the chapters' tests have in common.
         return found + sorted(glob.glob(os.path.join(root, "common/*test*.*"))) if found else []
     return glob.glob(os.path.join(root, "common/vgpu/tests", program + ".cu"))
