@@ -10,6 +10,19 @@
 namespace vgpu {
 namespace {
 
+bool is_integer(Type type) {
+  switch (type) {
+    case Type::u16:
+    case Type::u32:
+    case Type::u64:
+    case Type::s16:
+    case Type::s32:
+    case Type::s64:
+      return true;
+    default:
+      return false;
+  }
+}
 // Bytes that the 32 lanes of a register take; see Slot.
 std::uint32_t register_bytes(int bits) {
   if (bits == 1) return 4;
@@ -125,23 +138,14 @@ Slot Decoder::source(const Operand& o, Type type) {
   switch (o.kind) {
     case Kind::reg:
       return slots_[o.reg];
-    case Kind::integer: {
-      // An integer where a float stands means its value.
-      if (type == Type::f32) {
-        const float f = static_cast<float>(o.value);
-        std::uint32_t u;
-        std::memcpy(&u, &f, 4);
-        return constant(u, 32);
-      }
-      if (type == Type::f64) {
-        const double d = static_cast<double>(o.value);
-        std::uint64_t u;
-        std::memcpy(&u, &d, 8);
-        return constant(u, 64);
-      }
+    case Kind::integer:
+      if (type == Type::f32 || type == Type::f64)
+        fail("the integer " + std::to_string(o.value) + " where ." + std::string(type_name(type)) +
+             " stands: write a number with a point");
       return constant(static_cast<std::uint64_t>(o.value), bits);
-    }
     case Kind::real: {
+      if (is_integer(type))
+        fail("a floating-point number where ." + std::string(type_name(type)) + " stands");
       std::uint64_t value = static_cast<std::uint64_t>(o.value);
       if (o.bits == 64 && bits == 32) {
         double d;
@@ -435,6 +439,12 @@ void Decoder::check_width(const Instr& instr, const Operand& o, const Expected& 
                           Type type) const {
   if (type == Type::none) return;
   const int have = width_of(o), need = register_width(type);
+  const Type declared = body_.registers[o.reg].type;
+  if ((is_integer(type) && is_float(declared)) || (is_float(type) && is_integer(declared)))
+    fail("register '" + std::string(o.name) + "' of type ." + std::string(type_name(declared)) +
+         " where ." + std::string(type_name(type)) + " stands: move it to one of ." +
+         std::string(type_name(type)) + " or .b" + std::to_string(need) + " first (operand " +
+         want.name + ")");
   if (have == need) return;
   const std::string_view name = statement_->name.substr(0, statement_->name.find('.'));
   const bool may_be_wider = name == "ld" || name == "ldu" || name == "st" || name == "cvt";
