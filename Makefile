@@ -171,9 +171,10 @@ include common/make/units.mk
 
 # ---- what there is -------------------------------------------------------------------------------
 
-# A chapter's test.cu is the program test_chapterN, a test_NAME.cu beside it test_chapterN_NAME.
-all_tests_cu := $(wildcard $(addsuffix /test.cu,$(chapter_dirs))) $(wildcard $(addsuffix /test_*.cu,$(chapter_dirs)))
-test_of = $D/test_chapter$(call number,$(patsubst %/,%,$(dir $1)))$(patsubst test%.cu,%,$(notdir $1))
+# A chapter's tests/test.cu is the program test_chapterN, a test_NAME.cu beside it test_chapterN_NAME.
+all_tests_cu := $(wildcard $(chapter_dirs:%=%/tests/test.cu)) $(wildcard $(chapter_dirs:%=%/tests/test_*.cu))
+chapter_of = $(patsubst %/tests/,%,$(dir $1))
+test_of = $D/test_chapter$(call number,$(call chapter_of,$1))$(patsubst test%.cu,%,$(notdir $1))
 chapter_tests := $(foreach f,$(all_tests_cu),$(call test_of,$f))
 
 # SUITE=toolkit: of each way to call the compiler one case, `TEST_CASE("..." * doctest::test_suite("toolkit"))`.
@@ -187,11 +188,12 @@ endif
 # $(call in_suite,files): those with a case that runs
 in_suite = $(if $(SUITE),$(shell grep -l 'doctest::test_suite("$(SUITE)")' $1),$1)
 
-# A folder's *.cpp belong to what it is, test_*.cpp to its tests; a reference.cpp is plain C++ that knows
-# no toolkit. So it is in chapters that bring more than kernels, and in the rooms of common/. A folder in a
-# chapter's is a part of it, whose kernels and tests lie beside it: kernels_NAME.cu, test_NAME.cu.
-code_of = $(filter-out %/reference.cpp $1/test_%,$(wildcard $1/*.cpp $1/*/*.cpp))
-test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp))
+# A folder's *.cpp belong to what it is, those of a chapter's tests/ and test_*.cpp elsewhere to its tests; a
+# reference.cpp is plain C++ that knows no toolkit. So it is in chapters that bring more than kernels, and in the rooms
+# of common/. Another folder in a chapter's is a part of it, whose kernels lie beside it and whose tests in tests/:
+# kernels_NAME.cu, tests/test_NAME.cu.
+code_of = $(filter-out %/reference.cpp $1/test_% $1/tests/%,$(wildcard $1/*.cpp $1/*/*.cpp))
+test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp $1/tests/test_*.cpp))
 objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
   $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(taken_$(call number,$1))
 # What a chapter takes of an earlier one besides headers: the problem whose gradients it computes.
@@ -203,9 +205,9 @@ chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 # A .cu of a chapter that includes no .cuh has no device code: the host's compiler alone reads it, in a third of
 # the time. So it is with all exercises. (lab.cuh and attention's launch.cuh have none either.)
+chapters_cu := $(wildcard $(foreach d,$(chapter_dirs),$d/*.cu $d/tests/*.cu))
 host_only_cu := $(filter-out $(shell awk '/<<<|^\#include .*\.cuh"/ && !/(common\/lab|attention\/launch)\.cuh"/ \
-  { print FILENAME; nextfile }' /dev/null $(wildcard $(addsuffix /*.cu,$(chapter_dirs)))), \
-  $(wildcard $(addsuffix /*.cu,$(chapter_dirs))))
+  { print FILENAME; nextfile }' /dev/null $(chapters_cu)),$(chapters_cu))
 # (This one has device code in texts alone, which it has compiled when it runs.)
 host_only_cu += common/vgpu/tests/time_programs.cu
 # Tests of a virtual T4 need code for sm_75. A test whose kernels are all in its own file has it there, beside that
@@ -244,7 +246,7 @@ $(seldom_run) $(filter %/program.o %/group_programs.o,$(chapter_objects)): optim
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
 waiting_tests := $(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
-  $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/test_exercise.cpp))
+  $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/tests/test_exercise.cpp))
 waiting_vgpu_tests := $(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))
 $(patsubst %.cpp,$H/%.o,$(waiting_tests) $(call units,$(waiting_tests))) \
 $(patsubst %.cpp,$V/%.o,$(waiting_vgpu_tests) $(call units,$(waiting_vgpu_tests))): optimize := -Og
@@ -255,7 +257,7 @@ lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.c
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
 # One case of the newest step of each chapter from 2 on, without the other steps' kernels.
-newest_cu := $(wildcard $(addsuffix /newest.cu,$(chapter_dirs)))
+newest_cu := $(wildcard $(chapter_dirs:%=%/tests/newest.cu))
 newest_tests := $(if $(newest_cu),$D/newest_tests)
 
 include common/make/vgpu.mk
@@ -340,9 +342,9 @@ $(foreach n,$(chapters),$(eval $(call chapter_rules,$n)))
 # $(call test_rule,program,its .cu,folder of its nvcc objects). What a test_NAME.cu needs of the chapter is
 # taken from an archive: no other file's test cases.
 define test_rule
-$1: $3/$(2:.cu=.o) $(call kernels_in,$(patsubst %/,%,$(dir $2)),$3) $(if $(filter %/test.cu,$2),\
-  $(call test_objects_of,$(patsubst %/,%,$(dir $2))) $(call objects_of,$(patsubst %/,%,$(dir $2))),\
-  $H/$(dir $2)libchapter.a)
+$1: $3/$(2:.cu=.o) $(call kernels_in,$(call chapter_of,$2),$3) $(if $(filter %/test.cu,$2),\
+  $(call test_objects_of,$(call chapter_of,$2)) $(call objects_of,$(call chapter_of,$2)),\
+  $H/$(call chapter_of,$2)/libchapter.a)
 endef
 $(foreach f,$(all_tests_cu),$(eval $(call test_rule,$(call test_of,$f),$f,$D)))
 $(foreach f,$(t4_twin_of),$(eval $(call test_rule,$(call test_of,$f)_t4,$f,$(t4))) \
@@ -380,14 +382,14 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 
 # Tests of the exercises and of their grader run the exercises' programs.
 grader_tests_dir := common/tests/exercises
-exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/test_exercise.cpp) $(grader_tests_dir)/support.cpp)
+exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/tests/test_exercise.cpp) $(grader_tests_dir)/support.cpp)
 grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
 exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
 $V/tests/exercise_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(exercise_tests_cpp)))
 $V/tests/grader_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(grader_tests_cpp)))
 # (The grader's own cases in the suite grade exercise 1.)
-exercises_tested := $(if $(SUITE),$(filter $(sort 1 $(foreach f,$(call in_suite,$(wildcard chapters/*/test_exercise.cpp)), \
-  $(call number,$(patsubst %/,%,$(dir $f))))),$(exercises)),$(exercises))
+exercises_tested := $(if $(SUITE),$(filter $(sort 1 $(foreach f,$(call in_suite,$(wildcard chapters/*/tests/test_exercise.cpp)), \
+  $(call number,$(call chapter_of,$f)))),$(exercises)),$(exercises))
 $(exercise_tests): $H/libgrader.a $(test_archives) \
   | $(foreach n,$(exercises_tested),$V/tests/exercise$n $V/tests/exercise$n-solution) $V/tests/grader.conf \
     $V/tests/student_host
@@ -440,9 +442,9 @@ endif
 # all that call its compiler when they run: grader, planted bugs, what includes toolkit.h.
 ONLY ?=
 calls_toolkit := $(shell grep -lE '\bMutants\b|"(planted_bugs|toolkit)\.h"' \
-  $(wildcard chapters/*/test*.cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
+  $(all_tests_cu) $(lab_tests_cpp) $(lab_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
 # The chapters' call it through functions of common/testing, each with a command of its own: with SUITE=toolkit
-# the first file that has a case of each, "Mutants:chapters/01_naive_attention/test.cu".
+# the first file that has a case of each, "Mutants:chapters/01_naive_attention/tests/test.cu".
 ways_of_chapters := Mutants check_load_groups
 cases_of_ways := $(if $(SUITE),$(shell \
   awk -v functions='$(ways_of_chapters)' -f common/make/ways.awk $(all_tests_cu) /dev/null))
@@ -495,7 +497,7 @@ endif
 
 # The programs that tests start: chapters' tests name theirs, three start those of all chapters.
 starts_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/bench/tests/all.py)
-names_in_tests := $(shell grep -oE '"chapter[0-9]+' $(wildcard chapters/*/test*.cu chapters/*/test*.cpp) /dev/null)
+names_in_tests := $(shell grep -oE '"chapter[0-9]+' $(wildcard chapters/*/tests/test*.cu chapters/*/tests/test*.cpp) /dev/null)
 programs_of = $(if $(filter $(starts_all),$1),$(chapters:%=$D/chapter%),$(patsubst $D/test_chapter%,$D/chapter%,\
   $(foreach t,$(filter $D/lab_tests,$1),$D/chapter1) $(foreach d,$(chapter_dirs),$(if $(filter $D/test_chapter$(call \
   number,$d) $D/test_chapter$(call number,$d)_%,$1),$(addprefix $D/,$(subst ",,$(patsubst $d/%,%,$(foreach n,\

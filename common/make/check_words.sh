@@ -91,9 +91,9 @@ refused .FEATURES=archives chapter1 -- 'this is GNU Make *, and the course needs
 # Programs of chapters: those that the chosen tests start.
 compiles 'chapters/06_coalesced_k/main.cu chapters/05_multi_warp/main.cu' \
   'chapters/01_naive_attention/main.cu chapters/13_flash_attention/main.cu' test ONLY=chapter6
-compiles 'chapters/13_flash_attention/newest.cu chapters/01_naive_attention/main.cu chapters/01_naive_attention/test.cu' \
-  'chapters/13_flash_attention/kernels.cu chapters/13_flash_attention/test.cu' test
-compiles 'chapters/13_flash_attention/newest.cu chapters/13_flash_attention/test.cu' '' test ALL=1
+compiles 'chapters/13_flash_attention/tests/newest.cu chapters/01_naive_attention/main.cu chapters/01_naive_attention/tests/test.cu' \
+  'chapters/13_flash_attention/kernels.cu chapters/13_flash_attention/tests/test.cu' test
+compiles 'chapters/13_flash_attention/tests/newest.cu chapters/13_flash_attention/tests/test.cu' '' test ALL=1
 
 # ONLY: a name, what it begins with up to a _ or anywhere; and chapter 4 is not chapter 40.
 chooses 'test_chapter2 lab_tests lab_tile' test 'ONLY=chapter2 lab'
@@ -109,7 +109,7 @@ if make -n test ALL=1 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu' SUITE=toolkit
   chooses 'vgpu_tests' test 'ONLY=vgpu_tests' SUITE=toolkit
   in_suite="$(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) common/vgpu/tests/main.cpp
-    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/04_wmma/test.cu"
+    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/04_wmma/tests/test.cu"
   outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise.cu"
   outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise.cu"
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
@@ -153,8 +153,8 @@ for entry in Makefile common data build .toolkit; do
 done
 for folder in chapters/*/; do ln -s "$PWD/${folder%/}" "$tree/chapters"; done
 for number in 40 41 42; do
-  mkdir "$tree/chapters/${number}_new"
-  touch "$tree/chapters/${number}_new/main.cu" "$tree/chapters/${number}_new/test.cu"
+  mkdir -p "$tree/chapters/${number}_new/tests"
+  touch "$tree/chapters/${number}_new/main.cu" "$tree/chapters/${number}_new/tests/test.cu"
 done
 cd "$tree" || exit 1
 said=$(make -n chapter40 chapter41 chapter42 2>&1)

@@ -58,9 +58,9 @@ $(eval $(call group,common/tests/bad_input/group,bad_input flags images outputs 
 $(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports uncounted))
 # A chapter's tests. In one with several test programs those that have cases: what these share is a file
 # of its own, which the other programs take from the chapter's archive without the cases.
-chapter_cases := $(shell grep -l TEST_CASE /dev/null $(wildcard chapters/*/test_*.cpp))
-tests_together = $(filter-out %/test_exercise.cpp,$(if $(wildcard $1/test_*.cu),\
-  $(filter $1/%,$(chapter_cases)),$(wildcard $1/test_*.cpp)))
+chapter_cases := $(shell grep -l TEST_CASE /dev/null $(wildcard chapters/*/tests/test_*.cpp))
+tests_together = $(filter-out %/test_exercise.cpp,$(if $(wildcard $1/tests/test_*.cu),\
+  $(filter $1/%,$(chapter_cases)),$(wildcard $1/tests/test_*.cpp)))
 $(foreach d,$(chapter_dirs),$(if $(word 2,$(call tests_together,$d)),\
   $(eval $(call group,$d/group_tests,$(basename $(call tests_together,$d))))))
 # Programs of chapters that have several, compiled for little work, and what they run.
@@ -72,7 +72,7 @@ $(eval $(call group,chapters/16_cvt/group_programs,program \
 $(eval $(call group,chapters/16_cvt/group_training,$(addprefix chapters/16_cvt/,net/parameters train/data \
   train/pictures train/trainer)))
 # Tests of the exercises: of each chapter a table and few lines.
-$(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/test_exercise.cpp))))
+$(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/tests/test_exercise.cpp))))
 # Loops over tensors.
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 # Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations

@@ -36,7 +36,7 @@ def sources_of(root, program):
     if program == "vgpu_tests":
         return sorted(glob.glob(os.path.join(root, "common/vgpu/tests/*.cpp")))
     if match := re.fullmatch(r"chapter(\d+)(?:_(\w+))?", program):
-        folder = os.path.join(root, f"chapters/{int(match[1]):02}_*")
+        folder = os.path.join(root, f"chapters/{int(match[1]):02}_*", "tests")
         found = glob.glob(os.path.join(folder, f"test_{match[2]}.cu" if match[2] else "test.cu"))
         if not match[2]:  # the one program that is linked with the cases in plain C++
             found += sorted(glob.glob(os.path.join(folder, "test_*.cpp")))

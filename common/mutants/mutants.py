@@ -119,7 +119,7 @@ class Programs:
             others = ["chapter" + chapter] + [
                 f"chapter{chapter}_{os.path.basename(path)[5:-3]}"
                 for path in sorted(glob.glob(os.path.join(
-                    self.pristine.folder, folder, "test_*.cu")))]
+                    self.pristine.folder, folder, "tests", "test_*.cu")))]
         else:
             others = ["vgpu_tests"] + [os.path.basename(path)[:-3] for path in sorted(
                 glob.glob(os.path.join(self.pristine.folder, "common/vgpu/tests/*.cu")))]

@@ -36,7 +36,7 @@ class Wrong(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = folder.name
         self.write("chapters/01_x/kernel.cuh", "for (i = 0; i <= n; ++i) sum += a[i] + b[i];\n")
-        self.write("chapters/01_x/test.cu", 'TEST_CASE("every "\n  "shape") {}\n')
+        self.write("chapters/01_x/tests/test.cu", 'TEST_CASE("every "\n  "shape") {}\n')
 
     def write(self, name, text):
         path = os.path.join(self.root, name)

@@ -1,0 +1,10 @@
+// One case of the newest step, for `make test` without ALL=1: one problem of a ragged shape.
+#include <doctest/doctest.h>
+
+#include "../../../common/attention/test_cases.h"
+#include "../../../common/attention/test_ladder.h"
+#include "../kernel.cuh"
+
+TEST_CASE("chapter 13, ragged: one problem") {
+  lab::testing::check_right(flash_attention::ragged, lab::testing::random_case(1, 2, 83, 64));
+}
