@@ -54,7 +54,7 @@ chapter_dirs := $(sort $(wildcard chapters/[0-9][0-9]_*))
 number = $(patsubst 0%,%,$(firstword $(subst _, ,$(notdir $1))))
 folder_of = $(filter chapters/0$1_% chapters/$1_%,$(chapter_dirs))
 chapters := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/main.cu),$(call number,$d)))
-exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise.cu),$(call number,$d)))
+exercises := $(foreach d,$(chapter_dirs),$(if $(wildcard $d/exercise/exercise.cu),$(call number,$d)))
 
 # What is asked for and is not there is answered before anything is installed or built.
 one_of = $(if $(filter 1,$(words $1)),$(filter $2,$1))
@@ -205,7 +205,7 @@ chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu))
 # A .cu of a chapter that includes no .cuh has no device code: the host's compiler alone reads it, in a third of
 # the time. So it is with all exercises. (lab.cuh and attention's launch.cuh have none either.)
-chapters_cu := $(wildcard $(foreach d,$(chapter_dirs),$d/*.cu $d/tests/*.cu))
+chapters_cu := $(wildcard $(foreach d,$(chapter_dirs),$d/*.cu $d/tests/*.cu $d/exercise/*.cu))
 host_only_cu := $(filter-out $(shell awk '/<<<|^\#include .*\.cuh"/ && !/(common\/lab|attention\/launch)\.cuh"/ \
   { print FILENAME; nextfile }' /dev/null $(chapters_cu)),$(chapters_cu))
 # (This one has device code in texts alone, which it has compiled when it runs.)
@@ -361,9 +361,9 @@ define exercise_rules
 .PHONY: exercise$1
 exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.conf $V/tests/student_host
 	@ln -sfn $$<$(if $(filter 1,$(SOLUTION)),-solution) run
-	@echo './run grades $(call folder_of,$1)/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
+	@echo './run grades $(call folder_of,$1)/exercise/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 # (What runs a chapter's own kernels is no part of its exercise.)
-$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise.cu)) \
+$V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise/exercise.cu)) \
   $(filter-out %/program.o %/group_programs.o %/net/net.o %/group_training.o %/dense/problem.o,\
     $(call objects_of,$(call folder_of,$1)))
 endef

@@ -352,7 +352,7 @@ std::vector<std::string> headers_of(const Task& task) {
 std::vector<std::string> includes_of(const Task& task) {
   std::vector<std::string> names;
   for (const std::string& header : headers_of(task))
-    names.push_back(std::filesystem::path(header).lexically_relative(task.folder).string());
+    names.push_back(std::filesystem::path(header).lexically_relative(task.place()).string());
   return names;
 }
 
@@ -361,7 +361,7 @@ struct Workshop {
   std::string root, files;  // with a / at the end
 };
 Workshop set_up(const Task& task, const std::vector<Source>& sources, const std::string& folder) {
-  const Workshop place{folder + "/src/", folder + "/src/" + task.folder + "/"};
+  const Workshop place{folder + "/src/", folder + "/src/" + task.place() + "/"};
   std::filesystem::create_directories(place.files);
   for (const Source& source : sources)
     write_file(place.files + std::filesystem::path(source.path).filename().string(),
@@ -499,7 +499,7 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   std::string unit = "#include <cuda_fp16.h>\n#include \"" + headers_of(task)[0] +
                      "\"\n#include \"" + kEntryHeader + "\"\n";
   for (const Source& source : sources)
-    unit += "#include \"" + task.folder + "/" +
+    unit += "#include \"" + task.place() + "/" +
             std::filesystem::path(source.path).filename().string() + "\"\n";
   const auto function_of = [&](const Source& source) {
     return source.name_space + "::" + task.function;

@@ -135,7 +135,7 @@ struct Aim {
 struct Task {
   std::string title;       // "Exercise 1: cross-attention"
   std::string folder;      // "chapters/01_naive_attention"
-  std::string file;        // "exercise.cuh", in the folder
+  std::string file;        // "exercise.cuh", in place()
   std::string solution;    // "solution.cuh", or empty
   std::string name_space;  // that the file fills: "exercise"
   std::string parameters;  // of that function: "const half*, const half*, ..., cudaStream_t"
@@ -151,6 +151,8 @@ struct Task {
   std::string unwritten_hint =
       "has each query row a block that takes it, the last rows too, and each element of the row a "
       "lane that stores it?";
+
+  std::string place() const { return folder + "/exercise"; }
 };
 
 // ---- Cases that the exercises share -------------------------------------------------------------

@@ -34,7 +34,7 @@ struct Flags {
 
 Flags parse(int argc, char** argv, const std::vector<Task>& tasks) {
   Flags flags;
-  CLI::App app(tasks[0].title + ": points for " + tasks[0].folder + "/" + tasks[0].file +
+  CLI::App app(tasks[0].title + ": points for " + tasks[0].place() + "/" + tasks[0].file +
                ", always on the virtual GPU.");
   app.get_formatter()->column_width(30);
   app.footer(
@@ -151,7 +151,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
   if (file.empty()) {
     if (flags.solution && task.solution.empty())
       throw UsageError(task.file + " has no solution to grade: finding it is the exercise");
-    file = repository_path(task.folder + "/" + (flags.solution ? task.solution : task.file));
+    file = repository_path(task.place() + "/" + (flags.solution ? task.solution : task.file));
   }
   require_submission(file);
   require_different_files(
@@ -169,7 +169,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
   result.isolation = limits.isolation;
   result.own_rights = library.own_rights;
   result.stage = flags.hint;
-  result.file = flags.file.empty() ? task.folder + file.substr(file.rfind('/')) : file;
+  result.file = flags.file.empty() ? task.place() + file.substr(file.rfind('/')) : file;
   // The files first: whoever reads the points there gets them even where nobody reads the words.
   if (!flags.json.empty()) write_file(flags.json, json_report(task, result));
   if (!flags.gradescope.empty()) write_file(flags.gradescope, gradescope_report(task, result));

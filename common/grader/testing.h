@@ -22,7 +22,9 @@ inline const std::string kPatient = "300";
 bool has(const std::string& text, const std::string& part);
 // A file of the repository.
 std::string source(const std::string& path);
-inline std::string first_solution() { return source("chapters/01_naive_attention/solution.cuh"); }
+inline std::string first_solution() {
+  return source("chapters/01_naive_attention/exercise/solution.cuh");
+}
 // text with every `find` replaced. Throws std::runtime_error when there is none: a planted mistake
 // that no longer applies.
 std::string planted(std::string text, const std::string& find, const std::string& replace);

@@ -109,9 +109,9 @@ if make -n test ALL=1 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu' SUITE=toolkit
   chooses 'vgpu_tests' test 'ONLY=vgpu_tests' SUITE=toolkit
   in_suite="$(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) common/vgpu/tests/main.cpp
-    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise.cu chapters/04_wmma/tests/test.cu"
-  outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise.cu"
-  outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise.cu"
+    common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise/exercise.cu chapters/04_wmma/tests/test.cu"
+  outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise/exercise.cu"
+  outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise/exercise.cu"
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
   compiles "$in_suite $outside" '' test ONLY=toolkit
   # Of the chapters one program for each function of common/testing that calls the compiler.
@@ -141,7 +141,7 @@ if [ -z "${DEVICE:-}${TOOLKIT:-}${THIRD_PARTY:-}" ]; then
   shows 'renew: chapter1"' -W $main chapter1
   shows 'renew: chapter1 ARCH=sm_80"' -W $main ARCH=sm_80 chapter1
   shows 'renew: chapter1 SANITIZE=1"' -W $main SANITIZE=1 chapter1
-  shows 'renew: exercise1"' -W chapters/01_naive_attention/exercise.cu exercise1
+  shows 'renew: exercise1"' -W chapters/01_naive_attention/exercise/exercise.cu exercise1
 fi
 
 # Chapters are found by their number, whatever it is.

@@ -11,13 +11,13 @@
 #include "../blur_tile.cuh"
 #include "../grey_columns.cuh"
 #include "../grey_rows.cuh"
-#include "planted_bugs.h"
 #include "../race.cuh"
 #include "../sum_blocks.cuh"
 #include "../sum_serial.cuh"
 #include "../sum_threads.cuh"
-#include "test_support.h"
 #include "../whole_way.cuh"
+#include "planted_bugs.h"
+#include "test_support.h"
 
 namespace steps = first_kernel;
 using namespace lab::testing;

@@ -6,14 +6,15 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 0: points") {
-  const std::string solution = source("chapters/00_a_first_kernel/solution.cuh");
+  const std::string solution = source("chapters/00_a_first_kernel/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0};
   const std::string own = "atomicAdd(&own[grey[i]], 1u)",
                     all = "atomicAdd(&counts[threadIdx.x], float(own[threadIdx.x]))";
   check_points(
       "exercise0", "exercise.cuh",
       {{"solution", solution, {30, 20, 10, 10, 20, 10}},
-       {"starter", source("chapters/00_a_first_kernel/exercise.cuh"), none, "never written"},
+       {"starter", source("chapters/00_a_first_kernel/exercise/exercise.cuh"), none,
+        "never written"},
        // Right, but every pixel is an addition in memory that all blocks share.
        {"no shared memory",
         planted(planted(solution, own, "atomicAdd(&counts[grey[i]], 1.0f)"), all + ";", ""),

@@ -8,13 +8,15 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 1: points") {
-  const std::string solution = source("chapters/01_naive_attention/solution.cuh");
+  const std::string solution = source("chapters/01_naive_attention/exercise/solution.cuh");
   // Of the 12 problems (queries, keys) 2 have as many queries as keys, 1 has one key and 3 have a
   // multiple of 16 keys; in 2 the scores are moved by 150 and -150. 30 points are for all 12.
   check_points(
       "exercise1", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 10, 10, 5, 5, 5}},
-       {"starter", source("chapters/01_naive_attention/exercise.cuh"), {0, 0, 0, 0, 0, 0, 0, 0}},
+       {"starter",
+        source("chapters/01_naive_attention/exercise/exercise.cuh"),
+        {0, 0, 0, 0, 0, 0, 0, 0}},
        // Right for (1, 1) and (16, 16); elsewhere rows of the wrong length, beyond the arrays'
        // ends.
        {"the chapter's kernels",

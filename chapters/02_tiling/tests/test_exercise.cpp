@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 2: points") {
-  const std::string solution = source("chapters/02_tiling/solution.cuh");
+  const std::string solution = source("chapters/02_tiling/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   // 12 problems: tokens 1, 2, 15, 16, 17, 33, 64, 65, 100 (scores moved by 150), 127, 128, 197.
   check_points(
@@ -18,7 +18,7 @@ TEST_CASE("exercise 2: points") {
        {"the scale is written down",
         planted(solution, "shape.scale", "0.125f"),
         {25, 20, 0, 0, 0, 0, 0}},
-       {"starter", source("chapters/02_tiling/exercise.cuh"), none},
+       {"starter", source("chapters/02_tiling/exercise/exercise.cuh"), none},
        // Without a mask only the one key of one token is right.
        {"the chapter's kernel",
         source("chapters/02_tiling/kernel.cuh") +
@@ -62,8 +62,8 @@ TEST_CASE("exercise 2: points") {
 }
 
 TEST_CASE("exercise 2 from an empty function: points") {
-  const std::string solution = source("chapters/02_tiling/solution2.cuh");
-  const std::string task = source("chapters/02_tiling/task2.cuh");
+  const std::string solution = source("chapters/02_tiling/exercise/solution2.cuh");
+  const std::string task = source("chapters/02_tiling/exercise/task2.cuh");
   CHECK_FALSE(has(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   const auto without_tiles = [&] {  // a block a row, its threads load K and V from memory
@@ -172,7 +172,7 @@ TEST_CASE("exercise 2 from an empty function: points") {
 }
 
 TEST_CASE("exercise 2: the bug, mended and not" * doctest::test_suite("toolkit")) {
-  const std::string bug = source("chapters/02_tiling/bug.cuh");
+  const std::string bug = source("chapters/02_tiling/exercise/bug.cuh");
   const std::vector<std::string> reports = check_points(
       "exercise2", "bug.cuh",
       {{"as it is", bug, {0, 0, 0, 0, 0}, "is a barrier missing?"},

@@ -6,13 +6,13 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 3: points") {
-  const std::string solution = source("chapters/03_coalescing/solution.cuh");
+  const std::string solution = source("chapters/03_coalescing/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // 12 problems: tokens 1, 2, 15, 16, 17, 33, 64, 65, 100 (scores moved by 150), 127, 128, 197.
   const std::vector<std::string> reports = check_points(
       "exercise3", "exercise.cuh",
       {{"solution", solution, {30, 20, 20, 5, 10, 5, 5, 5}},
-       {"starter", source("chapters/03_coalescing/exercise.cuh"), none},
+       {"starter", source("chapters/03_coalescing/exercise/exercise.cuh"), none},
        // It refuses head_dim 80.
        {"the chapter's kernel",
         source("chapters/03_coalescing/kernel.cuh") +

@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 4: points") {
-  const std::string solution = source("chapters/04_wmma/solution.cuh");
+  const std::string solution = source("chapters/04_wmma/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // 12 problems: tokens 1, 2, 15, 16, 17, 33, 64, 65, 100 (scores moved by 150), 127, 128, 197.
   check_points(
@@ -19,7 +19,7 @@ TEST_CASE("exercise 4: points") {
         planted(solution, "shape.scale", "0.125f"),
         {25, 20, 0, 0, 0, 0, 0, 0}},
        // One key has all the weight, whatever its score.
-       {"starter", source("chapters/04_wmma/exercise.cuh"), {2, 20, 0, 0, 0, 0, 0, 0}},
+       {"starter", source("chapters/04_wmma/exercise/exercise.cuh"), {2, 20, 0, 0, 0, 0, 0, 0}},
        // Without biases only the one key of one token is right.
        {"the chapter's kernel",
         source("chapters/04_wmma/kernel.cuh") +
@@ -66,7 +66,7 @@ TEST_CASE("exercise 4: the files show this chapter's kernel, not chapter 6's") {
   const std::string kernel = source("chapters/04_wmma/kernel.cuh");
   for (const char* file : {"exercise.cuh", "solution.cuh", "solution2.cuh"}) {
     CAPTURE(file);
-    const std::string text = source(std::string("chapters/04_wmma/") + file);
+    const std::string text = source(std::string("chapters/04_wmma/exercise/") + file);
     for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
                              "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
       CHECK(has(kernel, line));
@@ -78,8 +78,8 @@ TEST_CASE("exercise 4: the files show this chapter's kernel, not chapter 6's") {
 }
 
 TEST_CASE("exercise 4 from an empty function: points") {
-  const std::string solution = source("chapters/04_wmma/solution2.cuh");
-  const std::string task = source("chapters/04_wmma/task2.cuh");
+  const std::string solution = source("chapters/04_wmma/exercise/solution2.cuh");
+  const std::string task = source("chapters/04_wmma/exercise/task2.cuh");
   CHECK_FALSE(has(task, "__global__"));
   CHECK_FALSE(has(solution, "col_major"));  // which is chapter 6's
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};

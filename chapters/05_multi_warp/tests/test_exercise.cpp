@@ -6,7 +6,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 5: points") {
-  const std::string solution = source("chapters/05_multi_warp/solution.cuh");
+  const std::string solution = source("chapters/05_multi_warp/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   // 12 problems, tokens (real keys): 1 (1), 2 (2, 1), 15 (15, 7, 1), 16 (16, 3), 17 (16), 33 (20,
   // 33), 64 (64), 65 (65, 64), 100 (70, 100; scores moved by 150), 127 (1, 127, 65), 128 (128), 197
@@ -20,7 +20,7 @@ TEST_CASE("exercise 5: points") {
         {25, 20, 0, 0, 0, 0, 0}},
        // All keys count: right for 1, 64 and 128. And nobody waits for the others, which gives
        // right results only as long as the warps run one after the other.
-       {"starter", source("chapters/05_multi_warp/exercise.cuh"), {7, 0, 0, 0, 0, 0, 0}},
+       {"starter", source("chapters/05_multi_warp/exercise/exercise.cuh"), {7, 0, 0, 0, 0, 0, 0}},
        // All keys count: right for 1, 64 and 128.
        {"the chapter's kernel",
         source("chapters/05_multi_warp/kernel.cuh") +
@@ -62,7 +62,7 @@ TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's"
   const std::string kernel = source("chapters/05_multi_warp/kernel.cuh");
   for (const char* file : {"exercise.cuh", "solution.cuh", "bug.cuh"}) {
     CAPTURE(file);
-    const std::string text = source(std::string("chapters/05_multi_warp/") + file);
+    const std::string text = source(std::string("chapters/05_multi_warp/exercise/") + file);
     for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
                              "wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);",
                              "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
@@ -73,14 +73,14 @@ TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's"
     CHECK_FALSE(has(text, "hardly ever grows"));
   }
   // The head of the bug tells what is seen, not where to look.
-  const std::string bug = source("chapters/05_multi_warp/bug.cuh");
+  const std::string bug = source("chapters/05_multi_warp/exercise/bug.cuh");
   const std::string head = bug.substr(0, bug.find("#pragma once"));
   for (const char* word : {"word", "in common", "sum", "rescale", "all_sync", "maximum"})
     CHECK_FALSE(has(head, word));
 }
 
 TEST_CASE("exercise 5: the bug, mended and not") {
-  const std::string bug = source("chapters/05_multi_warp/bug.cuh");
+  const std::string bug = source("chapters/05_multi_warp/exercise/bug.cuh");
   // Of the 6 problems only that of 64 tokens has nothing to rescale; but for a mistake that nobody
   // has found there are no points.
   check_points(

@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 6: points") {
-  const std::string solution = source("chapters/06_coalesced_k/solution.cuh");
+  const std::string solution = source("chapters/06_coalesced_k/exercise/solution.cuh");
   const std::string next =
       "    if (first_key + kKeyTile < keys) load_tiles(first_key + kKeyTile, stage ^ 1);\n";
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -21,7 +21,7 @@ TEST_CASE("exercise 6: points") {
        {"the scale is written down",
         planted(solution, "shape.scale", "0.125f"),
         {25, 20, 0, 0, 0, 0, 0, 0}},
-       {"starter", source("chapters/06_coalesced_k/exercise.cuh"), none},
+       {"starter", source("chapters/06_coalesced_k/exercise/exercise.cuh"), none},
        // Right where there is one query and one key; elsewhere keys that are none, and too few.
        {"the chapter's kernel",
         source("chapters/06_coalesced_k/kernel.cuh") +
@@ -71,8 +71,8 @@ TEST_CASE("exercise 6: points") {
 }
 
 TEST_CASE("exercise 6 from an empty function: points") {
-  const std::string solution = source("chapters/06_coalesced_k/solution2.cuh");
-  const std::string task = source("chapters/06_coalesced_k/task2.cuh");
+  const std::string solution = source("chapters/06_coalesced_k/exercise/solution2.cuh");
+  const std::string task = source("chapters/06_coalesced_k/exercise/task2.cuh");
   CHECK_FALSE(has(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   const std::string kernel = source("chapters/06_coalesced_k/kernel.cuh");

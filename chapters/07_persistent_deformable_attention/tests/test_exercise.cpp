@@ -9,7 +9,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 7: points") {
-  const std::string folder = "chapters/07_persistent_deformable_attention/";
+  const std::string folder = "chapters/07_persistent_deformable_attention/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // 10 problems, images x queries x heads: 1x1x1, 1x5x1, 1x33x1 (a level one pixel wide), 3x7x1,

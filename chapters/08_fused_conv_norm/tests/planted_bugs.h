@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../../../common/testing/checks.h"
-#include "test_support.h"
 #include "../two_passes.cuh"
+#include "test_support.h"
 
 namespace fused_conv_norm {
 

@@ -13,8 +13,8 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
 #include "../kernels.cuh"
-#include "planted_bugs.h"
 #include "../reference.h"
+#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = fused_conv_norm;

@@ -57,14 +57,14 @@ std::string unfused(std::string text) {
 }  // namespace
 
 TEST_CASE("exercise 8: points") {
-  const std::string solution = source("chapters/08_fused_conv_norm/solution.cuh");
+  const std::string solution = source("chapters/08_fused_conv_norm/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
   // 10 problems, output channels (pixels of an image): 1 (1), 16 (5), 128 (64), 33 (65), 100 (4),
   // 7 (129), 64 (63; around 1024), 48 (25; around -768), 112 (196), 128 (391; around 512).
   check_points(
       "exercise8", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 5, 10, 5, 5, 5, 5}},
-       {"starter", source("chapters/08_fused_conv_norm/exercise.cuh"), none},
+       {"starter", source("chapters/08_fused_conv_norm/exercise/exercise.cuh"), none},
        // Each value of conv is stored and loaded in fp32; all else is as it was.
        {"two kernels", unfused(solution), {30, 20, 0, 0, 10, 0, 5, 5, 5}},
        // Squares of 1024, 768 and 512 have no digits left for deviations of 1.
@@ -125,8 +125,8 @@ TEST_CASE("exercise 8: points") {
 }
 
 TEST_CASE("exercise 8 from an empty function: points") {
-  const std::string solution = source("chapters/08_fused_conv_norm/solution2.cuh");
-  const std::string task = source("chapters/08_fused_conv_norm/task2.cuh");
+  const std::string solution = source("chapters/08_fused_conv_norm/exercise/solution2.cuh");
+  const std::string task = source("chapters/08_fused_conv_norm/exercise/task2.cuh");
   CHECK_FALSE(has(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // The same sums, from memory instead of shared memory: x 27 times.

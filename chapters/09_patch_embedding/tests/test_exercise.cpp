@@ -8,12 +8,12 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 9: points") {
-  const std::string solution = source("chapters/09_patch_embedding/solution.cuh");
+  const std::string solution = source("chapters/09_patch_embedding/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   check_points(
       "exercise9", "exercise.cuh",
       {{"solution", solution, {30, 20, 5, 10, 10, 10, 15}},
-       {"starter", source("chapters/09_patch_embedding/exercise.cuh"), none},
+       {"starter", source("chapters/09_patch_embedding/exercise/exercise.cuh"), none},
        // Right, but the lanes of a warp have 32 patches, and 16 bytes of each.
        {"lanes take patches",
         planted(

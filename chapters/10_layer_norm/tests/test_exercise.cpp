@@ -6,12 +6,12 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 10: points") {
-  const std::string solution = source("chapters/10_layer_norm/solution.cuh");
+  const std::string solution = source("chapters/10_layer_norm/exercise/solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   check_points(
       "exercise10", "exercise.cuh",
       {{"solution", solution, {30, 20, 15, 5, 10, 10, 10}},
-       {"starter", source("chapters/10_layer_norm/exercise.cuh"), none},
+       {"starter", source("chapters/10_layer_norm/exercise/exercise.cuh"), none},
        // Right, but an element a lane: eight times the requests.
        {"two bytes a lane",
         planted(solution, "shape.columns % 8 != 0     ?", "true ?"),

@@ -6,7 +6,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 11: points") {
-  const std::string folder = "chapters/11_mlp/";
+  const std::string folder = "chapters/11_mlp/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   check_points(

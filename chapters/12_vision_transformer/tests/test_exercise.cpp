@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 12: points") {
-  const std::string folder = "chapters/12_vision_transformer/";
+  const std::string folder = "chapters/12_vision_transformer/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0};
   check_points("exercise12", "exercise.cuh",

@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 13: points") {
-  const std::string folder = "chapters/13_flash_attention/";
+  const std::string folder = "chapters/13_flash_attention/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   const std::string mask = "diagonal && key > query";
@@ -122,16 +122,16 @@ TEST_CASE("exercise 13: points") {
 }
 
 TEST_CASE("exercise 13: the refusal of the chapter's own headers names all that may be included") {
-  const std::string starter = source("chapters/13_flash_attention/exercise.cuh");
+  const std::string starter = source("chapters/13_flash_attention/exercise/exercise.cuh");
   const std::string report =
       check_points("exercise13", "exercise.cuh",
                    {{"the chapter's fragments",
-                     planted(starter, "../../common/tile.cuh", "fragments.cuh"),
+                     planted(starter, "../../../common/tile.cuh", "fragments.cuh"),
                      {}}})
           .back();
-  for (const char* part :
-       {"#include \\\"fragments.cuh\\\" is not for an exercise",
-        "and \\\"../../common/attention/shape.h\\\", \\\"../../common/attention/launch.cuh\\\" or "
-        "\\\"../../common/tile.cuh\\\""})
+  for (const char* part : {"#include \\\"fragments.cuh\\\" is not for an exercise",
+                           "and \\\"../../../common/attention/shape.h\\\", "
+                           "\\\"../../../common/attention/launch.cuh\\\" or "
+                           "\\\"../../../common/tile.cuh\\\""})
     CHECK_MESSAGE(has(report, part), report);
 }

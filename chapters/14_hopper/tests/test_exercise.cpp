@@ -8,7 +8,7 @@
 using namespace lab::grader::testing;
 
 TEST_CASE("exercise 14: points") {
-  const std::string folder = "chapters/14_hopper/";
+  const std::string folder = "chapters/14_hopper/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::string starter = source(folder + "exercise.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0};

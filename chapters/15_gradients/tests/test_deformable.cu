@@ -17,9 +17,9 @@
 #include "../../07_persistent_deformable_attention/reference.h"
 #include "../../07_persistent_deformable_attention/staging.cuh"
 #include "../deformable/cells.cuh"
-#include "planted_deformable_bugs.h"
 #include "../deformable/rows.cuh"
 #include "../deformable/steps.h"
+#include "planted_deformable_bugs.h"
 
 using namespace lab::testing;
 using namespace lab::deformable;

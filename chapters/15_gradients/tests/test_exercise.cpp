@@ -60,7 +60,7 @@ TEST_CASE("exercise 15: what all rows' weights get adds up to nothing") {
 }
 
 TEST_CASE("exercise 15: points") {
-  const std::string folder = "chapters/15_gradients/";
+  const std::string folder = "chapters/15_gradients/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0};
   const std::string sums_to_global = "partial[int64_t(blockIdx.x) * cells + cell] = sums[cell];";

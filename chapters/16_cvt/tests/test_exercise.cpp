@@ -60,7 +60,7 @@ TEST_CASE(
 }
 
 TEST_CASE("exercise 16: points") {
-  const std::string folder = "chapters/16_cvt/";
+  const std::string folder = "chapters/16_cvt/exercise/";
   const std::string solution = source(folder + "solution.cuh");
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   const std::string product = "gradient += taps[tap] * around[8 - tap];";

@@ -538,12 +538,12 @@ class Sized(Case):
 
 class Quotes(Case):
     def test_a_lesson_quotes_all_steps_of_its_chapter_and_no_exercise(self):
-        for name in ("kernel", "wide_loads", "exercise", "solution", "solution2", "task2", "bug"):
-            with open(self.path(name + ".cuh"), "w", encoding="utf-8") as file:
-                file.write(f"int {name};\n")
-        os.makedirs(self.path("projection"))
-        with open(self.path("projection/fused.cuh"), "w", encoding="utf-8") as file:
-            file.write("int fused;\n")
+        for folder, names in (("", ("kernel", "wide_loads")), ("projection", ("fused",)),
+                              ("exercise", ("exercise", "solution", "solution2", "task2", "bug"))):
+            os.makedirs(self.path(folder), exist_ok=True)
+            for name in names:
+                with open(os.path.join(self.path(folder), name + ".cuh"), "w", encoding="utf-8") as file:
+                    file.write(f"int {name};\n")
         kernel = refresh_counters.kernel_text(self.folder)
         lesson = "".join(f"    int {name};\n"
                          for name in ("kernel", "wide_loads", "task2", "fused", "bug"))

@@ -145,7 +145,7 @@ TEST_CASE("bad input: files that are no source") {
 
 TEST_CASE("bad input: names of files") {
   const TemporaryFolder folder;
-  const std::string broken = planted(source("chapters/01_naive_attention/solution.cuh"),
+  const std::string broken = planted(source("chapters/01_naive_attention/exercise/solution.cuh"),
                                      "float output = 0.0f;", "flaot x;");
   const std::vector<std::string> names = {"with space.cuh",   "two\nlines.cuh",  "\"quoted\".cuh",
                                           "it's.cuh",         "back\\slash.cuh", "-dash.cuh",

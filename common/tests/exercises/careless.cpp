@@ -18,13 +18,14 @@ std::string without_syncwarp(const std::string& text, int n) {
 
 // Exercise 1's solution with another beginning of the sum over the keys.
 std::string with_sum(const std::string& lines) {
-  return planted(source("chapters/01_naive_attention/solution.cuh"), "float output = 0.0f;", lines);
+  return planted(source("chapters/01_naive_attention/exercise/solution.cuh"),
+                 "float output = 0.0f;", lines);
 }
 
 }  // namespace
 
 TEST_CASE("careless: exercise 4 without one of its barriers of a warp") {
-  const std::string solution = source("chapters/04_wmma/solution.cuh");
+  const std::string solution = source("chapters/04_wmma/exercise/solution.cuh");
   // The first of the kernel itself, behind the loads of Q, is one of these that count.
   CHECK(has(solution, "tiles.q);\n  __syncwarp();\n"));
   std::vector<Submission> submissions = {{"all of them", solution, {}}};
@@ -62,7 +63,7 @@ TEST_CASE("careless: a local variable that is read before it is set") {
 }
 
 TEST_CASE("careless: a local variable whose first reading is in a loop") {
-  const std::string solution = source("chapters/01_naive_attention/solution.cuh");
+  const std::string solution = source("chapters/01_naive_attention/exercise/solution.cuh");
   const std::vector<Submission> submissions = {
       {"the sum over the keys", with_sum("float output;"), {}},
       {"a score", planted(solution, "float score = 0.0f;", "float score;"), {}},

@@ -29,7 +29,7 @@ using lab::testing::TemporaryFolder;
 
 namespace {
 
-std::string starter() { return source("chapters/01_naive_attention/exercise.cuh"); }
+std::string starter() { return source("chapters/01_naive_attention/exercise/exercise.cuh"); }
 
 const char* const kBegin = "  float* scores = nullptr;";
 // The solution without a barrier, unless `careful`.
@@ -81,16 +81,18 @@ TEST_CASE("cheats: files of others are not included") {
       "#include \"solution.cuh\"",
       "#include \"" + path + "/solution.cuh\"",
       "#include \"neighbour.cuh\"",
-      "#include <../chapters/01_naive_attention/solution.cuh>",
+      "#include <../chapters/01_naive_attention/exercise/solution.cuh>",
       "#include </etc/passwd>",
       "#include \"/etc/passwd\"",
       "#define FILE_OF \"solution.cuh\"\n#include FILE_OF",
       "  # \\\n  include \"solution.cuh\"",
       "%:include \"solution.cuh\"",
       "/* */ #include /* */ \"solution.cuh\"",
-      "#include \"../../common/attention/shape.h/../../chapters/01_naive_attention/solution.cuh\"",
+      "#include "
+      "\"../../../common/attention/shape.h/../../../chapters/01_naive_attention/exercise/"
+      "solution.cuh\"",
       "#include_next <solution.cuh>",
-      "#include \"../../common/lab.cuh\"",
+      "#include \"../../../common/lab.cuh\"",
       // Where a compiler sees an #include and a simpler reader does not.
       "const char* const a = \"/*\";\n#include \"" + path + "/solution.cuh\"\n// */",
       "int a; // /*\n#include \"" + path + "/solution.cuh\"\n// */",

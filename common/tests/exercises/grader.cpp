@@ -65,7 +65,7 @@ TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("tool
                planted(first_solution(), "row_sum += weight;\n  }\n", "row_sum += weight;\n"));
   const std::string small =
       "#include <cuda_fp16.h>\n"
-      "#include \"../../common/attention/shape.h\"\n"
+      "#include \"../../../common/attention/shape.h\"\n"
       "void helper(int);\n"
       "namespace exercise {\n"
       "__global__ void a_kernel(float* out) {\n"
@@ -128,7 +128,7 @@ TEST_CASE("grader: all points, in every form" * doctest::test_suite("toolkit")) 
   const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
   CHECK(json.at("version") == 1);
   CHECK(json.at("exercise") == "01_naive_attention");
-  CHECK(json.at("file") == "chapters/01_naive_attention/solution.cuh");
+  CHECK(json.at("file") == "chapters/01_naive_attention/exercise/solution.cuh");
   CHECK(json.at("points") == 100);
   CHECK(json.at("refused").is_null());
   CHECK(json.at("first_failure").is_null());

@@ -247,8 +247,8 @@ TEST_CASE("hints: wrong solutions, and what each stage says") {
     const TemporaryFolder folder;
     for (; to < all.size() && all[to].program == all[from].program; ++to)
       folder.write(std::to_string(to - from) + ".cuh",
-                   planted(source("chapters/" + all[to].chapter + "/solution.cuh"), all[to].find,
-                           all[to].replace));
+                   planted(source("chapters/" + all[to].chapter + "/exercise/solution.cuh"),
+                           all[to].find, all[to].replace));
     // Two stages, and one: an autograder that does not ask for more.
     run_program(all[from].program,
                 {"--batch", ".", "--together", "--seconds", kPatient, "--hint", "2"},
@@ -275,7 +275,7 @@ TEST_CASE("hints: wrong solutions, and what each stage says") {
 
 TEST_CASE("hints: one stage unless the second is asked for") {
   const TemporaryFolder folder;
-  folder.write("a.cuh", planted(source("chapters/01_naive_attention/solution.cuh"),
+  folder.write("a.cuh", planted(source("chapters/01_naive_attention/exercise/solution.cuh"),
                                 "row_scores[key] /= row_sum", "row_scores[key] /= 2 * row_sum"));
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--file", "a.cuh", "--seconds", kPatient, "--json", "a.json",
