@@ -197,8 +197,8 @@ test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp $1/test
 objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
   $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(taken_$(call number,$1))
 # What a chapter takes of an earlier one besides headers: the problem whose gradients it computes.
-taken_15 := $H/chapters/07_persistent_deformable_attention/problem.o \
-  $P/chapters/07_persistent_deformable_attention/reference.o
+taken_15 := $H/chapters/07_persistent_deformable_attention/host/problem.o \
+  $P/chapters/07_persistent_deformable_attention/host/reference.o
 test_objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call test_code_of,$1)))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.

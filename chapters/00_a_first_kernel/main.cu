@@ -4,7 +4,7 @@
 #include "blur_tile.cuh"
 #include "grey_columns.cuh"
 #include "grey_rows.cuh"
-#include "problem.h"
+#include "host/problem.h"
 #include "race.cuh"
 #include "sum_blocks.cuh"
 #include "sum_serial.cuh"

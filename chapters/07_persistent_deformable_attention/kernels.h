@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "problem.h"
+#include "host/problem.h"
 
 namespace persistent_deformable_attention {
 

@@ -2,10 +2,10 @@
 // with --style, a network of them on a photo.
 #include <memory>
 
+#include "host/problem.h"
+#include "host/style.h"
 #include "kernels.cuh"
 #include "network.cuh"
-#include "problem.h"
-#include "style.h"
 
 namespace {
 

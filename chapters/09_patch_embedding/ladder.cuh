@@ -5,8 +5,8 @@
 
 #include "channel_launches.cuh"
 #include "graph.cuh"
+#include "host/problem.h"
 #include "kernel.cuh"
-#include "problem.h"
 #include "streams.cuh"
 
 namespace patch_embedding {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "problem.h"
+#include "host/problem.h"
 
 namespace layer_norm {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "problem.h"
+#include "host/problem.h"
 
 namespace mlp {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "deformable/program.h"
+#include "host/problem.h"
 #include "kernels.h"
-#include "problem.h"
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--deformable") == 0) return deformable_main(argc, argv);

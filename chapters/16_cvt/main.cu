@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dense/program.h"
-#include "program.h"
+#include "host/program.h"
 #include "projection/program.h"
 
 int main(int argc, char** argv) {

@@ -64,10 +64,10 @@ tests_together = $(filter-out %/test_exercise.cpp,$(if $(wildcard $1/tests/test_
 $(foreach d,$(chapter_dirs),$(if $(word 2,$(call tests_together,$d)),\
   $(eval $(call group,$d/group_tests,$(basename $(call tests_together,$d))))))
 # Programs of chapters that have several, compiled for little work, and what they run.
-$(eval $(call group,chapters/08_fused_conv_norm/group_programs,program style_program))
-$(eval $(call group,chapters/12_vision_transformer/group_programs,program projection run))
-$(eval $(call group,chapters/12_vision_transformer/group_weights,plan resample weights))
-$(eval $(call group,chapters/16_cvt/group_programs,program \
+$(eval $(call group,chapters/08_fused_conv_norm/host/group_programs,program style_program))
+$(eval $(call group,chapters/12_vision_transformer/host/group_programs,program projection run))
+$(eval $(call group,chapters/12_vision_transformer/host/group_weights,plan resample weights))
+$(eval $(call group,chapters/16_cvt/host/group_programs,program \
   $(patsubst %,chapters/16_cvt/%/program,dense projection)))
 $(eval $(call group,chapters/16_cvt/group_training,$(addprefix chapters/16_cvt/,net/parameters train/data \
   train/pictures train/trainer)))

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../../../common/grader/grader.h"
-#include "../problem.h"
+#include "../host/problem.h"
 
 namespace {
 

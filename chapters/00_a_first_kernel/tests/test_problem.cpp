@@ -6,7 +6,7 @@
 
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/program.h"
-#include "../reference.h"
+#include "../host/reference.h"
 #include "test_support.h"
 
 using namespace lab::testing;

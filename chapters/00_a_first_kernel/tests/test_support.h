@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../../common/testing/testing.h"
-#include "../problem.h"
+#include "../host/problem.h"
 
 namespace lab::testing {
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "../../../common/grader/grader.h"
-#include "../problem.h"
-#include "../reference.h"
+#include "../host/problem.h"
+#include "../host/reference.h"
 #include "../shape.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "../../../common/lab/images.h"
-#include "../reference.h"
+#include "../host/reference.h"
 #include "test_support.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "../../../common/json/json.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/random.h"
-#include "../reference.h"
+#include "../host/reference.h"
 
 namespace lab::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "../../../common/attention/test_cases.h"
 #include "../../../common/testing/testing.h"
-#include "../problem.h"
+#include "../host/problem.h"
 
 namespace lab::testing {
 

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "../../../common/testing/newest.h"
+#include "../host/reference.h"
 #include "../kernels.cuh"
-#include "../reference.h"
 
 namespace {
 

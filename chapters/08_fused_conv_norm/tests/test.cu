@@ -12,8 +12,8 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
+#include "../host/reference.h"
 #include "../kernels.cuh"
-#include "../reference.h"
 #include "planted_bugs.h"
 #include "test_support.h"
 

@@ -17,8 +17,8 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../problem.h"
-#include "../reference.h"
+#include "../host/problem.h"
+#include "../host/reference.h"
 #include "test_golden.h"
 #include "test_support.h"
 

@@ -3,7 +3,7 @@
 
 #include "../../../common/testing/checks.h"
 #include "../convolve.cuh"
-#include "../problem.h"
+#include "../host/problem.h"
 #include "../tensor_tile.cuh"
 
 namespace steps = fused_conv_norm;

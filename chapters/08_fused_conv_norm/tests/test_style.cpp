@@ -11,8 +11,8 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../reference.h"
-#include "../style.h"
+#include "../host/reference.h"
+#include "../host/style.h"
 
 using lab::NamedTensor;
 using lab::StyleLayer;

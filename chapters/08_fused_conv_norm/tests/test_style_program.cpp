@@ -13,7 +13,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../style.h"
+#include "../host/style.h"
 
 using lab::testing::contains;
 using lab::testing::ProgramResult;

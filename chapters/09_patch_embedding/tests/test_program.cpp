@@ -9,7 +9,7 @@
 
 #include "../../../common/attention/test_ladder.h"
 #include "../../../common/json/json.h"
-#include "../reference.h"
+#include "../host/reference.h"
 #include "test_support.h"
 
 using namespace lab::testing;

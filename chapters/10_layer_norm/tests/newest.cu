@@ -3,7 +3,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../backward.cuh"
-#include "../reference.h"
+#include "../host/reference.h"
 
 namespace {
 

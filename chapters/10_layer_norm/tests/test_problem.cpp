@@ -7,7 +7,7 @@
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/random.h"
-#include "../reference.h"
+#include "../host/reference.h"
 #include "test_support.h"
 
 using namespace lab::testing;

@@ -3,7 +3,7 @@
 
 #include "../../../common/grader/grader.h"
 #include "../../../common/lab/random.h"
-#include "../reference.h"
+#include "../host/reference.h"
 #include "../shape.h"
 
 namespace {

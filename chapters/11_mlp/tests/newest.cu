@@ -5,7 +5,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../epilogue.cuh"
-#include "../reference.h"
+#include "../host/reference.h"
 
 namespace {
 

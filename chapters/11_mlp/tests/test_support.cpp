@@ -8,7 +8,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
-#include "../reference.h"
+#include "../host/reference.h"
 
 namespace lab::testing {
 namespace {

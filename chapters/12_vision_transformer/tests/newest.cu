@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "../../../common/testing/newest.h"
+#include "../host/reference.h"
 #include "../qkv_epilogue.cuh"
-#include "../reference.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
-#include "../resample.h"
+#include "../host/resample.h"
 #include "test_support.h"
 
 using namespace vision_transformer;

@@ -15,7 +15,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../resample.h"
+#include "../host/resample.h"
 #include "test_support.h"
 
 using namespace vision_transformer;

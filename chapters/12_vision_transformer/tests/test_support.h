@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "../run.h"
-#include "../weights.h"
+#include "../host/run.h"
+#include "../host/weights.h"
 
 namespace vision_transformer {
 

@@ -6,7 +6,7 @@
 
 #include "../../../common/attention/inputs.h"
 #include "../../../common/lab/random.h"
-#include "../../07_persistent_deformable_attention/reference.h"
+#include "../../07_persistent_deformable_attention/host/reference.h"
 
 namespace lab::deformable {
 

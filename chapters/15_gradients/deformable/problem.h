@@ -1,7 +1,7 @@
 // Problems of the gradients of deformable attention: chapter 7's, with a gradient of the output.
 #pragma once
 
-#include "../../07_persistent_deformable_attention/problem.h"
+#include "../../07_persistent_deformable_attention/host/problem.h"
 #include "reference.h"
 
 namespace lab::deformable {

@@ -14,7 +14,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../../07_persistent_deformable_attention/reference.h"
+#include "../../07_persistent_deformable_attention/host/reference.h"
 #include "../../07_persistent_deformable_attention/staging.cuh"
 #include "../deformable/cells.cuh"
 #include "../deformable/rows.cuh"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../reference.h"
+#include "../host/reference.h"
 #include "test_support.h"
 
 using namespace lab::testing;
