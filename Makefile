@@ -195,10 +195,7 @@ in_suite = $(if $(SUITE),$(shell grep -l 'doctest::test_suite("$(SUITE)")' $1),$
 code_of = $(filter-out %/reference.cpp $1/test_% $1/tests/%,$(wildcard $1/*.cpp $1/*/*.cpp))
 test_code_of = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp $1/tests/test_*.cpp))
 objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call code_of,$1))) \
-  $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(taken_$(call number,$1))
-# What a chapter takes of an earlier one besides headers: the problem whose gradients it computes.
-taken_15 := $H/chapters/07_persistent_deformable_attention/host/problem.o \
-  $P/chapters/07_persistent_deformable_attention/host/reference.o
+  $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(objects_taken_by_$1)
 test_objects_of = $(patsubst %.cpp,$H/%.o,$(call units,$(call test_code_of,$1)))
 chapter_objects := $(foreach d,$(chapter_dirs),$(call objects_of,$d))
 # kernels*.cu: what a chapter compiles once, for its program and all its tests.
@@ -215,7 +212,6 @@ host_only_cu += common/vgpu/tests/time_programs.cu
 t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -l check_on_t4 $(all_tests_cu)))
 # No case of the suite has one.
 t4_twin_of := $(if $(filter vgpu,$(DEVICE)),$(if $(SUITE),,$(shell grep -l check_twin_on_t4 $(all_tests_cu))))
-cub_device_cu := chapters/15_gradients/kernels_deformable.cu
 # The folder of a twin's objects: with ARCH=sm_75 they are the test's own.
 t4 := $(if $(filter sm_75,$(ARCH)),$D,$D/t4)
 
@@ -364,8 +360,7 @@ exercise$1: $V/tests/exercise$1 $V/tests/exercise$1-solution $V/tests/grader.con
 	@echo './run grades $(call folder_of,$1)/exercise/$(if $(filter 1,$(SOLUTION)),solution,exercise).cuh'
 # (What runs a chapter's own kernels is no part of its exercise.)
 $V/tests/exercise$1: $(patsubst %.cu,$V/cu/%.o,$(wildcard $(call folder_of,$1)/exercise/exercise.cu)) \
-  $(filter-out %/program.o %/group_programs.o %/net/net.o %/group_training.o %/dense/problem.o,\
-    $(call objects_of,$(call folder_of,$1)))
+  $(filter-out $(not_in_exercises),$(call objects_of,$(call folder_of,$1)))
 endef
 $(foreach n,$(exercises),$(eval $(call exercise_rules,$n)))
 $(exercises:%=$V/tests/exercise%-solution): %-solution: Makefile | % $V/tests/grader.conf $V/tests/student_host
@@ -682,9 +677,8 @@ $(t4_twin_of:%.cu=$D/t4/%.o): $D/t4/%.o: %.cu $D/%.o
 $D/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call compile_cu,$(call gencode,$(image)) $(also))
-# Chapter 14's kernels are for what sm_90 alone has. Elsewhere they are empty, and its program says so.
+# (A chapter's chapter.mk may have another image.)
 image = $(ARCH)
-$D/chapters/14_hopper/%.o: image = $(ARCH:sm_90=sm_90a)
 
 # $(call link,libraries): of all objects and then all archives among the prerequisites, a chapter's first:
 # it needs the others

@@ -63,14 +63,14 @@ tests_together = $(filter-out %/test_exercise.cpp,$(if $(wildcard $1/tests/test_
   $(filter $1/%,$(chapter_cases)),$(wildcard $1/tests/test_*.cpp)))
 $(foreach d,$(chapter_dirs),$(if $(word 2,$(call tests_together,$d)),\
   $(eval $(call group,$d/group_tests,$(basename $(call tests_together,$d))))))
-# Programs of chapters that have several, compiled for little work, and what they run.
-$(eval $(call group,chapters/08_fused_conv_norm/host/group_programs,program style_program))
-$(eval $(call group,chapters/12_vision_transformer/host/group_programs,program projection run))
-$(eval $(call group,chapters/12_vision_transformer/host/group_weights,plan resample weights))
-$(eval $(call group,chapters/16_cvt/host/group_programs,program \
-  $(patsubst %,chapters/16_cvt/%/program,dense projection)))
-$(eval $(call group,chapters/16_cvt/group_training,$(addprefix chapters/16_cvt/,net/parameters train/data \
-  train/pictures train/trainer)))
+# What is special about a chapter it says in a chapter.mk of its own, in which `here` is its folder: which of its files
+# are compiled together, and
+#   objects_taken_by_$(here)  objects of other chapters that its program and its tests are linked with
+#   not_in_exercises          objects, as patterns, that its exercise does without
+#   cub_device_cu             kernels whose host half chooses by the architecture, as CUB's does
+cub_device_cu :=
+not_in_exercises := %/program.o %/group_programs.o
+$(foreach here,$(patsubst %/,%,$(dir $(wildcard $(chapter_dirs:%=%/chapter.mk)))),$(eval include $(here)/chapter.mk))
 # Tests of the exercises: of each chapter a table and few lines.
 $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/tests/test_exercise.cpp))))
 # Loops over tensors.
