@@ -20,7 +20,7 @@ TEST_CASE("exercise 1: points") {
        // Right for (1, 1) and (16, 16); elsewhere rows of the wrong length, beyond the arrays'
        // ends.
        {"the chapter's kernels",
-        source("chapters/01_naive_attention/kernel.cuh") +
+        copied_kernel("chapters/01_naive_attention/kernel.cuh") +
             "namespace exercise {\n"
             "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
             "    const AttentionShape& shape, int, cudaStream_t stream) {\n"

@@ -22,7 +22,7 @@ TEST_CASE("exercise 4: points") {
        {"starter", source("chapters/04_wmma/exercise/exercise.cuh"), {2, 20, 0, 0, 0, 0, 0, 0}},
        // Without biases only the one key of one token is right.
        {"the chapter's kernel",
-        source("chapters/04_wmma/kernel.cuh") +
+        copied_kernel("chapters/04_wmma/kernel.cuh") +
             "namespace exercise {\n"
             "inline void attention(const half* Q, const half* K, const half* V, const float*, "
             "half* "
@@ -135,7 +135,7 @@ TEST_CASE("exercise 4 from an empty function: points") {
        {"empty", task, none, "never written"},
        // One query and one key, and nothing else: it knows of no other number of keys.
        {"the chapter's kernel",
-        source("chapters/04_wmma/kernel.cuh") +
+        copied_kernel("chapters/04_wmma/kernel.cuh") +
             "namespace exercise {\n"
             "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
             "    const AttentionShape& shape, int, int, cudaStream_t stream) {\n"

@@ -24,7 +24,7 @@ TEST_CASE("exercise 6: points") {
        {"starter", source("chapters/06_coalesced_k/exercise/exercise.cuh"), none},
        // Right where there is one query and one key; elsewhere keys that are none, and too few.
        {"the chapter's kernel",
-        source("chapters/06_coalesced_k/kernel.cuh") +
+        copied_kernel("chapters/06_coalesced_k/kernel.cuh") +
             "namespace exercise {\n"
             "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
             "    const AttentionShape& shape, int, cudaStream_t stream) {\n"
@@ -75,7 +75,7 @@ TEST_CASE("exercise 6 from an empty function: points") {
   const std::string task = source("chapters/06_coalesced_k/exercise/task2.cuh");
   CHECK_FALSE(has(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
-  const std::string kernel = source("chapters/06_coalesced_k/kernel.cuh");
+  const std::string kernel = copied_kernel("chapters/06_coalesced_k/kernel.cuh");
   const std::string signature =
       "inline void attention(const half* qkv, half* O, const AttentionShape& shape,\n"
       "                      cudaStream_t stream) {\n";

@@ -24,6 +24,10 @@ std::string planted(std::string text, const std::string& find, const std::string
   return text;
 }
 
+std::string copied_kernel(const std::string& path) {
+  return planted(source(path), "\"../../common/", "\"../../../common/");
+}
+
 std::vector<std::string> isolations() {
   std::vector<std::string> all;
   const lab::testing::TemporaryFolder folder;
