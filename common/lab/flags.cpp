@@ -61,7 +61,7 @@ Flags::Flags(const std::string& about, const std::string& footer)
   app_->footer(footer +
                "\nExit codes: 0 correct, 1 wrong result, 2 bad usage or input, 3 this device or "
                "machine lacks\n"
-               "what is asked, 86 a race, init or sync finding of the virtual GPU.");
+               "what is asked, 86 a finding of one of the virtual GPU's checks.");
 }
 
 Flags::~Flags() = default;
