@@ -164,7 +164,7 @@ class DeformableLesson(Case):
     def test_count_of_planted_mistakes(self):
         with open(os.path.join(self.folder, "..", "tests", "planted_deformable_bugs.h"), encoding="utf-8") as file:
             planted = len(re.findall(r"^    \{\"", file.read(), flags=re.MULTILINE))
-        self.assertIn(f"[planted_bugs.h](../tests/planted_deformable_bugs.h) has {planted} mistakes", self.flat)
+        self.assertIn(f"[planted_deformable_bugs.h](../tests/planted_deformable_bugs.h) has {planted} mistakes", self.flat)
 
 
 if __name__ == "__main__":
