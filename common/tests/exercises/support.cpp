@@ -29,15 +29,18 @@ std::string copied_kernel(const std::string& path) {
 }
 
 std::vector<std::string> isolations() {
-  std::vector<std::string> all;
-  const lab::testing::TemporaryFolder folder;
-  folder.write("wrong.cuh",
-               "#error this is compiled\n");  // where another user reaches compiler and folder
-  for (const char* name : {"bubblewrap", "user"})
-    if (lab::testing::run_program("exercise1", {"--isolation", name, "--file", "wrong.cuh"},
-                                  folder.folder())
-            .exit_code == 1)
-      all.push_back(name);
+  static const std::vector<std::string> all = [] {  // each is tried once
+    std::vector<std::string> found;
+    const lab::testing::TemporaryFolder folder;
+    folder.write("wrong.cuh",
+                 "#error this is compiled\n");  // where another user reaches compiler and folder
+    for (const char* name : {"bubblewrap", "user"})
+      if (lab::testing::run_program("exercise1", {"--isolation", name, "--file", "wrong.cuh"},
+                                    folder.folder())
+              .exit_code == 1)
+        found.push_back(name);
+    return found;
+  }();
   if (all.empty())
     MESSAGE("skipped: no bubblewrap here, and no root whose folders other users may enter");
   return all;
