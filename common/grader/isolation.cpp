@@ -225,6 +225,14 @@ bool become(unsigned user) {
          prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
+void execute_when_closed(char* const arguments[], char* const environment[]) {
+  for (int tries = 1000; tries > 0; --tries) {
+    execve(arguments[0], arguments, environment);
+    if (errno != ETXTBSY) return;
+    usleep(10'000);
+  }
+}
+
 void end_all_of(unsigned user) {
   const pid_t child = fork();
   if (child == 0) {

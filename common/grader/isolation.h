@@ -40,6 +40,9 @@ void write_no_files();
 // In a forked process: all memory that is mapped counts, shared memory too, up to the limit that the
 // process has for its own data; and few files are open.
 void limit_address_space();
+// In a forked process: executes arguments[0], if need be as soon as no process has it open for writing any more,
+// for which it waits 10 s. Returns only where that fails.
+void execute_when_closed(char* const arguments[], char* const environment[]);
 // Ends all processes of that user, and removes what it left where everybody may write.
 void end_all_of(unsigned user);
 

@@ -27,8 +27,6 @@ constexpr int kSocket = 3;  // as in grader/host.cc
 constexpr uint64_t kToldBytes = 4096;
 // Kinds of requests beside launches, which have the number of their kernel.
 constexpr uint64_t kOfUpload = ~0ull, kOfFill = ~1ull, kOfCopy = ~2ull, kOfLaunches = ~3ull;
-constexpr int kTries = 1000;
-constexpr useconds_t kTryAgainMicroseconds = 10'000;
 
 // A pointer that the student's process has named: of a kernel, a library, ...
 template <class T>
@@ -413,11 +411,7 @@ class Process {
       if (user_ != 0) write_no_files();
       // A copy of student_host may still be open for writing: in a process that another thread of
       // the grader has forked, until that one executes something itself.
-      for (int i = 0; i < kTries; ++i) {
-        execve(arguments[0], arguments.data(), environment);
-        if (errno != ETXTBSY) break;
-        usleep(kTryAgainMicroseconds);
-      }
+      execute_when_closed(arguments.data(), environment);
       _exit(127);
     }
     close(ends[1]);
@@ -433,7 +427,7 @@ class Process {
   std::string how_it_ended() {
     int status = 0;
     for (int i = 0; waitpid(child_, &status, WNOHANG) == 0; ++i) {
-      if (i == 200) return "its process has closed the grader's socket";
+      if (i == 3000) return "its process has closed the grader's socket";
       usleep(10'000);
     }
     reaped_ = true;
