@@ -237,7 +237,8 @@ $H/common/lab/group_flags.o $H/common/grader/main.o: optimize := -O0
 # a fifth less work for the compiler than -O1, half as much as -O3.
 seldom_run := $V/common/vgpu/group_runtime.o $P/common/vgpu/group_programs.o $P/common/json/group.o \
   $H/common/lab/group.o
-$(seldom_run) $(filter %/program.o %/group_programs.o,$(chapter_objects)): optimize := -Og
+$(seldom_run) $(filter %/program.o %/options.o %/input.o %/report.o %/group_programs.o,$(chapter_objects)): \
+  optimize := -Og
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))

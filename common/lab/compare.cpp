@@ -105,6 +105,16 @@ std::string Comparison::describe() const {
   return text;
 }
 
+double max_abs(const Values& values) {
+  double most = 0;
+  std::visit(
+      [&](const auto& span) {
+        for (const auto value : span) most = std::max(most, std::abs(double(value)));
+      },
+      values);
+  return most;
+}
+
 Comparison compare(const Values& got, const Values& expected, const Tolerance& tolerance,
                    const std::vector<int64_t>& dims) {
   const auto size = [](const Values& values) {

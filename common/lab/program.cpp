@@ -76,6 +76,12 @@ void complete_for(const Device& device, Options& options, const char* no_profile
   if (options.iterations == 0) options.iterations = device.is_virtual ? 1 : 50;
 }
 
+Device open_device(Options& options) {
+  const Device device = open_device();
+  complete_for(device, options);
+  return device;
+}
+
 // OpenMP ends the program where the system grants it fewer threads than it wants (ulimit -u), with an exit status that
 // means a wrong result. So where that limit is low, as many are asked of it as there can be.
 static void use_no_more_threads_than_granted() {

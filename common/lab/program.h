@@ -28,6 +28,9 @@ void complete_for(const Device& device, Options& options,
                       "--profile reads the virtual GPU's counters (make "
                       "DEVICE=vgpu); on this GPU: ncu --set full ./run");
 
+// open_device(), then complete_for() with that device.
+Device open_device(Options& options);
+
 // --look: from here on the virtual GPU collects what its page shows. Throws LackError on a GPU.
 void begin_look(const Device& device, const Options& options);
 

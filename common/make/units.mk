@@ -69,7 +69,7 @@ $(foreach d,$(chapter_dirs),$(if $(word 2,$(call tests_together,$d)),\
 #   not_in_exercises          objects, as patterns, that its exercise does without
 #   cub_device_cu             kernels whose host half chooses by the architecture, as CUB's does
 cub_device_cu :=
-not_in_exercises := %/program.o %/group_programs.o
+not_in_exercises := %/program.o %/options.o %/input.o %/report.o %/group_programs.o
 $(foreach here,$(patsubst %/,%,$(dir $(wildcard $(chapter_dirs:%=%/chapter.mk)))),$(eval include $(here)/chapter.mk))
 # Tests of the exercises: of each chapter a table and few lines.
 $(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/tests/test_exercise.cpp))))

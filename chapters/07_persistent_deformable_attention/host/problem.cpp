@@ -13,7 +13,7 @@
 
 namespace lab {
 
-const char* name_of(Distribution distribution) {
+const char* distribution_name(Distribution distribution) {
   return distribution == Distribution::kLocal ? "local" : "uniform";
 }
 
@@ -21,8 +21,9 @@ DeformableShape course_deformable_shape(int batch, int queries) {
   return {batch, queries, 1, 32, 4, 8, {{92, 160}, {46, 80}, {23, 40}, {12, 20}}};
 }
 
-double bytes_of(const DeformableShape& shape) {
-  return 2.0 * double(shape.value_elements() + 3 * shape.samples() + shape.out_elements());
+Cost deformable_cost(const DeformableShape& shape) {
+  return {2.0 * double(shape.value_elements() + 3 * shape.samples() + shape.out_elements()),
+          8.0 * double(shape.samples()) * shape.channels};
 }
 
 namespace {
@@ -45,7 +46,7 @@ DeformableProblem random_deformable(const DeformableShape& shape, Distribution d
   DeformableProblem problem;
   problem.shape = shape;
   problem.source = format("random, seed %llu, locations %s", static_cast<unsigned long long>(seed),
-                          name_of(distribution));
+                          distribution_name(distribution));
   const uint64_t value_seed = seed * 4, weight_seed = value_seed + 1,
                  location_seed = value_seed + 2;
   problem.value.resize(shape.value_elements());

@@ -1,4 +1,4 @@
-// Problems of multi-scale deformable attention, and the program around them.
+// Problems of multi-scale deformable attention, their arrays on the device, and a step's type.
 #pragma once
 
 #include "../../../common/lab.cuh"
@@ -21,7 +21,7 @@ struct DeformableProblem {
 //            normal offsets of 2 pixels of each level in x and in y
 //   uniform  anywhere, each sample for itself
 enum class Distribution { kLocal, kUniform };
-const char* name_of(Distribution distribution);
+const char* distribution_name(Distribution distribution);
 
 // The levels of the course's problem: 92x160, 46x80, 23x40 and 12x20 pixels.
 DeformableShape course_deformable_shape(int batch, int queries);
@@ -48,13 +48,15 @@ struct DeformableArrays {
 // With `watched` the host sees out while a kernel fills it (managed memory).
 std::vector<DeformableArrays> upload(const DeformableProblem& problem, int copies,
                                      bool watched = false);
-double bytes_of(const DeformableShape& shape);  // of the four arrays: the least traffic
+// Least traffic, each of the four arrays once, and a multiply-add for each channel of each of a
+// sample's four pixels.
+Cost deformable_cost(const DeformableShape& shape);
+
+// ---- Steps --------------------------------------------------------------------------------------
 
 // The type of every step.
 using DeformableFunction = void (*)(const half* value, const half* locations, const half* weights,
                                     half* out, const DeformableShape& shape, cudaStream_t stream);
-
-// ---- Program ------------------------------------------------------------------------------------
 
 struct DeformableStep {
   std::string name;
@@ -63,11 +65,5 @@ struct DeformableStep {
   std::string before = "";           // the step to compare with; empty: the one in front of it
   bool variant = false;              // tried and not kept: run only where --step asks for it
 };
-
-// main() of chapter 7: flags and environment, memory, problem, the steps on it one after the other,
-// the last step on a photo; errors become one line on stderr and the exit code. A step that lacks
-// something is left out with the reason, and refused where it is asked for by name (--step).
-int deformable_main(int argc, char** argv, const char* chapter, const char* about,
-                    const std::vector<DeformableStep>& steps);
 
 }  // namespace lab

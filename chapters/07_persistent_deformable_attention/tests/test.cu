@@ -453,7 +453,7 @@ TEST_CASE("counters: hit rates of both distributions, arithmetic intensity") {
     for (const auto where : {Distribution::kLocal, Distribution::kUniform}) {
       run_for_counters(step.function, shape, where);
       hits[int(where)] = counted("value", "cache/l1/hit_rate");
-      MESSAGE(step.name << ", " << std::string(lab::name_of(where)) << ": L1 hits "
+      MESSAGE(step.name << ", " << std::string(lab::distribution_name(where)) << ": L1 hits "
                         << 100 * hits[int(where)] << "% of value's sectors");
     }
     // Samples near each other share pixels; uniform ones only by chance.

@@ -109,7 +109,7 @@ TEST_CASE("deformable reference: the weights' gradient against differences of th
 TEST_CASE("deformable problems: distributions, weights and the course's size") {
   const DeformableShape full = lab::course_deformable_shape(48, 15422);
   CHECK(full.pixels() == 19560);
-  CHECK(lab::bytes_of(full) / 1024 / 1024 == doctest::Approx(238).epsilon(0.002));
+  CHECK(lab::deformable_cost(full).bytes / 1024 / 1024 == doctest::Approx(238).epsilon(0.002));
 
   const DeformableShape shape = lab::course_deformable_shape(1, 400);
   for (const auto distribution : {lab::Distribution::kLocal, lab::Distribution::kUniform}) {

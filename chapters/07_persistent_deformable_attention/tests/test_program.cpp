@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "../../../common/lab/errors.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels.h"
+#include "../host/options.h"
 #include "test_support.h"
 
 using namespace lab::testing;
@@ -244,25 +245,23 @@ TEST_CASE("program: --predict has times and no results, and refuses what needs t
 }
 
 TEST_CASE("program: a step that lacks something is left out, and refused where it is asked for") {
-  if (skipped("program")) return;
-  const std::vector<lab::DeformableStep> steps = persistent_deformable_attention::steps();
-  const TemporaryFolder folder;
-  const auto run = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "chapter7");
-    arguments.insert(arguments.end(),
-                     {"--batch", "1", "--queries", "9", "--json", folder.path("a.json")});
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    return lab::deformable_main(
-        int(argv.size()), argv.data(), "test", "",
-        {steps[0], steps[1], {"warped", nullptr, [] { return std::string("needs a warp"); }}});
+  const std::vector<lab::DeformableStep> steps = {
+      {"simple", nullptr},
+      {"warped", nullptr, [] { return std::string("needs a warp"); }},
+      {"wide", nullptr, [] { return std::string(); }},
+      {.name = "tried", .function = nullptr, .variant = true}};
+  const auto runnable = [&](const std::string& name, const std::string& left_out) {
+    std::vector<std::string> why;
+    std::string names;
+    for (const lab::DeformableStep& step : lab::runnable_steps(name, steps, why))
+      names += step.name + ";";
+    CHECK(why == (left_out.empty() ? std::vector<std::string>{} : std::vector{left_out}));
+    return names;
   };
-  CHECK(run({}) == lab::kCorrect);
-  const std::string json = file_content(folder.path("a.json"));
-  CHECK(json.find("vectorized") != std::string::npos);
-  CHECK(json.find("warped is left out: it needs a warp") != std::string::npos);
-  CHECK(run({"--step", "simple"}) == lab::kCorrect);
-  CHECK(file_content(folder.path("a.json")).find("vectorized") == std::string::npos);
-  CHECK(run({"--step", "warped"}) == lab::kLacking);
-  CHECK(run({"--step", "fast"}) == lab::kBadUsage);
+  CHECK(runnable("", "warped is left out: it needs a warp") == "simple;wide;");
+  CHECK(runnable("simple", "") == "simple;");
+  CHECK(runnable("tried", "") == "tried;");
+  CHECK_THROWS_WITH_AS(runnable("warped", ""), "--step warped: it needs a warp", lab::LackError);
+  CHECK_THROWS_WITH_AS(runnable("fast", ""), "--step 'fast': must be simple, warped, wide or tried",
+                       lab::UsageError);
 }
