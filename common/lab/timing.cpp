@@ -188,6 +188,13 @@ Timing statistics(std::vector<double> samples_us, bool host_time) {
   return timing;
 }
 
+double microseconds(const Device& device, const Timing& timing) {
+  if (!device.is_virtual) return timing.median_us;
+  const json::Value counters = json::parse_or_null(timing.counters);
+  const json::Value* const us = counters.find_path("/predicted/us");
+  return us && us->is_number() ? us->get<double>() : std::nan("");
+}
+
 StepGraph::StepGraph(const StepLaunch& step, int calls) {
   check(cudaStreamCreate(&stream_));  // one that the legacy stream cannot slip past unseen
   check(cudaDeviceSynchronize());

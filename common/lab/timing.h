@@ -14,6 +14,9 @@ int warm_up(const std::function<void(int)>& round, const std::function<void()>& 
 // Median, least, mean and spread of at least one sample, in microseconds.
 Timing statistics(std::vector<double> samples_us, bool host_time);
 
+// How long it took: measured on a GPU, on the virtual one predicted; NaN where that is not known.
+double microseconds(const Device& device, const Timing& timing);
+
 // Times a part of a program as its host sees it: calls, copies, kernels and waits. It returns when all
 // that it launched is over. On a GPU that is wall time. On the virtual GPU the last iteration is
 // predicted, on the clock that timelines show, and wall time is host_time.

@@ -276,6 +276,12 @@ void require_storage_range(const LayerNormProblem& problem, const LayerNormExpec
   require("dx", expected.dx);
 }
 
+Comparison compare_rows(const Values& got, const std::vector<double>& expected,
+                        const Tolerance& tolerance, const Shape& shape) {
+  if (expected.empty()) return Comparison::none();
+  return compare(got, expected, tolerance, {shape.rows, shape.columns});
+}
+
 Cost layer_norm_cost(const Shape& shape, Storage storage, int arrays) {
   const double bytes = storage == Storage::kFp16 ? 2 : 4;
   return {bytes * (double(shape.elements()) * arrays + 2.0 * shape.columns),

@@ -1,4 +1,4 @@
-// Problems of LayerNorm, how near a result must be, and the program around them.
+// Problems of LayerNorm, how near a result must be, and arrays and steps on the device.
 #pragma once
 
 #include "../../../common/lab.cuh"
@@ -53,6 +53,9 @@ struct LayerNormExpected {
 LayerNormExpected expected_layer_norm(const LayerNormProblem& problem);
 // Throws UsageError where numbers leave the storage's range.
 void require_storage_range(const LayerNormProblem& problem, const LayerNormExpected& expected);
+// Arrays of [rows, columns]. Where nothing is expected (--predict), nothing is compared.
+Comparison compare_rows(const Values& got, const std::vector<double>& expected,
+                        const Tolerance& tolerance, const layer_norm::Shape& shape);
 
 // How near y must be, whichever step computes it. With u = 2^-24 and n = (x - mean) · factor: a number
 // meets L = columns / 32 + 8 additions at most on its way into a sum, so the mean is off by up to
@@ -66,7 +69,7 @@ Tolerance layer_norm_tolerance(const std::vector<double>& x, const std::vector<d
 // Least traffic and operations; arrays: of [rows, columns] that are read or written once.
 Cost layer_norm_cost(const layer_norm::Shape& shape, Storage storage, int arrays);
 
-// ---- Program ------------------------------------------------------------------------------------
+// ---- On the device ------------------------------------------------------------------------------
 
 // The steps for one storage. T is half or float.
 template <class T>
@@ -104,9 +107,35 @@ std::vector<T> stored_as(const std::vector<double>& values) {
   return result;
 }
 
-// main() of chapter 10: flags, memory, problem, a copy and the steps on it one after the other, the
-// residual and the way back; errors become one line on stderr and the exit code.
-int layer_norm_main(int argc, char** argv, const char* chapter, const char* about,
-                    const LayerNormKernels<half>& in_fp16, const LayerNormKernels<float>& in_fp32);
+// On the device, in as many copies as rotation needs; copy 0 is the checked one.
+template <class T>
+struct LayerNormArrays {
+  DeviceArray<T> x, residual, dy, scale, bias, y, sum, dx;
+  DeviceArray<layer_norm::Moments> moments;
+  DeviceArray<float> partials, dscale, dbias;
+};
+
+template <class T>
+std::vector<LayerNormArrays<T>> upload(const LayerNormProblem& problem, int copies,
+                                       int64_t partials) {
+  const size_t elements = size_t(problem.shape.elements()), columns = size_t(problem.shape.columns);
+  std::vector<LayerNormArrays<T>> arrays;
+  for (int i = 0; i < copies; ++i) {
+    const std::string copy = i ? " (copy " + std::to_string(i + 1) + ")" : "";
+    const auto input = [&](const std::vector<double>& values, const char* name) {
+      return DeviceArray<T>(stored_as<T>(values), name + copy);
+    };
+    arrays.push_back(
+        {input(problem.x, "x"), input(problem.residual, "residual"), input(problem.dy, "dy"),
+         input(problem.scale, "scale"), input(problem.bias, "bias"),
+         DeviceArray<T>(elements, "y" + copy), DeviceArray<T>(elements, "sum" + copy),
+         DeviceArray<T>(elements, "dx" + copy),
+         DeviceArray<layer_norm::Moments>(size_t(problem.shape.rows), "moments" + copy),
+         DeviceArray<float>(size_t(partials), "partials" + copy),
+         DeviceArray<float>(columns, "dscale" + copy),
+         DeviceArray<float>(columns, "dbias" + copy)});
+  }
+  return arrays;
+}
 
 }  // namespace lab
