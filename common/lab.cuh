@@ -161,9 +161,7 @@ struct Comparison {
 
 // An array as a comparison reads it: a std::vector of any of these.
 using Values = std::variant<std::span<const half>, std::span<const float>, std::span<const double>>;
-
-// The largest absolute value; 0 of none.
-double max_abs(const Values& values);
+double max_abs(const Values& values);  // the largest absolute value; 0 of none
 
 // Compares row-major arrays of shape dims. Throws std::invalid_argument where a size is another.
 Comparison compare(const Values& got, const Values& expected, const Tolerance& tolerance,

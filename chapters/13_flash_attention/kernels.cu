@@ -8,7 +8,7 @@
 
 namespace flash_attention {
 
-std::vector<lab::LadderStep> steps() {
+std::vector<lab::AttentionStep> steps() {
   return {
       {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
       {.name = "loads in flight", .attention = loads_in_flight::attention, .tensor_cores = true},

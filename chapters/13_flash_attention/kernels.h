@@ -8,7 +8,7 @@
 namespace flash_attention {
 
 // In the order of the lesson, behind the kernel of chapter 6; then the variant.
-std::vector<lab::LadderStep> steps();
+std::vector<lab::AttentionStep> steps();
 
 // loads_in_flight::attention() with 4 warps a block, on a device that would take more or fewer, too.
 void loads_in_flight_by_4_warps(const half* Q, const half* K, const half* V, half* O,

@@ -10,7 +10,7 @@
 
 namespace hopper {
 
-std::vector<lab::LadderStep> steps() {
+std::vector<lab::AttentionStep> steps() {
   return {
       {.name = "ragged", .attention = flash_attention::ragged, .tensor_cores = true},
       {.name = "tensor maps", .attention = tensor_maps, .tensor_cores = true},

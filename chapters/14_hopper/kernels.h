@@ -9,7 +9,7 @@
 namespace hopper {
 
 // In the order of the lesson, behind the last one of chapter 13; then the variants.
-std::vector<lab::LadderStep> steps();
+std::vector<lab::AttentionStep> steps();
 
 // lacks() of maps.cuh.
 std::string why_not();

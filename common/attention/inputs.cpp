@@ -10,8 +10,6 @@
 #include "lab/files.h"
 #include "lab/images.h"
 #include "lab/random.h"
-#include "lab/tensors.h"
-#include "program.h"
 
 namespace lab {
 namespace {
@@ -149,43 +147,6 @@ std::vector<double> attention_weights(AttentionFunction attention, const Attenti
             shape.heads;
   }
   return weights;
-}
-
-void write_outputs(const Run& run, AttentionFunction attention, const std::vector<half>& output,
-                   Report& report) {
-  const AttentionProblem& problem = run.problem;
-  const AttentionShape& shape = problem.shape;
-  if (problem.grid > 0 && !run.options.predict) {
-    vgpu::set_counters(false);
-    const std::vector<double> weights = attention_weights(attention, problem, problem.chosen_token);
-    vgpu::set_counters(true);
-    save_image(run.options.out,
-               draw_heat_map(problem.photo, problem.grid, problem.chosen_token, weights));
-    const auto place = [&](int token) {
-      return token == 0
-                 ? std::string("the class token")
-                 : format("patch %d,%d", (token - 1) / problem.grid, (token - 1) % problem.grid);
-    };
-    int next = -1;
-    double sum = 0;
-    for (int token = 0; token < shape.tokens; ++token) {
-      sum += weights[token];
-      if (token != problem.chosen_token && (next < 0 || weights[token] > weights[next]))
-        next = token;
-    }
-    report.note(format("%s: attention of %s: %.1f%% of it to itself, %.1f%% to %s, the next",
-                       run.options.out.c_str(), place(problem.chosen_token).c_str(),
-                       100 * weights[problem.chosen_token], 100 * weights[next],
-                       place(next).c_str()));
-    // Each weight is rounded to fp16, relatively 2^-11; twice that is allowed. False for NaN.
-    report.require(std::abs(sum - 1) <= 0x1p-10, format("the weights of %s add up to %.6f, not 1",
-                                                        place(problem.chosen_token).c_str(), sum));
-  }
-  if (!run.options.output.empty())
-    write_safetensors(
-        run.options.output,
-        {{"out",
-          {{shape.batch, shape.heads, shape.tokens, shape.head_dim}, to_float(output), "F16"}}});
 }
 
 }  // namespace lab

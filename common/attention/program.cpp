@@ -1,4 +1,4 @@
-// Flags, and the order in which a chapter's program goes to work.
+// Flags, and the problem that they name.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -35,12 +35,24 @@ int parse_patch(const std::string& patch, int grid) {
   return 1 + row * grid + column;
 }
 
+// For the help: "\nSteps: tiling, coalesced loads; kept because it failed: ..."
+std::string names_of(const std::vector<AttentionStep>& steps) {
+  std::string names, variants;
+  for (const AttentionStep& step : steps) {
+    std::string& list = step.variant ? variants : names;
+    list += (list.empty() ? "" : ", ") + step.name;
+  }
+  return (names.empty() ? "" : "\nSteps: " + names) +
+         (variants.empty() ? "" : "; only with --step, tried and not kept: " + variants);
+}
+
 }  // namespace
 
-AttentionOptions parse_options(int argc, const char* const* argv, const std::string& about) {
+AttentionOptions attention_options(int argc, const char* const* argv, const std::string& about,
+                                   const std::vector<AttentionStep>& steps) {
   AttentionOptions options;
   Flags flags(
-      about,
+      about + names_of(steps),
       "The problem is a photo (--image, --size), random tensors as soon as --heads, --tokens or\n"
       "--head-dim is given, or a file (--input: tensors in F16 or F32, scale may be left out).");
   flags.number("--batch", options.batch, 1, kMaxBatch, "N", "images (GPU: 32, virtual GPU: 1)");
@@ -197,68 +209,46 @@ AttentionProblem input_attention(const AttentionOptions& options) {
   return problem;
 }
 
-// For the help: "\nSteps: tiling, coalesced loads; kept because it failed: ..."
-std::string names_of(const std::vector<LadderStep>& steps) {
-  std::string names, variants;
-  for (const LadderStep& step : steps) {
-    std::string& list = step.variant ? variants : names;
-    list += (list.empty() ? "" : ", ") + step.name;
-  }
-  return (names.empty() ? "" : "\nSteps: " + names) +
-         (variants.empty() ? "" : "; only with --step, tried and not kept: " + variants);
+}  // namespace
+
+AttentionInput read_input(const AttentionOptions& options) {
+  AttentionInput input;
+  if (!options.input.empty())
+    input.tensors = input_attention(options);
+  else if (!options.random)
+    input.photo = load_image(options.image);
+  return input;
 }
 
-// The chapter's steps before its own. Everything that is the user's mistake comes before the device
-// is touched, so that it is named on every machine.
-ExitCode attention_program(int argc, char** argv, const AttentionChapter& chapter) {
-  Run run;
-  run.chapter = chapter.name;
-  run.options = parse_options(argc, argv, chapter.about + names_of(chapter.steps));
-  AttentionOptions& options = run.options;
-  if (!chapter.steps.empty()) run.steps = chosen_steps(options.step, chapter.steps);
-  if (options.all) return run_all(argc, argv, options);
-  Image photo;
-  if (!options.input.empty())
-    run.problem = input_attention(options);
-  else if (!options.random)
-    photo = load_image(options.image);
-
-  run.device = open_device();
-  const bool is_virtual = run.device.is_virtual;
-  complete_for(run.device, options);
-  if (options.batch == 0) options.batch = is_virtual ? 1 : 32;
-
-  AttentionShape& shape = run.problem.shape;
+AttentionProblem attention_problem(const AttentionOptions& options, AttentionInput input,
+                                   const Device& device, int bytes_per_score) {
+  AttentionProblem problem = std::move(input.tensors);
+  AttentionShape& shape = problem.shape;
+  const int batch = options.batch > 0 ? options.batch : device.is_virtual ? 1 : 32;
   if (options.random) {
-    shape = {options.batch, options.heads, options.tokens, options.head_dim,
+    shape = {batch, options.heads, options.tokens, options.head_dim,
              float(1 / std::sqrt(double(options.head_dim)))};
   } else if (options.input.empty()) {
     const int grid = options.size / 16;
-    shape = {options.batch, 12, grid * grid + 1, 64, 0.125f};
+    shape = {batch, 12, grid * grid + 1, 64, 0.125f};
   }
-  // On the device Q, K, V and O (fp16, rotated copies) and the chapter's scratch, twice: its own
-  // and the launch function's. On the host Q, K, V in fp16 and in float, the output in double.
+  // On the device Q, K, V and O (fp16, rotated copies) and the scores, twice: the program's own and
+  // the launch function's. On the host Q, K, V in fp16 and in float, the output in double.
   const double elements = double(shape.elements());
-  const double once = 8 * elements + double(chapter.scratch_bytes(shape));
-  require_memory(run.device, once * (1 + rotation_copies(run.device, once)), 32 * elements,
+  const double once = 8 * elements + double(bytes_per_score) * double(shape.scores());
+  require_memory(device, once * (1 + rotation_copies(device, once)), 32 * elements,
                  "attention of shape " + describe(shape));
 
-  if (options.random)
-    run.problem = random_attention(shape, options.seed);
-  else if (options.input.empty()) {
-    run.problem = photo_attention(photo, options.size, options.batch, options.seed);
-    run.problem.source =
+  if (options.random) {
+    problem = random_attention(shape, options.seed);
+  } else if (options.input.empty()) {
+    problem = photo_attention(input.photo, options.size, batch, options.seed);
+    problem.source =
         format("%s, %d x %d pixels", file_name(options.image).c_str(), options.size, options.size);
   }
-  if (run.problem.grid > 0 && !options.patch.empty())
-    run.problem.chosen_token = parse_patch(options.patch, run.problem.grid);
-  return chapter.run(run);
-}
-
-}  // namespace
-
-int attention_main(int argc, char** argv, const AttentionChapter& chapter) {
-  return guarded_main(chapter.name, [&] { return attention_program(argc, argv, chapter); });
+  if (problem.grid > 0 && !options.patch.empty())
+    problem.chosen_token = parse_patch(options.patch, problem.grid);
+  return problem;
 }
 
 }  // namespace lab

@@ -1,20 +1,21 @@
-// The programs of the attention chapters: flags and problem, and the ladder of their steps.
+// What the programs of the attention chapters are made of. Each main.cu is an experiment from top to bottom:
+// flags and problem, the reference, the steps, the report; it calls these functions by name.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "inputs.h"
 #include "lab.cuh"
 #include "lab/device.h"
-#include "lab/errors.h"
+#include "lab/images.h"
 #include "lab/program.h"
 #include "lab/report.h"
+#include "lab/steps.h"
 
 namespace lab {
+
+// ---- Flags and problem --------------------------------------------------------------------------
 
 struct AttentionOptions : Options {
   AttentionOptions() { out = "attention.png"; }
@@ -25,63 +26,71 @@ struct AttentionOptions : Options {
   bool random = false, all = false;
 };
 
-// Throws UsageError for anything that is not right; prints the help and exits with 0 for --help.
-AttentionOptions parse_options(int argc, const char* const* argv, const std::string& about);
-
-// A step that a chapter's program runs: its own or, to compare with, the one before.
-struct LadderStep {
+// A step that a chapter's program runs: its own or, to compare with, the one before. chosen_steps() of
+// lab/steps.h gives those that --step asks for.
+struct AttentionStep {
   std::string name;
-  AttentionFunction attention;
+  AttentionFunction attention = nullptr;
   bool tensor_cores = false;
-  // The launches that attention() consists of, by name, where there are several.
-  std::vector<std::pair<std::string, std::function<void(AttentionArrays&)>>> stages = {};
-  bool variant = false;  // tried and not kept: run only where --step asks for it
+  bool variant = false;  // tried and not kept: runs only where --step asks for it
 };
 
-// Everything that a chapter gets.
-struct Run {
-  std::string chapter;       // "01_naive_attention"
-  AttentionOptions options;  // complete
-  Device device;
-  AttentionProblem problem;
-  std::vector<LadderStep> steps;  // of the chapter's steps those that are asked for
+// Throws UsageError for anything that is not right; for --help prints the help, which begins with
+// `about` and the steps' names, and exits with 0.
+AttentionOptions attention_options(int argc, const char* const* argv, const std::string& about,
+                                   const std::vector<AttentionStep>& steps);
 
-  ReportHead head() const;
+// What the flags name of a problem before its shape is known: the tensors of --input, the photo.
+struct AttentionInput {
+  AttentionProblem tensors;
+  Image photo;
 };
 
-// The chosen query's heat map of `attention` to options.out and the output to options.output.
-void write_outputs(const Run& run, AttentionFunction attention, const std::vector<half>& output,
-                   Report& report);
+// Reads the files that the flags name. Called before the device is opened: what is wrong with them is
+// said on every machine. Throws UsageError.
+AttentionInput read_input(const AttentionOptions& options);
 
-struct AttentionChapter {
-  const char* name;                                       // "01_naive_attention"
-  const char* about;                                      // a sentence for --help
-  int64_t (*scratch_bytes)(const AttentionShape& shape);  // device memory beyond Q, K, V and O
-  ExitCode (*run)(const Run& run);                        // run_ladder where steps are all there is
-  // What --step chooses from. Without a device: it is asked before there is one.
-  std::vector<LadderStep> steps = {};
-};
+// Q, K and V: those of --input, a photo's or random ones. Throws LackError, before anything is taken,
+// where the program has not enough memory for them, for O, and on the device for `bytes_per_score`
+// bytes a score besides.
+AttentionProblem attention_problem(const AttentionOptions& options, AttentionInput input,
+                                   const Device& device, int bytes_per_score = 0);
 
-// main() of chapters on attention: flags, input, device and memory in that order, then the chapter;
-// errors become one line on stderr and the exit code.
-int attention_main(int argc, char** argv, const AttentionChapter& chapter);
+// ---- Results ------------------------------------------------------------------------------------
 
-// ---- The ladder of attention steps --------------------------------------------------------------
+// O as the reference has it, [batch, heads, tokens, head_dim]; empty with --predict, which compares
+// nothing.
+std::vector<double> expected_output(const AttentionOptions& options,
+                                    const AttentionProblem& problem);
 
-// The step of that name, or without a name all that are no variants. Throws UsageError with all the
-// names where there is none.
-std::vector<LadderStep> chosen_steps(const std::string& name, const std::vector<LadderStep>& steps);
+// A step's O beside the expected one. Where that is empty, nothing is compared.
+Comparison compare_output(const std::vector<half>& output, const std::vector<double>& expected,
+                          const Tolerance& tolerance, const AttentionShape& shape);
 
-// Compares each step with the reference, times it, and reports it and its ratio to the step before
-// it; the heat map and the output are the last step's. Of `steps` only those that --step asks for.
-ExitCode run_ladder(const Run& run, const std::vector<LadderStep>& steps);
-// The same of run.steps.
-ExitCode run_ladder(const Run& run);
+// Least traffic and arithmetic of attention, whatever a step makes of it.
+Cost attention_cost(const AttentionShape& shape, bool tensor_cores = false);
+
+// What a report says of the run; `chapter`: the folder's name.
+ReportHead report_head(const std::string& chapter, const AttentionOptions& options,
+                       const Device& device, const AttentionProblem& problem);
+
+// Reads the chosen query's attention off the kernels, draws it into --out and says in the report where
+// most of it goes. The report fails if the weights do not add up to 1. Without a photo, and with
+// --predict, there is no picture.
+void write_heat_map(const AttentionOptions& options, const AttentionProblem& problem,
+                    AttentionFunction attention, Report& report);
+
+// Writes O to --output, where that is given.
+void write_output(const AttentionOptions& options, const AttentionShape& shape,
+                  const std::vector<half>& output);
 
 // "4 warps: 127 registers, 45 KiB shared: an SM holds 4 blocks, 16 of 64 warps", from the CUDA
 // runtime.
 std::string describe_occupancy(const std::string& name, const void* kernel, int threads,
                                int shared_bytes);
+
+// ---- All chapters -------------------------------------------------------------------------------
+
 // --all: runs the programs of chapters 1 to 6, 13 and 14 beside this one with the same arguments,
 // leaves out what this device cannot run, and prints and writes (--json) their own lines as one
 // ladder. Returns the worst of their codes.

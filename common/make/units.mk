@@ -45,7 +45,7 @@ $(eval $(call group,common/vgpu/group_runtime,$(addprefix runtime/,allocate capt
 $(eval $(call group,common/json/group,json nlohmann))
 $(eval $(call group,common/lab/group_flags,flags))
 $(eval $(call group,common/lab/group,device files images program progress report report_files report_table \
-  sources table tensors timing $(addprefix common/attention/,all heat_map ladder program)))
+  sources table tensors timing $(addprefix common/attention/,all heat_map program results)))
 # The grader without its flags (main), which only a program without a main() of its own takes from the archive.
 $(eval $(call group,common/grader/group,build child counters directives files grader hints isolation process report student \
   symptoms together))

@@ -193,6 +193,13 @@ TEST_CASE("compare: what must pass") {
   }
 }
 
+TEST_CASE("compare: the largest absolute value, of any type") {
+  CHECK(lab::max_abs(std::vector<double>{1, -3, 2}) == 3);
+  CHECK(lab::max_abs(std::vector<float>{-0.5f, 0.25f}) == 0.5);
+  CHECK(lab::max_abs(std::vector<half>{__float2half(-65504.0f), __float2half(1.0f)}) == 65504);
+  CHECK(lab::max_abs(std::vector<double>{}) == 0);
+}
+
 TEST_CASE("compare: the gates one by one") {
   const std::vector<double> expected = {1, -2, 0, 4};
   const Tolerance loose{.atol = 0.1, .rtol = 0.1, .relative_l2 = 1};

@@ -19,7 +19,7 @@ namespace {
 lab::AttentionOptions parse(const std::vector<std::string>& arguments) {
   std::vector<const char*> argv = {"program"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return lab::parse_options(int(argv.size()), argv.data(), "test");
+  return lab::attention_options(int(argv.size()), argv.data(), "test", {});
 }
 
 // The message of the refusal; "" when the flags are taken.
@@ -179,14 +179,14 @@ TEST_CASE("options: --look is for the virtual GPU, in words") {
 }
 
 TEST_CASE("options: --step names one step, of which a variant runs only so") {
-  std::vector<lab::LadderStep> steps(3);
+  std::vector<lab::AttentionStep> steps(3);
   steps[0].name = "two words";
   steps[1].name = "kept";
   steps[2].name = "failed";
   steps[2].variant = true;
   const auto chosen = [&](const std::string& name) {
     std::string names;
-    for (const lab::LadderStep& step : lab::chosen_steps(name, steps)) names += step.name + ";";
+    for (const lab::AttentionStep& step : lab::chosen_steps(name, steps)) names += step.name + ";";
     return names;
   };
   CHECK(chosen("") == "two words;kept;");

@@ -21,9 +21,15 @@
 
 namespace {
 
-lab::Run gpu_run() {
-  lab::Run run;
-  run.chapter = "00_test";
+struct Run {
+  lab::AttentionOptions options;
+  lab::Device device;
+  lab::AttentionProblem problem;
+  lab::ReportHead head() const { return lab::report_head("00_test", options, device, problem); }
+};
+
+Run gpu_run() {
+  Run run;
   run.options.warmup = 5;
   run.options.iterations = 50;
   run.device.name = "Test GPU";
@@ -58,7 +64,7 @@ lab::Comparison compared(bool pass) {
 }  // namespace
 
 TEST_CASE("report: the exit code says whether every line is right") {
-  const lab::Run run = gpu_run();
+  const Run run = gpu_run();
   lab::Report right(run.head());
   right.add("kernel", timing(10), {1e6, 1e6}, compared(true));
   CHECK(right.finish() == lab::kCorrect);
@@ -81,7 +87,7 @@ TEST_CASE("report: the exit code says whether every line is right") {
 
 TEST_CASE("report: JSON of a GPU's run") {
   const lab::testing::TemporaryFolder folder;
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.options.json = folder.path("r.json");
   run.options.csv = folder.path("r.csv");
   lab::Report report(run.head());
@@ -140,7 +146,7 @@ TEST_CASE("report: JSON of a GPU's run") {
 }
 
 TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.tensor_flop_per_s = 20e12;
   const lab::testing::TemporaryFolder folder;
   run.options.json = folder.path("a.json");
@@ -172,7 +178,7 @@ TEST_CASE("report: tensor cores have a bound of their own, and lines have ratios
 
 TEST_CASE("report: JSON of a virtual GPU's run carries the counters and no GPU's time") {
   const lab::testing::TemporaryFolder folder;
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   run.options.json = folder.path("r.json");
   lab::Report report(run.head());
@@ -263,7 +269,7 @@ lab::Timing not_predicted(lab::Timing timing, const std::string& why) {
 }  // namespace
 
 TEST_CASE("report: on the virtual GPU times come first, then what explains them, then errors") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   const auto of_step = lab::Report::Errors::kOfStep;
   const auto report_of = [&] {
@@ -318,7 +324,7 @@ TEST_CASE("report: on the virtual GPU times come first, then what explains them,
 
 TEST_CASE("report: predicted times in JSON and CSV, those of a step are its launches' together") {
   const lab::testing::TemporaryFolder folder;
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   run.options.json = folder.path("r.json");
   run.options.csv = folder.path("r.csv");
@@ -373,7 +379,7 @@ TEST_CASE("report: predicted times in JSON and CSV, those of a step are its laun
 
 TEST_CASE("report: a line of several launches alike has the time of all, the counters of one") {
   const lab::testing::TemporaryFolder folder;
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   run.options.json = folder.path("r.json");
   const auto of_launch = lab::Report::Errors::kOfLaunch;
@@ -413,7 +419,7 @@ TEST_CASE("report: a line of several launches alike has the time of all, the cou
 }
 
 TEST_CASE("report: without any predicted time the table has limits and says why, and no ratio") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   lab::Report report(run.head());
   report.add("before", not_predicted(counted(4, 1, 1, 0), "no ptxas"), {1, 1}, compared(true));
@@ -431,7 +437,7 @@ TEST_CASE("report: without any predicted time the table has limits and says why,
 
 TEST_CASE("report: what is not compared is neither right nor wrong") {
   const lab::testing::TemporaryFolder folder;
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   run.options.json = folder.path("r.json");
   lab::Timing sampled = predicted(counted(2, 1, 1, 0), 10, 0.25, 0.5);
@@ -452,7 +458,7 @@ TEST_CASE("report: what is not compared is neither right nor wrong") {
 }
 
 TEST_CASE("report: lines of which nothing is known but their names are no table") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   lab::Report report(run.head());
   lab::Timing host;
@@ -467,7 +473,7 @@ TEST_CASE("report: lines of which nothing is known but their names are no table"
 }
 
 TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its line") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.is_virtual = true;
   lab::Report report(run.head());
   const auto counted = [](double us, int, int, int) {
@@ -492,7 +498,7 @@ TEST_CASE("report: what is wrong has no ratio, and a wrong launch says so in its
 }
 
 TEST_CASE("report: on a GPU times come first, and no line is too long") {
-  lab::Run run = gpu_run();
+  Run run = gpu_run();
   run.device.tensor_flop_per_s = 20e12;
   lab::Report report(run.head());
   lab::Timing wide = timing(300);
