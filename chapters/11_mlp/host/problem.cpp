@@ -226,7 +226,26 @@ Cost mlp_cost(const MlpSizes& sizes, Storage storage) {
           .tensor_rate = storage == Storage::kFp16 ? 1 : 0.5};
 }
 
+Comparison compare_output(const std::vector<float>& y, const MlpExpected& expected, int width) {
+  if (expected.rows.empty()) return Comparison::none();
+  std::vector<float> rows;
+  for (const int row : expected.rows)
+    rows.insert(rows.end(), y.begin() + int64_t(row) * width, y.begin() + int64_t(row + 1) * width);
+  return compare(rows, expected.y, expected.y_tolerance, {int64_t(expected.rows.size()), width});
+}
+
 // ---- On the device ------------------------------------------------------------------------------
+
+std::vector<float> MlpOnDevice::hidden() const {
+  return fp16 ? to_float(fp16->hidden.download()) : fp32->hidden.download();
+}
+std::vector<float> MlpOnDevice::y() const {
+  return fp16 ? to_float(fp16->y.download()) : fp32->y.download();
+}
+void MlpOnDevice::fill_results_with_nan() {
+  if (fp16) fp16->y.fill_nan(), fp16->hidden.fill_nan();
+  if (fp32) fp32->y.fill_nan(), fp32->hidden.fill_nan();
+}
 
 std::vector<MlpOnDevice> upload(const MlpProblem& p, Storage storage, int copies) {
   std::vector<MlpOnDevice> all;

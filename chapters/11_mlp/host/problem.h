@@ -1,4 +1,5 @@
-// Problems of an MLP, y = x + w2 gelu(w1 x + b1) + b2, and the program around them.
+// Problems of an MLP, y = x + w2 gelu(w1 x + b1) + b2, how near a result must be, and arrays and steps on
+// the device.
 #pragma once
 
 #include <optional>
@@ -65,6 +66,8 @@ struct MlpExpected {
   Tolerance first, second, y_tolerance;
 };
 MlpExpected expected_mlp(const MlpProblem& problem, Storage storage);
+// y in the expected rows. Where none are expected (--predict), nothing is compared.
+Comparison compare_output(const std::vector<float>& y, const MlpExpected& expected, int width);
 
 // What a product y = act(x weightᵀ + bias) + residual may be off by. sizes: the largest sum of |x|
 // |weight|; largest: of |sum|, |y| and what is stored between.
@@ -88,10 +91,14 @@ struct MlpOf {
 struct MlpOnDevice {
   std::optional<MlpOf<half>> fp16;
   std::optional<MlpOf<float>> fp32;
+
+  std::vector<float> hidden() const;
+  std::vector<float> y() const;
+  void fill_results_with_nan();  // of hidden and y
 };
 std::vector<MlpOnDevice> upload(const MlpProblem& problem, Storage storage, int copies);
 
-// ---- Program ------------------------------------------------------------------------------------
+// ---- Steps --------------------------------------------------------------------------------------
 
 struct MlpStep {
   std::string name;
@@ -107,10 +114,5 @@ struct MlpStep {
   // Its own kernel files, for the report's lines of code.
   std::vector<std::string> files = {};
 };
-
-// main() of chapter 11: flags, memory, problem, the steps on it one after the other; errors become
-// one line on stderr and the exit code.
-int mlp_main(int argc, char** argv, const char* chapter, const char* about,
-             const std::vector<MlpStep>& steps);
 
 }  // namespace lab

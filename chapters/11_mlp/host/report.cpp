@@ -1,0 +1,72 @@
+#include "report.h"
+
+#include <fstream>
+
+#include "../../../common/lab/files.h"
+#include "../../../common/lab/flags.h"
+#include "../../../common/lab/tensors.h"
+#include "../../../common/lab/timing.h"
+
+namespace lab {
+
+ReportHead report_head(const char* chapter, const MlpOptions& options, const Device& device,
+                       const MlpProblem& problem) {
+  const MlpSizes& s = problem.sizes;
+  ReportHead head{
+      chapter,
+      options,
+      device,
+      problem.source,
+      describe(s) + (options.storage() == Storage::kFp32 ? ", fp32 in tf32" : ""),
+      {{"batch", s.batch}, {"rows", s.rows()}, {"width", s.width}, {"hidden", s.hidden}},
+      {}};
+  if (options.storage() == Storage::kFp32) head.details = {{"storage", "\"fp32\""}};
+  if (!options.preset.empty()) head.details.emplace_back("preset", "\"" + options.preset + "\"");
+  return head;
+}
+
+namespace {
+
+// Lines that are neither empty nor a comment alone; 0 where a file is not there.
+int code_lines(const std::vector<std::string>& files) {
+  int lines = 0;
+  for (const std::string& file : files) {
+    std::ifstream in(repository_path("chapters/11_mlp/" + file));
+    if (!in) return 0;
+    for (std::string line; std::getline(in, line);) {
+      const size_t first = line.find_first_not_of(' ');
+      lines += first != std::string::npos && line.compare(first, 2, "//") != 0;
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+void note_rate(const Device& device, const MlpStep& step, const MlpSizes& sizes,
+               const std::vector<Timing>& launches, const Timing& whole, Report& report) {
+  double us = device.is_virtual ? 0 : whole.median_us;
+  for (const Timing& launch : launches)
+    if (device.is_virtual) us += microseconds(device, launch);
+  const int lines = code_lines(step.files);
+  if (!(us > 0) || lines == 0) return;
+  report.note(format("%s: %.3g TFLOP/s%s, %d lines of code without tile.cuh", step.name.c_str(),
+                     mlp_cost(sizes, step.storage).flops / us / 1e6,
+                     device.is_virtual ? " as predicted" : "", lines));
+}
+
+void write_results(const MlpOptions& options, const MlpProblem& problem, const MlpOnDevice& arrays,
+                   const std::string& last_step, Report& report) {
+  const MlpSizes& s = problem.sizes;
+  if (!options.output.empty())
+    write_safetensors(options.output, {{"out",
+                                        {{s.batch, s.tokens, s.width},
+                                         arrays.y(),
+                                         options.storage() == Storage::kFp16 ? "F16" : "F32"}}});
+  if (!options.draws || options.predict) return;
+  save_image(options.out, draw_hidden(problem.photo, s, arrays.hidden()));
+  report.note(format("%s: the photo, and what eight hidden units of %s answer to its patches",
+                     options.out.c_str(), last_step.c_str()));
+}
+
+}  // namespace lab
