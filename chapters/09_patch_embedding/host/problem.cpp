@@ -71,7 +71,7 @@ std::vector<double> expected_tokens(const Problem& problem, const Part& part) {
   return tokens;
 }
 
-std::vector<half> part_of(const half* tokens, const Shape& shape, const Part& part) {
+std::vector<half> tokens_in_part(const half* tokens, const Shape& shape, const Part& part) {
   std::vector<half> result;
   for (int i = 0; i < part.images; ++i)
     for (int row = 0; row <= part.patches; ++row) {
@@ -81,7 +81,7 @@ std::vector<half> part_of(const half* tokens, const Shape& shape, const Part& pa
   return result;
 }
 
-lab::Tolerance tolerance_for(const std::vector<double>& expected) {
+lab::Tolerance tokens_tolerance(const std::vector<double>& expected) {
   double most = 0;
   for (const double value : expected) most = std::max(most, std::abs(value));
   lab::Tolerance tolerance = lab::Tolerance::fp32_sum(kPatchValues + 1, most);
@@ -90,7 +90,7 @@ lab::Tolerance tolerance_for(const std::vector<double>& expected) {
   return tolerance;
 }
 
-std::vector<int64_t> dims_of(const Part& part) {
+std::vector<int64_t> part_dims(const Part& part) {
   return {part.images, 1 + part.patches, part.channels};
 }
 

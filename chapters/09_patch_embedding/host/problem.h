@@ -1,4 +1,4 @@
-// Problems of patch embedding, and the program around them.
+// Problems of patch embedding, their memory, and a step's type.
 #pragma once
 
 #include <functional>
@@ -29,10 +29,10 @@ Problem random_problem(const Shape& shape, uint64_t seed);
 // The tokens of a part by the reference, [images, 1 + patches, channels] of it.
 std::vector<double> expected_tokens(const Problem& problem, const Part& part);
 // What a step wrote of that part, in the same order. tokens: all of Shape.
-std::vector<half> part_of(const half* tokens, const Shape& shape, const Part& part);
+std::vector<half> tokens_in_part(const half* tokens, const Shape& shape, const Part& part);
 // The rounding of a sum of 769 terms in fp32, and of its result to fp16.
-lab::Tolerance tolerance_for(const std::vector<double>& expected);
-std::vector<int64_t> dims_of(const Part& part);
+lab::Tolerance tokens_tolerance(const std::vector<double>& expected);
+std::vector<int64_t> part_dims(const Part& part);
 
 // Beside the photo, how much each patch's token is like that of one patch (cosine, positions taken off):
 // white is the same. Random filters keep what is alike alike.
@@ -65,7 +65,7 @@ struct HostArrays {
   HostArrays(const Problem& problem, const Part& largest);
 };
 
-// ---- Program ------------------------------------------------------------------------------------
+// ---- Steps --------------------------------------------------------------------------------------
 
 // prepare() takes what a step needs on the device and returns what runs it on that part, from host
 // memory to host memory; all is over when that returns.
@@ -75,11 +75,5 @@ struct Step {
   std::function<Traffic(const Shape&, const Part&)> traffic;
   bool whole = false;  // computes all tokens; else a part is run
 };
-
-// main() of chapter 9: flags, photo, the steps one after the other, each on its part, a table of what
-// they took and one of what they launch, copy and hold; errors become one line on stderr and the exit
-// code. streams: how many --streams says.
-int patch_embedding_main(int argc, char** argv, const char* chapter, const char* about,
-                         const std::function<std::vector<Step>(int streams)>& steps);
 
 }  // namespace patch_embedding

@@ -20,7 +20,7 @@ TEST_CASE("patch embedding reference: PyTorch's arrays to 12 digits") {
     const std::vector<double> got = expected_tokens(problem.problem, problem.part);
     CAPTURE(problem.name);
     const lab::Comparison right =
-        lab::compare(got, problem.expected, {1e-12, 1e-12, 1e-12}, steps::dims_of(problem.part));
+        lab::compare(got, problem.expected, {1e-12, 1e-12, 1e-12}, steps::part_dims(problem.part));
     CHECK_MESSAGE(right.pass, right.describe());
   }
 }

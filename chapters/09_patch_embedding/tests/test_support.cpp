@@ -67,9 +67,9 @@ std::vector<Case> golden_cases() {
 
 lab::testing::Verdict judge(const half* tokens, const Case& problem, bool exact) {
   const Shape& shape = problem.problem.shape;
-  const std::vector<half> got = part_of(tokens, shape, problem.part);
+  const std::vector<half> got = tokens_in_part(tokens, shape, problem.part);
   std::vector<double> expected = problem.expected;
-  lab::Tolerance tolerance = tolerance_for(expected);
+  lab::Tolerance tolerance = tokens_tolerance(expected);
   if (exact) {
     tolerance = {};
     for (double& value : expected) value = __half2float(__float2half(float(value)));
@@ -78,7 +78,7 @@ lab::testing::Verdict judge(const half* tokens, const Case& problem, bool exact)
   for (int64_t i = 0; i < shape.token_values(); ++i)
     written += !std::isnan(__half2float(tokens[i]));
   lab::testing::Verdict verdict;
-  verdict.comparison = lab::compare(got, expected, tolerance, dims_of(problem.part));
+  verdict.comparison = lab::compare(got, expected, tolerance, part_dims(problem.part));
   verdict.judge(written <= got.size());
   return verdict;
 }
