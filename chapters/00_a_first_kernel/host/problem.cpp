@@ -41,7 +41,7 @@ PhotoProblem random_photo(const PhotoShape& shape, uint64_t seed) {
   return problem;
 }
 
-PhotoExpected expected_of(const PhotoProblem& problem) {
+PhotoExpected expected_results(const PhotoProblem& problem) {
   PhotoExpected expected;
   expected.grey.resize(size_t(problem.shape.pixels()));
   expected.blurred.resize(expected.grey.size());
@@ -77,6 +77,38 @@ Image draw_steps(const PhotoProblem& problem, const std::vector<unsigned char>& 
       std::fill_n(to + 6 * (width + kGap), 3, blurred[at]);
     }
   return picture;
+}
+
+// ---- On the device ------------------------------------------------------------------------------
+
+double photo_bytes(const PhotoShape& shape) { return double(shape.pixels()) * (3 + 1 + 1); }
+
+std::vector<PhotoArrays> upload(const PhotoProblem& problem, int copies) {
+  std::vector<PhotoArrays> arrays;
+  const size_t pixels = size_t(problem.shape.pixels());
+  for (int i = 0; i < copies; ++i) {
+    const std::string copy = i ? " (copy " + std::to_string(i + 1) + ")" : "";
+    arrays.push_back({DeviceArray<unsigned char>(problem.photo, "photo" + copy),
+                      DeviceArray<unsigned char>(pixels, "grey" + copy),
+                      DeviceArray<unsigned char>(pixels, "blurred" + copy),
+                      DeviceArray<unsigned>(1, "sum" + copy)});
+  }
+  return arrays;
+}
+
+Comparison compare_result(const PhotoStep& step, const PhotoArrays& arrays,
+                          const PhotoExpected& expected, const PhotoShape& shape) {
+  if (expected.grey.empty()) return Comparison::none();
+  if (step.grey) return compare_bytes(arrays.grey.download(), expected.grey, shape);
+  if (step.sum) return compare_sum(arrays.sum.download()[0], expected.sum);
+  return compare_bytes(arrays.blurred.download(), expected.blurred, shape);
+}
+
+Cost step_cost(const PhotoStep& step, const PhotoShape& shape) {
+  const double pixels = double(shape.pixels());
+  if (step.grey) return {pixels * (3 + 1), 0};
+  if (step.sum) return {pixels + sizeof(unsigned), 0};
+  return {pixels * 2, 0};
 }
 
 }  // namespace lab

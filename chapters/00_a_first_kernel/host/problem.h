@@ -1,4 +1,4 @@
-// Photos as the steps take them, what the steps must compute, and the program around them.
+// Photos as the steps take them, what the steps must compute, and their arrays on the device.
 #pragma once
 
 #include "../../../common/lab.cuh"
@@ -24,7 +24,7 @@ struct PhotoExpected {
   std::vector<unsigned char> grey, blurred;  // [height, width]
   double sum = 0;
 };
-PhotoExpected expected_of(const PhotoProblem& problem);
+PhotoExpected expected_results(const PhotoProblem& problem);
 
 // Whole numbers, each of which must be exactly right.
 Comparison compare_bytes(const std::vector<unsigned char>& got,
@@ -35,7 +35,15 @@ Comparison compare_sum(unsigned got, double expected);
 Image draw_steps(const PhotoProblem& problem, const std::vector<unsigned char>& grey,
                  const std::vector<unsigned char>& blurred);
 
-// ---- Program ------------------------------------------------------------------------------------
+// ---- On the device ------------------------------------------------------------------------------
+
+// In as many copies as rotation needs; copy 0 is the checked one.
+struct PhotoArrays {
+  DeviceArray<unsigned char> photo, grey, blurred;
+  DeviceArray<unsigned> sum;
+};
+std::vector<PhotoArrays> upload(const PhotoProblem& problem, int copies);
+double photo_bytes(const PhotoShape& shape);  // of photo, grey and blurred
 
 // A step by name. It makes one of the three results.
 struct PhotoStep {
@@ -47,18 +55,13 @@ struct PhotoStep {
   void (*blur)(const unsigned char* grey, unsigned char* blurred, const PhotoShape& shape,
                cudaStream_t stream) = nullptr;
   std::string before = "";  // the step that it is held against
-  bool asked = false;       // run only by --step
-};
-struct PhotoKernels {
-  std::vector<PhotoStep> steps;
-  // Grey again, from the host's memory and back to it.
-  void (*whole_way)(const unsigned char* photo, unsigned char* grey,
-                    const PhotoShape& shape) = nullptr;
+  bool variant = false;     // run only by --step
 };
 
-// main() of chapter 0: flags, problem, the steps one after the other, picture; errors become one line
-// on stderr and the exit code.
-int first_kernel_main(int argc, char** argv, const char* chapter, const char* about,
-                      const PhotoKernels& kernels);
+// What the step made. Where nothing is expected (--predict), nothing is compared.
+Comparison compare_result(const PhotoStep& step, const PhotoArrays& arrays,
+                          const PhotoExpected& expected, const PhotoShape& shape);
+// The least that has to move: each input and each output once.
+Cost step_cost(const PhotoStep& step, const PhotoShape& shape);
 
 }  // namespace lab

@@ -66,7 +66,7 @@ TEST_CASE("right: black, white, and the largest sum that fits into 32 bits") {
   PhotoCase problem = photo_case({33, 70});
   for (const unsigned char value : {0, 254}) {
     std::fill(problem.problem.photo.begin(), problem.problem.photo.end(), value);
-    problem.expected = lab::expected_of(problem.problem);
+    problem.expected = lab::expected_results(problem.problem);
     CHECK(problem.expected.blurred == std::vector<unsigned char>(33 * 70, value));
     check_steps(problem);
   }

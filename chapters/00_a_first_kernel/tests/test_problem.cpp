@@ -70,7 +70,7 @@ TEST_CASE("problems: photos in planes, seeds, and the picture") {
   CHECK(*std::max_element(bytes.begin(), bytes.end()) < 255);
   CHECK_THROWS_AS(lab::photo_problem(photo, 0), std::invalid_argument);
 
-  const lab::PhotoExpected expected = lab::expected_of(problem);
+  const lab::PhotoExpected expected = lab::expected_results(problem);
   const lab::Image picture = lab::draw_steps(problem, expected.grey, expected.blurred);
   CHECK(picture.width == 3 * 40 + 8);
   CHECK(picture.height == 40);

@@ -23,7 +23,7 @@ Verdict run(const Step& step, const PhotoCase& problem, const std::vector<unsign
 
 PhotoCase photo_case(const PhotoShape& shape, uint64_t seed) {
   PhotoCase result{describe(shape), random_photo(shape, seed), {}};
-  result.expected = expected_of(result.problem);
+  result.expected = expected_results(result.problem);
   return result;
 }
 
