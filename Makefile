@@ -242,15 +242,15 @@ $(seldom_run) $(filter %/program.o %/options.o %/input.o %/report.o %/group_prog
 # Tests wait for what they start and compute little themselves, but for those that compare many values.
 computing_tests := $(wildcard common/vgpu/tests/lane_*.cpp common/vgpu/tests/profile_coalescing.cpp \
   $(addprefix common/vgpu/tests/forms_,approximations.cpp planted.cpp random.cpp))
-waiting_tests := $(wildcard common/tests/*.cpp common/tests/*/*.cpp common/testing/*.cpp) \
+waiting_tests := $(wildcard common/lab/tests/*.cpp common/lab/tests/*/*.cpp common/grader/tests/*.cpp common/testing/*.cpp) \
   $(foreach d,$(chapter_dirs) common/attention,$(call test_code_of,$d) $(wildcard $d/tests/test_exercise.cpp))
 waiting_vgpu_tests := $(filter-out $(computing_tests),$(wildcard common/vgpu/tests/*.cpp))
 $(patsubst %.cpp,$H/%.o,$(waiting_tests) $(call units,$(waiting_tests))) \
 $(patsubst %.cpp,$V/%.o,$(waiting_vgpu_tests) $(call units,$(waiting_vgpu_tests))): optimize := -Og
-lab_tests_cpp := $(wildcard common/tests/*.cpp)
-lab_tests_cu := $(wildcard common/tests/*.cu)
-bad_input_cpp := $(wildcard common/tests/bad_input/*.cpp)
-lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tests/%.cu=$D/lab_%) \
+lab_tests_cpp := $(wildcard common/lab/tests/*.cpp)
+lab_tests_cu := $(wildcard common/tile/tests/*.cu)
+bad_input_cpp := $(wildcard common/lab/tests/bad_input/*.cpp)
+lab_tests := $(if $(lab_tests_cpp),$D/lab_tests) $(lab_tests_cu:common/tile/tests/%.cu=$D/lab_%) \
   $(if $(bad_input_cpp),$D/bad_input_tests)
 
 # One case of the newest step of each chapter from 2 on, without the other steps' kernels.
@@ -377,7 +377,7 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 	  $(foreach f,$(nvcc_common) $(call gencode,sm_90),"flag "$f) >$@
 
 # Tests of the exercises and of their grader run the exercises' programs.
-grader_tests_dir := common/tests/exercises
+grader_tests_dir := common/grader/tests
 exercise_tests_cpp := $(if $(exercises),$(wildcard chapters/*/tests/test_exercise.cpp) $(grader_tests_dir)/support.cpp)
 grader_tests_cpp := $(if $(exercises),$(wildcard $(grader_tests_dir)/*.cpp))
 exercise_tests := $(if $(exercises),$V/tests/exercise_tests $V/tests/grader_tests)
@@ -391,9 +391,9 @@ $(exercise_tests): $H/libgrader.a $(test_archives) \
     $V/tests/student_host
 	$(call link,-L$V -lvgpu -Wl$(comma)-rpath$(comma)'$$ORIGIN/..')
 
-# The page of --look, in a browser, made of objects by hand. (One of chapter 3 is a test of common/bench.)
+# The page of --look, in a browser, made of objects by hand. (One of chapter 3 is a test of common/workshop/bench.)
 look_tests := $(if $(shell command -v python3),common/vgpu/look/tests/all.py)
-python_tests := $(if $(shell command -v python3),common/bench/tests/all.py common/mutants/tests/all.py) \
+python_tests := $(if $(shell command -v python3),common/workshop/bench/tests/all.py common/workshop/mutants/tests/all.py) \
   $(look_tests) $(operators_python)
 # Longest first, so that none runs alone at the end: exercises and the grader compile most, the tests of
 # bench and those of bad input run all programs; then come the chapters, the last ones before the first.
@@ -449,7 +449,7 @@ chapter_files_calling := $(if $(SUITE),$(sort $(foreach c,$(cases_of_ways),$(las
 toolkit_tests := \
   $(foreach f,$(chapter_files_calling),$(call test_of,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
-  $(patsubst common/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
+  $(patsubst common/tile/tests/%.cu,$D/lab_%,$(filter $(lab_tests_cu),$(calls_toolkit))) \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$(vgpu_tests_program)) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit))) \
   $(exercise_tests)
@@ -492,7 +492,7 @@ test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(test
 endif
 
 # The programs that tests start: chapters' tests name theirs, three start those of all chapters.
-starts_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/bench/tests/all.py)
+starts_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/workshop/bench/tests/all.py)
 names_in_tests := $(shell grep -oE '"chapter[0-9]+' $(wildcard chapters/*/tests/test*.cu chapters/*/tests/test*.cpp) /dev/null)
 programs_of = $(if $(filter $(starts_all),$1),$(chapters:%=$D/chapter%),$(patsubst $D/test_chapter%,$D/chapter%,\
   $(foreach t,$(filter $D/lab_tests,$1),$D/chapter1) $(foreach d,$(chapter_dirs),$(if $(filter $D/test_chapter$(call \
@@ -521,7 +521,7 @@ ladder: $(ladder_programs)
 	@for n in $(ladder_tokens); do \
 	  $(docs_env) $< --all --tokens $$n --json $T/docs/ladder_$$n.json; echo; done
 	@$(foreach run,$(ladder_predicted),$(docs_env) $D/$(subst _, ,$(run)) && echo &&) true
-	@'$(or $(python_plot),python3)' common/figures/ladder.py $(if $(CHECK),--check \
+	@'$(or $(python_plot),python3)' common/workshop/figures/ladder.py $(if $(CHECK),--check \
 	  $(results)/ladder.json,$(results)/ladder.json $(results)/ladder) \
 	  $(ladder_tokens:%=$T/docs/ladder_%.json) --ptxas '$(toolkit_ptxas)'
 
@@ -537,10 +537,10 @@ only_flags = $(if $(filter 1,$(call lesson_blocks,$1)),$(call lesson_flags,$1))
 docs_results = $T/docs/chapter$1.json $(if $(call lesson_flags,$1),$(if $(call only_flags,$1),,$T/docs/chapter$1-more.json))
 docs: $(foreach n,$(lessons),$(call docs_results,$n))
 	@$(if $(shell command -v python3),,echo 'make docs needs python3' >&2; exit 3;) \
-	$(foreach n,$(lessons),python3 common/figures/refresh_counters.py $(if $(CHECK),--check) \
+	$(foreach n,$(lessons),python3 common/workshop/figures/refresh_counters.py $(if $(CHECK),--check) \
 	  $(call docs_results,$n) $(call folder_of,$n)/README.md;) \
-	python3 common/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
-	python3 common/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
+	python3 common/workshop/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
+	python3 common/workshop/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
 	  README.md chapters/README.md $(foreach n,$(lessons),$(call folder_of,$n)/README.md)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
@@ -603,8 +603,8 @@ same_ptx_holds:
 
 # The PTX of all .cu for sm_90, that of the programs also in the oldest and in the newest dialect.
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
-with_ptx := $(patsubst %.cu,$V/cu/%.o,$(filter-out $(host_only_cu),$(wildcard common/bench/*.cu common/vgpu/tests/*.cu))) \
-  $(patsubst %.cu,$D/%.o,$(wildcard common/bench/*/*.cu common/tests/*.cu) $(device_cu) \
+with_ptx := $(patsubst %.cu,$V/cu/%.o,$(filter-out $(host_only_cu),$(wildcard common/workshop/bench/*.cu common/vgpu/tests/*.cu))) \
+  $(patsubst %.cu,$D/%.o,$(wildcard common/workshop/bench/*/*.cu common/tile/tests/*.cu) $(device_cu) \
     $(filter-out $(host_only_cu),$(all_tests_cu))) \
   $(foreach a,compute_75 compute_100,$(device_cu:%.cu=$T/ptx/$a/%.fatbin))
 ptx-coverage: $V/ptx-coverage $(with_ptx)
@@ -709,7 +709,7 @@ $(chapters:%=$D/chapter%): $H/liblab.a | $(device_library)
 $(newest_tests): $(newest_cu:%.cu=$D/%.o) $(filter %/reference.o,$(chapter_objects))
 $D/lab_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(lab_tests_cpp)))
 $D/bad_input_tests: $(patsubst %.cpp,$H/%.o,$(call units,$(bad_input_cpp)))
-$(lab_tests_cu:common/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tests/%.o
+$(lab_tests_cu:common/tile/tests/%.cu=$D/lab_%): $D/lab_%: $D/common/tile/tests/%.o
 $(newest_tests) $(lab_tests) $(chapter_tests) $(foreach f,$(t4_twin_of),$(call test_of,$f)_t4): $(test_archives) | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 

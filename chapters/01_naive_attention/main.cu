@@ -5,7 +5,7 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "kernel.cuh"
-#include "swapped_lanes.cuh"
+#include "variants/swapped_lanes.cuh"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include "../../common/lab/program.h"
 #include "../01_naive_attention/kernel.cuh"
 #include "kernel.cuh"
-#include "two_passes.cuh"
+#include "variants/two_passes.cuh"
 
 namespace {
 

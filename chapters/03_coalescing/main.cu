@@ -4,8 +4,8 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../02_tiling/kernel.cuh"
-#include "coalesced_loads.cuh"
 #include "kernel.cuh"
+#include "parts/coalesced_loads.cuh"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "../../common/lab/program.h"
 #include "../04_wmma/kernel.cuh"
 #include "kernel.cuh"
-#include "more_warps.cuh"
+#include "variants/more_warps.cuh"
 
 namespace {
 

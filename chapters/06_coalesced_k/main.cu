@@ -4,7 +4,7 @@
 #include "../../common/lab/program.h"
 #include "../05_multi_warp/kernel.cuh"
 #include "kernel.cuh"
-#include "no_padding.cuh"
+#include "variants/no_padding.cuh"
 
 namespace {
 

@@ -1,13 +1,13 @@
 // What the chapter's program runs, step by step, and what its tests call besides.
 #include "kernels.h"
 
-#include "boxes.cuh"
-#include "cluster.cuh"
-#include "even_shares.cuh"
-#include "persistent.cuh"
-#include "shared.cuh"
-#include "simple.cuh"
-#include "vectorized.cuh"
+#include "1_simple.cuh"
+#include "2_vectorized.cuh"
+#include "3_shared.cuh"
+#include "4_persistent.cuh"
+#include "5_cluster.cuh"
+#include "6_boxes.cuh"
+#include "variants/even_shares.cuh"
 
 namespace persistent_deformable_attention {
 

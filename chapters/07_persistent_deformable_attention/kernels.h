@@ -33,7 +33,7 @@ unsigned blocks_of_persistent(const DeformableShape& shape, int bytes);
 // Queries that work_of() in work.cuh deals out in advance.
 int dealt_in_advance(const DeformableShape& shape);
 
-// plan_clusters() of cluster.cuh with the step's kernel of 32 or 64 channels, and known_clusters().
+// plan_clusters() of 5_cluster.cuh with the step's kernel of 32 or 64 channels, and known_clusters().
 struct Clusters {
   int blocks, clusters;  // of a cluster; that the device holds at once
   int bytes;             // staged in each block
@@ -42,7 +42,7 @@ struct Clusters {
 Clusters planned_clusters(const DeformableShape& shape);
 Clusters known_clusters(const DeformableShape& shape);
 
-// Of a level of so many pixels box_of() and pixels_in_boxes() in boxes.cuh.
+// Of a level of so many pixels box_of() and pixels_in_boxes() in 6_boxes.cuh.
 std::pair<int, int> box_and_room(int pixels);
 
 // counter_of() of work.cuh, and the values of all counters of the current device.

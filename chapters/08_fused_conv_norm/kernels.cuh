@@ -3,9 +3,9 @@
 // own header instead compiles that step's kernels.
 #pragma once
 
-#include "half.cuh"
-#include "tensor.cuh"
-#include "two_passes.cuh"
+#include "2_two_passes.cuh"
+#include "3_tensor.cuh"
+#include "4_half.cuh"
 
 namespace fused_conv_norm {
 

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "channel_launches.cuh"
-#include "graph.cuh"
+#include "1_channel_launches.cuh"
+#include "3_streams.cuh"
+#include "5_graph.cuh"
+#include "6_one_product.cuh"
 #include "host/problem.h"
-#include "kernel.cuh"
-#include "streams.cuh"
 
 namespace patch_embedding {
 

@@ -1,13 +1,13 @@
 // All steps on arrays of one type, see kernels.h.
 #pragma once
 
-#include "backward.cuh"
-#include "bandwidth.cuh"
-#include "base.cuh"
-#include "cub.cuh"
+#include "1_base.cuh"
+#include "2_cub.cuh"
+#include "6_residual.cuh"
+#include "7_backward.cuh"
 #include "kernels.h"
-#include "naive_variance.cuh"
-#include "residual.cuh"
+#include "parts/bandwidth.cuh"
+#include "variants/naive_variance.cuh"
 
 namespace layer_norm {
 

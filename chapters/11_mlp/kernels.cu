@@ -4,10 +4,10 @@
 #include <map>
 #include <memory>
 
-#include "graph.cuh"
-#include "registers.cuh"
-#include "swizzle.cuh"
-#include "wmma.cuh"
+#include "1_wmma.cuh"
+#include "2_registers.cuh"
+#include "4_swizzle.cuh"
+#include "6_graph.cuh"
 
 namespace {
 
@@ -76,7 +76,7 @@ MlpStep variant(const std::string& name) {
                        mlp::pipeline_product<Layout, kCopiesFirst>(x, weight, y, shape, stream);
                        mlp::finish(bias, residual, y, shape, stream);
                      },
-                     {"block_tile.cuh", "pipeline.cuh", "finish.cuh"});
+                     {"parts/block_tile.cuh", "3_pipeline.cuh", "parts/finish.cuh"});
   step.variant = true;
   return step;
 }
@@ -107,7 +107,7 @@ MlpStep epilogue_step() {
           kStorage<Element>,
           mlp::lacking<Element>,
           false,
-          {"block_tile.cuh", "pipeline.cuh", "epilogue.cuh"}};
+          {"parts/block_tile.cuh", "3_pipeline.cuh", "5_epilogue.cuh"}};
 }
 
 // Its lines are graphs of one product each, so that each has a time of its own.
@@ -144,21 +144,23 @@ MlpStep graph_step() {
           kStorage<Element>,
           mlp::lacking<Element>,
           false,
-          {"block_tile.cuh", "pipeline.cuh", "epilogue.cuh", "graph.cuh"}};
+          {"parts/block_tile.cuh", "3_pipeline.cuh", "5_epilogue.cuh", "6_graph.cuh"}};
 }
 
 // All steps on arrays of such numbers.
 template <class Element>
 std::vector<MlpStep> steps_on() {
-  return {separate<Element>("wmma", mlp::wmma_product, mlp::wmma, {"wmma.cuh", "finish.cuh"}),
-          separate<Element>("registers", mlp::registers_product, mlp::registers,
-                            {"block_tile.cuh", "registers.cuh", "finish.cuh"}),
-          separate<Element>("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
-                            {"block_tile.cuh", "pipeline.cuh", "finish.cuh"}),
-          separate<Element>("swizzle", mlp::swizzle_product, mlp::swizzle,
-                            {"block_tile.cuh", "pipeline.cuh", "swizzle.cuh", "finish.cuh"}),
-          epilogue_step<Element>(),
-          graph_step<Element>()};
+  return {
+      separate<Element>("wmma", mlp::wmma_product, mlp::wmma, {"1_wmma.cuh", "parts/finish.cuh"}),
+      separate<Element>("registers", mlp::registers_product, mlp::registers,
+                        {"parts/block_tile.cuh", "2_registers.cuh", "parts/finish.cuh"}),
+      separate<Element>("pipeline", mlp::pipeline_product<tile::Padded>, mlp::pipeline,
+                        {"parts/block_tile.cuh", "3_pipeline.cuh", "parts/finish.cuh"}),
+      separate<Element>(
+          "swizzle", mlp::swizzle_product, mlp::swizzle,
+          {"parts/block_tile.cuh", "3_pipeline.cuh", "4_swizzle.cuh", "parts/finish.cuh"}),
+      epilogue_step<Element>(),
+      graph_step<Element>()};
 }
 
 // ---- For tests ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ std::vector<lab::MlpStep> steps();
 
 // ---- For tests, with half and float as Element --------------------------------------------------
 
-// What the steps consist of. Arrays as epilogue() in epilogue.cuh has them.
+// What the steps consist of. Arrays as epilogue() in 5_epilogue.cuh has them.
 template <class Element>
 using Layer = void (*)(const Element* x, const Element* weight, const Element* bias,
                        const Element* residual, Element* y, const Shape& shape,
@@ -42,7 +42,7 @@ struct EpilogueTile {
 };
 template <class Element>
 const std::vector<EpilogueTile<Element>>& epilogue_tiles();
-// choose_tile() of epilogue.cuh for arrays in fp16, as a name of those.
+// choose_tile() of 5_epilogue.cuh for arrays in fp16, as a name of those.
 std::string chosen_tile(const Shape& shape, int sms, int shared_bytes, bool with_wide);
 
 // Why the current device cannot multiply such numbers, in words; empty where it can.

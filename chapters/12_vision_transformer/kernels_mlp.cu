@@ -1,14 +1,14 @@
 // The steps of chapter 11 as choices of --mlp (components.h).
 #include <cstring>
 
-#include "../11_mlp/epilogue.cuh"
-#include "../11_mlp/finish.cuh"
-#include "../11_mlp/pipeline.cuh"
-#include "../11_mlp/registers.cuh"
-#include "../11_mlp/swizzle.cuh"
-#include "../11_mlp/wmma.cuh"
+#include "../11_mlp/1_wmma.cuh"
+#include "../11_mlp/2_registers.cuh"
+#include "../11_mlp/3_pipeline.cuh"
+#include "../11_mlp/4_swizzle.cuh"
+#include "../11_mlp/5_epilogue.cuh"
+#include "../11_mlp/parts/finish.cuh"
 #include "components.h"
-#include "qkv_epilogue.cuh"
+#include "parts/qkv_epilogue.cuh"
 
 namespace vision_transformer {
 namespace {

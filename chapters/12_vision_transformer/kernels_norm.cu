@@ -1,9 +1,9 @@
 // The steps of chapter 10 as choices of --norm (components.h).
-#include "../10_layer_norm/base.cuh"
-#include "../10_layer_norm/cub.cuh"
-#include "../10_layer_norm/rows.cuh"
-#include "../10_layer_norm/vector.cuh"
-#include "../10_layer_norm/warp.cuh"
+#include "../10_layer_norm/1_base.cuh"
+#include "../10_layer_norm/2_cub.cuh"
+#include "../10_layer_norm/3_warp.cuh"
+#include "../10_layer_norm/4_vector.cuh"
+#include "../10_layer_norm/5_rows.cuh"
 #include "components.h"
 
 namespace vision_transformer {

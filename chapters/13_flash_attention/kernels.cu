@@ -1,10 +1,10 @@
 #include "kernels.h"
 
 #include "../06_coalesced_k/kernel.cuh"
-#include "kernel.cuh"
-#include "loads_in_flight.cuh"
-#include "pipeline.cuh"
-#include "registers.cuh"
+#include "1_loads_in_flight.cuh"
+#include "2_registers.cuh"
+#include "3_pipeline.cuh"
+#include "4_ragged.cuh"
 
 namespace flash_attention {
 

@@ -1,12 +1,12 @@
 #include "kernels.h"
 
-#include "../13_flash_attention/kernel.cuh"
-#include "maps.cuh"
-#include "multicast.cuh"
-#include "persistent.cuh"
-#include "specialized.cuh"
-#include "tensor_maps.cuh"
-#include "wgmma.cuh"
+#include "../13_flash_attention/4_ragged.cuh"
+#include "1_tensor_maps.cuh"
+#include "2_wgmma.cuh"
+#include "3_specialized.cuh"
+#include "4_persistent.cuh"
+#include "parts/maps.cuh"
+#include "variants/multicast.cuh"
 
 namespace hopper {
 

@@ -16,10 +16,10 @@ std::string why_not();
 
 // ---- For tests ----------------------------------------------------------------------------------
 
-// heads_together() of persistent.cuh.
+// heads_together() of 4_persistent.cuh.
 int heads_dealt_together(const AttentionShape& shape);
 
-// polynomial_of_2(first + i step) of persistent.cuh, for i < count, by one block.
+// polynomial_of_2(first + i step) of 4_persistent.cuh, for i < count, by one block.
 void powers_of_2(float* result, float first, float step, int count);
 
 // Launches of a step's kernel with head_dim 64, or of a mutant of it: arrays and stream as a step's.

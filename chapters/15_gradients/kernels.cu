@@ -1,10 +1,10 @@
 #include "kernels.h"
 
-#include "forward.cuh"
-#include "kernel.cuh"
-#include "naive.cuh"
-#include "recompute.cuh"
-#include "tensor_cores.cuh"
+#include "1_naive.cuh"
+#include "2_recompute.cuh"
+#include "3_tensor_cores.cuh"
+#include "4_deterministic.cuh"
+#include "parts/forward.cuh"
 
 namespace gradients {
 

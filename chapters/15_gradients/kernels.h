@@ -1,7 +1,7 @@
 // The chapter's steps, compiled once in kernels.cu for its program and its tests.
 #pragma once
 
-#include "pointers.h"
+#include "parts/pointers.h"
 
 namespace gradients {
 

@@ -345,7 +345,7 @@ std::vector<std::string> headers_of(const Task& task) {
   std::vector<std::string> headers = {own};
   if (!std::filesystem::exists(repository_path(own)))
     headers = {"common/attention/shape.h", "common/attention/launch.cuh"};
-  if (chapter >= 11) headers.push_back("common/tile.cuh");
+  if (chapter >= 11) headers.push_back("common/tile/tile.cuh");
   return headers;
 }
 // As an exercise includes them.

@@ -1,7 +1,7 @@
 # Measuring: `make bench`, its reference on the virtual GPU, the tests of the scripts behind them.
-# Included by the Makefile, which says where things go; common/bench/README.md: what is measured.
+# Included by the Makefile, which says where things go; common/workshop/bench/README.md: what is measured.
 
-bench_scripts := common/bench
+bench_scripts := common/workshop/bench
 gpu_results = data/results/$(shell echo '$(GPU_NAME)' | tr 'A-Z ' 'a-z_')
 results = $(if $(filter vgpu,$(DEVICE)),data/results/virtual_h200,$(gpu_results))
 
@@ -175,16 +175,16 @@ endif
 
 # The constants of predicted times: measured on a GPU, given back by the virtual one (VGPU_DEVICE chooses
 # which). ONLY=l2: those whose names begin so. It needs the model's constants, also where it runs on a GPU.
-calibrate_objects := $D/common/bench/calibrate/calibrate.o $H/common/bench/calibrate/constants.o \
+calibrate_objects := $D/common/workshop/bench/calibrate/calibrate.o $H/common/workshop/bench/calibrate/constants.o \
   $P/common/vgpu/time/timing.o $P/common/vgpu/profile/devices.o
 $P/common/vgpu/profile/devices.o: | $P/generated/devices.inc
 # (The virtual GPU may stand for older GPUs.)
-$D/common/bench/calibrate/calibrate.o: also = $(if $(filter vgpu,$(DEVICE)),$(foreach a,75 80,$(if \
+$D/common/workshop/bench/calibrate/calibrate.o: also = $(if $(filter vgpu,$(DEVICE)),$(foreach a,75 80,$(if \
   $(filter sm_$a,$(ARCH)),,-gencode arch=compute_$a$(comma)code=compute_$a)))
 $D/calibrate: $(calibrate_objects) $H/liblab.a | $(device_library)
 	$(call link,$(libs_$(DEVICE)))
 ifeq ($(DEVICE),vgpu)
-test: $(if $(quick),,$(if $(filter common/bench/tests/all.py,$(tests_chosen)),$D/calibrate))
+test: $(if $(quick),,$(if $(filter common/workshop/bench/tests/all.py,$(tests_chosen)),$D/calibrate))
 endif
 .PHONY: calibrate
 ifeq ($(GPU_ARCH)$(bench_reference),)
@@ -221,7 +221,7 @@ endif
 .PHONY: published
 published:
 	@$(need_python)
-	@'$(or $(python_plot),python3)' common/figures/published.py data/results/published.json \
+	@'$(or $(python_plot),python3)' common/workshop/figures/published.py data/results/published.json \
 	  data/results/published
 
 need_python = $(if $(shell command -v python3),,echo 'make $@ needs python3' >&2; exit 3)

@@ -3,7 +3,7 @@
 #
 #   $(call trace,NAME,CHAPTER,KERNEL:BLOCK,FLAGS)   the trace $T/docs/NAME.json of one block, in a run of
 #                                                   that chapter's program
-#   $(call picture,FILE,SCRIPT,PANELS,OPTIONS)      FILE in chapters/, drawn by common/figures/SCRIPT.py;
+#   $(call picture,FILE,SCRIPT,PANELS,OPTIONS)      FILE in chapters/, drawn by common/workshop/figures/SCRIPT.py;
 #                                                   each panel begins with NAME.json of a trace
 #   $(call look,FILE,CHAPTER,VIEW)                  FILE in chapters/: a look inside that chapter's program,
 #                                                   as common/vgpu/look/tests/screenshot.py shows it
@@ -18,7 +18,7 @@ endef
 define picture_rule
 pictures += chapters/$1
 chapters/$1: $(addprefix $T/docs/,$(sort $(foreach p,$3,$(firstword $(subst :, ,$p)))))
-	'$$(python_plot)' common/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
+	'$$(python_plot)' common/workshop/figures/$2.py $$@ $4 $(addprefix $T/docs/,$3)
 endef
 # $(call timeline,NAME,CHAPTER,FLAGS): the timeline $T/docs/NAME.json of a run.
 define timeline_rule
@@ -46,7 +46,7 @@ pictures += chapters/00_a_first_kernel/pictures/blurred.jpg chapters/00_a_first_
 chapters/00_a_first_kernel/pictures/blurred.jpg: $D/chapter0 $V/libvgpu.so
 	$(docs_env) $< --out $@ | tail -n 1
 chapters/00_a_first_kernel/pictures/memories.png:
-	'$(python_plot)' common/figures/memories.py $@ common/vgpu/profile/devices/h200.json common/vgpu/time/timing.cpp
+	'$(python_plot)' common/workshop/figures/memories.py $@ common/vgpu/profile/devices/h200.json common/vgpu/time/timing.cpp
 $(call trace,grey_columns,0,grey_columns_kernel:0)
 $(call trace,grey_rows,0,grey_rows_kernel:0)
 $(call picture,00_a_first_kernel/pictures/warp_loads.png,warp_loads,grey_columns.json:photo:load:0 \
@@ -108,7 +108,7 @@ $(call picture,06_coalesced_k/pictures/padding.png,warp_banks,no_padding_6.json:
   coalesced_k.json:load16:4:padded_by_16_bytes)
 pictures += chapters/06_coalesced_k/pictures/roofline.png
 chapters/06_coalesced_k/pictures/roofline.png: data/results/virtual_h200/gains.json
-	'$(python_plot)' common/figures/roofline.py $@ $< attention 1-6
+	'$(python_plot)' common/workshop/figures/roofline.py $@ $< attention 1-6
 $(call trace,multi_warp,6,multi_warp:0)
 $(call trace,coalesced_k,6,coalesced_k:0)
 $(call picture,06_coalesced_k/pictures/warp_loads.png,warp_loads,multi_warp.json:K:load:4 \
@@ -120,7 +120,7 @@ result_folders := $(patsubst %/,%,$(dir $(wildcard data/results/*/chapter1.json)
 .PHONY: $(result_folders)
 pictures += $(result_folders)
 $(result_folders):
-	@'$(python_plot)' common/figures/measured.py $@
+	@'$(python_plot)' common/workshop/figures/measured.py $@
 
 $(call look,06_coalesced_k/pictures/look.png,6,block coalesced_k 'tiles.k[j][d]')
 
@@ -147,14 +147,14 @@ pictures += chapters/08_fused_conv_norm/pictures/responses.jpg chapters/08_fused
 chapters/08_fused_conv_norm/pictures/responses.jpg: $D/chapter8 $V/libvgpu.so
 	$(docs_env) $< --size 160 --out $@ | tail -n 1
 chapters/08_fused_conv_norm/pictures/bytes_moved.png: $T/docs/chapter8.json
-	'$(python_plot)' common/figures/bytes_moved.py $@ $<
+	'$(python_plot)' common/workshop/figures/bytes_moved.py $@ $<
 # Two blocks of one SM, of which the second computes longer: who waits at the barrier of the grid.
 $(call timeline,phases_8,8,--step fused --predict)
 $(call picture,08_fused_conv_norm/pictures/grid_barrier.png,warp_phases,phases_8.json:fused_kernel@112:block_112 \
   phases_8.json:fused_kernel@244:block_244,110000)
 pictures += chapters/08_fused_conv_norm/pictures/roofline.png
 chapters/08_fused_conv_norm/pictures/roofline.png: data/results/virtual_h200/gains.json
-	'$(python_plot)' common/figures/roofline.py $@ $< 'fused conv norm' 8-8 preset=deep
+	'$(python_plot)' common/workshop/figures/roofline.py $@ $< 'fused conv norm' 8-8 preset=deep
 
 # Chapter 9: six outputs by each step, and all tokens by the last. A title has _ for blanks.
 $(call timeline,steps_9a,9,--part 1x6 --step 'channel launches')
@@ -174,9 +174,9 @@ $(call picture,09_patch_embedding/pictures/gantt.png,gantt,$(gantt_panels),80)
 # Over batch and image size, chapters 9 and 12: from the reference that `make bench DEVICE=vgpu` writes.
 pictures += chapters/09_patch_embedding/pictures/sweeps.png chapters/12_vision_transformer/pictures/sweeps.png
 chapters/09_patch_embedding/pictures/sweeps.png: data/results/virtual_h200/sweeps.json
-	'$(python_plot)' common/figures/sweeps_embedding.py $@ $<
+	'$(python_plot)' common/workshop/figures/sweeps_embedding.py $@ $<
 chapters/12_vision_transformer/pictures/sweeps.png: data/results/virtual_h200/sweeps.json
-	'$(python_plot)' common/figures/sweeps_net.py $@ $<
+	'$(python_plot)' common/workshop/figures/sweeps_net.py $@ $<
 
 # Chapter 11: three layouts of a tile, and the way of one through the last step's kernel.
 $(foreach l,no_padding pipeline swizzle,$(call trace,tile_$l,11,pipeline_kernel:0,--preset tiny \
@@ -190,9 +190,9 @@ $(call picture,11_mlp/pictures/tile_life.png,tile_life,tile_life.json,x:768 hidd
 pictures += chapters/12_vision_transformer/pictures/component_shares.png \
   chapters/12_vision_transformer/pictures/memory_plan.png
 chapters/12_vision_transformer/pictures/component_shares.png: data/results/virtual_h200/sweeps.json
-	'$(python_plot)' common/figures/component_shares.py $@ $<
+	'$(python_plot)' common/workshop/figures/component_shares.py $@ $<
 chapters/12_vision_transformer/pictures/memory_plan.png: $T/docs/sweep-net-simple-1-224.json
-	'$(python_plot)' common/figures/memory_plan.py $@ $<
+	'$(python_plot)' common/workshop/figures/memory_plan.py $@ $<
 
 # Chapter 10: the normalized photo, the first loads of a warp, predicted times over the rows.
 pictures += chapters/10_layer_norm/pictures/normalized.jpg chapters/10_layer_norm/pictures/over_rows.png
@@ -206,7 +206,7 @@ $T/docs/norm-rows-$1.json: $D/chapter10 $V/libvgpu.so
 endef
 $(foreach b,$(norm_batches),$(eval $(call norm_rows_rule,$b)))
 chapters/10_layer_norm/pictures/over_rows.png: $(norm_batches:%=$T/docs/norm-rows-%.json)
-	'$(python_plot)' common/figures/over_rows.py $@ $^
+	'$(python_plot)' common/workshop/figures/over_rows.py $@ $^
 $(call trace,norm_warp,10,warp_kernel:0)
 $(call trace,norm_vector,10,vector_kernel:0)
 $(call picture,10_layer_norm/pictures/warp_loads.png,warp_loads,norm_vector.json:x:load:0 norm_warp.json:x:load:0)
@@ -243,7 +243,7 @@ $T/docs/step_16.json: $D/chapter16 $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(docs_env) VGPU_PROFILE=json:$@ $< --steps 1 --out $(@:.json=.png) | tail -n 1
 chapters/16_cvt/pictures/step_bytes.png: $T/docs/step_16.json
-	'$(python_plot)' common/figures/step_bytes.py $@ $<
+	'$(python_plot)' common/workshop/figures/step_bytes.py $@ $<
 
 # Pictures are drawn each time, traces when a program has changed. Last, since it takes all of them.
 .PHONY: figures $(pictures)

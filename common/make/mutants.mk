@@ -1,5 +1,5 @@
 # Mutation testing: `make mutants`. Included by the Makefile, which says where things go;
-# common/mutants/README.md: what is done.
+# common/workshop/mutants/README.md: what is done.
 
 # ONLY='02-* *access.cpp' chooses some, JOBS=4 at a time, FRESH=1 repeats what is known, QUICK=1 runs
 # only the cases that the lists name.
@@ -21,6 +21,6 @@ mutants: export NVCC_FLAGS := $(nvcc_common)
 mutants: export TEST_TMP := $T/tmp
 mutants: $(vgpu_tests) $(chapter_tests) $(chapters:%=$D/chapter%) $(vgpu_launcher) \
   $(vgpu_links)
-	@mkdir -p $T/tmp && python3 common/mutants/mutants.py --make '$(mutants_make)' --folders $V $D \
+	@mkdir -p $T/tmp && python3 common/workshop/mutants/mutants.py --make '$(mutants_make)' --folders $V $D \
 	  --jobs $(JOBS) --only '$(ONLY)' $(if $(FRESH),--fresh) $(if $(QUICK),--quick)
 endif

@@ -52,10 +52,10 @@ $(eval $(call group,common/grader/group,build child counters directives files gr
 # What tests share. Exercises take what needs no doctest, whose archive has a main().
 $(eval $(call group,common/testing/group,preload testing))
 $(eval $(call group,common/testing/group_checks,checks common/attention/test_cases common/attention/test_ladder))
-$(eval $(call group,common/tests/group,all compare device files images json look options problems report \
+$(eval $(call group,common/lab/tests/group,all compare device files images json look options problems report \
   sources tensors,,_test))
-$(eval $(call group,common/tests/bad_input/group,bad_input flags images outputs scripts tensors total))
-$(eval $(call group,common/tests/exercises/group,bad_input careless cheats grader hints reports uncounted))
+$(eval $(call group,common/lab/tests/bad_input/group,bad_input flags images outputs scripts tensors total))
+$(eval $(call group,common/grader/tests/group,bad_input careless cheats grader hints reports uncounted))
 # A chapter's tests. In one with several test programs those that have cases: what these share is a file
 # of its own, which the other programs take from the chapter's archive without the cases.
 chapter_cases := $(shell grep -l TEST_CASE /dev/null $(wildcard chapters/*/tests/test_*.cpp))
@@ -72,7 +72,7 @@ cub_device_cu :=
 not_in_exercises := %/program.o %/options.o %/input.o %/report.o %/group_programs.o
 $(foreach here,$(patsubst %/,%,$(dir $(wildcard $(chapter_dirs:%=%/chapter.mk)))),$(eval include $(here)/chapter.mk))
 # Tests of the exercises: of each chapter a table and few lines.
-$(eval $(call group,common/tests/exercises/group_points,$(basename $(wildcard chapters/*/tests/test_exercise.cpp))))
+$(eval $(call group,common/grader/tests/group_points,$(basename $(wildcard chapters/*/tests/test_exercise.cpp))))
 # Loops over tensors.
 $(eval $(call group,common/lab/group_values,compare common/attention/inputs))
 # Tests of the virtual GPU by subject. (Two stand alone: main brings doctest's functions, lane_operations

@@ -115,7 +115,7 @@ $V/ptx-coverage: $(vgpu_objects) $V/common/vgpu/tests/ptx_coverage.o
 # Mutated fat binaries, tensor files and PTX, parsed and executed under AddressSanitizer and UBSan.
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= $(shell date +%s)
-$V/fuzz: $(vgpu_objects) $(patsubst %.cc,$V/%.o,$(wildcard common/fuzz/*.cc)) $H/liblab.a
+$V/fuzz: $(vgpu_objects) $(patsubst %.cc,$V/%.o,$(wildcard common/workshop/fuzz/*.cc)) $H/liblab.a
 	$(call link,-lzstd -llz4)
 .PHONY: fuzz
 ifdef SANITIZE
@@ -134,7 +134,7 @@ $V/cu/%.o: %.cu Makefile common/make/vgpu.mk
 $V/cu/common/vgpu/tests/runtime_warpgroup.o: vgpu_code = -gencode arch=compute_90a,code=compute_90a
 # (A multicast is for sm_90a, says ptxas; for sm_90 it is allowed.)
 $V/cu/common/vgpu/tests/check_clusters.o: nvcc_common += -Xptxas -w
-$V/tests/bench_vgpu: $V/cu/common/bench/vgpu.o
+$V/tests/bench_vgpu: $V/cu/common/workshop/bench/vgpu.o
 $(vgpu_tests_cu:common/vgpu/tests/%.cu=$V/tests/%): $V/tests/%: $V/cu/common/vgpu/tests/%.o
 $V/tests/bench_vgpu $(filter $V/tests/%,$(vgpu_tests)) $(exercises:%=$V/tests/exercise%): \
   $H/libgrader.a $(test_archives) | $V/libvgpu.so

@@ -1,6 +1,6 @@
 // Attention and its gradients: chapter 13's last step, chapter 15's tensor cores and deterministic
 // dQ.
-#include "../../chapters/13_flash_attention/kernel.cuh"
+#include "../../chapters/13_flash_attention/4_ragged.cuh"
 #include "../../chapters/15_gradients/kernels.h"
 #include "call.h"
 

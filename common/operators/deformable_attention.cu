@@ -3,7 +3,7 @@
 // chapter 15's gradients.
 #include <source_location>
 
-#include "../../chapters/07_persistent_deformable_attention/vectorized.cuh"
+#include "../../chapters/07_persistent_deformable_attention/2_vectorized.cuh"
 #include "../../chapters/15_gradients/deformable/steps.h"
 #include "call.h"
 

@@ -1,6 +1,6 @@
 // LayerNorm, with and without a residual, and its gradients in two stages: chapter 10.
-#include "../../chapters/10_layer_norm/backward.cuh"
-#include "../../chapters/10_layer_norm/residual.cuh"
+#include "../../chapters/10_layer_norm/6_residual.cuh"
+#include "../../chapters/10_layer_norm/7_backward.cuh"
 #include "call.h"
 
 // Compiled in the chapter's kernels_fp16.cu and kernels_fp32.cu, whose kernels.cuh names all steps.

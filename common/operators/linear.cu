@@ -1,5 +1,5 @@
 // Linear layers and the MLP of two of them: chapter 11's epilogue step, in fp16.
-#include "../../chapters/11_mlp/epilogue.cuh"
+#include "../../chapters/11_mlp/5_epilogue.cuh"
 #include "call.h"
 
 namespace operators {

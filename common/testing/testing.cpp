@@ -94,13 +94,15 @@ std::string up_to_last_kernel(const std::string& text, const std::string& path) 
   return text.substr(0, at + end.size()) + "}\n";
 }
 
-// A kernel file with the files beside it that it includes (#include "name.cuh") in their place, each
-// once, so that bugs can be planted in those too. Other files beside it stay includes: a shape.h has
-// its names outside of the chapter's namespace, and may stand in the text only once.
+// A kernel file with those files of its chapter in the place of their includes that are in the same
+// namespace, each once, so that bugs can be planted in those too. Other includes are found from
+// `here` on, the folder of the kernel: a shape.h has its names outside of the namespace, and may stand
+// in the text only once.
 // kKernelsOnly: of each file that has kernels what stands behind the last one is left out.
-std::string with_neighbours(const std::string& path, std::vector<std::string>& seen,
+std::string with_neighbours(const std::string& path, const std::string& here,
+                            const std::string& name_space, std::vector<std::string>& seen,
                             Mutants::Part part) {
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  namespace fs = std::filesystem;
   std::string text = read_file(path), result;
   if (part == Mutants::kKernelsOnly && text.find("__global__") != std::string::npos)
     text = up_to_last_kernel(text, path);
@@ -109,15 +111,21 @@ std::string with_neighbours(const std::string& path, std::vector<std::string>& s
     next = std::min(text.find('\n', at), text.size() - 1) + 1;
     const std::string line = text.substr(at, next - at);
     const size_t quote = line.find('"');
-    if (!line.starts_with("#include \"") || line.find(".cuh\"") == std::string::npos ||
-        line.find('/') != std::string::npos) {
+    const std::string included =
+        line.starts_with("#include \"")
+            ? (fs::path(path).parent_path() / line.substr(quote + 1, line.rfind('"') - quote - 1))
+                  .lexically_normal()
+                  .string()
+            : "";
+    if (included.empty() || !fs::exists(included)) {
       result += line;
-      continue;
+    } else if (!included.ends_with(".cuh") ||
+               read_file(included).find("namespace " + name_space + " {") == std::string::npos) {
+      result += "#include \"" + fs::path(included).lexically_relative(here).string() + "\"\n";
+    } else if (std::find(seen.begin(), seen.end(), included) == seen.end()) {
+      seen.push_back(included);
+      result += with_neighbours(included, here, name_space, seen, part);
     }
-    const std::string name = line.substr(quote + 1, line.rfind('"') - quote - 1);
-    if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
-    seen.push_back(name);
-    result += with_neighbours(folder + name, seen, part);
   }
   return result;
 }
@@ -126,12 +134,24 @@ std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(
 
 }  // namespace
 
+std::string step_file(const std::string& chapter, const std::string& step) {
+  for (const char* folder : {"", "/variants"})
+    for (const auto& entry :
+         std::filesystem::directory_iterator(repository_path(chapter + folder))) {
+      const std::string name = entry.path().filename().string();
+      if (name.substr(name.find_first_not_of("0123456789_")) == step + ".cuh")
+        return chapter + folder + "/" + name;
+    }
+  throw std::runtime_error(chapter + " has no file of a step '" + step + "'");
+}
+
 Mutants::Mutants(const std::string& file, const std::string& name_space,
                  const std::vector<Mutant>& mutants, const std::string& instances, Part part,
                  Code code) {
   const std::string path = repository_path(file);
+  const std::string here = std::filesystem::path(path).parent_path().string();
   std::vector<std::string> seen;
-  std::string original = with_neighbours(path, seen, part);
+  std::string original = with_neighbours(path, here, name_space, seen, part);
   original += "\nnamespace " + name_space + " {\n" + instances + "\n}\n";
   std::string source = original;
   replace_all(source, name_space, mutant_namespace(0));
@@ -155,8 +175,6 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
   const char* const own = asks && major == 9 && minor == 0 ? "a" : "";
   const TemporaryFolder folder;
   folder.write("mutants.cu", source);
-  // Includes are found as from the kernel's own place.
-  const std::string here = path.substr(0, path.rfind('/'));
   const std::string nvcc = quoted(environment("NVCC", "nvcc"));
   // The option is of CUDA 12.9; an older compiler takes its time.
   const std::string quickly =

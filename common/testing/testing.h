@@ -115,6 +115,10 @@ struct Mutant {
   std::string caught_by;  // as in Verdict
 };
 
+// The file of a chapter's step or variant: "chapters/07_x/2_wide_loads.cuh" for "chapters/07_x" and
+// "wide_loads". Throws std::runtime_error when there is none.
+std::string step_file(const std::string& chapter, const std::string& step);
+
 // The kernels of a file as it is (number 0) and with each of the mutants in turn (number 1, ...),
 // compiled to PTX for device 0 by one call of nvcc (environment NVCC, NVCC_FLAGS; PATH otherwise)
 // and loaded. Throws std::runtime_error when a mutant does not apply or does not compile.
@@ -123,8 +127,8 @@ class Mutants {
   // file: "chapters/01_naive_attention/kernel.cuh"; name_space: the namespace that it fills;
   // instances: code behind it in that namespace, for templates that the file itself does not use.
   // kKernelsOnly: what stands behind the file's last kernel, launch functions, is left out, and with
-  // it the instances that only they need; so it is in files beside it that it includes. A mistake
-  // cannot be planted there.
+  // it the instances that only they need; so it is in files of the namespace that it includes. A
+  // mistake cannot be planted there.
   enum Part { kWholeFile, kKernelsOnly };
   // kQuickly: without expensive optimizations, which takes the compiler half the time.
   // kAsShipped: with those of the chapter's program; for wgmma, whose accumulators nobody may move

@@ -46,7 +46,8 @@ Case of_grey(const std::string& name, const PhotoShape& shape,
 }
 
 Case random_grey(const PhotoShape& shape, uint64_t seed) {
-  return of_grey(describe(shape), shape, lab::expected_results(lab::random_photo(shape, seed)).grey);
+  return of_grey(describe(shape), shape,
+                 lab::expected_results(lab::random_photo(shape, seed)).grey);
 }
 Case flat(const PhotoShape& shape, unsigned char grey) {
   return of_grey(describe(shape) + ", all of it " + std::to_string(grey), shape,

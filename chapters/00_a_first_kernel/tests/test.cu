@@ -7,15 +7,15 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
-#include "../blur.cuh"
-#include "../blur_tile.cuh"
-#include "../grey_columns.cuh"
-#include "../grey_rows.cuh"
-#include "../race.cuh"
-#include "../sum_blocks.cuh"
-#include "../sum_serial.cuh"
-#include "../sum_threads.cuh"
-#include "../whole_way.cuh"
+#include "../1_whole_way.cuh"
+#include "../2_grey_columns.cuh"
+#include "../3_grey_rows.cuh"
+#include "../4_race.cuh"
+#include "../5_sum_threads.cuh"
+#include "../6_sum_blocks.cuh"
+#include "../7_blur.cuh"
+#include "../8_blur_tile.cuh"
+#include "../variants/sum_serial.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -227,7 +227,7 @@ LaunchedSum with_sum(const void* kernel) {
 void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
                 const std::function<Verdict(const void*, const PhotoCase&)>& run) {
   const std::vector<PhotoCase> cases = {photo_case({9, 33}), photo_case({20, 40}, 2)};
-  Mutants mutants("chapters/00_a_first_kernel/" + step + ".cuh", "first_kernel", bugs, "",
+  Mutants mutants(step_file("chapters/00_a_first_kernel", step), "first_kernel", bugs, "",
                   Mutants::kKernelsOnly);
   check_each_bug(
       bugs, cases.size(),

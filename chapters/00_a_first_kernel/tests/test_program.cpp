@@ -60,10 +60,10 @@ TEST_CASE("program: the race ends with 1, under checks with 86 and the line that
   const ProgramResult checked = run("all");
   CAPTURE(checked.errors);
   CHECK(checked.exit_code == 86);
-  const std::string source = file_content("chapters/00_a_first_kernel/race.cuh");
+  const std::string source = file_content("chapters/00_a_first_kernel/4_race.cuh");
   const size_t line =
       1 + std::count(source.begin(), source.begin() + ptrdiff_t(source.find("*sum += ")), '\n');
-  CHECK(checked.errors.find("chapters/00_a_first_kernel/race.cuh:" + std::to_string(line) +
+  CHECK(checked.errors.find("chapters/00_a_first_kernel/4_race.cuh:" + std::to_string(line) +
                             ": error: race: ") != std::string::npos);
 }
 

@@ -16,7 +16,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../kernel.cuh"
-#include "../swapped_lanes.cuh"
+#include "../variants/swapped_lanes.cuh"
 
 using lab::testing::AttentionCase;
 using lab::testing::check_machine_code;

@@ -6,7 +6,7 @@
 #include "../../../common/attention/test_ladder.h"
 #include "../../../common/lab/device.h"
 #include "../kernel.cuh"
-#include "../two_passes.cuh"
+#include "../variants/two_passes.cuh"
 
 using namespace lab::testing;
 

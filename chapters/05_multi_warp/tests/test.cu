@@ -9,7 +9,7 @@
 #include "../../../common/lab/device.h"
 #include "../../04_wmma/kernel.cuh"
 #include "../kernel.cuh"
-#include "../more_warps.cuh"
+#include "../variants/more_warps.cuh"
 
 using namespace lab::testing;
 using multi_warp::attention_of;

@@ -9,7 +9,7 @@
 #include "../../../common/lab/device.h"
 #include "../../05_multi_warp/kernel.cuh"
 #include "../kernel.cuh"
-#include "../no_padding.cuh"
+#include "../variants/no_padding.cuh"
 
 using namespace lab::testing;
 using coalesced_k::attention_of;

@@ -299,7 +299,7 @@ TEST_CASE("counters: simple reads neighbouring channels, every step stores each 
 
 TEST_CASE("locations and weights, read once, pass by the L1") {
   if (skipped("locations and weights")) return;
-  const Mutants none("chapters/07_persistent_deformable_attention/vectorized.cuh",
+  const Mutants none("chapters/07_persistent_deformable_attention/2_vectorized.cuh",
                      "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
                      Mutants::kAsShipped);
   const auto loads = [&](const std::string& text) {
@@ -484,7 +484,7 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
       deformable_case({2, 149, 1, 32, 2, 4, {{8, 9}, {3, 3}}}, Distribution::kLocal, 3, true),
       exact_deformable_case({1, 9, 2, 32, 3, 8, {{4, 8}, {1, 4}, {8, 1}}}),
       long_sum_case({1, 9, 1, 32, 5, 8, {{4, 8}, {1, 4}, {8, 1}, {2, 2}, {4, 2}}})};
-  Mutants loaded("chapters/07_persistent_deformable_attention/" + step + ".cuh",
+  Mutants loaded(step_file("chapters/07_persistent_deformable_attention", step),
                  "persistent_deformable_attention", bugs,
                  step == "simple" ? "" : "const auto instance = &" + step + "_kernel<32>;",
                  Mutants::kKernelsOnly);
@@ -550,7 +550,7 @@ TEST_CASE("checked: without a finding") {
 TEST_CASE("checked: before the copy engine overwrites what threads have read stands a fence") {
   if (skipped("checked: fence") || !lack_of("bulk").empty()) return;
   // PTX's memory model asks for it. The virtual GPU's checks do not: on a GPU a barrier does as well.
-  const Mutants none("chapters/07_persistent_deformable_attention/boxes.cuh",
+  const Mutants none("chapters/07_persistent_deformable_attention/6_boxes.cuh",
                      "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
                      Mutants::kAsShipped);
   const std::string& text = none.ptx();

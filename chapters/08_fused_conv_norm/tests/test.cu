@@ -453,7 +453,7 @@ TEST_CASE("planted bugs in fused: each is caught, and by what" * doctest::test_s
   trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
   trials.push_back(flat_planes(5, 7));
 
-  const Mutants mutants("chapters/08_fused_conv_norm/fused.cuh", "fused_conv_norm", kFusedBugs,
+  const Mutants mutants("chapters/08_fused_conv_norm/2_fused.cuh", "fused_conv_norm", kFusedBugs,
                         "const auto instance = &fused_kernel<kMedium, 1>;");
   // Medium tiles, about four a block.
   steps::check_planted_bugs<steps::kMedium>(mutants, kFusedBugs, trials, 4);

@@ -378,8 +378,8 @@ TEST_CASE("planted bugs in half tiles: each is caught, and by what" *
       stored(shape_of(1, 19, 40, 13, 20, 3), 2, true),
       stored(shape_of(1, 2, 5, 9, 16, 3, 1, Padding::kReflect), 3),
       stored(upsampled(3, 5, 6, 5, 3), 4), large_means()};
-  const Mutants mutants("chapters/08_fused_conv_norm/half_tile.cuh", "fused_conv_norm", kHalfBugs,
-                        "const auto instance = &fused_kernel<kHalfSmall, 1>;");
+  const Mutants mutants("chapters/08_fused_conv_norm/parts/half_tile.cuh", "fused_conv_norm",
+                        kHalfBugs, "const auto instance = &fused_kernel<kHalfSmall, 1>;");
   // Small tiles, two a block.
   steps::check_planted_bugs(kHalfBugs, trials, [&](size_t number) {
     const HalfRun run = [&mutants, number](const half* x, const half* packed, const float* gamma,

@@ -280,7 +280,7 @@ TEST_CASE("planted bugs in tensor tiles: each is caught, and by what" *
       rounded(conv_norm_trial(shape_of(1, 21, 9, 3, 5, 1), 1)),
       rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true)),
       rounded_operands(shape_of(1, 8, 9, 12, 20, 3), steps::kFp16)};
-  const Mutants mutants("chapters/08_fused_conv_norm/tensor_tile.cuh", "fused_conv_norm",
+  const Mutants mutants("chapters/08_fused_conv_norm/parts/tensor_tile.cuh", "fused_conv_norm",
                         kTensorBugs, "const auto instance = &fused_kernel<kFp16Small, 1>;",
                         Mutants::kWholeFile, Mutants::kAsShipped);
   // Small tiles, two a block.

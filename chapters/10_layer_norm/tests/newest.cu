@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "../../../common/testing/newest.h"
-#include "../backward.cuh"
+#include "../7_backward.cuh"
 #include "../host/reference.h"
 
 namespace {

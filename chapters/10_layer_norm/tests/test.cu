@@ -360,7 +360,7 @@ const std::string kHalf = "6__half";
 
 TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in base*")) return;
-  check_bugs("base.cuh", planted::kBaseBugs,
+  check_bugs("1_base.cuh", planted::kBaseBugs,
              "template __global__ void base_kernel<half>(const half*, "
              "const half*, const half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 768, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -370,7 +370,7 @@ TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_su
 
 TEST_CASE("planted bugs in warp: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in warp*")) return;
-  check_bugs("warp.cuh", planted::kWarpBugs,
+  check_bugs("3_warp.cuh", planted::kWarpBugs,
              "template __global__ void warp_kernel<half, 4>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 100, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -380,7 +380,7 @@ TEST_CASE("planted bugs in warp: each is caught, and by what") {
 
 TEST_CASE("planted bugs in vector: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in vector*")) return;
-  check_bugs("vector.cuh", planted::kVectorBugs,
+  check_bugs("4_vector.cuh", planted::kVectorBugs,
              "template __global__ void vector_kernel<half, 2>(const half*, const half*, const "
              "half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -390,7 +390,7 @@ TEST_CASE("planted bugs in vector: each is caught, and by what") {
 
 TEST_CASE("planted bugs in rows: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in rows*")) return;
-  check_bugs("rows.cuh", planted::kRowsBugs,
+  check_bugs("5_rows.cuh", planted::kRowsBugs,
              "template __global__ void rows_kernel<half, 2>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -401,7 +401,7 @@ TEST_CASE("planted bugs in rows: each is caught, and by what") {
 TEST_CASE("planted bugs in residual: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in residual*")) return;
   const Mutants mutants(
-      "chapters/10_layer_norm/residual.cuh", "layer_norm", planted::kResidualBugs,
+      "chapters/10_layer_norm/6_residual.cuh", "layer_norm", planted::kResidualBugs,
       "template __global__ void residual_kernel<half, 2>(const half*, const half*, const half*, "
       "const half*, half*, half*, const Shape);",
       Mutants::kKernelsOnly);

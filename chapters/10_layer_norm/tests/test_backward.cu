@@ -165,7 +165,7 @@ TEST_CASE("planted bugs on the way back: each is caught, and by what" *
   if (rerun_with_checks("planted bugs on the way back*")) return;
   const std::vector<Mutant>& bugs = planted::kBackwardBugs;
   const Mutants mutants(
-      "chapters/10_layer_norm/backward.cuh", "layer_norm", bugs,
+      "chapters/10_layer_norm/7_backward.cuh", "layer_norm", bugs,
       "template __global__ void dx_kernel<float, 4, 2>(const float*, const float*, const float*, "
       "float*, Moments*, const Shape);\n"
       "template __global__ void slab_kernel<float, 4, Sums::kStored>(const float*, const float*, "

@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "../../../common/tile.cuh"
+#include "../../../common/tile/tile.cuh"
 #include "../shape.h"
 
 namespace exercise {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "../../../common/testing/newest.h"
-#include "../epilogue.cuh"
+#include "../5_epilogue.cuh"
 #include "../host/reference.h"
 
 namespace {

@@ -432,7 +432,7 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs, const 
                                   {37, 43, 136, false},
                                   {130, 136, 72, false}})
     trials.push_back(product_trial(shape, 5, behind));
-  Mutants loaded("chapters/11_mlp/" + step + ".cuh", "mlp", bugs, instances, Mutants::kKernelsOnly);
+  Mutants loaded(step_file("chapters/11_mlp", step), "mlp", bugs, instances, Mutants::kKernelsOnly);
   CAPTURE(step);
   const auto run = [&](size_t number, size_t trial) {
     const auto launched = [&](const half* x, const half* weight, const half* bias,

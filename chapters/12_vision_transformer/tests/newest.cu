@@ -3,7 +3,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../host/reference.h"
-#include "../qkv_epilogue.cuh"
+#include "../parts/qkv_epilogue.cuh"
 
 namespace {
 

@@ -6,7 +6,7 @@
 // Half of the scores are never asked for. A tile of keys that lies wholly behind a tile of rows needs
 // neither loads nor products; the tile on the diagonal needs a mask.
 //
-// Nothing is given but the function. Kernel, grid and launch are yours; common/tile.cuh has ldmatrix,
+// Nothing is given but the function. Kernel, grid and launch are yours; common/tile/tile.cuh has ldmatrix,
 // mma.sync and asynchronous copies. Then `make exercise13 && ./run` grades it: 30 points for right
 // results, 20 for no finding of any check, and 50 for
 //
@@ -25,7 +25,7 @@
 
 #include "../../../common/attention/launch.cuh"
 #include "../../../common/attention/shape.h"
-#include "../../../common/tile.cuh"
+#include "../../../common/tile/tile.cuh"
 
 namespace exercise {
 

@@ -3,7 +3,7 @@
 
 #include "../../../common/attention/test_cases.h"
 #include "../../../common/attention/test_ladder.h"
-#include "../kernel.cuh"
+#include "../4_ragged.cuh"
 
 TEST_CASE("chapter 13, ragged: one problem") {
   lab::testing::check_right(flash_attention::ragged, lab::testing::random_case(1, 2, 83, 64));

@@ -126,12 +126,12 @@ TEST_CASE("exercise 13: the refusal of the chapter's own headers names all that 
   const std::string report =
       check_points("exercise13", "exercise.cuh",
                    {{"the chapter's fragments",
-                     planted(starter, "../../../common/tile.cuh", "fragments.cuh"),
+                     planted(starter, "../../../common/tile/tile.cuh", "fragments.cuh"),
                      {}}})
           .back();
   for (const char* part : {"#include \\\"fragments.cuh\\\" is not for an exercise",
                            "and \\\"../../../common/attention/shape.h\\\", "
                            "\\\"../../../common/attention/launch.cuh\\\" or "
-                           "\\\"../../../common/tile.cuh\\\""})
+                           "\\\"../../../common/tile/tile.cuh\\\""})
     CHECK_MESSAGE(has(report, part), report);
 }

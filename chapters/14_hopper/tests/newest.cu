@@ -3,7 +3,7 @@
 
 #include "../../../common/attention/test_cases.h"
 #include "../../../common/attention/test_ladder.h"
-#include "../persistent.cuh"
+#include "../4_persistent.cuh"
 
 TEST_CASE("chapter 14, persistent: one problem") {
   lab::testing::check_right(hopper::persistent, lab::testing::random_case(1, 2, 83, 64));

@@ -327,7 +327,7 @@ void check_bugs(const std::string& step, const std::vector<int>& arguments,
   std::string list;
   for (const int argument : arguments)
     list += (list.empty() ? "" : ", ") + std::to_string(argument);
-  Mutants loaded("chapters/14_hopper/" + step + ".cuh", "hopper", bugs,
+  Mutants loaded(step_file("chapters/14_hopper", step), "hopper", bugs,
                  "const auto instance = &" + step + "_kernel<" + list + ">;", Mutants::kKernelsOnly,
                  step == "tensor_maps" ? Mutants::kQuickly : Mutants::kAsShipped);
   // From wgmma on no warp loads a fragment.

@@ -9,7 +9,7 @@
 // All three are sums in fp32.
 #pragma once
 
-#include "../../07_persistent_deformable_attention/sampling.cuh"
+#include "../../07_persistent_deformable_attention/parts/sampling.cuh"
 
 namespace deformable_gradients {
 

@@ -2,7 +2,7 @@
 // shared memory and hands each pixel on once.
 #pragma once
 
-#include "../../07_persistent_deformable_attention/staging.cuh"
+#include "../../07_persistent_deformable_attention/parts/staging.cuh"
 #include "rows.cuh"
 
 namespace deformable_gradients {

@@ -149,7 +149,8 @@ ReportHead report_head(const GradientRun& run) {
                    {"pixels", shape.pixels()}},
                   {}};
   head.details.emplace_back("bytes", format("%.0f", bytes));
-  head.details.emplace_back("distribution", format("\"%s\"", distribution_name(run.asked.distribution)));
+  head.details.emplace_back("distribution",
+                            format("\"%s\"", distribution_name(run.asked.distribution)));
   return head;
 }
 

@@ -5,7 +5,7 @@
 #include "../../../common/grader/grader.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/random.h"
-#include "../bias_table.h"
+#include "bias_table.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 // A grid of 14 x 14 patches has 38,416 pairs and 729 offsets. dS is the chapter's: what the softmax
 // makes of dP = dO Vᵀ and D = the row's sum of dO ∘ O.
 //
-// Nothing is given but the function. Kernels, grid and launches are yours; common/tile.cuh has
+// Nothing is given but the function. Kernels, grid and launches are yours; common/tile/tile.cuh has
 // ldmatrix, mma.sync and asynchronous copies. Then `make exercise15 && ./run` grades it: 30 points for
 // right results, 20 for no finding of any check, and 50 for
 //
@@ -26,7 +26,7 @@
 
 #include "../../../common/attention/launch.cuh"
 #include "../../../common/attention/shape.h"
-#include "../../../common/tile.cuh"
+#include "../../../common/tile/tile.cuh"
 
 namespace exercise {
 

@@ -10,7 +10,7 @@
 
 #include "../../../common/attention/launch.cuh"
 #include "../../../common/attention/shape.h"
-#include "../../../common/tile.cuh"
+#include "../../../common/tile/tile.cuh"
 
 namespace exercise {
 

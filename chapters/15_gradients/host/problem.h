@@ -3,7 +3,7 @@
 
 #include "../../../common/attention/inputs.h"
 #include "../../../common/lab.cuh"
-#include "../pointers.h"
+#include "../parts/pointers.h"
 
 namespace lab {
 

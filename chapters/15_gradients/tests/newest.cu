@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "../../../common/testing/newest.h"
+#include "../4_deterministic.cuh"
 #include "../host/reference.h"
-#include "../kernel.cuh"
 
 namespace {
 

@@ -69,7 +69,7 @@ void check_bugs(const std::string& file, const std::vector<Mutant>& bugs,
 
 TEST_CASE("planted bugs in naive: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in naive*")) return;
-  check_bugs("naive.cuh", planted::kNaiveBugs, "", step_of("naive"),
+  check_bugs("1_naive.cuh", planted::kNaiveBugs, "", step_of("naive"),
              [](const Mutants& mutants, size_t number) -> AnyGradients {
                return [&mutants, number](const gradients::Pointers& p, const AttentionShape& shape,
                                          cudaStream_t stream) {
@@ -97,7 +97,7 @@ TEST_CASE("planted bugs in naive: each is caught, and by what") {
 TEST_CASE("planted bugs in D and dQ's zeros: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in D*")) return;
   const Step& step = step_of("recompute");
-  check_bugs("dots.cuh", planted::kDotsBugs, "const auto instance = &dots_kernel<64>;", step,
+  check_bugs("parts/dots.cuh", planted::kDotsBugs, "const auto instance = &dots_kernel<64>;", step,
              [&](const Mutants& mutants, size_t number) {
                return with(step, "D",
                            [&, number](const gradients::Pointers& p, const AttentionShape& shape) {
@@ -112,7 +112,7 @@ TEST_CASE("planted bugs in D and dQ's zeros: each is caught, and by what") {
 TEST_CASE("planted bugs in recompute: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in recompute*")) return;
   const Step& step = step_of("recompute");
-  check_bugs("recompute.cuh", planted::kRecomputeBugs,
+  check_bugs("2_recompute.cuh", planted::kRecomputeBugs,
              "const auto instance = &recompute_kernel<64>;", step,
              [&](const Mutants& mutants, size_t number) {
                return with(step, "columns",
@@ -129,7 +129,7 @@ TEST_CASE("planted bugs in tensor cores: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in tensor cores*")) return;
   const Step& step = step_of("tensor cores");
-  check_bugs("tensor_cores.cuh", planted::kTensorBugs,
+  check_bugs("3_tensor_cores.cuh", planted::kTensorBugs,
              "const auto instance = &tensor_kernel<true, 64, 32>;", step,
              [&](const Mutants& mutants, size_t number) {
                return with(step, "columns",
@@ -147,7 +147,7 @@ TEST_CASE("planted bugs in rows: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in rows*")) return;
   const Step& step = step_of("deterministic");
   check_bugs(
-      "rows.cuh", planted::kRowsBugs, "const auto instance = &rows_kernel<64>;", step,
+      "4_rows.cuh", planted::kRowsBugs, "const auto instance = &rows_kernel<64>;", step,
       [&](const Mutants& mutants, size_t number) {
         return with(
             step, "rows", [&, number](const gradients::Pointers& p, const AttentionShape& shape) {

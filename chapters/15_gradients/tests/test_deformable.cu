@@ -15,7 +15,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
 #include "../../07_persistent_deformable_attention/host/reference.h"
-#include "../../07_persistent_deformable_attention/staging.cuh"
+#include "../../07_persistent_deformable_attention/parts/staging.cuh"
 #include "../deformable/cells.cuh"
 #include "../deformable/rows.cuh"
 #include "../deformable/steps.h"

@@ -3,7 +3,7 @@
 
 #include "../../../common/grader/testing.h"
 #include "../../../common/lab/random.h"
-#include "../bias_table.h"
+#include "../exercise/bias_table.h"
 
 using namespace lab::grader::testing;
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string>
 
-#include "../../13_flash_attention/power_of_2.cuh"
+#include "../../13_flash_attention/parts/power_of_2.cuh"
 #include "../linear/product.cuh"
 
 namespace fewer_keys {

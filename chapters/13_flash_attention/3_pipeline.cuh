@@ -1,0 +1,144 @@
+// Step 3, pipeline: what a warp waits for is on its way before it is needed, and what it loads from
+// shared memory serves two products.
+//
+//   copies     cp.async brings the next tile of K and V while this one is multiplied: two stages,
+//              one barrier a tile, no registers
+//   rows       a warp has 32 query rows (16 with head_dim 128): half the ldmatrix for each row
+//   tiles      swizzled instead of padded, so that copies have no bank conflicts either
+//
+// Before sm_80, which has no asynchronous copies, a copy is a load and a store that wait.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../../common/attention/launch.cuh"
+#include "../../common/attention/shape.h"
+#include "parts/fragments.cuh"
+
+namespace flash_attention {
+
+template <int kHeadDim>
+struct PipelineTiles {
+  // Blocks of 16 rows that a warp has: two where their O and Q leave registers for the scores.
+  static constexpr int kRowBlocks = kHeadDim < 128 ? 2 : 1;
+  static constexpr int kQueryRows = 16 * kRowBlocks * kWarps;
+  static constexpr int kKeyTile = kHeadDim < 128 ? 64 : 32;
+
+  tile::SharedTile<half, kQueryRows, kHeadDim, tile::Swizzled> q;  // at the end O
+  struct {
+    tile::SharedTile<half, kKeyTile, kHeadDim, tile::Swizzled> k, v;
+  } stages[2];
+};
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 2)
+    pipeline_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
+                    const half* K, const half* V, half* O, int tokens, float scale_log2) {
+  // A block is one (batch, head) and 16 or 32 query rows for each of its warps.
+  constexpr int kRowBlocks = PipelineTiles<kHeadDim>::kRowBlocks,
+                kKeyTile = PipelineTiles<kHeadDim>::kKeyTile;
+  constexpr int kWarpRows = 16 * kRowBlocks, kQueryRows = kWarps * kWarpRows;
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  auto& tiles = *reinterpret_cast<PipelineTiles<kHeadDim>*>(shared_memory);
+  const unsigned thread = threadIdx.x, warp = thread / 32;
+  const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
+  const int block_row = blockIdx.x % row_blocks * kQueryRows;
+  const int warp_row = warp * kWarpRows, first_row = block_row + warp_row;
+  const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
+
+  // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but
+  // NaN must not arise.
+  const half *k_global = K + matrix, *v_global = V + matrix;  // of the tile that is copied next
+  int left = tokens;                                          // keys that are not yet copied
+  const auto copy_tile = [&](int stage) {
+    copy_rows<kThreads>(k_global, left, thread, tiles.stages[stage].k);
+    copy_rows<kThreads>(v_global, left, thread, tiles.stages[stage].v);
+    tile::end_copies();
+    k_global += kKeyTile * kHeadDim;
+    v_global += kKeyTile * kHeadDim;
+    left -= kKeyTile;
+  };
+  copy_rows<kThreads>(Q + matrix + int64_t(block_row) * kHeadDim, tokens - block_row, thread,
+                      tiles.q);
+  copy_tile(0);
+  tile::Stages<2> stages;
+  stages.wait();
+  tile::LeftFragment<half> q_frag[kRowBlocks][kHeadDim / 16];
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+    load_queries(q_frag[r], tiles.q, warp_row + 16 * r, scale_log2);
+
+  RowSoftmax softmax[kRowBlocks];
+  tile::Sums o_frag[kRowBlocks][kHeadDim / 8];
+  const float scale = positive_scale(scale_log2);
+  const auto update = [&](auto whole, int keys) {
+    constexpr bool kWhole = decltype(whole)::value;
+    // The next tile, into the stage that all warps have left behind.
+    if (kWhole) copy_tile(stages.write);
+
+    // A warp without rows has helped to copy, and now waits for the others.
+    if (first_row < tokens) {
+      const auto& [k, v] = tiles.stages[stages.read];
+      tile::Sums s_frag[kRowBlocks][kKeyTile / 8];
+      multiply_scores(s_frag, q_frag, k, 0);
+#pragma unroll
+      for (int r = 0; r < kRowBlocks; ++r) {
+        if (!kWhole) leave_out(s_frag[r], keys);
+        // Softmax: the weights of this tile, and what the larger maximum makes of those before.
+        float factor[2];
+        softmax[r].update(s_frag[r], scale, factor);
+        if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
+          scale_rows(o_frag[r], factor);
+      }
+      multiply_values(o_frag, s_frag, v, 0);
+    }
+    stages.next();
+    if (kWhole) stages.wait();
+  };
+  int keys = tokens;  // that are not yet multiplied
+  for (; keys > kKeyTile; keys -= kKeyTile) update(std::true_type{}, keys);
+  update(std::false_type{}, keys);
+
+  // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r) {
+    float factor[2];
+    softmax[r].inverse_sums(factor);
+    scale_rows(o_frag[r], factor);
+    const int row = first_row + 16 * r;
+    store_output(o_frag[r], tiles.q, warp_row + 16 * r, O + matrix + int64_t(row) * kHeadDim,
+                 tokens - row);
+  }
+}
+
+template <int kHeadDim>
+void launch_pipeline(const half* Q, const half* K, const half* V, half* O,
+                     const AttentionShape& shape, cudaStream_t stream) {
+  using T = PipelineTiles<kHeadDim>;
+  const unsigned blocks = blocks_for(shape, T::kQueryRows);
+  // More shared memory than 48 KiB is only given on request.
+  cudaFuncSetAttribute(pipeline_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       sizeof(T));
+  pipeline_kernel<kHeadDim>
+      <<<blocks, kThreads, sizeof(T), stream>>>(Q, K, V, O, shape.tokens, log2_scale(shape));
+  require_launched(cudaGetLastError(), shape);
+}
+
+// Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
+// fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
+// what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
+inline void pipeline(const half* Q, const half* K, const half* V, half* O,
+                     const AttentionShape& shape, cudaStream_t stream) {
+  require_attention_shape(shape);
+  require_alignment({Q, K, V, O}, "Q, K, V and O");
+  const auto of_head_dim = shape.head_dim == 32   ? launch_pipeline<32>
+                           : shape.head_dim == 64 ? launch_pipeline<64>
+                                                  : launch_pipeline<128>;
+  of_head_dim(Q, K, V, O, shape, stream);
+}
+
+}  // namespace flash_attention

@@ -1,0 +1,163 @@
+"""What lessons say of an H200 is what the results of that GPU hold."""
+import csv
+import json
+import os
+import re
+import unittest
+
+from support import ROOT
+
+import beside
+
+GPU = os.path.join(ROOT, "data", "results", "nvidia_h200")
+
+
+def lesson(folder):
+    with open(os.path.join(ROOT, "chapters", folder, "README.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+def kernels(chapter, run):
+    """{step: its line} of a run."""
+    with open(os.path.join(GPU, f"chapter{chapter}.json"), encoding="utf-8") as file:
+        [found] = [of for of in json.load(file)["runs"] if of["name"] == run]
+    return {of["name"]: of for of in found["kernels"]}, found
+
+
+class MeasuredLessons(unittest.TestCase):
+    def stated(self, text, pattern, *values):
+        """The pattern's numbers are these, as far as they are written out."""
+        match = re.search(pattern, " ".join(text.split()))
+        self.assertTrue(match, f"no '{pattern}' in the lesson")
+        for group, value in zip(match.groups(), values, strict=True):
+            decimals = len(group.partition(".")[2])
+            self.assertEqual(float(group.replace(",", "")), round(value, decimals), pattern)
+
+    def test_chapter_3(self):
+        of, _ = kernels(3, "577 tokens")
+        us = {name: line["median_us"] for name, line in of.items()}
+        self.stated(lesson("03_coalescing"),
+                    r"\*tiling\* takes ([\d,]+) µs, \*coalesced loads\* ([\d,]+) and \*4 rows a warp\* ([\d,]+): step two is "
+                    r"([\d.]+) times as fast", us["tiling"], us["coalesced loads"],
+                    us["4 rows a warp"], us["coalesced loads"] / us["4 rows a warp"])
+
+    def test_chapter_3_wavefronts(self):
+        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
+            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 3]
+        rows = {row["counter"]: row for row in of["counters"] if row["kernel"].startswith("coalescing")}
+        loads = rows["shared.load.requests"]["gpu"]
+        self.stated(lesson("03_coalescing"), r"takes ([\d.]+) wavefronts in step two, and the virtual GPU counts ([\d.]+) ",
+                    rows["shared.load.wavefronts"]["gpu"] / loads, rows["shared.load.wavefronts"]["virtual"] / loads)
+
+    def test_chapter_7(self):
+        text = lesson("07_persistent_deformable_attention")
+        of, run = kernels(7, "local")
+        us = {name: line["median_us"] for name, line in of.items()}
+        self.assertEqual((run["problem"]["batch"], run["problem"]["heads"]), (48, 1))
+        self.stated(text, r"`simple` takes ([\d,]+) µs, `vectorized` (\d+), `shared` (\d+), `persistent` (\d+), `cluster` "
+                          r"([\d,]+) and `bulk` (\d+)",
+                    *(us[name] for name in ("simple", "vectorized", "shared", "persistent", "cluster", "bulk")))
+        [classic] = [peer for peer in run["peers"] if peer["name"].startswith("ms_deform")]
+        self.stated(text, r"Built for half precision, it takes ([\d,]+) µs", classic["median_us"])
+        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
+            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 7]
+        profiled = {re.search(r"::(\w+)_kernel", row["kernel"])[1]: row["gpu"] for row in of["times"]["rows"]
+                    if row["quantity"] == "time, µs"}
+        self.stated(text, r"measures (\d+) µs for `vectorized`, (\d+) for `shared` and (\d+) for `persistent` and `bulk`",
+                    profiled["vectorized"], profiled["shared"], profiled["persistent"])
+        self.assertAlmostEqual(profiled["boxes"], profiled["persistent"], delta=1)
+        self.stated(text, r"and persistence (\d)% to (\d)%\.", 100 * (1 - us["persistent"] / us["shared"]),
+                    100 * (1 - profiled["persistent"] / profiled["shared"]))
+
+    def test_chapter_11(self):
+        text = lesson("11_mlp")
+        of, run = kernels(11, "photos")
+        us = {name: line["median_us"] for name, line in of.items()}
+        peers = {peer["name"]: peer["median_us"] for peer in run["peers"]}
+        self.stated(text, r"`swizzle` is ([\d.]+) times as fast as `pipeline`\.", us["pipeline"] / us["swizzle"])
+        self.stated(text, r"Measured on an H200 the steps take (\d+), (\d+), (\d+), (\d+), (\d+) and (\d+) µs", *(
+            us[name] for name in ("wmma", "registers", "pipeline", "swizzle", "epilogue", "graph")))
+        self.stated(text, r"PyTorch takes (\d+) µs, and cuBLASLt (\d+) µs", peers["eager"], peers["cuBLASLt"])
+
+    def test_chapter_12(self):
+        of, run = kernels(12, "tiny 32 photos")
+        peers = {peer["name"]: peer for peer in run["peers"]}
+        text = lesson("12_vision_transformer")
+        self.stated(text, r"on an H200, the same net needs (\d+) µs for 32 photos, replayed from a CUDA graph\. PyTorch needs (\d+) µs where it has compiled the net, "
+                          r"and (\d+) µs where it has not",
+                    of["net"]["graph_us"], peers["compiled"]["graph_us"], peers["eager"]["graph_us"])
+        self.stated(text, r"the net takes ([\d,]+) µs and PyTorch ([\d,]+) µs or more", of["net"]["median_us"],
+                    peers["compiled"]["median_us"])
+        self.assertGreater(peers["eager"]["median_us"], peers["compiled"]["median_us"])
+
+    def test_chapter_14(self):
+        text = lesson("14_hopper")
+        rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
+                          text.partition("| tokens on the GPU |")[2].partition("All of these")[0], re.MULTILINE)
+        self.assertEqual(len(rows), 3)
+        for tokens, *times in rows:
+            own, _ = kernels(14, f"{tokens} tokens")
+            before, _ = kernels(13, f"{tokens} tokens")
+            lines = [before["ragged"], *(own[name] for name in ("tensor maps", "wgmma", "specialized", "persistent"))]
+            self.assertEqual([float(time) for time in times], [round(beside.measured_us(of), 1) for of in lines])
+        own, run = kernels(14, "577 tokens")
+        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
+        self.stated(text, r"with 577 tokens, `wgmma` takes ([\d.]+) µs\. Attention in PyTorch takes ([\d.]+) µs with cuDNN and "
+                          r"([\d.]+) µs with FlashAttention-2", own["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
+        longer, run = kernels(14, "1025 tokens")
+        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
+        self.stated(text, r"With 1025 tokens `wgmma` takes ([\d.]+) µs, cuDNN ([\d.]+) µs and FlashAttention-2 ([\d.]+) µs",
+                    longer["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
+        self.stated(text, r"On an H200 `wgmma` runs at (\d+) TFLOP/s with 577 tokens, and at (\d+) with 1025",
+                    own["wgmma"]["tflop_per_s"], longer["wgmma"]["tflop_per_s"])
+        variant = lambda name: beside.measured_us(kernels(14, f"577 tokens, {name}")[0][name])
+        self.stated(text, r"`head by head` takes ([\d.]+) µs there, `persistent` ([\d.]+) µs\. And `no turns` takes "
+                          r"([\d.]+) µs, .*? `one block` takes ([\d.]+) µs, `every maximum` ([\d.]+), "
+                          r"`polynomials` ([\d.]+) and `multicast` (\d+\.\d+)", variant("head by head"),
+                    beside.measured_us(own["persistent"]),
+                    *map(variant, ("no turns", "one block", "every maximum", "polynomials", "multicast")))
+
+    def test_clocks(self):
+        clocks = {True: [], False: []}  # whether it multiplies on tensor cores
+        for chapter in (3, 7, 10, 11, 14):
+            with open(os.path.join(GPU, "recorded", f"chapter{chapter}.time.csv"), encoding="utf-8") as file:
+                for row in list(csv.DictReader(file))[1:]:
+                    ns, hz = (float(row[name].replace(",", "")) for name in (
+                        "gpu__time_duration.sum", "gpc__cycles_elapsed.max.per_second"))
+                    if ns > 60e3:
+                        clocks[chapter in (11, 14) and "finish" not in row["Kernel Name"]].append(hz / 1e9)
+        with open(os.path.join(ROOT, "common", "workshop", "bench", "README.md"), encoding="utf-8") as file:
+            self.stated(file.read(), r"at ([\d.]+) to ([\d.]+) GHz in launches of more than 60 µs, ([\d.]+) on average, "
+                                     r"where others run at ([\d.]+) to ([\d.]+)\.", min(clocks[True]), max(clocks[True]),
+                        sum(clocks[True]) / len(clocks[True]), min(clocks[False]), max(clocks[False]))
+
+    def test_no_share_of_a_floor_is_above_1(self):
+        for file in sorted(os.listdir(GPU)):
+            if re.fullmatch(r"chapter\d+\.json", file):
+                with open(os.path.join(GPU, file), encoding="utf-8") as content:
+                    for run in json.load(content)["runs"]:
+                        for of in run["kernels"]:
+                            self.assertLessEqual(of.get("share_of_floor", 0), 1, f"{file}, {run['name']}: {of['name']}")
+
+
+class Beside(unittest.TestCase):
+    ROWS = [("03_coalescing", "near", 90.0, 100.0, ""), ("14_hopper", "far", 60.0, 100.0, "197 tokens")]
+
+    def test_the_same_problem(self):
+        ours = {"batch": 32, "tokens": 577, "precision": "tf32,fp16", "source": "a"}
+        self.assertTrue(beside.same_problem(ours, {"batch": 32, "tokens": 577, "source": "b", "seed": 1}))
+        self.assertTrue(beside.same_problem(ours, {"batch": 32, "precision": "fp16"}))
+        self.assertFalse(beside.same_problem(ours, {"batch": 32, "precision": "fp32"}))
+        self.assertFalse(beside.same_problem(ours, {"batch": 32, "tokens": 197}))
+
+    def test_what_is_said(self):
+        text = "\n".join(beside.lines(self.ROWS, 0.25, "NVIDIA H200"))
+        self.assertIn("2 steps were measured on the problem for which they were predicted. The prediction is off by "
+                      "25% on average, and by no more than 25% for 1. Further off are far (197 tokens) of chapter 14 (-40%).", text)
+        self.assertIn("| 3 | near | 90.0 | 100.0 | -10% |", text)
+        self.assertNotIn("Further", "\n".join(beside.lines(self.ROWS[:1], 0.25, "NVIDIA H200")))
+        self.assertEqual(beside.lines([], 0.25, "NVIDIA H200"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
