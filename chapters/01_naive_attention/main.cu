@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
         lab::time_total(device, launch_step, copies, options.warmup, options.iterations, times);
     const std::vector<half> output = arrays[0].O.download();
 
-    // Each line's least traffic with DRAM and its operations. Attention itself needs no score matrix.
+    // Each line with its least traffic and its operations. Attention itself needs no score matrix.
     const double flops = 2.0 * shape.scores() * shape.head_dim;  // for Q Kᵀ, as for weights V
     lab::Report report(lab::report_head(kChapter, options, device, problem));
     const auto own = lab::Report::Errors::kOfLaunch;

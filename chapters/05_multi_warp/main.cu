@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
     lab::write_output(options, shape, output);
     const lab::ExitCode code = report.finish();
 
+    // How many blocks of 4 and of 8 warps an SM has room for, and why.
     std::puts("");
     print_occupancy<4>(shape);
     print_occupancy<8>(shape);

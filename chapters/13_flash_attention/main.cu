@@ -7,7 +7,8 @@
 namespace {
 
 const char* const kChapter = "13_flash_attention";
-const std::vector<lab::AttentionStep> kSteps = flash_attention::steps();
+const std::vector<lab::AttentionStep> kSteps =
+    flash_attention::steps();  // names and functions, in kernels.cu
 
 }  // namespace
 

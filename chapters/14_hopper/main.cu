@@ -8,7 +8,8 @@
 namespace {
 
 const char* const kChapter = "14_hopper";
-const std::vector<lab::AttentionStep> kSteps = hopper::steps();
+const std::vector<lab::AttentionStep> kSteps =
+    hopper::steps();  // names and functions, in kernels.cu
 
 }  // namespace
 
@@ -23,6 +24,8 @@ int main(int argc, char** argv) {
     const lab::Device device = lab::open_device(options);
     const lab::AttentionProblem problem = lab::attention_problem(options, std::move(input), device);
     const AttentionShape& shape = problem.shape;
+
+    // These kernels are compiled for Hopper alone.
     if (const std::string lack = hopper::why_not(); !lack.empty())
       throw lab::LackError("chapter 14 " + lack);
 

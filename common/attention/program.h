@@ -1,5 +1,5 @@
-// What the programs of the attention chapters are made of. Each main.cu is an experiment from top to bottom:
-// flags and problem, the reference, the steps, the report; it calls these functions by name.
+// What the programs of the attention chapters call, in the order in which each main.cu does: flags
+// and problem, the reference, what is compared and reported.
 #pragma once
 
 #include <string>
@@ -26,8 +26,8 @@ struct AttentionOptions : Options {
   bool random = false, all = false;
 };
 
-// A step that a chapter's program runs: its own or, to compare with, the one before. chosen_steps() of
-// lab/steps.h gives those that --step asks for.
+// A step that a chapter's program runs: its own or, to compare with, the one before. chosen_steps()
+// of lab/steps.h gives those that --step asks for.
 struct AttentionStep {
   std::string name;
   AttentionFunction attention = nullptr;
@@ -46,13 +46,13 @@ struct AttentionInput {
   Image photo;
 };
 
-// Reads the files that the flags name. Called before the device is opened: what is wrong with them is
-// said on every machine. Throws UsageError.
+// Reads the files that the flags name. Called before the device is opened: what is wrong with them
+// is said on every machine. Throws UsageError.
 AttentionInput read_input(const AttentionOptions& options);
 
-// Q, K and V: those of --input, a photo's or random ones. Throws LackError, before anything is taken,
-// where the program has not enough memory for them, for O, and on the device for `bytes_per_score`
-// bytes a score besides.
+// Q, K and V: those of --input, a photo's or random ones. Throws LackError, before anything is
+// taken, where there is not enough memory for them, for O, and on the device for `bytes_per_score`
+// bytes a score besides; UsageError for a --patch that the photo has not.
 AttentionProblem attention_problem(const AttentionOptions& options, AttentionInput input,
                                    const Device& device, int bytes_per_score = 0);
 
@@ -74,9 +74,9 @@ Cost attention_cost(const AttentionShape& shape, bool tensor_cores = false);
 ReportHead report_head(const std::string& chapter, const AttentionOptions& options,
                        const Device& device, const AttentionProblem& problem);
 
-// Reads the chosen query's attention off the kernels, draws it into --out and says in the report where
-// most of it goes. The report fails if the weights do not add up to 1. Without a photo, and with
-// --predict, there is no picture.
+// Reads the chosen query's attention off the kernels, draws it into --out and says in the report
+// where most of it goes. The report fails if the weights do not add up to 1. Without a photo, and
+// with --predict, there is no picture.
 void write_heat_map(const AttentionOptions& options, const AttentionProblem& problem,
                     AttentionFunction attention, Report& report);
 
