@@ -1,2 +1,2 @@
 # Two programs, of which each reads flags and reports: compiled together, for little work.
-$(eval $(call group,$(here)/host/group_programs,program style_program))
+$(call group,$(here)/host/group_programs,$(here)/host/program $(here)/host/style_program)

@@ -1,3 +1,3 @@
 # The programs, compiled together for little work, and what they run.
-$(eval $(call group,$(here)/host/group_programs,program projection run))
-$(eval $(call group,$(here)/host/group_weights,plan resample weights))
+$(call group,$(here)/host/group_programs,$(addprefix $(here)/host/,program projection run))
+$(call group,$(here)/host/group_weights,$(addprefix $(here)/host/,plan resample weights))

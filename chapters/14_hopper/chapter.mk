@@ -1,2 +1,2 @@
 # The kernels are for what sm_90 alone has. Elsewhere they are empty, and the program says so.
-$D/$(here)/%.o: image = $(ARCH:sm_90=sm_90a)
+$D/$(here)/%.o: nvcc_arch = $(ARCH:sm_90=sm_90a)

@@ -89,7 +89,7 @@ VALIDATED = {
 
 
 # For `make validate`: problems whose predicted times are compared with measured ones. They have
-# work for every SM, and are those of gains.json (`sized` in common/make/bench.mk).
+# work for every SM, and are those of gains.json (`sized` in common/make/reference.mk).
 TIMED = {
     0: "--size 2048",
     **{n: "--batch 32 --tokens 577" for n in LADDER},

@@ -1,0 +1,5 @@
+$(call trace,scores_128,scores_kernel:0,--tokens 128)
+$(call trace,tiling_128,tiling::attention_kernel:0,--tokens 128)
+$(call picture,score_blocks.png,score_blocks,scores_128.json tiling_128.json,128 64)
+$(call trace,tiling_197,tiling::attention_kernel:0,--tokens 197 --head-dim 32 --step tiling)
+$(call picture,tile_walk.png,tile_walk,tiling_197.json,197 32)
