@@ -113,29 +113,25 @@ inline void launch_values(const float* weights, const half* V, half* O, const At
       weights, V, O, shape.elements(), shape.tokens, shape.head_dim);
 }
 
-// A launch of the first kernel.
-using LaunchScores = void (*)(const half* Q, const half* K, float* scores,
-                              const AttentionShape& shape, cudaStream_t stream);
+// The score matrix, [batch, heads, tokens, tokens] fp32, taken in stream order for as long as this lives.
+class Scores {
+ public:
+  // Throws std::runtime_error when CUDA refuses the memory.
+  Scores(const AttentionShape& shape, cudaStream_t stream) : stream_(stream) {
+    const size_t bytes = size_t(shape.scores()) * sizeof(float);
+    if (const cudaError_t error = cudaMallocAsync(&data_, bytes, stream); error != cudaSuccess)
+      throw std::runtime_error("naive attention of shape " + describe(shape) + ": " +
+                               std::to_string(bytes) +
+                               " bytes for the scores: " + cudaGetErrorString(error));
+  }
+  Scores(const Scores&) = delete;
+  ~Scores() { cudaFreeAsync(data_, stream_); }
+  float* data() { return data_; }
 
-// attention() below, with its scores from `launch`.
-inline void attention_with(LaunchScores launch, const half* Q, const half* K, const half* V,
-                           half* O, const AttentionShape& shape, cudaStream_t stream) {
-  require_attention_shape(shape);
-  blocks_for(shape.scores(), shape);  // throws before anything is taken
-
-  float* scores = nullptr;  // [batch, heads, tokens, tokens]
-  const size_t bytes = size_t(shape.scores()) * sizeof(float);
-  if (const cudaError_t error = cudaMallocAsync(&scores, bytes, stream); error != cudaSuccess)
-    throw std::runtime_error("naive attention of shape " + describe(shape) + ": " +
-                             std::to_string(bytes) +
-                             " bytes for the scores: " + cudaGetErrorString(error));
-  launch(Q, K, scores, shape, stream);
-  launch_softmax(scores, shape, stream);
-  launch_values(scores, V, O, shape, stream);
-  const cudaError_t launched = cudaGetLastError();
-  cudaFreeAsync(scores, stream);
-  require_launched(launched, shape, "naive attention");
-}
+ private:
+  float* data_ = nullptr;
+  cudaStream_t stream_;
+};
 
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. Takes 4 batch heads tokens² bytes of scratch in stream order. Throws
@@ -143,7 +139,13 @@ inline void attention_with(LaunchScores launch, const half* Q, const half* K, co
 // refuses the scratch or a launch.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
-  attention_with(launch_scores, Q, K, V, O, shape, stream);
+  require_attention_shape(shape);
+  blocks_for(shape.scores(), shape);  // throws before anything is taken
+  Scores scores(shape, stream);
+  launch_scores(Q, K, scores.data(), shape, stream);
+  launch_softmax(scores.data(), shape, stream);
+  launch_values(scores.data(), V, O, shape, stream);
+  require_launched(cudaGetLastError(), shape, "naive attention");
 }
 
 }  // namespace naive_attention

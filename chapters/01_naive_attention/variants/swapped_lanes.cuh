@@ -38,7 +38,13 @@ inline void launch_scores(const half* Q, const half* K, float* scores, const Att
 // As naive_attention::attention(), with these scores.
 inline void attention(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
-  naive_attention::attention_with(launch_scores, Q, K, V, O, shape, stream);
+  require_attention_shape(shape);
+  naive_attention::blocks_for(shape.scores(), shape);
+  naive_attention::Scores scores(shape, stream);
+  launch_scores(Q, K, scores.data(), shape, stream);
+  naive_attention::launch_softmax(scores.data(), shape, stream);
+  naive_attention::launch_values(scores.data(), V, O, shape, stream);
+  require_launched(cudaGetLastError(), shape, "naive attention");
 }
 
 }  // namespace swapped_lanes
