@@ -9,7 +9,7 @@
 # program that crashes, hangs, fails without a failed case or runs no case at all counts as one
 # failed. Skipped cases of unittest count as neither; a program that skips all counts as one failed. Of a
 # program that passes, lines that begin with `note: ` are shown, and doctest's messages `skipped: `. Ends with
-# `N passed, N failed`. TEST_LEFT_OUT, in words, stands in front of it. TEST_TIMEOUT (900) is how many seconds one
+# `N passed, N failed`. TEST_LEFT_OUT, in words, stands in front of it. TEST_TIMEOUT (1800) is how many seconds one
 # program may take, TEST_JOBS (3) how many run at a time. With TEST_SUITE only the cases of that suite run of a
 # doctest program, and a program that has none counts as one failed; with TEST_QUICK none of the suite `programs`.
 # Exit status 2: one of these is no such number, or there is no place for the programs' output.
@@ -20,7 +20,7 @@ require_number() {  # require_number NAME VALUE MOST
   [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] && [ "$2" -le "$3" ] ||
     bad_usage "$1='$2': must be a whole number from 1 to $3"
 }
-limit=${TEST_TIMEOUT:-900}
+limit=${TEST_TIMEOUT:-1800}
 jobs=${TEST_JOBS:-3}
 require_number TEST_TIMEOUT "$limit" 1000000
 require_number TEST_JOBS "$jobs" 1024
