@@ -44,7 +44,7 @@
 #> ARCH=sm_86           architecture of the kernels                 (default: the GPU's; sm_90 for vgpu)
 #> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
 #> SANITIZE=1           (with make test) the host's code under AddressSanitizer and UBSan
-#> TEST_TIMEOUT=300     (with make test) seconds that one test program may take (900)
+#> TEST_TIMEOUT=300     (with make test) seconds that one test program may take (1800)
 #> FUZZ_SEED=n          (with make fuzz) the same inputs again
 #> VERBOSE=1            the commands of compiler and linker, not only the files' names
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
