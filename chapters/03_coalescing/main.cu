@@ -4,8 +4,8 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../02_tiling/kernel.cuh"
-#include "kernel.cuh"
-#include "parts/coalesced_loads.cuh"
+#include "1_coalesced_loads.cuh"
+#include "2_coalescing.cuh"
 
 namespace {
 

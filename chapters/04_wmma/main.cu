@@ -2,7 +2,7 @@
 #include "../../common/attention/program.h"
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
-#include "../03_coalescing/kernel.cuh"
+#include "../03_coalescing/2_coalescing.cuh"
 #include "kernel.cuh"
 
 namespace {

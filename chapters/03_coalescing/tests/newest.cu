@@ -3,7 +3,7 @@
 
 #include "../../../common/attention/test_cases.h"
 #include "../../../common/attention/test_ladder.h"
-#include "../kernel.cuh"
+#include "../2_coalescing.cuh"
 
 TEST_CASE("chapter 3, coalescing: one problem") {
   lab::testing::check_right(coalescing::attention, lab::testing::random_case(1, 2, 83, 64));

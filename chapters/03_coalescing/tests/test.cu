@@ -6,8 +6,8 @@
 #include "../../../common/attention/test_ladder.h"
 #include "../../../common/lab/device.h"
 #include "../../02_tiling/kernel.cuh"
-#include "../kernel.cuh"
-#include "../parts/coalesced_loads.cuh"
+#include "../1_coalesced_loads.cuh"
+#include "../2_coalescing.cuh"
 
 using namespace lab::testing;
 
@@ -195,8 +195,8 @@ AnyAttention step_two(const Mutants& mutants, size_t number) {
 
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;
-  check_planted_bugs("chapters/03_coalescing/parts/coalesced_loads.cuh", "coalesced_loads",
+  check_planted_bugs("chapters/03_coalescing/1_coalesced_loads.cuh", "coalesced_loads",
                      kLoadMutants, step_one, "const auto instance = &attention_kernel<64>;");
-  check_planted_bugs("chapters/03_coalescing/kernel.cuh", "coalescing", kMutants, step_two,
+  check_planted_bugs("chapters/03_coalescing/2_coalescing.cuh", "coalescing", kMutants, step_two,
                      "const auto instance = &attention_kernel<64>;");
 }

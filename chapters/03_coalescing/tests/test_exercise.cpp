@@ -15,7 +15,7 @@ TEST_CASE("exercise 3: points") {
        {"starter", source("chapters/03_coalescing/exercise/exercise.cuh"), none},
        // It refuses head_dim 80.
        {"the chapter's kernel",
-        copied_kernel("chapters/03_coalescing/kernel.cuh") +
+        copied_kernel("chapters/03_coalescing/2_coalescing.cuh") +
             "namespace exercise {\n"
             "inline void attention(const half* Q, const half* K, const half* V, half* O,\n"
             "    const AttentionShape& shape, cudaStream_t stream) {\n"

@@ -7,7 +7,7 @@
 #include "../../../common/attention/test_cases.h"
 #include "../../../common/attention/test_ladder.h"
 #include "../../../common/lab/device.h"
-#include "../../03_coalescing/kernel.cuh"
+#include "../../03_coalescing/2_coalescing.cuh"
 #include "../kernel.cuh"
 
 using namespace lab::testing;

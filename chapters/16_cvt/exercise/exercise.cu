@@ -6,7 +6,7 @@
 #include "../../../common/grader/grader.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/random.h"
-#include "../position_encoding.h"
+#include "position_encoding.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include "../../../common/grader/testing.h"
 #include "../../../common/lab/random.h"
-#include "../position_encoding.h"
+#include "../exercise/position_encoding.h"
 
 using namespace lab::grader::testing;
 using position_encoding::Problem;

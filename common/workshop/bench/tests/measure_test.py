@@ -32,15 +32,15 @@ case "$*" in
   *) /bin/rm -f '{folder}/watching'; say 1980 250.5 0 ;;
 esac
 """
-TABLE = [{"chapter": 3, "name": "197 tokens", "flags": "--tokens 197"},
-         {"chapter": 3, "name": "577 tokens", "flags": "--tokens 577"},
+TABLE = [{"chapter": 4, "name": "197 tokens", "flags": "--tokens 197"},
+         {"chapter": 4, "name": "577 tokens", "flags": "--tokens 577"},
          {"chapter": 6, "name": "577 tokens", "flags": "--tokens 577", "peers": "attention"}]
 
 
 class Driver(Case):
     def setUp(self):
         super().setUp()
-        for chapter in ("chapter3", "chapter6"):
+        for chapter in ("chapter4", "chapter6"):
             shutil.copy(fixture("program.py"), self.path(chapter))
             os.chmod(self.path(chapter), 0o755)
         os.mkdir(self.path("bin"))
@@ -82,9 +82,9 @@ class Driver(Case):
         status, out, calls = self.measure()
         self.assertEqual(status, 0, out)
         # What is worth most first.
-        self.assertEqual(calls, ["chapter6 577 5 50", "chapter3 197 5 50", "chapter3 577 5 50"])
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
-        result = self.result(3)
+        self.assertEqual(calls, ["chapter6 577 5 50", "chapter4 197 5 50", "chapter4 577 5 50"])
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter4.json", "chapter6.json"])
+        result = self.result(4)
         self.assertEqual(result["driver"], "580.1")
         self.assertEqual(result["device"]["name"], "NVIDIA H200")
         self.assertEqual([run["name"] for run in result["runs"]], ["197 tokens", "577 tokens"])
@@ -112,28 +112,28 @@ class Driver(Case):
         self.assertNotIn("kernel_lines", run["kernels"][0])
 
     def test_a_second_call_measures_what_is_missing(self):
-        self.measure("--only", "chapter3 197")
+        self.measure("--only", "chapter4 197")
         status, out, calls = self.measure()
-        self.assertEqual(calls, ["chapter6 577 5 50", "chapter3 577 5 50"])
-        self.assertIn("chapter 3, 197 tokens: measured before, kept", out)
+        self.assertEqual(calls, ["chapter6 577 5 50", "chapter4 577 5 50"])
+        self.assertIn("chapter 4, 197 tokens: measured before, kept", out)
         self.assertEqual((status, self.measure()[2]), (0, []))
         self.assertEqual(len(self.measure("--fresh")[2]), 3)
 
     def test_another_program_driver_or_problem_is_measured_anew(self):
         self.measure()
-        with open(self.path("chapter3"), "a", encoding="utf-8") as file:
+        with open(self.path("chapter4"), "a", encoding="utf-8") as file:
             file.write("# changed\n")
-        self.assertEqual(self.measure()[2], ["chapter3 197 5 50", "chapter3 577 5 50"])
+        self.assertEqual(self.measure()[2], ["chapter4 197 5 50", "chapter4 577 5 50"])
         self.smi("590.2")
         status, out, calls = self.measure()
         self.assertEqual((status, len(calls)), (0, 3))
         self.assertIn("begun anew", out)
-        self.assertEqual(self.result(3)["driver"], "590.2")
-        self.assertEqual(len(self.result(3)["runs"]), 2)
+        self.assertEqual(self.result(4)["driver"], "590.2")
+        self.assertEqual(len(self.result(4)["runs"]), 2)
         table = [{**TABLE[0], "flags": "--tokens 31"}, *TABLE[1:]]
         self.write("table.json", json.dumps(table))
-        self.assertEqual(self.measure()[2], ["chapter3 31 5 50"])
-        self.assertEqual([run["flags"] for run in self.result(3)["runs"]],
+        self.assertEqual(self.measure()[2], ["chapter4 31 5 50"])
+        self.assertEqual([run["flags"] for run in self.result(4)["runs"]],
                          ["--tokens 31", "--tokens 577"])
 
     def test_killed_in_the_middle_it_goes_on_from_there(self):
@@ -143,25 +143,25 @@ class Driver(Case):
         self.assertEqual([run["name"] for run in self.result(6)["runs"]], ["577 tokens"])
         os.remove(self.path("die"))
         status, _, calls = self.measure()
-        self.assertEqual((status, calls), (0, ["chapter3 197 5 50", "chapter3 577 5 50"]))
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter3.json", "chapter6.json"])
+        self.assertEqual((status, calls), (0, ["chapter4 197 5 50", "chapter4 577 5 50"]))
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["chapter4.json", "chapter6.json"])
 
     def test_a_damaged_result_is_measured_anew(self):
-        self.measure("--only", "chapter3")
-        self.write("out/chapter3.json", '{"chapter": "03_coal')
-        status, out, calls = self.measure("--only", "chapter3")
+        self.measure("--only", "chapter4")
+        self.write("out/chapter4.json", '{"chapter": "03_coal')
+        status, out, calls = self.measure("--only", "chapter4")
         self.assertEqual((status, len(calls)), (0, 2))
         self.assertIn("not JSON", out)
 
     def test_what_is_wrong_or_lacking_is_named_and_not_kept(self):
         self.write("wrong", "--tokens 197")
-        status, out, calls = self.measure("--only", "chapter3")
+        status, out, calls = self.measure("--only", "chapter4")
         self.assertEqual((status, len(calls)), (1, 2))
-        self.assertIn("chapter 3, 197 tokens: not measured", out)
-        self.assertEqual([run["name"] for run in self.result(3)["runs"]], ["577 tokens"])
+        self.assertIn("chapter 4, 197 tokens: not measured", out)
+        self.assertEqual([run["name"] for run in self.result(4)["runs"]], ["577 tokens"])
         os.remove(self.path("wrong"))
         self.write("lacking", "--tokens 197")
-        status, out, calls = self.measure("--only", "chapter3")
+        status, out, calls = self.measure("--only", "chapter4")
         self.assertEqual((status, len(calls)), (1, 1))
         self.assertIn("100 GiB are needed", out)
 
@@ -230,11 +230,11 @@ class Driver(Case):
         status, out, calls = self.measure("--minutes", "30")
         self.assertEqual((status, len(calls)), (0, 3), out)
         self.assertIn("3 of 3 problems to measure, predicted: ", out)
-        self.assertIn("chapter 3, 577 tokens (3 of 3; about ", out)
+        self.assertIn("chapter 4, 577 tokens (3 of 3; about ", out)
 
     def test_what_was_measured_before_predicts_how_long_it_takes(self):
         self.measure()
-        for chapter in (3, 6):
+        for chapter in (4, 6):
             result = self.result(chapter)
             for run in result["runs"]:
                 run["seconds"] = 120.0
@@ -351,7 +351,7 @@ class Code(Case):
 
     def test_the_chapters_have_lines(self):
         for chapter in problems.LADDER:
-            self.assertGreater(problems.kernel_lines(chapter, "any"), 20)
+            self.assertGreater(problems.kernel_lines(chapter, "coalescing"), 20)
 
     def test_a_step_beside_kernel_cuh_has_its_own_lines(self):
         folder = self.path("chapters/09_two_steps")

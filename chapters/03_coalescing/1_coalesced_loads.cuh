@@ -15,8 +15,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "../../../common/attention/launch.cuh"
-#include "../../../common/attention/shape.h"
+#include "../../common/attention/launch.cuh"
+#include "../../common/attention/shape.h"
 
 namespace coalesced_loads {
 
