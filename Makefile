@@ -4,7 +4,6 @@
 # else is in common/make/, a file for each subject: the includes below list them.
 #
 # ---- what can be made: `make help` prints the lines with #> --------------------------------------
-#
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
 #> make exercise1       build the exercise of chapter 1 and leave it as ./run
 #> make test            build and run the tests that show that the course works on this machine, in minutes
@@ -48,7 +47,7 @@
 #> FUZZ_SEED=n          (with make fuzz) the same inputs again
 #> VERBOSE=1            the commands of compiler and linker, not only the files' names
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
-#
+
 # ---- where things go -----------------------------------------------------------------------------
 #
 #   .toolkit/                     NVIDIA's compiler wheels, only where they are needed
@@ -62,8 +61,7 @@
 #   build/vgpu, build/operators/  links to the newest launcher and operators
 #   ./run                         link to the newest program
 #
-# Every choice that changes an object is in its path, so no build uses the objects of another choice:
-# $P and $T end in -sanitize with SANITIZE=1.
+# Every choice that changes an object is in its path; with SANITIZE=1, $P and $T end in -sanitize.
 
 # ---- make itself ---------------------------------------------------------------------------------
 
@@ -74,7 +72,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 comma := ,
 
-# Older ones lack what is used here (&: in rules, wait -n -p) and would fail with odd messages.
+# Older ones lack &: in rules and wait -n -p, and would fail with odd messages.
 ifeq ($(filter grouped-target,$(.FEATURES)),)
 $(error this is GNU Make $(MAKE_VERSION), and the course needs 4.3 or newer)
 endif
@@ -151,7 +149,9 @@ libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
 
 # ---- compiling and linking -----------------------------------------------------------------------
-# Every object depends on the Makefile, for the flags.
+# In a rule $@ is the file to make, $(@D) its folder, $< the first file it is made from, $^ all of them.
+# $(call NAME,a,b) stands for NAME's text with a for $1 and b for $2. Every object depends on the Makefile,
+# for the flags.
 
 # $(call run,tool,file,command): runs the command and prints `  tool  file`, or all of it with VERBOSE=1.
 run = $(if $(VERBOSE),,@printf '  %-5s %s\n' '$1' '$2'; )$3

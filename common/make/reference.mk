@@ -40,7 +40,8 @@ $(call sized,convolution-photo-two-passes,8,--step 'two passes')
 $(call sized,convolution-deep-two-passes,8,--preset deep --precision tf32$(comma)fp16 --storage fp16 \
   --step 'two passes')
 $(call sized,attention-13-small-tiles,13,--batch 32 --tokens 577 --step 'small tiles')
-$(foreach v,one-block no-turns polynomials every-maximum multicast head-by-head,$(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
+$(foreach v,one-block no-turns polynomials every-maximum multicast head-by-head,\
+  $(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
 $(call sized,gradients,15,--batch 32 --tokens 197)
 $(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))
