@@ -26,7 +26,8 @@ std::optional<Time> changed_at(const fs::path& path) {
   return Time(status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
-// What the build noted (note_sources in common/make/objects.mk): paths are relative to the repository's root.
+// What the build noted (note_sources in common/make/objects.mk). Paths are relative to the
+// repository's root.
 struct Sources {
   std::string command;  // that renews it; empty: that of the program which uses it
   std::string built;    // itself
