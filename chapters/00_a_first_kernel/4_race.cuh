@@ -6,7 +6,7 @@
 
 namespace first_kernel {
 
-constexpr int kRaceThreads = 256;  // of a block
+constexpr int kRaceThreads = 256;  // per block
 
 __global__ void race_kernel(const unsigned char* grey,  // [pixels]
                             unsigned* sum,              // [1]

@@ -5,7 +5,7 @@
 
 namespace first_kernel {
 
-constexpr int kAddThreads = 256;  // of a block
+constexpr int kAddThreads = 256;  // per block
 
 __global__ void sum_threads_kernel(const unsigned char* grey,  // [pixels]
                                    unsigned* sum,              // [1]

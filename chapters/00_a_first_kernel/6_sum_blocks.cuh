@@ -6,7 +6,7 @@
 
 namespace first_kernel {
 
-constexpr int kSumThreads = 256;  // of a block; a power of two
+constexpr int kSumThreads = 256;  // per block; a power of two
 
 __global__ void sum_blocks_kernel(const unsigned char* grey,  // [pixels]
                                   unsigned* sum,              // [1]

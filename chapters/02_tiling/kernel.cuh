@@ -21,7 +21,7 @@
 
 namespace tiling {
 
-constexpr int kQueryRows = 16;  // of a block
+constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block: one for each row of the K tile and of the V tile
 constexpr int kPad = 2;         // halves: rows of an odd number of words start in different banks
@@ -43,7 +43,7 @@ struct Tiles {
 template <int kLanes>
 struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.

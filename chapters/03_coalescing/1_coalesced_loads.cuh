@@ -20,7 +20,7 @@
 
 namespace coalesced_loads {
 
-constexpr int kQueryRows = 16;  // of a block
+constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block
 constexpr int kPad = 8;         // halves: 8 rows, 16 bytes of each, are in 32 different banks
@@ -42,7 +42,7 @@ struct Tiles {
 template <int kLanes>
 struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.
@@ -74,7 +74,7 @@ struct OnlineSoftmax {
 // neighbouring threads along head_dim. Rows from `valid` on become zero.
 template <int kRows, int kHeadDim, int kStride>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kStride]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
     // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
     // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.

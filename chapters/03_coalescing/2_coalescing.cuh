@@ -4,8 +4,8 @@
 //   s = softmax so far   online softmax            32 lanes have one row
 //   O = factor O + s V   rescaled and added up     a lane has head_dim/32 columns of these 4 rows
 //
-// A lane's 8 scores, of 2 keys and 4 rows, take 6 loads of shared memory; of 1 key and 8 rows they
-// took 9. A warp reads only its own weights, so the block's barriers guard Q, K and V alone.
+// A lane's 8 scores, of 2 keys and 4 rows, take 6 loads of shared memory; 1 key and 8 rows would
+// take 9. A warp reads only its own weights, so the block's barriers guard Q, K and V alone.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -19,7 +19,7 @@
 
 namespace coalescing {
 
-constexpr int kQueryRows = 16;  // of a block
+constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block
 constexpr int kPad = 8;         // halves: 8 rows, 16 bytes of each, are in 32 different banks
@@ -40,7 +40,7 @@ struct Tiles {
 template <int kLanes>
 struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.
@@ -72,7 +72,7 @@ struct OnlineSoftmax {
 // neighbouring threads along head_dim. Rows from `valid` on become zero.
 template <int kRows, int kHeadDim>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
     // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
     // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.

@@ -26,11 +26,11 @@ namespace wmma_attention {
 
 namespace wmma = nvcuda::wmma;
 
-constexpr int kQueryRows = 16;  // of a block
+constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 32;    // per block
 constexpr int kTile = 16;       // rows, columns and depth of one WMMA product, rows of a warp
-constexpr int kMostLoads = 16;  // of 16 bytes that a thread waits for at a time: 64 registers
+constexpr int kMostLoads = 16;  // loads of 16 bytes that a thread waits for at a time: 64 registers
 constexpr int kPad = 8;  // halves or floats behind each row, so that rows start in different banks
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
@@ -41,7 +41,7 @@ using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float
 
 // What a block keeps in shared memory. Q is in fragments before there are scores.
 template <int kHeadDim>
-struct alignas(32) Tiles {            // as WMMA wants its operands
+struct alignas(32) Tiles {            // aligned as WMMA requires
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   union {
@@ -57,7 +57,7 @@ struct alignas(32) Tiles {            // as WMMA wants its operands
 template <int kLanes>
 struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.
@@ -91,7 +91,7 @@ struct OnlineSoftmax {
 template <int kRows, int kHeadDim, int kThreads, int kMost = kMostLoads>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;            // pieces of 16 bytes per row
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);

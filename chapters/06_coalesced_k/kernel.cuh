@@ -26,7 +26,7 @@ namespace coalesced_k {
 namespace wmma = nvcuda::wmma;
 
 constexpr int kTile = 16;       // rows, columns and depth of one WMMA product, rows of a warp
-constexpr int kMostLoads = 16;  // of 16 bytes that a thread waits for at a time: 64 registers
+constexpr int kMostLoads = 16;  // loads of 16 bytes that a thread waits for at a time: 64 registers
 constexpr int kPad = 8;  // halves or floats behind each row, so that rows start in different banks
 
 using QueryFragment = wmma::fragment<wmma::matrix_a, kTile, kTile, kTile, half, wmma::row_major>;
@@ -47,7 +47,7 @@ struct alignas(32) WarpTiles {
 
 // What a block keeps in shared memory.
 template <int kHeadDim, int kKeyTile, int kWarps, int kKeyPad = kPad>
-struct alignas(32) Tiles {  // as WMMA wants its operands
+struct alignas(32) Tiles {  // aligned as WMMA requires
   half k[kKeyTile][kHeadDim + kKeyPad];
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles<kHeadDim, kKeyTile> warps[kWarps];
@@ -59,7 +59,7 @@ struct alignas(32) Tiles {  // as WMMA wants its operands
 template <int kLanes>
 struct OnlineSoftmax {
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.
@@ -93,7 +93,7 @@ struct OnlineSoftmax {
 template <int kRows, int kHeadDim, int kThreads, int kStride>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kStride]) {
-  constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;            // pieces of 16 bytes per row
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
   Accumulator o_frag[kHeadDim / kTile];
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
-  int64_t first_element = matrix;  // of the tile
+  int64_t first_element = matrix;  // where the current tile begins in K and V
   for (int first_key = 0; first_key < tokens;
        first_key += kKeyTile, first_element += kKeyTile * kHeadDim) {
     // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
 // A kernel and what its launch needs.
 struct Step {
   AttentionKernel kernel;
-  int key_tile, shared_bytes;  // of a block
+  int key_tile, shared_bytes;  // keys a tile, and shared memory per block
 };
 
 // The step with 64 keys a tile where that fits into shared_limit, a device's bytes of shared memory

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kVectorizedThreads, 4)
   const int stride = problem.heads * kChannels;
   const half* image_value =
       value + int64_t(image) * problem.pixels * stride + head * kChannels + G::piece() * 8;
-  const int fours = problem.levels << problem.four_shift;  // of samples, of a row
+  const int fours = problem.levels << problem.four_shift;  // groups of four samples per row
 
   float sums[8] = {};
   for (int first = 0; first < fours; first += G::kPieces) {

@@ -117,9 +117,9 @@ struct ClusterLaunch {
 };
 
 struct ClusterPlan {
-  int blocks = 0;     // of a cluster
-  int clusters = 0;   // that the device holds at once
-  Staging staging{};  // of each block
+  int blocks = 0;     // blocks per cluster
+  int clusters = 0;   // clusters that the device holds at once
+  Staging staging{};  // what each block keeps in shared memory
 };
 
 // The smallest clusters, of 2, 4 or 8 blocks, in which as many levels fit as can.

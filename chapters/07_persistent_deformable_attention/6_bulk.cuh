@@ -47,7 +47,7 @@ template <int kChannels>
 struct ArrivingMemory {
   OwnMemory<kChannels> memory;
   uint64_t* arrived;
-  uint32_t parity;  // of the phase in which they arrive: 0 for the first one, 1 for the second, ...
+  uint32_t parity;  // parity of the phase in which the copies arrive: 0, 1, 0, 1, ...
 
   __device__ bool has(int l) const { return memory.has(l); }
   __device__ auto loader(int l) const {

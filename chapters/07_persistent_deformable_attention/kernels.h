@@ -35,14 +35,14 @@ int dealt_in_advance(const DeformableShape& shape);
 
 // plan_clusters() of 5_cluster.cuh with the step's kernel of 32 or 64 channels, and known_clusters().
 struct Clusters {
-  int blocks, clusters;  // of a cluster; that the device holds at once
+  int blocks, clusters;  // blocks per cluster; clusters that the device holds at once
   int bytes;             // staged in each block
   bool operator==(const Clusters&) const = default;
 };
 Clusters planned_clusters(const DeformableShape& shape);
 Clusters known_clusters(const DeformableShape& shape);
 
-// Of a level of so many pixels box_of() and pixels_in_boxes() in 6_boxes.cuh.
+// box_of() and pixels_in_boxes() of 6_boxes.cuh for a level of `pixels` pixels.
 std::pair<int, int> box_and_room(int pixels);
 
 // counter_of() of work.cuh, and the values of all counters of the current device.

@@ -21,18 +21,18 @@ constexpr int kMaxLevels = 5;
 // it; what is outside counts as 0.
 struct DeformableShape {
   int batch = 1, queries = 1, heads = 1;
-  int channels = 32;  // of a head
+  int channels = 32;  // channels per head
   int levels = 1;
   int points = 4;  // samples of a query in each level
   LevelShape level[kMaxLevels];
 
-  int64_t pixels() const {  // of an image, all levels together
+  int64_t pixels() const {  // pixels of an image, all levels together
     int64_t sum = 0;
     for (int l = 0; l < levels && l < kMaxLevels; ++l)
       sum += int64_t(level[l].height) * level[l].width;
     return sum;
   }
-  int64_t rows() const { return int64_t(batch) * queries * heads; }  // of out
+  int64_t rows() const { return int64_t(batch) * queries * heads; }  // rows of `out`
   int64_t samples() const { return rows() * levels * points; }
   int64_t value_elements() const { return batch * pixels() * heads * channels; }
   int64_t out_elements() const { return rows() * channels; }

@@ -13,7 +13,7 @@
 
 namespace fused_conv_norm {
 
-// Of x, weight, residual and y, where tiles are of that kind.
+// The type of x, weight, residual and y for this kind of tile.
 template <TileName kName>
 using Element = typename Tile<kName>::Element;
 
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
   Norm* const norms = reinterpret_cast<Norm*>(working);
   Moments* const of_slices = reinterpret_cast<Moments*>(norms + T::kTileChannels);
   const Thread<T> me;
-  int plane_group = -1;  // whose norms are there
+  int plane_group = -1;  // the group whose norms are in shared memory
 #pragma unroll 1
   for (int tile = last; tile >= first; --tile) {
     if (tile < last) {
@@ -193,7 +193,7 @@ struct LaunchPlan {
   bool fits = false;     // on the chip
   bool refused = false;  // it should fit, but the device has refused the launch
   int blocks = 0, blocks_of_sm = 0, tiles_of_block = 0;
-  int shared_bytes = 0;  // of a block
+  int shared_bytes = 0;  // shared memory per block
 };
 
 // The plan with the fewest tiles a block with which all blocks are on the device at once, as a

@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
                      [&](int i, int j, int, int64_t index) { conv[index] = value[i][j]; });
 }
 
-constexpr int kPassPixels = kNormThreads * 16;  // of a block of the second pass
+constexpr int kPassPixels = kNormThreads * 16;  // pixels that a block of the second pass takes
 
-// Normalizes; conv may be y. kPixels: of a load, 1 or 4.
+// Normalizes; conv may be y. kPixels: how many pixels a load takes, 1 or 4.
 template <TileName kName, int kPixels>
 __global__ void __launch_bounds__(kNormThreads, 2)
     second_pass_kernel(const float4* moments, const float* gamma, const float* beta,
@@ -108,7 +108,7 @@ template <class Tiles = Fp32Tiles>
 void second_pass(const float* moments, const float* gamma, const float* beta,
                  const typename Tiles::Element* residual, const float* conv,
                  typename Tiles::Element* y, const ConvNormShape& shape, cudaStream_t stream) {
-  constexpr int kBytes = 4 * sizeof(*y);  // of a load or store
+  constexpr int kBytes = 4 * sizeof(*y);  // bytes that a thread loads or stores at once
   const bool wide = shape.plane() % 4 == 0 && is_aligned(conv, 16) && is_aligned(y, kBytes) &&
                     is_aligned(residual, kBytes);
   const int64_t blocks = shape.planes() * ((shape.plane() - 1) / kPassPixels + 1);

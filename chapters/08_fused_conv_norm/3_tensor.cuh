@@ -1,5 +1,5 @@
 // Step 3, tensor cores: the fused step with its products in tf32 or fp16. Arrays, sums, statistics,
-// grid barrier and stores are those of 2_fused.cuh; what differs is the tile.
+// grid barrier and stores are step 2's; only the tile differs.
 #pragma once
 
 #include "2_two_passes.cuh"

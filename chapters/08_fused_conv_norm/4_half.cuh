@@ -1,5 +1,5 @@
 // Step 4, fp16 storage: x, weights, residual and y take 2 bytes each. Sums, statistics, gamma and
-// beta are fp32, grid barrier and plan those of 2_fused.cuh; tiles are those of half_tile.cuh.
+// beta are fp32. Grid barrier and plan are step 2's; the tiles are in half_tile.cuh.
 #pragma once
 
 #include <cmath>

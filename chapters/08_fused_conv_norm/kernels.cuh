@@ -39,7 +39,7 @@ Kernels kernels_of(TileName name, int stride) {
   declared decltype(second_pass<Tiles>) second_pass<Tiles>;                 \
   declared decltype(kernels_of<Tiles>) kernels_of<Tiles>
 
-// Those of the three passes.
+// The kernels of the three passes.
 #define FUSED_CONV_NORM_FIRST_STEP(declared)                        \
   declared decltype(convolution<Fp32Tiles>) convolution<Fp32Tiles>; \
   declared decltype(launch_norm<1, 0>) launch_norm<1, 0>;           \

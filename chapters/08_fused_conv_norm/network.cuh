@@ -18,7 +18,7 @@ using ConvNormStep = void (*)(const float* x, const float* weight, const float* 
 
 // y = x + norm(conv(relu(norm(conv(x))))): both convolutions as in shape, the second without ReLU
 // and with x as its residual. between, y [batch, out_channels, height, width], none of them x.
-// Throws std::invalid_argument unless the shape of y is that of x.
+// Throws std::invalid_argument unless x and y have the same shape.
 inline void residual_block(ConvNormStep step, const float* x, const ConvNormParameters& first,
                            const ConvNormParameters& second, float* between, float* y,
                            ConvNormShape shape, cudaStream_t stream) {
@@ -33,7 +33,7 @@ inline void residual_block(ConvNormStep step, const float* x, const ConvNormPara
   step(between, second.weight, second.bias, second.gamma, second.beta, x, y, shape, stream);
 }
 
-constexpr int kPixelThreads = 256;  // of a block, one pixel each
+constexpr int kPixelThreads = 256;  // per block, one pixel each
 
 __global__ void planes_kernel(const unsigned char* rgb,  // [pixels, 3]
                               float* planes,             // [3, pixels]

@@ -20,7 +20,7 @@ enum class Padding { kZero, kReflect };
 // (upsample 2), padded by kernel - 1, with the weight's rows, columns and channels turned round.
 struct ConvNormShape {
   int batch = 1, in_channels = 1, out_channels = 1;
-  int height = 1, width = 1;  // of x
+  int height = 1, width = 1;  // x's height and width
   int kernel = 3;             // 1, 3, 4, 5 or 9, square
   int stride = 1;             // 1 or 2
   int upsample = 1;           // 1; 2: zeros between the pixels of x; then stride is 1, padding zero
@@ -36,7 +36,7 @@ struct ConvNormShape {
   int out_width() const { return (field_width() + pad_left + pad_right - kernel) / stride + 1; }
   int64_t x_elements() const { return int64_t(batch) * in_channels * height * width; }
   int64_t weight_elements() const { return int64_t(out_channels) * in_channels * kernel * kernel; }
-  int64_t planes() const { return int64_t(batch) * out_channels; }  // of y
+  int64_t planes() const { return int64_t(batch) * out_channels; }  // planes of y
   int64_t plane() const { return int64_t(out_height()) * out_width(); }
   int64_t y_elements() const { return planes() * plane(); }
 };

@@ -13,7 +13,7 @@ using namespace patches_of_photos;
 
 constexpr int kTile = 64;              // patches and channels of a block
 constexpr int kDepth = 2 * kSide;      // values of both at a time: two rows of a patch
-constexpr int kStride = kDepth + 8;    // of a row in shared memory; 8 more: fewer bank conflicts
+constexpr int kStride = kDepth + 8;    // row to row in shared memory; 8 more: fewer bank conflicts
 constexpr int kOutStride = kTile + 4;  // the same for the sums
 constexpr int kProductThreads = 128;   // 4 warps, 32 x 32 outputs each
 

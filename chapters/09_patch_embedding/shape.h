@@ -25,7 +25,7 @@ struct Shape {
 
   int patch_columns() const { return width / kSide; }
   int patches() const { return (height / kSide) * (width / kSide); }
-  int rows() const { return 1 + patches(); }  // of an image's tokens
+  int rows() const { return 1 + patches(); }  // tokens of an image
   int64_t image_values() const { return int64_t(batch) * kColors * height * width; }
   int64_t weight_values() const { return int64_t(channels) * kPatchValues; }
   int64_t token_values() const { return int64_t(batch) * rows() * channels; }

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) cub_kernel(const T* x,      // [rows
                                                        const T* bias,   // [columns]
                                                        T* y,            // [rows, columns]
                                                        const Shape shape) {
-  // Of the two sums each has its own place, so that nobody waits until the first has been read.
+  // Each of the two sums has its own place, so that nobody waits until the first has been read.
   __shared__ BlockSum::TempStorage storage[2];
   __shared__ float shared_sum[2];
   const int columns = shape.columns;

@@ -6,8 +6,8 @@
 
 namespace layer_norm {
 
-constexpr int kRows = 2;        // that a warp takes at once
-constexpr int kMostPieces = 4;  // of a row in a lane: registers for two longer ones keep warps out
+constexpr int kRows = 2;        // rows that a warp takes at once
+constexpr int kMostPieces = 4;  // per lane and row: registers for two longer rows keep warps out
 
 template <class T, int kPieces>
 __global__ void __launch_bounds__(kThreads) rows_kernel(const T* x,      // [rows, columns]

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
                 const T* x,              // [rows, columns]
                 const Moments* moments,  // [rows]
                 float* dscale,           // [columns], or of slab s at dscale + s · 2 · columns
-                float* dbias,            // so too
+                float* dbias,            // the same
                 const Shape shape) {
   using Wide = Piece<T, kWidth>;
   // Written a lane's piece beside the next lane's, read a column beside the next: with lines of this
@@ -198,7 +198,7 @@ static __global__ void __launch_bounds__(kThreads)
                   int slabs, int columns) {
   __shared__ float of_warps[kWarps][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int i = blockIdx.x * 32 + lane;  // of 2 · columns
+  const int i = blockIdx.x * 32 + lane;  // sum to finish: 0 ... 2 · columns - 1
   float sum = 0.0f;
   if (i < 2 * columns)
     for (int slab = warp; slab < slabs; slab += kWarps)

@@ -19,7 +19,7 @@ struct LayerNormShape {
   int64_t elements() const { return int64_t(rows) * columns; }
 };
 
-// Of a row: what the sums over rows need of it on the way back.
+// A row's moments, which the backward pass needs for its sums over rows.
 struct LayerNormMoments {
   float mean, factor;  // factor = 1 / sqrt(variance + epsilon)
 };

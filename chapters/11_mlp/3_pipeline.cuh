@@ -39,7 +39,7 @@ __device__ void multiply_all(const Element* x, const Element* weight, int m, int
     tile::end_copies();
   }
   stages.wait();
-  Operands<T, Element> operands[2];  // of this step and of the next
+  Operands<T, Element> operands[2];  // this step's and the next one's
   operands[0].load(memory[0], 0, place);
   for (int slice = 0; slice * kSlice < k; ++slice) {
 #pragma unroll

@@ -24,7 +24,7 @@
 
 namespace mlp {
 
-// Of each 32 columns of y, column 8 t + 2 j + i is column 2 t + i of product j.
+// In each 32 columns of y, column 8 t + 2 j + i is column 2 t + i of product j.
 struct Grouped {
   __device__ static int source(unsigned row) {
     const unsigned j = row / 8 % 4, t = row % 8 / 2, i = row % 2;
@@ -69,7 +69,7 @@ template <bool kWhole, bool kGelu, class Element, class T>
 __device__ void finish_sums(const WarpSums<T>& sums, const Element* __restrict__ bias,
                             const Element* __restrict__ residual, Element* __restrict__ y, int m,
                             int n, const Place<T>& place) {
-  constexpr int kGroups = T::kRights / 4;  // of 32 columns
+  constexpr int kGroups = T::kRights / 4;  // groups of 32 columns
   const int lane = threadIdx.x % 32;
   const int first_row = place.first_row + int(place.warp_row) + lane / 4;
   const int first_column = place.first_column + int(place.warp_column) + lane % 4 * 8;
@@ -171,7 +171,7 @@ void launch_epilogue(const Element* x, const Element* weight, const Element* bia
   require_launched(shape);
 }
 
-// Of 192 x 192 outputs: with 6304 rows (32 images of 197 tokens) 768 and 3072 columns are 132 and
+// 192 x 192 outputs: with 6304 rows (32 images of 197 tokens) 768 and 3072 columns are 132 and
 // 528 tiles, one and four full rounds on the 132 SMs of an H200.
 using WideTile = BlockTile<192, 192, 48, 96>;
 enum class TileName { kSmall, kLarge, kWide };

@@ -26,7 +26,7 @@ using Product = void (*)(const Element* x, const Element* weight, Element* y, co
 template <class Element>
 struct LayerStep {
   const char* name;
-  Layer<Element> layer;                // of graph: recorded, replayed and waited for
+  Layer<Element> layer;                // in step graph: recorded, replayed and waited for
   Product<Element> product = nullptr;  // alone; none where all is one launch
 };
 template <class Element>
@@ -36,7 +36,7 @@ const std::vector<LayerStep<Element>>& layer_steps();
 template <class Element>
 struct EpilogueTile {
   const char* name;
-  int rows, shared_bytes;  // of a block
+  int rows, shared_bytes;  // rows of y and shared memory per block
   Layer<Element> layer;
   bool (*has_code)();  // for the current device
 };

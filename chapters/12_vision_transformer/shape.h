@@ -13,10 +13,10 @@ namespace vision_transformer {
 struct NetShape {
   int batch = 1;
   int size = 224;  // pixels of an image's side
-  int patch = 16;  // and of a patch's
+  int patch = 16;  // pixels of a patch's side
   int width = 192, heads = 3, blocks = 12;
   int classes = 1000;
-  float epsilon = 1e-6f;  // of every LayerNorm
+  float epsilon = 1e-6f;  // the epsilon of every LayerNorm
 
   int grid() const { return size / patch; }  // patches of a row
   int patches() const { return grid() * grid(); }

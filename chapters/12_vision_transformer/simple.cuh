@@ -38,7 +38,7 @@ inline void require_aligned(const char* component, std::initializer_list<const h
 // ---- Products -----------------------------------------------------------------------------------
 
 constexpr int kTile = 64;      // rows and columns of y that a block computes
-constexpr int kDepth = 16;     // of the sums that it takes at a time
+constexpr int kDepth = 16;     // terms of each sum that it adds up at a time
 constexpr int kPad = 4;        // floats behind each row of a tile
 constexpr int kThreads = 256;  // 4 x 4 elements of y each
 
@@ -206,7 +206,7 @@ inline void embed(const half* image, const half* weight, const half* bias, const
 
 // ---- LayerNorm ----------------------------------------------------------------------------------
 
-constexpr int kNormThreads = 128;  // of a block, which normalizes one row
+constexpr int kNormThreads = 128;  // per block, which normalizes one row
 
 // The sum over all threads of the block, in all of them.
 __device__ inline float sum_of_block(float value) {
@@ -254,14 +254,14 @@ inline void layer_norm(const half* x, const half* scale, const half* bias, half*
 
 // ---- Where things lie ---------------------------------------------------------------------------
 
-constexpr int kMoveThreads = 256;  // of a block, each moves 16 bytes
-constexpr int kPiece = 8;          // numbers of 16 bytes
+constexpr int kMoveThreads = 256;  // per block, each moves 16 bytes
+constexpr int kPiece = 8;          // numbers in 16 bytes
 
 // Piece `piece` of [batch, tokens, heads, head_dim] as a place in [batch, heads, tokens, head_dim].
 __device__ inline int64_t place_by_heads(int64_t piece, const HeadsShape& shape) {
   const int pieces = shape.head_dim / kPiece;
   const int d = int(piece % pieces), head = int(piece / pieces % shape.heads);
-  const int64_t row = piece / pieces / shape.heads;  // of [batch, tokens]
+  const int64_t row = piece / pieces / shape.heads;  // row of [batch, tokens]
   return (((row / shape.tokens) * shape.heads + head) * shape.tokens + row % shape.tokens) *
              shape.head_dim +
          d * kPiece;

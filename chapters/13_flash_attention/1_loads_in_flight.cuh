@@ -48,7 +48,7 @@ struct WarpTiles {
 
 // What a block keeps in shared memory.
 template <int kHeadDim, int kKeyTile, int kWarps>
-struct Tiles {  // as WMMA wants its operands
+struct Tiles {  // aligned as WMMA requires
   flash_attention::PaddedRows<kKeyTile, kHeadDim> k, v;
   WarpTiles<kHeadDim, kKeyTile> warps[kWarps];
 };
@@ -58,9 +58,9 @@ struct Tiles {  // as WMMA wants its operands
 // (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
 template <int kLanes>
 struct OnlineSoftmax {
-  float scale;                // of scores, in units of log2
+  float scale;                // scores are multiplied by it; includes log2(e)
   float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // of this lane's weights so far
+  float row_sum = 0.0f;       // the sum of this lane's weights so far
 
   // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
   // multiplied. At least one score of the row is not -inf.
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
   Accumulator o_frag[kHeadDim / kTile];
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
-  const half *k_global = K + matrix, *v_global = V + matrix;  // of the tile
+  const half *k_global = K + matrix, *v_global = V + matrix;  // where the tile begins
   const auto update = [&](auto whole, int keys) {
     constexpr bool kWhole = decltype(whole)::value;
     // Load K and V, the whole block. Keys past the last token are zero, since a weight of 0 does
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
     k_global += kKeyTile * kHeadDim;
     v_global += kKeyTile * kHeadDim;
   };
-  int keys = tokens;  // that are left
+  int keys = tokens;  // keys that are left
   for (; keys > kKeyTile; keys -= kKeyTile) update(std::true_type{}, keys);
   update(std::false_type{}, keys);
   if (first_row >= tokens) return;
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
 // A kernel and what its launch needs.
 struct Step {
   AttentionKernel kernel;
-  int key_tile, shared_bytes;  // of a block
+  int key_tile, shared_bytes;  // keys a tile, and shared memory per block
 };
 
 // The step with 64 keys a tile where that fits into shared_limit, a device's bytes of shared memory

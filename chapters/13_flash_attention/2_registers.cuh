@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
   tile::Sums o_frag[1][kHeadDim / 8];
   const float scale = positive_scale(scale_log2);
 
-  int64_t first_element = matrix;  // of the tile
+  int64_t first_element = matrix;  // where the current tile begins in K and V
   const auto update = [&](auto whole, int keys) {
     constexpr bool kWhole = decltype(whole)::value;
     // Load K and V, the whole block. Keys past the last token are zero, since a weight of 0 does
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
     __syncthreads();
     first_element += kKeyTile * kHeadDim;
   };
-  int keys = tokens;  // that are left
+  int keys = tokens;  // keys that are left
   for (; keys > kKeyTile; keys -= kKeyTile) update(std::true_type{}, keys);
   update(std::false_type{}, keys);
   if (first_row >= tokens) return;

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but
   // NaN must not arise.
-  const half *k_global = K + matrix, *v_global = V + matrix;  // of the tile that is copied next
+  const half *k_global = K + matrix, *v_global = V + matrix;  // the tile to copy next
   int left = tokens;                                          // keys that are not yet copied
   const auto copy_tile = [&](int stage) {
     copy_rows<kThreads>(k_global, left, thread, tiles.stages[stage].k);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     stages.next();
     if (kWhole) stages.wait();
   };
-  int keys = tokens;  // that are not yet multiplied
+  int keys = tokens;  // keys that are not yet multiplied
   for (; keys > kKeyTile; keys -= kKeyTile) update(std::true_type{}, keys);
   update(std::false_type{}, keys);
 

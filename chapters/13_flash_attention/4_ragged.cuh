@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but
   // NaN must not arise.
-  const half *k_global = K + matrix, *v_global = V + matrix;  // of the tile that is copied next
+  const half *k_global = K + matrix, *v_global = V + matrix;  // the tile to copy next
   int left = tokens;                                          // keys that are not yet copied
   const auto copy_tile = [&](int stage) {
     copy_rows<kThreads>(k_global, left, thread, tiles.stages[stage].k);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     else if (own_blocks > 0)
       update_rows(std::integral_constant<int, 1>{}, key_blocks, key, keys);
   };
-  int keys = tokens;  // that are not yet multiplied
+  int keys = tokens;  // keys that are not yet multiplied
   for (; keys >= kKeyTile; keys -= kKeyTile) {
     // The next tile, into the stage that all warps have left behind.
     if (left > 0) copy_tile(stages.write);

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     else
       update_rows(std::integral_constant<int, 1>{}, key_blocks, key, keys);
   };
-  int keys = tokens;  // that are not yet multiplied
+  int keys = tokens;  // keys that are not yet multiplied
   for (; keys >= kKeyTile; keys -= kKeyTile, ring.next()) {
     tiles.full[ring.stage].wait(ring.parity);
     update(std::integral_constant<int, kKeyTile / 8>{}, 0, kKeyTile);

@@ -15,7 +15,7 @@ namespace hopper {
 
 template <int kHeadDim>
 struct WgmmaTiles {
-  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // of an SM
+  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // blocks per SM
   static constexpr int kThreads = kGroupThreads * kGroups + 32;
   static constexpr int kQueryRows = kGroupRows * kGroups;
   static constexpr int kKeyTile = 64;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
     if (lane == 0) tiles.empty[ring.stage].arrive();
     ring.next();
   };
-  int keys = tokens;  // that are not yet multiplied
+  int keys = tokens;  // keys that are not yet multiplied
   for (; keys >= kKeyTile; keys -= kKeyTile)
     update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
   if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });

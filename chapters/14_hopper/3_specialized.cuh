@@ -14,9 +14,9 @@ namespace hopper {
 
 template <int kHeadDim>
 struct SpecializedTiles {
-  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // of an SM
+  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // blocks per SM
   static constexpr int kThreads = kGroupThreads * (kGroups + 1);
-  // Of a thread: of the producer, and of those that multiply.
+  // Registers per thread: few in the producer, many in the warpgroups that multiply.
   static constexpr int kFewRegisters = 24, kManyRegisters = kBlocks == 2 ? 104 : 240;
   static constexpr int kQueryRows = kGroupRows * kGroups;
   static constexpr int kKeyTile = 64;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
 
   flash::RowSoftmax softmax;
   tile::Sums o_frag[kHeadDim / 8];
-  tile::LeftFragment<half> weights[kKeyTile / 16];  // of the tile in stage `now`
+  tile::LeftFragment<half> weights[kKeyTile / 16];  // for the tile in stage `now`
   const float scale = flash::positive_scale(scale_log2);
   Ring<Tiles::kStages> now, next;
   // The scores of the first kKeys keys of stage `next`, of which `keys` are there, and meanwhile the

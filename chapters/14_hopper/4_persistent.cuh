@@ -20,7 +20,7 @@ namespace hopper {
 
 template <int kHeadDim>
 struct PersistentTiles {
-  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // of an SM
+  static constexpr int kGroups = 2, kBlocks = kHeadDim < 128 ? 2 : 1;  // blocks per SM
   static constexpr int kThreads = kGroupThreads * kGroups + 32;
   static constexpr int kQueryRows = kGroupRows * kGroups;
   static constexpr int kKeyTile = 64;
@@ -54,7 +54,7 @@ __device__ inline float polynomial_of_2(float x) {
 // with every larger maximum.
 template <int kPolynomials, int kEveryMaximum = 0>
 struct LazySoftmax : flash::RowSoftmax {
-  static constexpr float kMostGrowth = 8;  // of a row's maximum, in units of log2
+  static constexpr float kMostGrowth = 8;  // by which a row's maximum may grow, in units of log2
 
   // As RowSoftmax::update(). Multiplies the rows of O itself, where one of the warp's has grown by more.
   template <int kKeyBlocks, int kValueBlocks>
@@ -101,11 +101,11 @@ template <class Tiles>
 using QueryTile = std::remove_all_extents_t<decltype(Tiles::q)>;
 
 // The items of a block, in their order: of so many heads together all first row blocks, then all second
-// ones, and so on to the last ones, which may be short; then those of the next heads.
+// ones, and so on to the last ones, which may be short; then the items of the next heads.
 struct Items {
   int tokens, row_blocks, heads, together;
-  int first = 0, row_block = 0;  // of the heads that are dealt together; their items' row block
-  int number = blockIdx.x;       // of the head, from `first` on, once find() has been here
+  int first = 0, row_block = 0;  // the first head dealt together; their items' row block
+  int number = blockIdx.x;       // after find(): the head, counted from `first`
 
   __device__ bool left() const { return first < heads; }
   __device__ int matrix() const { return first + number; }
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
       if (lane == 0) tiles.empty[ring.stage].arrive();
       ring.next();
     };
-    int keys = tokens;  // that are not yet multiplied
+    int keys = tokens;  // keys that are not yet multiplied
     for (; keys >= kKeyTile; keys -= kKeyTile)
       update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });

@@ -80,7 +80,7 @@ __global__ void dS_kernel(const float* P,  // [batch, heads, tokens, tokens]
   for (int key = lane; key < tokens; key += 32) d_row[key] = p_row[key] * (d_row[key] - mean);
 }
 
-// Of each key: result = scale matrixᵀ rows, for dV and dK.
+// A row of the result for each key: result = scale matrixᵀ rows, for dV and dK.
 __global__ void sums_over_queries_kernel(const float* matrix,  // [batch, heads, tokens, tokens]
                                          const half* rows,     // [batch, heads, tokens, head_dim]
                                          half* result,         // the same
@@ -96,7 +96,7 @@ __global__ void sums_over_queries_kernel(const float* matrix,  // [batch, heads,
   result[index] = __float2half(sum * scale);
 }
 
-// Of each query: result = scale matrix rows, for dQ.
+// A row of the result for each query: result = scale matrix rows, for dQ.
 __global__ void sums_over_keys_kernel(const float* matrix, const half* rows, half* result,
                                       int64_t count, int tokens, int head_dim, float scale) {
   const int64_t index = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -27,7 +27,7 @@ template <int kHeadDim>
 struct RecomputeTiles {
   tile::SharedTile<half, kTile, kHeadDim, tile::Padded> k, v, q, d_o;
   float p[kTile][kTile], ds[kTile][kTile];  // [query, key]
-  float log2_sum[kTile], dots[kTile];       // of each query
+  float log2_sum[kTile], dots[kTile];       // one for each query
 };
 
 // Rows of [.., head_dim], 16 bytes a thread; rows from `valid` on become zero.

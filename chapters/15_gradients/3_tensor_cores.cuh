@@ -32,7 +32,7 @@ struct TensorTiles {
   // Blocks of 16 keys that a warp has: two where their dK and dV leave registers for the scores.
   static constexpr int kKeyBlocks = kHeadDim < 128 ? 2 : 1;
   static constexpr int kKeys = 16 * kKeyBlocks * kWarps;
-  static constexpr int kAtOnce = kQueries < 32 ? kQueries : 32;  // whose Sᵀ and dPᵀ a warp holds
+  static constexpr int kAtOnce = kQueries < 32 ? kQueries : 32;  // queries whose Sᵀ, dPᵀ a warp has
   // Warps share dQ's tile in rows and columns.
   static constexpr int kOfRows = kQueries < 32 ? 1 : 2, kOfColumns = kWarps / kOfRows;
   static constexpr int kRows = kQueries / kOfRows, kColumns = kHeadDim / kOfColumns;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const unsigned thread = threadIdx.x, warp = thread / 32;
   const int key_tiles = (tokens + Tiles::kKeys - 1) / Tiles::kKeys;
   const int first_key = blockIdx.x % key_tiles * Tiles::kKeys, warp_key = warp * 16 * kBlocks;
-  const int64_t first_row = int64_t(blockIdx.x / key_tiles) * tokens;  // of (batch, head)
+  const int64_t first_row = int64_t(blockIdx.x / key_tiles) * tokens;  // where (batch, head) begins
   const int64_t matrix = first_row * kHeadDim;                         // in elements
 
   // The keys once, and the first queries. What lies past the end is zero; queries there have weights

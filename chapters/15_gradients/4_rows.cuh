@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int row_tiles = (tokens + Tiles::kQueries - 1) / Tiles::kQueries;
   const int first_query = blockIdx.x % row_tiles * Tiles::kQueries, warp_row = warp * 16 * kBlocks;
-  const int64_t first_row = int64_t(blockIdx.x / row_tiles) * tokens;  // of (batch, head)
+  const int64_t first_row = int64_t(blockIdx.x / row_tiles) * tokens;  // where (batch, head) begins
   const int64_t matrix = first_row * kHeadDim;                         // in elements
 
   // The queries once, and the first keys. What lies past the end is zero.
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   copy_rows<kThreads>(Q + queries, tokens - first_query, thread, tiles.q);
   copy_rows<kThreads>(dO + queries, tokens - first_query, thread, tiles.d_o);
   copy_keys(0, 0);
-  float log2_sum[kBlocks][2], own_dots[kBlocks][2];  // of rows g and g + 8 of each block
+  float log2_sum[kBlocks][2], own_dots[kBlocks][2];  // for rows g and g + 8 of each block
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b)
 #pragma unroll

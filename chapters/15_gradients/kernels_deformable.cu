@@ -46,7 +46,7 @@ void fill_sorting(const GradientProblem& problem, void* scratch) {
   for (const unsigned c : cell)
     if (c < cells.all) ++first[c + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
-  std::vector<int> next = first;  // of the last "cell", those outside
+  std::vector<int> next = first;  // the last "cell" holds samples outside all cells
   for (int s = 0; s < samples; ++s) order[next[cell[s]]++] = s;
   for (int i = 0; i < samples; ++i) sorted[i] = cell[order[i]];
 

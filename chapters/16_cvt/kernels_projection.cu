@@ -185,7 +185,7 @@ std::vector<Launch> naive_back_launches(const BackwardArguments<T>& b, void* scr
   const BackwardArrays<T> a = backward_arrays(b.x, b.maps, b.weights, b.saved, b.dmaps, b.dx,
                                               b.gradients, shape, b.constant);
   Parts parts{static_cast<char*>(scratch)};
-  T* const dmap = parts.take<T>(naive_normalized(shape));  // of one of the three at a time
+  T* const dmap = parts.take<T>(naive_normalized(shape));  // one of the three maps at a time
   float2* const sums = parts.take<float2>(naive_partials(shape));
   float* const taps = parts.take<float>(naive_tap_partials(shape));
   const double x = sizeof(T) * outputs(shape, kQuery);

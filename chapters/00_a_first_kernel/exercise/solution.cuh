@@ -13,7 +13,7 @@
 namespace exercise {
 
 constexpr int kBins = 256, kThreads = kBins;  // a thread for each count
-constexpr int kPixels = 8 * kThreads;         // of a block
+constexpr int kPixels = 8 * kThreads;         // per block
 
 __global__ void histogram_kernel(const unsigned char* grey,  // [pixels]
                                  float* counts,              // [256]

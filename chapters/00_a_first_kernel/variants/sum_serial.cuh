@@ -6,7 +6,7 @@
 
 namespace first_kernel {
 
-constexpr int kSerialThreads = 256;  // of a block
+constexpr int kSerialThreads = 256;  // per block
 
 __global__ void sum_serial_kernel(const unsigned char* grey,  // [pixels]
                                   unsigned* sum,              // [1]

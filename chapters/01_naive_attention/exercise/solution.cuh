@@ -35,7 +35,7 @@ __global__ void scores_kernel(const half* Q,  // [batch, heads, queries, head_di
   scores[index] = score * scale;
 }
 
-// Of the 32 values that the lanes of a warp hold, in all lanes.
+// The largest of a warp's 32 values, and their sum, in all lanes.
 __device__ inline float warp_max(float x) {
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
   return x;

@@ -12,14 +12,14 @@
 namespace exercise {
 
 constexpr int kHeadDim = 64;
-constexpr int kQueryRows = 16;  // of a block
+constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
 constexpr int kThreads = 128;   // per block
 constexpr int kLanes = 8;       // neighbouring threads that share a row in the softmax
 constexpr int kPad = 2;         // halves: rows of an odd number of words start in different banks
 constexpr int kScorePad = 8;    // floats: four rows of scores, 8 lanes each, use all 32 banks
 
-// Of the values that 8 neighbouring lanes hold, in all of them.
+// The largest of 8 neighbouring lanes' values, and their sum, in all 8 lanes.
 __device__ inline float row_maximum(float x) {
   for (int step = kLanes / 2; step > 0; step /= 2)
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
   const int score_key = thread % kKeyTile, score_row = thread / kKeyTile * 8;
   const int softmax_row = thread / kLanes, softmax_lane = thread % kLanes;
   const int output_d = thread % kHeadDim, output_row = thread / kHeadDim * 8;
-  float row_max = -INFINITY, row_sum = 0.0f;  // of softmax_row; the sum of this lane's weights
+  float row_max = -INFINITY, row_sum = 0.0f;  // softmax_row's; the sum of this lane's weights
   float output[8] = {};
 
   const int last_key = min(tokens, first_row + kQueryRows);

@@ -17,8 +17,8 @@
 namespace exercise {
 
 constexpr int kHeadDim = 80;
-constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
-constexpr int kQueryRows = 16;         // of a block
+constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
+constexpr int kQueryRows = 16;         // queries per block
 constexpr int kKeyTile = 64;           // keys in shared memory at a time
 constexpr int kThreads = 128;          // per block
 constexpr int kWarps = kThreads / 32;

@@ -37,7 +37,7 @@ using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, 
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
 
 // What a block, a warp, keeps in shared memory. Q is in fragments before there are scores.
-struct alignas(32) Tiles {            // as WMMA wants its operands
+struct alignas(32) Tiles {            // aligned as WMMA requires
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   union {
@@ -51,7 +51,7 @@ struct alignas(32) Tiles {            // as WMMA wants its operands
 // `valid` on become zero.
 template <int kRows>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += 32) {
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =

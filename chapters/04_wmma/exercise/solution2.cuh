@@ -45,7 +45,7 @@ struct alignas(32) Tiles {
 // `valid` on become zero.
 template <int kRows>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += 32) {
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =

@@ -23,7 +23,7 @@ constexpr int kTile = 16;     // rows, columns and depth of one WMMA product, qu
 constexpr int kKeyTile = 64;  // keys in shared memory at a time
 constexpr int kWarps = 4;     // per block
 constexpr int kThreads = 32 * kWarps;
-constexpr int kQueryRows = kTile * kWarps;  // of a block
+constexpr int kQueryRows = kTile * kWarps;  // queries per block
 constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is in different banks
 constexpr float kLog2E = 1.44269504f;  // exp(x) = 2^(x log2(e))
 
@@ -43,7 +43,7 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-struct alignas(32) Tiles {            // as WMMA wants its operands
+struct alignas(32) Tiles {            // aligned as WMMA requires
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles warps[kWarps];
@@ -54,7 +54,7 @@ struct alignas(32) Tiles {            // as WMMA wants its operands
 template <int kRows, int kCount>
 __device__ void load_rows(const half* rows_global, int valid, int thread,
                           half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = thread; i < kRows * kPieces; i += kCount) {
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =

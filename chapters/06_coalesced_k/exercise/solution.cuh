@@ -21,7 +21,7 @@ constexpr int kKeyTile = 64;  // keys in shared memory at a time
 constexpr int kStages = 2;    // tiles of K and of V: one is worked on, one is on its way
 constexpr int kWarps = 4;     // per block
 constexpr int kThreads = 32 * kWarps;
-constexpr int kQueryRows = kTile * kWarps;  // of a block
+constexpr int kQueryRows = kTile * kWarps;  // queries per block
 constexpr int kPad = 8;  // halves or floats: what a warp touches at a time is in different banks
 constexpr float kLog2E = 1.44269504f;  // exp(x) = 2^(x log2(e))
 
@@ -54,7 +54,7 @@ struct alignas(32) Tiles {
 template <int kRows, int kCount>
 __device__ void load_rows_async(const half* rows_global, int valid, int thread,
                                 half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;  // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = thread; i < kRows * kPieces; i += kCount) {
     const int row = i / kPieces, d = i % kPieces * 8;
     const bool exists = row < valid;

@@ -85,7 +85,7 @@ TEST_CASE("exercise 6 from an empty function: points") {
       "namespace exercise {\n"
       "__global__ void sort_kernel(const half* from, half* to, int tokens, int heads, int parts) "
       "{\n"
-      "  const int64_t row = blockIdx.x;  // of `to`: [part, image, head, token]\n"
+      "  const int64_t row = blockIdx.x;  // row of `to`: [part, image, head, token]\n"
       "  const int64_t images = gridDim.x / (int64_t(tokens) * heads * parts);\n"
       "  const int64_t token = row % tokens, head = row / tokens % heads;\n"
       "  const int64_t image = row / tokens / heads % images, part = row / tokens / heads / "
@@ -147,8 +147,9 @@ TEST_CASE("exercise 6 from an empty function: points") {
                 "const int row = i % kRows, d = i / kRows * 8;"),
         {30, 20, 15, 0, 5, 10, 5, 5}},
        {"4 bytes a lane",
-        planted(planted(planted(solution, "constexpr int kPieces = kHeadDim / 8;  // of 16 bytes",
-                                "constexpr int kPieces = kHeadDim / 2;  // of 4 bytes"),
+        planted(planted(planted(solution,
+                                "constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes",
+                                "constexpr int kPieces = kHeadDim / 2;  // pieces of 4 bytes"),
                         "d = i % kPieces * 8;", "d = i % kPieces * 2;"),
                 "uint4", "unsigned"),
         {30, 20, 15, 10, 0, 10, 5, 5}},

@@ -23,14 +23,14 @@
 namespace exercise {
 
 constexpr int kChannels = 32;
-constexpr int kPieces = kChannels / 8;     // of 16 bytes, of a pixel
-constexpr int kLanes = 2 * kPieces;        // of a query: a left and a right pixel's pieces
+constexpr int kPieces = kChannels / 8;     // pieces of 16 bytes in a pixel
+constexpr int kLanes = 2 * kPieces;        // lanes per query: a left and a right pixel's pieces
 constexpr int kRowsPerWarp = 32 / kLanes;  // queries that a warp works on at once
-constexpr int kThreads = 1024;             // of a block: one block is all that an SM holds
+constexpr int kThreads = 1024;             // per block: one block is all that an SM holds
 
 struct Level {
   int height, width;
-  int start;   // its first pixel among those of an image
+  int start;   // its first pixel among an image's pixels
   int staged;  // its first pixel in shared memory, -1 where it stays in global memory
 };
 struct Problem {
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                            const __grid_constant__ Problem problem) {
   extern __shared__ uint4 staged[];  // [staged pixels, pieces]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % kLanes;
-  const int row = threadIdx.x % 32 / kLanes;                  // of the warp's
-  const int column = lane / kPieces, piece = lane % kPieces;  // of a sample's two; of its pixel
+  const int row = threadIdx.x % 32 / kLanes;                  // the row among the warp's
+  const int column = lane / kPieces, piece = lane % kPieces;  // in a sample's two pixels
   const int stride = problem.heads * kPieces;                 // pieces from a pixel to the next
   const int samples = problem.levels * problem.points;
 

@@ -17,13 +17,13 @@ namespace persistent_deformable_attention {
 
 struct Level {
   int height, width;  // pixels
-  int start;          // its first pixel among those of an image
+  int start;          // its first pixel among an image's pixels
 };
 
 // DeformableShape as the kernels take it, by value.
 struct Problem {
   int batch, queries, heads, levels, points;
-  int pixels;      // of an image, all levels
+  int pixels;      // pixels of an image, all levels together
   int four_shift;  // a level has 1 << four_shift times four points
   Level level[kMaxLevels];
 };
@@ -65,7 +65,7 @@ struct Group {
   static constexpr int kLanes = 2 * kPieces;
   static constexpr int kRowsPerWarp = 32 / kLanes;
 
-  __device__ static int row() { return threadIdx.x % 32 / kLanes; }  // of the warp's rows
+  __device__ static int row() { return threadIdx.x % 32 / kLanes; }  // among the warp's rows
   __device__ static int column() { return threadIdx.x % kLanes / kPieces; }
   __device__ static int piece() { return threadIdx.x % kPieces; }
 };

@@ -9,8 +9,8 @@ namespace persistent_deformable_attention {
 // Where each level begins in shared memory, in pixels; -1 where it stays in global memory.
 struct Staging {
   int first_pixel[kMaxLevels];
-  int levels;  // that are staged
-  int bytes;   // of them, of one (image, head), in each block
+  int levels;  // how many levels are staged
+  int bytes;   // shared memory that one (image, head) takes in each block
 };
 
 // Bytes of shared memory that the current device has for a block and for an SM.
@@ -112,7 +112,7 @@ __device__ void take_query(const Arrays& arrays, int plane, int query, bool vali
   const int stride = problem.heads * kChannels;
   const half* image_value =
       arrays.value + int64_t(image) * problem.pixels * stride + head * kChannels + G::piece() * 8;
-  const int fours = problem.levels << problem.four_shift;  // of samples, of a row
+  const int fours = problem.levels << problem.four_shift;  // groups of four samples per row
 
   float sums[8] = {};
   for (int first = 0; first < fours; first += G::kPieces) {

@@ -11,14 +11,14 @@ namespace persistent_deformable_attention {
 // One block an SM, so that nothing is staged twice there; with 28 warps a thread may have 72
 // registers, and needs them.
 constexpr int kPersistentThreads = 896;
-constexpr int kFixedShare = 15, kOfShares = 16;  // of the queries are dealt out in advance
-constexpr int kFewQueries = 16;  // that a free warp fetches at once: (image, head) and a chunk
+constexpr int kFixedShare = 15, kOfShares = 16;  // 15/16 of all queries are dealt out in advance
+constexpr int kFewQueries = 16;  // a chunk: the queries that a free warp fetches at once
 
 // The queries of all planes, (image, head), one plane after the other, and who takes them.
 struct Work {
-  int queries;  // in all
-  int fixed;    // the first of them, which blocks share evenly
-  int chunks;   // of kFewQueries, that the rest is
+  int queries;  // all queries of all planes
+  int fixed;    // how many of the first queries the blocks share evenly
+  int chunks;   // the rest, in chunks of kFewQueries
 };
 // With all_in_advance there is no rest, and nobody fetches.
 inline Work work_of(const DeformableShape& shape, bool all_in_advance = false) {
@@ -77,7 +77,7 @@ inline unsigned* counter_of(cudaStream_t stream, const DeformableShape& shape) {
   require_launched(cudaStreamIsCapturing(stream, &capturing), shape);
   if (capturing != cudaStreamCaptureStatusNone) return nullptr;
   int device = 0;
-  unsigned long long id = 0;  // of the stream: unlike its handle it never comes again
+  unsigned long long id = 0;  // the stream's id: unlike its handle it never comes again
   unsigned* counters = nullptr;
   require_launched(cudaGetDevice(&device), shape);
   require_launched(cudaStreamGetId(stream, &id), shape);
@@ -85,7 +85,7 @@ inline unsigned* counter_of(cudaStream_t stream, const DeformableShape& shape) {
                    shape);
   static std::mutex mutex;
   static int threads = 0;
-  thread_local int thread = 0;  // of the host: each has its own cudaStreamPerThread
+  thread_local int thread = 0;  // the host thread's number: each has its own cudaStreamPerThread
   using Key = std::pair<unsigned long long, int>;
   static std::map<int, std::map<Key, int>> numbers;  // by device, stream and thread
   const std::lock_guard lock(mutex);

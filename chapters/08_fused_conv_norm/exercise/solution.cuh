@@ -14,7 +14,7 @@ namespace exercise {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kPixels = 64;        // of a block; a lane has two, 32 apart
+constexpr int kPixels = 64;        // per block; a lane has two, 32 apart
 constexpr int kWarpChannels = 16;  // output channels of a warp, one after the other
 constexpr int kMaxChannels = kWarps * kWarpChannels;
 constexpr int kDepth = 16;  // input channels in shared memory at a time
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
                            int in_channels, int out_channels, int pixels, float eps) {
   __shared__ Tiles tiles;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int blocks = (pixels + kPixels - 1) / kPixels;  // of an image
+  const int blocks = (pixels + kPixels - 1) / kPixels;  // blocks per image
   const int image = blockIdx.x / blocks, first_pixel = blockIdx.x % blocks * kPixels;
   const int first_own = warp * kWarpChannels;
   const int own_channels = min(kWarpChannels, out_channels - first_own);  // 0 or less: none

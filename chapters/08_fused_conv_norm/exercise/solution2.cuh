@@ -16,7 +16,7 @@
 namespace exercise {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kMaxPixels = 16384;  // of a plane
+constexpr int kMaxPixels = 16384;  // pixels of a plane
 
 // The sum over the block's threads, in all of them.
 __device__ inline float sum_of_block(float own, float (&of_warps)[kWarps]) {

@@ -65,7 +65,7 @@ __device__ inline int reflected(int at, int size) {
 struct Window {
   int image, group;
   Axis rows, columns;
-  int top, left;  // of the tile's stage in x, padding included: may be negative
+  int top, left;  // where the tile's stage begins in x; negative in the padding
   int shift;      // columns between a multiple of 4 and left, where copies are of 16 bytes
 };
 template <class T, int kStride>
@@ -83,7 +83,7 @@ __device__ void stage_x(const float* x,  // [batch, in_channels, height, width]
                         float* rows,     // [stage_channels, stage_rows, pitch] (shared)
                         int first_channel, const Window& w, const typename T::Plan& problem) {
   constexpr int kPitch = T::pitch(kStride), kPieces = kPitch / 4;
-  constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;  // that share a row
+  constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;  // lanes that share a row
   const int pieces = (w.shift + (T::kColumns - 1) * kStride + w.columns.taps + 3) / 4;
   const int thread = thread_index();
   const int piece = thread % kLanes;

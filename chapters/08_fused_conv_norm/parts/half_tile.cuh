@@ -22,7 +22,7 @@ struct HalfTileOf : TensorTileOf<kFp16, Base, kWarpChannelsOf, kWarpPixelsOf> {
   using Plan = HalfPlan;
   static constexpr int kPieces = kPiecesOf;
 
-  // Of the weight's address nothing depends: pack_weights() has aligned it; nor of the limits.
+  // Ignores the weights' address, since pack_weights() aligns them, and the device's limits.
   static Plan plan(const ConvNormShape& shape, const void* x, const void*, const DeviceLimits&) {
     Plan p = in_tiles<HalfTileOf>(shape);
     const int stride = shape.stride, taps = (p.kernel + p.upsample - 1) / p.upsample;
@@ -63,7 +63,7 @@ struct Tile<kHalfSmall> : HalfTileOf<SmallTensorBase, 32, 32, 3> {};
 // stores them. It holds for every stage: only the stage's first channel moves.
 struct Piece {
   enum Way { kNone, kZeros, kWhole, kEach };  // kWhole: by 8 bytes; kEach: pixel by pixel
-  int from;  // of x: the first pixel, with kEach the row; from the stage's first channel on
+  int from;  // index in the stage's part of x: the first pixel's, with kEach the row's
   unsigned to : 16, pair : 6, number : 5, way : 2;  // to: word of the stage's pixels
 };
 

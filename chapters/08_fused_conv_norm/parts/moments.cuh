@@ -6,7 +6,7 @@
 
 namespace fused_conv_norm {
 
-// Of `count` numbers: their mean and the root of their mean squared distance from it.
+// The mean of `count` numbers, and the root of their mean squared distance from it.
 struct Moments {
   float count = 0, mean = 0, deviation = 0;
 };
@@ -31,7 +31,7 @@ __device__ inline Moments merged(const Moments& a, const Moments& b) {
 // (1962). The sum of squares is kept twice: as it is, and scaled down for numbers so large that
 // their squares overflow.
 struct Running {
-  float count = 0, mean = 0, squares = 0, squares_of_huge = 0;  // of distances from the mean
+  float count = 0, mean = 0, squares = 0, squares_of_huge = 0;  // squared distances from the mean
 
   template <int kCount>
   __device__ void add(const float (&value)[kCount]) {
@@ -105,7 +105,7 @@ __device__ Moments moments_of(const float (&value)[kCount], float count, const V
           sqrtf(fmaxf(squares - distances * distances, 0.0f)) / scale};
 }
 
-constexpr int kNormThreads = 512;  // of a block that works on a plane
+constexpr int kNormThreads = 512;  // per block, which works on a plane
 constexpr int kNormWarps = kNormThreads / 32;
 
 // The moments of a whole block from those of its threads; the same for all threads.

@@ -33,13 +33,13 @@ struct HalfPlan : Problem {
   int stage_rows;     // rows of x, of each pair
   int channel_gap;    // words between a pair's last row and the next pair's first
   int stage_weights;  // words of a stage's weights
-  int stage_words;    // of weights and x, in all
+  int stage_words;    // words of a stage's weights and x together
 };
 
 // How a problem's weights are divided into stages, steps and groups of output channels.
 struct Packing {
-  int stages, last_pairs;  // of the last stage
-  int channel_groups;      // of 16 output channels
+  int stages, last_pairs;  // stages, and the pairs in the last one
+  int channel_groups;      // groups of 16 output channels
 
   __host__ __device__ explicit Packing(const HalfPlan& problem) {
     const int pairs = (problem.in_channels + 1) / 2;

@@ -10,7 +10,7 @@
 
 namespace fused_conv_norm {
 
-enum Precision { kTf32, kFp16 };  // of the operands; sums are fp32
+enum Precision { kTf32, kFp16 };  // what the operands are rounded to; sums are fp32
 
 // The plan of such tiles. Channels lie channel_gap floats further apart than their rows need.
 struct TensorPlan : Fp32Plan {
@@ -32,7 +32,7 @@ inline int channel_gap(int floats) {
 template <Precision kOperands, class Base, int kWarpChannelsOf, int kWarpPixelsOf>
 struct TensorTileOf : Base {
   using Plan = TensorPlan;
-  static constexpr int kBlocks = 256 / Base::kThreads;  // of up to 255 registers a thread
+  static constexpr int kBlocks = 256 / Base::kThreads;  // per SM: up to 255 registers a thread
   static constexpr Precision kPrecision = kOperands;
   static constexpr int kStep = kOperands == kTf32 ? 8 : 16;  // products that an instruction adds up
   static constexpr int kWarpChannels = kWarpChannelsOf, kWarpPixels = kWarpPixelsOf;
@@ -54,7 +54,7 @@ struct TensorTileOf : Base {
     plan.channel_gap = channel_gap(plan.stage_rows * Base::pitch(shape.stride));
     return plan;
   }
-  // Two stages, the list of taps and that of products, of two numbers each; or sums on their way.
+  // Two stages and two lists, taps and products, with two numbers an entry; or sums on their way.
   static int bytes(const Plan& plan) {
     const int lists = 3 * plan.weight_pitch + 2 * kStep;
     return 4 * std::max(2 * plan.stage_floats + lists + kWindowFloats, kExchangeFloats);
@@ -130,7 +130,7 @@ template <class T>
 struct Warp {
   int lane = thread_index() % 32, warp = thread_index() / 32;
   int share = warp / (T::kWarpsDown * T::kWarpsAcross);
-  int first_channel = warp % T::kWarpsDown * T::kWarpChannels;  // of the tile's
+  int first_channel = warp % T::kWarpsDown * T::kWarpChannels;  // within the tile
   int first_pixel = warp / T::kWarpsDown % T::kWarpsAcross * T::kWarpPixels;
   int group = lane / 4, third = lane % 4;  // g and t of the layouts
 };
@@ -159,7 +159,7 @@ template <class T, int kStride>
 __device__ void multiply_stage(const float* weights, const float* pixels, const int2* list,
                                int steps, const Warp<T>& me, int weight_pitch,
                                float (&sum)[T::kWarpChannels / 16][T::kWarpPixels / 8][4]) {
-  constexpr int kNumbers = T::kStep / 4;  // of a step, for each row or column of this lane
+  constexpr int kNumbers = T::kStep / 4;  // operands of a step in each row or column of this lane
 #pragma unroll 1
   for (int step = me.share; step < steps; step += T::kShares) {
     int2 at[kNumbers];

@@ -19,16 +19,16 @@ namespace fused_conv_norm {
 
 // ConvNormShape as kernels take it, by value, and how many tiles of which kind its output has.
 struct Problem {
-  int batch, in_channels, out_channels, height, width;  // of x
+  int batch, in_channels, out_channels, height, width;  // height and width of x
   int kernel, upsample, pad_top, pad_left;
   int out_height, out_width;
   bool reflect, relu;
   float eps;
 
-  int groups;                   // of output channels, a tile's each
+  int groups;                   // groups of output channels: a tile computes one
   int tile_rows, tile_columns;  // tiles of a part of a plane, down and across; parts: see Axis
-  int plane_tiles;              // of all parts of one plane
-  int tiles;                    // of the whole output
+  int plane_tiles;              // tiles of one plane, all parts together
+  int tiles;                    // tiles of the whole output
 };
 
 // One axis, rows or columns, of a part of the output. Without upsampling the output is one part.
@@ -54,19 +54,19 @@ __host__ __device__ inline Axis axis_of(int part, int upsample, int kernel, int 
 // sums up kChannels x kPixels outputs, in kSplit shares that are added at the end.
 template <int kThreadChannels, int kChannelGroups, int kTileRows, int kTileColumns, int kParts>
 struct TileOf {
-  static constexpr int kChannels = kThreadChannels;  // of a thread, kChannelGroups apart
+  static constexpr int kChannels = kThreadChannels;  // a thread's channels, kChannelGroups apart
   static constexpr int kGroups = kChannelGroups;
-  static constexpr int kRows = kTileRows;  // of the tile: one pixel of a thread in each
+  static constexpr int kRows = kTileRows;  // the tile's rows: a thread has one pixel in each
   static constexpr int kColumns = kTileColumns;
-  static constexpr int kSplit = kParts;  // of the products, over groups of threads
+  static constexpr int kSplit = kParts;  // groups of threads that share a sum's products
   static constexpr int kTileChannels = kChannels * kGroups;
   static constexpr int kTilePixels = kRows * kColumns;
   static constexpr int kTileFloats = kTileChannels * kTilePixels;
   static constexpr int kSplitThreads = kGroups * kColumns;
   static constexpr int kThreads = kSplitThreads * kSplit;
   static constexpr int kOwn = kChannels / kSplit;  // channels of a thread once shares are added
-  static constexpr int kBlocks = 512 / kThreads;   // of an SM, at least: bounds the registers
-  using Element = float;                           // of x, weight, residual and y in memory
+  static constexpr int kBlocks = 512 / kThreads;   // blocks per SM, at least: bounds the registers
+  using Element = float;                           // x, weight, residual and y in memory
   // A row of x in a stage: its columns under the widest filter, and up to 3 more to begin at a
   // multiple of 16 bytes.
   __host__ __device__ static constexpr int pitch(int stride) {
@@ -131,7 +131,7 @@ struct Fp32Plan : Problem {
   int stage_channels;        // input channels of a stage
   int stage_rows;            // rows of x, of each channel
   int weight_pitch;          // floats from one row of weights, of an output channel, to the next
-  int stage_floats;          // of both, in all
+  int stage_floats;          // floats of a stage's weights and x together
   int row_share;             // see channel_of_row()
   bool wide_weight, wide_x;  // copies of 16 bytes: rows begin at multiples of that
 
@@ -149,7 +149,7 @@ __host__ __device__ inline int share_of_row(int stage_rows) {
 }
 __host__ __device__ inline int channel_of_row(int row, int share) { return row * share >> 16; }
 
-constexpr int kWindowFloats = 16;  // of shared memory: where a block's tile lies, see Window
+constexpr int kWindowFloats = 16;  // shared memory for a Window, which says where a tile lies
 
 // Floats from a row of weights to the next, for rows of at least `floats`: rows begin at multiples
 // of 16 bytes, and eight of them one below the other are in different banks.
@@ -211,10 +211,10 @@ struct Tile<kNarrow> : Fp32Tile<4, 1, 8, 32, 4> {};
 // ---- Where a tile lies --------------------------------------------------------------------------
 
 struct Place {
-  int image, group;   // of output channels
+  int image, group;   // group: which group of output channels
   int tile_of_plane;  // 0 ... plane_tiles - 1
   int part_y, part_x;
-  int row, column;  // of its first output, among those of its part
+  int row, column;  // where its first output is within its part
 };
 __device__ inline Place place_of(int tile, const Problem& problem, int rows, int columns) {
   Place place;
@@ -251,7 +251,7 @@ double cost_of(const ConvNormShape& shape, int sm_count, double each) {
   return double(up(tiles, sm_count)) * T::kTileFloats * each;
 }
 
-// The names, cheapest first; of equal costs the one that stands first.
+// The names, cheapest first; names of equal cost keep their order.
 using TileCost = std::pair<double, TileName>;
 inline std::array<TileName, 3> cheapest_first(std::array<TileCost, 3> costs) {
   std::stable_sort(costs.begin(), costs.end(),

@@ -16,7 +16,7 @@ namespace layer_norm {
 using Shape = ::LayerNormShape;
 using Moments = ::LayerNormMoments;
 
-constexpr int kThreads = 256;  // of a block, in every step
+constexpr int kThreads = 256;  // per block, in every step
 constexpr int kWarps = kThreads / 32;
 
 // ---- Elements -----------------------------------------------------------------------------------

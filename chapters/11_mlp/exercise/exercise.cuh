@@ -42,7 +42,7 @@ __device__ inline void copy_slice(const half* array, int first_row, int rows, in
   }
 }
 
-using Sums = tile::Sums[2][4];  // of a warp: 32 x 32 outputs
+using Sums = tile::Sums[2][4];  // a warp's 32 x 32 outputs
 
 // sums += the warp's rows of a slice of x times its rows of a slice of a weight.
 __device__ inline void multiply_slice(Sums& sums, const Tile& x, const Tile& weight, int warp_row,

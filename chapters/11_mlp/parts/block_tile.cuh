@@ -34,8 +34,8 @@ struct Stage {
 // Which outputs are a block's and a warp's. Neighbouring blocks have the same rows of x.
 template <class T>
 struct Place {
-  int first_row, first_column;     // of the block, in y
-  unsigned warp_row, warp_column;  // of the warp, in the block's tile
+  int first_row, first_column;     // where the block's tile begins in y
+  unsigned warp_row, warp_column;  // where the warp begins in the block's tile
 
   __device__ explicit Place(int n) {
     const int across = (n + T::kColumns - 1) / T::kColumns, warp = int(threadIdx.x / 32);
@@ -171,7 +171,7 @@ class RowPieces {
   __device__ uint32_t address(const Tile& to, int i) const {
     return to.address(row_ + i * kRowsAtOnce, piece_);
   }
-  unsigned row_, piece_;    // of the first one
+  unsigned row_, piece_;    // row and piece of the thread's first copy
   unsigned start_[kCount];  // where in the array they begin, in slice 0
 };
 

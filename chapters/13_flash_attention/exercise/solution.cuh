@@ -53,7 +53,7 @@ struct Rows {
   tile::LeftFragment<half> q[kHeadDim / 16];
   tile::Sums o[kHeadDim / 8];
   float row_max[2] = {-INFINITY, -INFINITY};
-  float row_sum[2] = {0, 0};  // of this lane's weights
+  float row_sum[2] = {0, 0};  // the sums of this lane's weights
 
   __device__ void multiply_keys(tile::Sums (&s)[kTile / 8], const Tile<kHeadDim>& k) const {
 #pragma unroll
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
   const int row_block = row_blocks - 1 - int(blockIdx.x % row_blocks);  // the longest ones first
   const int block_row = row_block * kTile, first_row = block_row + warp * kWarpRows;
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
-  const int key_tiles = row_block + 1;  // that one of the block's rows sees
+  const int key_tiles = row_block + 1;  // tiles that one of the block's rows sees
 
   const auto copy_keys = [&](int key_tile, int stage) {
     if (key_tile < key_tiles) {

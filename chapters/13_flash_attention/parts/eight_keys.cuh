@@ -42,7 +42,7 @@ __device__ void multiply_values(tile::Sums (&o_frag)[kRowBlocks][kValueBlocks],
   const unsigned lane = threadIdx.x % 32;
 #pragma unroll
   for (int d = 0; d < kValueBlocks; d += 4) {
-    uint32_t v_frag[4];  // of 8 columns each
+    uint32_t v_frag[4];  // 8 columns each
     tile::ldmatrix_transposed(v_frag, v.address(key + lane % 8, d + lane / 8));
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

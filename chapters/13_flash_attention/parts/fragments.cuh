@@ -13,7 +13,7 @@
 
 namespace flash_attention {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps;  // of a block
+constexpr int kWarps = 4, kThreads = 32 * kWarps;  // per block
 
 // Copies rows of [.., head_dim] to a tile, 16 bytes a thread and neighbouring threads along
 // head_dim, by asynchronous copies that the caller ends. Rows from `valid` on become zero.
@@ -84,8 +84,8 @@ __device__ void leave_out(tile::Sums (&s_frag)[kKeyBlocks], int keys) {
 // The softmax of 16 rows whose scores come tile by tile. A weight is 2^((score - row_max) scale);
 // the scale is positive.
 struct RowSoftmax {
-  float row_max[2] = {-INFINITY, -INFINITY};  // of rows g and g + 8 so far
-  float row_sum[2] = {0, 0};                  // of this lane's weights so far
+  float row_max[2] = {-INFINITY, -INFINITY};  // the largest scores of rows g and g + 8 so far
+  float row_sum[2] = {0, 0};                  // the sums of this lane's weights so far
 
   // Turns scores into weights. factor: at most 1, by which all earlier sums of each row must be
   // multiplied. At least one score of a row is not -inf. scale: in units of log2.

@@ -5,7 +5,7 @@
 
 namespace flash_attention {
 
-constexpr int kMostLoads = 16;  // of 16 bytes that a thread waits for at a time: 64 registers
+constexpr int kMostLoads = 16;  // loads of 16 bytes that a thread waits for at a time: 64 registers
 
 // Eight halves of nothing behind each row: rows that follow each other begin in different banks.
 template <int kRows, int kHeadDim>
@@ -17,7 +17,7 @@ using PaddedRows = tile::SharedTile<half, kRows, kHeadDim, tile::Padded>;
 template <bool kWhole, int kThreads, int kArrays, int kRows, int kHeadDim>
 __device__ void load_rows(const half* const (&from)[kArrays], int valid, unsigned thread,
                           PaddedRows<kRows, kHeadDim>* const (&to)[kArrays]) {
-  constexpr int kPieces = kHeadDim / 8;            // of 16 bytes, per row
+  constexpr int kPieces = kHeadDim / 8;            // pieces of 16 bytes per row
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread and an array
   static_assert(kCount * kRowsAtOnce == kRows);

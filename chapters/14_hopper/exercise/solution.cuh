@@ -21,7 +21,7 @@ constexpr int kHeadDim = 64;
 constexpr int kTileKeys = 32;  // keys of a stage, and what one tensor copy brings of K or of V
 constexpr int kStages = 4;
 constexpr int kConsumers = 4;                    // warps that compute; one more asks for tiles
-constexpr int kThreads = 32 * (kConsumers + 1);  // of a block: one image and head
+constexpr int kThreads = 32 * (kConsumers + 1);  // per block, which has one image and head
 constexpr int kLanes = kHeadDim / 8;             // lanes that share a key: 16 bytes each
 constexpr int kGroups = 32 * kConsumers / kLanes;
 
@@ -46,7 +46,7 @@ __device__ inline void produce(Ring& ring, const CUtensorMap& keys, const CUtens
                                int matrix, int tiles) {
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages, round = tile / kStages;
-    wait_for(&ring.empty[stage], (round + 1) % 2);  // of the round before: in the first one at once
+    wait_for(&ring.empty[stage], (round + 1) % 2);  // the round before; the first does not wait
     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared,
                                    &ring.full[stage], sizeof(Stage));
     const int32_t corner[] = {0, tile * kTileKeys, matrix};
@@ -58,7 +58,7 @@ __device__ inline void produce(Ring& ring, const CUtensorMap& keys, const CUtens
 }
 
 // What a group of kLanes lanes knows of its keys: the largest score, in units of log2, and the sums of
-// weights and of weighted values; of these each lane has eight columns.
+// weights and of weighted values. Each lane has eight columns of the weighted values.
 struct Partial {
   float most = -INFINITY, sum = 0.0f, out[8] = {};
 
@@ -106,7 +106,7 @@ __device__ inline Partial consume(Ring& ring, const half* q, int tokens, float s
 // One block: the output of one image and head.
 __global__ void __launch_bounds__(kThreads)
     pool_kernel(const half* __restrict__ Q,                  // [batch x heads, kHeadDim]
-                const __grid_constant__ CUtensorMap keys,    // of [batch x heads, tokens, kHeadDim]
+                const __grid_constant__ CUtensorMap keys,    // [batch x heads, tokens, kHeadDim]
                 const __grid_constant__ CUtensorMap values,  // likewise
                 half* __restrict__ O,                        // [batch x heads, kHeadDim]
                 int tokens, float scale_log2) {

@@ -23,7 +23,7 @@ template <int kCount>
 struct Ring {
   static_assert(kCount >= 2, "a stage to read and one to write");
   int stage = 0;
-  uint32_t parity = 0;  // of this round
+  uint32_t parity = 0;  // this round's parity
 
   __device__ void next() {
     stage = stage + 1 == kCount ? 0 : stage + 1;

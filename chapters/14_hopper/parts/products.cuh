@@ -11,7 +11,7 @@ namespace hopper {
 
 namespace flash = flash_attention;
 
-constexpr int kGroupRows = 64, kGroupThreads = 128;  // of a warpgroup
+constexpr int kGroupRows = 64, kGroupThreads = 128;  // per warpgroup
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Asks for the scores of 64 queries from `row` on and the first kKeys of a tile of keys, both where the

@@ -16,8 +16,8 @@ constexpr int kSharing = 2;  // blocks of a cluster
 
 // The items of a cluster, in their order, and the row block that is this block's.
 struct SharedItems {
-  int tokens, row_blocks, count;  // count: of the whole grid
-  int rank;                       // of the block in its cluster
+  int tokens, row_blocks, count;  // count: all items of the grid
+  int rank;                       // the block's rank in its cluster
   int number = blockIdx.x / kSharing;
 
   __device__ int pairs() const { return (row_blocks + kSharing - 1) / kSharing; }
@@ -141,7 +141,7 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
       give_back(tiles, ring.stage, lane);
       ring.next();
     };
-    int keys = tokens;  // that are not yet multiplied
+    int keys = tokens;  // keys that are not yet multiplied
     for (; keys >= kKeyTile; keys -= kKeyTile)
       update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });

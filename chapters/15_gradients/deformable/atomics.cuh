@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kAtomicsThreads)
                    float* grad_locations,  // as locations
                    float* grad_weights,    // as weights
                    const __grid_constant__ Problem problem) {
-  // A row of the output has a warp or half of one; of 64 channels a lane has two.
+  // A row of the output has a warp or half of one; with 64 channels a lane has two.
   constexpr int kLanes = kChannels < 32 ? kChannels : 32, kEach = kChannels / kLanes;
   const int64_t rows = int64_t(problem.batch) * problem.queries * problem.heads;
   const int64_t wanted = (int64_t(blockIdx.x) * kAtomicsThreads + threadIdx.x) / kLanes;

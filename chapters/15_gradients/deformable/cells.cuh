@@ -8,9 +8,9 @@ namespace deformable_gradients {
 // The cells of a level lie between its pixels and around them: (height + 1) x (width + 1). A sample
 // between pixels (x, y) and (x + 1, y + 1) is in cell (x + 1, y + 1).
 struct Cells {
-  int of_plane;           // of an (image, head), all levels
-  int start[kMaxLevels];  // of a level, its first cell
-  int64_t all;            // of all planes; samples that are outside of all cells come behind them
+  int of_plane;           // cells of an (image, head), all levels together
+  int start[kMaxLevels];  // each level's first cell
+  int64_t all;            // cells of all planes; samples outside all cells come behind them
 };
 inline Cells cells_of(const DeformableShape& shape) {
   Cells cells{};
@@ -27,7 +27,7 @@ struct Sorting {
   unsigned* cell;         // [samples]: of each
   int* sample;            // [samples]: 0, 1, 2, ...
   unsigned* sorted_cell;  // [samples]: ascending
-  int* sorted_sample;     // [samples]: those of a cell in the order of their numbers
+  int* sorted_sample;     // [samples]: a cell's samples in the order of their numbers
   int* first;             // [cells + 1]: where a cell's samples begin among the sorted ones
   float* corners;         // [cells, 4, channels]: what a cell adds to its four pixels
   void* cub;

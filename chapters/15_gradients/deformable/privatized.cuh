@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kPrivatizedThreads, 1)
     privatized_kernel(const Arrays arrays, const __grid_constant__ Problem problem,
                       const __grid_constant__ Staging staging, int chunks) {
   using L = Lanes<kChannels>;
-  extern __shared__ float private_sums[];  // of the levels that fit: private_place()
+  extern __shared__ float private_sums[];  // for the levels that fit: private_place()
   const int plane = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
   const int image = plane / problem.heads, head = plane % problem.heads, lane = L::lane();
   const int first = int(int64_t(problem.queries) * chunk / chunks);

@@ -25,8 +25,8 @@ GradientProblem photo_gradients(const Image& photo, int size);
 
 struct ExpectedGradients {
   reference::DeformableGradients gradients;
-  // In fp32 a sum is off by at most 2^-24 of its size for each term and for each product in it: of
-  // value, a term a sample; of the others, one a channel and corner.
+  // In fp32 a sum is off by at most 2^-24 of its size for each term and for each product in it.
+  // value's sums have a term a sample, the others' one a channel and corner.
   Tolerance for_value, for_locations, for_weights;
 };
 ExpectedGradients expected_gradients(const GradientProblem& problem);

@@ -10,10 +10,10 @@ namespace reference {
 
 struct DeformableGradients {
   std::vector<double> value, locations, weights;  // shapes as those of the arrays
-  // Of each sum: how much it adds up at most, without regard to signs, and of value's how many
-  // samples there are. Rounding errors are shares of that.
+  // The largest sum of absolute terms in each array. Rounding errors are shares of it; those of
+  // `value` also grow with most_samples.
   double value_size = 0, locations_size = 0, weights_size = 0;
-  int most_samples = 0;  // that one pixel gets a share of
+  int most_samples = 0;  // the most samples that add to one pixel
 };
 
 // The gradients of Σ grad_out · out, all arrays as DeformableShape has them (fp16 values are exact in

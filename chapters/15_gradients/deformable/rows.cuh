@@ -10,7 +10,7 @@ template <int kChannels>
 struct Lanes {
   static constexpr int kOfRow = kChannels / 4, kRowsPerWarp = 32 / kOfRow;
   __device__ static int lane() { return threadIdx.x % kOfRow; }
-  __device__ static int row() { return threadIdx.x % 32 / kOfRow; }  // of the warp's rows
+  __device__ static int row() { return threadIdx.x % 32 / kOfRow; }  // among the warp's rows
 };
 
 // The arrays as a kernel has them; shapes as in atomics.cuh.

@@ -27,7 +27,7 @@ inline cudaError_t sort_by_cub(const Sorting& sorting, void* scratch, size_t& by
                                          int(shape.samples()), 0, bits, stream);
 }
 
-// A scratch of so many bytes, and where in it what lies; of a null pointer, the bytes alone count.
+// How many bytes of scratch it takes, and where in it what lies, unless scratch is null.
 inline size_t sorted_scratch_bytes(const DeformableShape& shape, void* scratch = nullptr,
                                    Sorting* sorting = nullptr) {
   require_sortable(shape);

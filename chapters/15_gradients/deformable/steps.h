@@ -19,8 +19,8 @@ struct GradientStage {
 struct GradientStep {
   std::string name;
   GradientFunction function;
-  // Of a step in stages: what they hand over in `scratch`, and the same from the host, for stages
-  // whose predecessors have not run as a whole (--predict).
+  // The stages of a step hand results over in `scratch`. fill_scratch() computes them on the host
+  // for stages whose predecessors have not run as a whole (--predict).
   std::vector<GradientStage> stages = {};
   size_t (*scratch_bytes)(const DeformableShape& shape) = nullptr;
   void (*fill_scratch)(const GradientProblem& problem, void* scratch) = nullptr;

@@ -18,7 +18,7 @@ struct Problem {
   std::vector<double> bias;         // [heads, 2 height - 1, 2 width - 1]
 
   int tokens() const { return height * width; }
-  int64_t cells() const { return int64_t(2 * height - 1) * (2 * width - 1); }  // of a head's table
+  int64_t cells() const { return int64_t(2 * height - 1) * (2 * width - 1); }  // in a head's table
   // The cell of the offset from key to query: (0, 0) is in the middle.
   int64_t cell(int query, int key) const {
     const int down = query / width - key / width, right = query % width - key % width;
@@ -32,7 +32,7 @@ struct Row {
   std::vector<double> weights;    // P, of each key
   std::vector<double> d_weights;  // dP = dO Vᵀ
   std::vector<double> output;     // O
-  double log_sum_exp;             // of the scores
+  double log_sum_exp;             // log(sum of exp(score))
   double dot;                     // D = dO · O
 };
 

@@ -16,7 +16,7 @@ namespace exercise {
 
 constexpr int kTile = 64;  // query rows of a block, and keys at a time
 constexpr int kWarps = 4, kThreads = 32 * kWarps, kWarpRows = kTile / kWarps;
-constexpr int kPitch = kTile + 8;  // of a row of dS: stores of 8 bytes have no bank conflicts
+constexpr int kPitch = kTile + 8;  // row to row in dS: stores of 8 bytes have no bank conflicts
 constexpr float kLog2E = 1.44269504f;
 
 // Patches are numbered as in a grid whose rows have 2 width - 1 columns: then the difference of two
@@ -44,7 +44,7 @@ struct Shared {
   Tile<kHeadDim> q, d_o, k, v;
   float d_scores[kTile * kPitch];
   int query_numbers[kTile], key_numbers[kTile];
-  int columns[4 * kTile];  // of the key with a number, from the tile's first number on; or -1
+  int columns[4 * kTile];  // by key number minus the tile's first one: its column, or -1
   float tables[1];
 };
 

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kDotsThreads)
                 const half* dO,         // the same
                 float* dots,            // [batch, heads, tokens]
                 float* dQ_sums,         // [batch, heads, tokens, head_dim], or null
-                int64_t pieces) {       // of 8 elements, in all rows
-  constexpr int kLanes = kHeadDim / 8;  // of a row
+                int64_t pieces) {       // pieces of 8 elements in all rows
+  constexpr int kLanes = kHeadDim / 8;  // lanes per row
   const int64_t piece = int64_t(blockIdx.x) * kDotsThreads + threadIdx.x;
   float sum = 0.0f;
   if (piece < pieces) {

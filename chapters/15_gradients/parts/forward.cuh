@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(flash_attention::kThreads)
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int row_blocks = (tokens + Tiles::kRows - 1) / Tiles::kRows;
   const int block_row = blockIdx.x % row_blocks * Tiles::kRows;
-  const int64_t first_row = int64_t(blockIdx.x / row_blocks) * tokens;  // of (batch, head)
+  const int64_t first_row = int64_t(blockIdx.x / row_blocks) * tokens;  // (batch, head) begins here
   const int64_t matrix = first_row * kHeadDim;
 
   copy_rows<kThreads>(Q + matrix + int64_t(block_row) * kHeadDim, tokens - block_row, thread,

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
   tile::LeftFragment<float> q_frag[kHeadDim / 8];
   tile::Sums o_sums[kHeadDim / 8];
-  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // of scores times log2(e)
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // scores are taken times log2(e)
   const float scale_log2 = shape.scale * kLog2E;
   tile::Stages<2> stages;
   for (int first = 0; first < shape.keys; first += Tiles::kKeys, stages.next()) {

@@ -24,7 +24,7 @@ using namespace cvt;
 using namespace linear_layers;
 
 constexpr int kAttentionThreads = 128;                 // 4 warps
-constexpr int kOwnRows = kAttentionThreads / 32 * 16;  // of a block: 16 a warp
+constexpr int kOwnRows = kAttentionThreads / 32 * 16;  // rows per block: 16 a warp
 constexpr float kLog2E = 1.44269504f;
 
 template <int kRows, int kHeadDim>
@@ -123,8 +123,8 @@ __device__ void store_rows(const tile::Sums (&sums)[kHeadDim / 8], const float (
 
 // Which head a block works for, and where its rows begin: block (tile of rows, head, sample).
 struct Head {
-  int64_t first_query, first_key;  // in numbers, of q and of k
-  int64_t first_sum;               // of log_sum_exp and dots
+  int64_t first_query, first_key;  // indices of elements of q and k
+  int64_t first_sum;               // index in log_sum_exp and dots
   int pitch;                       // numbers from row to row
 
   __device__ Head(const CrossShape& shape) {

@@ -25,7 +25,7 @@ struct NaiveSize {
   int rows, columns, depth, heads;
 };
 
-// out[row, column] = factor Σ left[row, k] right[column, k] + bias[column]; of out, `sum` is from
+// out[row, column] = factor Σ left[row, k] right[column, k] + bias[column]; of_out.sum is from
 // column to column. A thread an output, blockIdx.y a sample's head.
 static __global__ void product_kernel(const float* left, Strides of_left, const float* right,
                                       Strides of_right, float* out, Strides of_out,

@@ -31,11 +31,11 @@ struct Step {
 };
 struct DenseProblem {
   std::string shape;                                   // for people
-  std::vector<std::pair<std::string, int64_t>> sizes;  // of the problem
+  std::vector<std::pair<std::string, int64_t>> sizes;  // the problem's
   std::map<std::string, std::vector<float>> inputs;
   std::map<std::string, size_t> outputs;
   std::vector<Step> steps;  // forward: naive, then ours; back likewise
-  std::map<std::string, std::function<std::vector<Expected>()>> expected;  // of each direction
+  std::map<std::string, std::function<std::vector<Expected>()>> expected;  // by direction
 };
 
 // preset: small, cvt13-1, cvt13-2 or cvt13-3; batch: in place of the preset's, 0: the preset's.

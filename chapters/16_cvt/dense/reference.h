@@ -42,8 +42,7 @@ struct Attention {
 Attention attention(const Array& q, const Array& k, const Array& v, const CrossShape& shape);
 struct AttentionGradients {
   Array q, k, v;
-  double largest_terms
-      [3];  // of dq, dk and dv: the largest sum of a number's terms without their signs
+  double largest_terms[3];  // in dq, dk and dv: the largest sum of a number's absolute terms
 };
 AttentionGradients attention_gradients(const Array& q, const Array& k, const Array& v,
                                        const Array& d_o, const CrossShape& shape);

@@ -23,7 +23,7 @@ struct Gathered {
 
   struct Place {
     const float* sample;  // null where there is no such position
-    int row, column;      // of tap (0, 0)
+    int row, column;      // where tap (0, 0) lies
   };
   __device__ Place row(int position) const {
     const int of_grid = grid_height * grid_width, sample = position / of_grid;
@@ -159,7 +159,7 @@ inline Gathered patches(const float* x, const EmbedShape& s) {
 }
 inline int positions_of(const EmbedShape& s) { return s.batch * s.out_height() * s.out_width(); }
 
-// Of dx: input rows first, first + stride, ... read the same rows of the kernel.
+// A phase of dx: its rows first, first + stride, ... read the same rows of the kernel.
 struct Phase {
   int first, count, tap, taps, out_row;  // first tap, how many, and the output's row it comes from
 };

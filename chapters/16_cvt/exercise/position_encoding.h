@@ -8,7 +8,7 @@
 
 namespace position_encoding {
 
-constexpr int kTaps = 9;  // of a channel's filter, row by row
+constexpr int kTaps = 9;  // taps of a channel's filter, row by row
 
 // Each sample is a class token and then a map's tokens, row by row.
 struct Problem {
@@ -21,7 +21,7 @@ struct Problem {
 
   int tokens() const { return 1 + height * width; }
   int64_t rows() const { return int64_t(batch) * tokens(); }
-  // Of a map's token in x, y, dx and dy; -1 outside the map.
+  // The row of a map's token in x, y, dx and dy; -1 outside the map.
   int64_t row(int b, int y, int x_) const {
     const int place = y * width + x_;
     const bool inside = rows_go_on ? place >= 0 && place < height * width

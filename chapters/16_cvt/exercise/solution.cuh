@@ -10,10 +10,10 @@
 
 namespace exercise {
 
-constexpr int kChannels = 32;  // of a block: a lane each
+constexpr int kChannels = 32;  // per block, one a lane
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kRows = 7;   // of the map: a block's strip
-constexpr int kSums = 10;  // of a channel: dw and dbias
+constexpr int kRows = 7;   // rows of the map in a block's strip
+constexpr int kSums = 10;  // sums per channel: dw and dbias
 
 struct Map {
   int height, width, channels;

@@ -11,7 +11,7 @@
 //   row of 32 in memory   0  1  2  3  4 ...  15 16 17 18 19 20 ...
 //   product . its row   0.0 1.0 2.0 3.0 0.2   3.6 0.1 1.1 2.1 3.1 0.3   four products of 8 rows
 //
-// Of right operands rows are columns of the result: a lane has 4 t to 4 t + 3 and 16 + 4 t to 16 +
+// A right operand's rows are columns of the result: a lane has 4 t to 4 t + 3 and 16 + 4 t to 16 +
 // 4 t + 3 of each 32, two pieces, and a row's four lanes fill sectors.
 #pragma once
 

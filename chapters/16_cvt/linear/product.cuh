@@ -132,7 +132,7 @@ __device__ void product_tile(const Left& left, const Right& right, const Finish&
     const auto prepared = finish.prepare(column);
 #pragma unroll
     for (int i = 0; i < 4 * T::kLefts; ++i) {
-      // Of row 4 σ + e: block e / 2, its row g + 8 (e % 2).
+      // Row 4 σ + e is in block e / 2, its row g + 8 (e % 2).
       const auto& of_row = sums[i / 4][i % 4 / 2][j / 2];
       const int at = i % 2 * 2 + j % 2, here = row + i / 4 * 32 + i % 4;
       if (here < size.rows)

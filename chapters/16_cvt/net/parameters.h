@@ -29,7 +29,7 @@ struct Layout {
   std::vector<Parameter> parameters;
   int64_t decayed = 0;  // elements in front that decay
   int64_t size = 0;     // elements of the flat array
-  int64_t numbers = 0;  // of the net: without what lies between
+  int64_t numbers = 0;  // the net's parameters, without the gaps between them
   // BatchNorm's running mean and variance: a flat array of their own.
   std::vector<Parameter> running;
   int64_t running_size = 0;

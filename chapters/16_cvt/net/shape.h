@@ -9,7 +9,7 @@ namespace cvt {
 constexpr int kStages = 3;
 
 struct StageShape {
-  int kernel, stride, padding;  // of the embedding's convolution
+  int kernel, stride, padding;  // the embedding's convolution
   int width;                    // channels of a token
   int heads, blocks;
 };

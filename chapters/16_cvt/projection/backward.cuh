@@ -26,7 +26,7 @@ constexpr int kSumThreads = 256, kSlabPasses = 8, kSumWarps = 32;
 
 // A block has a slab of one sample's rows of q, k or v, and up to 32 pieces of each row.
 struct Slabs {
-  int tiles, lanes;  // of pieces: a row has tiles · lanes of them, or a few less
+  int tiles, lanes;  // a row has tiles · lanes pieces, or a few less
   int rows, q, kv;   // rows of a slab; slabs of a sample's q, and of its k or v
   __host__ __device__ int of_sample() const { return q + 2 * kv; }
 };
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const int positions_all = positions(shape.height, shape.width, which);
   const int tokens = which == kQuery ? shape.queries() : shape.keys();
   const int lane = threadIdx.x % slabs.lanes, row = threadIdx.x / slabs.lanes;
-  const int rows = kSumThreads / slabs.lanes;  // of a pass
+  const int rows = kSumThreads / slabs.lanes;  // rows per pass
   const int channel = (blockIdx.y * slabs.lanes + lane) * kWidth;
   const bool mine = row < rows && channel < shape.channels;
 

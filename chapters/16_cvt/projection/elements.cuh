@@ -163,7 +163,7 @@ inline Tiling tiling_of(const Shape& shape, int most_columns, int of_thread) {
 }
 
 // Strips of the fused steps have at most 28 columns. A thread of the convolutions has 4 of them, or
-// 2 where the map is so small that there would be few threads; of the way back, 4.
+// 2 where the map is so small that there would be few threads; on the way back it has 4.
 constexpr int kMostColumns = 28, kColumnsBack = 4;
 inline bool takes_four_columns(const Shape& shape) { return shape.width > 16; }
 inline Tiling forward_tiling(const Shape& shape) {
@@ -175,8 +175,8 @@ inline Tiling backward_tiling(const Shape& shape) {
 
 struct Tile {
   int sample, top, bottom, left, right;  // rows [top, bottom), columns [left, right)
-  int channel;                           // its first one
-  int number;                            // of all tiles of these channels
+  int channel;                           // the tile's first one
+  int number;                            // the tile's number among those with its channels
 };
 __device__ inline Tile tile_of(unsigned block, const Tiling& tiling, const Shape& shape) {
   Tile tile;

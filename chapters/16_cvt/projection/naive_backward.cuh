@@ -1,7 +1,7 @@
 // Back as a framework goes: for q, k and v separately BatchNorm's two sums, a pass that stores the
 // gradient of the raw map, the convolution's gradient of x, which is added to what the others gave,
-// and that of its weights in two launches. Fifteen launches. Of each of the three, dy and map are
-// read twice, and dmap is stored once and read twice; x is read three times, dx stored three times
+// and its weights' gradient in two launches. Fifteen launches. Each of the three reads dy and map
+// twice, stores dmap once and reads it twice; x is read three times, dx stored three times
 // and read twice.
 #pragma once
 

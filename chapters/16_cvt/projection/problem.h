@@ -9,7 +9,7 @@
 
 namespace lab::projection {
 
-enum class Storage { kFp16, kFp32 };  // of x, the maps and their gradients; weights are fp32
+enum class Storage { kFp16, kFp32 };  // x, the maps and their gradients; weights are fp32
 
 struct ProjectionProblem {
   cvt::ProjectionShape shape;
@@ -56,11 +56,11 @@ struct ProjectionResults {
   std::vector<double> dx;
   std::array<std::vector<double>, 3> dw, dscale, dshift;
 };
-// The first of the comparisons that fails, or that of q's map; its name in front.
+// The first comparison that fails, else the one of q's map; its name in front.
 using NamedComparison = std::pair<std::string, Comparison>;
 NamedComparison compare_forward(const ProjectionResults& got, const ExpectedProjection& expected,
                                 const cvt::ProjectionShape& shape);
-// The same of gradients, or that of dx.
+// The same for gradients: the first that fails, else the one of dx.
 NamedComparison compare_backward(const ProjectionResults& got, const ExpectedProjection& expected,
                                  const cvt::ProjectionShape& shape);
 

@@ -11,7 +11,7 @@ namespace reference {
 // As cvt::ProjectionShape.
 struct ProjectionSizes {
   int batch, height, width, channels, class_tokens;
-  // Of q (which 0), k (1) and v (2): rows and columns of outputs, and tokens of a sample.
+  // Rows and columns of a map, and a sample's tokens; which: 0 for q, 1 for k, 2 for v.
   int stride(int which) const { return which == 0 ? 1 : 2; }
   int rows(int which) const { return (height - 1) / stride(which) + 1; }
   int columns(int which) const { return (width - 1) / stride(which) + 1; }
@@ -36,7 +36,7 @@ ProjectionOutputs project(const ProjectionInputs& in, const ProjectionSizes& siz
 struct ProjectionDerivatives {
   Doubles dx;
   std::array<Doubles, 3> dw, dscale, dshift;
-  std::array<Doubles, 3> dmaps;  // of the raw maps; class tokens' as they came
+  std::array<Doubles, 3> dmaps;  // gradients of the raw maps; class tokens' as they came
 };
 // dy: [batch, tokens, channels], gradients of map * factor + offset, class tokens' of what was
 // copied.

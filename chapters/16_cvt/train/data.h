@@ -8,7 +8,7 @@
 namespace cvt {
 
 constexpr int kSide = 28;     // pixels of an image
-constexpr int kClasses = 10;  // of Fashion-MNIST
+constexpr int kClasses = 10;  // classes of Fashion-MNIST
 const char* class_name(int label);
 
 struct Dataset {
@@ -28,10 +28,10 @@ struct Split {
 };
 // data/fashion_mnist: 400 images to train, 100 held out.
 Split read_excerpt();
-// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-... in that folder; of the held-out
-// images the first `held_out`.
+// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-... in that folder. Only the first
+// `held_out` of the held-out images are taken.
 Split read_folder(const std::string& folder, int held_out);
-// Of all images and labels: tells data sets apart, but for chance.
+// The checksum of all images and labels, which tells data sets apart but for chance.
 uint64_t checksum(const Dataset& data);
 
 // How images of a batch are changed: mirrored half the time, turned, scaled, shifted.

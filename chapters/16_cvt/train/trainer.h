@@ -50,7 +50,7 @@ class Trainer {
 
  private:
   const Dataset& data_;
-  const uint64_t checksum_;  // of data_
+  const uint64_t checksum_;  // data_'s
   Settings settings_;
   Net net_;
   lab::DeviceArray<float> m_, v_;
